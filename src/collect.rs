@@ -1,5 +1,5 @@
-//! From the logs of threads to the tables of a [`Profile`]. Runs when somebody asks,
-//! never while the model runs.
+//! Turns the logs of threads into the tables of a [`Profile`]. Runs when a profile or snapshot is taken, never on the
+//! hot path.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -15,8 +15,8 @@ use crate::fold::{Fold, PassRecord, PassSums, Slot};
 use crate::recorder::{Lane, Recorder};
 use crate::row::{Event, Mark, NONE, NameIdx, Record};
 
-/// Fills the tables of `profile`, which has the names already. `with_others`: there are sums of
-/// names for which there was no room.
+/// Fills the tables of `profile`, which has the names already. `with_others`: there are sums of names
+/// that did not fit the table of names.
 pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool) {
     let names = std::mem::take(&mut profile.names);
     let mut tables = Tables::new(&names, with_others);
@@ -40,9 +40,9 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
     profile.latency = Latency::of(&profile.passes, &profile.spans, &profile.names);
 }
 
-/// Fills the tables of `profile` but for single spans, passes that are not the newest of their thread, and
-/// dependencies. Takes no longer for a long run than for a short one. The details are histograms of `totals`
-/// with their percentiles, bricks by layer, and kernels by brick.
+/// Fills the tables of `profile` except for single spans, dependencies, and all but the newest pass of each thread.
+/// Takes no longer for a long run than for a short one. `with_details` adds histograms and percentiles to
+/// `totals`, bricks by layer, and kernels by brick.
 pub(crate) fn fill_with_sums(
     profile: &mut Profile,
     recorder: &Recorder,
@@ -76,7 +76,7 @@ pub(crate) fn fill_with_sums(
     });
     profile.dropped.homeless = recorder.homeless();
     tables.finish(profile);
-    // Which of them found their other side is not looked for.
+    // Hand-offs are not matched here.
     profile.dropped.dependencies = 0;
     profile.dropped.unplaced_kernels = unplaced;
     (profile.layers, profile.brick_kernels) = layers.finish(&names);
@@ -84,16 +84,16 @@ pub(crate) fn fill_with_sums(
     profile.latency = Latency::of_sums(&prompts, &tokens);
 }
 
-/// What came of one log.
+/// The content of one log.
 pub(crate) struct Part<'l> {
     pub(crate) fold: &'l Fold,
-    /// Those of its passes that are to be listed.
+    /// The passes to list.
     pub(crate) passes: &'l [PassRecord],
-    /// What was kept, by the thread that left it.
+    /// The records that were kept, by thread.
     pub(crate) lanes: Vec<Lane>,
-    /// Spans that the trace had no room for.
+    /// Spans that did not fit the trace.
     pub(crate) dropped: u64,
-    /// Spans that were begun.
+    /// Spans that began.
     pub(crate) begun: u64,
     /// Whether a pass is open.
     pub(crate) in_pass: bool,
@@ -138,14 +138,14 @@ impl<'n> Tables<'n> {
         self.lanes.extend(part.lanes);
     }
 
-    /// Puts the tables into `profile`. What has to do with dependencies and latency is left to the caller.
+    /// Moves the tables into `profile`. Dependencies and latency are left to the caller.
     pub(crate) fn finish(self, profile: &mut Profile) -> Points {
         let Self { totals, mut lanes, passes, phases, dropped, begun, ended } = self;
         profile.dropped = Dropped {
             homeless: profile.dropped.homeless,
             late: profile.dropped.late,
             names: profile.dropped.names,
-            // Over all logs, since a brick may begin on one thread and end on another.
+            // Summed over all logs first, since a brick may begin on one thread and end on another.
             unfinished: u64::saturating_sub(begun, ended),
             disturbed_passes: phases.iter().map(|(sums, _)| sums.disturbed).sum(),
             ..dropped
@@ -201,7 +201,7 @@ impl<'n> Tables<'n> {
     }
 }
 
-/// Where work was handed off and taken over, by the numbers of the hand-offs.
+/// The points where work was handed off and taken over, by the numbers of the hand-offs.
 #[derive(Default)]
 pub(crate) struct Points {
     handed_off: HashMap<u64, Point>,
@@ -209,14 +209,14 @@ pub(crate) struct Points {
 }
 
 impl Points {
-    /// Those of another set of lanes too, of which the first is number `lane`.
+    /// Adds the points of another set of lanes, whose first lane gets the number `lane`.
     pub(crate) fn extend(&mut self, other: Self, lane: u32) {
         let moved = |point: Point| Point { lane: point.lane + lane, ..point };
         self.handed_off.extend(other.handed_off.into_iter().map(|(n, point)| (n, moved(point))));
         self.taken_over.extend(other.taken_over.into_iter().map(|(n, point)| (n, moved(point))));
     }
 
-    /// Those that found their other side.
+    /// The hand-offs of which both sides are known.
     pub(crate) fn dependencies(&self) -> Vec<Dependency> {
         let found = self.taken_over.iter().filter_map(|&(number, to)| {
             let &from = self.handed_off.get(&number)?;
@@ -237,20 +237,20 @@ fn add_oddities(dropped: &mut Dropped, part: &Part<'_>) {
     dropped.moved += odd.moved;
     dropped.straddling += odd.straddling;
     dropped.overlapping += odd.overlapping;
-    // All of them; those that found their other side are taken off later.
+    // All of them; those of which both sides are known are subtracted later.
     dropped.dependencies += odd.take_overs;
     dropped.nested_passes += odd.nested_passes;
     dropped.abandoned_passes += odd.abandoned_passes;
     dropped.open_passes += u64::from(part.in_pass);
 }
 
-/// The sums of every name in every phase.
+/// The sums by name and phase.
 struct Totals<'n> {
-    /// By their numbers; those for whose names there was no room come after the others.
+    /// By number; the two for names that did not fit the table come last.
     names: &'n [Name],
     with_others: bool,
     with_histograms: bool,
-    /// In the order of the tables: by phase, then by source, then by name.
+    /// In the order of the table: by phase, then by source, then by name.
     rows: BTreeMap<(u8, u8, usize), Total>,
 }
 
@@ -284,7 +284,7 @@ impl<'n> Totals<'n> {
         }
     }
 
-    /// Where a name comes among the others; `None` for one that was made since they were read.
+    /// The position of a name in the table; `None` for a name that was added after the table was read.
     fn place_of(&self, index: NameIdx) -> Option<usize> {
         let n = self.names.len();
         match index {
@@ -305,7 +305,7 @@ impl<'n> Totals<'n> {
     }
 }
 
-/// The sums of nothing yet. Without a name, of those for which there was no room.
+/// Sums without any span yet; without a name, those of the names that did not fit the table.
 fn new_total(name: Option<&Name>, index: NameIdx, phase: Option<Phase>, source: Source) -> Total {
     let (text, kind) = match name {
         Some(name) => (name.name.as_str(), name.kind),
@@ -327,8 +327,8 @@ fn new_total(name: Option<&Name>, index: NameIdx, phase: Option<Phase>, source: 
     }
 }
 
-/// Adds a thread's spans in the order in which they began, each with the span around it. `point` is
-/// told of the marks among them.
+/// Adds a thread's spans in the order in which they began, each with the span around it. Calls `point` for
+/// each mark among them.
 fn add_spans(
     records: &[Record],
     lane: u32,
@@ -338,11 +338,11 @@ fn add_spans(
     let wanted =
         records.iter().enumerate().filter(|(_, record)| record.is_span() || record.is_mark());
     let mut records: Vec<_> = wanted.collect();
-    // A mark has the order of the span that begins next, and comes before it; of two such marks the
-    // one that was logged first.
+    // A mark has the same order as the span that begins next, and comes before it. Of two such marks, the
+    // one that was logged first comes first.
     records.sort_by_key(|&(logged, record)| (record.order, record.is_span(), logged));
-    // What is open while reading on: its place in the log, and among `spans`. A span contains
-    // those that began after it and ended, hence were logged, before it.
+    // The spans that are open at this point: their indices in the log and in `spans`. A span contains
+    // those that began after it and ended (so were logged) before it.
     let mut open: Vec<(usize, u32)> = Vec::new();
     // Marks, with their place in the log.
     let mut marks: Vec<(usize, &Event, Point)> = Vec::new();
@@ -463,7 +463,7 @@ mod tests {
     fn what_nobody_looked_at_is_not_known_and_takes_nothing_from_later_looks() {
         let busy = Disturbance { longest_wait_ns: Some(40), ..Disturbance::default() };
         let (recorder, hand) = recorder();
-        // A thread ends before anybody looks; the next one may well get its number.
+        // The thread ends before the load is read; the next one may get its number.
         let pass = |before: Looked, after: Looked| {
             let pass = recorder.begin_pass(|_: &mut _| before).expect("none is open");
             brick(&recorder, &hand, 100);
@@ -473,7 +473,7 @@ mod tests {
             .expect("no panic");
         std::thread::scope(|scope| scope.spawn(|| pass(Looked::No, Looked::Since(busy))).join())
             .expect("no panic");
-        // After a pause, too, looks begin anew.
+        // After a pause, readings begin anew, too.
         pass(Looked::No, Looked::No);
         pass(Looked::Anew, Looked::Since(busy));
         let profile = collected(&recorder);
@@ -537,7 +537,7 @@ mod tests {
         assert_eq!(qkv.instructions_per_cycle(), Some(2.5));
         assert_eq!((qkv.sums.llc_misses, qkv.sums.branch_misses), (None, Some(0)));
 
-        // Readings 5 to 7, of which the last fails: a lap reads for both of its bricks.
+        // Readings 5 to 7, of which the last fails. A lap takes one reading for both of its bricks.
         let first = recorder.begin_brick(BrickId::RmsNorm as NameIdx);
         let second = recorder.lap(first, Work::default(), BrickId::LmHead as NameIdx);
         recorder.end_brick(second, Work::default());

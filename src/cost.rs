@@ -1,4 +1,4 @@
-//! What the profiler itself costs: measured, once.
+//! The cost of the profiler itself, measured once.
 
 use std::sync::OnceLock;
 
@@ -8,8 +8,8 @@ use crate::clock::Clock;
 use crate::recorder::Recorder;
 use crate::row::NameIdx;
 
-/// Nanoseconds from the begin of a span to that of the next one, if there is nothing in it or
-/// between them. Measured once in a process for each kind of clock, in about a millisecond.
+/// Nanoseconds from the begin of an empty span to the begin of the next one. Measured once per process
+/// for each kind of clock, in about a millisecond.
 pub(crate) fn of_a_span(clock: &Clock) -> Option<f64> {
     static COUNTER: OnceLock<f64> = OnceLock::new();
     static OS: OnceLock<f64> = OnceLock::new();
@@ -31,7 +31,7 @@ fn measure(clock: &Clock) -> f64 {
     let mut batches: Vec<u64> = (0..9)
         .map(|_| {
             recorder.reset();
-            // The log is made before the clock is read, as in a run.
+            // Creates the log before the clock is read, as in a run.
             span();
             let start = clock.now();
             for _ in 1..SPANS {

@@ -14,7 +14,7 @@ pub struct KernelId(pub(crate) NameIdx);
 pub(crate) struct Names {
     pub(crate) list: Vec<Name>,
     pub(crate) index: HashMap<Name, NameIdx>,
-    /// Uses of names for which there was no room.
+    /// Uses of names that did not fit the table.
     pub(crate) refused: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What threads share. Under `--cfg loom` the same names are those of a model checker, which tries
+//! Atomics and locks. Under `--cfg loom` the same names are those of the model checker loom, which tries
 //! every order of events that the memory model allows.
 
 use std::sync::PoisonError;
@@ -12,7 +12,7 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-/// The model checker has none of its own: this one tells it what `get` synchronises with.
+/// Loom has no `OnceLock`. This one has an atomic flag, so that loom sees what `get` synchronises with.
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct OnceLock<T> {
@@ -39,12 +39,12 @@ impl<T> OnceLock<T> {
     }
 }
 
-/// Locks, and carries on where another thread panicked: what is locked here is valid at every step.
+/// Locks a mutex, ignoring poison: the values locked here are valid at every step, even if a thread panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same for a mutex that no model has: beside the hot path the real one serves in models, too.
+/// Like [`lock`], for a mutex that loom doesn't model: off the hot path, models use the real one too.
 pub(crate) fn lock_unmodelled<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What the readings of a pass are of, said once for all passes that take the same way.
+//! Templates that label the timestamps of all passes that take the same path.
 
 use std::sync::Arc;
 
@@ -7,17 +7,18 @@ use brickscope_profile::{BrickId, Source, Work};
 use crate::names::KernelId;
 use crate::row::{self, Event, NONE, NameIdx, Record, SpanKind};
 
-/// Work that grows by as much with each token before it, as that of attention does.
+/// Work that grows linearly with the number of tokens before it, like that of attention.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GrowingWork {
-    /// At position 0, or what it would be there if it grew so from there on: it may have wrapped.
+    /// The work at position 0. If the growth is linear only from a later position on, the work extrapolated to
+    /// position 0, which may have wrapped.
     pub at_start: Work,
-    /// What each token before it adds.
+    /// The work that each earlier token adds.
     pub per_token: Work,
 }
 
 impl GrowingWork {
-    /// With so many tokens before it.
+    /// The work with `position` tokens before it.
     #[must_use]
     pub fn at(&self, position: u64) -> Work {
         grown(self.at_start, self.per_token, position)
@@ -41,9 +42,11 @@ fn grown(at_start: Work, per_token: Work, position: u64) -> Work {
     }
 }
 
-/// What the readings of a pass are of, in the order in which they are taken: see
-/// [`PassTimestamps`](crate::PassTimestamps). It can be told of any number of passes, at any position, and is to be made
-/// once: a thread's log remembers the first 1024 that it is given, and writes out what others say span by span.
+/// What each timestamp of a pass means, in the order in which they are taken. See
+/// [`PassTimestamps`](crate::PassTimestamps).
+///
+/// A template can label any number of passes, at any position, so build it once: a thread's log keeps up to 1024
+/// templates, and records passes with further ones span by span.
 ///
 /// ```
 /// # use brickscope::{BrickId, BrickProfiler, PassTemplate, Work};
@@ -61,40 +64,40 @@ pub struct PassTemplate(Arc<Parts>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parts {
-    /// In the order of ends.
+    /// The spans, in the order in which they end.
     spans: Vec<Span>,
-    /// By how much work grows with each token before it. The first one not at all.
+    /// The distinct growths of work per earlier token. The first one is no growth.
     growths: Vec<Work>,
-    /// For each reading 1 if a brick ends there, -1 if one begins, 0 if both or neither.
+    /// For each timestamp 1 if a brick ends there, -1 if one begins, 0 if both or neither.
     signs: Vec<i8>,
-    /// The reading where the last brick ends.
+    /// The timestamp at which the last brick ends.
     last_end: Option<u32>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Span {
     work: Work,
-    /// The numbers of its readings.
+    /// The indices of its timestamps.
     begin: u32,
     end: u32,
-    /// Its place in the order of begins.
+    /// Its index among the spans in the order in which they begin.
     order: u32,
     growth: u32,
     name: NameIdx,
-    /// [`NONE`] for the layer that the pass is labelled in.
+    /// [`NONE`] for the layer in which the pass is labelled.
     layer: u16,
     kind: SpanKind,
 }
 
 impl PassTemplate {
-    /// To say one brick after the other what a pass does.
+    /// Begins a template, to which the parts of a pass are added in order.
     #[must_use]
     pub fn builder() -> PassTemplateBuilder {
         let parts = Parts { growths: vec![Work::default()], ..Parts::default() };
         PassTemplateBuilder { parts, layers: Vec::new(), is_lap: false }
     }
 
-    /// How many readings of the clock a pass takes.
+    /// The number of timestamps of a pass.
     #[must_use]
     pub fn timestamps(&self) -> usize {
         self.0.signs.len()
@@ -104,23 +107,23 @@ impl PassTemplate {
         self.0.spans.len() as u64
     }
 
-    /// For each reading 1 if a brick ends there, -1 if one begins, 0 if both or neither.
+    /// For each timestamp 1 if a brick ends there, -1 if one begins, 0 if both or neither.
     pub(crate) fn signs(&self) -> &[i8] {
         &self.0.signs
     }
 
-    /// The reading where the last brick ends.
+    /// The timestamp at which the last brick ends.
     pub(crate) fn last_end(&self) -> Option<usize> {
         self.0.last_end.map(|reading| reading as usize)
     }
 
-    /// Where it lies: of another one there, as long as one of the two is held, none is equal to it.
+    /// The address of the shared parts. While a template is held, only its clones have the same address.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Calls `f` with a record of each span of a pass, in the order of ends. The span that begins first has the place
-    /// `first_order` in the order of begins; `layer` is the layer of those that the template has in none.
+    /// Calls `f` with a record of each span of a pass, in the order in which they end. `first_order` is the order of
+    /// the span that begins first; `layer` is the layer of spans that the template has in none.
     #[inline(always)]
     pub(crate) fn each_record(
         &self,
@@ -154,13 +157,13 @@ impl PassTemplate {
     }
 }
 
-/// Makes a [`PassTemplate`]. Each method says what the next readings are of.
+/// Builds a [`PassTemplate`]. Each method states what the next timestamps mean.
 #[derive(Debug)]
 pub struct PassTemplateBuilder {
     parts: Parts,
-    /// Those that are open: their numbers, first readings, and places in the order of begins.
+    /// The open layers: their indices, first timestamps, and orders.
     layers: Vec<(u16, u32, u32)>,
-    /// Whether the next reading is the last one.
+    /// Whether the next timestamp is the same as the previous one.
     is_lap: bool,
 }
 
@@ -174,9 +177,11 @@ impl PassTemplateBuilder {
         self.parts.signs.len() as u32 - 1
     }
 
-    /// What is said next has its first reading in common with what was said last, as by
-    /// [`BrickProfiler::lap`](crate::BrickProfiler::lap): for bricks with nothing between them, or what there is belongs
-    /// to the second one. Of the layer that ends next it is the only one. Nothing, if there is no reading yet.
+    /// Makes the next part begin with the last timestamp of the previous part, like
+    /// [`BrickProfiler::lap`](crate::BrickProfiler::lap). For bricks that follow each other without a gap, or whose gap
+    /// belongs to the second one. If a layer ends next, it ends with that timestamp.
+    ///
+    /// Does nothing if there is no timestamp yet.
     ///
     /// ```
     /// # use brickscope::{BrickId, PassTemplate, Work};
@@ -194,7 +199,7 @@ impl PassTemplateBuilder {
         self.is_lap = !self.parts.signs.is_empty();
     }
 
-    /// The place of what begins next in the order of begins.
+    /// The order of the span that begins next.
     fn begun(&self) -> u32 {
         (self.parts.spans.len() + self.layers.len()) as u32
     }
@@ -229,19 +234,19 @@ impl PassTemplateBuilder {
         }
     }
 
-    /// Two readings: a brick begins, and ends.
+    /// Adds a brick: two timestamps, its begin and its end.
     pub fn brick(&mut self, brick: BrickId, work: impl Into<GrowingWork>) {
         self.kernels(brick as NameIdx, work.into(), &[]);
     }
 
-    /// Two readings: a brick that is a single kernel.
+    /// Adds a brick that is a single kernel: two timestamps.
     pub fn brick_kernel(&mut self, brick: BrickId, kernel: KernelId, work: impl Into<GrowingWork>) {
         let work = work.into();
         self.kernels(brick as NameIdx, work, &[(kernel.0, work)]);
     }
 
-    /// A reading where each of these kernels begins, and one where the last one ends, and the brick. Without any,
-    /// two as [`brick`](Self::brick).
+    /// Adds a brick of these kernels: a timestamp at the begin of each kernel, and one at the end of the last kernel
+    /// and of the brick. Without kernels, the same as [`brick`](Self::brick).
     pub fn brick_kernels(
         &mut self,
         brick: BrickId,
@@ -252,7 +257,7 @@ impl PassTemplateBuilder {
         self.kernels(brick as NameIdx, work.into(), &kernels);
     }
 
-    /// A brick of these kernels.
+    /// Adds a brick of these kernels, by number.
     pub(crate) fn kernels(
         &mut self,
         brick: NameIdx,
@@ -273,14 +278,14 @@ impl PassTemplateBuilder {
         self.span(SpanKind::Brick, [brick, layer], order, [first, end], work);
     }
 
-    /// A reading: a transformer layer begins, which all belongs to up to its end. 65535 is none.
+    /// Begins a transformer layer: one timestamp. Everything until its end belongs to it. The index 65535 means none.
     pub fn begin_layer(&mut self, index: u16) {
         let order = self.begun();
         let begin = self.reading(0);
         self.layers.push((index, begin, order));
     }
 
-    /// A reading: the layer ends that began last. Nothing, if none is open.
+    /// Ends the innermost open layer: one timestamp. Does nothing if no layer is open.
     pub fn end_layer(&mut self) {
         let Some(&(index, begin, order)) = self.layers.last() else {
             self.is_lap = false;
@@ -291,7 +296,7 @@ impl PassTemplateBuilder {
         self.span(SpanKind::Layer, [NONE, index], order, [begin, end], GrowingWork::default());
     }
 
-    /// The template. Layers that are open end here.
+    /// Builds the template. Open layers end here.
     #[must_use]
     pub fn build(mut self) -> PassTemplate {
         while !self.layers.is_empty() {

@@ -1,5 +1,5 @@
-//! What the execution graph promises: an order that others agree with, contained time once, slack that
-//! is neither more nor less than there is.
+//! The execution graph: a schedule that independent computations agree with, contained time that counts once, and
+//! exact slack.
 
 use brickscope::{
     BrickId, BrickProfiler, Dependency, EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId,
@@ -12,7 +12,7 @@ fn brick(id: BrickId, timing_ns: u64) -> ExecutionNode {
     ExecutionNode::Brick { id, timing_ns, elements: 1 }
 }
 
-/// Two ways from the projection to the end, of which one is longer by 100 µs.
+/// Two paths from the projection to the end, one longer by 100 µs.
 fn diamond() -> ExecutionGraph {
     let mut graph = ExecutionGraph::new();
     let [norm, qkv, score, gate] = [
@@ -44,13 +44,13 @@ fn the_summary_has_the_layout_that_existing_readers_know() {
 }
 
 #[test]
-fn slack_is_told_for_every_node_in_order() {
+fn slack_is_reported_for_every_node_in_order() {
     let graph = diamond();
     let (path, total) = graph.critical_path();
     assert_eq!((path.len(), total), (3, 700_000));
     let slack = graph.compute_slack();
-    let told: Vec<_> = slack.iter().map(|(id, &ns)| (id.0, ns)).collect();
-    assert_eq!(told, [(0, 0), (1, 0), (2, 100_000), (3, 0)]);
+    let nodes: Vec<_> = slack.iter().map(|(id, &ns)| (id.0, ns)).collect();
+    assert_eq!(nodes, [(0, 0), (1, 0), (2, 100_000), (3, 0)]);
     for (node_id, slack_ns) in &slack {
         assert_eq!(slack.get(&node_id), Some(slack_ns));
     }
@@ -90,7 +90,7 @@ fn contained_time_counts_once_and_the_path_names_what_is_innermost() {
 }
 
 #[test]
-fn a_cycle_is_told_with_its_nodes_and_has_no_path() {
+fn a_cycle_is_reported_with_its_nodes_and_has_no_path() {
     let mut graph = diamond();
     graph.add_dependency(ExecutionNodeId(3), ExecutionNodeId(0));
     let cycle = graph.schedule().expect_err("it goes round");
@@ -125,7 +125,7 @@ fn a_chain_of_a_hundred_thousand_nested_nodes_needs_no_stack() {
 }
 
 #[test]
-fn a_deep_nest_is_told_by_the_brick_around_it() {
+fn a_deep_nest_is_reported_under_the_brick_around_it() {
     let mut graph = ExecutionGraph::new();
     graph.push_scope(brick(BrickId::LmHead, 9));
     for i in 0..50_000 {
@@ -153,7 +153,7 @@ fn what_if_changes_all_of_a_name_with_what_is_inside() {
     assert_eq!(graph.what_if("Nothing", 0.5), Ok(None));
 }
 
-/// Of decode passes: layers of bricks of a kernel each, in sequence.
+/// In a graph of decode passes: layers of bricks with a kernel each, in sequence.
 #[test]
 fn a_node_with_its_edges_and_their_index_takes_less_than_a_hundred_bytes() {
     let mut graph = ExecutionGraph::new();
@@ -353,7 +353,7 @@ fn a_pipeline_of_two_threads_is_in_the_graph_by_its_hand_offs() {
             run(BrickId::UpProjection, 30);
             run(BrickId::Activation, 3);
             let back = profiler.hand_off();
-            run(BrickId::LayerNorm, 9); // nobody but the pass waits for it
+            run(BrickId::LayerNorm, 9); // only the pass waits for it
             back
         });
         worker.join().expect("no panic")
@@ -607,7 +607,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cycle_is_told_if_and_only_if_there_is_one(graph in graphs(1)) {
+    fn a_cycle_is_reported_if_and_only_if_there_is_one(graph in graphs(1)) {
         // Every node takes time, so the rules never settle on a cycle.
         let own = |node: usize, begin: u64, inner: u64| {
             let whole = graph.timing_ns(ExecutionNodeId(node as u32)).unwrap_or(0);

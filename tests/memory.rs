@@ -1,5 +1,4 @@
-//! What recording takes of memory: little, however many spans there are, and in the long run
-//! nothing more.
+//! The memory that recording takes: little, however many spans there are, and in the long run no more.
 
 // A global allocator that counts can't be had without it.
 #![allow(unsafe_code)]
@@ -52,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test at a time: what is live is counted for all threads.
+/// One test at a time, since live bytes are counted for all threads.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const KERNELS: usize = 20;
@@ -62,8 +61,8 @@ fn kernels(profiler: &BrickProfiler) -> Vec<KernelId> {
     (0..KERNELS).map(|i| profiler.kernel(&format!("kernel {i}"), None)).collect()
 }
 
-/// Records so many spans on this thread, half of them kernels in bricks. What is done in the `i`th
-/// brick is the caller's.
+/// Records `spans` spans on this thread, half of them kernels in bricks. `work` is called in each brick, with its
+/// index.
 fn record(profiler: &BrickProfiler, kernels: &[KernelId], spans: u64, work: impl Fn(u64)) {
     for i in 0..spans / 2 {
         // In passes of both phases in turn, and outside of them.
@@ -98,8 +97,8 @@ fn scattered(i: u64) -> u64 {
     i ^ (i >> 31)
 }
 
-/// The most bytes that were live, beyond those at the beginning, while two threads recorded so many
-/// spans; and the same with the profile that was then taken.
+/// The most bytes that were live, beyond those at the beginning, while two threads recorded this many
+/// spans; and the same including the profile that was then taken.
 fn peaks(
     make: impl FnOnce() -> BrickProfiler,
     spans: u64,

@@ -1,5 +1,5 @@
-//! The order of the house: no circles of modules in any package, and no package that depends on what it
-//! must not know. ARCHITECTURE.md says why.
+//! No cycles of modules in any package, and no package that depends on what it must not know.
+//! ARCHITECTURE.md says why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,10 +1,10 @@
-//! What the profiler promises to everyone who holds one, each promise as a test that could fail.
+//! The promises of the profiler's documentation, each as a test.
 
 use brickscope::{
     BrickCategory, BrickId, BrickIdTimer, BrickProfiler, MockClock, Phase, SyncMode, Work,
 };
 
-/// A profiler that is on, with the hand of its clock.
+/// A profiler that is on, and its mock clock.
 fn on() -> (BrickProfiler, MockClock) {
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock());
@@ -12,7 +12,7 @@ fn on() -> (BrickProfiler, MockClock) {
     (profiler, hand)
 }
 
-/// Plays one brick of so many nanoseconds.
+/// Plays one brick of this many nanoseconds.
 fn play(profiler: &BrickProfiler, hand: &MockClock, brick: BrickId, nanos: u64) {
     let timer = profiler.start_brick(brick);
     hand.advance(nanos);
@@ -94,7 +94,7 @@ fn off_costs_no_look_at_the_clock_and_records_nothing() {
 #[test]
 fn the_number_of_a_brick_is_its_place_in_every_array() {
     let (profiler, hand) = on();
-    // Names of their own, made first, must not move the well-known bricks.
+    // Custom names that come first must not move the well-known bricks.
     for i in 0..100 {
         let timer = profiler.start(&format!("custom {i}"));
         profiler.stop(timer, 1);

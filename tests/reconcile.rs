@@ -1,4 +1,4 @@
-//! Bricks and what no brick explains add up to the wall, to the nanosecond, whatever happens.
+//! Bricks and unattributed time add up to the wall time, to the nanosecond, whatever happens.
 
 mod nesting;
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use nesting::{Step, on, pass, play, steps};
 
-/// Plays one pass; if it `panics`, somebody outside catches that.
+/// Plays one pass. If it `panics`, the panic is caught outside of it.
 fn pass_that_may_panic(profiler: &BrickProfiler, hand: &MockClock, steps: &[Step], panics: bool) {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let timer = profiler.begin_pass(Phase::Prefill);
@@ -38,8 +38,7 @@ fn covered(mut intervals: Vec<(u64, u64)>) -> u64 {
     })
 }
 
-/// Plays steps of which all that is timed is a brick that begins and ends here; notes them by a
-/// clock of its own.
+/// Plays steps in which only bricks that begin and end here are timed, and notes them by a clock of its own.
 fn play_and_note(
     profiler: &BrickProfiler,
     hand: &MockClock,
@@ -297,7 +296,7 @@ fn what_goes_wrong_is_counted_and_not_hidden() {
     assert_eq!(profiler.brick_stats(BrickId::Embedding).total_ns, 10);
     let report = brickscope_analysis::view::report(&profiler.profile());
     assert!(
-        report.starts_with("note: deferred bricks that began after the end that settled them: 1\n"),
+        report.starts_with("note: deferred bricks that began after their settling time: 1\n"),
         "{report}"
     );
 }

@@ -1,5 +1,5 @@
-//! An allocator that records each allocation, those of the profiler itself among them: nothing waits
-//! for itself, and what could not be recorded is counted.
+//! An allocator that records each allocation, including the profiler's own: nothing deadlocks, and
+//! what could not be recorded is counted.
 
 #![allow(unsafe_code, reason = "an allocator can't be written without")]
 
@@ -40,8 +40,8 @@ unsafe impl GlobalAlloc for Recording {
 #[global_allocator]
 static ALLOCATOR: Recording = Recording;
 
-/// A pass of five bricks that is told afterwards. Whether it was told.
-fn tell_a_pass(profiler: &BrickProfiler, template: &PassTemplate) -> bool {
+/// Plays a pass of five bricks that is labelled afterwards. Returns whether it was.
+fn label_a_pass(profiler: &BrickProfiler, template: &PassTemplate) -> bool {
     let mut room = [0; 10];
     let pass = profiler.begin_pass(Phase::Decode);
     let readings = profiler.timestamps_of(&pass, &mut room).expect("it is on");
@@ -66,9 +66,9 @@ fn recording_inside_recording_never_waits_and_loses_nothing_uncounted() {
                 (0..5).for_each(|_| builder.brick(BrickId::Sampling, Work::elements(i)));
                 template = Some(builder.build());
             }
-            let told = tell_a_pass(profiler, template.as_ref().expect("it was built"));
+            let labelled = label_a_pass(profiler, template.as_ref().expect("it was built"));
             // The first time the log makes room for the template, in which the allocator may record.
-            assert!(told || i % 10 == 0, "nothing else was recorded in the pass");
+            assert!(labelled || i % 10 == 0, "nothing else was recorded in the pass");
             std::hint::black_box(Box::new(i));
             if i % 50 == 0 {
                 std::hint::black_box(profiler.profile());

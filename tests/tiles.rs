@@ -1,4 +1,4 @@
-//! Tiles of products: timed when asked for, summed by level and thread, and what the report says of them.
+//! Tiles of matrix products: timed on request, summed by level and thread, and shown in the report.
 
 use std::sync::Barrier;
 
@@ -54,8 +54,8 @@ fn tiled() -> Profile {
         profiler.tiles().add(TileLevel::Macro, begun..done, 1, 4_096, 200_000_000);
         begun..done
     };
-    // Named, since a test runs on a thread of the name that its runner chooses. One comes after the other, as
-    // there is one clock; but both are there to the end, since a thread may go on in the log of one that ended.
+    // Both threads are named, since the test runner names the test's own. They run one after the other, as there is
+    // one clock, but both live to the end, since a new thread may reuse the log of one that ended.
     let (first_is_done, both_are_done) = (Barrier::new(2), Barrier::new(2));
     let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
     std::thread::scope(|scope| {

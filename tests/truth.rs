@@ -1,4 +1,4 @@
-//! The figures are true: held against independent computation and against work of known length.
+//! The figures are true: compared with independent computations and with work of known length.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use brickscope::{
 };
 use proptest::prelude::*;
 
-/// A profiler that is on, with the hand of its clock.
+/// A profiler that is on, and its mock clock.
 fn on(log_capacity: usize) -> (BrickProfiler, MockClock) {
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(log_capacity);
@@ -61,7 +61,7 @@ fn the_pass(profile: &Profile) -> PhaseTotal {
     total
 }
 
-/// A profiler for work of known length. Nobody looks at the load, which takes longer than an empty
+/// A profiler for work of known length. It doesn't watch the load, which takes longer than an empty
 /// brick.
 fn on_a_real_clock() -> BrickProfiler {
     let profiler = BrickProfiler::new();
@@ -134,7 +134,7 @@ fn a_sleep_outside_of_bricks_shows_as_time_that_no_brick_explains() {
     });
 }
 
-/// Counts and sums of elements of the bricks, by what they are called.
+/// Counts and sums of elements of the bricks, by name.
 fn sums(profile: &Profile) -> HashMap<String, (u64, u64)> {
     let mut sums = HashMap::<_, (u64, u64)>::new();
     for total in &profile.totals {
@@ -257,7 +257,7 @@ impl Truth {
     }
 }
 
-/// Holds the totals to the truth, which is by phase and name.
+/// Compares the totals with the truth, which is by phase and name.
 fn totals_are(profile: &Profile, truth: &HashMap<(Option<Phase>, String), Truth>) {
     assert_eq!(profile.totals.len(), truth.len());
     for total in &profile.totals {
@@ -295,7 +295,7 @@ fn totals_are(profile: &Profile, truth: &HashMap<(Option<Phase>, String), Truth>
     }
 }
 
-/// What the trace says of each brick in each phase.
+/// The trace's statistics of each brick in each phase.
 fn truth_of_trace(profile: &Profile) -> HashMap<(Option<Phase>, String), Truth> {
     let phases: HashMap<_, _> =
         profile.passes.iter().map(|pass| (pass.serial, pass.phase)).collect();
@@ -386,7 +386,7 @@ fn a_percentile_is_withheld_until_there_are_enough_spans_to_state_it() {
     assert_eq!(changes, expected);
 }
 
-/// Not `panic!`, which would write to the terminal.
+/// Unlike `panic!`, this doesn't write to the terminal.
 fn panic_quietly() {
     std::panic::resume_unwind(Box::new(()));
 }
@@ -516,8 +516,8 @@ fn a_brick_of_a_single_kernel_and_its_kernel_are_equally_long() {
     }
 }
 
-/// Runs a pass of two threads: `gate` on one, for so long and so long again in a brick of its own,
-/// beside `up` on the other. Returns the profile.
+/// Runs a pass of two threads and returns its profile. On one thread, a brick spins for `gate` and then for `planted`
+/// in a nested brick; on the other, a brick spins for `up`.
 #[cfg(not(miri))]
 fn two_threads(gate: Duration, planted: Duration, up: Duration) -> Profile {
     let spin = |duration: Duration| {

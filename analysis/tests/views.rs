@@ -756,8 +756,8 @@ fn a_profile_that_does_not_add_up_is_told_so() {
     profile.phases[1].unattributed_ns += 1;
     assert_eq!(
         profile.check(),
-        Err("the bricks of decode explain 1009000 ns, and 3001 ns are unattributed, but the wall \
-             is 1012000 ns"
+        Err("the bricks of decode took 1009000 ns, and 3001 ns are unattributed, but the wall \
+             time is 1012000 ns"
             .to_owned())
     );
 }

@@ -343,7 +343,7 @@ mod tests {
             "FILE is a model (GGUF), not a run: `brickscope profile FILE` runs it and writes a run"
         );
         assert!(said(b"\x1f\x8b\x08\0").contains("brickscope import FILE"));
-        assert_eq!(said(b"\xff\xfe\0"), "FILE is not a brickscope profile: it is no text");
+        assert_eq!(said(b"\xff\xfe\0"), "FILE is not a brickscope profile: it is not text");
         assert!(said(b"{").starts_with("FILE is not a whole brickscope profile"));
     }
 }

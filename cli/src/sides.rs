@@ -104,7 +104,7 @@ pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>> {
         names_in(path)?.iter().flat_map(|name| runs_in(&path.join(name))).collect();
     if files.is_empty() {
         bail!(
-            "{} holds no run: neither {} nor folders with one",
+            "{} has no runs: neither {} nor folders with one",
             path.display(),
             FILES.join(" nor ")
         );

@@ -201,7 +201,7 @@ fn what_can_not_be_read_or_was_changed_is_refused() {
     let program = assert_cmd::cargo::cargo_bin!("brickscope");
     for (args, says) in [
         (vec![str(&a), "nowhere"], "B: nowhere"),
-        (vec![str(&empty), str(&b)], "holds no run"),
+        (vec![str(&empty), str(&b)], "has no runs"),
         (vec![str(&a), str(&a)], "hold the same run"),
         (vec![str(&a), str(&b), "--threshold", "0%"], "above 0%"),
         (vec![str(&a), str(&b), "--threshold", "3"], "such as 3%"),

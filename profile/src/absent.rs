@@ -1,8 +1,8 @@
-//! What can't be told, and why.
+//! Values that are unknown, and why.
 
 use serde::{Deserialize, Serialize};
 
-/// A thing that can't be told, and why.
+/// A value that is unknown, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
     /// One sentence.

@@ -1,8 +1,8 @@
-//! The vocabulary: every kind of operation that has a name of its own, and the groups they form.
+//! Bricks: the kinds of operations in a forward pass, their categories, and how their times are obtained.
 //!
 //! A *brick* is a kind of operation in a forward pass. Fifteen are well known ([`BrickId`]); an
-//! engine may add any number of its own by name. Names, order and numbers are fixed: they are
-//! written into profiles and receipts.
+//! engine may add any number of its own by name. Names, order and numbers of the well-known ones are
+//! fixed, since profiles and receipts contain them.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ pub enum BrickId {
     DownProjection = 11,
     /// The token embedding lookup.
     Embedding = 12,
-    /// The language model head, which makes the logits.
+    /// The language model head, which computes the logits.
     LmHead = 13,
     /// Choosing the next token from the logits.
     Sampling = 14,
@@ -120,8 +120,8 @@ impl BrickId {
     /// The brick of this name, or of one of the short names that engines use for it (`Qkv`,
     /// `Rope`, `Softmax`, `OutProj`, `Gate`, `Up`, `SiLU`, `Down`, `Embed`, `Head`, `Sample`, …).
     ///
-    /// An inherent function that returns an `Option`, as in the predecessor, so that code written
-    /// for it ports unchanged.
+    /// An inherent function that returns an `Option`, as in the predecessor, so that existing callers
+    /// compile unchanged.
     #[expect(clippy::should_implement_trait, reason = "the signature that existing callers use")]
     #[must_use]
     pub fn from_str(name: &str) -> Option<Self> {
@@ -160,7 +160,7 @@ pub enum BrickCategory {
     Attention = 1,
     /// The feed-forward network.
     Ffn = 2,
-    /// Embedding, head, sampling, and every brick with a name of its own.
+    /// Embedding, head, sampling, and every brick that isn't well known.
     #[default]
     Other = 3,
 }
@@ -194,14 +194,14 @@ impl fmt::Display for BrickCategory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Reading the prompt, many tokens at a time.
+    /// Processing the prompt, many tokens at a time.
     Prefill,
-    /// Writing the answer, one token at a time.
+    /// Generating the answer, one token at a time.
     Decode,
 }
 
 impl Phase {
-    /// Both phases, in the order in which they happen.
+    /// Both phases, in the order in which they run.
     pub const ALL: [Self; 2] = [Self::Prefill, Self::Decode];
 
     /// The name in reports and files.
@@ -224,13 +224,13 @@ impl fmt::Display for Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Two readings of the host's clock around the very work.
+    /// Two readings of the host's clock, directly around the work.
     Host = 0,
-    /// The host's order of issue: from this brick's start to the next one's, the last to the
-    /// synchronisation. It partitions the time, but tells issue from execution only as far as
-    /// the device kept up.
+    /// The host's order of issue: a brick lasts until the next one is issued, and the last brick until
+    /// the synchronisation. This partitions the time, but it is the time of execution only as far as
+    /// the device kept up with the host.
     HostOrder = 1,
-    /// Two readings of a device's clock, in the stream of its work, around the very work.
+    /// Two readings of a device's clock, in the stream of the work, directly around it.
     Device = 2,
 }
 
@@ -238,7 +238,7 @@ impl Source {
     /// Every source.
     pub const ALL: [Self; 3] = [Self::Host, Self::HostOrder, Self::Device];
 
-    /// The words in reports.
+    /// The name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -249,10 +249,10 @@ impl Source {
     }
 }
 
-/// What a span had to do. Zero means "not stated".
+/// The work of a span. Zero means "not stated".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Work {
-    /// Elements processed; what an element is, the caller decides.
+    /// Elements processed. The caller decides what an element is.
     pub elements: u64,
     /// Floating-point operations.
     pub flops: u64,
@@ -261,7 +261,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Work of which only the number of elements is known.
+    /// Work with a known number of elements and nothing else stated.
     #[must_use]
     pub const fn elements(elements: u64) -> Self {
         Self { elements, flops: 0, bytes: 0 }

@@ -1,47 +1,47 @@
-//! What was lost, or went otherwise than its caller meant.
+//! Counters of what was lost, or recorded otherwise than its caller intended.
 
 use serde::{Deserialize, Serialize};
 
-/// What was lost, or went otherwise than its caller meant.
+/// Counts what was lost, or recorded otherwise than its caller intended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dropped {
-    /// Spans that are in the totals, but not in `spans`: the log was full.
+    /// Spans that are in the totals but not in `spans`, because the log was full.
     pub spans: u64,
-    /// Passes that are in the phases, but not in `passes`.
+    /// Passes that are in the phases but not in `passes`.
     pub passes: u64,
     /// Calls that could not be recorded: their thread was being torn down, or they came from
     /// inside another recording call.
     pub homeless: u64,
-    /// Deferred bricks whose start lay after the end that settled them.
+    /// Deferred bricks that began after the end at which they were settled.
     pub late: u64,
-    /// Hand-offs between threads of which one side did not fit the log, or was forgotten by a reset.
+    /// Hand-offs between threads that lack one side: it did not fit the log, or a reset discarded it.
     pub dependencies: u64,
-    /// Uses of names of bricks or kernels for which there was no room; in the totals under
+    /// Uses of names of bricks or kernels that did not fit the table of names. The totals have them under
     /// `(other)`.
     pub names: u64,
-    /// Spans that began and never ended, or ended while recording was off; and readings of the clock of which nobody
-    /// said what they were of (`PassTimestamps`).
+    /// Spans that began and never ended, or ended while recording was off; also the timestamps of passes
+    /// that were never labelled (`PassTimestamps`).
     pub unfinished: u64,
-    /// Bricks and kernels that ended on another thread than they began on; counted outside of
+    /// Bricks and kernels that ended on another thread than they began on. They count outside of
     /// passes.
     pub moved: u64,
-    /// Bricks that began and ended in different passes; counted outside of passes.
+    /// Bricks that began and ended in different passes. They count outside of passes.
     pub straddling: u64,
     /// Bricks that overlap another of their thread without nesting.
     pub overlapping: u64,
-    /// Passes begun inside a pass; not counted as passes.
+    /// Passes that began inside another pass. They don't count as passes.
     pub nested_passes: u64,
-    /// Passes that never ended, because of a panic say; their bricks count outside of passes.
+    /// Passes that never ended, for example because of a panic. Their bricks count outside of passes.
     pub abandoned_passes: u64,
-    /// Passes that were open when the profile was collected; it has nothing of them but spans.
+    /// Passes that were open when the profile was collected. Only their spans are in it.
     pub open_passes: u64,
-    /// Passes whose times other work on the machine disturbed; they are in the statistics.
+    /// Passes that other work on the machine disturbed. They are in the statistics.
     pub disturbed_passes: u64,
-    /// Passes that were disturbed and left out of the statistics, because that was asked for.
+    /// Disturbed passes that were left out of the statistics on request.
     pub left_out_passes: u64,
-    /// In a snapshot (`BrickProfiler::snapshot`), kernels that are in no row of `brick_kernels`: more than there
-    /// is room for ran before the brick around them ended. The totals have them.
+    /// In a snapshot (`BrickProfiler::snapshot`), kernels that are in no row of `brick_kernels`, because
+    /// too many ran before the brick around them ended. The totals have them.
     #[serde(skip_serializing_if = "is_zero")]
     pub unplaced_kernels: u64,
 }
@@ -54,7 +54,7 @@ impl Dropped {
     /// Each counter, by the name of its field.
     #[doc(hidden)]
     pub fn counts(&self) -> [(&'static str, u64); 16] {
-        // Taken apart, so that a new one can't be forgotten.
+        // Destructured so that the compiler catches a new counter that is missing below.
         let &Self {
             spans,
             passes,
@@ -93,33 +93,37 @@ impl Dropped {
         ]
     }
 
-    /// Each counter that isn't zero, with what it means.
+    /// A line for each counter that isn't zero.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let outside = "they count outside of passes";
         [
             ("spans that did not fit the log", self.spans, "the totals count them"),
             ("passes that did not fit the list", self.passes, "the totals count them"),
-            ("recording calls with no way to the thread's log", self.homeless, "they are lost"),
-            ("deferred bricks that began after the end that settled them", self.late, ""),
+            ("recording calls that could not reach a log", self.homeless, "they are lost"),
+            ("deferred bricks that began after their settling time", self.late, ""),
             ("hand-offs between threads with one side lost", self.dependencies, ""),
-            ("uses of names beyond the room for names", self.names, "they count as (other)"),
+            ("uses of names that did not fit the table", self.names, "they count as (other)"),
             ("spans that began and never ended", self.unfinished, ""),
             ("spans that ended on another thread", self.moved, outside),
-            ("bricks that crossed the border of a pass", self.straddling, outside),
+            ("bricks that ended in another pass", self.straddling, outside),
             ("bricks that overlap others without nesting", self.overlapping, ""),
-            ("passes begun inside a pass", self.nested_passes, "they are no passes of their own"),
-            ("passes that never ended", self.abandoned_passes, "their bricks count outside"),
-            ("passes that were still open", self.open_passes, "the tables have nothing of them"),
+            ("passes begun inside a pass", self.nested_passes, "they don't count as passes"),
             (
-                "passes that other work on this machine disturbed",
+                "passes that never ended",
+                self.abandoned_passes,
+                "their bricks count outside of passes",
+            ),
+            ("passes that were still open", self.open_passes, "they are not in the tables"),
+            (
+                "passes disturbed by other work on this machine",
                 self.disturbed_passes,
-                "their times say less of the model than of that",
+                "they are still in the tables",
             ),
             ("disturbed passes left out of the tables", self.left_out_passes, ""),
             (
-                "kernels in a row without the end of a brick around them",
+                "kernels that are assigned to no brick",
                 self.unplaced_kernels,
-                "no brick has them; the totals do",
+                "too many ran before their brick ended; the totals count them",
             ),
         ]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Bricks by layer, and kernels by the brick that they ran in.
+//! Sums of bricks by layer, and of kernels by the brick that they ran in.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -82,7 +82,7 @@ impl LayerTables {
             total_ns: cell.total,
             exclusive_ns: cell.exclusive,
         });
-        // Kernels of one name that are launched differently have numbers of their own.
+        // Kernels of one name that are launched differently have different numbers.
         let mut first: HashMap<&str, NameIdx> = HashMap::new();
         let mut by_name: BTreeMap<_, Cell> = BTreeMap::new();
         for ((of, brick, kernel), cell) in self.kernels {

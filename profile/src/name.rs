@@ -1,11 +1,11 @@
-//! What spans are of.
+//! The names of spans: bricks and kernels.
 
 use serde::{Deserialize, Serialize};
 
 use crate::brick::{BrickCategory, BrickId};
 use crate::graph::{DeviceLaunch, HostLaunch, TransferDirection};
 
-/// Whether a name is that of a brick or of a kernel.
+/// Whether a name belongs to a brick or a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NameKind {
@@ -15,12 +15,12 @@ pub enum NameKind {
     Kernel,
 }
 
-/// What a span can be of.
+/// A brick or kernel that spans belong to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Name {
     /// The name.
     pub name: String,
-    /// Of a brick or of a kernel.
+    /// Whether it is a brick or a kernel.
     pub kind: NameKind,
     /// How a kernel runs on the CPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -28,19 +28,19 @@ pub struct Name {
     /// How it runs on a device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device: Option<DeviceLaunch>,
-    /// What is copied, of a brick that is a copy between memories.
+    /// The source and destination, if the brick is a copy between memories.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub transfer: Option<Route>,
 }
 
-/// From where to where data is copied.
+/// The source and destination of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Route {
-    /// From where.
+    /// The source.
     pub src: String,
-    /// To where.
+    /// The destination.
     pub dst: String,
-    /// Between which memories.
+    /// The memories that it copies between.
     pub direction: TransferDirection,
 }
 
@@ -48,18 +48,18 @@ pub struct Route {
 #[doc(hidden)]
 pub type NameIdx = u16;
 
-/// How many names there is room for: sums take memory for each of them on each thread.
+/// The size of the table of names. Each thread has sums for every name, so each name costs memory.
 const MAX_NAMES: usize = 4096;
 
-/// The number for all bricks for whose names there is no room.
+/// The number of all bricks whose names did not fit the table.
 #[doc(hidden)]
 pub const OTHER_BRICK: NameIdx = (MAX_NAMES - 1) as NameIdx;
 
-/// The number for all kernels for whose names there is no room.
+/// The number of all kernels whose names did not fit the table.
 #[doc(hidden)]
 pub const OTHER_KERNEL: NameIdx = (MAX_NAMES - 2) as NameIdx;
 
-/// The category of the brick of a name: [`BrickCategory::Other`] where it is none of the well-known ones.
+/// The category of the brick with this name: [`BrickCategory::Other`] unless it is well known.
 #[doc(hidden)]
 #[must_use]
 pub fn category_of(name: &str) -> BrickCategory {

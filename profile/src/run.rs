@@ -1,4 +1,4 @@
-//! What ran, how, what recording it cost, and where the profile is from.
+//! The run of a profile: the model, the command, the cost of recording, and an imported profile's origin.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,9 @@ use crate::absent::Absent;
 pub struct Run {
     /// The command line.
     pub command: Vec<String>,
-    /// The backend that ran the kernels.
+    /// The backend that executed the kernels.
     pub backend: String,
-    /// Threads of the CPU that shared the work; 0 where it ran on a device.
+    /// CPU threads that shared the work; 0 if it ran on a device.
     pub threads: u32,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
@@ -21,38 +21,38 @@ pub struct Run {
     pub seed: Option<u64>,
 }
 
-/// What ran.
+/// The model that ran.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Model {
     /// The file.
     pub path: String,
-    /// The name that the file gives.
+    /// The model's name according to the file.
     pub name: Option<String>,
     /// The architecture.
     pub architecture: String,
-    /// The quantisation, as far as one word can say it.
+    /// The quantisation, in one word.
     pub quantization: String,
     /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Weights.
+    /// The number of weights.
     pub parameters: u64,
     /// Transformer layers.
     pub layers: u32,
     /// Width of the residual stream.
     pub embedding_length: u32,
-    /// The weights are random: the timings are real, the text is noise.
+    /// Whether the weights are random: the timings are real, the text is noise.
     pub synthetic: bool,
-    /// Where the weights were while the CPU read them, in a few words: `mapped file` or `large pages`, or
+    /// Where the weights were while the CPU read them: `mapped file`, `large pages`, or
     /// `large pages, rows interleaved`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_in: Option<String>,
-    /// How long it took to copy the file there, in nanoseconds.
+    /// How long it took to copy the file to that place, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_in_ns: Option<u64>,
-    /// How many bytes of them were put into another order there, for kernels that read them faster so.
+    /// How many bytes of the weights were reordered there for kernels that read them faster that way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleaved_bytes: Option<u64>,
-    /// How long that took, in nanoseconds.
+    /// How long the reordering took, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleaved_in_ns: Option<u64>,
 }
@@ -60,7 +60,7 @@ pub struct Model {
 /// What the profiler itself cost.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Overhead {
-    /// Nanoseconds of one span, measured on this machine with this clock.
+    /// The cost of one span in nanoseconds, measured on this machine with this clock.
     pub span_ns: Option<f64>,
     /// Spans recorded.
     pub spans: u64,
@@ -79,56 +79,56 @@ impl Overhead {
 /// What the caller observed by other means.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Observed {
-    /// Share of L2 accesses that hit, 0 to 1, as the caller was told by hardware.
+    /// Share of L2 accesses that hit, 0 to 1, as the hardware reported it to the caller.
     pub l2_cache_hit_rate: Option<f32>,
     /// Whether transfers were zero-copy.
     pub zero_copy: bool,
-    /// Tokens that there is room for in the KV cache.
+    /// Capacity of the KV cache in tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_cache_tokens: Option<u64>,
 }
 
-/// A file of another program that a profile was made from: its times are those of that program.
+/// The file of another program that a profile was imported from. That program measured the times.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Imported {
     /// The format: `llama-bench`, `chrome`, `vk-perf-logger`, `folded`.
     pub format: String,
     /// The file.
     pub file: String,
-    /// The program that wrote it, and its version, if the file says so.
+    /// The program that wrote it, and its version, if the file states them.
     pub program: Option<String>,
-    /// What the file can't tell, each with the reason.
+    /// What the file lacks, each with the reason.
     #[serde(default)]
     pub lacks: Vec<Absent>,
-    /// Parts of it that were left out, and why, with their number.
+    /// What was left out of the import: how much, and why.
     #[serde(default)]
     pub left_out: Vec<(String, u64)>,
-    /// What it says of how it was measured, as it names that: what must be alike for times to compare.
+    /// How it was measured, in the file's own terms. Times compare only if these are alike.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<(String, String)>,
-    /// Samples by function, of a file that counts those and has no times.
+    /// Samples by function, if the file counts samples and has no times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<FunctionSamples>,
 }
 
-/// How often a function was seen in samples: no time.
+/// The number of samples of a function. Samples are not times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionSamples {
     /// The function.
     pub name: String,
     /// Samples in the function itself.
     pub own: u64,
-    /// Samples in it or in what it called.
+    /// Samples in the function or in functions that it called.
     pub total: u64,
 }
 
-/// A format of another program, of which a profile can be made.
+/// A format of another program that can be imported as a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// The output of `llama-bench -o json` or `-o jsonl`.
     LlamaBench,
-    /// Chrome's trace events as JSON, an array or an object with one: candle's `--tracing`, by
-    /// tracing-chrome, PyTorch's profiler and others.
+    /// Chrome's trace events as JSON, an array or an object that contains one. Written by candle's
+    /// `--tracing` (through tracing-chrome), PyTorch's profiler and others.
     Chrome,
     /// The output of ggml's Vulkan backend with `GGML_VK_PERF_LOGGER=1`, possibly among other lines.
     VkPerfLogger,

@@ -1,4 +1,4 @@
-//! Single spans, the threads that they ran on, and what waited for what.
+//! Single spans, the threads that they ran on, and the dependencies between threads.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::brick::{Source, Work};
 pub struct Lane {
     /// The thread's name, if it has one.
     pub name: Option<String>,
-    /// The number by which the system knows it.
+    /// The system's id of the thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
 }
@@ -17,7 +17,7 @@ pub struct Lane {
 /// One span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// What it is of: an index into `names`; `None` for a layer.
+    /// The brick or kernel: an index into `names`. `None` for a layer.
     pub name: Option<u16>,
     /// How its time was obtained.
     pub source: Source,
@@ -27,21 +27,20 @@ pub struct Span {
     pub pass: Option<u32>,
     /// The transformer layer.
     pub layer: Option<u16>,
-    /// The span around it: an index into `spans`, less than its own.
+    /// The span around it: an index into `spans`, less than this span's own.
     pub parent: Option<u32>,
     /// When it began, in nanoseconds of the clock.
     pub start_ns: u64,
     /// From begin to end.
     pub duration_ns: u64,
-    /// What of it no brick inside explains; 0 for kernels and layers, which explain no time of
-    /// their own.
+    /// The duration minus that of the bricks inside; 0 for kernels and layers, since time is attributed
+    /// to bricks only.
     pub exclusive_ns: u64,
-    /// What it had to do.
+    /// The work that was done.
     pub work: Work,
 }
 
-/// Work of one thread that had to wait for work of another: see
-/// `BrickProfiler::hand_off`.
+/// A dependency of one thread's work on another thread's work. See `BrickProfiler::hand_off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {
     /// Where the work was handed off.
@@ -57,13 +56,13 @@ pub struct Point {
     pub lane: u32,
     /// When, in nanoseconds of the clock.
     pub at_ns: u64,
-    /// Its place among the points of its thread.
+    /// Its index among the points of its thread.
     pub nth: u32,
-    /// The span that it lies in: an index into `spans`.
+    /// The span around it: an index into `spans`.
     pub inside: Option<u32>,
 }
 
-/// Spans as a table: thousands of rows with the names of the columns written once.
+/// Spans as a table: files have thousands of rows, so the names of the columns are written only once.
 pub(crate) mod span_table {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -133,7 +132,7 @@ pub(crate) mod span_table {
             )
         };
         let rows = spans.iter().map(row).collect();
-        // Readers of before know two of them.
+        // Older readers know only the first two sources.
         let is_of_device = spans.iter().any(|span| span.source == Source::Device);
         let sources = &Source::ALL[..if is_of_device { 3 } else { 2 }];
         Written { columns: COLUMNS, sources, rows }.serialize(to)

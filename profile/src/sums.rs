@@ -11,26 +11,26 @@ use crate::stats::{BrickStats, Percentiles};
 /// The sums of one phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseTotal {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
-    /// Passes.
+    /// The number of passes.
     pub passes: u64,
-    /// How many of them other work on the machine disturbed.
+    /// How many of them were disturbed by other work on the machine.
     #[serde(default)]
     pub disturbed: u64,
-    /// Tokens that they processed.
+    /// Tokens that the passes processed.
     pub tokens: u64,
-    /// From begin to end of each pass, summed.
+    /// Wall time: from the begin to the end of each pass, summed.
     pub wall_ns: u64,
-    /// What bricks explain of it.
+    /// The part of it that is attributed to bricks.
     pub attributed_ns: u64,
-    /// What no brick explains.
+    /// The part of it outside of all bricks.
     pub unattributed_ns: u64,
 }
 
 impl PhaseTotal {
-    /// Tokens per second of wall; `None` without a wall or a token: an imported file may not say how many
-    /// there were.
+    /// Tokens per second of wall time. `None` without wall time or tokens: an imported file may lack the
+    /// number of tokens.
     #[must_use]
     pub fn tokens_per_second(&self) -> Option<f64> {
         (self.wall_ns > 0 && self.tokens > 0)
@@ -52,19 +52,19 @@ pub struct Total {
     /// How a kernel runs on the CPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<HostLaunch>,
-    /// How it runs on a device.
+    /// How a kernel runs on a device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device: Option<DeviceLaunch>,
     /// The sums.
     #[serde(flatten)]
     pub stats: BrickStats,
-    /// The standard deviation of a span, in nanoseconds; `None` for fewer than two.
+    /// The standard deviation of the spans, in nanoseconds; `None` for fewer than two.
     #[serde(default)]
     pub std_dev_ns: Option<f64>,
-    /// Percentiles of a span, as far as there are enough of them.
+    /// Percentiles of the spans, as far as there are enough of them.
     #[serde(flatten)]
     pub percentiles: Percentiles,
-    /// What hardware counters counted in it, as a whole, with what lies inside.
+    /// The hardware counters over these spans, including what lies inside of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<CounterSums>,
 }
@@ -84,22 +84,22 @@ pub struct Pass {
     pub position: u64,
     /// When it began, in nanoseconds of the clock.
     pub start_ns: u64,
-    /// From begin to end.
+    /// Wall time: from its begin to its end.
     pub wall_ns: u64,
-    /// What bricks explain of it.
+    /// The part of it that is attributed to bricks.
     pub attributed_ns: u64,
-    /// What no brick explains.
+    /// The part of it outside of all bricks.
     pub unattributed_ns: u64,
-    /// What others did to it, or to it and its neighbours; `None` if nobody looked.
+    /// How other processes disturbed it, or it and its neighbours; `None` if that wasn't watched.
     #[serde(default)]
     pub disturbance: Option<Disturbance>,
-    /// Whether it was left out of the statistics for that.
+    /// Whether it was left out of the statistics because it was disturbed.
     #[serde(default)]
     pub is_left_out: bool,
 }
 
 impl Pass {
-    /// Whether other work on the machine disturbed it, as far as that is known.
+    /// Whether other work on the machine disturbed it. `false` if that is not known.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.disturbance.is_some_and(|disturbance| disturbance.is_disturbed())
@@ -111,7 +111,7 @@ impl Pass {
 pub struct LayerBrick {
     /// The phase; `None` outside of passes.
     pub phase: Option<Phase>,
-    /// The layer; `None` for what ran before and after the layers.
+    /// The layer; `None` before and after the layers.
     pub layer: Option<u16>,
     /// The brick.
     pub name: String,
@@ -119,7 +119,7 @@ pub struct LayerBrick {
     pub count: u64,
     /// From begin to end, summed, in nanoseconds.
     pub total_ns: u64,
-    /// What of it no brick inside explains.
+    /// The total minus the time of the bricks inside, in nanoseconds.
     pub exclusive_ns: u64,
 }
 
@@ -148,6 +148,6 @@ pub(crate) fn sum_is_wall(
         return Ok(());
     }
     Err(format!(
-        "{what} explain {explained} ns, and {unattributed} ns are unattributed, but the wall is {wall} ns"
+        "{what} took {explained} ns, and {unattributed} ns are unattributed, but the wall time is {wall} ns"
     ))
 }

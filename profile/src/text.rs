@@ -1,6 +1,6 @@
-//! Numbers and names as all tables have them.
+//! Formatting of numbers and names, the same in all tables.
 
-/// `text` with control characters escaped, so that a name can't break a line or a terminal, nor
+/// `text` with control characters escaped, so that a name can't break a line, control a terminal, or
 /// look like another name.
 #[must_use]
 pub fn printable(text: &str) -> String {
@@ -16,8 +16,8 @@ pub fn printable(text: &str) -> String {
 fn is_unprintable(c: char) -> bool {
     match c {
         c if c.is_control() => true,
-        // Line and paragraph separators; bidirectional controls; the byte order mark; what XML,
-        // hence SVG, can't contain.
+        // Line and paragraph separators; bidirectional controls; the byte order mark; characters that
+        // XML, and so SVG, can't contain.
         '\u{2028}' | '\u{2029}' => true,
         '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         '\u{feff}' | '\u{fffe}' | '\u{ffff}' => true,
@@ -25,15 +25,15 @@ fn is_unprintable(c: char) -> bool {
     }
 }
 
-/// Nanoseconds as microseconds with one digit, as in all tables; with three where one digit would
-/// round a measured time to 0.
+/// Nanoseconds as microseconds with one decimal, or with three if one would round a measured time
+/// to 0.
 #[must_use]
 pub fn micros(nanos: f64) -> String {
     let digits = if nanos > 0.0 && nanos < 50.0 { 3 } else { 1 };
     format!("{:.digits$}", nanos / 1e3)
 }
 
-/// `part` of `whole` in percent; `n/a` where there is no whole.
+/// `part` of `whole` in percent; `n/a` if `whole` is 0.
 #[must_use]
 pub fn percent(part: f64, whole: f64) -> String {
     if whole <= 0.0 {
@@ -49,7 +49,7 @@ pub fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A name in at most `width` characters, followed by a mark.
+/// A name in at most `width` characters, followed by `mark`.
 #[must_use]
 pub fn shortened(name: &str, width: usize, mark: &str) -> String {
     let name = printable(name);
@@ -60,5 +60,5 @@ pub fn shortened(name: &str, width: usize, mark: &str) -> String {
     format!("{kept}…{mark}")
 }
 
-/// The most bricks that a table has; the others are summed up in one row.
+/// The most bricks that a table lists. The others are summed in one row.
 pub const MOST_ROWS: usize = 40;

@@ -32,14 +32,14 @@ impl TileLevel {
     }
 }
 
-/// What the tiles of one level did.
+/// The sums of the tiles of one level.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TileStats {
     /// The level.
     pub level: TileLevel,
     /// Tiles timed.
     pub count: u64,
-    /// Nanoseconds, summed.
+    /// Their times, summed, in nanoseconds.
     pub total_ns: u64,
     /// The shortest tile, in nanoseconds; `u64::MAX` if there is none.
     pub min_ns: u64,
@@ -50,42 +50,44 @@ pub struct TileStats {
     /// Floating-point operations; in files `null` where none were stated.
     #[serde(with = "crate::stats::stated")]
     pub total_flops: u64,
-    /// How many tiles there were, where they are too short to be timed one by one: `count`, the shortest and
-    /// the longest are then of runs of them, one right after the other. `None` where each was timed.
+    /// The number of tiles, if they are too short to be timed one by one. Then runs of consecutive tiles were
+    /// timed, and `count`, `min_ns` and `max_ns` are those of the runs. `None` if each tile was timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiles_in_runs: Option<u64>,
 }
 
-/// What the tiles did that one thread computed.
+/// The tiles that one thread computed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TileThread {
     /// The thread's name, if it has one.
     pub name: Option<String>,
-    /// The system's number of it, if known.
+    /// The system's id of the thread, if known.
     pub tid: Option<u32>,
-    /// By level, from the largest to the smallest; without those that it had no tiles of.
+    /// The levels that the thread had tiles of, from the largest to the smallest.
     pub tiles: Vec<TileStats>,
 }
 
-/// How evenly the threads shared the products that macro tiles are of.
+/// How evenly the threads shared the matrix products that the macro tiles are shares of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TileBalance {
     /// Products whose shares were timed.
     pub products: u64,
     /// The longest share of each product, summed, in nanoseconds.
     pub slowest_ns: u64,
-    /// The same, each times the threads that were there to share the product: what they could have worked
-    /// while the slowest did.
+    /// The same, with each longest share multiplied by the number of threads that shared the product: the
+    /// time that all threads could have worked while the slowest did.
     pub offered_ns: u64,
     /// All shares, summed.
     pub worked_ns: u64,
 }
 
 impl TileBalance {
-    /// By how much the slowest share of a product was longer than the mean of all threads, weighted by time:
-    /// 0.0 where all took as long. "Percent imbalance" without the hundred (Pearce et al., "Quantifying the
-    /// effectiveness of load balance algorithms", ICS 2012). `None` if no time was measured, or of
-    /// other products than these, as while they run.
+    /// How much longer the slowest share of a product took than the mean over all threads, weighted by time:
+    /// 0.0 if all took equally long. This is "percent imbalance" as a fraction (Pearce et al., "Quantifying
+    /// the effectiveness of load balance algorithms", ICS 2012).
+    ///
+    /// `None` if no time was measured, or if shares of other products were timed as well, as happens while
+    /// products run.
     #[must_use]
     pub fn imbalance(&self) -> Option<f64> {
         let is_known = self.worked_ns > 0 && self.offered_ns >= self.worked_ns;
@@ -94,7 +96,7 @@ impl TileBalance {
 }
 
 impl TileStats {
-    /// A level on which no tile was timed yet.
+    /// A level without any tile yet.
     #[must_use]
     pub fn new(level: TileLevel) -> Self {
         Self { level, min_ns: u64::MAX, ..Self::default() }
@@ -125,7 +127,7 @@ impl TileStats {
         self.total_flops += flops;
     }
 
-    /// Mean microseconds of a tile; 0.0 if there is none.
+    /// The mean time of a tile in microseconds; 0.0 if there is none.
     #[must_use]
     pub fn avg_us(&self) -> f64 {
         ratio(self.total_ns as f64 / 1e3, self.count as f64)
@@ -143,7 +145,7 @@ impl TileStats {
         ratio(self.total_flops as f64, self.total_ns as f64)
     }
 
-    /// FLOPs for each byte of the elements, which are taken to be `f32`: four bytes each.
+    /// FLOPs per byte of the elements, which are assumed to be `f32`: four bytes each.
     #[must_use]
     pub fn arithmetic_intensity(&self) -> f64 {
         ratio(self.total_flops as f64, self.total_elements as f64 * 4.0)

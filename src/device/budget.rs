@@ -1,4 +1,4 @@
-//! How fine a device is timed: as fine as it may cost.
+//! How finely a device is timed: as finely as the budget allows.
 
 use std::ops::RangeInclusive;
 
@@ -6,21 +6,21 @@ use brickscope_profile::{Grain, GrainChoice, Phase, StampCost};
 
 use crate::device::issued::Needs;
 
-/// The share of a pass that its marks may cost, unless said otherwise.
+/// The share of a pass that its marks may cost by default.
 pub(crate) const DEFAULT_SHARE: f64 = 0.01;
 
-/// What marks were found to cost may be so much of their share: in a pass, whose kernels leave caches cold, they
-/// cost up to twice what they do in a row. (On lavapipe 3.3 µs for 1.8, and a pass 35 for 16.)
+/// The part of the share that may be spent by the measured cost of marks. In a pass, whose kernels leave caches cold,
+/// marks cost up to twice what they cost in a row. (On lavapipe 3.3 µs instead of 1.8, and a pass 35 instead of 16.)
 const WARM: f64 = 0.5;
 
-/// Going finer takes so much less than the budget, so that passes of nearly the same length don't go to
-/// and fro.
+/// A finer grain is chosen only if it costs at most this part of the budget. This hysteresis keeps passes of
+/// nearly the same length from alternating between grains.
 const ROOM_TO_GO_FINER: f64 = 0.8;
 
-/// Of decode passes, which are many and much alike, one of up to so many is timed rather than all of them less
-/// finely.
+/// Decode passes are many and much alike. Rather than time all of them less finely, one in up to this many is
+/// timed.
 const DECODE_APART: u32 = 8;
-/// Where such a pass is so short that its boundaries alone cost too much, one of so many is timed, at most.
+/// The same limit for passes so short that their boundaries alone cost too much.
 const MOST_APART: u32 = 16;
 
 /// Chooses the grain of each phase.
@@ -28,9 +28,9 @@ const MOST_APART: u32 = 16;
 pub(crate) struct Budget {
     pub(crate) share: f64,
     pub(crate) stamp: Option<StampCost>,
-    /// What the caller wants.
+    /// The grain that the caller set.
     pub(crate) forced: Option<Grain>,
-    /// Marks in a set.
+    /// The number of marks in a set.
     room: u32,
     phases: [Chosen; Phase::ALL.len()],
 }
@@ -38,14 +38,14 @@ pub(crate) struct Budget {
 #[derive(Debug)]
 struct Chosen {
     grain: Grain,
-    /// By the pass that was settled last.
+    /// Why, according to the pass that was settled last.
     because: Because,
     changes: u64,
-    /// Finer passes had more marks than there is room for.
+    /// The finest grain that may be chosen: coarser than any at which a pass ran out of marks.
     most: Grain,
-    /// Of so many passes one is timed.
+    /// One in this many passes is timed.
     every: u32,
-    /// The executor says so.
+    /// Whether the executor set `every`.
     is_sampled: bool,
     /// Passes since the last one that was timed.
     waited: u32,
@@ -53,11 +53,11 @@ struct Chosen {
 
 #[derive(Debug, Clone, Copy)]
 enum Because {
-    /// No pass was settled yet.
+    /// No pass has been settled yet.
     First,
-    /// So many marks at this grain, so many at the next finer one, of a span.
+    /// The number of marks at this grain and at the next finer one, and the span of the pass.
     Costs { marks: u32, finer: u32, span_ns: u64 },
-    /// No room for the marks of the next finer grain: so many, at least.
+    /// The marks of the next finer grain, at least `finer` of them, don't fit a set.
     NoRoom { finer: u32 },
 }
 
@@ -75,12 +75,12 @@ impl Budget {
         Self { share: DEFAULT_SHARE, stamp: None, forced: None, room, phases }
     }
 
-    /// What the next pass of a phase has times of.
+    /// The grain of the next pass of a phase.
     pub(crate) fn grain(&self, phase: Phase) -> Grain {
         self.forced.unwrap_or(self.phases[phase as usize].grain)
     }
 
-    /// A pass of a phase was recorded to be replayed: who replays it decides when.
+    /// A pass of a phase was recorded to be replayed: from now on, the executor decides when.
     pub(crate) fn recorded(&mut self, phase: Phase) {
         let chosen = &mut self.phases[phase as usize];
         if !chosen.is_sampled {
@@ -88,14 +88,13 @@ impl Budget {
         }
     }
 
-    /// Of so many passes of a phase one is timed: what its marks cost is shared by all.
+    /// Sets that one in `every` passes of a phase is timed. All of them share the cost of its marks.
     pub(crate) fn sampled(&mut self, phase: Phase, every: u32) {
         let chosen = &mut self.phases[phase as usize];
         (chosen.every, chosen.is_sampled) = (every.max(1), true);
     }
 
-    /// Whether the next pass of a phase is one of those that are timed. Where the executor samples passes by
-    /// itself, it is.
+    /// Whether the next pass of a phase is to be timed. Always true if the executor samples passes itself.
     pub(crate) fn is_turn(&mut self, phase: Phase) -> bool {
         let is_forced = self.forced.is_some();
         let chosen = &mut self.phases[phase as usize];
@@ -107,7 +106,7 @@ impl Budget {
         is_turn
     }
 
-    /// A pass was settled that spanned so long.
+    /// Learns from a settled pass that spanned `span_ns`.
     pub(crate) fn learn(&mut self, phase: Phase, needs: &Needs, span_ns: u64) {
         let (share, stamp, room) = (self.share, self.stamp, self.room);
         let chosen = &mut self.phases[phase as usize];
@@ -121,7 +120,7 @@ impl Budget {
         };
         let has_room = |grain: Grain| grain <= most && needs.of(grain) <= room;
         let finest = Grain::ALL.into_iter().rev();
-        // A prompt's passes make its first token's time together, so each of them has its own.
+        // The time to the first token is the sum of all passes of a prompt, so each of them is timed.
         if !chosen.is_sampled && phase == Phase::Decode && span_ns > 0 {
             let first = |grain, apart: RangeInclusive<u32>| apart.clone().find(|&n| fits(grain, n));
             let in_full = finest.clone().find(|&grain| has_room(grain)).unwrap_or(Grain::Pass);
@@ -141,7 +140,7 @@ impl Budget {
         };
     }
 
-    /// A pass at `grain` had more marks than there is room for.
+    /// A pass at `grain` had more marks than fit a set.
     pub(crate) fn ran_out(&mut self, phase: Phase, grain: Grain) {
         let room = self.room;
         let chosen = &mut self.phases[phase as usize];
@@ -154,7 +153,7 @@ impl Budget {
         chosen.because = Because::NoRoom { finer: room.saturating_add(1) };
     }
 
-    /// What was chosen for the phases of which passes were seen, and why.
+    /// The choice for each phase that had a pass, and why.
     pub(crate) fn choices(&self) -> Vec<GrainChoice> {
         let seen = Phase::ALL.into_iter().zip(&self.phases);
         let seen = seen.filter(|(_, chosen)| !matches!(chosen.because, Because::First));
@@ -169,7 +168,7 @@ impl Budget {
 
     fn reason(&self, chosen: &Chosen) -> String {
         if let Some(forced) = self.forced {
-            return format!("{}: as the caller wants it", words(forced));
+            return format!("{}: set by the caller", words(forced));
         }
         let grain = chosen.grain;
         let finer = Grain::ALL.get(grain as usize + 1).copied().unwrap_or(grain).name();
@@ -180,7 +179,7 @@ impl Budget {
                 self.room
             ),
             (_, None) => format!(
-                "{}: nobody measured what a stamp costs, so there is no budget to keep",
+                "{}: the cost of a stamp was not measured, so there is no budget",
                 words(grain)
             ),
             (Because::First, _) => words(grain).to_owned(),
@@ -191,7 +190,7 @@ impl Budget {
                     None => cost,
                 };
                 let budget = 100.0 * WARM * self.share;
-                // Of all passes of which one has them.
+                // All passes share the cost of the one that is timed.
                 let span_ns = span_ns as f64 * f64::from(chosen.every);
                 let passes = match chosen.every {
                     1 => "a pass".to_owned(),
@@ -261,7 +260,7 @@ mod tests {
 
     fn budget() -> Budget {
         let mut budget = Budget::new(4096);
-        // Of which half is allowed, measured warm.
+        // Half of it is allowed, by the cost measured warm.
         budget.share = 0.02;
         budget.stamp =
             Some(StampCost { host_ns: 2_000.0, device_ns: 500.0, marks: 64, pass_ns: None });
@@ -276,32 +275,32 @@ mod tests {
     fn where_boundaries_alone_cost_too_much_one_of_some_decode_passes_is_timed() {
         let mut budget = budget();
         budget.stamp.as_mut().unwrap().pass_ns = Some(60_000.0);
-        // Its marks are 202 µs, and that: of 27 ms a hundredth.
+        // Its marks cost 202 µs, plus 60 µs for the pass: about a hundredth of 27 ms.
         budget.learn(Phase::Decode, &needs(), 27_000_000);
         assert_eq!(turns(&mut budget, Phase::Decode), 48);
         budget.learn(Phase::Decode, &needs(), 14_000_000);
         assert_eq!(turns(&mut budget, Phase::Decode), 24);
         let expected = "of 2 passes, of which one has them";
         assert!(budget.choices()[0].reason.contains(expected), "{:?}", budget.choices());
-        // Dearer again, but not by a hair's breadth.
+        // Within the budget, but not by enough to time every pass again.
         budget.learn(Phase::Decode, &needs(), 27_000_000);
         assert_eq!(turns(&mut budget, Phase::Decode), 24);
         budget.learn(Phase::Decode, &needs(), 34_000_000);
         assert_eq!(turns(&mut budget, Phase::Decode), 48);
-        // What had no length tells nothing.
+        // A pass of no length doesn't change which passes are timed.
         budget.learn(Phase::Decode, &needs(), 0);
         assert_eq!(turns(&mut budget, Phase::Decode), 48);
-        // However short, the next look isn't farther than this, and what that costs is said.
+        // However short passes are, one in 16 is timed, and the reason states the cost.
         budget.learn(Phase::Decode, &needs(), 1_000);
         assert_eq!(turns(&mut budget, Phase::Decode), 48 / MOST_APART as usize);
         assert_eq!(budget.grain(Phase::Decode), Grain::Pass);
         let expected = "whole passes only: even so 2 stamps of 2.0 µs, and 60.0 µs for any, are 400.0 % of \
                         16 passes, of which one has them, and 1 % are allowed";
         assert_eq!(budget.choices()[0].reason, expected);
-        // A prompt's passes are all timed.
+        // Prefill passes are all timed.
         budget.learn(Phase::Prefill, &needs(), 1_000);
         assert_eq!(turns(&mut budget, Phase::Prefill), 48);
-        // What the caller wants is had, whatever it costs.
+        // The caller's grain is used, whatever it costs.
         budget.forced = Some(Grain::Layer);
         assert_eq!(turns(&mut budget, Phase::Decode), 48);
         budget.forced = None;
@@ -322,7 +321,7 @@ mod tests {
             (30_000, 14, Grain::Pass),
         ] {
             let mut budget = budget();
-            // Nothing is dearer than what was before.
+            // Nothing costs more than what was before.
             budget.phases[Phase::Decode as usize].every = 1;
             budget.learn(Phase::Decode, &needs(), span);
             assert_eq!(budget.grain(Phase::Decode), grain, "{span} ns");
@@ -372,7 +371,7 @@ mod tests {
                         and 1 % are allowed";
         assert_eq!(choice.reason, expected);
         budget.forced = Some(Grain::Layer);
-        assert_eq!(budget.choices()[0].reason, "layers only: as the caller wants it");
+        assert_eq!(budget.choices()[0].reason, "layers only: set by the caller");
     }
 
     #[test]

@@ -1,26 +1,25 @@
-//! Deferred time: bricks whose start is known when they are issued, and whose end only later.
+//! Deferred bricks: their starts are known when they are issued, their ends only later.
 
 use brickscope_profile::Work;
 use brickscope_profile::name::NameIdx;
 
 use crate::recorder::Standing;
 
-/// Bricks that were issued and not yet settled.
+/// Bricks that were issued and are not settled yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// In order of issue; starts are readings of the clock.
+    /// In the order of issue. Starts are readings of the clock.
     pub(crate) issued: Vec<(NameIdx, u64, Work)>,
-    /// Where the issuing thread stood when the first of them was issued.
+    /// The state of the issuing thread when the first of them was issued.
     pub(crate) since: Option<Standing>,
 }
 
 /// Gives each brick the time from its own start to the next one's, and the last one the time to
 /// `end`.
 ///
-/// So the durations partition the pass and add up to the wall time that was measured. They would
-/// not if each brick ran to `end`: four bricks of 10 µs would then sum to 100 µs of a pass of 40.
-/// Bricks are taken in order of their starts. Those that start after `end` have no time; their
-/// number is the second result.
+/// So the durations partition the pass and add up to its measured wall time. If each brick lasted until
+/// `end` instead, four bricks of 10 µs would sum to 100 µs of a pass of 40. Bricks are taken in the order of
+/// their starts. Those that start after `end` have no time; their number is the second result.
 pub(crate) fn partition(
     mut issued: Vec<(NameIdx, u64, Work)>,
     end: u64,

@@ -1,56 +1,56 @@
-//! What can go wrong with a device.
+//! Errors of devices.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why a device can't be timed, or not this once.
+/// Why a device can't be timed, or why a single call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// It is gone, and with it what was not read back: the passes in flight. What was settled before
-    /// stays.
+    /// The device is gone, and with it the passes in flight, which were not read back. Passes that were
+    /// settled before stay.
     Lost {
-        /// Why, as the driver says it.
+        /// The driver's reason.
         reason: String,
     },
-    /// A call failed; the device goes on.
+    /// A call failed, but the device still works.
     Failed {
-        /// What was to be done.
+        /// What the call was to do.
         what: String,
-        /// Why it wasn't, as the driver says it.
+        /// The driver's reason.
         reason: String,
     },
-    /// The calls don't fit one another. Nothing happened.
+    /// Calls in a wrong order or with wrong arguments. The call had no effect.
     Misuse(Misuse),
 }
 
-/// Calls of a [`DeviceTimer`](crate::DeviceTimer) that don't fit one another.
+/// Calls of a [`DeviceTimer`](crate::DeviceTimer) in a wrong order or with wrong arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A brick or an end outside of a pass.
+    /// A brick, or the end of one, outside of a pass.
     NoPass,
-    /// A pass begun inside a pass.
+    /// A pass that begins inside another pass.
     PassInPass,
     /// A kernel outside of a brick.
     NoBrick,
-    /// A stream that the device hasn't.
+    /// A stream that the device doesn't have.
     NoSuchStream {
         /// Which one.
         stream: u16,
         /// How many it has.
         streams: u16,
     },
-    /// A recorded pass whose set of marks the device hasn't.
+    /// A recorded pass with a set of marks that the device doesn't have.
     NoSuchSet {
         /// Which one.
         set: u32,
         /// How many it has.
         sets: u32,
     },
-    /// A pass with more marks than the device has room for.
+    /// A pass with more marks than fit a set.
     TooManyMarks {
-        /// Room.
+        /// The number of marks in a set.
         room: u32,
     },
 }
@@ -68,7 +68,7 @@ impl fmt::Display for DeviceError {
 impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoPass => f.write_str("a device brick needs a pass: begin_pass comes first"),
+            Self::NoPass => f.write_str("a device brick needs a pass: call begin_pass first"),
             Self::PassInPass => f.write_str("a device pass can't begin inside another"),
             Self::NoBrick => f.write_str("a device kernel needs a brick on its stream"),
             Self::NoSuchStream { stream, streams } => {

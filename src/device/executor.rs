@@ -1,87 +1,86 @@
-//! What an executor must offer, so that what it runs can be timed by the device's own clock.
+//! The trait that an executor implements so that its work can be timed by the device's own clock.
 
 use brickscope_profile::{Bracket, LaunchKind, Ticks};
 
 use crate::clock::Clock;
 use crate::device::error::DeviceError;
 
-/// A queue of a device, which does its work in the order in which it was put there: its place in
-/// [`DeviceInfo::streams`].
+/// A queue of a device, which does its work in order: an index into [`DeviceInfo::streams`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct StreamId(pub u16);
 
-/// What a device is, and what its timing can do.
+/// A description of a device and its timing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
     /// The device, as its driver names it.
     pub name: String,
     /// How it is driven: `vulkan`, `cuda`, `simulated` …
     pub api: String,
-    /// The driver and its version, as it says.
+    /// The driver and its version, as the driver reports them.
     pub driver: String,
     /// Its clock.
     pub ticks: Ticks,
-    /// Names of its streams; there is one at least.
+    /// The names of its streams, at least one.
     pub streams: Vec<String>,
-    /// Sets of marks: so many passes can be in flight. One at least.
+    /// The number of sets of marks, which is how many passes can be in flight. At least one.
     pub sets: u32,
-    /// Marks in a set: so many a pass can have, on all streams together.
+    /// The number of marks in a set, which is how many a pass can have on all streams together.
     pub marks: u32,
 }
 
-/// What an executor offers, so that what it runs can be timed by the device's own clock.
+/// Implemented by an executor so that its work can be timed by the device's own clock.
 ///
-/// Marks belong to sets, one for each pass in flight. A [`DeviceTimer`](crate::DeviceTimer) says which;
-/// it calls [`resolve`](Self::resolve) for a set before it begins the set anew.
+/// Marks belong to sets, one for each pass in flight. The [`DeviceTimer`](crate::DeviceTimer) chooses the
+/// set, and calls [`resolve`](Self::resolve) for a set before it reuses the set.
 pub trait Device {
-    /// What it is. Says the same at each call.
+    /// Describes the device. Returns the same at each call.
     fn describe(&self) -> DeviceInfo;
 
-    /// How what is launched while a pass is issued gets to the device: by itself, unless it says otherwise.
+    /// How launches get to the device while a pass is issued. The default is [`LaunchKind::Issued`].
     fn launches(&self) -> LaunchKind {
         LaunchKind::Issued
     }
 
-    /// The marks of `set` are written anew from now on.
+    /// Begins to reuse `set`: from now on its marks are overwritten.
     ///
     /// # Errors
     ///
-    /// As the driver says.
+    /// If the driver fails.
     fn begin_set(&mut self, set: u32) -> Result<(), DeviceError>;
 
-    /// Has the device note its time as mark `mark` of `set`, when the work that was put into `stream`
-    /// before is done. Marks of a set are numbered from 0, in the order of the calls. Called outside of passes
-    /// too, to measure what it takes.
+    /// Has the device record its time as mark `mark` of `set` when all earlier work of `stream` is done. Marks of
+    /// a set are numbered from 0, in the order of the calls. Also called outside of passes, to measure the cost of
+    /// marks.
     ///
     /// # Errors
     ///
-    /// As the driver says.
+    /// If the driver fails.
     fn mark(&mut self, stream: StreamId, set: u32, mark: u32) -> Result<(), DeviceError>;
 
-    /// Puts a little work into `stream`, as a kernel of a pass would be: marks are measured between such, as
-    /// one between nothing can be far cheaper. Called outside of passes. Returns whether there is such work;
-    /// there is none unless an executor has some.
+    /// Puts a little work into `stream`, like a kernel of a pass. The cost of marks is measured between such work,
+    /// since marks with nothing between them can be far cheaper. Called outside of passes. Returns whether there is
+    /// such work; the default has none.
     ///
     /// # Errors
     ///
-    /// As the driver says.
+    /// If the driver fails.
     fn fill(&mut self, _stream: StreamId) -> Result<bool, DeviceError> {
         Ok(false)
     }
 
-    /// Waits until all work that was put into `stream` is done.
+    /// Waits until all work in `stream` is done.
     ///
     /// # Errors
     ///
-    /// As the driver says; [`DeviceError::Lost`] if it never will be.
+    /// If the driver fails; [`DeviceError::Lost`] if the work will never be done.
     fn wait(&mut self, stream: StreamId) -> Result<(), DeviceError>;
 
-    /// Puts the device's readings at marks 0 to `n_marks` of `set` into `ticks`, and returns whether they
-    /// are there: without `wait` they may not be yet, and `ticks` is left alone.
+    /// Puts the device's readings at the first `n_marks` marks of `set` into `ticks`, and returns whether they
+    /// have arrived. Without `wait` they may not have arrived yet; then `ticks` is left unchanged.
     ///
     /// # Errors
     ///
-    /// As the driver says. The set is free again then.
+    /// If the driver fails. The set is free again then.
     fn resolve(
         &mut self,
         set: u32,
@@ -94,6 +93,6 @@ pub trait Device {
     ///
     /// # Errors
     ///
-    /// As the driver says.
+    /// If the driver fails.
     fn bracket(&mut self, host: &Clock) -> Result<Bracket, DeviceError>;
 }

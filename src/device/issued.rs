@@ -1,11 +1,11 @@
-//! A pass as it was issued: what its marks mean.
+//! A pass as it was issued, with the meaning of its marks.
 
 use brickscope_profile::name::NameIdx;
 use brickscope_profile::{Grain, LaunchKind, Phase, Work};
 
-/// A pass as it was issued: what lies between its marks. Of a pass that is recorded once and replayed,
-/// [`DeviceTimer::issued`](crate::DeviceTimer::issued) gives it for
-/// [`DeviceTimer::replayed`](crate::DeviceTimer::replayed).
+/// A pass as it was issued, with the meaning of its marks. For a pass that is recorded once and replayed,
+/// [`DeviceTimer::issued`](crate::DeviceTimer::issued) returns it and
+/// [`DeviceTimer::replayed`](crate::DeviceTimer::replayed) takes it.
 #[derive(Debug, Clone, Default)]
 pub struct Issued {
     pub(crate) phase: Option<Phase>,
@@ -18,7 +18,7 @@ pub struct Issued {
     pub(crate) issued_ns: u64,
     /// How its launches get to the device.
     pub(crate) launches: LaunchKind,
-    /// Which reset it came after.
+    /// The number of resets before it.
     pub(crate) generation: u64,
     /// How many marks it would take at each grain.
     pub(crate) needs: Needs,
@@ -27,26 +27,26 @@ pub struct Issued {
 }
 
 impl Issued {
-    /// The set that its marks belong to.
+    /// The set of its marks.
     #[must_use]
     pub fn set(&self) -> u32 {
         self.set
     }
 
-    /// How many marks it has.
+    /// The number of its marks.
     #[must_use]
     pub fn n_marks(&self) -> u32 {
         self.n_marks
     }
 
-    /// What has times of its own in it.
+    /// The grain at which it was issued.
     #[must_use]
     pub fn grain(&self) -> Grain {
         self.grain
     }
 }
 
-/// How many marks a pass takes, by [`Grain`].
+/// The number of marks that a pass needs, by [`Grain`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Needs([u32; Grain::ALL.len()]);
 
@@ -55,7 +55,7 @@ impl Needs {
         self.0[grain as usize]
     }
 
-    /// One more at each of `grains`.
+    /// Counts one more mark at each of `grains`.
     pub(crate) fn add(&mut self, grains: &[Grain]) {
         for &grain in grains {
             self.0[grain as usize] = self.0[grain as usize].saturating_add(1);
@@ -67,12 +67,12 @@ impl Needs {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
     pub(crate) stream: u16,
-    /// [`NEXT_MARK`] if it is that of the stream's next event.
+    /// [`NEXT_MARK`] if the event shares the mark of the stream's next event.
     pub(crate) mark: u32,
     pub(crate) layer: Option<u16>,
-    /// Which call it came from, among those that begin bricks, kernels and transfers.
+    /// The number of the call that it came from, among the calls that begin bricks, kernels and transfers.
     pub(crate) call: u32,
-    /// When the host issued the brick or kernel that begins here, by its clock: before it marked the stream.
+    /// When the host issued the brick or kernel that begins here, by its own clock: before it marked the stream.
     pub(crate) issued_ns: u64,
     pub(crate) what: What,
 }
@@ -84,7 +84,7 @@ pub(crate) const NEXT_MARK: u32 = u32::MAX;
 pub(crate) enum What {
     /// The pass begins on this stream; nothing inside is timed.
     Whole,
-    /// The layer begins, or what is in none; what ran before ends.
+    /// A layer begins, or the part outside of layers; what ran before ends.
     Layer,
     /// A brick begins; what ran before ends.
     Brick(NameIdx, Work),
@@ -92,10 +92,10 @@ pub(crate) enum What {
     Kernel(NameIdx, Work),
     /// What ran ends.
     End,
-    /// It seemed to end, and went on.
+    /// No event: what seemed to end here went on.
     Nothing,
-    /// What another stream waits for is done.
+    /// The work that another stream waits for is done.
     HandOff(u32),
-    /// What comes next had to wait for that.
+    /// What follows had to wait for that hand-off.
     TakeOver(u32),
 }

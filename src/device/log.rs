@@ -1,8 +1,8 @@
-//! What devices did, from the times of marks to the tables of a [`DeviceProfile`].
+//! Turns the times of marks into the tables of a [`DeviceProfile`].
 //!
-//! A settled pass is written as the rows that a thread's log would have of it, in the order of ends, so the
-//! sums are those of `fold/mod.rs` and the tables those of `collect.rs`. A stream does one thing after the
-//! other: what lies between two of its marks is of one brick, or a gap.
+//! A settled pass is written as the rows that a thread's log would have for it, in the order in which spans end, so
+//! that `fold.rs` computes the sums and `collect.rs` the tables. A stream runs one thing at a time: the time between
+//! two of its marks belongs to one brick, or is a gap.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -25,7 +25,7 @@ use crate::sync::lock_unmodelled as lock;
 #[derive(Debug)]
 pub(crate) struct DeviceLog {
     info: DeviceInfo,
-    /// Spans that each stream keeps one by one.
+    /// The number of single spans that each stream keeps.
     capacity: usize,
     state: Mutex<State>,
 }
@@ -36,28 +36,28 @@ pub(crate) struct State {
     pub(crate) last_alignment: Option<Alignment>,
     /// How often the clocks were aligned.
     pub(crate) alignments: u64,
-    /// Counts resets: passes that began before one are forgotten.
+    /// The number of resets. Passes that began before the last one are discarded.
     generation: u64,
-    /// Passes that were begun and not settled.
+    /// Passes that have begun and are not settled.
     open: u64,
-    /// Passes whose times were never there.
+    /// Passes whose times could not be read back.
     pub(crate) lost_passes: u64,
     /// Passes whose marks were not in order.
     disordered_passes: u64,
     /// Passes that the caller gave up.
     pub(crate) abandoned_passes: u64,
-    /// Passes with more marks than there is room for.
+    /// Passes with more marks than fit a set.
     pub(crate) overfull_passes: u64,
-    /// Passes that were to have no marks.
+    /// Passes that ran without marks on purpose.
     pub(crate) unmarked_passes: u64,
     /// Why the device is gone.
     pub(crate) lost: Option<String>,
-    /// What failed last without that.
+    /// The last failure after which the device still worked.
     pub(crate) failure: Option<String>,
     /// Why the cost of a mark is not known.
     pub(crate) stamp_absent: Option<String>,
     budget: Budget,
-    /// Passes that were settled, and hand-offs in them.
+    /// The number of settled passes, and of the hand-offs in them.
     passes: u32,
     hand_offs: u64,
     streams: Vec<StreamLog>,
@@ -67,13 +67,13 @@ pub(crate) struct State {
 struct StreamLog {
     fold: Fold,
     records: Vec<Record>,
-    /// When those of them were launched that are no layers, and no bricks of kernels: by their order.
+    /// The launches of spans that are neither layers nor bricks with kernels, by the order of the span.
     launches: Vec<Launched>,
-    /// Spans that there was no room for.
+    /// Spans that did not fit.
     dropped: u64,
-    /// Bricks that have no end.
+    /// Bricks without an end.
     unfinished: u64,
-    /// Spans so far.
+    /// The number of spans so far.
     order: u32,
     /// When its last pass ended, by the host's clock.
     last_end: u64,
@@ -126,7 +126,7 @@ impl DeviceLog {
         use_it(&mut self.state().budget)
     }
 
-    /// Forgets what was settled, and what is in flight.
+    /// Discards all settled passes and those in flight.
     pub(crate) fn reset(&self) {
         let mut state = self.state();
         state.generation += 1;
@@ -144,14 +144,14 @@ impl DeviceLog {
         }
     }
 
-    /// A pass has begun; which reset it comes after.
+    /// Notes that a pass has begun. Returns the number of resets before it.
     pub(crate) fn begun(&self) -> u64 {
         let mut state = self.state();
         state.open += 1;
         state.generation
     }
 
-    /// A pass won't be settled; whether anybody is to know.
+    /// Notes that a pass won't be settled. Returns whether it counts: not if it began before a reset.
     pub(crate) fn forget(&self, pass: &Issued) -> bool {
         let mut state = self.state();
         let is_known = pass.generation == state.generation;
@@ -161,7 +161,7 @@ impl DeviceLog {
         is_known
     }
 
-    /// A pass has no times, since they can't be read back.
+    /// Notes that a pass has no times because they can't be read back.
     pub(crate) fn lose(&self, pass: &Issued, reason: String) {
         if self.forget(pass) {
             self.note(|state| {
@@ -179,8 +179,8 @@ impl DeviceLog {
         }
         let (Some(&first), Some(phase)) = (ticks.first(), pass.phase) else { return };
         let clock = &self.info.ticks;
-        // All moments from one, so that differences of them add up. On another stream a mark may be
-        // earlier than the one that was issued first.
+        // All moments are relative to one mark, so that their differences add up. On another stream a mark may
+        // be earlier than the one that was issued first.
         let moments: Vec<i64> = ticks.iter().map(|&ticks| clock.near(first, ticks, 0)).collect();
         let moment = |event: &Event| moments.get(event.mark as usize).copied();
         let mut state = self.state();
@@ -205,8 +205,8 @@ impl DeviceLog {
         };
         let aligned = last_alignment.unwrap_or(*alignment);
         let begin = aligned.host_ns(clock, first, pass.issued_ns);
-        // A look at the clocks may put a pass before the end of the one before; it begins there then, on
-        // all streams alike, and is as long as it was.
+        // A new alignment may place a pass before the end of the previous one. Then all streams of the pass are
+        // moved to that end, with their lengths unchanged.
         let earliest = starts.iter().zip(streams.iter());
         let earliest = earliest.filter_map(|(start, stream)| {
             Some(i128::from(stream.last_end) - i128::from((*start)?))
@@ -233,7 +233,7 @@ impl DeviceLog {
         self.collected(names, with_others, true)
     }
 
-    /// The same without single spans and dependencies, and of the passes only the newest.
+    /// The same without single spans and dependencies, and with only the newest of the passes.
     pub(crate) fn sums(&self, names: &[Name], with_others: bool) -> DeviceProfile {
         self.collected(names, with_others, false)
     }
@@ -271,7 +271,7 @@ impl DeviceLog {
                 fold.tokens.add_to(&mut tokens);
                 Latency::of_sums(&prompts, &tokens)
             };
-            // They are the device's, and counted there.
+            // They are counted for the device as a whole.
             let taken_over = std::mem::take(&mut filled.dropped.dependencies);
             n_taken_over += if is_whole { taken_over } else { 0 };
             streams.push(DeviceStream {
@@ -290,7 +290,7 @@ impl DeviceLog {
         let dependencies = points.dependencies();
         let reason = match &state.stamp_absent {
             Some(reason) => reason.clone(),
-            None => "nobody measured it: `DeviceTimer::calibrate` does".to_owned(),
+            None => "it was not measured: `DeviceTimer::calibrate` measures it".to_owned(),
         };
         let stamp = state.budget.stamp;
         DeviceProfile {
@@ -331,7 +331,7 @@ impl StreamLog {
         log
     }
 
-    /// The launches, by the rows that `collect.rs` makes of spans: in the order of their begins.
+    /// The launches by the rows of their spans, which `collect.rs` sorts by begin.
     fn rows_of_launches(&self) -> Vec<Launch> {
         let spans = self.records.iter().filter(|record| record.is_span());
         let mut orders: Vec<u32> = spans.map(|record| record.order).collect();
@@ -352,13 +352,13 @@ impl StreamLog {
 /// A span that has begun.
 #[derive(Clone, Copy)]
 struct Begun {
-    /// The name; the layer, of a layer.
+    /// The name, or the index if it is a layer.
     name: u16,
     work: Work,
     layer: u16,
     at: i64,
     order: u32,
-    /// When it was launched; `None` where what is inside was, and of layers.
+    /// When it was launched; `None` for layers, and for bricks whose kernels have launches.
     issued_ns: Option<u64>,
 }
 
@@ -370,18 +370,18 @@ struct Pen<'s> {
     phase: Phase,
     serial: u32,
     launches: LaunchKind,
-    /// What moments count from, by the host's clock.
+    /// The origin of all moments, by the host's clock.
     begin: u64,
-    /// Hand-offs of passes before.
+    /// The number of hand-offs in earlier passes.
     hand_offs: u64,
     layer: Option<Begun>,
     /// When the last brick of the open layer ended.
     layer_end: Option<i64>,
     brick: Option<Begun>,
     kernel: Option<Begun>,
-    /// Where layers are the smallest, what runs: in which layer, since when.
+    /// If the grain is the layer: the layer that runs, and since when.
     segment: Option<(Option<u16>, i64)>,
-    /// What bricks explain, and layers where nothing smaller has a time.
+    /// The time attributed to bricks, or to layers if nothing smaller is timed.
     covered: u64,
     segments: u64,
     marks: u64,
@@ -556,7 +556,7 @@ impl<'s> Pen<'s> {
         }
     }
 
-    /// Layers of bricks end with the last of these.
+    /// Ends a layer of timed bricks, with the last of them.
     fn end_layer(&mut self) {
         if let (Some(layer), Some(end)) = (self.layer.take(), self.layer_end.take()) {
             let duration = self.span(SpanKind::Layer, layer, end);
@@ -564,7 +564,7 @@ impl<'s> Pen<'s> {
         }
     }
 
-    /// Of layers that nothing smaller has a time in.
+    /// Ends a layer in which nothing smaller is timed.
     fn end_segment(&mut self, at: i64) {
         let Some((layer, since)) = self.segment.take() else { return };
         self.segments += at.abs_diff(since);

@@ -1,8 +1,8 @@
-//! Time on a device that runs its work later than the host issues it.
+//! Timing a device that runs its work later than the host issues it.
 //!
-//! A [`Device`] is what an executor must offer: marks in its streams, their times, all at once, and
-//! the same moment by both clocks. A [`DeviceTimer`](crate::DeviceTimer) records the marks of a pass while it is
-//! issued. What it settles goes to [`Profile::devices`](crate::Profile::devices).
+//! An executor implements [`Device`]: marks in its streams, reading back their times, and reading both clocks at
+//! the same moment. A [`DeviceTimer`](crate::DeviceTimer) records the marks of a pass while it is issued. Settled
+//! passes go to [`Profile::devices`](crate::Profile::devices).
 //!
 //! Without a device clock there is only the order of issue (`deferred.rs`).
 

@@ -1,4 +1,4 @@
-//! A device that exists only in memory: what its clock reads is known beforehand.
+//! A device that exists only in memory, with a clock whose readings are known in advance.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,9 @@ use crate::device::executor::{Device, DeviceInfo, StreamId};
 
 /// A device with a virtual clock, for the tests of executors and of embedders.
 ///
-/// The caller puts work of a known duration into its streams; it runs there as on a real device: in
-/// order, later than it was issued, beside the work of other streams. [`clock`](Self::clock) is the
-/// host's clock, which goes on when the host waits.
+/// The caller puts work of known duration into its streams. It runs as on a real device: in order, later than
+/// it was issued, and in parallel with other streams. [`clock`](Self::clock) is the host's clock, which advances
+/// when the host waits.
 ///
 /// ```
 /// use brickscope::{BrickId, BrickProfiler, Phase, SimulatedDevice, StreamId, Work};
@@ -40,11 +40,11 @@ use crate::device::executor::{Device, DeviceInfo, StreamId};
 pub struct SimulatedDevice {
     hand: MockClock,
     host: Clock,
-    /// When each stream is done with what it has, in true nanoseconds of the device.
+    /// When each stream is done with its work, in true nanoseconds of the device.
     done_at: Vec<u64>,
     /// When each stream was marked last.
     marked_at: Vec<u64>,
-    /// By set and number: when it is made, and what the clock reads then.
+    /// By set and number: when the mark is made, and the reading of the clock then.
     marks: HashMap<(u32, u32), (u64, u64)>,
     /// Nanoseconds of the host for each call.
     issue_ns: u64,
@@ -53,11 +53,11 @@ pub struct SimulatedDevice {
     filler_ns: Option<u64>,
     tick_ns: u64,
     valid_bits: u32,
-    /// How late a mark may be, and what says how late the next one is.
+    /// How late a mark may be, and the random state that decides how late the next one is.
     jitter_ns: u64,
     random: SplitMix64,
     drift_ppm: f64,
-    /// By what the device's clock is ahead of the host's.
+    /// How far the device's clock is ahead of the host's.
     offset_ns: u64,
     sets: u32,
     n_marks: u32,
@@ -66,8 +66,7 @@ pub struct SimulatedDevice {
 }
 
 impl SimulatedDevice {
-    /// A device of so many streams, whose clock counts nanoseconds and has some other zero than the
-    /// host's.
+    /// A device with `streams` streams, whose clock counts nanoseconds from another zero than the host's.
     #[must_use]
     pub fn new(streams: u16) -> Self {
         let hand = MockClock::default();
@@ -93,64 +92,64 @@ impl SimulatedDevice {
         }
     }
 
-    /// Has its clock advance by steps of so many nanoseconds.
+    /// Makes the device's clock advance in steps of this many nanoseconds.
     #[must_use]
     pub fn with_tick(mut self, nanos: u64) -> Self {
         self.tick_ns = nanos.max(1);
         self
     }
 
-    /// Has its clock run faster than the host's by so many millionths.
+    /// Makes the device's clock run faster than the host's by this many parts per million.
     #[must_use]
     pub fn with_drift(mut self, ppm: f64) -> Self {
         self.drift_ppm = ppm;
         self
     }
 
-    /// Has the host take so many nanoseconds for each launch; 100 unless said otherwise. A device that
-    /// has nothing to do waits for it.
+    /// Makes each launch take this many nanoseconds of the host; the default is 100. A device that has
+    /// nothing to do waits for it.
     #[must_use]
     pub fn with_issue(mut self, nanos: u64) -> Self {
         self.issue_ns = nanos;
         self
     }
 
-    /// Has each mark take so many nanoseconds of the host, and so many of the device.
+    /// Makes each mark take this many nanoseconds of the host and of the device.
     #[must_use]
     pub fn with_stamp(mut self, host_ns: u64, device_ns: u64) -> Self {
         self.stamp_ns = (host_ns, device_ns);
         self
     }
 
-    /// Gives it [work to measure marks between](Device::fill), which takes so many nanoseconds of the device.
+    /// Adds [work to measure marks between](Device::fill), which takes this many nanoseconds of the device.
     #[must_use]
     pub fn with_filler(mut self, nanos: u64) -> Self {
         self.filler_ns = Some(nanos);
         self
     }
 
-    /// Has each mark be made up to so many nanoseconds late, by chance; those of a stream stay in order.
+    /// Makes marks late by a random time of up to this many nanoseconds. Marks of a stream stay in order.
     #[must_use]
     pub fn with_jitter(mut self, nanos: u64, seed: u64) -> Self {
         (self.jitter_ns, self.random) = (nanos, SplitMix64(seed));
         self
     }
 
-    /// Has its clock begin again at 0 after so many bits.
+    /// Makes the device's clock wrap to 0 after this many bits.
     #[must_use]
     pub fn with_valid_bits(mut self, bits: u32) -> Self {
         self.valid_bits = bits.clamp(1, 64);
         self
     }
 
-    /// Has room for so many marks in a pass; 4096 unless said otherwise.
+    /// Sets the number of marks in a set; the default is 4096.
     #[must_use]
     pub fn with_marks(mut self, marks: u32) -> Self {
         self.n_marks = marks;
         self
     }
 
-    /// Has room for so many passes in flight.
+    /// Sets the number of passes that can be in flight.
     #[must_use]
     pub fn with_sets(mut self, sets: u32) -> Self {
         self.sets = sets.max(1);
@@ -163,7 +162,7 @@ impl SimulatedDevice {
         self.host.clone()
     }
 
-    /// Puts work of so many nanoseconds into a stream; returns when it truly begins and ends there, by the
+    /// Puts work of this many nanoseconds into a stream. Returns when it truly begins and ends there, by the
     /// host's clock.
     ///
     /// # Panics
@@ -177,7 +176,7 @@ impl SimulatedDevice {
         (start, *done_at)
     }
 
-    /// Has a stream wait for the work that another one has so far.
+    /// Makes a stream wait for the work that another one has so far.
     ///
     /// # Panics
     ///
@@ -188,23 +187,23 @@ impl SimulatedDevice {
         *done_at = (*done_at).max(until);
     }
 
-    /// Lets the host be busy with something else for so many nanoseconds.
+    /// Makes the host busy with something else for this many nanoseconds.
     pub fn host_works(&mut self, nanos: u64) {
         self.hand.advance(nanos);
     }
 
-    /// How often it was waited for.
+    /// How often the host waited for the device.
     #[must_use]
     pub fn n_waits(&self) -> u64 {
         self.n_waits
     }
 
-    /// Takes the device away.
+    /// Makes the device lost.
     pub fn lose(&mut self) {
         self.is_lost = true;
     }
 
-    /// What its clock reads at this moment of the host's.
+    /// The reading of the device's clock at this time of the host's.
     fn reads(&self, host_ns: u64) -> u64 {
         let fast = host_ns as f64 * self.drift_ppm / 1e6;
         let now = (host_ns + self.offset_ns) as f64 + fast;
@@ -214,7 +213,7 @@ impl SimulatedDevice {
 
     fn check(&self) -> Result<(), DeviceError> {
         if self.is_lost {
-            return Err(DeviceError::Lost { reason: "it was taken away".to_owned() });
+            return Err(DeviceError::Lost { reason: "it was removed".to_owned() });
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ struct Running {
 
 /// Times one device by its own clock. Made by [`DeviceRecorder::timer`].
 ///
-/// Before each launch, the executor says what it is about to launch. The timer then has the device mark the borders
+/// Before each launch, the executor declares what it is about to launch. The timer then has the device mark the borders
 /// between bricks, N + 1 marks for N bricks without gaps, and waits as the [`SyncMode`] says. Times are known when a
 /// pass is settled, at most a few passes later; [`finish`](Self::finish) settles the rest.
 ///
@@ -446,8 +446,8 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
-    /// Says that what `stream` does next waits for what `on` has been given so far. Call it before the device is told
-    /// to wait.
+    /// Declares that what `stream` does next waits for what `on` has been given so far. Call it before the device is
+    /// made to wait.
     ///
     /// Ends the bricks that run on both streams, so that the wait doesn't count as their time. The device's graph has
     /// it as a dependency, unless the grain is the layer or the pass.
@@ -637,7 +637,7 @@ impl DeviceTimer<'_> {
         Ok(self.issued())
     }
 
-    /// Says that the device is about to replay a recorded pass. Call it before the device is told to.
+    /// Declares that the device is about to replay a recorded pass. Call it before the replay is launched.
     ///
     /// The device writes the marks into the set that the pass was recorded with, under the same numbers, so this waits
     /// for a pass in flight that uses the set. It doesn't call [`Device::begin_set`].
@@ -849,7 +849,7 @@ impl DeviceTimer<'_> {
         }
     }
 
-    /// Says that a pass runs without marks because the executor times only some passes. It is counted, so that the
+    /// Declares that a pass runs without marks because the executor times only some passes. It is counted, so that the
     /// timed passes aren't taken for all of them. Counts nothing if the profiler is off or its mode is
     /// [`SyncMode::None`].
     pub fn unmarked_pass(&mut self) {
@@ -858,7 +858,7 @@ impl DeviceTimer<'_> {
         }
     }
 
-    /// Says that a call outside of this timer failed, such as a launch. The open pass then has no times. After
+    /// Declares that a call outside of this timer failed, such as a launch. The open pass then has no times. After
     /// [`DeviceError::Lost`], the passes in flight have none either, and the profile says why.
     pub fn note_error(&mut self, error: &DeviceError) {
         self.give_up(|state| &mut state.abandoned_passes);

@@ -102,7 +102,7 @@ impl BrickProfiler {
 /// Kernels are details of the brick that they run in. They are timed and counted, but account for no time that the
 /// brick doesn't.
 impl BrickProfiler {
-    /// The number of the kernel with this name. `host` says how it runs on the CPU.
+    /// The number of the kernel with this name. `host` states how it runs on the CPU.
     ///
     /// The same name and launch give the same number. There is room for about 4000 names of bricks and kernels.
     pub fn kernel(&self, name: &str, host: Option<HostLaunch>) -> KernelId {
@@ -213,19 +213,19 @@ impl BrickProfiler {
         self.recorder.end_layer(timer.open, timer.before);
     }
 
-    /// Bare readings of the clock in `pass`, whose meaning is given when the pass is over.
+    /// Takes the timestamps of `pass` without labels. They are labelled after the pass.
     ///
     /// Between two bricks this touches a few words where timers touch a few cache lines. It is meant for engines
-    /// whose bricks last microseconds and whose passes all take the same path: a [`PassTemplate`](crate::PassTemplate)
-    /// says once, for all of them, what each reading means.
+    /// whose bricks last microseconds and whose passes all take the same path: one
+    /// [`PassTemplate`](crate::PassTemplate) labels the timestamps of all of them.
     ///
-    /// `room` holds the readings until then. A brick or a layer takes two, and each kernel of a brick after the
-    /// first takes one; readings can be shared ([`lap`](crate::PassTemplateBuilder::lap)). Nothing else may be timed
-    /// on this thread in the meantime. Until the readings have a meaning, nothing of the pass is recorded, so a
+    /// `room` holds the timestamps until then. A brick or a layer takes two, and each kernel of a brick after the
+    /// first takes one; timestamps can be shared ([`lap`](crate::PassTemplateBuilder::lap)). Nothing else may be timed
+    /// on this thread in the meantime. Until the timestamps are labelled, nothing of the pass is recorded, so a
     /// profile taken during the pass doesn't have its bricks.
     ///
-    /// Returns `None` if the pass isn't recorded by this profiler on this thread, if hardware counters are read at
-    /// each brick, if the processor has no counter that tells the time, and on a second call for the same pass.
+    /// Returns `None` if this profiler isn't recording the pass on this thread, if hardware counters are read at
+    /// each brick, if the processor has no usable time-stamp counter, and on a second call for the same pass.
     ///
     /// ```
     /// # use brickscope::{BrickId, BrickProfiler, PassTemplate, Phase, Work};
@@ -237,11 +237,11 @@ impl BrickProfiler {
     ///
     /// let mut room = vec![0; template.timestamps()];
     /// let pass = profiler.begin_pass(Phase::Decode);
-    /// if let Some(readings) = profiler.timestamps_of(&pass, &mut room) {
-    ///     readings.take();
+    /// if let Some(timestamps) = profiler.timestamps_of(&pass, &mut room) {
+    ///     timestamps.take();
     ///     // … the norm …
-    ///     readings.take();
-    ///     if let Some(unlabelled) = readings.end() {
+    ///     timestamps.take();
+    ///     if let Some(unlabelled) = timestamps.end() {
     ///         unlabelled.label(&template, 0);
     ///     }
     /// }
@@ -284,7 +284,7 @@ impl BrickProfiler {
         HandOff(self.recorder.hand_off())
     }
 
-    /// Says that what this thread does next had to wait for `from`.
+    /// Records that what this thread does next had to wait for `from`.
     #[inline]
     pub fn take_over(&self, from: HandOff) {
         if let Some(number) = from.0 {

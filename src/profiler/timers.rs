@@ -147,10 +147,10 @@ impl fmt::Debug for PassTimer {
     }
 }
 
-/// Clock readings of a pass whose meaning is given once the pass is over. See
+/// The timestamps of a pass, which are labelled after the pass. See
 /// [`BrickProfiler::timestamps_of`](crate::BrickProfiler::timestamps_of).
 ///
-/// Readings that are dropped before that, for example by a panic, are
+/// If they are dropped before that, for example by a panic, they are
 /// [counted as unfinished](crate::Dropped::unfinished). The value can't leave its thread:
 ///
 /// ```compile_fail
@@ -162,20 +162,20 @@ impl fmt::Debug for PassTimer {
 pub struct PassTimestamps<'p>(pub(super) Timestamps<'p>);
 
 impl<'p> PassTimestamps<'p> {
-    /// Reads the clock.
+    /// Takes the next timestamp: reads the clock.
     #[inline(always)]
     pub fn take(&self) {
         self.0.take();
     }
 
-    /// Ends the pass's wall time here, unless more bricks follow in the pass, so that saying what the readings
-    /// mean costs the pass no time.
+    /// Ends the pass's wall time here, unless more bricks follow in the pass, so that labelling the timestamps doesn't
+    /// count as time of the pass.
     ///
-    /// Returns `None`, and counts the readings as unfinished, if
+    /// Returns `None`, and counts the timestamps as unfinished, if
     ///
-    /// - there were more readings than `room` for them,
+    /// - there were more timestamps than `room` for them,
     /// - anything else was timed on this thread in the meantime, since the two might overlap, or
-    /// - profiling was turned off, or [reset](crate::BrickProfiler::reset). A reset forgets the readings instead
+    /// - profiling was turned off, or [reset](crate::BrickProfiler::reset). A reset discards the timestamps instead
     ///   of counting them.
     #[must_use]
     pub fn end(self) -> Option<UnlabelledPass<'p>> {
@@ -189,16 +189,16 @@ impl fmt::Debug for PassTimestamps<'_> {
     }
 }
 
-/// The readings of a pass that has ended, before anyone has said what they mean. Dropped in that state, they are
+/// A pass that has ended and whose timestamps have no labels yet. If it is dropped, they are
 /// [counted as unfinished](crate::Dropped::unfinished).
-#[must_use = "readings that mean nothing are counted as unfinished"]
+#[must_use = "timestamps that are never labelled are counted as unfinished"]
 pub struct UnlabelledPass<'p>(Unlabelled<'p>);
 
 impl UnlabelledPass<'_> {
-    /// Says what the readings mean: those of `template`, in a pass with `position` tokens before it. The template's
-    /// kernels must come from the same profiler.
+    /// Labels the timestamps with `template`, for a pass with `position` tokens before it. The template's kernels must
+    /// come from the same profiler.
     ///
-    /// Returns `false`, and counts the readings as unfinished, if the template takes another number of readings, or
+    /// Returns `false`, and counts the timestamps as unfinished, if the template has another number of timestamps, or
     /// if anything else has been timed on this thread since.
     pub fn label(self, template: &PassTemplate, position: u64) -> bool {
         self.0.label(template, position)

@@ -1,4 +1,4 @@
-//! The books: what is counted, forgotten, given up and replayed.
+//! Passes on a device that are counted, discarded, abandoned, lost or replayed.
 
 use brickscope::{
     Bracket, BrickId, BrickProfiler, Clock, Device, DeviceError, DeviceInfo, Grain, Misuse, Phase,
@@ -519,7 +519,7 @@ fn immediate_on_two_streams_adds_up_on_both_sides() {
 }
 
 #[test]
-fn passes_without_marks_are_counted_and_what_fails_outside_is_told() {
+fn passes_without_marks_are_counted_and_failures_outside_are_reported() {
     let mut device = SimulatedDevice::new(1);
     let profiler = profiler(&device);
     let mut timer = profiler.device().timer(&mut device).expect("a clock");

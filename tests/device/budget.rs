@@ -1,4 +1,4 @@
-//! How fine a device is timed, by what that costs.
+//! How finely a device is timed, by what that costs.
 
 use brickscope::{
     BrickId, BrickProfiler, DeviceTimer, Grain, Misuse, Phase, Profile, SimulatedDevice, Work,
@@ -35,7 +35,7 @@ fn pass(
     timer.settle(device, true).expect("it is there");
 }
 
-/// Passes whose kernels take so long, on a device whose marks cost 100 ns of the host and 1 µs of its own.
+/// Passes whose kernels take this long, on a device whose marks cost 100 ns of the host and 1 µs of the device.
 fn run(kernels_ns: &[u64]) -> (Profile, Vec<Grain>) {
     let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(100, 1_000);
     let profiler = BrickProfiler::with_clock(device.clock());
@@ -43,7 +43,7 @@ fn run(kernels_ns: &[u64]) -> (Profile, Vec<Grain>) {
     let mut timer = profiler.device().timer(&mut device).expect("a clock");
     let cost = timer.calibrate(&mut device).expect("it can be measured");
     assert_eq!((cost.host_ns, cost.device_ns, cost.marks), (100.0, 1_000.0, 64));
-    // Of which half is allowed, as marks in a row are cheaper than those of a pass.
+    // Half of it is allowed, as marks in a row are cheaper than those of a pass.
     timer.set_budget(0.02);
     let mut grains = Vec::new();
     for &nanos in kernels_ns {
@@ -70,7 +70,7 @@ fn marks_that_cost_too_much_are_left_out_until_passes_are_longer_and_the_report_
     let by_grain: Vec<_> =
         device.streams[0].grains.iter().map(|g| (g.grain, g.passes, g.marks)).collect();
     assert_eq!(by_grain, [(Pass, 2, 4), (Layer, 1, 11), (Brick, 1, 41), (Kernel, 4, 204)]);
-    // A prompt's passes are all timed.
+    // Prefill passes are all timed.
     assert_eq!(device.unmarked_passes, 0);
     let report = view::report(&profile);
     assert!(report.contains("bricks were not measured in 3 of 8 passes"), "{report}");
@@ -124,7 +124,7 @@ fn of_passes_shorter_than_their_marks_some_are_timed_and_the_others_counted() {
 }
 
 #[test]
-fn without_a_known_cost_there_is_no_budget_and_that_is_said() {
+fn without_a_known_cost_there_is_no_budget_and_the_reason_says_so() {
     let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(5_000, 5_000);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
@@ -134,13 +134,13 @@ fn without_a_known_cost_there_is_no_budget_and_that_is_said() {
     timer.set_grain(Grain::Layer);
     pass(&mut timer, &mut device, &profiler, Phase::Decode, 10);
     let forced = profiler.profile().devices[0].grains[0].reason.clone();
-    assert_eq!(forced, "layers only: as the caller wants it");
+    assert_eq!(forced, "layers only: set by the caller");
     timer.choose_grain();
     timer.finish(&mut device).expect("it is there");
     let [of] = &profiler.profile().devices[..] else { panic!("there is one") };
     assert_eq!((of.stamp, of.budget), (None, None));
     assert!(of.stamp_absent.as_ref().is_some_and(|absent| absent.reason.contains("calibrate")));
-    assert!(of.grains[0].reason.contains("nobody measured"), "{}", of.grains[0].reason);
+    assert!(of.grains[0].reason.contains("was not measured"), "{}", of.grains[0].reason);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn where_there_is_no_room_for_marks_the_next_pass_has_fewer() {
         assert_eq!((of.overfull_passes, of.untimed_passes()), (overfull, overfull));
         assert_eq!(of.streams[0].passes.len() as u64, 5 - overfull);
     }
-    // Who wants it so is told that it can't be.
+    // A grain that the caller sets is an error if its marks don't fit.
     let mut device = SimulatedDevice::new(1).with_marks(2);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();

@@ -1,4 +1,4 @@
-//! Device time, on a device whose clock is known.
+//! Device times, on a simulated device whose clock is known.
 
 mod books;
 mod budget;

@@ -1,4 +1,4 @@
-//! Several streams: what they do at once, and what waits for what.
+//! Several streams: parallel work, and dependencies between them.
 
 use brickscope::{BrickProfiler, Phase, Profile, SimulatedDevice, StreamId, Work};
 use brickscope_analysis::view;
@@ -78,7 +78,7 @@ fn what_streams_do_at_once_takes_its_time_once() {
 }
 
 #[test]
-fn a_pass_that_is_done_before_the_one_before_it_is_told_from_it() {
+fn a_pass_that_is_done_before_the_previous_one_is_distinguished_from_it() {
     let mut device = SimulatedDevice::new(2).with_issue(0).with_sets(3);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();

@@ -1,4 +1,4 @@
-//! What people see of a run on a device.
+//! The views of a run on a device.
 
 use brickscope::{
     BrickId, BrickProfiler, DeviceTimer, Phase, Profile, SimulatedDevice, SyncMode, TreeOptions,
@@ -99,7 +99,7 @@ fn every_view_shows_a_device() {
     assert!(report.contains("(gaps)"), "{report}");
     assert!(view::statistics(&on).contains("GateProjection"));
     assert!(view::kernels(&on).contains("gemv_q8_0"));
-    assert!(view::roofline(&on).contains("what the device can do at best was not measured"));
+    assert!(view::roofline(&on).contains("the device's limits were not measured"));
     assert!(Profile::from_json(&view::json(&on), "x".as_ref()).is_ok());
     let pass = on.drawable_pass(Phase::Decode).expect("its spans were kept");
     let graph = on.execution_graph(pass.serial).expect("its spans were kept");

@@ -390,7 +390,7 @@ fn a_graph_is_launched_once_and_says_so_at_each_kernel() {
     let mut out = Vec::new();
     chrome::write(&profile, &mut out).expect("written");
     let text = String::from_utf8(out).expect("UTF-8");
-    assert_eq!(text.matches("\"launch\":\"with all of a graph\"").count(), 24);
+    assert_eq!(text.matches("\"launch\":\"as part of a graph\"").count(), 24);
     assert_eq!(text.matches("\"name\":\"graph\"").count(), 6);
 }
 

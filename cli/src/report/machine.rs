@@ -80,7 +80,7 @@ fn run(profile: &Profile) -> String {
         }
     }
     facts.told("collected", Some(&profile.created));
-    facts.told("by brickscope", Some(&profile.brickscope_version));
+    facts.told("brickscope version", Some(&profile.brickscope_version));
     facts.end()
 }
 
@@ -157,7 +157,7 @@ fn machine(profile: &Profile) -> String {
                     scaled(cache.bytes, 1024.0, " KiB", place(&format!("caches/{nth}/bytes")));
                 facts.row(&said(&cache.level), &format!("{rate} from {size}"));
             }
-            facts.told("how known", Some(&ceilings.basis));
+            facts.told("basis", Some(&ceilings.basis));
             html.push_str(&facts.end());
         }
         (None, Some(absent)) => html.push_str(&reason(&format!("No ceilings: {}", absent.reason))),
@@ -178,26 +178,26 @@ fn how_known(profile: &Profile) -> String {
         if let Some(error) = clock.hertz_error_ppm {
             rate.push_str(&format!(" ± {}", scaled(error, 1.0, " ppm", place("hertz_error_ppm"))));
         }
-        facts.row("its rate", &rate);
+        facts.row("clock rate", &rate);
     }
     if let Some(step) = clock.resolution_ns {
-        facts.row("its step", &time(step, place("resolution_ns")));
+        facts.row("clock step", &time(step, place("resolution_ns")));
     }
     if let Some(read) = clock.read_ns {
-        facts.row("a reading", &time(read, place("read_ns")));
+        facts.row("cost of a reading", &time(read, place("read_ns")));
     }
     if let Some(ppm) = clock.drift_ppm {
         facts.row("drift from the system clock", &signed(ppm, 1.0, 2, " ppm", place("drift_ppm")));
     }
     let overhead = |field: &str| at(format!("/overhead/{field}"));
     if let Some(span_ns) = profile.overhead.span_ns {
-        facts.row("a span costs", &time(span_ns, overhead("span_ns")));
+        facts.row("cost of a span", &time(span_ns, overhead("span_ns")));
     }
     // The spans of another program aren't recorded by this one.
     if profile.imported.is_none() {
         facts.row("spans recorded", &count(profile.overhead.spans, overhead("spans")));
     }
-    facts.told("basis of that", Some(&profile.overhead.basis));
+    facts.told("basis of the cost", Some(&profile.overhead.basis));
     match (&profile.other_load, &profile.other_load_absent) {
         (Some(load), _) => {
             let of = |field: &str| -> From {
@@ -206,12 +206,12 @@ fn how_known(profile: &Profile) -> String {
             let mut used = percent(load.others_share(), of("others_ns"));
             used.push_str(" of this machine’s CPU time while profiling was on");
             if let Some(steal) = load.steal_share() {
-                used.push_str(&format!("; its hypervisor took {}", percent(steal, of("steal_ns"))));
+                used.push_str(&format!("; the hypervisor took {}", percent(steal, of("steal_ns"))));
             }
-            facts.row("others used", &used);
+            facts.row("other processes used", &used);
         }
-        (None, Some(why)) => facts.row("others used", &told(&why.reason)),
-        (None, None) => facts.row("others used", &absent("not measured")),
+        (None, Some(why)) => facts.row("other processes used", &told(&why.reason)),
+        (None, None) => facts.row("other processes used", &absent("not measured")),
     }
     if let Some(why) = &profile.counters_absent {
         facts.row("hardware counters", &told(&why.reason));
@@ -283,12 +283,12 @@ pub(super) fn devices(profile: &Profile) -> String {
         let place = |field: &str| at(format!("/devices/{nth}/{field}"));
         html.push_str(&format!("<h3>{}</h3>\n", said(&device.name)));
         let mut facts = Facts::new("Device");
-        facts.told("driven by", Some(&device.api));
+        facts.told("API", Some(&device.api));
         facts.told("driver", Some(&device.driver));
-        facts.row("tick of its clock", &time(device.ticks.ns_per_tick, place("ticks/ns_per_tick")));
+        facts.row("clock tick", &time(device.ticks.ns_per_tick, place("ticks/ns_per_tick")));
         let looks = [
-            ("alignment error at first", "alignment", device.alignment),
-            ("alignment error at last", "last_alignment", device.last_alignment),
+            ("first alignment error", "alignment", device.alignment),
+            ("last alignment error", "last_alignment", device.last_alignment),
         ];
         for (name, field, look) in looks {
             if let Some(look) = look {

@@ -316,8 +316,8 @@ fn tiles_that_are_not_known_are_not_shown_as_numbers() {
         "no name70.0---",
         "Further threads are left out.",
         "No midi tiles: the code that ran reported none.",
-        "Over all passes: tiles are only summed",
-        "unknown, since other shares were timed as well.",
+        "Tiles of all passes: they are only summed",
+        "unknown, since other shares were timed too.",
     ] {
         let squeezed = |text: &str| text.split_whitespace().collect::<String>();
         assert!(squeezed(&text).contains(&squeezed(says)), "{says}: {text}");

@@ -20,14 +20,13 @@ pub(super) fn section(profile: &Profile) -> String {
         html.push_str(&threads(profile));
     }
     html.push_str(&note(
-        "GFLOP/s are of one thread: FLOPs over the time in tiles of the level, which includes two readings of the \
-        clock for each.",
+        "GFLOP/s are per thread: FLOPs over the time in tiles of the level, each timed by two clock readings.",
     ));
     for (nth, tile) in profile.tiles.iter().enumerate().take(MOST_LEVELS) {
         if let Some(tiles) = tile.tiles_in_runs {
             let place = |field: &str| at(format!("/tiles/{nth}/{field}"));
             html.push_str(&note(&format!(
-                "{}: {} in {}, which were timed as a whole, since a single one is too short for the clock.",
+                "{}: {} in {}, which were timed as a whole; a single tile is too short for the clock.",
                 tile.level.name(),
                 counted(tiles, "tile", place("tiles_in_runs")),
                 counted(tile.count, "run", place("count")),
@@ -45,7 +44,7 @@ pub(super) fn section(profile: &Profile) -> String {
     }
     if profile.dropped.left_out_passes > 0 {
         html.push_str(&note(
-            "Over all passes: tiles are only summed up, so none could be left out.",
+            "Tiles of all passes: they are only summed, so no pass could be left out.",
         ));
     }
     if let Some(balance) = &profile.tile_balance {
@@ -122,7 +121,7 @@ fn balanced(balance: &TileBalance) -> String {
     let ratio = |a: &str, b: &str| div(place(a), place(b));
     match balance.imbalance() {
         Some(imbalance) => format!(
-            "Imbalance of {of}: the slowest thread took {} longer than the mean; threads were busy {} of the time.",
+            "Imbalance of {of}: the slowest thread took {} longer than the mean; threads worked {} of their time.",
             percent(imbalance, sub(ratio("offered_ns", "worked_ns"), json!(1))),
             percent(
                 balance.worked_ns as f64 / balance.offered_ns as f64,
@@ -132,6 +131,6 @@ fn balanced(balance: &TileBalance) -> String {
         None if balance.worked_ns == 0 => {
             format!("Imbalance of {of}: unknown, since no share took any time.")
         }
-        None => format!("Imbalance of {of}: unknown, since other shares were timed as well."),
+        None => format!("Imbalance of {of}: unknown, since other shares were timed too."),
     }
 }

@@ -1,4 +1,4 @@
-//! What the streams of a device do at once.
+//! How busy a device was over all of its streams.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,19 +8,19 @@ use crate::absent::Absent;
 use crate::brick::Phase;
 use crate::device::DeviceProfile;
 
-/// How busy a device was in some passes, over all its streams: never a sum of these, since what runs at
-/// once takes its time once. `busy_ns` + `idle_ns` = `span_ns`.
+/// How busy a device was in some passes, over all of its streams. Time in which several streams ran bricks
+/// counts once, so this isn't the sum over the streams. `busy_ns` + `idle_ns` = `span_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Busy {
-    /// Passes.
+    /// The number of passes.
     pub passes: u64,
-    /// From the first mark of each to its last, on any stream, summed over passes.
+    /// From the first mark of a pass to its last, on any stream, summed over the passes.
     pub span_ns: u64,
-    /// Time in which a brick ran on some stream.
+    /// Time in which a brick ran on at least one stream.
     pub busy_ns: u64,
-    /// Time in which bricks ran on two streams or more.
+    /// Time in which bricks ran on at least two streams.
     pub overlap_ns: u64,
-    /// Time in which none ran.
+    /// Time in which no brick ran.
     pub idle_ns: u64,
 }
 
@@ -40,12 +40,12 @@ impl Busy {
 }
 
 impl DeviceProfile {
-    /// How busy the device was in the passes of a phase, or in all, as far as they were timed by bricks and
-    /// all their spans were kept.
+    /// How busy the device was in the passes of a phase, or of all phases. Only passes whose bricks were timed
+    /// and whose spans were all kept count.
     ///
     /// # Errors
     ///
-    /// Why that can't be told, if there is no such pass.
+    /// If there is no such pass.
     pub fn busy(&self, phase: Option<Phase>) -> Result<Busy, Absent> {
         let mut sum = Busy::default();
         for busy in self.busy_by_pass(phase).values() {
@@ -61,7 +61,7 @@ impl DeviceProfile {
     /// The same for each such pass, by its serial.
     #[must_use]
     pub fn busy_by_pass(&self, phase: Option<Phase>) -> BTreeMap<u32, Busy> {
-        // What bricks explain of each pass, on each stream, by the spans that were kept.
+        // The time attributed to bricks by the kept spans, for each pass on each stream.
         let mut incomplete: HashSet<u32> = HashSet::new();
         let mut walls: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for stream in &self.streams {

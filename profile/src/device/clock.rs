@@ -1,22 +1,22 @@
-//! A device's clock, and how it lies beside the host's.
+//! A device's clock, and its alignment with the host's clock.
 
 use serde::{Deserialize, Serialize};
 
 /// How a device counts time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ticks {
-    /// Nanoseconds of one tick.
+    /// Nanoseconds per tick.
     pub ns_per_tick: f64,
-    /// The smallest step that its readings make, in nanoseconds, if it was measured or stated: no time is
-    /// known better than that.
+    /// The smallest step between readings, in nanoseconds, if it was measured or stated. No time is more
+    /// accurate than this.
     pub resolution_ns: Option<f64>,
-    /// How many low bits of a reading count; it begins again at 0 when they are full.
+    /// The number of valid low bits of a reading. The counter wraps to 0 when they are full.
     pub valid_bits: u32,
 }
 
 impl Ticks {
-    /// From one reading to a later one, in nanoseconds, rounded. `None` if `later` is earlier: more than
-    /// half a turn of the counter away.
+    /// From one reading to a later one, in nanoseconds, rounded. `None` if `later` is in fact earlier, that
+    /// is, more than half of the counter's range away.
     #[must_use]
     pub fn between(&self, earlier: u64, later: u64) -> Option<u64> {
         let mask = u64::MAX.checked_shr(64 - self.valid_bits.clamp(1, 64)).unwrap_or(u64::MAX);
@@ -25,15 +25,14 @@ impl Ticks {
             return None;
         }
         let nanos = ticks as f64 * self.ns_per_tick;
-        // As it is, where a tick is a nanosecond: 53 bits of a float are 104 days.
+        // Without a float if a tick is a nanosecond: its 53 bits cover only 104 days.
         Some(if self.ns_per_tick == 1.0 { ticks } else { nanos.round() as u64 })
     }
 }
 
 impl Ticks {
-    /// From one reading to another, in nanoseconds, rounded; negative if the other one was before. The
-    /// counter may have begun again in between: of all the times that it can be, it is the one nearest to
-    /// `about_ns`.
+    /// From one reading to another, in nanoseconds, rounded; negative if the other one was earlier. The
+    /// counter may have wrapped in between: of all possible times, this is the one nearest to `about_ns`.
     #[must_use]
     pub fn near(&self, from: u64, to: u64, about_ns: i64) -> i64 {
         let bits = self.valid_bits.clamp(1, 64);
@@ -52,38 +51,38 @@ impl Ticks {
     }
 }
 
-/// The same moment by both clocks: the device's lies between two readings of the host's.
+/// A reading of the device's clock between two readings of the host's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bracket {
-    /// Before, in nanoseconds of the profiler's clock.
+    /// The host's reading before, in nanoseconds of the profiler's clock.
     pub host_before_ns: u64,
     /// The device's reading.
     pub device_ticks: u64,
-    /// After.
+    /// The host's reading after.
     pub host_after_ns: u64,
 }
 
 impl Bracket {
-    /// How far apart the host's readings are, in nanoseconds.
+    /// The time between the host's readings, in nanoseconds.
     #[must_use]
     pub fn width_ns(&self) -> u64 {
         self.host_after_ns.saturating_sub(self.host_before_ns)
     }
 }
 
-/// How a device's clock lies beside the host's, and how well that is known.
+/// How a device's clock is aligned with the host's, and how accurately that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Alignment {
     /// A moment, in nanoseconds of the profiler's clock.
     pub host_ns: u64,
     /// The same moment, as the device reads it.
     pub device_ticks: u64,
-    /// The most that these two can be apart: half the width of the narrowest bracket.
+    /// The largest possible time between these two readings: half the width of the narrowest bracket.
     pub error_ns: u64,
 }
 
 impl Alignment {
-    /// By the narrowest of some brackets; `None` without any.
+    /// The alignment by the narrowest of these brackets; `None` without any.
     #[must_use]
     pub fn of(brackets: &[Bracket]) -> Option<Self> {
         let best = brackets.iter().min_by_key(|bracket| bracket.width_ns())?;
@@ -95,8 +94,8 @@ impl Alignment {
         })
     }
 
-    /// When the host's clock read what, as the device read `ticks`; `about_host_ns` says which turn of the
-    /// counter it was.
+    /// The host's time at which the device read `ticks`. Since the counter wraps, it is the possible time
+    /// nearest to `about_host_ns`.
     #[must_use]
     pub fn host_ns(&self, clock: &Ticks, ticks: u64, about_host_ns: u64) -> u64 {
         let about = difference(self.host_ns, about_host_ns);
@@ -124,14 +123,14 @@ fn difference(from: u64, to: u64) -> i64 {
     apart.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// By how much a device's clock runs faster than the host's.
+/// How much faster a device's clock runs than the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Drift {
-    /// Millionths.
+    /// Parts per million.
     pub ppm: f64,
-    /// The most that this can be off by, by the errors of both alignments.
+    /// The largest possible error of `ppm`, from the errors of both alignments.
     pub error_ppm: f64,
-    /// Over how long it was seen, in nanoseconds of the host.
+    /// The time over which it was measured, in nanoseconds of the host.
     pub over_ns: u64,
 }
 
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_of_few_bits_is_told_its_turn_by_the_host() {
+    fn the_host_resolves_how_often_a_counter_of_few_bits_wrapped() {
         // It begins again every 256 µs.
         let clock = Ticks { ns_per_tick: 1_000.0, resolution_ns: None, valid_bits: 8 };
         let aligned = Alignment { host_ns: 5_000_000, device_ticks: 250, error_ns: 100 };
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_is_told_with_its_error() {
+    fn drift_has_an_error() {
         let clock = Ticks { ns_per_tick: 1.0, resolution_ns: None, valid_bits: 64 };
         let first = Alignment { host_ns: 1_000, device_ticks: u64::MAX - 9, error_ns: 20 };
         let later = Alignment { host_ns: 1_000_001_000, device_ticks: 1_000_029_990, error_ns: 80 };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::brick::Phase;
 
-/// What has a device time of its own; the rest is inside.
+/// The finest thing that is timed separately on a device.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -22,10 +22,10 @@ pub enum Grain {
 }
 
 impl Grain {
-    /// Every grain, the coarsest first.
+    /// Every grain, from the coarsest to the finest.
     pub const ALL: [Self; 4] = [Self::Pass, Self::Layer, Self::Brick, Self::Kernel];
 
-    /// What is timed, in the plural.
+    /// The name in reports: what is timed, in the plural.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,47 +37,46 @@ impl Grain {
     }
 }
 
-/// What a mark costs, as measured on this device.
+/// The cost of a mark, as measured on this device.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StampCost {
     /// Nanoseconds of the host, for each call.
     pub host_ns: f64,
-    /// Nanoseconds of the device: from one mark to the next, with nothing between them; or, if that is more,
-    /// by how much a mark between two kernels makes them longer, on a device that has
-    /// work to put there (`Device::fill`).
+    /// Nanoseconds of the device: from one mark to the next with nothing between them. If the device has work
+    /// to put between them (`Device::fill`) and a mark between two kernels adds more time, it is that time.
     pub device_ns: f64,
     /// How many marks in a row this is the mean of.
     pub marks: u32,
-    /// Nanoseconds by which a pass takes longer, whatever number of marks it has: they are brought to the host.
-    /// `None` where it wasn't measured, or was lost in the noise.
+    /// Nanoseconds that a pass takes longer however many marks it has, since they are copied to the host.
+    /// `None` if that wasn't measured, or was lost in the noise.
     #[serde(default)]
     pub pass_ns: Option<f64>,
 }
 
 impl StampCost {
-    /// The larger of the two: host and device work side by side, and a pass takes as long as the one that
-    /// takes longer.
+    /// The larger of the two costs: host and device work in parallel, so a pass takes as long as the slower
+    /// one.
     #[must_use]
     pub fn ns(&self) -> f64 {
         self.host_ns.max(self.device_ns)
     }
 
-    /// Of a pass with so many marks.
+    /// The cost of all marks of a pass.
     #[doc(hidden)]
     pub fn of_pass(&self, marks: u32) -> f64 {
         self.pass_ns.unwrap_or(0.0) + f64::from(marks) * self.ns()
     }
 }
 
-/// How fine the passes of a phase were timed in the end, and why.
+/// How finely the passes of a phase were timed in the end, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GrainChoice {
     /// The phase.
     pub phase: Phase,
-    /// What had times of its own.
+    /// The grain.
     pub grain: Grain,
-    /// A sentence.
+    /// Why, in one sentence.
     pub reason: String,
-    /// How often it was changed.
+    /// How often the grain was changed.
     pub changes: u64,
 }

@@ -1,4 +1,4 @@
-//! When the host launched what a device ran.
+//! When the host launched the work of a device.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,29 +9,29 @@ use crate::span::Span;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchKind {
-    /// It was put into the stream right after the reading, by itself.
+    /// It was put into the stream by itself, right after the reading.
     #[default]
     Issued,
-    /// It was written into a list of commands right after the reading. The host submitted the list later, as
-    /// a whole; when is not noted.
+    /// It was written into a list of commands right after the reading. The host submitted the whole list
+    /// later, at an unknown time.
     Recorded,
-    /// With a recorded pass that was replayed, as a CUDA graph: the host launched it all at once, so there is
-    /// one reading for all of it.
+    /// It is part of a recorded pass that was replayed, such as a CUDA graph. The host launched the whole pass
+    /// at once, so there is one reading for all of it.
     Replayed,
 }
 
 impl LaunchKind {
-    /// Every kind; a launch has its place here in files.
+    /// Every kind. In files, a launch has the index of its kind in this array.
     #[doc(hidden)]
     pub const ALL: [Self; 3] = [Self::Issued, Self::Recorded, Self::Replayed];
 
-    /// How it is said in exports.
+    /// The name in exports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Issued => "by itself",
             Self::Recorded => "recorded, submitted later",
-            Self::Replayed => "with all of a graph",
+            Self::Replayed => "as part of a graph",
         }
     }
 }
@@ -42,15 +42,15 @@ pub struct Launch {
     /// What was launched: the row of its span in the stream's table.
     pub span: u32,
     /// A reading of the host's clock, taken before the mark at which the span begins was put into the
-    /// stream. So nothing truly begins before its launch.
+    /// stream. So no span truly begins before its launch.
     pub issued_ns: u64,
     /// How it got to the device.
     pub kind: LaunchKind,
 }
 
 impl Launch {
-    /// From the launch to the begin of its span, as well as the two clocks are aligned: negative where the
-    /// alignment is off by more than what lay between. See
+    /// From the launch to the begin of its span, as accurately as the two clocks are aligned. Negative if the
+    /// error of the alignment exceeds the true time. See
     /// [`DeviceProfile::clock_error_ns`](crate::DeviceProfile::clock_error_ns).
     #[must_use]
     pub fn delay_ns(&self, span: &Span) -> i64 {
@@ -68,7 +68,7 @@ impl DeviceStream {
     }
 }
 
-/// They are in the order of their rows.
+/// `launches` are sorted by row.
 pub fn launch_of(launches: &[Launch], row: u32) -> Option<&Launch> {
     let at = launches.binary_search_by_key(&row, |launch| launch.span).ok()?;
     launches.get(at)

@@ -1,4 +1,4 @@
-//! What is known of devices, their clocks, and what ran on them.
+//! Devices, their clocks, and what ran on them.
 
 mod busy;
 mod clock;

@@ -1,4 +1,4 @@
-//! What a device did, as a profile has it.
+//! The device part of a profile.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +13,9 @@ use crate::sums::{Pass, PhaseTotal, Total};
 
 /// What a device did, by its own clock.
 ///
-/// For each stream, phase and pass: the exclusive times of the bricks and the gaps between them
-/// (`unattributed_ns`) are the span of the device (`wall_ns`), from its first mark to its last. A pass has
-/// the same `serial` on all streams.
+/// For each stream, phase and pass, the exclusive times of the bricks and the gaps between them
+/// (`unattributed_ns`) add up to the span on the device (`wall_ns`), from its first mark to its last. A pass
+/// has the same `serial` on all streams.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProfile {
     /// The device, as its driver names it.
@@ -26,55 +26,54 @@ pub struct DeviceProfile {
     pub driver: String,
     /// Its clock.
     pub ticks: Ticks,
-    /// How that lay beside the host's when timing began: `start_ns` of its spans and passes is by the
-    /// host's clock, to this error.
+    /// The alignment with the host's clock when timing began. `start_ns` of spans and passes is by the host's
+    /// clock, with this error.
     pub alignment: Option<Alignment>,
-    /// And when somebody looked last; passes after it are placed by it.
+    /// The last alignment. Passes after it are placed by it.
     pub last_alignment: Option<Alignment>,
     /// How often the clocks were aligned.
     #[serde(default)]
     pub alignments: u64,
-    /// What a mark costs, if it was measured.
+    /// The cost of a mark, if it was measured.
     #[serde(default)]
     pub stamp: Option<StampCost>,
-    /// Why that isn't known.
+    /// Why the cost of a mark is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp_absent: Option<Absent>,
-    /// Which share of a pass its marks were allowed to cost; `None` without a known cost.
+    /// The share of a pass that its marks were allowed to cost; `None` without a known cost.
     #[serde(default)]
     pub budget: Option<f64>,
-    /// How fine each phase was timed in the end, and why.
+    /// How finely each phase was timed in the end, and why.
     #[serde(default)]
     pub grains: Vec<GrainChoice>,
-    /// Passes that were begun and had not been settled when the profile was made.
+    /// Passes that had begun and were not settled when the profile was taken.
     pub unsettled_passes: u64,
-    /// Passes that have no times: the device was lost, or could not read them back.
+    /// Passes without times because the device was lost or could not read them back.
     pub lost_passes: u64,
-    /// Passes that have no times since their marks were not in order.
+    /// Passes without times because their marks were not in order.
     pub disordered_passes: u64,
-    /// Passes that have no times since the caller gave them up.
+    /// Passes without times because the caller abandoned them.
     #[serde(default)]
     pub abandoned_passes: u64,
-    /// Passes that have no times since they had more marks than there is room for; the next ones were timed
-    /// less finely.
+    /// Passes without times because they had too many marks. The passes after them were timed less finely.
     #[serde(default)]
     pub overfull_passes: u64,
-    /// Passes that ran without marks, to keep to the budget: of a recorded pass that is replayed, or of passes
-    /// that are short, one in so many is timed.
+    /// Passes that ran without marks to keep to the budget: only some replays of a recorded pass, or only some
+    /// short passes, are timed.
     #[serde(default)]
     pub unmarked_passes: u64,
     /// Why the device was lost, if it was.
     pub lost: Option<String>,
-    /// What failed last without that.
+    /// The last failure after which the device still worked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Its streams.
+    /// The streams.
     pub streams: Vec<DeviceStream>,
-    /// What on a stream had to wait for what on another: lanes are places in `streams`, spans are places in
-    /// the stream's `spans`.
+    /// Dependencies between streams. Lanes are indices into `streams`, spans are indices into the stream's
+    /// `spans`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<Dependency>,
-    /// Dependencies of which one side did not fit the log, or nothing came after.
+    /// Dependencies that lack one side: it did not fit the log, or nothing came after it.
     #[serde(default)]
     pub dropped_dependencies: u64,
 }
@@ -84,37 +83,36 @@ pub struct DeviceProfile {
 pub struct DeviceStream {
     /// Its name.
     pub name: String,
-    /// What was lost, or went otherwise than meant.
+    /// What was lost or recorded otherwise than intended.
     pub dropped: Dropped,
     /// Sums by phase.
     pub phases: Vec<PhaseTotal>,
     /// Sums by phase and name.
     pub totals: Vec<Total>,
-    /// The times of tokens, on the device alone.
+    /// Latency of the first and the further tokens, on the device alone.
     pub latency: Latency,
-    /// How its passes were timed, by phase and grain, and their gaps.
+    /// Its passes by phase and the grain at which they were timed, with their gaps.
     #[serde(default)]
     pub grains: Vec<GrainTotal>,
-    /// Its layers, as far as they have times.
+    /// The layers that have times.
     #[serde(default)]
     pub layers: Vec<LayerTotal>,
     /// The passes, one by one.
     pub passes: Vec<Pass>,
-    /// Every span that was kept; its lane is 0.
+    /// Every span that was kept. Their lane is 0.
     #[serde(with = "span_table")]
     pub spans: Vec<Span>,
-    /// When the host launched them, in the order of `spans`: of kernels, and of bricks without kernels that
-    /// have times of their own. Layers have none, nor have spans of earlier versions' profiles.
+    /// When the host launched the spans, in the order of `spans`: kernels, and bricks without timed kernels.
+    /// Layers have no launches, nor do spans in profiles of older versions.
     #[serde(default, with = "launch_table", skip_serializing_if = "Vec::is_empty")]
     pub launches: Vec<Launch>,
 }
 
 impl DeviceStream {
-    /// Which of the host's passes issued which of this stream's: pairs of places in `host` and in `passes`.
+    /// Which of the host's passes issued which of this stream's: pairs of indices into `host` and `passes`.
     ///
-    /// Host and device number passes each by themselves. What a pass is known by on both sides is its phase,
-    /// its tokens and the tokens before it: where as many of a kind are on both sides, they are the same, in
-    /// order. Of others nobody can tell.
+    /// Host and device number their passes independently. Passes are matched by phase, tokens, and tokens before
+    /// them: if both sides have equally many passes of a kind, these match in order. Other passes are unmatched.
     #[must_use]
     pub fn issued_by(&self, host: &[Pass]) -> Vec<(usize, usize)> {
         issued(host, &self.passes)
@@ -139,7 +137,7 @@ pub fn issued(host: &[Pass], done: &[Pass]) -> Vec<(usize, usize)> {
         let Some(done) = done.next_if(|done| done[0].0 == issued[0].0) else { continue };
         if issued.len() == done.len() {
             let both = issued.iter().zip(done);
-            // Nothing runs before it is issued.
+            // A pass can't run before it is issued.
             let both = both.filter(|((_, begin, _), (_, start, _))| begin <= start);
             pairs.extend(both.map(|(&(_, _, host), &(_, _, done))| (host, done)));
         }
@@ -152,18 +150,18 @@ pub fn issued(host: &[Pass], done: &[Pass]) -> Vec<(usize, usize)> {
 pub struct GrainTotal {
     /// The phase.
     pub phase: Phase,
-    /// What had times of its own.
+    /// The grain.
     pub grain: Grain,
-    /// Passes.
+    /// The number of passes.
     pub passes: u64,
-    /// Marks in them.
+    /// The number of their marks.
     pub marks: u64,
-    /// Their spans on the device.
+    /// The time that they spanned on the device.
     pub wall_ns: u64,
-    /// What bricks explain of these; or layers, and what is before and after them, where nothing smaller was
-    /// timed; or the passes as a whole.
+    /// The part of it in what was timed: bricks; or layers and what is before and after them, if nothing
+    /// smaller was timed; or whole passes.
     pub timed_ns: u64,
-    /// What lies between. Gaps inside of what was timed are not known.
+    /// The part of it in gaps. Gaps inside of what was timed are unknown.
     pub gaps_ns: u64,
 }
 
@@ -172,7 +170,7 @@ pub struct GrainTotal {
 pub struct LayerTotal {
     /// The phase.
     pub phase: Phase,
-    /// Which layer; `None` for what ran before and after the layers, where bricks had no times.
+    /// The layer; `None` for what ran before and after the layers, if bricks had no times.
     pub layer: Option<u16>,
     /// How often it ran.
     pub count: u64,
@@ -185,21 +183,21 @@ pub struct LayerTotal {
 }
 
 impl DeviceProfile {
-    /// How far its clock ran ahead of the host's, from the first look at both to the last.
+    /// How far its clock ran ahead of the host's, from the first alignment to the last.
     #[must_use]
     pub fn drift(&self) -> Option<Drift> {
         self.alignment?.drift(&self.ticks, &self.last_alignment?)
     }
 
-    /// The most that a device time is off by on the host's axis, as far as looks at both clocks tell: that
-    /// of the worse of the first and the last. Between them drift adds to it.
+    /// The largest error of a device time on the host's axis according to the alignments: the larger of the
+    /// first one's and the last one's. Between them, drift adds to it.
     #[must_use]
     pub fn clock_error_ns(&self) -> Option<u64> {
         let looks = [self.alignment, self.last_alignment];
         looks.into_iter().flatten().map(|alignment| alignment.error_ns).max()
     }
 
-    /// Passes that were begun and have no times, for whatever reason.
+    /// The number of passes that began and have no times, for any reason.
     #[must_use]
     pub fn untimed_passes(&self) -> u64 {
         [

@@ -9,7 +9,7 @@ use crate::graph::{
 use crate::text::{MOST_ROWS, count, micros, percent, printable, shortened};
 
 impl ExecutionGraph {
-    /// The critical path from first to last node, then the nodes with the most slack.
+    /// The critical path from the first node to the last, then the nodes with the most slack.
     ///
     /// Nodes that only wrap others on the path have no line of their own; if they took time themselves,
     /// one line has its sum.
@@ -34,9 +34,9 @@ impl ExecutionGraph {
             };
             let _ = writeln!(text, "{prefix} {} ({}µs)", self.label(step.node), ns(step.own_ns));
         }
-        let told = named.iter().fold(0, |sum, step| u64::saturating_add(sum, step.own_ns));
-        if total > told {
-            let _ = writeln!(text, "  the nodes around them ({}µs)", ns(total - told));
+        let listed = named.iter().fold(0, |sum, step| u64::saturating_add(sum, step.own_ns));
+        if total > listed {
+            let _ = writeln!(text, "  the nodes around them ({}µs)", ns(total - listed));
         }
         let late = late(self, &schedule, &self.are_around_time());
         if !late.is_empty() {

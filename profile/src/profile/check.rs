@@ -1,4 +1,4 @@
-//! The sums of a profile, held against one another.
+//! Whether the sums of a profile add up.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use super::Profile;
 use crate::sums::sum_is_wall;
 
 impl Profile {
-    /// Holds the profile to its own arithmetic: bricks + unattributed = wall, to the nanosecond,
-    /// in every phase and in every pass whose spans were all kept; likewise for each stream of a device.
+    /// Checks that the profile adds up: bricks + unattributed = wall time, to the nanosecond, in every
+    /// phase and in every pass whose spans were all kept; likewise for each stream of a device.
     ///
     /// # Errors
     ///
-    /// A sentence that says which sum is off, and by how much.
+    /// If a sum is wrong: a sentence that states which one, with its parts.
     pub fn check(&self) -> Result<(), String> {
         for (index, device) in self.devices.iter().enumerate() {
             device.check().map_err(|why| format!("device {index}: {why}"))?;

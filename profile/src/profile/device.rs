@@ -1,4 +1,4 @@
-//! What devices did, as profiles of their own.
+//! A device's part of a profile as a profile of its own.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,9 +13,9 @@ use crate::span::{Dependency, Lane, Point, Span};
 use crate::sums::{Pass, Total, sum_is_wall};
 
 impl Profile {
-    /// What a stream of a device did, as a profile of its own: its passes' walls are spans of the
-    /// device, and what no brick explains are gaps. All that shows profiles shows it. `None` if there is no
-    /// such device or stream.
+    /// What a stream of a device did, as a profile of its own, which every view and export accepts. The wall
+    /// time of its passes is the time that they span on the device, and unattributed time is gaps. `None` if
+    /// there is no such device or stream.
     #[must_use]
     pub fn on_device(&self, device: usize, stream: usize) -> Option<Self> {
         let of = self.devices.get(device)?;
@@ -33,12 +33,13 @@ impl Profile {
         })
     }
 
-    /// What all streams of a device did, as a profile with a lane for each: so its graphs have the
-    /// dependencies between streams, and critical paths cross them. `None` if there is no such device.
+    /// What all streams of a device did, as a profile with a lane for each stream. Its graphs have the
+    /// dependencies between streams, so critical paths cross them. `None` if there is no such device.
     ///
-    /// A pass has its wall from the first mark of any stream to the last, and is on the stream whose bricks
-    /// took most in all; the bricks of other streams count outside of passes, as those of other threads do,
-    /// so that no time counts twice. See [`DeviceProfile::busy`] for what they do at once.
+    /// The wall time of a pass is from the first mark on any stream to the last. The pass is on the stream
+    /// whose bricks took the most time in all. Bricks of other streams count outside of passes, like bricks of
+    /// other threads, so that no time counts twice. See [`DeviceProfile::busy`] for streams that run in
+    /// parallel.
     #[must_use]
     pub fn whole_device(&self, device: usize) -> Option<Self> {
         let of = self.devices.get(device)?;
@@ -49,7 +50,7 @@ impl Profile {
         let bricks_ns = |stream: &DeviceStream| {
             stream.phases.iter().fold(0, |sum, p| u64::saturating_add(sum, p.attributed_ns))
         };
-        // The first of equals.
+        // Of equals, the first.
         let main = (0..of.streams.len())
             .rev()
             .max_by_key(|&stream| bricks_ns(&of.streams[stream]))
@@ -92,7 +93,7 @@ impl Profile {
             whole.phases = stream.phases.clone();
         }
         for phase in &mut whole.phases {
-            // Of passes that were only summed there is no wall over all streams: theirs is the stream's.
+            // Passes that were only summed have no wall time over all streams, so the main stream's is used.
             let of_phase = |passes: &[Pass]| {
                 let passes = passes.iter().filter(|pass| pass.phase == phase.phase);
                 passes.fold(0, |sum, pass| u64::saturating_add(sum, pass.wall_ns))
@@ -105,18 +106,18 @@ impl Profile {
             let first = first_spans.get(point.lane as usize).copied().unwrap_or_default();
             Point { inside: point.inside.map(|inside| inside.saturating_add(first)), ..point }
         };
-        let told = of.dependencies.iter();
+        let edges = of.dependencies.iter();
         whole
             .dependencies
-            .extend(told.map(|edge| Dependency { from: place(edge.from), to: place(edge.to) }));
+            .extend(edges.map(|edge| Dependency { from: place(edge.from), to: place(edge.to) }));
         whole.dropped.dependencies = of.dropped_dependencies;
         whole.begin_streams(main as u32, &is_known);
         whole.latency = Latency::of(&whole.passes, &whole.spans, &whole.names);
         Some(whole)
     }
 
-    /// Nothing of a pass runs on any stream before the pass begins: so what runs on other streams is of the
-    /// pass, whatever it waited for besides.
+    /// Adds a dependency on the begin of the pass to each stream that has none: nothing of a pass runs before
+    /// the pass begins, so its graph includes the work of streams that wait for nothing else.
     fn begin_streams(&mut self, main: u32, passes: &HashMap<u32, (u64, u64)>) {
         let mut walls: Vec<(u64, u64)> = passes.values().copied().collect();
         walls.sort_unstable();
@@ -139,7 +140,7 @@ impl Profile {
             if self.dependencies.iter().any(is_taken) {
                 continue;
             }
-            // Points of this kind are numbered from the end, so that they are none of those recorded.
+            // Numbered from the end, so that these points don't collide with recorded ones.
             let nth = u32::MAX - self.dependencies.len() as u32;
             let point = |lane, at_ns| Point { lane, at_ns, nth, inside: None };
             self.dependencies.push(Dependency { from: point(main, start), to: point(lane, first) });
@@ -148,7 +149,7 @@ impl Profile {
             .sort_by_key(|edge| (edge.to.at_ns, edge.to.lane, edge.from.at_ns, edge.from.lane));
     }
 
-    /// Of a profile of a device, all but what it did.
+    /// A profile of the device that has no streams, passes or spans yet.
     fn of_device(&self, of: &DeviceProfile) -> Self {
         let absent = |reason: &str| Some(Absent { reason: reason.to_owned() });
         let spans = of.streams.iter().flat_map(|stream| &stream.totals);
@@ -160,12 +161,12 @@ impl Profile {
             run: self.run.clone(),
             model: self.model.clone(),
             machine: self.machine.clone(),
-            ceilings_absent: absent("what the device can do at best was not measured"),
+            ceilings_absent: absent("the device's limits were not measured"),
             process: self.process,
             sync_mode: self.sync_mode,
             overhead: of.overhead(spans),
-            counters_absent: absent("hardware counters are the CPU's, and this is a device"),
-            other_load_absent: absent("the device doesn't say who else used it"),
+            counters_absent: absent("hardware counters exist only for the CPU"),
+            other_load_absent: absent("the device doesn't report its other users"),
             ptx: self.ptx.clone(),
             names: self.names.clone(),
             ..Self::empty(of.clock())
@@ -186,7 +187,7 @@ fn add(sum: &mut Dropped, part: &Dropped) {
 }
 
 impl DeviceProfile {
-    /// Whether each stream adds up: bricks + gaps = spans.
+    /// Checks that each stream adds up: bricks + gaps = spans.
     #[doc(hidden)]
     pub fn check(&self) -> Result<(), String> {
         for (index, stream) in self.streams.iter().enumerate() {
@@ -204,7 +205,7 @@ impl DeviceProfile {
                 span.is_none_or(|span| span.name.is_none())
             }) {
                 return Err(format!(
-                    "stream {index}: there is a launch of span {}, and no kernel or brick there",
+                    "stream {index}: there is a launch of span {}, which is no kernel or brick",
                     launch.span
                 ));
             }
@@ -234,8 +235,8 @@ impl DeviceProfile {
                 stamp.device_ns / 1e3,
                 stamp.marks
             ),
-            (None, Some(Absent { reason })) => format!("of a mark is not known: {reason}"),
-            (None, None) => "of a mark is not known".to_owned(),
+            (None, Some(Absent { reason })) => format!("the cost of a mark is unknown: {reason}"),
+            (None, None) => "the cost of a mark is unknown".to_owned(),
         };
         Overhead { span_ns: None, spans, basis }
     }

@@ -1,4 +1,4 @@
-//! Profiles as files.
+//! Writing and reading profile files.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ impl Profile {
         save::to_json(self)
     }
 
-    /// Reads a profile back. `path` is only for messages.
+    /// Parses a profile. `path` is only for error messages.
     ///
     /// # Errors
     ///
-    /// Where it isn't JSON, isn't a profile, or is of a newer schema.
+    /// If it isn't JSON, isn't a profile, or has a newer schema version.
     pub fn from_json(json: &str, path: &Path) -> Result<Self, ProfileError> {
         #[derive(Deserialize)]
         struct Version {
@@ -33,23 +33,23 @@ impl Profile {
         serde_json::from_str(json).map_err(fault)
     }
 
-    /// Writes the profile to a file: the whole of it, or nothing.
+    /// Writes the profile to a file, atomically.
     ///
     /// # Errors
     ///
-    /// Where the file can't be written.
+    /// If the file can't be written.
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
         save::write_text(path, &self.to_json())
             .map_err(|source| ProfileError::Io { path: path.to_owned(), source })
     }
 
-    /// Writes the profile to the file that the environment variable `BRICKSCOPE_PROFILE` names, as
-    /// [`save`](Self::save) does, and returns its path; does nothing if there is none. `brickscope
-    /// flamegraph -- COMMAND` sets it, and lays the samples that it took beside the spans.
+    /// Writes the profile, like [`save`](Self::save), to the file that the environment variable
+    /// `BRICKSCOPE_PROFILE` names, and returns its path. Does nothing if the variable isn't set.
+    /// `brickscope flamegraph -- COMMAND` sets it, and combines the spans with the samples that it took.
     ///
     /// # Errors
     ///
-    /// Where the file can't be written.
+    /// If the file can't be written.
     pub fn save_where_asked(&self) -> Result<Option<PathBuf>, ProfileError> {
         let Some(path) = std::env::var_os("BRICKSCOPE_PROFILE").filter(|path| !path.is_empty())
         else {
@@ -64,7 +64,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// Where the file can't be read, and as [`Profile::from_json`].
+    /// If the file can't be read, and for the reasons of [`Profile::from_json`].
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
         let json = std::fs::read_to_string(path)
             .map_err(|source| ProfileError::Io { path: path.to_owned(), source })?;
@@ -72,7 +72,7 @@ impl Profile {
     }
 }
 
-/// A profile that can't be written or read.
+/// Why a profile can't be written or read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProfileError {
@@ -80,7 +80,7 @@ pub enum ProfileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file isn't a profile.
@@ -102,9 +102,9 @@ pub enum ProfileError {
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Of text that isn't any the system has only this to say.
+            // The system's error for a file that isn't UTF-8 says less.
             Self::Io { path, source } if source.kind() == std::io::ErrorKind::InvalidData => {
-                write!(f, "{} is not a brickscope profile: it is no text", path.display())
+                write!(f, "{} is not a brickscope profile: it is not text", path.display())
             }
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
             Self::Json { path, source } if source.is_eof() => {
@@ -123,5 +123,5 @@ impl fmt::Display for ProfileError {
     }
 }
 
-// The sentences hold their causes, so there is no `source` that would say them again.
+// The messages contain their causes, so there is no `source` that would repeat them.
 impl std::error::Error for ProfileError {}

@@ -1,9 +1,9 @@
 //! The graph of a recorded pass, from its spans and dependencies.
 //!
 //! A hand-off between threads is two points, each between two spans of its thread. A point is a node: it
-//! lies in the span around it, after what ended before it, and before what begins later. The time from
-//! there to a hand-off is the hand-off's own, since the waiting thread waits for that time too. A take-over
-//! has none: the time before it on its thread is waiting.
+//! lies in the span around it, after the spans that ended before it, and before those that begin later. The
+//! time from the end of the span before a hand-off to the hand-off is the hand-off's own, since the waiting
+//! thread waits for that time too. A take-over has no time of its own: its thread was waiting.
 //!
 //! ```text
 //! thread 0   [ norm ]→[ gate: hand-off ·············· take-over ]→[ down ]
@@ -36,7 +36,7 @@ struct Wall {
     end: u64,
 }
 
-/// A place in the sequence of a thread within one span.
+/// A position in the sequence of a thread within one span.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     at: u64,
@@ -51,12 +51,11 @@ fn end_of(span: &Span) -> u64 {
 
 impl Profile {
     /// The graph of one recorded pass: the pass, its layers, their bricks, and the kernels that these
-    /// launched, each with its times. Siblings on one thread follow each other in sequence. Work of other
-    /// threads for the pass is included if it was taken over (`BrickProfiler::take_over`) from it,
-    /// with its dependencies.
+    /// launched, each with its times. Siblings on one thread are in sequence. Work that other threads took
+    /// over from the pass (`BrickProfiler::take_over`) is included, with its dependencies.
     ///
-    /// The pass has its wall time if it ended; then the makespan of the graph is at least that, and the
-    /// unattributed time is the pass's own.
+    /// If the pass ended, its node has the wall time: the makespan of the graph is at least that, and the
+    /// pass's own time is the unattributed time.
     ///
     /// `None` if no span of that pass was kept.
     #[must_use]
@@ -108,7 +107,7 @@ impl Profile {
             let place = Place { at: span.start_ns, is_span: true, nth: index };
             lanes.entry((span.lane, parent)).or_default().insert(place, id);
         }
-        // The points, each once however many threads took over from it.
+        // Each point once, however many threads took over from it.
         let mut points: BTreeMap<(u32, u32), ExecutionNodeId> = BTreeMap::new();
         for &index in &parts.dependencies {
             let dependency = self.dependencies[index];
@@ -158,12 +157,12 @@ impl Profile {
 
     /// The spans and hand-offs of a pass, and those of other threads that worked for it.
     ///
-    /// The work of a thread from a take-over to its next one belongs to the pass if the take-over does, as
-    /// far as it ended before the pass did.
+    /// A thread's work from a take-over to its next one belongs to the pass if the take-over does and the
+    /// work ended before the pass did.
     fn parts(&self, pass: u32, wall: Wall) -> Parts {
         let mut is_wanted: Vec<bool> =
             self.spans.iter().map(|span| span.pass == Some(pass)).collect();
-        let mut is_told = vec![false; self.dependencies.len()];
+        let mut is_included = vec![false; self.dependencies.len()];
         // By thread, in the order of time: hand-offs, take-overs, and what runs outside of passes.
         let mut handed: HashMap<u32, Vec<(u64, usize)>> = HashMap::new();
         let mut turns: HashMap<u32, Vec<u64>> = HashMap::new();
@@ -185,7 +184,7 @@ impl Profile {
         let mut todo = vec![(wall.lane, wall.begin, wall.end.saturating_add(1))];
         while let Some((lane, begin, end)) = todo.pop() {
             for &(_, index) in within(handed.get(&lane), begin, end, |&(at, _)| at) {
-                if std::mem::replace(&mut is_told[index], true) {
+                if std::mem::replace(&mut is_included[index], true) {
                     continue;
                 }
                 let to = &self.dependencies[index].to;
@@ -204,7 +203,7 @@ impl Profile {
         let spans = (0..).zip(&is_wanted).filter(|&(_, &is)| is).map(|(index, _)| index).collect();
         // Nothing in the pass waits for what comes after it.
         let dependencies = (0..self.dependencies.len())
-            .filter(|&index| is_told[index] && self.dependencies[index].to.at_ns <= wall.end)
+            .filter(|&index| is_included[index] && self.dependencies[index].to.at_ns <= wall.end)
             .collect();
         Parts { spans, dependencies }
     }

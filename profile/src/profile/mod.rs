@@ -1,14 +1,13 @@
-//! The noun in the waist: everything that records fills a [`Profile`], everything that shows,
-//! checks or compares reads one.
+//! The profile: recording fills a [`Profile`]; views, exports, checks and comparisons read one.
 //!
-//! A profile is plain data. It is written as JSON and read back, and the same profile gives the
-//! same bytes. In it, for each phase and each pass,
+//! A profile is plain data. It is written as JSON and read back, and equal profiles give the same
+//! bytes. In each phase and each pass,
 //!
 //! ```text
 //! sum of exclusive_ns of the bricks + unattributed_ns = wall_ns
 //! ```
 //!
-//! to the nanosecond: [`Profile::check`] holds a file to it.
+//! to the nanosecond. [`Profile::check`] verifies that.
 
 mod check;
 mod device;
@@ -52,7 +51,7 @@ pub struct Profile {
     pub brickscope_version: String,
     /// When it was collected, RFC 3339 in UTC.
     pub created: String,
-    /// What was lost or went otherwise than meant. First, since it qualifies all that follows.
+    /// What was lost or recorded otherwise than intended. First, since it qualifies everything else.
     pub dropped: Dropped,
     /// The run, as far as its caller described it.
     pub run: Option<Run>,
@@ -60,34 +59,34 @@ pub struct Profile {
     pub model: Option<Model>,
     /// The machine.
     pub machine: Option<Machine>,
-    /// What this machine can do at best, as measured before the run.
+    /// The limits of this machine, as measured before the run.
     pub ceilings: Option<Ceilings>,
     /// Why there are no ceilings, if they were to be measured.
     pub ceilings_absent: Option<Absent>,
-    /// The process that recorded, as the system numbers it.
+    /// The id of the process that recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
     /// The clock behind every time.
     pub clock: ClockInfo,
-    /// How the profiler was to synchronise with a device.
+    /// How the profiler synchronised with devices.
     pub sync_mode: SyncMode,
     /// What the profiler itself cost.
     pub overhead: Overhead,
-    /// Why there are no hardware counters, or not all.
-    // Of schema 1 under the older name.
+    /// Why hardware counters are missing, if any are.
+    // Schema 1 has the older name.
     #[serde(alias = "counters")]
     pub counters_absent: Option<Absent>,
-    /// How much of the machine others used while profiling was on.
+    /// How much of the machine other processes used while profiling was on.
     #[serde(default)]
     pub other_load: Option<OtherLoad>,
-    /// Why that isn't known.
+    /// Why `other_load` is unknown.
     #[serde(default)]
     pub other_load_absent: Option<Absent>,
     /// Sums by phase.
     pub phases: Vec<PhaseTotal>,
     /// Sums by phase, name and source.
     pub totals: Vec<Total>,
-    /// The times of tokens.
+    /// Latency of the first and the further tokens.
     #[serde(default)]
     pub latency: Latency,
     /// The passes, one by one.
@@ -97,19 +96,19 @@ pub struct Profile {
     /// Tiles by thread and level.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tile_threads: Vec<TileThread>,
-    /// How evenly threads shared the products that macro tiles are of, if that was noted.
+    /// How evenly threads shared the matrix products, if that was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tile_balance: Option<TileBalance>,
     /// Fingerprints of kernel outputs, in the order in which they were recorded.
     pub checksums: Vec<KernelChecksum>,
     /// Digests of kernel outputs, which compare across machines, in the order in which they were
     /// recorded.
-    // Absent from files that have none, and from those of before.
+    // Absent from files without digests, and from older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub digests: Vec<KernelDigest>,
     /// What the caller observed by other means.
     pub observed: Observed,
-    /// The graph that was recorded by hand, if one was.
+    /// The graph that the caller recorded, if there is one.
     pub graph: Option<ExecutionGraph>,
     /// The sources of kernels, if any were registered.
     #[serde(default, skip_serializing_if = "PtxRegistry::is_empty")]
@@ -121,27 +120,27 @@ pub struct Profile {
     /// Every span that was kept.
     #[serde(with = "span_table")]
     pub spans: Vec<Span>,
-    /// What had to wait for what on another thread.
+    /// Dependencies between threads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<Dependency>,
-    /// What devices did, by their own clocks.
+    /// What ran on devices, by their own clocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceProfile>,
-    /// Bricks layer by layer, in a snapshot (`BrickProfiler::snapshot`) since
-    /// `BrickProfiler::sum_layers`. Of the spans that were kept,
-    /// [`Profile::by_layer`] makes the same.
+    /// Bricks layer by layer, in a snapshot (`BrickProfiler::snapshot`) after
+    /// `BrickProfiler::sum_layers` was called. [`Profile::by_layer`] computes the same table from the spans
+    /// that were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerBrick>,
-    /// Kernels by the brick that they ran in, likewise.
+    /// Kernels by the brick that they ran in, in the same snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub brick_kernels: Vec<BrickKernel>,
-    /// The file of another program that all this was read from, if it was.
+    /// The file of another program that this profile was imported from, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<Imported>,
 }
 
 impl Profile {
-    /// A profile of nothing, for a caller who fills it by other means than a profiler.
+    /// An empty profile, for callers that fill it by other means than a profiler.
     #[must_use]
     pub fn empty(clock: ClockInfo) -> Self {
         Self {
@@ -185,14 +184,13 @@ impl Profile {
     }
 
     /// The first kernel whose digest differs from that of `reference` at the same place by more than
-    /// `tolerance` allows: as `ChecksumRecorder::find_fault`, for
-    /// runs from files.
+    /// `tolerance` allows, like `ChecksumRecorder::find_fault` but for runs from files.
     #[must_use]
     pub fn find_fault(&self, reference: &Self, tolerance: Tolerance) -> Option<DigestFault> {
         first_fault(&self.digests, &reference.digests, tolerance)
     }
 
-    /// The sums of a phase, if it had a pass.
+    /// The sums of a phase, if it had any pass.
     #[must_use]
     pub fn phase(&self, phase: Phase) -> Option<&PhaseTotal> {
         self.phases.iter().find(|total| total.phase == phase)
@@ -218,7 +216,7 @@ impl Profile {
     ) -> Vec<&Total> {
         let wanted = |total: &&Total| total.phase == phase && total.kind == kind;
         let mut totals: Vec<&Total> = self.totals.iter().filter(wanted).collect();
-        // Stable, so that equals stay in the order of their numbers.
+        // A stable sort, so that equals stay in the order of their numbers.
         totals.sort_by_key(|total| std::cmp::Reverse(key(&total.stats)));
         totals
     }
@@ -234,8 +232,8 @@ impl Profile {
         )
     }
 
-    /// The pass of `phase` whose wall is the median: the one to look at when one is to stand for
-    /// all. Of an even number, the earlier of the two in the middle.
+    /// The pass of `phase` with the median wall time, to represent all of them. If their number is even,
+    /// the earlier of the two in the middle.
     #[must_use]
     pub fn typical_pass(&self, phase: Phase) -> Option<&Pass> {
         let mut passes: Vec<&Pass> =
@@ -244,9 +242,8 @@ impl Profile {
         passes.get(passes.len().checked_sub(1)? / 2).copied()
     }
 
-    /// The pass of `phase` to draw: the [typical](Self::typical_pass) one if all its spans were
-    /// kept, else the one whose wall is nearest to it among those of which all were. Passes in which no
-    /// brick was timed come last.
+    /// The pass of `phase` to draw: the [typical](Self::typical_pass) one if all of its spans were kept,
+    /// else the complete one with the nearest wall time. Passes in which no brick was timed come last.
     #[must_use]
     pub fn drawable_pass(&self, phase: Phase) -> Option<&Pass> {
         let typical = self.typical_pass(phase)?;
@@ -267,9 +264,9 @@ impl Profile {
             })
     }
 
-    /// Bricks layer by layer, by phase, layer and name: the profile's own table if it has one, else
-    /// what the spans that were kept add up to. Where spans were [dropped](Dropped::spans) and there is
-    /// no table, that is less than the sums of `totals`.
+    /// Bricks by phase, layer and name: the profile's own table if it has one, else the sums of the spans
+    /// that were kept. If spans were [dropped](Dropped::spans) and there is no table, these are less than
+    /// the sums of `totals`.
     #[must_use]
     pub fn by_layer(&self) -> Vec<LayerBrick> {
         if !self.layers.is_empty() {

@@ -12,18 +12,18 @@ use crate::stats::BrickStats;
 use crate::sums::PhaseTotal;
 
 impl Profile {
-    /// This profile with the statistics of undisturbed passes only. Those that were disturbed stay in
-    /// `passes` with a mark, and are counted in [`Dropped::left_out_passes`].
+    /// This profile with the statistics of undisturbed passes only. Disturbed passes stay in `passes` with
+    /// `is_left_out` set, and [`Dropped::left_out_passes`] counts them.
     ///
     /// # Errors
     ///
-    /// If not every pass and span was kept: what was only summed can't be taken apart again. If devices ran
-    /// any of it.
+    /// If not every pass and span was kept, since sums can't be taken apart again; or if any of it ran on
+    /// devices.
     pub fn without_disturbed(&self) -> Result<Self, Absent> {
         if !self.devices.is_empty() {
             return Err(Absent {
-                reason: "disturbed passes can't be left out of a run on a device: what disturbed the host \
-                         is known, not what disturbed the device"
+                reason: "disturbed passes can't be left out of a run on a device: disturbances of the host \
+                         are known, those of the device are not"
                     .to_owned(),
             });
         }
@@ -31,7 +31,7 @@ impl Profile {
         let has_passes = self.phases.iter().any(|phase| phase.passes > 0);
         if spans > 0 || passes > 0 || self.spans.is_empty() && has_passes {
             return Err(Absent {
-                reason: "disturbed passes can't be left out: that takes every span and pass, and \
+                reason: "disturbed passes can't be left out: this needs every span and pass, and \
                          some were only summed"
                     .to_owned(),
             });
@@ -81,12 +81,12 @@ impl Profile {
             total.std_dev_ns = found.std_dev_ns();
             total.percentiles = found.percentiles();
             total.stats = found;
-            // What was counted is known only as a whole.
+            // Counts are known only for all passes together.
             had_counters |= total.counters.take().is_some();
             true
         });
         if had_counters {
-            let reason = "hardware counters are known of all passes together only".to_owned();
+            let reason = "hardware counters are known only for all passes together".to_owned();
             rest.counters_absent = Some(Absent { reason });
         }
         rest.phases.retain_mut(|total| {
