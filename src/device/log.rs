@@ -1,7 +1,7 @@
 //! Turns the times of marks into the tables of a [`DeviceProfile`].
 //!
 //! A settled pass is written as the rows that a thread's log would have for it, in the order in which spans end, so
-//! that `fold.rs` computes the sums and `collect.rs` the tables. A stream runs one thing at a time: the time between
+//! that `fold/` computes the sums and `collect.rs` the tables. A stream runs one thing at a time: the time between
 //! two of its marks belongs to one brick, or is a gap.
 
 use std::collections::BTreeMap;
