@@ -187,7 +187,7 @@ fn unlike_runs_are_refused_with_each_difference_and_both_values() {
 
     let (code, text, _) = brickscope(&["compare", str(&a), str(&b), "--force"]);
     assert_ne!(code, 2);
-    assert!(text.contains("! Forced: the two ran under unlike conditions"), "{text}");
+    assert!(text.contains("! Forced: the two ran under different conditions"), "{text}");
     assert!(text.contains("! threads: 1 and 1 or 64") && text.contains("   build: "), "{text}");
 }
 
@@ -376,7 +376,7 @@ fn two_programs_are_measured_in_turns() {
     let (code, text, said) = brickscope(&[&args[..], &[str(&out)], &benchmark].concat());
     // Any verdict will do with so few processes.
     assert!([0, 1, 3].contains(&code), "{said}");
-    assert!(text.contains("run in turns: 2 pairs of neighbours"), "{text}");
+    assert!(text.contains("run in turns: 2 neighbouring pairs"), "{text}");
     let turn = |run: &str| {
         let receipt = Receipt::load(&out.join(run).join("receipt.json")).expect("a receipt");
         (receipt.run.process, receipt.run.processes, receipt.run.set)
@@ -390,7 +390,7 @@ fn two_programs_are_measured_in_turns() {
     // And they can be compared again.
     let (again, text, _) = brickscope(&["compare", str(&out.join("a")), str(&out.join("b"))]);
     assert_eq!(again, code);
-    assert!(text.contains("run in turns: 2 pairs of neighbours"), "{text}");
+    assert!(text.contains("run in turns: 2 neighbouring pairs"), "{text}");
 
     let (code, _, said) = brickscope(&[&args[..], &[str(&out)], &benchmark].concat());
     assert!(code == 2 && said.contains("exists already"), "{said}");

@@ -671,7 +671,7 @@ pub(crate) mod tests {
         let nanoseconds = |made: &Made| Made { unit: Unit::Nanoseconds, ..made.clone() };
         let measured = diff(&nanoseconds(&folded), &nanoseconds(&slower));
         assert!(!measured.exceeds_threshold() && measured.is_undecided());
-        insta::assert_snapshot!(measured.headline(), @"What moved can't be told: decode QkvProjection: how it went over time isn't known.");
+        insta::assert_snapshot!(measured.headline(), @"What moved can't be told: decode QkvProjection: its course over time is unknown.");
         let with_blocks = |made: &Made| Made { has_blocks: true, ..nanoseconds(made) };
         assert!(diff(&with_blocks(&folded), &with_blocks(&slower)).exceeds_threshold());
     }
@@ -693,7 +693,7 @@ pub(crate) mod tests {
         assert!(!diff.exceeds_threshold() && diff.is_undecided());
         let json = diff.json().unwrap();
         assert!(json.contains("\"is_undecided\": true"), "{json}");
-        insta::assert_snapshot!(diff.headline(), @"Of 2 of 9 shares it can't be told: prefill LmHead: it lies in too few blocks of time. Of the others: no share moved by more than its error.");
+        insta::assert_snapshot!(diff.headline(), @"Of 2 of 9 shares it can't be told: prefill LmHead: it is in too few blocks of time. Of the others: no share moved by more than its error.");
         // Undecided differences below the threshold are reported, and pass.
         let near = compare(&of(50), &of(52), 3.0, false).unwrap();
         assert!(!near.is_undecided());
