@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use command::{brickscope, text};
 
 fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/receipt-v1.json")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests/data/receipt-v1.json")
 }
 
 /// The exit code, standard output and standard error.
