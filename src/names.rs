@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use brickscope_profile::name::NameIdx;
 use brickscope_profile::{BrickId, Name, NameKind};
 
-/// The number of a kernel's name. See [`BrickProfiler::kernel`].
+/// The number of a kernel's name. See [`BrickProfiler::kernel`](crate::BrickProfiler::kernel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KernelId(pub(crate) NameIdx);
 

@@ -37,6 +37,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 4] = [
             "libc",
             "loom",
             "perf-event2",
+            "presentar-terminal",
             "serde_json",
         ],
     ),

@@ -786,7 +786,7 @@ fn borders(profile: &Profile) -> Vec<u64> {
 }
 
 /// Arrows from passes that the host issued to what a stream did for them, where
-/// [that is known](crate::DeviceStream::issued_by).
+/// [that is known](brickscope_profile::DeviceStream::issued_by).
 fn link_passes(profile: &Profile, lanes: &mut [Lane<'_>], borders: &[u64]) {
     let stretch = |at: u64| borders.partition_point(|&border| border <= at);
     // The lane of each pass of the host, and its index there.

@@ -67,7 +67,7 @@ impl Class {
         }
     }
 
-    /// The class of a kernel that an engine named, as in [`Name`](crate::Name).
+    /// The class of a kernel that an engine named, as in [`Name`](brickscope_profile::Name).
     #[must_use]
     pub fn of_kernel(name: &str) -> Self {
         of_work(&Parts::parse(name)).unwrap_or_default()

@@ -44,7 +44,7 @@ impl Stacks {
     ///
     /// Passes whose spans were not all kept are known only as sums: these are in [`NOT_KEPT`], brick by
     /// brick, for all such passes together. Passes that were
-    /// [left out](crate::Pass::is_left_out) are not included. Bricks in no pass are in [`OUTSIDE`], and
+    /// [left out](brickscope_profile::Pass::is_left_out) are not included. Bricks in no pass are in [`OUTSIDE`], and
     /// in no wall time. Nor is the work of other threads for a pass: it is included only
     /// [by thread](By::Thread), without a phase and below the kernel that it is a share of. So are
     /// kernels outside of bricks and passes.

@@ -9,7 +9,7 @@ use brickscope_profile::{Phase, Profile, Total};
 /// each kernel, from begin to end, in microseconds; at most 80 columns wide.
 ///
 /// A percentile is withheld (`-`) where there are too few spans to state it
-/// ([`Histogram::least_count`](crate::Histogram::least_count)).
+/// ([`Histogram::least_count`](brickscope_profile::Histogram::least_count)).
 #[must_use]
 pub fn statistics(profile: &Profile) -> String {
     let mut text = String::new();
