@@ -15,7 +15,7 @@ use crate::tap::Tapped;
 use crate::value::At;
 use crate::work;
 
-/// A session on any executor: what [`generate`](crate::generate) and [`diverge`](crate::diverge::diverge) need, and
+/// A session on any executor: what [`generate`](crate::generate()) and [`diverge`](crate::diverge::diverge) need, and
 /// what lets a caller choose the executor at run time.
 pub trait AnySession<'m>: Send {
     /// The model.
