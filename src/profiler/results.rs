@@ -111,7 +111,8 @@ impl BrickProfiler {
         self.all_brick_stats().map(|stats| stats.exclusive_ns).sum()
     }
 
-    /// The tables of bricks and categories.
+    /// What was recorded, as text for people: the report that `brickscope profile` prints. Feature `report`, which is on
+    /// by default.
     #[cfg(feature = "report")]
     #[must_use]
     pub fn report(&self) -> String {
