@@ -44,6 +44,15 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 4] = [
     ("kernels", &[]),
 ];
 
+/// What a package must not depend on, where its list is longer than that.
+const MUST_NOT_DEPEND_ON: [(&str, &[&str]); 2] = [
+    ("engine", &["brickscope-analysis", "brickscope-live", "brickscope-sampler"]),
+    ("sampler", &["brickscope", "brickscope-analysis", "brickscope-profile"]),
+];
+
+/// Modules that use each other and may: products are methods of `Kernels`, and take `Kernels`.
+const KNOWN: (&str, [&str; 4]) = ("kernels", ["gemm", "inputs", "kernels", "matmul"]);
+
 #[test]
 fn no_package_has_a_circle_of_modules() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -51,7 +60,11 @@ fn no_package_has_a_circle_of_modules() {
     for package in PACKAGES {
         let uses = uses_in(&root.join(package).join("src"));
         assert!(uses.len() > 1, "{package} has modules");
-        circles.extend(circles_in(&uses).into_iter().map(|circle| format!("{package}: {circle}")));
+        let is_known = |circle: &String| {
+            package == KNOWN.0 && circle.split(" → ").all(|module| KNOWN.1.contains(&module))
+        };
+        let new = circles_in(&uses).into_iter().filter(|circle| !is_known(circle));
+        circles.extend(new.map(|circle| format!("{package}: {circle}")));
     }
     assert!(circles.is_empty(), "modules that use each other:\n{}", circles.join("\n"));
 }
@@ -67,6 +80,13 @@ fn no_package_depends_on_what_it_must_not_know() {
             found.iter().filter(|name| !allowed.contains(&name.as_str())).collect();
         assert!(forbidden.is_empty(), "{package} must not depend on {forbidden:?}");
     }
+    for (package, forbidden) in MUST_NOT_DEPEND_ON {
+        let manifest =
+            fs::read_to_string(root.join(package).join("Cargo.toml")).expect("a manifest");
+        let found = dependencies(&manifest);
+        let found: Vec<&&str> = forbidden.iter().filter(|name| found.contains(**name)).collect();
+        assert!(found.is_empty(), "{package} must not depend on {found:?}");
+    }
 }
 
 #[test]
@@ -75,6 +95,8 @@ fn a_planted_circle_is_found_however_it_is_written() {
         ("use crate::b::Thing;", "use crate::{\n    a::{Other, More},\n    c,\n};"),
         ("fn f() { crate::b::go() }", "pub(crate) use crate::a;"),
         ("use super::b;", "use super::{a::X, c::Y};"),
+        // Through what the root re-exports.
+        ("use crate::{More, Thing};", "use crate::X;"),
     ];
     for (in_a, in_b) in ways {
         let folder = tempfile::tempdir().expect("a folder");
@@ -83,7 +105,10 @@ fn a_planted_circle_is_found_however_it_is_written() {
             fs::create_dir_all(path.parent().expect("a parent")).expect("made");
             fs::write(path, text).expect("written");
         };
-        write("lib.rs", "mod a;\nmod b;\nmod c;\nuse crate::a::X;\n");
+        write(
+            "lib.rs",
+            "mod a;\nmod b;\nmod c;\npub use a::X;\npub use crate::b::{Other, Thing};\n",
+        );
         write("a.rs", in_a);
         write("b/mod.rs", "mod inner;\n");
         write("b/inner.rs", &in_b.replace("super::", "super::super::"));
@@ -161,6 +186,23 @@ fn circles_in(uses: &Uses) -> Vec<String> {
     circles
 }
 
+/// The modules that the names come from which a crate's root re-exports.
+fn re_exports(root: &str, modules: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let mut from = BTreeMap::new();
+    for statement in without_tests(&without_comments(root)).split(';') {
+        let Some((_, path)) = statement.rsplit_once("use ") else { continue };
+        let path = path.trim_start().trim_start_matches("crate::").trim_start_matches("self::");
+        let Some((module, names)) = path.split_once("::") else { continue };
+        if modules.contains(module) {
+            let names = names.split(|c: char| !c.is_alphanumeric() && c != '_');
+            from.extend(names.map(|name| (name.to_owned(), module.to_owned())));
+        }
+    }
+    // A module's own name is that module.
+    from.retain(|name, _| !name.is_empty() && !modules.contains(name));
+    from
+}
+
 /// What the modules at the top of a source folder use of each other, outside of tests.
 fn uses_in(src: &Path) -> Uses {
     let mut files = Vec::new();
@@ -168,10 +210,17 @@ fn uses_in(src: &Path) -> Uses {
     let top = |path: &[String]| path.first().cloned();
     let modules: BTreeSet<String> = files.iter().filter_map(|(path, _)| top(path)).collect();
     let mut uses: Uses = modules.iter().map(|module| (module.clone(), BTreeSet::new())).collect();
+    let roots = files.iter().filter(|(path, _)| path.is_empty());
+    let re_exported: BTreeMap<String, String> = roots
+        .flat_map(|(_, file)| {
+            re_exports(&fs::read_to_string(file).expect("source is text"), &modules)
+        })
+        .collect();
     for (path, file) in &files {
         let Some(module) = top(path) else { continue };
         let text = fs::read_to_string(file).expect("source is text");
         for used in top_modules_used(&without_tests(&without_comments(&text)), path.len()) {
+            let used = re_exported.get(&used).cloned().unwrap_or(used);
             if used != module && modules.contains(&used) {
                 uses.get_mut(&module).expect("each has a row").insert(used);
             }

@@ -2,7 +2,7 @@
 //!
 //! [`brickscope`](https://docs.rs/brickscope) records profiles, and re-exports all of this package;
 //! `brickscope-analysis` reads them. Programs that only read profiles need no more than this package.
-//! There is no clock, no lock, no thread and no `unsafe` in it.
+//! It measures nothing, and has no threads and no `unsafe`.
 //!
 //! ```
 //! # use brickscope_profile::{ClockInfo, Phase, Profile};

@@ -447,7 +447,7 @@ fn of_two_timestamps(room: usize, then: impl FnOnce(&Recorder, Timestamps<'_>)) 
 }
 
 /// Of so many bricks without kernels.
-fn script_of(bricks: u16) -> PassTemplate {
+fn template_of(bricks: u16) -> PassTemplate {
     let mut template = PassTemplate::builder();
     (0..bricks).for_each(|brick| template.kernels(brick, GrowingWork::default(), &[]));
     template.build()
@@ -458,7 +458,7 @@ fn timestamps_that_nobody_labels_are_counted() {
     let label = |bricks: u16| {
         of_two_timestamps(2, |_, timestamps| {
             let unlabelled = timestamps.end().expect("all is as it should be");
-            assert_eq!(unlabelled.label(&script_of(bricks), 0), bricks == 1);
+            assert_eq!(unlabelled.label(&template_of(bricks), 0), bricks == 1);
         })
     };
     assert_eq!(label(1), (1, 0));
@@ -479,7 +479,7 @@ fn what_is_recorded_before_timestamps_are_labelled_leaves_them_unlabelled() {
     let then = of_two_timestamps(2, |recorder, timestamps| {
         let unlabelled = timestamps.end().expect("all is as it should be");
         recorder.end_brick(recorder.begin_brick(1), Work::default());
-        assert!(!unlabelled.label(&script_of(1), 0));
+        assert!(!unlabelled.label(&template_of(1), 0));
     });
     assert_eq!(then, (1, 2));
     let layer = of_two_timestamps(2, |recorder, timestamps| {
@@ -491,7 +491,7 @@ fn what_is_recorded_before_timestamps_are_labelled_leaves_them_unlabelled() {
 }
 
 #[test]
-fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
+fn a_log_knows_templates_by_their_content_and_only_so_many() {
     let look = |_: &mut Option<LoadReading>| Looked::No;
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), 0);
@@ -532,12 +532,12 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
 }
 
 #[test]
-fn a_log_that_is_begun_anew_knows_no_script_of_before() {
+fn a_log_that_begins_anew_knows_no_earlier_template() {
     let look = |_: &mut Option<LoadReading>| Looked::No;
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), 10);
     recorder.set_active(true);
-    let [first, second] = [4, 5].map(script_of);
+    let [first, second] = [4, 5].map(template_of);
     let label = |template: &PassTemplate| {
         let mut room = vec![0; template.timestamps()];
         let pass = recorder.begin_pass(look);

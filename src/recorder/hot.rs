@@ -143,8 +143,8 @@ impl Recorder {
         }
     }
 
-    /// Reads the clock, first of all, and calls `f` with this thread's log and the reading. Where `f` gave up, what the
-    /// clock said; 0 where it was not read, as it isn't the processor's counter, or counters are read in each brick.
+    /// Reads the clock, before all but finding the thread's number, and calls `f` with this thread's log and the reading.
+    /// Where `f` gave up: the reading, or 0 without one (another clock than the counter, or hardware counters in use).
     #[inline(always)]
     fn end_plain<T>(
         &self,

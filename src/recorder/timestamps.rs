@@ -159,7 +159,7 @@ impl Drop for Unlabelled<'_> {
     }
 }
 
-/// Scripts that a log knows. What others label is written row by row.
+/// Templates that a log knows. What others label is written row by row.
 pub(super) const MOST_TEMPLATES: usize = if cfg!(miri) { 16 } else { 1024 };
 
 impl ThreadLog {
