@@ -117,7 +117,7 @@ fn recorded() -> String {
         let brick = profiler.start_brick(BrickId::RmsNorm);
         let run = profiler.start_kernel(kernel);
         simd::rms_norm_scalar(&input, black_box(&mut output));
-        let work = Work { elements: 4096, flops: 4 * 4096, bytes: 8 * 4096 };
+        let work = Work { elements: 4096, flops: 4 * 4096, bytes: 8 * 4096, ..Work::default() };
         profiler.stop_kernel(run, work);
         profiler.stop_brick_with(brick, work);
         profiler.end_layer(layer);

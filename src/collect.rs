@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use brickscope_profile::layers::LayerTables;
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL, category_of};
 use brickscope_profile::{
-    BrickStats, Dependency, Dropped, Latency, Name, NameKind, Pass, Phase, PhaseTotal, Point,
-    Profile, Source, Span, Total,
+    BrickStats, Data, Dependency, Dropped, Latency, Name, NameKind, Pass, Phase, PhaseTotal, Point,
+    Profile, Source, Span, Total, Work,
 };
 
 use crate::fold::{Fold, PassRecord, PassSums, Slot};
@@ -367,7 +367,7 @@ fn add_spans(
                     start_ns: span.start,
                     duration_ns: span.duration,
                     exclusive_ns: span.exclusive,
-                    work: span.work,
+                    work: Work { data: Data::Unstated, ..span.work },
                 });
                 open.push((logged, index));
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The name of a span: an index into the profiler's table of names.
 pub(crate) use brickscope_profile::name::NameIdx;
-use brickscope_profile::{CounterReading, Disturbance, Phase, Source, Work};
+use brickscope_profile::{CounterReading, Data, Disturbance, Phase, Source, Work};
 
 use crate::sync::AtomicU64;
 
@@ -318,6 +318,42 @@ impl Block {
     }
 }
 
+/// Where the two bits are in the word of the bytes that say what they are: 0 nobody said, 1 activations, 2 weights,
+/// 3 the KV cache.
+const DATA_SHIFT: u32 = 62;
+const MOST_BYTES: u64 = (1 << DATA_SHIFT) - 1;
+
+/// Elements, FLOPs and bytes as three words. Of weights and KV cache, the upper half of the elements' word has the
+/// bytes that are activations. Where that doesn't fit (more than 2³² elements or bytes of activations in one span), it
+/// is lost what the bytes are.
+#[inline(always)]
+fn packed_work(Work { elements, flops, bytes, data }: Work) -> [u64; 3] {
+    let (kind, once) = match data {
+        Data::Unstated => return [elements, flops, bytes.min(MOST_BYTES)],
+        Data::Activations => return [elements, flops, 1 << DATA_SHIFT | bytes.min(MOST_BYTES)],
+        Data::Weights(once) => (2, once),
+        Data::Kv(once) => (3, once),
+    };
+    let rest = bytes.wrapping_sub(once);
+    if (elements | rest) >> 32 != 0 || bytes > MOST_BYTES {
+        return [elements, flops, bytes.min(MOST_BYTES)];
+    }
+    [rest << 32 | elements, flops, kind << DATA_SHIFT | bytes]
+}
+
+#[inline(always)]
+fn unpacked_work([elements, flops, word]: [u64; 3]) -> Work {
+    let bytes = word & MOST_BYTES;
+    let kind = word >> DATA_SHIFT;
+    if kind < 2 {
+        let data = if kind == 0 { Data::Unstated } else { Data::Activations };
+        return Work { elements, flops, bytes, data };
+    }
+    let once = bytes.wrapping_sub(elements >> 32);
+    let data = if kind == 2 { Data::Weights(once) } else { Data::Kv(once) };
+    Work { elements: elements & u64::from(u32::MAX), flops, bytes, data }
+}
+
 #[inline(always)]
 fn how(pass: u32, flags: u16, source: Source, kind: Kind) -> u64 {
     u64::from(pass) << 32 | u64::from(flags) << 16 | (source as u64) << 8 | kind as u64
@@ -350,13 +386,14 @@ impl Record {
                     SpanKind::Kernel => Kind::Kernel,
                     SpanKind::Layer => Kind::Layer,
                 };
+                let [elements, flops, bytes] = packed_work(work);
                 [
                     start,
                     duration,
                     exclusive,
-                    work.elements,
-                    work.flops,
-                    work.bytes,
+                    elements,
+                    flops,
+                    bytes,
                     how(pass, flags, source, kind),
                     what(order, layer, name),
                 ]
@@ -436,7 +473,7 @@ impl Row {
 
     #[inline(always)]
     fn store_plain(&self, times: [u64; 3], work: Work, how: u64, what: u64, layer: u32) {
-        let ([start, duration, exclusive], Work { elements, flops, bytes }) = (times, work);
+        let ([start, duration, exclusive], [elements, flops, bytes]) = (times, packed_work(work));
         let what = what | u64::from(layer);
         self.store_words([start, duration, exclusive, elements, flops, bytes, how, what]);
     }
@@ -517,11 +554,16 @@ impl Row {
     }
 
     #[inline(always)]
+    fn work(&self) -> Work {
+        unpacked_work([3, 4, 5].map(|i| self.word(i)))
+    }
+
+    #[inline(always)]
     fn timing(&self, pass: u32) -> Timing {
         Timing {
             duration: self.word(1),
             exclusive: self.word(2),
-            work: Work { elements: self.word(3), flops: self.word(4), bytes: self.word(5) },
+            work: self.work(),
             pass,
             name: self.word(7) as u16,
             source: Source::Host,
@@ -579,7 +621,7 @@ impl Row {
             start: self.word(0),
             duration: self.word(1),
             exclusive: self.word(2),
-            work: Work { elements: self.word(3), flops: self.word(4), bytes: self.word(5) },
+            work: self.work(),
             name: what as u16,
             layer: (what >> 16) as u16,
             flags: (how >> 16) as u16,
@@ -635,7 +677,7 @@ mod tests {
         start: 1,
         duration: 2,
         exclusive: 3,
-        work: Work { elements: 4, flops: 5, bytes: 6 },
+        work: Work { elements: 4, flops: 5, bytes: 6, data: Data::Weights(2) },
         name: 9,
         layer: 10,
         flags: flag::MOVED | flag::OVERLAPPING,
@@ -643,6 +685,33 @@ mod tests {
     };
 
     const PLAIN: Span = Span { kind: SpanKind::Brick, flags: 0, source: Source::Host, ..SPAN };
+
+    #[test]
+    fn what_bytes_are_is_kept_where_it_fits_and_amounts_always() {
+        let work = |elements, bytes, data| Work { elements, flops: 7, bytes, data };
+        let most = u64::from(u32::MAX);
+        for kept in [
+            work(u64::MAX, 5, Data::Unstated),
+            work(u64::MAX, 5, Data::Activations),
+            work(most, 1 << 40, Data::Weights((1 << 40) - most)),
+            work(0, 0, Data::Weights(0)),
+            work(1, 9, Data::Kv(9)),
+        ] {
+            assert_eq!(unpacked_work(packed_work(kept)), kept);
+        }
+        // Too many elements, too many activations, and less than nothing of them.
+        for lost in [
+            work(most + 1, 9, Data::Weights(8)),
+            work(1, 1 << 40, Data::Kv(1)),
+            work(1, 8, Data::Weights(9)),
+        ] {
+            let unstated = Work { data: Data::Unstated, ..lost };
+            assert_eq!(unpacked_work(packed_work(lost)), unstated);
+        }
+        // More bytes than a row has room for: 4.6 exabytes.
+        let all = work(1, u64::MAX, Data::Unstated);
+        assert_eq!(unpacked_work(packed_work(all)), Work { bytes: MOST_BYTES, ..all });
+    }
 
     fn record(span: Span) -> Record {
         Record { pass: 7, order: 8, event: Event::Span(span) }

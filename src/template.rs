@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brickscope_profile::{BrickId, Source, Work};
+use brickscope_profile::{BrickId, Data, Source, Work};
 
 use crate::names::KernelId;
 use crate::row::{self, Event, NONE, NameIdx, Record, SpanKind};
@@ -39,6 +39,11 @@ fn grown(at_start: Work, per_token: Work, position: u64) -> Work {
         elements: at(at_start.elements, per_token.elements),
         flops: at(at_start.flops, per_token.flops),
         bytes: at(at_start.bytes, per_token.bytes),
+        data: match (at_start.data, per_token.data) {
+            (Data::Weights(start), Data::Weights(each)) => Data::Weights(at(start, each)),
+            (Data::Kv(start), Data::Kv(each)) => Data::Kv(at(start, each)),
+            (data, _) => data,
+        },
     }
 }
 

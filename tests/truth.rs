@@ -483,7 +483,7 @@ fn bricks_that_touch_explain_the_whole_wall_and_take_one_reading_each() {
 fn a_brick_of_a_single_kernel_and_its_kernel_are_equally_long() {
     let (profiler, hand) = on(100);
     let kernel = profiler.kernel("matmul", None);
-    let work = Work { elements: 7, flops: 14, bytes: 28 };
+    let work = Work { elements: 7, flops: 14, bytes: 28, ..Work::default() };
     let pass = profiler.begin_pass(Phase::Decode);
     let reads = hand.reads();
     for duration in [300, 17] {

@@ -8,7 +8,7 @@
 use brickscope_profile::{Absent, Ceilings, Phase, Profile, Source};
 use serde::Serialize;
 
-use crate::roofline::{Bound, Note, Roofline, RooflineBrick};
+use crate::roofline::{Bound, Note, Reach, Roofline, RooflineBrick};
 
 /// Bricks by backend.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -86,12 +86,15 @@ pub struct BackendCell {
     pub flops_per_second: Option<f64>,
     /// The part of this backend's roof that is reached.
     pub of_roof: Option<f64>,
-    /// Where the data come from by the roofline model.
+    /// The level of the memory whose bandwidth is the nearest limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// What limits it.
+    /// What would limit it at best.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
+    /// How near to that limit it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reach: Option<Reach>,
     /// Why there is no roof.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub absent: Option<Absent>,
@@ -308,6 +311,15 @@ fn fastest(cells: &[BackendCell]) -> Result<String, &'static str> {
 }
 
 impl BackendCell {
+    /// What would limit it at best, as a word: `compute`, or the level of the memory.
+    #[must_use]
+    pub fn limit(&self) -> Option<&str> {
+        match self.bound? {
+            Bound::Compute => Some(Bound::Compute.name()),
+            Bound::Memory | Bound::Cache => self.level.as_deref(),
+        }
+    }
+
     fn timed(backend: &str, round_ns: Vec<u64>) -> Self {
         let mut order: Vec<usize> = (0..round_ns.len()).collect();
         order.sort_by_key(|&round| round_ns[round]);
@@ -323,6 +335,7 @@ impl BackendCell {
             of_roof: None,
             level: None,
             bound: None,
+            reach: None,
             absent: None,
             notes: Vec::new(),
         }
@@ -333,6 +346,7 @@ impl BackendCell {
             self.of_roof = Some(place.of_roof);
             self.level = Some(place.level.clone());
             self.bound = Some(place.bound);
+            self.reach = Some(place.reach);
         }
         self.absent = brick.absent.clone();
         self.notes = brick.notes.clone();
@@ -362,7 +376,8 @@ pub(crate) mod tests {
             ] {
                 let timer = profiler.start_brick(brick);
                 hand.advance(us * 1_000);
-                let work = Work { elements: 1, flops: 2 * bytes * tokens, bytes };
+                let work =
+                    Work { elements: 1, flops: 2 * bytes * tokens, bytes, ..Work::default() };
                 profiler.stop_brick_with(timer, work);
             }
             let timer = profiler.start_brick(BrickId::Sampling);

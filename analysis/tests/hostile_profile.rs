@@ -41,7 +41,7 @@ fn span() -> impl Strategy<Value = Span> {
                 start_ns,
                 duration_ns,
                 exclusive_ns,
-                work: Work { elements: e, flops: f, bytes: b },
+                work: Work { elements: e, flops: f, bytes: b, ..Work::default() },
             }
         },
     )

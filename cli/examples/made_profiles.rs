@@ -70,14 +70,20 @@ fn threads() -> Profile {
                     profiler.take_over(given);
                     let share = profiler.start_kernel(gemv);
                     hand.advance(500 + position);
-                    profiler.stop_kernel(share, Work { elements: 9, flops: 18, bytes: 72 });
+                    profiler.stop_kernel(
+                        share,
+                        Work { elements: 9, flops: 18, bytes: 72, ..Work::default() },
+                    );
                     profiler.hand_off()
                 });
                 help.join().expect("it does not panic")
             });
             profiler.take_over(back);
             hand.advance(3);
-            profiler.stop_brick_kernel(brick, Work { elements: 18, flops: 36, bytes: 144 });
+            profiler.stop_brick_kernel(
+                brick,
+                Work { elements: 18, flops: 36, bytes: 144, ..Work::default() },
+            );
             let nothing = profiler.start_brick(BrickId::Activation);
             profiler.stop_brick(nothing, 0);
             profiler.end_layer(timer);
@@ -168,7 +174,7 @@ fn device() -> Profile {
             .expect("a pass is open");
         device.launch(main, 900);
         for layer in 0..2 {
-            let work = Work { elements: 2048, flops: 4096, bytes: 1 << 20 };
+            let work = Work { elements: 2048, flops: 4096, bytes: 1 << 20, ..Work::default() };
             timer
                 .brick(&mut device, main, Some(layer), BrickId::DownProjection, work)
                 .expect("room");
@@ -203,7 +209,7 @@ fn graph() -> Profile {
     profiler.enable();
     let gemv = profiler.device_kernel("q4_k_gemv", DeviceLaunch::default());
     let mut timer = profiler.device().timer(&mut device).expect("it has a clock");
-    let work = Work { elements: 2048, flops: 4096, bytes: 1 << 20 };
+    let work = Work { elements: 2048, flops: 4096, bytes: 1 << 20, ..Work::default() };
     let issue = |timer: &mut DeviceTimer<'_>, device: &mut SimulatedDevice, phase| {
         timer.begin_pass(device, phase, 1, 0).expect("none is open");
         for layer in 0..3 {
@@ -290,7 +296,7 @@ fn many(spans: u64) -> Profile {
             let n = left.min(3);
             left -= n;
             let duration_ns = 100 + u64::from(serial.wrapping_mul(7919) % 1000);
-            let work = Work { elements: 1, flops: 2, bytes: 1 << 20 };
+            let work = Work { elements: 1, flops: 2, bytes: 1 << 20, ..Work::default() };
             let of_layer = profile.spans.len() as u32;
             let span = |name, parent, exclusive_ns, work| Span {
                 name,

@@ -6,8 +6,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use brickscope::save::now_rfc3339;
 use brickscope::{
-    Absent, Ceilings, CpuLimit, LoadWatch, Machine, Numbers, Survey, write_atomically,
+    Absent, CeilingReading, Ceilings, CpuLimit, LoadWatch, Machine, Numbers, ReadingTime, Survey,
+    write_atomically,
 };
 use brickscope_engine::Model;
 use brickscope_kernels::{Kernels, ThreadPool};
@@ -45,6 +47,12 @@ impl Identity {
             backend: kernels.backend().name().to_owned(),
             brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
+    }
+
+    /// What memory's bandwidth depends on.
+    fn of_memory() -> Self {
+        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self::here(threads, Kernels::best())
     }
 
     /// The machine in one line.
@@ -115,6 +123,27 @@ impl Cacheable for Survey {
         let bandwidths = self.bandwidth.iter().filter_map(|row| row.bytes_per_second);
         let peaks = self.peaks.iter().filter_map(|row| row.ops_per_second);
         are_rates(bandwidths.chain(peaks))
+    }
+}
+
+/// The most measurements of memory that are kept.
+const MOST_READINGS: usize = 32;
+
+/// What memory gave at different times, oldest first. It belongs to the machine: to all its CPUs and its best kernels,
+/// whatever a run uses.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct MemoryReadings {
+    readings: Vec<CeilingReading>,
+}
+
+impl Cacheable for MemoryReadings {
+    const NAME: &'static str = "memory";
+
+    fn check(&self) -> Result<(), &'static str> {
+        if self.readings.len() > MOST_READINGS {
+            return Err("it has too many measurements");
+        }
+        are_rates(self.readings.iter().map(|reading| reading.read_bytes_per_second))
     }
 }
 
@@ -251,11 +280,11 @@ pub(crate) fn ceilings(
     let (Cached { value, others_share, .. }, source) = cached_ceilings(kernels, pool)?;
     let mut value = of_model(model, kernels, value);
     if source.is_cached {
-        return Ok(value.kept());
-    }
-    if let Some(remark) = remark(others_share) {
+        value = value.kept();
+    } else if let Some(remark) = remark(others_share) {
         value.basis += &format!("; {remark}");
     }
+    with_memory(model, pool, &mut value);
     Ok(value)
 }
 
@@ -282,8 +311,78 @@ pub(crate) fn sure_ceilings(
         );
         return Err(Absent { reason });
     }
-    let value = of_model(model, kernels, value);
-    Ok(if source.is_cached { value.kept() } else { value })
+    let mut value = of_model(model, kernels, value);
+    if source.is_cached {
+        value = value.kept();
+    }
+    with_memory(model, pool, &mut value);
+    Ok(value)
+}
+
+/// Adds what memory gives right now, and gave before. For a model that a cache holds, what was kept is enough.
+fn with_memory(model: &Model, pool: &ThreadPool, ceilings: &mut Ceilings) {
+    let (identity, folder) = (Identity::of_memory(), source::cache_folder());
+    let kept = folder.ok().and_then(|folder| load::<MemoryReadings>(&folder, &identity).ok()?);
+    ceilings.readings = kept.map(|kept| kept.value.readings).unwrap_or_default();
+    for reading in &mut ceilings.readings {
+        reading.when = ReadingTime::Kept;
+    }
+    if ceilings.readings.is_empty() || is_read_from_memory(model, ceilings) {
+        read_memory(ReadingTime::Before, pool, ceilings);
+    }
+    settle(ceilings);
+}
+
+/// Measures memory once more, after the run of `model` that these ceilings are for.
+pub(crate) fn measure_again(model: &Model, pool: &ThreadPool, ceilings: &mut Ceilings) {
+    if is_read_from_memory(model, ceilings) {
+        read_memory(ReadingTime::After, pool, ceilings);
+        settle(ceilings);
+    }
+}
+
+/// Whether the weights are more than a cache holds.
+fn is_read_from_memory(model: &Model, ceilings: &Ceilings) -> bool {
+    let largest = ceilings.caches.iter().map(|cache| cache.bytes).max();
+    largest.is_none_or(|largest| model.gguf.file_len() as u64 > largest)
+}
+
+/// The roof is what two measurements agree on; see [`Ceilings::confirmed`].
+fn settle(ceilings: &mut Ceilings) {
+    let rates = ceilings.readings.iter().map(|reading| reading.read_bytes_per_second);
+    if let Some(confirmed) = Ceilings::confirmed(rates) {
+        ceilings.read_bytes_per_second = confirmed;
+    }
+}
+
+/// Measures memory, with all CPUs and the best kernels, and keeps the result unless others used the CPUs meanwhile.
+/// Where it can't be measured, nothing is added.
+fn read_memory(when: ReadingTime, pool: &ThreadPool, ceilings: &mut Ceilings) {
+    let identity = Identity::of_memory();
+    let watch = LoadWatch::start();
+    let kernels = Kernels::best();
+    let all = (identity.threads as usize != pool.threads())
+        .then(|| NonZeroUsize::new(identity.threads as usize).and_then(|n| ThreadPool::new(n).ok()))
+        .flatten();
+    let measured = brickscope::machine::measure_memory(kernels, all.as_ref().unwrap_or(pool));
+    let Ok(read_bytes_per_second) = measured else { return };
+    let reading = CeilingReading { when, measured: now_rfc3339(), read_bytes_per_second };
+    ceilings.readings.push(reading.clone());
+    let others = watch.and_then(|watch| watch.so_far()).ok();
+    let others_share = others.map(|load| load.others_share());
+    let Ok(folder) = source::cache_folder() else { return };
+    if much(others_share).is_some() {
+        return;
+    }
+    // Read again: another process may have added to it.
+    let kept = load::<MemoryReadings>(&folder, &identity).ok().flatten();
+    let mut value = kept.map(|kept| kept.value).unwrap_or_default();
+    value.readings.push(CeilingReading { when: ReadingTime::Kept, ..reading });
+    let surplus = value.readings.len().saturating_sub(MOST_READINGS);
+    value.readings.drain(..surplus);
+    if let Err(error) = store(&folder, &Cached { identity, others_share, value }) {
+        eprintln!("note: memory's bandwidth couldn't be stored for next time: {error:#}");
+    }
 }
 
 fn cached_ceilings(

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::mem::discriminant;
 
 use brickscope::{
-    BrickId, GrowingWork, KernelId, PassTemplate, PassTimestamps, UnlabelledPass, Work,
+    BrickId, Data, GrowingWork, KernelId, PassTemplate, PassTimestamps, UnlabelledPass, Work,
 };
 
 use crate::probe::{KernelProbe, Probe};
@@ -214,6 +214,13 @@ fn growing(before: Work, here: Work, position: u64) -> GrowingWork {
         elements: a.elements.wrapping_sub(b.elements.wrapping_mul(n)),
         flops: a.flops.wrapping_sub(b.flops.wrapping_mul(n)),
         bytes: a.bytes.wrapping_sub(b.bytes.wrapping_mul(n)),
+        data: match (a.data, b.data) {
+            (Data::Weights(a), Data::Weights(b)) => {
+                Data::Weights(a.wrapping_sub(b.wrapping_mul(n)))
+            }
+            (Data::Kv(a), Data::Kv(b)) => Data::Kv(a.wrapping_sub(b.wrapping_mul(n))),
+            (data, _) => data,
+        },
     };
     let per_token = minus(here, before, 1);
     GrowingWork { at_start: minus(here, per_token, position), per_token }

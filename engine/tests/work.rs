@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use brickscope::BrickId::{self, *};
-use brickscope::{BrickProfiler, Phase};
+use brickscope::{BrickProfiler, DataSums, Phase};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::synth::{self, Shape, SynthQuant};
 use brickscope_engine::{Model, Session};
@@ -61,6 +61,13 @@ fn bytes(path: &Path) -> Bytes {
     let layers = c.n_layers as u64;
     // Queries, keys and values in and out: the latter two into the KV cache.
     assert_eq!(rope, 8 * (q + 2 * kv) * layers);
+    // The fourth token writes its keys and values, and attention reads all that were written.
+    let cached = |brick: BrickId| {
+        let found = bricks.iter().find(|total| total.stats.name == brick.name());
+        found.expect("every brick ran").stats.data.kv
+    };
+    assert_eq!(cached(RopeEmbedding), 4 * kv * layers);
+    assert_eq!([AttentionScore, AttentionOutput].map(cached), [4 * 4 * kv * layers; 2]);
     let has = |name: &str| model.gguf.tensor(name).is_some();
     let norms = 2 * dim * (2 * layers + 1)
         + if has("blk.0.attn_q_norm.weight") { 2 * (q + kv) * layers } else { 0 }
@@ -84,7 +91,13 @@ fn bytes(path: &Path) -> Bytes {
     let is_unstated = |name: &str| name.ends_with(".bias") || name == "rope_freqs.weight";
     let unstated = model.gguf.tensors.iter().filter(|tensor| is_unstated(&tensor.name));
     let unstated = unstated.map(|tensor| model.gguf.bytes(tensor).len() as u64).sum();
-    Bytes { stated: all - activations, in_file, unstated }
+    let weights: u64 = bricks.iter().map(|brick| brick.stats.data.weights).sum();
+    assert_eq!(weights, all - activations, "said to be weights, and not said to be activations");
+    let told = |data: DataSums| data.weights + data.kv + data.activations;
+    for brick in &bricks {
+        assert_eq!(told(brick.stats.data), brick.stats.total_bytes, "{}", brick.stats.name);
+    }
+    Bytes { stated: weights, in_file, unstated }
 }
 
 fn agrees(path: &Path) {

@@ -250,6 +250,19 @@ impl Source {
 }
 
 /// The work of a span. Zero means "not stated".
+///
+/// ```
+/// # use brickscope_profile::{Data, Work};
+/// // A product of 768 × 768 weights of one byte with a vector of floats.
+/// let (weights, activations) = (768 * 768, 4 * (768 + 768));
+/// let work = Work {
+///     elements: 768,
+///     flops: 2 * 768 * 768,
+///     bytes: weights + activations,
+///     data: Data::Weights(weights),
+/// };
+/// assert_eq!(work.activations(), Some(activations));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Work {
     /// Elements processed. The caller decides what an element is.
@@ -258,13 +271,51 @@ pub struct Work {
     pub flops: u64,
     /// Bytes that must move between memory and the processor.
     pub bytes: u64,
+    /// What these bytes are. A roofline needs it, to tell from which level of the memory they come.
+    #[serde(default, skip_serializing_if = "Data::is_unstated")]
+    pub data: Data,
+}
+
+/// What the bytes of a span are, and so when they are used again: weights and the KV cache in the next pass,
+/// activations by the next operation.
+///
+/// A span that reads both weights and the KV cache counts the smaller part with the larger one: they are used again
+/// equally late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Data {
+    /// Nobody said.
+    #[default]
+    Unstated,
+    /// Activations only.
+    Activations,
+    /// So many bytes of weights; the others are activations.
+    Weights(u64),
+    /// So many bytes of the KV cache; the others are activations.
+    Kv(u64),
+}
+
+impl Data {
+    fn is_unstated(&self) -> bool {
+        *self == Self::Unstated
+    }
 }
 
 impl Work {
     /// Work with a known number of elements and nothing else stated.
     #[must_use]
     pub const fn elements(elements: u64) -> Self {
-        Self { elements, flops: 0, bytes: 0 }
+        Self { elements, flops: 0, bytes: 0, data: Data::Unstated }
+    }
+
+    /// The bytes that are activations; `None` if nobody said what the bytes are.
+    #[must_use]
+    pub const fn activations(&self) -> Option<u64> {
+        match self.data {
+            Data::Unstated => None,
+            Data::Activations => Some(self.bytes),
+            Data::Weights(bytes) | Data::Kv(bytes) => Some(self.bytes.saturating_sub(bytes)),
+        }
     }
 }
 

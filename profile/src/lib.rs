@@ -65,7 +65,7 @@ pub mod text;
 pub mod tile;
 
 pub use crate::absent::Absent;
-pub use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
+pub use crate::brick::{BrickCategory, BrickId, Data, Phase, Source, Work};
 pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Anchor, ClockInfo};
 pub use crate::device::{
@@ -81,8 +81,8 @@ pub use crate::graph::{
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
-    Bandwidth, CacheCeiling, CacheLevel, Ceilings, CounterReading, CounterSums, Disturbance,
-    Machine, Move, Numbers, OtherLoad, Peak, Survey,
+    Bandwidth, CacheCeiling, CacheLevel, CeilingReading, Ceilings, CounterReading, CounterSums,
+    Disturbance, Machine, Move, Numbers, OtherLoad, Peak, ReadingTime, Survey,
 };
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::profile::{Profile, ProfileError, SCHEMA_VERSION};
@@ -90,7 +90,8 @@ pub use crate::run::{FunctionSamples, Imported, Model, Observed, Overhead, Run};
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::span::{Dependency, Lane, Point, Span};
 pub use crate::stats::{
-    BrickStats, CategoryStats, Histogram, PairedError, PairedRatio, Percentiles, RatioOfRuns,
+    BrickStats, CategoryStats, DataSums, Histogram, PairedError, PairedRatio, Percentiles,
+    RatioOfRuns,
 };
 pub use crate::sums::{BrickKernel, LayerBrick, Pass, PhaseTotal, Total};
 pub use crate::tile::{TileBalance, TileLevel, TileStats, TileThread};

@@ -37,6 +37,7 @@ pub struct Span {
     /// to bricks only.
     pub exclusive_ns: u64,
     /// The work that was done.
+    /// What its bytes are is kept in sums only ([`BrickStats::data`](crate::BrickStats::data)).
     pub work: Work,
 }
 
@@ -161,6 +162,7 @@ pub(crate) mod span_table {
                     elements: row.9,
                     flops: row.10.unwrap_or_default(),
                     bytes: row.11.unwrap_or_default(),
+                    ..Work::default()
                 },
             })
         };

@@ -334,7 +334,13 @@ impl DeviceTimer<'_> {
         let layer = self.running(stream)?.layer;
         let route = Route { src: src.to_owned(), dst: dst.to_owned(), direction };
         let name = self.profiler.transfer_index(route);
-        self.begin_brick(device, stream, layer, name, Work { elements: 0, flops: 0, bytes })
+        self.begin_brick(
+            device,
+            stream,
+            layer,
+            name,
+            Work { elements: 0, flops: 0, bytes, ..Work::default() },
+        )
     }
 
     fn begin_brick(

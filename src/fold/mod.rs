@@ -8,7 +8,9 @@
 mod layers;
 mod slot;
 
-use brickscope_profile::{BrickStats, CounterSums, Disturbance, Histogram, Phase, Source, Work};
+use brickscope_profile::{
+    BrickStats, CounterSums, DataSums, Disturbance, Histogram, Phase, Source, Work,
+};
 
 pub(crate) use self::layers::LayerSums;
 pub(crate) use self::slot::Slot;
@@ -85,7 +87,7 @@ pub(crate) struct TileSums {
 impl TileSums {
     fn add(&mut self, tile: &Tile) {
         let TileWork { tiles, elements, flops } = tile.work;
-        self.runs.add(tile.duration, tile.duration, Work { elements, flops, bytes: 0 });
+        self.runs.add(tile.duration, tile.duration, Work { elements, flops, ..Work::default() });
         self.tiles = self.tiles.saturating_add(tiles);
     }
 
@@ -162,6 +164,7 @@ pub(crate) struct Sums {
     /// Of the durations. Exact while it fits, and a lower bound from there on.
     squares: Squares,
     work: Work,
+    data: DataSums,
     histogram: Histogram,
     counters: Option<Box<CounterSums>>,
 }
@@ -177,6 +180,7 @@ impl Default for Sums {
             max_common: 0,
             squares: Squares::default(),
             work: Work::default(),
+            data: DataSums::default(),
             histogram: Histogram::default(),
             counters: None,
         }
@@ -212,6 +216,7 @@ impl Sums {
         if work.flops | work.bytes != 0 {
             self.work.flops = self.work.flops.saturating_add(work.flops);
             self.work.bytes = self.work.bytes.saturating_add(work.bytes);
+            self.data.add(&work);
         }
         Some(())
     }
@@ -231,6 +236,7 @@ impl Sums {
         if work.flops | work.bytes != 0 {
             self.work.flops = self.work.flops.saturating_add(work.flops);
             self.work.bytes = self.work.bytes.saturating_add(work.bytes);
+            self.data.add(&work);
         }
     }
 
@@ -243,6 +249,7 @@ impl Sums {
         self.work.elements = self.work.elements.saturating_add(other.work.elements);
         self.work.flops = self.work.flops.saturating_add(other.work.flops);
         self.work.bytes = self.work.bytes.saturating_add(other.work.bytes);
+        self.data.merge(&other.data);
         self.histogram.merge(&other.histogram);
         if let Some(counters) = &other.counters {
             self.counters.get_or_insert_default().merge(counters);
@@ -296,6 +303,7 @@ impl Sums {
             total_elements: self.work.elements,
             total_flops: self.work.flops,
             total_bytes: self.work.bytes,
+            data: self.data,
             histogram: Histogram::default(),
         });
     }
@@ -651,7 +659,7 @@ mod tests {
         ) {
             let (mut one_by_one, mut sums) = (Sums::default(), Sums::default());
             for (duration, exclusive, n) in spans {
-                let work = Work { elements: n, flops: n / 2, bytes: n / 3 };
+                let work = Work { elements: n, flops: n / 2, bytes: n / 3, data: brickscope_profile::Data::Weights(n / 4) };
                 let (min, max, count) = (sums.min, sums.max, sums.count);
                 one_by_one.add(duration, exclusive, work);
                 if sums.add_common(duration, exclusive, work).is_none() {

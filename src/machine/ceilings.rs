@@ -26,6 +26,28 @@ pub fn measure_ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings,
     ceilings_by(kernels, &Meter::new(kernels, pool, caches()), pool.threads() as u32)
 }
 
+/// Bytes that the threads of `pool` read from memory per second: the most of a few short measurements, of which two
+/// [agree](Ceilings::AGREE) if any two of six did. Takes some 0.2 s, and memory as [`measure_ceilings`].
+///
+/// # Errors
+///
+/// The reason, if there isn't enough memory.
+pub fn measure_memory(kernels: Kernels, pool: &ThreadPool) -> Result<f64, Absent> {
+    const EACH_NANOS: u64 = 60_000_000;
+    const MOST_TRIES: usize = 6;
+    let meter = Meter::new(kernels, pool, caches());
+    let mut rates = Vec::new();
+    while rates.len() < MOST_TRIES {
+        rates.push(meter.memory(Move::Read, EACH_NANOS)?.per_second);
+        let highest = rates.iter().copied().fold(0.0, f64::max);
+        let agree = |rate: &&f64| **rate >= (1.0 - Ceilings::AGREE) * highest;
+        if rates.iter().filter(agree).count() >= 2 {
+            break;
+        }
+    }
+    Ok(Ceilings::confirmed(rates).unwrap_or_default())
+}
+
 fn ceilings_by(kernels: Kernels, meter: &Meter, threads: u32) -> Result<Ceilings, Absent> {
     let memory = meter.memory(Move::Read, NANOS)?;
     let caches = meter.caches().iter().filter_map(|&cache| {
@@ -44,6 +66,7 @@ fn ceilings_by(kernels: Kernels, meter: &Meter, threads: u32) -> Result<Ceilings
         numbers: Some(Numbers::F32),
         basis: Ceilings::basis("measured before the run", threads, kernels.backend().name()),
         measured: Some(save::now_rfc3339()),
+        readings: Vec::new(),
     })
 }
 
@@ -51,6 +74,9 @@ fn ceilings_by(kernels: Kernels, meter: &Meter, threads: u32) -> Result<Ceilings
 fn multiplied(kernels: Kernels) -> Option<Int8> {
     kernels.rounds_activations(QuantType::Q8_0, 1).then_some(Int8::Vnni)
 }
+
+/// The name of memory among the levels of a survey.
+const MEMORY: &str = "memory";
 
 /// The numbers of threads on which a survey's loops run: 1, 2, 4, … and `most`.
 #[must_use]
@@ -90,10 +116,16 @@ pub fn measure_survey(most: NonZeroUsize, step: &mut dyn FnMut()) -> std::io::Re
         for (place, how) in places.flat_map(|place| Move::ALL.map(|how| (place, how))) {
             let rate = match place {
                 Some(&cache) => meter.cache(cache, how, CACHE_NANOS),
-                None => meter.memory(how, NANOS),
+                // More threads have no less of memory. If they seem to, it was slower just then.
+                None => {
+                    let fewer =
+                        survey.bandwidth.iter().filter(|row| row.level == MEMORY && row.how == how);
+                    let known = fewer.filter_map(|row| row.bytes_per_second).fold(0.0, f64::max);
+                    meter.memory_of_at_least(how, NANOS, known)
+                }
             };
             survey.bandwidth.push(Bandwidth {
-                level: place.map_or("memory".to_owned(), CacheLevel::name),
+                level: place.map_or(MEMORY.to_owned(), CacheLevel::name),
                 how,
                 threads: n,
                 working_set: rate.as_ref().ok().map(|rate| rate.working_set),

@@ -19,7 +19,9 @@ use std::fs;
 pub use brickscope_profile::machine::*;
 pub use caches::caches;
 #[cfg(feature = "kernels")]
-pub use ceilings::{measure_ceilings, measure_survey, survey_steps, survey_thread_counts};
+pub use ceilings::{
+    measure_ceilings, measure_memory, measure_survey, survey_steps, survey_thread_counts,
+};
 pub use cgroup::CpuLimit;
 pub(crate) use counters::{Counters, ReadCounters};
 pub use counters::{Missing, probe_counters, probe_sampling};

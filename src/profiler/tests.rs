@@ -76,7 +76,7 @@ fn a_name_and_the_number_it_stands_for_are_timed_alike() {
     let (profiler, hand) = on();
     let timer: BrickIdTimer = profiler.start("Rope");
     hand.advance(5);
-    profiler.stop_brick_with(timer, Work { elements: 3, flops: 8, bytes: 2 });
+    profiler.stop_brick_with(timer, Work { elements: 3, flops: 8, bytes: 2, ..Work::default() });
     let timer: BrickTimer = profiler.start_brick(BrickId::RopeEmbedding);
     hand.advance(7);
     profiler.stop(timer, 3);

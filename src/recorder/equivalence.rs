@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::{BrickStats, Phase, Source, Work};
+use brickscope_profile::{BrickStats, Data, Phase, Source, Work};
 use proptest::prelude::*;
 
 use super::timestamps::MOST_TEMPLATES;
@@ -161,7 +161,7 @@ proptest! {
     ) {
         let mut sides = [Side::new(false, capacity), Side::new(true, capacity)];
         for (at, &step) in steps.iter().enumerate() {
-            let work = Work { elements: at as u64, flops: 2 * at as u64, bytes: 3 };
+            let work = Work { elements: at as u64, flops: 2 * at as u64, bytes: 3, ..Work::default() };
             sides.iter_mut().for_each(|side| side.run(step, work));
             let [short, careful] = &sides;
             prop_assert_eq!(short.open.len(), careful.open.len());
@@ -210,7 +210,13 @@ fn part() -> impl Strategy<Value = Part> {
 }
 
 fn work_of(name: NameIdx) -> Work {
-    Work { elements: name.into(), flops: 2, bytes: 3 }
+    let data = match name % 4 {
+        0 => Data::Unstated,
+        1 => Data::Activations,
+        2 => Data::Weights(2),
+        _ => Data::Kv(1),
+    };
+    Work { elements: name.into(), flops: 2, bytes: 3, data }
 }
 
 fn time_at_once(recorder: &Recorder, hand: &MockClock, part: &Part) {
@@ -300,13 +306,14 @@ const POSITION: u64 = 7;
 fn say(template: &mut PassTemplateBuilder, laps: &mut Laps, part: &Part) {
     // At `POSITION` it is what it is to be.
     let work = |name: NameIdx| {
-        let Work { elements, flops, bytes } = work_of(name);
+        let Work { elements, flops, bytes, data } = work_of(name);
         let each = u64::from(name % 3);
-        let per_token = Work { elements: each, flops: 0, bytes: 2 * each };
+        let per_token = Work { elements: each, flops: 0, bytes: 2 * each, ..Work::default() };
         let at_start = Work {
             elements: elements.wrapping_sub(POSITION * each),
             flops,
             bytes: bytes.wrapping_sub(POSITION * 2 * each),
+            data,
         };
         GrowingWork { at_start, per_token }
     };
@@ -556,10 +563,18 @@ fn a_log_that_begins_anew_knows_no_earlier_template() {
 
 #[test]
 fn work_grows_with_the_position() {
-    let per_token = Work { elements: 2, flops: 3, bytes: 4 };
+    let per_token = Work { elements: 2, flops: 3, bytes: 4, ..Work::default() };
     let grows = GrowingWork { at_start: Work { bytes: u64::MAX, ..work_of(10) }, per_token };
-    assert_eq!(grows.at(100), Work { elements: 210, flops: 302, bytes: 399 });
+    assert_eq!(grows.at(100), Work { elements: 210, flops: 302, bytes: 399, ..work_of(10) });
     assert_eq!(GrowingWork::from(work_of(1)).at(7), work_of(1));
+    // What is read from the KV cache grows as all bytes do.
+    let [at_start, each] = [[100, 40], [8, 8]].map(|[bytes, kv]| Work {
+        bytes,
+        data: Data::Kv(kv),
+        ..Work::default()
+    });
+    let grows = GrowingWork { at_start, per_token: each };
+    assert_eq!(grows.at(10), Work { bytes: 180, data: Data::Kv(120), ..Work::default() });
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn pass(
     let host = profiler.begin_pass(Phase::Decode);
     let issue = profiler.start("Issue");
     timer.begin_pass(device, Phase::Decode, 1, position).expect("none is open");
-    let work = Work { elements: 768, flops: 2_000_000, bytes: 1_000_000 };
+    let work = Work { elements: 768, flops: 2_000_000, bytes: 1_000_000, ..Work::default() };
     for layer in 0..2 {
         for (brick, nanos) in [(BrickId::RmsNorm, 4_000), (BrickId::GateProjection, 60_000)] {
             timer.brick(device, STREAM, Some(layer), brick, work).expect("room");

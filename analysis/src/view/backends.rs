@@ -6,7 +6,7 @@ use brickscope_profile::Absent;
 use brickscope_profile::text::{MOST_ROWS, count, percent, printable, shortened};
 
 use crate::backends::{BackendCell, BackendComparison, BackendPhase, BackendRow};
-use crate::roofline::Bound;
+use crate::roofline::Reach;
 use crate::view::report::wrap;
 use crate::view::roofline::{heading, short};
 
@@ -41,10 +41,10 @@ fn block(comparison: &BackendComparison, phase: &BackendPhase, text: &mut String
         count(comparison.rounds, "round"),
     );
     let line = |name: &str, backend: &str, mark: char, cells: [&str; 7]| {
-        let [time, bytes, flops, of_roof, from, bound, speed] = cells;
+        let [time, bytes, flops, of_roof, limit, reach, speed] = cells;
         let line = format!(
-            "{name:16} {backend:6}{mark}{time:>10}{bytes:>7}{flops:>8}{of_roof:>8} {from:6} \
-             {bound:7}{speed:>7}"
+            "{name:16} {backend:6}{mark}{time:>10}{bytes:>7}{flops:>8}{of_roof:>8} {limit:7} \
+             {reach:7}{speed:>6}"
         );
         line.trim_end().to_owned() + "\n"
     };
@@ -52,7 +52,7 @@ fn block(comparison: &BackendComparison, phase: &BackendPhase, text: &mut String
         "Brick",
         "on",
         ' ',
-        ["µs/token", "GB/s", "GFLOP/s", "of roof", "from", "bound", "speed"],
+        ["µs/token", "GB/s", "GFLOP/s", "of roof", "bound", "reach", "speed"],
     ));
     let _ = writeln!(text, "{}", "-".repeat(79));
     let more = phase.bricks.len().saturating_sub(MOST_ROWS);
@@ -71,8 +71,8 @@ fn block(comparison: &BackendComparison, phase: &BackendPhase, text: &mut String
                     &rate(cell.bytes_per_second),
                     &rate(cell.flops_per_second),
                     &cell.of_roof.map_or("-".to_owned(), |part| percent(part, 1.0)),
-                    &shortened(cell.level.as_deref().unwrap_or("-"), 6, ""),
-                    cell.bound.map_or("-", Bound::name),
+                    &shortened(cell.limit().unwrap_or("-"), 7, ""),
+                    cell.reach.map_or("-", Reach::name),
                     &cell.speed.map_or("-".to_owned(), short),
                 ],
             ));
@@ -129,7 +129,7 @@ fn notes(comparison: &BackendComparison) -> Vec<String> {
             }
         }
         let erroneous = |row: &BackendRow| {
-            let cells = row.cells.iter().filter(|cell| cell.bound == Some(Bound::Error));
+            let cells = row.cells.iter().filter(|cell| cell.reach == Some(Reach::Above));
             cells.map(|cell| beyond(row, cell)).collect::<Vec<_>>()
         };
         let rows = phase.bricks.iter().take(MOST_ROWS);

@@ -3,13 +3,13 @@
 use brickscope_profile::text::{percent, printable};
 use brickscope_profile::{Phase, Profile};
 
-use crate::roofline::{MOST, NEAR};
+use crate::roofline::{Bound, Reach, Roofline};
 use crate::view::{device, imported};
 
 /// What limits the run, in one sentence: for decode, or for prefill if nothing was decoded.
 ///
 /// Rates are the bricks' stated work divided by the measured wall time; ceilings are those measured
-/// before the run ([`Profile::ceilings`]). Without ceilings, only the longest brick is named. For a run on
+/// beside the run ([`Profile::ceilings`]), see [`Roofline`]. Without ceilings, only the longest brick is named. For a run on
 /// a device, the sentence says how fast it was by the host's clock, and how busy the device was.
 ///
 /// For an imported profile, it begins with the file's format and program.
@@ -76,53 +76,47 @@ fn judgement(profile: &Profile) -> String {
             total.passes
         );
     }
-    let Some(ceilings) = profile.ceilings.as_ref().filter(|_| wall > 0.0) else {
-        return format!("{name}: {top}.");
-    };
     let bytes: u64 =
         bricks.iter().map(|brick| brick.stats.total_bytes).fold(0, u64::saturating_add);
     let flops: u64 =
         bricks.iter().map(|brick| brick.stats.total_flops).fold(0, u64::saturating_add);
-    if bytes == 0 || flops == 0 {
+    if profile.ceilings.is_some() && (bytes == 0 || flops == 0) {
         return format!("{name}: {top}; what limits it is unknown, since no work was stated.");
     }
-    let bytes_per_second = bytes as f64 * 1e9 / wall;
-    let flops_per_second = flops as f64 * 1e9 / wall;
-    let memory = bytes_per_second / ceilings.read_bytes_per_second;
-    let compute = flops_per_second / ceilings.peak_per_second();
-    let moves = format!("{:.1} GB/s", bytes_per_second / 1e9);
-    let computes = format!("{:.1} GFLOP/s", flops_per_second / 1e9);
-    // Below `NEAR` of both ceilings the code is the limit, not the machine.
-    if compute > MOST {
-        format!(
-            "{name} does {computes}, {:.0} % of the measured peak: the stated work or the peak \
-             is wrong.",
-            100.0 * compute
-        )
-    } else if memory > MOST {
-        format!(
-            "{name} moves {moves}, more than the measured memory bandwidth of {:.1} GB/s: its data \
-             come from caches; {top}.",
-            ceilings.read_bytes_per_second / 1e9
-        )
-    } else if memory >= NEAR && memory >= compute {
-        format!(
-            "{name} is bound by memory: it moves {moves}, {:.0} % of measured memory \
-             bandwidth; {top}.",
-            100.0 * memory
-        )
-    } else if compute >= NEAR {
-        format!(
-            "{name} is bound by compute: it does {computes}, {:.0} % of the measured peak; \
-             {top}.",
-            100.0 * compute
-        )
-    } else {
-        format!(
-            "{name} is bound by its kernels: it uses {:.0} % of measured memory bandwidth and {:.0} % \
-             of measured peak FLOP/s; {top}.",
-            100.0 * memory,
-            100.0 * compute
-        )
+    let roofline = Roofline::of(profile, total.phase);
+    let verdict = roofline.as_ref().ok().and_then(|roofline| Some((roofline, roofline.verdict()?)));
+    let Some((roofline, verdict)) = verdict else {
+        return format!("{name}: {top}.");
+    };
+    let limit = match verdict.bound {
+        Bound::Compute => "compute".to_owned(),
+        Bound::Memory | Bound::Cache => printable(&verdict.level),
+    };
+    let rate = match verdict.bound {
+        Bound::Compute => format!("{:.1} GFLOP/s", flops as f64 / wall),
+        Bound::Memory | Bound::Cache => format!("{:.1} GB/s", bytes as f64 / wall),
+    };
+    let of = match verdict.bound {
+        Bound::Compute => format!("{:.1} measured", roofline.peak_flops_per_second / 1e9),
+        Bound::Memory => format!("{:.1} measured", roofline.peak_bytes_per_second / 1e9),
+        Bound::Cache => "what its caches give".to_owned(),
+    };
+    let share = percent(verdict.of_roof, 1.0);
+    match verdict.reach {
+        Reach::At => format!(
+            "{name} is bound by {limit} and at the roof: {rate} of {of}, its least time is {share} \
+             of its time; {top}."
+        ),
+        Reach::Near => format!(
+            "{name} is bound by {limit}: {rate} of {of}, its least time is {share} of its time; {top}."
+        ),
+        Reach::Far => format!(
+            "{name} is far from its roof, {limit}: its least time is {share} of its time, so likely \
+             latency, synchronisation or idle threads limit it; {top}."
+        ),
+        Reach::Above => format!(
+            "{name} is above its roof, {limit}: its least time is {share} of its time, so the stated \
+             work or the ceilings are wrong; {top}."
+        ),
     }
 }

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use brickscope_profile::text::{MOST_ROWS, micros, percent, printable, shortened};
 use brickscope_profile::{Absent, Phase, Profile};
 
-use crate::roofline::{Bound, NEAR, Note, Roofline, RooflineBrick, Standing};
+use crate::roofline::{
+    AT, MEMORY, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, ShownBy, Standing,
+};
 use crate::view::report::wrap;
 
 /// The plot and the table of each phase that has a roofline; for the others, why there is none. At
@@ -89,22 +91,25 @@ fn table(roofline: &Roofline, text: &mut String) {
         short(roofline.peak_flops_per_second / 1e9),
         short(roofline.ridge)
     );
+    for line in roofline_notes(roofline).iter().flat_map(|note| wrap(note, 78)) {
+        let _ = writeln!(text, "{line}");
+    }
     let row = |letter: char, name: &str, cells: [&str; 8]| {
-        let [intensity, flops, bytes, roof, part, from, bound, rest] = cells;
+        let [intensity, flops, bytes, roof, part, limit, reach, rest] = cells;
         let row = format!(
-            "{letter} {name:16}{intensity:>7}{flops:>8}{bytes:>7}{roof:>8}{part:>8} {from:6} \
-             {bound:7}{rest:>9}"
+            "{letter} {name:16}{intensity:>7}{flops:>8}{bytes:>7}{roof:>8}{part:>8} {limit:7} \
+             {reach:7}{rest:>8}"
         );
         row.trim_end().to_owned() + "\n"
     };
     text.push_str(&row(
         ' ',
         "Brick",
-        ["FLOP/B", "GFLOP/s", "GB/s", "roof", "of roof", "from", "bound", "µs above"],
+        ["FLOP/B", "GFLOP/s", "GB/s", "roof", "of roof", "bound", "reach", "µs above"],
     ));
     let _ = writeln!(text, "{}", "-".repeat(79));
     let mut notes: Vec<String> = Vec::new();
-    let (mut any_cache, mut any_neither, mut any_without_flops) = (false, false, false);
+    let (mut any_far, mut any_without_flops) = (false, false);
     let mut unknown = 0;
     for (index, brick) in roofline.bricks.iter().take(MOST_ROWS).enumerate() {
         let name = shortened(&brick.name, 16, "");
@@ -118,8 +123,7 @@ fn table(roofline: &Roofline, text: &mut String) {
         let stated = |value: f64| brick.flops.map_or("-".to_owned(), |_| short(value));
         any_without_flops |= brick.flops.is_none();
         unknown += usize::from(brick.notes.contains(&Note::IdleUnknown));
-        any_cache |= place.level != "memory";
-        any_neither |= place.bound == Bound::Neither;
+        any_far |= place.reach == Reach::Far;
         text.push_str(&row(
             letter(index),
             &name,
@@ -129,9 +133,9 @@ fn table(roofline: &Roofline, text: &mut String) {
                 &short(place.bytes_per_second / 1e9),
                 &stated(roof_flops_per_second / 1e9),
                 &percent(place.of_roof, 1.0),
-                &shortened(&place.level, 6, ""),
-                place.bound.name(),
-                &signed_micros(place.us_to_roof),
+                &shortened(place.limit(), 7, ""),
+                place.reach.name(),
+                &micros(place.us_to_roof * 1e3),
             ],
         ));
         notes.extend(own_notes(brick).map(|note| format!("{name}: {note}")));
@@ -149,16 +153,9 @@ fn table(roofline: &Roofline, text: &mut String) {
             "for {of} the number of spans without stated work is unknown: no span was kept"
         ));
     }
-    if any_cache {
-        notes.push(
-            "from a cache: memory can't be that fast; this level is the \
-             smallest that holds what a span moves"
-                .to_owned(),
-        );
-    }
-    if any_neither {
+    if any_far {
         notes.push(format!(
-            "neither: under {:.0} % of both limits; likely latency, synchronisation or idle threads",
+            "far: under {:.0} % of the roof; likely latency, synchronisation or idle threads",
             100.0 * NEAR
         ));
     }
@@ -169,17 +166,43 @@ fn table(roofline: &Roofline, text: &mut String) {
     }
 }
 
-/// The notes that no column of the table shows.
-fn own_notes(brick: &RooflineBrick) -> impl Iterator<Item = &Note> {
-    let told = |note: &&Note| !{
-        matches!(note, Note::FromCache { .. } | Note::NoFlops | Note::IdleUnknown)
-    };
-    brick.notes.iter().filter(told)
+/// Where weights come from, and what is to be known of memory's bandwidth.
+fn roofline_notes(roofline: &Roofline) -> Vec<String> {
+    let gigabytes = |rate: f64| short(rate / 1e9);
+    let mut notes = Vec::new();
+    if roofline.pass_bytes > 0 {
+        let size = roofline.pass_bytes as f64 / 1e6;
+        let holds = if roofline.pass_level == MEMORY {
+            "more than any cache holds: they come from memory".to_owned()
+        } else {
+            let level = printable(&roofline.pass_level);
+            format!("which {level} holds: they come from there")
+        };
+        notes.push(format!("A pass touches {} MB of weights and KV cache, {holds}.", short(size)));
+    }
+    let [least, most] = [roofline.least_bytes_per_second, roofline.peak_bytes_per_second];
+    if let Some(ShownBy { name, phase, measured_bytes_per_second }) = &roofline.shown_by
+        && most > MOST * measured_bytes_per_second
+    {
+        notes.push(format!(
+            "Memory was measured too low, {} GB/s: {} of {phase} read {} GB/s.",
+            gigabytes(*measured_bytes_per_second),
+            printable(name),
+            gigabytes(most)
+        ));
+    } else if least < AT * most {
+        notes.push(format!(
+            "Around the run memory gave as little as {} GB/s: what reached that is at its roof.",
+            gigabytes(least)
+        ));
+    }
+    notes
 }
 
-/// Microseconds above the least possible time; negative for a brick above its roof.
-fn signed_micros(us: f64) -> String {
-    if us < 0.0 { format!("-{}", micros(-us * 1e3)) } else { micros(us * 1e3) }
+/// The notes that no column of the table shows.
+fn own_notes(brick: &RooflineBrick) -> impl Iterator<Item = &Note> {
+    let told = |note: &&Note| !matches!(note, Note::NoFlops | Note::IdleUnknown);
+    brick.notes.iter().filter(told)
 }
 
 /// The range of a plot in powers of ten: FLOP/byte on x, FLOP/s on y.

@@ -101,12 +101,7 @@ fn panel(name: &str, roofline: &Roofline, profile: &Profile, svg: &mut String) {
     for (index, brick) in roofline.bricks.iter().enumerate().take(22) {
         let figure = match (&brick.place, &brick.absent) {
             (Some(place), _) => {
-                format!(
-                    "{} of {}, {}",
-                    percent(place.of_roof, 1.0),
-                    place.level,
-                    place.bound.name()
-                )
+                format!("{} of its roof, {}", percent(place.of_roof, 1.0), place.limit())
             }
             (None, absent) => absent.as_ref().map_or("absent", |_| "absent: no work").to_owned(),
         };
@@ -163,7 +158,10 @@ mod tests {
         let pass = profiler.begin_pass(Phase::Decode);
         let timer = profiler.start_brick(BrickId::LmHead);
         hand.advance(1_000);
-        profiler.stop_brick_with(timer, Work { elements: 1, flops: 9_000, bytes: 9_000 });
+        profiler.stop_brick_with(
+            timer,
+            Work { elements: 1, flops: 9_000, bytes: 9_000, ..Work::default() },
+        );
         profiler.end_pass(pass, 1, 0);
         let mut profile = profiler.profile();
         for (rate, is_there) in

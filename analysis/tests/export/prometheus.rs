@@ -162,7 +162,10 @@ fn run(brick: &str) -> Profile {
         let timer = profiler.start(brick);
         let inner = profiler.start_brick_kernel(BrickId::LmHead, kernel);
         hand.advance(1_000 + n * 333);
-        profiler.stop_brick_kernel(inner, Work { elements: 5, flops: 1_000, bytes: 64 });
+        profiler.stop_brick_kernel(
+            inner,
+            Work { elements: 5, flops: 1_000, bytes: 64, ..Work::default() },
+        );
         hand.advance(250_000_000);
         profiler.stop(timer, 2);
         let (tokens, position) = if n == 0 { (3, 0) } else { (1, 2 + n) };

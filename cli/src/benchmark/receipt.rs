@@ -147,6 +147,7 @@ fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
         basis,
         measured,
         caches,
+        readings: _,
     } = ceilings;
     let cache = |cache: brickscope::CacheCeiling| CacheCeiling {
         level: cache.level,

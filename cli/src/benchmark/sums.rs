@@ -199,7 +199,10 @@ mod tests {
             let pass = profiler.begin_pass(phase);
             let brick = profiler.start_brick_kernel(BrickId::LmHead, kernel);
             hand.advance(ns);
-            profiler.stop_brick_kernel(brick, Work { elements: 1, flops: 0, bytes: 10 });
+            profiler.stop_brick_kernel(
+                brick,
+                Work { elements: 1, flops: 0, bytes: 10, ..Work::default() },
+            );
             hand.advance(1);
             profiler.end_pass(pass, 3, 0);
         }

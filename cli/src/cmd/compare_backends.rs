@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, Profile, Run};
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::view;
+use brickscope_engine::executor::Cpu;
 use brickscope_engine::gguf::Placement;
 use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
 use brickscope_kernels::Kernels;
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     bar.finish_and_clear();
 
     let threads = best.threads();
+    one_memory(&model, &best, &mut sides);
     for side in &mut sides {
         side.describe(&prompt, &decoded);
     }
@@ -104,6 +106,23 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
+}
+
+/// Measures memory once more, and gives all backends the same roof: they share one memory.
+fn one_memory(model: &Model, best: &Cpu, sides: &mut [Side<'_>]) {
+    let mut ceilings: Vec<_> =
+        sides.iter_mut().filter_map(|side| side.ceilings.as_mut()?.as_mut().ok()).collect();
+    if let Some(first) = ceilings.first_mut() {
+        ceilings_cache::measure_again(model, best.pool(), first);
+    }
+    let rates = ceilings.iter().map(|ceilings| ceilings.read_bytes_per_second);
+    let highest = rates.fold(0.0, f64::max);
+    let readings = ceilings.iter().map(|ceilings| ceilings.readings.clone());
+    let readings = readings.max_by_key(Vec::len).unwrap_or_default();
+    for ceilings in ceilings {
+        ceilings.read_bytes_per_second = highest;
+        ceilings.readings.clone_from(&readings);
+    }
 }
 
 /// A second copy of the model with interleaved rows, for the kernels of this CPU that read those

@@ -352,7 +352,7 @@ fn measure(
     host: Host,
     live: Live,
 ) -> Result<Ran> {
-    let Host { cpu, dir, ceilings, context } = host;
+    let Host { cpu, dir, mut ceilings, context } = host;
     let mut session = Session::new(model, cpu, context)?;
     live.say("warming up");
     let note = progress::note("warming up");
@@ -412,6 +412,9 @@ fn measure(
     bar.finish_and_clear();
     profiler.disable();
     drop(live);
+    if let Ok(ceilings) = &mut ceilings {
+        ceilings_cache::measure_again(model, session.cpu().pool(), ceilings);
+    }
     Ok(Ran { dir, ceilings, profiler, generated, backend, threads })
 }
 

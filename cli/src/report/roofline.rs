@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use brickscope::{Ceilings, Phase, Profile, Total};
-use brickscope_analysis::roofline::{Bound, Roofline, RooflineBrick};
+use brickscope_analysis::roofline::{Moved, Reach, Roofline, RooflineBrick, Standing};
 use serde_json::json;
 
 use super::bricks::colour;
-use super::figure::{From, at, div, mul, percent, scaled, signed, sub};
+use super::figure::{From, at, div, mul, percent, scaled, signed, sub, sum};
 use super::html::{Table, note, reason, said, told};
 use super::source::{Source, heading};
 
@@ -172,11 +172,12 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
     let profile = source.profile;
     let caption = format!("Roofline of {}", roofline.phase);
     let columns =
-        ["Brick", "#FLOP/B", "#GFLOP/s", "#GB/s", "#of roof", "data from", "bound by", "#µs above"];
+        ["Brick", "#FLOP/B", "#GFLOP/s", "#GB/s", "#of roof", "bound by", "reach", "#µs above"];
     let mut table = Table::new(&caption, &columns);
     let ceilings = |field: &str| run_at(source, &format!("/ceilings/{field}"));
     let peak_field = profile.ceilings.as_ref().map_or("flops_per_second", Ceilings::peak_field);
     let peak_of_run = ceilings(peak_field);
+    let memory = memory_roof(source, roofline);
     let mut notes = Vec::new();
     for (index, (brick, total)) in bricks(profile, roofline).into_iter().enumerate() {
         let name = format!(
@@ -201,17 +202,22 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         let level = caches.clone().position(|cache| cache.level == place.level);
         let bandwidth = match level.filter(|_| place.level != "memory") {
             Some(level) => ceilings(&format!("caches/{level}/read_bytes_per_second")),
-            None => ceilings("read_bytes_per_second"),
+            None => memory.clone(),
         };
-        let mut least = div(bytes.clone(), bandwidth);
+        let mut least = div(moved(source, total, place), bandwidth);
         if brick.flops.is_some() {
-            least = json!(["max", least, div(flops.clone(), peak_of_run.clone())]);
+            let peak =
+                if place.is_of_floats { ceilings("flops_per_second") } else { peak_of_run.clone() };
+            least = json!(["max", least, div(flops.clone(), peak)]);
         }
         let seconds = div(ns.clone(), json!(1e9));
         let stated =
             |html: String| if brick.flops.is_some() { html } else { super::figure::absent("-") };
-        let above = div(mul(json!(1e6), sub(seconds.clone(), least.clone())), of("count"));
-        let class = if place.bound == Bound::Error { "error" } else { "" };
+        // No more than the time that is its own, and no less than nothing.
+        let own = div(of("exclusive_ns"), json!(1e9));
+        let beyond = sub(json!(["max", own, least.clone()]), least.clone());
+        let above = div(mul(json!(1e6), beyond), of("count"));
+        let class = if place.reach == Reach::Above { "error" } else { "" };
         table.row_of(
             class,
             &[
@@ -220,8 +226,8 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
                 &stated(scaled(place.flops_per_second, 1e9, "", per_second(&flops))),
                 &scaled(place.bytes_per_second, 1e9, "", per_second(&bytes)),
                 &percent(place.of_roof, div(least, seconds)),
-                &told(&place.level),
-                place.bound.name(),
+                &told(place.limit()),
+                place.reach.name(),
                 &signed(place.us_to_roof, 1.0, 1, "", above),
             ],
         );
@@ -229,14 +235,8 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
     }
     let mut html = table.end();
     let peak = scaled(roofline.peak_flops_per_second, 1e9, " GFLOP/s", peak_of_run.clone());
-    let bandwidth =
-        scaled(roofline.peak_bytes_per_second, 1e9, " GB/s", ceilings("read_bytes_per_second"));
-    let ridge = scaled(
-        roofline.ridge,
-        1.0,
-        " FLOP/byte",
-        div(peak_of_run.clone(), ceilings("read_bytes_per_second")),
-    );
+    let bandwidth = scaled(roofline.peak_bytes_per_second, 1e9, " GB/s", memory.clone());
+    let ridge = scaled(roofline.ridge, 1.0, " FLOP/byte", div(peak_of_run.clone(), memory));
     let basis = profile.ceilings.as_ref().map_or("", |ceilings| &ceilings.basis);
     html.push_str(&note(&format!(
         "Memory reads {bandwidth}, arithmetic reaches {peak}, and the two limits meet at {ridge}; {}. Points are \
@@ -252,6 +252,39 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         let _ = writeln!(html, "<ul class=\"notes\">{}</ul>", notes.concat());
     }
     html
+}
+
+/// Memory's bandwidth: what was measured, or what the run itself read if that was more.
+fn memory_roof(source: &Source<'_>, roofline: &Roofline) -> From {
+    let shown = roofline.shown_by.as_ref().and_then(|shown| {
+        let totals = source.profile.bricks(Some(shown.phase));
+        totals.into_iter().find(|total| total.stats.name == shown.name)
+    });
+    match shown {
+        Some(total) => {
+            let once = of_data(source, total, Moved::OnceAPass);
+            div(mul(json!(1e9), once), source.of_total(total, "total_ns"))
+        }
+        None => run_at(source, "/ceilings/read_bytes_per_second"),
+    }
+}
+
+fn moved(source: &Source<'_>, total: &Total, place: &Standing) -> From {
+    of_data(source, total, place.moved)
+}
+
+/// The bytes of a brick of one kind.
+fn of_data(source: &Source<'_>, total: &Total, moved: Moved) -> From {
+    let of = |field: &str| source.of_total(total, field);
+    let data = &total.stats.data;
+    let is_told = data.activations > 0 || data.once_a_pass() > 0;
+    match moved {
+        Moved::OnceAPass if is_told => sum(vec![of("data/weights"), of("data/kv")]),
+        Moved::Activations if is_told => {
+            sub(sub(of("total_bytes"), of("data/weights")), of("data/kv"))
+        }
+        Moved::All | Moved::OnceAPass | Moved::Activations => of("total_bytes"),
+    }
 }
 
 /// A place in the run's file, whichever device the source is.

@@ -34,18 +34,26 @@ fn slower(named: &str, by: u64) -> Profile {
         hand.advance(130);
         let timer = profiler.start_brick(BrickId::Embedding);
         hand.advance(1_010 * tokens);
-        profiler.stop_brick_with(timer, Work { elements: 768, flops: 0, bytes: 3_072 });
+        profiler.stop_brick_with(
+            timer,
+            Work { elements: 768, flops: 0, bytes: 3_072, ..Work::default() },
+        );
         for index in 0..3 {
             let layer = profiler.begin_layer(index);
             let timer = profiler.start_brick_kernel(BrickId::QkvProjection, gemv);
             hand.advance((100_003 + 10_000 * u64::from(index)) * tokens + slow);
-            profiler
-                .stop_brick_kernel(timer, Work { elements: 768, flops: 4_000_000, bytes: 900_000 });
+            profiler.stop_brick_kernel(
+                timer,
+                Work { elements: 768, flops: 4_000_000, bytes: 900_000, ..Work::default() },
+            );
             let timer = profiler.start(named);
             hand.advance(40_000);
             let inner = profiler.start_brick(BrickId::DownProjection);
             hand.advance(60_001);
-            profiler.stop_brick_with(inner, Work { elements: 768, flops: 900_000, bytes: 600_000 });
+            profiler.stop_brick_with(
+                inner,
+                Work { elements: 768, flops: 900_000, bytes: 600_000, ..Work::default() },
+            );
             profiler.stop(timer, 1);
             profiler.end_layer(layer);
         }

@@ -102,7 +102,7 @@ pub(crate) struct Row {
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
     /// The share of the roofline that is reached, and the limit.
-    pub(crate) roof: Option<(f64, &'static str)>,
+    pub(crate) roof: Option<(f64, String)>,
 }
 
 /// A place in the tree: a layer, or a brick in one.
@@ -483,7 +483,7 @@ impl App {
                     count: stats.count,
                     p50_ns: brick.percentiles.p50_ns.filter(|_| is_whole),
                     p99_ns: brick.percentiles.p99_ns.filter(|_| is_whole),
-                    roof: place.map(|place| (place.of_roof, place.bound.name())),
+                    roof: place.map(|place| (place.of_roof, place.limit().to_owned())),
                 }
             })
             .collect();
@@ -494,7 +494,7 @@ impl App {
             Sort::Count => rows.sort_by_key(|row| std::cmp::Reverse(row.count)),
             // The farthest from its roofline first, unknown ones last.
             Sort::Roof => rows.sort_by(|a, b| {
-                let part = |row: &Row| row.roof.map_or(f64::INFINITY, |(part, _)| part);
+                let part = |row: &Row| row.roof.as_ref().map_or(f64::INFINITY, |(part, _)| *part);
                 part(a).total_cmp(&part(b))
             }),
             Sort::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),

@@ -48,6 +48,33 @@ pub struct Ceilings {
     /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<CacheCeiling>,
+    /// Each time that memory's bandwidth was measured: on earlier days, right before the run, and right after it;
+    /// oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readings: Vec<CeilingReading>,
+}
+
+/// One measurement of memory's bandwidth, by all CPUs that the process may use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CeilingReading {
+    /// Relative to the run.
+    pub when: ReadingTime,
+    /// RFC 3339 in UTC.
+    pub measured: String,
+    /// Bytes read from memory per second.
+    pub read_bytes_per_second: f64,
+}
+
+/// When a ceiling was measured, relative to the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadingTime {
+    /// For an earlier run.
+    Kept,
+    /// Right before the run.
+    Before,
+    /// Right after it.
+    After,
 }
 
 /// The numbers whose multiplication has a peak.
@@ -75,6 +102,49 @@ impl Ceilings {
             self.basis.push_str(Self::OF_BYTES);
         }
         self
+    }
+
+    /// Two measurements of one bandwidth that differ by less than this part agree.
+    pub const AGREE: f64 = 0.1;
+
+    /// The highest of some rates that another one confirms: they [agree](Self::AGREE). With no two that agree, the
+    /// highest; `None` of none.
+    #[must_use]
+    pub fn confirmed(rates: impl IntoIterator<Item = f64>) -> Option<f64> {
+        let mut rates: Vec<f64> = rates.into_iter().filter(|rate| rate.is_finite()).collect();
+        rates.sort_by(|a, b| b.total_cmp(a));
+        let pair = rates.windows(2).find(|pair| pair[1] >= (1.0 - Self::AGREE) * pair[0]);
+        pair.or(rates.get(..1)).map(|highest| highest[0])
+    }
+
+    /// The lowest and the highest bandwidth of memory by which this run can be judged: the lowest is that of the
+    /// measurements right before and after it, the highest is [`read_bytes_per_second`](Self::read_bytes_per_second).
+    /// Equal if memory was measured only once.
+    #[must_use]
+    pub fn memory_spread(&self) -> [f64; 2] {
+        let highest = self.read_bytes_per_second;
+        let beside = self.readings.iter().filter(|reading| reading.when != ReadingTime::Kept);
+        [beside.map(|reading| reading.read_bytes_per_second).fold(highest, f64::min), highest]
+    }
+
+    /// The two bandwidths between which memory changes, if all measurements are near one of two that are at least a
+    /// quarter apart, and both were seen twice. A virtual machine has two where its host moves its CPUs together and
+    /// apart.
+    #[must_use]
+    pub fn memory_states(&self) -> Option<[f64; 2]> {
+        let rates = self.readings.iter().map(|reading| reading.read_bytes_per_second);
+        let mut rates: Vec<f64> = rates.filter(|rate| rate.is_finite()).collect();
+        rates.sort_by(f64::total_cmp);
+        let (gap, at) = (1..rates.len())
+            .map(|at| (rates[at] / rates[at - 1], at))
+            .max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let (slow, fast) = rates.split_at(at);
+        // Twice as much scatter as two measurements that agree may have.
+        let is_one = |state: &[f64]| {
+            state.len() >= 2 && state[0] >= (1.0 - 2.0 * Self::AGREE) * state[state.len() - 1]
+        };
+        (gap > 1.25 && is_one(slow) && is_one(fast))
+            .then(|| [slow, fast].map(|state| state[state.len() / 2]))
     }
 
     /// The peak that a run is compared with, in multiplications and additions per second.
@@ -156,6 +226,57 @@ impl CacheLevel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(rates: &[f64]) -> Ceilings {
+        let reading = |&read_bytes_per_second| CeilingReading {
+            when: ReadingTime::Kept,
+            measured: String::new(),
+            read_bytes_per_second,
+        };
+        Ceilings { readings: rates.iter().map(reading).collect(), ..Ceilings::default() }
+    }
+
+    #[test]
+    fn a_ceiling_is_one_that_two_measurements_agree_on() {
+        for (rates, confirmed) in [
+            (&[][..], None),
+            (&[38.0], Some(38.0)),
+            // Alone at the top, once: not confirmed.
+            (&[37.0, 60.0, 38.0], Some(38.0)),
+            (&[60.0, 31.0, 38.0, 57.0], Some(60.0)),
+            // Nothing agrees with anything.
+            (&[31.0, 40.0, 60.0], Some(60.0)),
+            (&[f64::NAN, 31.0], Some(31.0)),
+        ] {
+            assert_eq!(Ceilings::confirmed(rates.iter().copied()), confirmed, "{rates:?}");
+        }
+    }
+
+    #[test]
+    fn two_states_are_told_from_scatter() {
+        assert_eq!(read(&[34.0, 62.0, 33.0, 64.0]).memory_states(), Some([34.0, 64.0]));
+        for one in [&[][..], &[34.0], &[34.0, 62.0], &[34.0, 33.0, 62.0], &[34.0, 36.0, 35.0, 37.0]]
+        {
+            assert_eq!(read(one).memory_states(), None, "{one:?}");
+        }
+        // Anything between.
+        assert_eq!(read(&[30.0, 36.0, 45.0, 53.0, 60.0]).memory_states(), None);
+    }
+
+    #[test]
+    fn a_run_is_judged_by_what_was_measured_around_it() {
+        let mut ceilings = read(&[20.0, 60.0]);
+        ceilings.read_bytes_per_second = 60.0;
+        assert_eq!(ceilings.memory_spread(), [60.0, 60.0]);
+        ceilings.readings[1].when = ReadingTime::Before;
+        let after = CeilingReading {
+            when: ReadingTime::After,
+            measured: String::new(),
+            read_bytes_per_second: 34.0,
+        };
+        ceilings.readings.push(after);
+        assert_eq!(ceilings.memory_spread(), [34.0, 60.0]);
+    }
 
     #[test]
     fn products_of_bytes_are_held_to_their_own_peak() {

@@ -115,6 +115,10 @@ impl Survey {
             let mut rows = rows.filter(|row| row.how == Move::Read && row.threads == threads);
             rows.find(|row| row.level == level)?.bytes_per_second
         };
+        // Whatever threads a run has, all of memory is there for it.
+        let reads = self.bandwidth.iter().filter(|row| row.how == Move::Read);
+        let of_memory = reads.filter(|row| row.level == "memory");
+        let memory = of_memory.filter_map(|row| row.bytes_per_second).reduce(f64::max)?;
         let caches = self.caches.iter().filter_map(|cache| {
             Some(CacheCeiling {
                 level: cache.name(),
@@ -123,13 +127,14 @@ impl Survey {
             })
         });
         Some(Ceilings {
-            read_bytes_per_second: read("memory")?,
+            read_bytes_per_second: memory,
             flops_per_second: peak("f32")?,
             int8_ops_per_second: peak("int8"),
             numbers: Some(Numbers::F32),
             basis: Ceilings::basis("measured by `brickscope machine`", threads, &self.backend),
             measured: Some(self.measured.clone()),
             caches: caches.collect(),
+            readings: Vec::new(),
         })
     }
 }

@@ -15,7 +15,7 @@ pub use self::paired::{PairedError, PairedRatio, RatioOfRuns};
 pub use self::random::SplitMix64;
 #[doc(hidden)]
 pub use self::sample::{mean, median, std_dev};
-use crate::brick::{BrickCategory, Work};
+use crate::brick::{BrickCategory, Data, Work};
 
 /// The statistics of one brick, over all its spans.
 ///
@@ -48,9 +48,56 @@ pub struct BrickStats {
     /// Stated bytes moved; in files `null` if none were stated.
     #[serde(with = "stated")]
     pub total_bytes: u64,
+    /// What the stated bytes are, as far as that was stated.
+    #[serde(default, skip_serializing_if = "DataSums::are_none")]
+    pub data: DataSums,
     /// The histogram of durations.
     #[serde(default)]
     pub histogram: Histogram,
+}
+
+/// The stated bytes of some spans, by what they are. Those that are in neither sum were stated without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DataSums {
+    /// Bytes of weights.
+    pub weights: u64,
+    /// Bytes of the KV cache.
+    pub kv: u64,
+    /// Bytes of activations.
+    pub activations: u64,
+}
+
+impl DataSums {
+    fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds the bytes of a span.
+    #[doc(hidden)]
+    #[inline]
+    pub fn add(&mut self, work: &Work) {
+        let Some(activations) = work.activations() else { return };
+        let once = work.bytes - activations;
+        self.activations = self.activations.saturating_add(activations);
+        match work.data {
+            Data::Weights(_) => self.weights = self.weights.saturating_add(once),
+            Data::Kv(_) => self.kv = self.kv.saturating_add(once),
+            Data::Unstated | Data::Activations => {}
+        }
+    }
+
+    /// Adds other sums.
+    pub fn merge(&mut self, other: &Self) {
+        self.weights = self.weights.saturating_add(other.weights);
+        self.kv = self.kv.saturating_add(other.kv);
+        self.activations = self.activations.saturating_add(other.activations);
+    }
+
+    /// Bytes that are touched once a pass: weights and the KV cache.
+    #[must_use]
+    pub fn once_a_pass(&self) -> u64 {
+        self.weights.saturating_add(self.kv)
+    }
 }
 
 impl BrickStats {
@@ -79,6 +126,7 @@ impl BrickStats {
             total_bytes: work.bytes,
             ..Self::default()
         };
+        one.data.add(&work);
         one.histogram.record(elapsed_ns);
         self.merge(&one);
     }
@@ -102,6 +150,7 @@ impl BrickStats {
         self.total_elements = self.total_elements.saturating_add(other.total_elements);
         self.total_flops = self.total_flops.saturating_add(other.total_flops);
         self.total_bytes = self.total_bytes.saturating_add(other.total_bytes);
+        self.data.merge(&other.data);
         self.histogram.merge(&other.histogram);
     }
 

@@ -14,7 +14,7 @@ use crate::row::Row;
 const PART: usize = 1 << 20;
 const WHOLE: usize = 128 << 20;
 
-const WORK: Work = Work { elements: 768, flops: 1_536, bytes: 3_072 };
+const WORK: Work = Work { elements: 768, flops: 1_536, bytes: 3_072, ..Work::elements(0) };
 
 pub(crate) fn rows<'a>() -> Vec<Row<'a>> {
     let mut raw = Memory::new();

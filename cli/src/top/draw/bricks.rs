@@ -71,9 +71,10 @@ pub(super) fn lines(
             let is_selected = at == selected;
             let known = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| micros(ns as f64));
             let Row { exclusive_ns, count, .. } = *brick;
-            let (of_roof, bound) = brick.roof.map_or(("-".to_owned(), ""), |(part, bound)| {
-                (format!("{:.0}%", 100.0 * part), bound)
-            });
+            let (of_roof, bound) =
+                brick.roof.as_ref().map_or(("-".to_owned(), ""), |(part, bound)| {
+                    (format!("{:.0}%", 100.0 * part), bound.as_str())
+                });
             let text = row(
                 if is_selected { '>' } else { ' ' },
                 &printable(&brick.name),
@@ -85,7 +86,7 @@ pub(super) fn lines(
                     &known(brick.p50_ns),
                     &known(brick.p99_ns),
                     &of_roof,
-                    bound,
+                    &cut(bound, 7),
                 ],
             );
             if is_selected { Line::styled(text, paint.selected()) } else { Line::raw(text) }
@@ -176,12 +177,12 @@ fn brick(
             if let Some(row) = roofline.bricks.iter().find(|row| row.name == name) {
                 match &row.place {
                     Some(place) => lines.push(Line::raw(format!(
-                        " {:.1} GB/s from {}, {:.1} GFLOP/s: {:.0}% of the roofline, bound by {}",
+                        " {:.1} GB/s, {:.1} GFLOP/s: {:.0}% of the roofline ({}), bound by {}",
                         place.bytes_per_second / 1e9,
-                        printable(&place.level),
                         place.flops_per_second / 1e9,
                         100.0 * place.of_roof,
-                        place.bound.name()
+                        place.reach.name(),
+                        printable(place.limit())
                     ))),
                     None => lines.extend(
                         row.absent

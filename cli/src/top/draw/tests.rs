@@ -63,7 +63,7 @@ impl Engine {
         let pass = self.profiler.begin_pass(phase);
         for layer in 0..self.layers {
             let timer = self.profiler.begin_layer(layer);
-            let moved = Work { elements: 64, flops: 100_000, bytes: 1_000_000 };
+            let moved = Work { elements: 64, flops: 100_000, bytes: 1_000_000, ..Work::default() };
             self.brick(BrickId::QkvProjection, "gemv_q4_k", 200 + 100 * u64::from(layer), moved);
             self.brick(BrickId::Activation, "silu_mul", 20, Work::elements(64));
             self.profiler.end_layer(timer);
