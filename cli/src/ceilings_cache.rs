@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use brickscope::save::now_rfc3339;
 use brickscope::{
-    Absent, CeilingReading, Ceilings, CpuLimit, LoadWatch, Machine, Numbers, ReadingTime, Survey,
-    write_atomically,
+    Absent, CeilingReading, Ceilings, CpuLimit, LoadWatch, Machine, Move, Numbers, ReadingTime,
+    Survey, write_atomically,
 };
 use brickscope_engine::Model;
 use brickscope_kernels::{Kernels, ThreadPool};
@@ -321,9 +321,7 @@ pub(crate) fn sure_ceilings(
 
 /// Adds what memory gives right now, and gave before. For a model that a cache holds, what was kept is enough.
 fn with_memory(model: &Model, pool: &ThreadPool, ceilings: &mut Ceilings) {
-    let (identity, folder) = (Identity::of_memory(), source::cache_folder());
-    let kept = folder.ok().and_then(|folder| load::<MemoryReadings>(&folder, &identity).ok()?);
-    ceilings.readings = kept.map(|kept| kept.value.readings).unwrap_or_default();
+    ceilings.readings = memory_readings();
     for reading in &mut ceilings.readings {
         reading.when = ReadingTime::Kept;
     }
@@ -339,6 +337,14 @@ pub(crate) fn measure_again(model: &Model, pool: &ThreadPool, ceilings: &mut Cei
         read_memory(ReadingTime::After, pool, ceilings);
         settle(ceilings);
     }
+}
+
+/// The measurements of memory that are kept, oldest first.
+pub(crate) fn memory_readings() -> Vec<CeilingReading> {
+    let folder = source::cache_folder().ok();
+    let kept =
+        folder.and_then(|folder| load::<MemoryReadings>(&folder, &Identity::of_memory()).ok()?);
+    kept.map(|kept| kept.value.readings).unwrap_or_default()
 }
 
 /// Whether the weights are more than a cache holds.
@@ -369,7 +375,11 @@ fn read_memory(when: ReadingTime, pool: &ThreadPool, ceilings: &mut Ceilings) {
     let reading = CeilingReading { when, measured: now_rfc3339(), read_bytes_per_second };
     ceilings.readings.push(reading.clone());
     let others = watch.and_then(|watch| watch.so_far()).ok();
-    let others_share = others.map(|load| load.others_share());
+    keep_reading(reading, identity, others.map(|load| load.others_share()));
+}
+
+/// Adds a measurement of memory to those that are kept, unless others used the CPUs meanwhile.
+fn keep_reading(reading: CeilingReading, identity: Identity, others_share: Option<f64>) {
     let Ok(folder) = source::cache_folder() else { return };
     if much(others_share).is_some() {
         return;
@@ -411,6 +421,20 @@ pub(crate) fn survey(
             reason: format!("--threads: the system can't start {threads} threads: {error}"),
         })
     })?;
+    if !source.is_cached && threads.get() as u32 == Identity::of_memory().threads {
+        let rows = cached
+            .value
+            .bandwidth
+            .iter()
+            .filter(|row| row.level == "memory" && row.how == Move::Read);
+        let best = rows.filter_map(|row| row.bytes_per_second).max_by(f64::total_cmp);
+        if let Some(read_bytes_per_second) = best {
+            let measured = cached.value.measured.clone();
+            let when = ReadingTime::Kept;
+            let reading = CeilingReading { when, measured, read_bytes_per_second };
+            keep_reading(reading, Identity::of_memory(), cached.others_share);
+        }
+    }
     if !source.is_cached
         && let Some(folder) = source.path.as_deref().and_then(Path::parent)
     {

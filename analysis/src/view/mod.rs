@@ -34,7 +34,7 @@ pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::machine;
 pub use self::report::report;
-pub use self::roofline::roofline;
+pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 

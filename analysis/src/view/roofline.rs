@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use brickscope_profile::text::{MOST_ROWS, micros, percent, printable, shortened};
-use brickscope_profile::{Absent, Phase, Profile};
+use brickscope_profile::{Absent, Ceilings, Phase, Profile, ReadingTime};
 
 use crate::roofline::{
     AT, MEMORY, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, ShownBy, Standing,
@@ -35,11 +35,51 @@ pub fn roofline(profile: &Profile) -> String {
         for line in wrap(&basis, 78) {
             let _ = writeln!(text, "{line}");
         }
+        text.push_str(&memory_readings(ceilings));
     }
     if text.is_empty() {
         text.push_str("No pass was recorded, so there is no roofline.\n");
     }
     text
+}
+
+/// Each measurement of memory's bandwidth that the ceilings carry, in a sentence: what memory gave around the run, the
+/// spread of what it gave earlier and since when, and its two states, where it has two. Empty without any; at most 78
+/// columns wide.
+#[must_use]
+pub fn memory_readings(ceilings: &Ceilings) -> String {
+    let gigabytes = |rate: f64| format!("{} GB/s", short(rate / 1e9));
+    let at =
+        |when: ReadingTime| ceilings.readings.iter().filter(move |reading| reading.when == when);
+    let mut parts: Vec<String> = Vec::new();
+    for (when, name) in [(ReadingTime::Before, "before the run"), (ReadingTime::After, "after it")]
+    {
+        let rates = at(when).map(|reading| gigabytes(reading.read_bytes_per_second));
+        parts.extend(rates.map(|rate| format!("{rate} {name}")));
+    }
+    let kept: Vec<f64> =
+        at(ReadingTime::Kept).map(|reading| reading.read_bytes_per_second).collect();
+    if let Some(oldest) = at(ReadingTime::Kept).next() {
+        let least = kept.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = kept.iter().copied().fold(0.0, f64::max);
+        let rates = if kept.len() == 1 {
+            gigabytes(most)
+        } else {
+            format!("{} to {}", short(least / 1e9), gigabytes(most))
+        };
+        let since = printable(&oldest.measured);
+        let times = if kept.len() == 1 { "time" } else { "times" };
+        parts.push(format!("{rates} at {} earlier {times} since {since}", kept.len()));
+    }
+    if parts.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("memory gave {}", parts.join(", "));
+    if let Some([slow, fast]) = ceilings.memory_states() {
+        let (slow, fast) = (short(slow / 1e9), gigabytes(fast));
+        text += &format!("; this machine has two states, {slow} and {fast}");
+    }
+    wrap(&text, 78).into_iter().map(|line| line + "\n").collect()
 }
 
 /// The phases that were recorded, decode first.
@@ -323,5 +363,38 @@ fn plot(roofline: &Roofline, text: &mut String) {
     let _ = writeln!(text, "{:>9}{:>WIDTH$}", "", "FLOP/byte");
     if any_shared {
         text.push_str("* several bricks\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_profile::CeilingReading;
+
+    use super::*;
+
+    #[test]
+    fn each_measurement_of_memory_is_told() {
+        let reading = |when, day: u32, gigabytes: f64| CeilingReading {
+            when,
+            measured: format!("2026-11-{day}"),
+            read_bytes_per_second: gigabytes * 1e9,
+        };
+        let mut ceilings = Ceilings::default();
+        assert_eq!(memory_readings(&ceilings), "");
+        ceilings.readings.push(reading(ReadingTime::Kept, 20, 36.1));
+        assert_eq!(
+            memory_readings(&ceilings),
+            "memory gave 36.1 GB/s at 1 earlier time since 2026-11-20\n"
+        );
+        for (day, gigabytes) in [(21, 35.8), (22, 62.4)] {
+            ceilings.readings.push(reading(ReadingTime::Kept, day, gigabytes));
+        }
+        ceilings.readings.push(reading(ReadingTime::Before, 23, 63.0));
+        ceilings.readings.push(reading(ReadingTime::After, 23, 35.2));
+        assert_eq!(
+            memory_readings(&ceilings),
+            "memory gave 63.0 GB/s before the run, 35.2 GB/s after it, 35.8 to 62.4 GB/s at\n\
+             3 earlier times since 2026-11-20; this machine has two states, 35.8 and 63.0\nGB/s\n"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result, anyhow};
-use brickscope::Survey;
+use brickscope::{CeilingReading, Ceilings, Survey};
 use brickscope_analysis::view;
 use brickscope_kernels::Kernels;
 use serde::Serialize;
@@ -46,6 +46,8 @@ struct Json<'k> {
     /// Whether this is a stored result of an earlier measurement.
     is_kept: bool,
     kept_in: Option<String>,
+    /// Each measurement of memory's bandwidth that is kept.
+    memory: Vec<CeilingReading>,
 }
 
 pub(crate) fn run(args: &MachineArgs) -> Result<()> {
@@ -59,13 +61,16 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
         .map_err(|absent| anyhow!("{}", absent.reason))?;
     bar.finish_and_clear();
     let Cached { identity, others_share, value: survey } = &cached;
+    let readings = ceilings_cache::memory_readings();
     let kept_in = source.path.as_ref().map(|path| path.display().to_string());
     let text = if args.json {
         let (others_share, is_kept) = (*others_share, source.is_cached);
-        let json = Json { survey, identity, others_share, is_kept, kept_in };
+        let json = Json { survey, identity, others_share, is_kept, kept_in, memory: readings };
         serde_json::to_string_pretty(&json)? + "\n"
     } else {
         let mut text = identity.line() + &view::machine(survey);
+        let ceilings = Ceilings { readings: readings.clone(), ..Ceilings::default() };
+        text += &view::memory_readings(&ceilings);
         if let Some(caveat) = Kernels::best().backend().caveat() {
             text += &format!("note: {caveat}\n");
         }

@@ -1,6 +1,6 @@
 //! The model, the machine, the clock and overhead, the receipt and the devices of a run.
 
-use brickscope::Profile;
+use brickscope::{CeilingReading, Profile, ReadingTime};
 use brickscope_analysis::receipt::Receipt;
 use serde_json::json;
 
@@ -142,6 +142,11 @@ fn machine(profile: &Profile) -> String {
                     place("read_bytes_per_second"),
                 ),
             );
+            for (name, nth) in memory_readings(&ceilings.readings) {
+                let place = place(&format!("readings/{nth}/read_bytes_per_second"));
+                let rate = ceilings.readings[nth].read_bytes_per_second;
+                facts.row(name, &scaled(rate, 1e9, " GB/s", place));
+            }
             facts.row(
                 "arithmetic",
                 &scaled(ceilings.peak_per_second(), 1e9, " GFLOP/s", place(ceilings.peak_field())),
@@ -166,6 +171,23 @@ fn machine(profile: &Profile) -> String {
         }
     }
     html
+}
+
+/// The measurements of memory that are shown, by their position: those around the run, and the ends of the earlier ones.
+fn memory_readings(readings: &[CeilingReading]) -> Vec<(&'static str, usize)> {
+    let at = |when: ReadingTime| {
+        readings.iter().enumerate().filter(move |(_, reading)| reading.when == when)
+    };
+    let by_rate = |a: &(usize, &CeilingReading), b: &(usize, &CeilingReading)| {
+        a.1.read_bytes_per_second.total_cmp(&b.1.read_bytes_per_second)
+    };
+    let rows = [
+        ("memory right before the run", at(ReadingTime::Before).next()),
+        ("memory right after it", at(ReadingTime::After).next()),
+        ("memory earlier, the lowest", at(ReadingTime::Kept).min_by(by_rate)),
+        ("memory earlier, the highest", at(ReadingTime::Kept).max_by(by_rate)),
+    ];
+    rows.into_iter().filter_map(|(name, row)| row.map(|(nth, _)| (name, nth))).collect()
 }
 
 fn how_known(profile: &Profile) -> String {
