@@ -14,13 +14,46 @@ pub enum Architecture {
     Qwen2,
     /// Qwen 3: Q and K are normalised head by head.
     Qwen3,
-    /// BitNet b1.58: ternary weights, norms before the output and down projections.
+    /// BitNet b1.58 as 1bitLLM's models have it: ternary weights, norms before the output and down projections.
     BitNet,
+    /// Microsoft's BitNet b1.58 2B4T: as BitNet, with a gate of squared ReLU.
+    BitNetB158,
+}
+
+/// The function in the gate of the feed-forward network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `g / (1 + exp(-g))`.
+    Silu,
+    /// `max(g, 0)²`.
+    ReluSquared,
+}
+
+/// Which tensors the files of an architecture may or must have, beside those that all have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tensors {
+    /// A head of its own may be there; otherwise it is always the embedding.
+    pub(crate) head: bool,
+    /// Norms of each head of Q and K.
+    pub(crate) qk_norms: bool,
+    /// Norms before the output and down projections.
+    pub(crate) sub_norms: bool,
+    /// A scale of one number for each matrix may be there.
+    pub(crate) scales: bool,
+    /// A bias of the output projection may be there.
+    pub(crate) output_bias: bool,
+    /// Biases of gate, up and down may be there.
+    pub(crate) ffn_biases: bool,
+    /// A bias of the head may be there.
+    pub(crate) head_bias: bool,
+    /// Factors of RoPE's frequencies may be there.
+    pub(crate) rope_factors: bool,
 }
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: [Self; 4] = [Self::Llama, Self::Qwen2, Self::Qwen3, Self::BitNet];
+    pub const ALL: [Self; 5] =
+        [Self::Llama, Self::Qwen2, Self::Qwen3, Self::BitNet, Self::BitNetB158];
 
     /// The name in model files (`general.architecture`).
     #[must_use]
@@ -30,6 +63,7 @@ impl Architecture {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::BitNet => "bitnet",
+            Self::BitNetB158 => "bitnet-b1.58",
         }
     }
 
@@ -39,7 +73,38 @@ impl Architecture {
         match self {
             // The converter has permuted the rows of Q and K, so that neighbours are pairs.
             Self::Llama => RopePairs::Norm,
-            Self::Qwen2 | Self::Qwen3 | Self::BitNet => RopePairs::Neox,
+            Self::Qwen2 | Self::Qwen3 | Self::BitNet | Self::BitNetB158 => RopePairs::Neox,
+        }
+    }
+
+    /// The tensors of its files, by the loaders of llama.cpp and, for `bitnet-b1.58`, of bitnet.cpp.
+    pub(crate) const fn tensors(self) -> Tensors {
+        let none = Tensors {
+            head: false,
+            qk_norms: false,
+            sub_norms: false,
+            scales: false,
+            output_bias: false,
+            ffn_biases: false,
+            head_bias: false,
+            rope_factors: false,
+        };
+        match self {
+            Self::Llama => Tensors {
+                head: true,
+                output_bias: true,
+                ffn_biases: true,
+                rope_factors: true,
+                ..none
+            },
+            Self::Qwen2 => Tensors { head: true, head_bias: true, ..none },
+            Self::Qwen3 => Tensors { head: true, qk_norms: true, ..none },
+            Self::BitNet => Tensors { sub_norms: true, scales: true, ..none },
+            // bitnet.cpp also loads `output.weight` and the biases of the feed-forward network, and then computes
+            // without them. Whoever wrote such tensors meant something else, so they are refused.
+            Self::BitNetB158 => {
+                Tensors { sub_norms: true, output_bias: true, rope_factors: true, ..none }
+            }
         }
     }
 }
@@ -73,6 +138,8 @@ pub struct Config {
     pub n_rot: usize,
     /// Factor on RoPE's angles: the inverse of a linear scaling factor.
     pub rope_scale: f32,
+    /// The function in the gate of the feed-forward network.
+    pub activation: Activation,
 }
 
 impl Config {
@@ -193,6 +260,23 @@ impl Config {
                 return Err(bad("rope.scaling.type", format!("`{}`", kind.escape_debug()), why));
             }
         };
+        let activation = match architecture {
+            Architecture::Llama | Architecture::Qwen2 | Architecture::Qwen3 => Activation::Silu,
+            // The same key as in llama.cpp. Older files of either function don't have it.
+            Architecture::BitNet => match meta.opt_str(&key("hidden_activation"))? {
+                None | Some("silu" | "swish" | "swiglu") => Activation::Silu,
+                Some("relu2") => Activation::ReluSquared,
+                Some(name) => {
+                    let why = "is a function that is not supported".to_owned();
+                    return Err(bad(
+                        "hidden_activation",
+                        format!("`{}`", name.escape_debug()),
+                        why,
+                    ));
+                }
+            },
+            Architecture::BitNetB158 => Activation::ReluSquared,
+        };
         Ok(Self {
             architecture,
             n_layers,
@@ -208,6 +292,7 @@ impl Config {
             rope_base,
             n_rot,
             rope_scale,
+            activation,
         })
     }
 

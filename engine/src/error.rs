@@ -22,7 +22,7 @@ pub enum Error {
 
     /// An architecture that the engine doesn't support.
     #[error(
-        "{}: `general.architecture` is `{}` (byte {at}), but this engine supports llama, qwen2, qwen3 and bitnet",
+        "{}: `general.architecture` is `{}` (byte {at}), but this engine supports llama, qwen2, qwen3, bitnet and bitnet-b1.58",
         file.display(), name.escape_debug()
     )]
     UnknownArchitecture { file: PathBuf, name: String, at: u64 },
@@ -34,6 +34,23 @@ pub enum Error {
     /// A tensor that the architecture needs is missing.
     #[error("{}: there is no tensor `{name}`, which the architecture needs", file.display())]
     MissingTensor { file: PathBuf, name: String },
+
+    /// Tensors that the engine doesn't compute with. `names` are the first of them.
+    #[error(
+        "{}: for the architecture `{architecture}` the engine does not use {count} {} of the file: {} (the first at \
+         byte {at}); without {} the result may be wrong",
+        file.display(),
+        if *count == 1 { "tensor" } else { "tensors" },
+        listed(names, *count),
+        if *count == 1 { "it" } else { "them" }
+    )]
+    UnusedTensors {
+        file: PathBuf,
+        architecture: &'static str,
+        count: usize,
+        names: Vec<String>,
+        at: u64,
+    },
 
     /// A tensor of another shape than the architecture needs.
     #[error(
@@ -80,6 +97,15 @@ pub enum Error {
     TokenId { index: usize, id: u32, n_vocab: usize },
 }
 
+/// The first of `count` tensors, and how many more there are.
+fn listed(names: &[String], count: usize) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("`{}`", name.escape_debug())).collect();
+    match count - names.len() {
+        0 => quoted.join(", "),
+        more => format!("{} and {more} more", quoted.join(", ")),
+    }
+}
+
 /// Why a device can't run a model, or no longer can.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -103,6 +129,16 @@ pub enum GpuError {
         bytes: u64,
         /// The limit that it exceeds.
         limit: String,
+    },
+    /// The model has something that only the CPU computes with.
+    #[error(
+        "{device}: {what}, which only the CPU computes with: use `--backend` avx512, avx2, neon or scalar"
+    )]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// What the model has.
+        what: String,
     },
     /// A call failed, or the device is lost.
     #[error(transparent)]

@@ -4,17 +4,18 @@
 //! ```text
 //! x = embedding[tokens]
 //! each layer:  x += Wo · attention(rope(Wq·h), rope(Wk·h), Wv·h)      h = norm(x)
-//!              x += Wdown · (silu(Wgate·h) · Wup·h)                   h = norm(x)
+//!              x += Wdown · (f(Wgate·h) · Wup·h)                      h = norm(x)
 //! logits = head · norm(x)
 //! ```
 //!
 //! The RoPE brick also writes keys and values to the KV cache, which is laid out head by head; projections
-//! put them out token by token. The residual additions belong to the projections before them.
+//! put them out token by token. Scales, biases and the residual additions belong to the projections before them.
+//! `f` is SiLU, or squared ReLU in `bitnet-b1.58`.
 
-use brickscope::BrickId::*;
+use brickscope::BrickId::{self, *};
 use brickscope_kernels::{Inputs, TileWatch, rope_tables};
 
-use crate::config::Config;
+use crate::config::{Activation, Config};
 use crate::cpu::{Cpu, Deal, MULTIPLY_ADDS_OF_SOFTMAX};
 use crate::kv_cache::{Heads, KvCache, KvLayer};
 use crate::model::Model;
@@ -210,9 +211,9 @@ impl<'a, P: Probe> Pass<'a, P> {
                     self.matmul(p, Value::Q, q, &w.q, input);
                     self.matmul(p, Value::K, k, &w.k, input);
                     self.matmul(p, Value::V, v, &w.v, input);
-                    self.add_bias(p, Value::BiasedQ, routines.add_q_bias, q, w.q_bias.as_deref());
-                    self.add_bias(p, Value::BiasedK, routines.add_kv_bias, k, w.k_bias.as_deref());
-                    self.add_bias(p, Value::BiasedV, routines.add_kv_bias, v, w.v_bias.as_deref());
+                    self.add_bias(p, Value::Q, q, w.q_bias.as_deref());
+                    self.add_bias(p, Value::K, k, w.k_bias.as_deref());
+                    self.add_bias(p, Value::V, v, w.v_bias.as_deref());
                 });
                 if let (Some(q_norm), Some(k_norm)) = (&w.q_norm, &w.k_norm) {
                     self.norm_in_place(Value::NormedQ, routines.head_norm, q, q_norm);
@@ -227,19 +228,21 @@ impl<'a, P: Probe> Pass<'a, P> {
                 }
                 p.brick_kernels(OutputProjection, work::matmul(&w.output, n), |p| {
                     self.matmul(p, Value::Output, y, &w.output, &mut Inputs::new(a, n));
+                    self.add_bias(p, Value::Output, y, w.output_bias.as_deref());
                     self.add(p, Value::AttentionResidual, x, y);
                 });
 
                 self.norm(Value::FfnNorm, routines.rms_norm, h, x, &w.ffn_norm);
                 let input = &mut Inputs::new(h, n);
-                self.matmul_brick(Value::Gate, gate, &w.gate, input);
-                self.matmul_brick(Value::Up, up, &w.up, input);
-                self.silu_mul(gate, up);
+                self.matmul_brick(Value::Gate, gate, &w.gate, w.gate_bias.as_deref(), input);
+                self.matmul_brick(Value::Up, up, &w.up, w.up_bias.as_deref(), input);
+                self.activation(gate, up);
                 if let Some(norm) = &w.ffn_sub_norm {
                     self.norm_in_place(Value::FfnSubNorm, routines.ffn_sub_norm, gate, norm);
                 }
                 p.brick_kernels(DownProjection, work::matmul(&w.down, n), |p| {
                     self.matmul(p, Value::Down, y, &w.down, &mut Inputs::new(gate, n));
+                    self.add_bias(p, Value::Down, y, w.down_bias.as_deref());
                     self.add(p, Value::FfnResidual, x, y);
                 });
             });
@@ -248,8 +251,8 @@ impl<'a, P: Probe> Pass<'a, P> {
             let h = &mut h[..n_out * dim];
             let x = &x[(n - n_out) * dim..];
             self.norm(Value::OutputNorm, routines.rms_norm, h, x, &w.output_norm);
-            let input = &mut Inputs::new(h, n_out);
-            self.matmul_brick(Value::Logits, &mut scratch.logits, &w.head, input);
+            let (logits, input) = (&mut scratch.logits, &mut Inputs::new(h, n_out));
+            self.matmul_brick(Value::Logits, logits, &w.head, w.head_bias.as_deref(), input);
         }
         &scratch.logits
     }
@@ -396,15 +399,21 @@ impl<'a, P: Probe> Pass<'a, P> {
         self.probe.tap(Value::Attention, Some(routine), operation, a);
     }
 
-    /// `gate = silu(gate) · up`.
+    /// `gate = f(gate) · up`.
     #[inline(always)]
-    fn silu_mul(&self, gate: &mut [f32], up: &[f32]) {
-        let routine = self.routines.silu_mul;
-        let work = work::silu_mul(self.model.config.ffn_dim, self.n);
-        self.probe.brick_kernel(Activation, routine, work, || {
-            self.cpu.kernels.silu_mul(gate, up);
+    fn activation(&self, gate: &mut [f32], up: &[f32]) {
+        let (c, kernels) = (&self.model.config, self.cpu.kernels);
+        let routine = self.routines.activation;
+        let work = work::activation(c.activation, c.ffn_dim, self.n);
+        self.probe.brick_kernel(BrickId::Activation, routine, work, || match c.activation {
+            Activation::Silu => kernels.silu_mul(gate, up),
+            Activation::ReluSquared => kernels.relu_squared_mul(gate, up),
         });
-        self.probe.tap(Value::Activation, Some(routine), Operation::SiluMul { up }, gate);
+        let operation = match c.activation {
+            Activation::Silu => Operation::SiluMul { up },
+            Activation::ReluSquared => Operation::ReluSquaredMul,
+        };
+        self.probe.tap(Value::Activation, Some(routine), operation, gate);
     }
 
     /// `out = X·Wᵀ`. Out of line: all matrices of a layer share its code, and its callers are so short that the
@@ -420,8 +429,8 @@ impl<'a, P: Probe> Pass<'a, P> {
         self.cpu.matmul(out, w.matrix(&self.model.gguf), x, tiles);
     }
 
-    /// `out = X·Wᵀ`, as a kernel of the running brick. Inlined, so that without a probe nothing is
-    /// computed for it.
+    /// `out = X·Wᵀ`, as a kernel of the running brick, and its scale as another. Inlined, so that without a probe
+    /// nothing is computed for it.
     #[inline(always)]
     fn matmul(
         &self,
@@ -436,11 +445,28 @@ impl<'a, P: Probe> Pass<'a, P> {
             self.multiply(out, w, x, self.probe.tiles());
         });
         self.probe.tap(value, Some(routine), Operation::Matmul { w, x: x.x() }, out);
+        if let Some(scale) = w.scale {
+            self.scale(p, value, out, scale);
+        }
     }
 
-    /// `out = X·Wᵀ`, as a brick of its own. Inlined likewise.
+    /// `out = X·Wᵀ + bias`, as a brick of its own. Inlined likewise.
     #[inline(always)]
-    fn matmul_brick(&self, value: Value, out: &mut [f32], w: &Tensor, x: &mut Inputs<'_>) {
+    fn matmul_brick(
+        &self,
+        value: Value,
+        out: &mut [f32],
+        w: &Tensor,
+        bias: Option<&[f32]>,
+        x: &mut Inputs<'_>,
+    ) {
+        if w.scale.is_some() || bias.is_some() {
+            let work = work::matmul(w, x.n());
+            return self.probe.brick_kernels(value.brick(), work, |p| {
+                self.matmul(p, value, out, w, x);
+                self.add_bias(p, value, out, bias);
+            });
+        }
         let routine = self.routines.matmul(w.index, x.n());
         self.probe.brick_kernel(value.brick(), routine, work::matmul(w, x.n()), || {
             self.multiply(out, w, x, self.probe.tiles());
@@ -456,19 +482,30 @@ impl<'a, P: Probe> Pass<'a, P> {
         self.probe.tap(value, Some(self.routines.add), Operation::Exact, x);
     }
 
-    /// `x += bias` on each row, where there is one.
+    /// `x += bias` on each row of a projection, where there is one.
     fn add_bias(
         &self,
         p: &mut P::Kernels<'_>,
-        value: Value,
-        routine: Routine,
+        projection: Value,
         x: &mut [f32],
         bias: Option<&[f32]>,
     ) {
         let Some(bias) = bias else { return };
+        let routine = self.routines.add_bias.pick(projection);
         p.kernel(routine, work::add(x.len(), 1), || {
             self.cpu.kernels.add_bias(x, bias);
         });
+        let value = projection.biased().unwrap_or(projection);
+        self.probe.tap(value, Some(routine), Operation::Exact, x);
+    }
+
+    /// `x *= scale`, for a projection.
+    fn scale(&self, p: &mut P::Kernels<'_>, projection: Value, x: &mut [f32], scale: f32) {
+        let routine = self.routines.scale.pick(projection);
+        p.kernel(routine, work::scale(x.len()), || {
+            self.cpu.kernels.scale(x, scale);
+        });
+        let value = projection.scaled().unwrap_or(projection);
         self.probe.tap(value, Some(routine), Operation::Exact, x);
     }
 }

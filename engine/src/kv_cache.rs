@@ -150,7 +150,7 @@ impl KvCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Architecture;
+    use crate::config::{Activation, Architecture};
 
     const CAPACITY: usize = 5;
 
@@ -169,6 +169,7 @@ mod tests {
         rope_base: 1e4,
         n_rot: 4,
         rope_scale: 1.0,
+        activation: Activation::Silu,
     };
 
     /// A value that no other element has.

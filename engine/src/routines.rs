@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use brickscope::HostLaunch;
 use brickscope_kernels::QuantType;
 
-use crate::config::Config;
+use crate::config::{Activation, Config};
 use crate::cpu::Cpu;
 use crate::cpu::{Deal, together};
-use crate::weights::Weights;
+use crate::value::Value;
+use crate::weights::{Layer, Weights};
 
 /// A kernel with the shape that it runs on: an index into [`Routines::list`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +51,29 @@ impl ByDeal {
     }
 }
 
+/// A routine for each width of a projection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ByWidth {
+    q: Routine,
+    kv: Routine,
+    dim: Routine,
+    ffn: Routine,
+    vocab: Routine,
+}
+
+impl ByWidth {
+    /// The routine for the width of this projection.
+    pub(crate) fn pick(self, projection: Value) -> Routine {
+        match projection {
+            Value::Q => self.q,
+            Value::K | Value::V => self.kv,
+            Value::Gate | Value::Up => self.ffn,
+            Value::Logits => self.vocab,
+            _ => self.dim,
+        }
+    }
+}
+
 /// All routines that a model uses on an executor.
 #[derive(Debug)]
 pub struct Routines {
@@ -65,10 +89,10 @@ pub struct Routines {
     pub(crate) scores: ByDeal,
     pub(crate) softmax: ByDeal,
     pub(crate) weighted_sum: ByDeal,
-    pub(crate) silu_mul: Routine,
+    pub(crate) activation: Routine,
     pub(crate) add: Routine,
-    pub(crate) add_q_bias: Routine,
-    pub(crate) add_kv_bias: Routine,
+    pub(crate) add_bias: ByWidth,
+    pub(crate) scale: ByWidth,
 }
 
 impl Routines {
@@ -103,6 +127,22 @@ impl Routines {
         let mut alone = |name: &str, width: usize| made.routine(name, &width.to_string(), 1);
         let (dim, head_dim) = (config.dim, config.head_dim);
         let norm = kernels.rms_norm_name();
+        let activation = match config.activation {
+            Activation::Silu => kernels.silu_mul_name(),
+            Activation::ReluSquared => kernels.relu_squared_mul_name(),
+        };
+        let add = alone(kernels.add_name(), dim);
+        // Few models have these, so that few profiles list them.
+        let mut by_width = |name, is_used: bool| {
+            let mut of = |width| if is_used { alone(name, width) } else { add };
+            let (q, kv) = (of(config.q_dim()), of(config.kv_dim()));
+            ByWidth { q, kv, dim: of(dim), ffn: of(config.ffn_dim), vocab: of(config.n_vocab) }
+        };
+        let any = |has: fn(&Layer) -> bool| weights.layers.iter().any(has);
+        let has_biases = weights.head_bias.is_some() || any(|layer| layer.biases().contains(&true));
+        let has_scales = any(|layer| layer.matrices().iter().any(|w| w.scale.is_some()));
+        let add_bias = by_width(kernels.add_bias_name(), has_biases);
+        let scale = by_width(kernels.scale_name(), has_scales);
         Self {
             matmul,
             embed: alone(embed_name(embedding), dim),
@@ -114,10 +154,10 @@ impl Routines {
             scores,
             softmax,
             weighted_sum,
-            silu_mul: alone(kernels.silu_mul_name(), config.ffn_dim),
-            add: alone(kernels.add_name(), dim),
-            add_q_bias: alone(kernels.add_bias_name(), config.q_dim()),
-            add_kv_bias: alone(kernels.add_bias_name(), config.kv_dim()),
+            activation: alone(activation, config.ffn_dim),
+            add,
+            add_bias,
+            scale,
             list: made.list,
         }
     }

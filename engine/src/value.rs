@@ -22,6 +22,12 @@ pub enum Value {
     K,
     /// `(n, kv_dim)`, the projection alone.
     V,
+    /// `(n, q_dim)`, times the scale of its matrix.
+    ScaledQ,
+    /// `(n, kv_dim)`, times the scale of its matrix.
+    ScaledK,
+    /// `(n, kv_dim)`, times the scale of its matrix.
+    ScaledV,
     /// `(n, q_dim)`, with its bias.
     BiasedQ,
     /// `(n, kv_dim)`, with its bias.
@@ -51,26 +57,44 @@ pub enum Value {
     AttentionSubNorm,
     /// `(n, dim)`, the output projection alone.
     Output,
+    /// `(n, dim)`, times the scale of its matrix.
+    ScaledOutput,
+    /// `(n, dim)`, with its bias.
+    BiasedOutput,
     /// `(n, dim)`, the residual stream after attention.
     AttentionResidual,
     /// `(n, dim)`, the input of the feed-forward block.
     FfnNorm,
-    /// `(n, ffn_dim)`.
+    /// `(n, ffn_dim)`, the projection alone.
     Gate,
-    /// `(n, ffn_dim)`.
+    /// `(n, ffn_dim)`, times the scale of its matrix.
+    ScaledGate,
+    /// `(n, ffn_dim)`, with its bias.
+    BiasedGate,
+    /// `(n, ffn_dim)`, the projection alone.
     Up,
-    /// `(n, ffn_dim)`, `silu(gate) · up`.
+    /// `(n, ffn_dim)`, times the scale of its matrix.
+    ScaledUp,
+    /// `(n, ffn_dim)`, with its bias.
+    BiasedUp,
+    /// `(n, ffn_dim)`, `silu(gate) · up` or `max(gate, 0)² · up`.
     Activation,
     /// `(n, ffn_dim)`, the input of the down projection, where it has a norm of its own.
     FfnSubNorm,
     /// `(n, dim)`, the down projection alone.
     Down,
+    /// `(n, dim)`, times the scale of its matrix.
+    ScaledDown,
+    /// `(n, dim)`, with its bias.
+    BiasedDown,
     /// `(n, dim)`, the residual stream after the layer.
     FfnResidual,
     /// `(outputs, dim)`, the input of the head.
     OutputNorm,
-    /// `(outputs, n_vocab)`.
+    /// `(outputs, n_vocab)`, the head alone.
     Logits,
+    /// `(outputs, n_vocab)`, with the head's bias.
+    BiasedLogits,
 }
 
 impl Value {
@@ -80,9 +104,15 @@ impl Value {
         match self {
             Self::Embedding => BrickId::Embedding,
             Self::Cos | Self::Sin | Self::RotatedQ | Self::RotatedK => BrickId::RopeEmbedding,
-            Self::Q | Self::K | Self::V | Self::BiasedQ | Self::BiasedK | Self::BiasedV => {
-                BrickId::QkvProjection
-            }
+            Self::Q
+            | Self::K
+            | Self::V
+            | Self::ScaledQ
+            | Self::ScaledK
+            | Self::ScaledV
+            | Self::BiasedQ
+            | Self::BiasedK
+            | Self::BiasedV => BrickId::QkvProjection,
             Self::AttentionNorm
             | Self::NormedQ
             | Self::NormedK
@@ -93,12 +123,16 @@ impl Value {
             Self::CachedKeys | Self::Scores => BrickId::AttentionScore,
             Self::Probabilities => BrickId::AttentionSoftmax,
             Self::CachedValues | Self::Attention => BrickId::AttentionOutput,
-            Self::Output | Self::AttentionResidual => BrickId::OutputProjection,
-            Self::Gate => BrickId::GateProjection,
-            Self::Up => BrickId::UpProjection,
+            Self::Output | Self::ScaledOutput | Self::BiasedOutput | Self::AttentionResidual => {
+                BrickId::OutputProjection
+            }
+            Self::Gate | Self::ScaledGate | Self::BiasedGate => BrickId::GateProjection,
+            Self::Up | Self::ScaledUp | Self::BiasedUp => BrickId::UpProjection,
             Self::Activation => BrickId::Activation,
-            Self::Down | Self::FfnResidual => BrickId::DownProjection,
-            Self::Logits => BrickId::LmHead,
+            Self::Down | Self::ScaledDown | Self::BiasedDown | Self::FfnResidual => {
+                BrickId::DownProjection
+            }
+            Self::Logits | Self::BiasedLogits => BrickId::LmHead,
         }
     }
 
@@ -113,6 +147,9 @@ impl Value {
             Self::Q => "Q",
             Self::K => "K",
             Self::V => "V",
+            Self::ScaledQ => "Q · scale",
+            Self::ScaledK => "K · scale",
+            Self::ScaledV => "V · scale",
             Self::BiasedQ => "Q + bias",
             Self::BiasedK => "K + bias",
             Self::BiasedV => "V + bias",
@@ -127,16 +164,54 @@ impl Value {
             Self::Attention => "attention",
             Self::AttentionSubNorm => "attention sub-norm",
             Self::Output => "output projection",
+            Self::ScaledOutput => "output projection · scale",
+            Self::BiasedOutput => "output projection + bias",
             Self::AttentionResidual => "residual after attention",
             Self::FfnNorm => "FFN norm",
             Self::Gate => "gate",
+            Self::ScaledGate => "gate · scale",
+            Self::BiasedGate => "gate + bias",
             Self::Up => "up",
+            Self::ScaledUp => "up · scale",
+            Self::BiasedUp => "up + bias",
             Self::Activation => "activation",
             Self::FfnSubNorm => "FFN sub-norm",
             Self::Down => "down projection",
+            Self::ScaledDown => "down projection · scale",
+            Self::BiasedDown => "down projection + bias",
             Self::FfnResidual => "residual after the FFN",
             Self::OutputNorm => "output norm",
             Self::Logits => "logits",
+            Self::BiasedLogits => "logits + bias",
+        }
+    }
+
+    /// The value that a scale of the matrix makes of this one, if it is a projection.
+    pub(crate) const fn scaled(self) -> Option<Self> {
+        match self {
+            Self::Q => Some(Self::ScaledQ),
+            Self::K => Some(Self::ScaledK),
+            Self::V => Some(Self::ScaledV),
+            Self::Output => Some(Self::ScaledOutput),
+            Self::Gate => Some(Self::ScaledGate),
+            Self::Up => Some(Self::ScaledUp),
+            Self::Down => Some(Self::ScaledDown),
+            _ => None,
+        }
+    }
+
+    /// The value that a bias makes of this one, if it is a projection.
+    pub(crate) const fn biased(self) -> Option<Self> {
+        match self {
+            Self::Q => Some(Self::BiasedQ),
+            Self::K => Some(Self::BiasedK),
+            Self::V => Some(Self::BiasedV),
+            Self::Output => Some(Self::BiasedOutput),
+            Self::Gate => Some(Self::BiasedGate),
+            Self::Up => Some(Self::BiasedUp),
+            Self::Down => Some(Self::BiasedDown),
+            Self::Logits => Some(Self::BiasedLogits),
+            _ => None,
         }
     }
 
@@ -188,6 +263,8 @@ pub enum Operation<'a> {
         /// `(n, ffn_dim)`.
         up: &'a [f32],
     },
+    /// `max(gate, 0)² · up`, in place of the gate.
+    ReluSquaredMul,
 }
 
 /// Which value of a run it is, and what made it.

@@ -1,6 +1,7 @@
 //! The weights of a model: their names in model files, and the shapes that they must have.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 
 use brickscope_kernels::{Matrix, QuantType};
 
@@ -19,6 +20,8 @@ pub struct Tensor {
     pub cols: usize,
     /// Its index among the matrices of the model.
     pub(crate) index: usize,
+    /// What its products are multiplied by, from a tensor of one number beside it.
+    pub(crate) scale: Option<f32>,
     /// Where it is in the file.
     info: TensorInfo,
 }
@@ -77,11 +80,15 @@ pub struct Layer {
     pub(crate) k_norm: Option<Vec<f32>>,        // (head_dim)
     pub(crate) attn_sub_norm: Option<Vec<f32>>, // (q_dim)
     pub(crate) output: Tensor,                  // (dim, q_dim)
+    pub(crate) output_bias: Option<Vec<f32>>,   // (dim)
     pub(crate) ffn_norm: Vec<f32>,              // (dim)
     pub(crate) gate: Tensor,                    // (ffn_dim, dim)
+    pub(crate) gate_bias: Option<Vec<f32>>,     // (ffn_dim)
     pub(crate) up: Tensor,                      // (ffn_dim, dim)
+    pub(crate) up_bias: Option<Vec<f32>>,       // (ffn_dim)
     pub(crate) ffn_sub_norm: Option<Vec<f32>>,  // (ffn_dim)
     pub(crate) down: Tensor,                    // (dim, ffn_dim)
+    pub(crate) down_bias: Option<Vec<f32>>,     // (dim)
 }
 
 /// All weights of a model.
@@ -90,14 +97,24 @@ pub struct Weights {
     pub(crate) embedding: Tensor,              // (n_vocab, dim)
     pub(crate) rope_factors: Option<Vec<f32>>, // (n_rot / 2)
     pub(crate) layers: Vec<Layer>,
-    pub(crate) output_norm: Vec<f32>, // (dim)
-    pub(crate) head: Tensor,          // (n_vocab, dim); the embedding where they are tied
+    pub(crate) output_norm: Vec<f32>,       // (dim)
+    pub(crate) head: Tensor,                // (n_vocab, dim); the embedding where they are tied
+    pub(crate) head_bias: Option<Vec<f32>>, // (n_vocab)
 }
 
 impl Layer {
-    /// Whether Q, K and V have biases.
-    pub(crate) fn biases(&self) -> [bool; 3] {
-        [&self.q_bias, &self.k_bias, &self.v_bias].map(Option::is_some)
+    /// Which of the matrices have biases, in the order of [`matrices`](Self::matrices).
+    pub(crate) fn biases(&self) -> [bool; 7] {
+        let attention = [&self.q_bias, &self.k_bias, &self.v_bias, &self.output_bias];
+        let [q, k, v, output] = attention.map(Option::is_some);
+        let [gate, up, down] =
+            [&self.gate_bias, &self.up_bias, &self.down_bias].map(Option::is_some);
+        [q, k, v, output, gate, up, down]
+    }
+
+    /// Which of the matrices have scales, in the same order.
+    pub(crate) fn scales(&self) -> [bool; 7] {
+        self.matrices().map(|w| w.scale.is_some())
     }
 
     /// The matrices, in the order in which a pass reads them.
@@ -125,65 +142,72 @@ impl Weights {
 
     /// Finds the weights in a model file and checks their shapes against `config`.
     ///
+    /// Which tensors an architecture has is what llama.cpp's loader of it reads (`load_arch_tensors` in its
+    /// `src/models`), or bitnet.cpp's for `bitnet-b1.58`.
+    ///
     /// # Errors
     ///
-    /// If a tensor is missing, or of a shape or type that doesn't fit.
+    /// If a tensor is missing, or of a shape or type that doesn't fit, or if there is one that the engine doesn't
+    /// compute with.
     pub fn find(gguf: &Gguf, config: &Config) -> Result<Self, Error> {
-        let file = File { gguf, n_matrices: Cell::new(0) };
+        let file = File { gguf, n_matrices: Cell::new(0), used: RefCell::default() };
         let &Config { dim, head_dim, ffn_dim, n_vocab, architecture, .. } = config;
         let (q_dim, kv_dim) = (config.q_dim(), config.kv_dim());
+        let has = architecture.tensors();
         let embedding = file.matrix("token_embd.weight", n_vocab, dim)?;
-        // BitNet's head is always the embedding.
-        let untied = architecture != Architecture::BitNet;
         let head = match gguf.tensor("output.weight") {
-            Some(_) if untied => file.matrix("output.weight", n_vocab, dim)?,
+            Some(_) if has.head => file.matrix("output.weight", n_vocab, dim)?,
             _ => embedding.clone(),
         };
         let layers = (0..config.n_layers)
             .map(|i| {
                 let name = |part: &str| format!("blk.{i}.{part}");
-                let matrix = |part: &str, rows, cols| file.matrix(&name(part), rows, cols);
-                let vector = |part: &str, len| file.vector(&name(part), len);
-                let optional = |part: &str, len| file.optional_vector(&name(part), len);
-                file.refuse(&name("attn_output.bias"))?;
-                file.refuse(&name("ffn_gate_inp.weight"))?;
-                let wants_qk_norm = architecture == Architecture::Qwen3;
-                let wants_sub_norm = architecture == Architecture::BitNet;
+                let matrix = |part: &str, rows, cols| {
+                    let mut w = file.matrix(&name(&format!("{part}.weight")), rows, cols)?;
+                    let scale = name(&format!("{part}.scale"));
+                    w.scale = file.vector_if_there(has.scales, &scale, 1)?.map(|scale| scale[0]);
+                    Ok::<_, Error>(w)
+                };
+                let bias = |has, part: &str, len| {
+                    file.vector_if_there(has, &name(&format!("{part}.bias")), len)
+                };
+                let norm = |part: &str, len| file.vector(&name(&format!("{part}.weight")), len);
+                let norm_if = |has: bool, part: &str, len| has.then(|| norm(part, len)).transpose();
                 Ok(Layer {
-                    attn_norm: vector("attn_norm.weight", dim)?,
-                    q: matrix("attn_q.weight", q_dim, dim)?,
-                    k: matrix("attn_k.weight", kv_dim, dim)?,
-                    v: matrix("attn_v.weight", kv_dim, dim)?,
-                    q_bias: optional("attn_q.bias", q_dim)?,
-                    k_bias: optional("attn_k.bias", kv_dim)?,
-                    v_bias: optional("attn_v.bias", kv_dim)?,
-                    q_norm: file.vector_if(wants_qk_norm, &name("attn_q_norm.weight"), head_dim)?,
-                    k_norm: file.vector_if(wants_qk_norm, &name("attn_k_norm.weight"), head_dim)?,
-                    attn_sub_norm: file.vector_if(
-                        wants_sub_norm,
-                        &name("attn_sub_norm.weight"),
-                        q_dim,
-                    )?,
-                    output: matrix("attn_output.weight", dim, q_dim)?,
-                    ffn_norm: vector("ffn_norm.weight", dim)?,
-                    gate: matrix("ffn_gate.weight", ffn_dim, dim)?,
-                    up: matrix("ffn_up.weight", ffn_dim, dim)?,
-                    ffn_sub_norm: file.vector_if(
-                        wants_sub_norm,
-                        &name("ffn_sub_norm.weight"),
-                        ffn_dim,
-                    )?,
-                    down: matrix("ffn_down.weight", dim, ffn_dim)?,
+                    attn_norm: norm("attn_norm", dim)?,
+                    q: matrix("attn_q", q_dim, dim)?,
+                    k: matrix("attn_k", kv_dim, dim)?,
+                    v: matrix("attn_v", kv_dim, dim)?,
+                    q_bias: bias(true, "attn_q", q_dim)?,
+                    k_bias: bias(true, "attn_k", kv_dim)?,
+                    v_bias: bias(true, "attn_v", kv_dim)?,
+                    q_norm: norm_if(has.qk_norms, "attn_q_norm", head_dim)?,
+                    k_norm: norm_if(has.qk_norms, "attn_k_norm", head_dim)?,
+                    attn_sub_norm: norm_if(has.sub_norms, "attn_sub_norm", q_dim)?,
+                    output: matrix("attn_output", dim, q_dim)?,
+                    output_bias: bias(has.output_bias, "attn_output", dim)?,
+                    ffn_norm: norm("ffn_norm", dim)?,
+                    gate: matrix("ffn_gate", ffn_dim, dim)?,
+                    gate_bias: bias(has.ffn_biases, "ffn_gate", ffn_dim)?,
+                    up: matrix("ffn_up", ffn_dim, dim)?,
+                    up_bias: bias(has.ffn_biases, "ffn_up", ffn_dim)?,
+                    ffn_sub_norm: norm_if(has.sub_norms, "ffn_sub_norm", ffn_dim)?,
+                    down: matrix("ffn_down", dim, ffn_dim)?,
+                    down_bias: bias(has.ffn_biases, "ffn_down", dim)?,
                 })
             })
             .collect::<Result<_, Error>>()?;
-        Ok(Self {
+        let n_factors = config.n_rot / 2;
+        let weights = Self {
             embedding,
-            rope_factors: file.optional_vector("rope_freqs.weight", config.n_rot / 2)?,
+            rope_factors: file.vector_if_there(has.rope_factors, "rope_freqs.weight", n_factors)?,
             layers,
             output_norm: file.vector("output_norm.weight", dim)?,
             head,
-        })
+            head_bias: file.vector_if_there(has.head_bias, "output.bias", n_vocab)?,
+        };
+        file.refuse_unused(architecture)?;
+        Ok(weights)
     }
 }
 
@@ -192,11 +216,13 @@ struct File<'g> {
     gguf: &'g Gguf,
     /// Matrices found so far.
     n_matrices: Cell<usize>,
+    /// Names of the tensors found so far.
+    used: RefCell<HashSet<&'g str>>,
 }
 
-impl File<'_> {
+impl<'g> File<'g> {
     /// A tensor of just this shape, in GGUF's order of dimensions; ones at the end don't count.
-    fn find(&self, name: &str, dims: &[usize]) -> Result<&TensorInfo, Error> {
+    fn find(&self, name: &str, dims: &[usize]) -> Result<&'g TensorInfo, Error> {
         let gguf = self.gguf;
         let info = gguf.tensor(name).ok_or_else(|| Error::MissingTensor {
             file: gguf.path.clone(),
@@ -213,6 +239,7 @@ impl File<'_> {
                 expected: dims.to_vec(),
             });
         }
+        self.used.borrow_mut().insert(&info.name);
         Ok(info)
     }
 
@@ -237,7 +264,7 @@ impl File<'_> {
             at: self.gguf.range(info).start as u64,
         })?;
         let index = self.n_matrices.replace(self.n_matrices.get() + 1);
-        Ok(Tensor { kind, rows, cols, index, info: info.clone() })
+        Ok(Tensor { kind, rows, cols, index, scale: None, info: info.clone() })
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
@@ -257,28 +284,31 @@ impl File<'_> {
         Ok(values)
     }
 
-    fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, Error> {
-        self.gguf.tensor(name).map(|_| self.vector(name, len)).transpose()
+    /// A vector that files of the architecture may have. If `may` says that they may not, it stays unused.
+    fn vector_if_there(
+        &self,
+        may: bool,
+        name: &str,
+        len: usize,
+    ) -> Result<Option<Vec<f32>>, Error> {
+        let is_there = may && self.gguf.tensor(name).is_some();
+        is_there.then(|| self.vector(name, len)).transpose()
     }
 
-    /// A vector that the architecture has, or must not have.
-    fn vector_if(&self, has: bool, name: &str, len: usize) -> Result<Option<Vec<f32>>, Error> {
-        if has {
-            return self.vector(name, len).map(Some);
-        }
-        self.refuse(name)?;
-        Ok(None)
-    }
-
-    /// An error if the tensor is there: ignoring one that changes the result would be a silent fault.
-    fn refuse(&self, name: &str) -> Result<(), Error> {
-        let Some(info) = self.gguf.tensor(name) else { return Ok(()) };
-        Err(Error::BadConfig {
+    /// An error if there are tensors that nothing has looked up. Each may change the result: a bias, a scale, an
+    /// expert, another head. To ignore one would be a silent fault, so there is no list of exceptions. llama.cpp
+    /// has none either for these architectures: it counts the tensors that it has used, and refuses a file with more.
+    fn refuse_unused(&self, architecture: Architecture) -> Result<(), Error> {
+        let used = self.used.borrow();
+        let unused: Vec<_> =
+            self.gguf.tensors.iter().filter(|info| !used.contains(&info.name[..])).collect();
+        let Some(first) = unused.first() else { return Ok(()) };
+        Err(Error::UnusedTensors {
             file: self.gguf.path.clone(),
-            key: name.to_owned(),
-            value: "a tensor of the file".to_owned(),
-            why: "this architecture is not computed with here".to_owned(),
-            at: self.gguf.range(info).start as u64,
+            architecture: architecture.name(),
+            count: unused.len(),
+            names: unused.iter().take(3).map(|info| info.name.clone()).collect(),
+            at: self.gguf.range(first).start as u64,
         })
     }
 }

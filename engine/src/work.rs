@@ -8,6 +8,7 @@
 
 use brickscope::{Data, Work};
 
+use crate::config::Activation;
 use crate::weights::Tensor;
 
 /// `W·x` for `n` tokens: a multiplication and an addition for each weight.
@@ -118,10 +119,30 @@ pub(crate) fn silu_mul(ffn_dim: usize, n: usize) -> Work {
     activations(elements, 10 * elements, 12 * elements)
 }
 
+/// `max(gate, 0)²·up`: a maximum and two products for each element.
+pub(crate) fn relu_squared_mul(ffn_dim: usize, n: usize) -> Work {
+    let elements = (n * ffn_dim) as u64;
+    activations(elements, 3 * elements, 12 * elements)
+}
+
+/// The function of the gate.
+pub(crate) fn activation(activation: Activation, ffn_dim: usize, n: usize) -> Work {
+    match activation {
+        Activation::Silu => silu_mul(ffn_dim, n),
+        Activation::ReluSquared => relu_squared_mul(ffn_dim, n),
+    }
+}
+
 /// `x += y`.
 pub(crate) fn add(dim: usize, n: usize) -> Work {
     let elements = (n * dim) as u64;
     activations(elements, elements, 12 * elements)
+}
+
+/// `x *= factor`.
+pub(crate) fn scale(elements: usize) -> Work {
+    let elements = elements as u64;
+    activations(elements, elements, 8 * elements)
 }
 
 /// Looks at each logit once.

@@ -1,4 +1,4 @@
-//! Residuals and biases: elementwise sums.
+//! Residuals and biases, elementwise sums; and the scale of a matrix, an elementwise product.
 
 fn check_add(x: usize, y: usize) {
     assert!(x == y, "add: x has {x} and y {y} elements, but the lengths must be equal");
@@ -36,12 +36,19 @@ pub mod scalar {
             add(row, bias);
         }
     }
+
+    /// `x *= factor`.
+    pub fn scale(x: &mut [f32], factor: f32) {
+        for x in x {
+            *x *= factor;
+        }
+    }
 }
 
 /// Eight floats at a time.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod eight_lanes {
-    use crate::lanes::{self, load, store};
+    use crate::lanes::{self, load, mul, splat, store};
 
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
@@ -62,5 +69,15 @@ pub(crate) mod eight_lanes {
         for row in x.chunks_exact_mut(bias.len().max(1)) {
             add(row, bias);
         }
+    }
+
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+    pub(crate) fn scale(x: &mut [f32], factor: f32) {
+        let (x, x_tail) = x.as_chunks_mut::<8>();
+        for x in x {
+            store(x, mul(load(x), splat(factor)));
+        }
+        super::scalar::scale(x_tail, factor);
     }
 }

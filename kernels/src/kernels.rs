@@ -234,6 +234,11 @@ impl Kernels {
         dispatch!(self, add, add_bias, x, bias);
     }
 
+    /// `x *= factor`.
+    pub fn scale(self, x: &mut [f32], factor: f32) {
+        dispatch!(self, add, scale, x, factor);
+    }
+
     /// `out[t] = scale * q·k[t]`: one query head against `out.len()` cached keys, `stride` elements
     /// apart.
     ///
@@ -405,6 +410,8 @@ names! {
     add_name => "add" / "avx2";
     /// The routine behind [`add_bias`](Self::add_bias).
     add_bias_name => "add_bias" / "avx2";
+    /// The routine behind [`scale`](Self::scale).
+    scale_name => "scale" / "avx2";
     /// The routine behind [`scores`](Self::scores).
     scores_name => "scores" / "avx512";
     /// The routine behind [`weighted_sum`](Self::weighted_sum).

@@ -263,20 +263,37 @@ fn same_shape(a: &Model, b: &Model) -> Result<(), Error> {
     {
         return Err(differs(what, a_has.to_string(), b_has.to_string()));
     }
-    let biases = |model: &Model| -> Vec<[bool; 3]> {
-        model.weights.layers.iter().map(Layer::biases).collect()
-    };
-    let (a_has, b_has) = (biases(a), biases(b));
-    match a_has.iter().zip(&b_has).position(|(a, b)| a != b) {
-        None => Ok(()),
-        Some(layer) => {
-            let spell = |[q, k, v]: [bool; 3]| {
-                let names = [("Q", q), ("K", k), ("V", v)].into_iter().filter(|(_, has)| *has);
-                let names: Vec<_> = names.map(|(name, _)| name).collect();
+    let functions = [a, b].map(|model| model.config.activation);
+    if functions[0] != functions[1] {
+        let [a_is, b_is] = functions.map(|function| format!("{function:?}"));
+        return Err(differs("function of the gate", a_is, b_is));
+    }
+    let parts: [(_, fn(&Layer) -> [bool; 7]); 2] =
+        [("biases", Layer::biases), ("scales", Layer::scales)];
+    for (what, has) in parts {
+        let layers = a.weights.layers.iter().zip(&b.weights.layers);
+        let mut has = layers.map(|(a, b)| (has(a), has(b)));
+        if let Some((layer, (a_has, b_has))) =
+            (&mut has).enumerate().find(|(_, (a_has, b_has))| a_has != b_has)
+        {
+            let spell = |has: [bool; 7]| {
+                let names = ["Q", "K", "V", "output", "gate", "up", "down"];
+                let names: Vec<_> = names
+                    .into_iter()
+                    .zip(has)
+                    .filter(|(_, has)| *has)
+                    .map(|(name, _)| name)
+                    .collect();
                 let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
                 format!("{names} in layer {layer}")
             };
-            Err(differs("biases", spell(a_has[layer]), spell(b_has[layer])))
+            return Err(differs(what, spell(a_has), spell(b_has)));
         }
     }
+    let heads = [a, b].map(|model| model.weights.head_bias.is_some());
+    if heads[0] != heads[1] {
+        let [a_has, b_has] = heads.map(|has| if has { "yes" } else { "no" }.to_owned());
+        return Err(differs("a bias of the head", a_has, b_has));
+    }
+    Ok(())
 }

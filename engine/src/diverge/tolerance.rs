@@ -136,6 +136,9 @@ impl<'m> Bounds<'m> {
                         *out = SILU_MUL * U * a.abs() + 4e-37 * up.abs();
                     }
                 }
+                // Two products, each of which rounds once. Below the smallest normal number a rounding is off by
+                // more than its share.
+                Operation::ReluSquaredMul => relative(4.0 * U, f32::MIN_POSITIVE, a, out),
             }
         }
         out.iter_mut().filter(|out| !out.is_finite()).for_each(|out| *out = f32::NAN);

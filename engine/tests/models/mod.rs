@@ -1,4 +1,6 @@
-//! The tiny models, in each of the weight formats.
+//! The tiny models, in each of the weight formats, and with tensors added or left out.
+
+#![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::fs;
 use std::path::Path;
@@ -38,8 +40,18 @@ pub(crate) fn stored_as(kind: QuantType) -> Model {
 /// The model of Qwen2's architecture without one of its tensors.
 pub(crate) fn qwen2_without(name: &str) -> Model {
     let whole = stored_as(QuantType::Q4_K).gguf;
-    Model::from_gguf(rewrite(&whole, |tensor| (tensor.name != name).then_some(tensor.kind)))
-        .unwrap()
+    let kept = |tensor: &TensorInfo| (tensor.name != name).then_some(tensor.kind);
+    Model::from_gguf(rewrite(&whole, kept, &[])).unwrap()
+}
+
+/// A tensor of F32: its name, its dimensions and its values.
+pub(crate) type Extra = (String, Vec<usize>, Vec<f32>);
+
+/// A fixture with all weights as F32, and with more tensors.
+pub(crate) fn with_tensors(name: &str, extra: &[Extra]) -> Gguf {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+    let gguf = Gguf::open(&fixtures.join(name).with_extension("gguf")).unwrap();
+    rewrite(&gguf, |_| Some(TensorType::F32), extra)
 }
 
 /// A fixture with the bytes of one of its tensors changed.
@@ -55,14 +67,19 @@ pub(crate) fn damaged(name: &str, tensor: &str, change: impl FnOnce(&mut [u8])) 
 
 fn convert(gguf: &Gguf, kind: QuantType) -> Gguf {
     let kind = TensorType::from_id(kind.ggml_id()).unwrap();
-    rewrite(gguf, |tensor| {
+    let kind_of = |tensor: &TensorInfo| {
         let converts = tensor.name.starts_with("blk.") && tensor.dims.len() > 1;
         Some(if converts { kind } else { tensor.kind })
-    })
+    };
+    rewrite(gguf, kind_of, &[])
 }
 
-/// The same file with each tensor stored as `kind_of` says, or left out.
-fn rewrite(gguf: &Gguf, kind_of: impl Fn(&TensorInfo) -> Option<TensorType>) -> Gguf {
+/// The same file with each tensor stored as `kind_of` says, or left out, and with more tensors.
+fn rewrite(
+    gguf: &Gguf,
+    kind_of: impl Fn(&TensorInfo) -> Option<TensorType>,
+    extra: &[Extra],
+) -> Gguf {
     let mut writer = Writer::new("rewritten");
     for (key, value) in gguf.metadata.iter() {
         writer.set(key, value.clone());
@@ -71,6 +88,9 @@ fn rewrite(gguf: &Gguf, kind_of: impl Fn(&TensorInfo) -> Option<TensorType>) -> 
         gguf.tensors.iter().filter_map(|tensor| Some((tensor, kind_of(tensor)?))).collect();
     for (tensor, kind) in &kept {
         writer.tensor(&tensor.name, &tensor.dims, *kind);
+    }
+    for (name, dims, _) in extra {
+        writer.tensor(name, dims, TensorType::F32);
     }
     let mut data = writer.begin(Vec::new()).unwrap();
     for (tensor, kind) in kept {
@@ -88,6 +108,9 @@ fn rewrite(gguf: &Gguf, kind_of: impl Fn(&TensorInfo) -> Option<TensorType>) -> 
             kind => quantize_row(kind, &weights, &mut converted),
         }
         data.write(&converted).unwrap();
+    }
+    for value in extra.iter().flat_map(|(.., values)| values) {
+        data.write(&value.to_le_bytes()).unwrap();
     }
     Gguf::from_bytes(data.finish().unwrap(), "rewritten").unwrap()
 }
