@@ -354,6 +354,9 @@ fn unpacked_work([elements, flops, word]: [u64; 3]) -> Work {
     Work { elements: elements & u64::from(u32::MAX), flops, bytes, data }
 }
 
+/// Where the layer is in the last word of a row.
+const LAYER: u64 = 0xFFFF_0000;
+
 #[inline(always)]
 fn how(pass: u32, flags: u16, source: Source, kind: Kind) -> u64 {
     u64::from(pass) << 32 | u64::from(flags) << 16 | (source as u64) << 8 | kind as u64
@@ -474,7 +477,8 @@ impl Row {
     #[inline(always)]
     fn store_plain(&self, times: [u64; 3], work: Work, how: u64, what: u64, layer: u32) {
         let ([start, duration, exclusive], [elements, flops, bytes]) = (times, packed_work(work));
-        let what = what | u64::from(layer);
+        // An open span has something else in the place of the layer.
+        let what = what & !LAYER | u64::from(layer);
         self.store_words([start, duration, exclusive, elements, flops, bytes, how, what]);
     }
 

@@ -1,7 +1,7 @@
 //! The promises of the profiler's documentation, each as a test.
 
 use brickscope::{
-    BrickCategory, BrickId, BrickIdTimer, BrickProfiler, MockClock, Phase, SyncMode, Work,
+    BrickCategory, BrickId, BrickIdTimer, BrickProfiler, Dropped, MockClock, Phase, SyncMode, Work,
 };
 
 /// A profiler that is on, and its mock clock.
@@ -17,6 +17,27 @@ fn play(profiler: &BrickProfiler, hand: &MockClock, brick: BrickId, nanos: u64) 
     let timer = profiler.start_brick(brick);
     hand.advance(nanos);
     profiler.stop_brick(timer, 1);
+}
+
+#[test]
+fn a_deferred_brick_that_was_recorded_is_settled_though_profiling_is_off_by_then() {
+    let off: [fn(&BrickProfiler); 2] =
+        [BrickProfiler::disable, |profiler| profiler.set_sync_mode(SyncMode::None)];
+    for turn_off in off {
+        let (profiler, hand) = on();
+        profiler.reset_epoch();
+        profiler.record_deferred(BrickId::LmHead, profiler.elapsed_ns(), 7);
+        assert_eq!(profiler.profile().dropped.unfinished, 1, "it waits to be settled");
+        hand.advance(50);
+        turn_off(&profiler);
+        // Off, so this one is not recorded.
+        profiler.record_deferred(BrickId::LmHead, profiler.elapsed_ns(), 7);
+        assert_eq!((profiler.pending_count(), profiler.snapshot().dropped.unfinished), (1, 1));
+        profiler.finalize(profiler.elapsed_ns());
+        let stats = profiler.brick_stats(BrickId::LmHead);
+        assert_eq!((stats.count, stats.total_ns, stats.total_elements), (1, 50, 7));
+        assert_eq!(profiler.profile().dropped, Dropped::default());
+    }
 }
 
 #[test]

@@ -502,6 +502,148 @@ fn bricks_that_overlap_share_the_time_without_gap_or_double_count() {
 }
 
 #[test]
+fn a_brick_that_overlaps_another_keeps_its_time_though_a_third_runs_late_inside_it() {
+    for forgotten in [false, true] {
+        let (profiler, hand) = on(100);
+        let pass = profiler.begin_pass(Phase::Decode);
+        let first = profiler.start_brick(BrickId::RmsNorm);
+        hand.advance(100);
+        let second = profiler.start_brick(BrickId::LmHead);
+        if forgotten {
+            drop(profiler.start_brick(BrickId::Embedding));
+        }
+        hand.advance(1);
+        profiler.stop_brick(first, 1);
+        hand.advance(190);
+        let late = profiler.start_brick(BrickId::AttentionScore);
+        hand.advance(7);
+        profiler.stop_brick(late, 1);
+        hand.advance(3);
+        profiler.stop_brick(second, 1);
+        profiler.end_pass(pass, 1, 0);
+        let profile = profiler.profile();
+        reconciles(&profile);
+        let exclusive = [BrickId::RmsNorm, BrickId::AttentionScore, BrickId::LmHead]
+            .map(|brick| profiler.brick_stats(brick).exclusive_ns);
+        // Of the 201 ns of the second, the first has one and the third seven.
+        assert_eq!(exclusive, [101, 7, 193]);
+        assert_eq!((profile.dropped.overlapping, profile.phases[0].unattributed_ns), (1, 0));
+        assert_eq!(profile.dropped.unfinished, u64::from(forgotten));
+    }
+}
+
+#[test]
+fn a_timer_that_is_dropped_makes_no_brick_around_it_overlap() {
+    let (profiler, hand) = on(1000);
+    let outer = profiler.start_brick(BrickId::LmHead);
+    for _ in 0..100 {
+        let inner = profiler.start_brick(BrickId::RmsNorm);
+        drop(profiler.start_brick(BrickId::Embedding));
+        hand.advance(1);
+        profiler.stop_brick(inner, 1);
+    }
+    profiler.stop_brick(outer, 1);
+    let dropped = profiler.profile().dropped;
+    assert_eq!((dropped.overlapping, dropped.unfinished), (0, 100));
+    assert_eq!(profiler.brick_stats(BrickId::LmHead).exclusive_ns, 0);
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Begin,
+    /// One of those that are open, counted from the last.
+    End(usize),
+    Drop(usize),
+    BeginLayer,
+    EndLayer,
+    Kernel,
+    Turn(u64),
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 512 }))]
+
+    #[test]
+    fn bricks_that_end_in_any_order_share_the_time_as_intervals_do(
+        acts in prop::collection::vec(
+            prop_oneof![
+                5 => Just(Act::Begin),
+                5 => (0..5_usize).prop_map(Act::End),
+                1 => (0..5_usize).prop_map(Act::Drop),
+                1 => Just(Act::BeginLayer),
+                1 => Just(Act::EndLayer),
+                1 => Just(Act::Kernel),
+                8 => (0..50_u64).prop_map(Act::Turn),
+            ],
+            1..80,
+        ),
+    ) {
+        let (profiler, hand) = on(10_000);
+        let kernel = profiler.kernel("kernel", None);
+        let pass = profiler.begin_pass(Phase::Decode);
+        let (mut now, mut begun, mut overlapping) = (0, 0, 0);
+        let (mut open, mut layers, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+        let mut exclusive = Vec::new();
+        for act in acts {
+            match act {
+                Act::Begin => {
+                    open.push((begun, now, profiler.start_brick(BrickId::LmHead)));
+                    begun += 1;
+                }
+                Act::End(which) if which < open.len() => {
+                    let (order, start, timer) = open.remove(open.len() - 1 - which);
+                    profiler.stop_brick(timer, 1);
+                    let clipped = |from: u64| {
+                        ended
+                            .iter()
+                            .map(|&(_, _, start, end): &(usize, usize, u64, u64)| (start.max(from), end))
+                            .filter(|(start, end)| start < end)
+                            .collect::<Vec<_>>()
+                    };
+                    exclusive.push(now - start - covered(clipped(start)));
+                    // Of those that had begun before it, one ended after it began.
+                    let crosses = ended
+                        .iter()
+                        .any(|&(first, begun, _, end)| {
+                            first < order && order < begun && start < end && end < now
+                        });
+                    overlapping += u64::from(crosses);
+                    ended.push((order, begun, start, now));
+                }
+                Act::Drop(which) if which < open.len() => {
+                    drop(open.remove(open.len() - 1 - which));
+                }
+                Act::BeginLayer => layers.push(profiler.begin_layer(1)),
+                Act::EndLayer if !layers.is_empty() => {
+                    profiler.end_layer(layers.remove(0));
+                }
+                Act::Kernel => profiler.stop_kernel(profiler.start_kernel(kernel), Default::default()),
+                Act::Turn(nanos) => {
+                    hand.advance(nanos);
+                    now += nanos;
+                }
+                _ => {}
+            }
+        }
+        profiler.end_pass(pass, 1, 0);
+        let profile = profiler.profile();
+        reconciles(&profile);
+        let bricks: Vec<u64> = profile
+            .spans
+            .iter()
+            .filter(|span| span.name == Some(BrickId::LmHead as u16))
+            .map(|span| span.exclusive_ns)
+            .collect();
+        let mut sorted = [bricks, exclusive];
+        sorted.iter_mut().for_each(|all| all.sort_unstable());
+        prop_assert_eq!(&sorted[0], &sorted[1]);
+        prop_assert_eq!(profile.dropped.overlapping, overlapping);
+        let all: Vec<_> = ended.iter().map(|&(_, _, start, end)| (start, end)).collect();
+        prop_assert_eq!(profile.phases[0].unattributed_ns, now - covered(all));
+    }
+}
+
+#[test]
 fn bricks_settled_late_inside_others_add_no_time_to_the_wall() {
     let (profiler, hand) = on(100);
     profiler.reset_epoch();

@@ -20,8 +20,8 @@ pub struct Dropped {
     /// Uses of names of bricks or kernels that did not fit the table of names. The totals have them under
     /// `(other)`.
     pub names: u64,
-    /// Spans that began and never ended, or ended while recording was off; also the timestamps of passes
-    /// that were never labelled (`PassTimestamps`).
+    /// Spans that began and never ended, or ended while recording was off; deferred bricks that were not settled
+    /// (`DeviceRecorder::finalize`); and the timestamps of passes that were never labelled (`PassTimestamps`).
     pub unfinished: u64,
     /// Bricks and kernels that ended on another thread than they began on. They count outside of
     /// passes.

@@ -90,7 +90,9 @@ impl DeviceRecorder<'_> {
     }
 
     /// Settles all pending bricks: the device was waited for, and was done at `end_ns`, a value of
-    /// [`elapsed_ns`](Self::elapsed_ns).
+    /// [`elapsed_ns`](Self::elapsed_ns). Bricks that were recorded while profiling was on are settled though it is off by
+    /// now. Those that are pending when a profile is taken are counted there as
+    /// [unfinished](crate::Dropped::unfinished).
     ///
     /// In a pass they account for time of the pass, if they were issued and settled on the thread that runs it and
     /// no brick was timed there in the meantime. Otherwise they count as outside of the pass.
@@ -99,7 +101,7 @@ impl DeviceRecorder<'_> {
         let end = self.0.epoch.load(Relaxed).saturating_add(end_ns);
         let (settled, late) = partition(issued, end);
         self.0.late.fetch_add(late, Relaxed);
-        if let (Some(&(_, first, ..)), Some(since)) = (settled.first(), since) {
+        if let Some(&(_, first, ..)) = settled.first() {
             self.0.recorder.add_settled(since, first, &settled);
         }
     }

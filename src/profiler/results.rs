@@ -40,6 +40,7 @@ impl BrickProfiler {
             Ok(load) => profile.other_load = Some(load),
             Err(absent) => profile.other_load_absent = Some(absent),
         }
+        profile.dropped.unfinished += self.device().pending() as u64;
         profile.overhead = self.overhead(profile.overhead.spans);
         profile
     }
@@ -192,6 +193,7 @@ impl BrickProfiler {
         profile.counters_absent = lock(&self.counters).absent();
         let reason = "nobody looked: this is a picture of a run that goes on".to_owned();
         profile.other_load_absent = Some(Absent { reason });
+        profile.dropped.unfinished += self.device().pending() as u64;
         profile.overhead = self.overhead(profile.overhead.spans);
         // Only spans refer to them, and there are none.
         profile.names = Vec::new();

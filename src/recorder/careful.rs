@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use brickscope_profile::{Source, Work};
 
-use super::log::{Open, ThreadLog};
+use super::log::{Crossing, Open, ThreadLog};
 use super::{NO_LOG, OFF, Recorder};
 use crate::row::{Event, NONE, NameIdx, Record, Span, SpanKind, flag};
 
@@ -160,8 +160,14 @@ impl ThreadLog {
         let since = covered.wrapping_sub(open.covered);
         let last_end = self.last_end.load(Relaxed);
         let room = last_end.saturating_sub(open.start);
-        if open.home != self.home.load(Relaxed) || since > room {
-            return self.end_odd_brick(source, open, end, work);
+        let holds_open = self.holds_open(&open, self.place.load(Relaxed), 1);
+        let is_crossing = holds_open && self.crossed_by(open).next().is_some();
+        if open.home != self.home.load(Relaxed) || is_crossing || since > room {
+            self.end_odd_brick(source, open, is_crossing, end, work);
+            if holds_open && self.oddity(open) == 0 {
+                self.note_crossing(&open, end);
+            }
+            return;
         }
         // Clocks of two cores may be some counts apart: `last_end` never falls all the same.
         let end = end.max(last_end);
@@ -171,22 +177,46 @@ impl ThreadLog {
         self.last_end.store(end, Relaxed);
         let span = Span { duration, exclusive, source, ..self.span(SpanKind::Brick, open, work) };
         self.push(&Record { pass: open.pass(), order: open.order(), event: Event::Span(span) });
+        if holds_open {
+            self.note_crossing(&open, end);
+        }
     }
 
-    /// Ends a brick that doesn't nest, or that began somewhere else.
-    fn end_odd_brick(&self, source: Source, open: Open, end: u64, work: Work) {
+    /// Ends a brick that doesn't nest, or that began somewhere else. If it `is_crossing`, bricks that began before it have
+    /// ended in it.
+    fn end_odd_brick(&self, source: Source, open: Open, is_crossing: bool, end: u64, work: Work) {
         let duration = end.saturating_sub(open.start);
         let (flags, exclusive, pass) = match self.oddity(open) {
             0 if open.log() != NO_LOG => {
                 let covered = self.covered.load(Relaxed);
-                let room = self.last_end.load(Relaxed).saturating_sub(open.start);
-                let exclusive =
-                    duration.saturating_sub(covered.wrapping_sub(open.covered).min(room));
+                let mut crossings =
+                    is_crossing.then(|| self.crossed_by(open)).into_iter().flatten();
+                let last = crossings.next();
+                let since = match last {
+                    // All of the time up to the end of that brick, and what was covered after it.
+                    Some(crossing) => {
+                        let shared = crossing.end.saturating_sub(open.start);
+                        covered.wrapping_sub(crossing.covered).saturating_add(shared)
+                    }
+                    None => {
+                        let room = self.last_end.load(Relaxed).saturating_sub(open.start);
+                        covered.wrapping_sub(open.covered).min(room)
+                    }
+                };
+                // Bricks that end with the same reading nest, and one that begins with another's end follows it.
+                let overlaps = |crossing: Crossing| open.start < crossing.end && crossing.end < end;
+                let overlaps = last.is_none_or(overlaps) || crossings.any(overlaps);
+                let exclusive = duration.saturating_sub(since);
                 self.covered.store(covered.wrapping_add(exclusive), Relaxed);
-                (flag::OVERLAPPING, exclusive, open.pass())
+                (if overlaps { flag::OVERLAPPING } else { 0 }, exclusive, open.pass())
             }
             // Its time was measured, but belongs to no wall that this thread keeps.
-            oddity => (oddity, duration, 0),
+            oddity => {
+                if oddity != 0 {
+                    self.unsettle();
+                }
+                (oddity, duration, 0)
+            }
         };
         self.end_no_earlier_than(end);
         let span = self.span(SpanKind::Brick, open, work);
@@ -199,6 +229,7 @@ impl ThreadLog {
         let (order, pass, flags) = if open.home == self.home.load(Relaxed) {
             (open.order(), open.pass(), 0)
         } else {
+            self.unsettle();
             // Details explain no time, so nothing straddles.
             (self.order_of(open), 0, self.oddity(open) & flag::MOVED)
         };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::log::{Owner, ThreadLog};
+use super::log::{Owner, ThreadLog, row_of};
 use super::{Recorder, thread};
 use crate::fold::Fold;
 use crate::row::{Block, Record, Row, SpanKind, Timing};
@@ -103,7 +103,7 @@ impl Drained {
 impl ThreadLog {
     /// Folds what was written since the last time.
     pub(super) fn drain(&self, drained: &mut Drained) {
-        let next = self.next.load(Acquire) as usize;
+        let next = row_of(self.place.load(Acquire));
         let (trace, tail) = self.rows.split_at(self.kept);
         let Drained { fold, templates, up_to, .. } = drained;
         let before = std::mem::replace(up_to, next);

@@ -8,12 +8,12 @@
 //! the span in registers. A library finds the thread's number by a call, around which registers are saved; so functions
 //! that are not inlined are given it.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use brickscope_profile::Work;
 
 use super::careful::{carefully, carefully_begun};
-use super::log::{Open, ThreadLog};
+use super::log::{Open, ThreadLog, layer_of};
 use super::thread::{self, Thread};
 use super::{OFF, PLAIN, Recorder};
 use crate::row::NameIdx;
@@ -163,10 +163,10 @@ impl Recorder {
 impl ThreadLog {
     #[inline(always)]
     fn end_plain_brick(&self, open: &Open, end: u64, work: Work) -> Option<()> {
-        let (at, [row]) = self.next_rows()?;
-        let times = self.cover(open, end)?;
-        row.store_brick(times, work, [open.home, open.what], self.layer.load(Relaxed));
-        self.next.store(at + 1, Release);
+        let (place, [row]) = self.next_rows()?;
+        let times = self.cover(open, place, 1, end)?;
+        row.store_brick(times, work, [open.home, open.what], layer_of(place));
+        self.advance(place, 1, 1);
         Some(())
     }
 
@@ -178,54 +178,56 @@ impl ThreadLog {
         end: u64,
         work: Work,
     ) -> Option<()> {
-        let (at, [row]) = self.next_rows()?;
-        let times = self.cover(open, end)?;
-        let layer = self.layer.load(Relaxed);
-        row.store_brick_kernel(times, work, [open.home, open.what], layer, of);
-        self.next.store(at + 1, Release);
+        let (place, [row]) = self.next_rows()?;
+        let times = self.cover(open, place, 2, end)?;
+        row.store_brick_kernel(times, work, [open.home, open.what], layer_of(place), of);
+        self.advance(place, 1, 2);
         Some(())
     }
 
     #[inline(always)]
     fn end_plain_kernel(&self, open: &Open, end: u64, work: Work) -> Option<()> {
-        let (at, [row]) = self.next_rows()?;
+        let (place, [row]) = self.next_rows()?;
         if open.home != self.home.load(Relaxed) || end < open.start {
             return None;
         }
         let times = [open.start, end - open.start, 0];
-        row.store_kernel(times, work, [open.home, open.what], self.layer.load(Relaxed));
-        self.next.store(at + 1, Release);
+        row.store_kernel(times, work, [open.home, open.what], layer_of(place));
+        self.advance(place, 1, 1);
         Some(())
     }
 
     /// A kernel, and the brick that ends with it.
     #[inline(always)]
     fn end_plain_pair(&self, [kernel, brick]: [(&Open, Work); 2], end: u64) -> Option<()> {
-        let (at, [first, second]) = self.next_rows()?;
+        let (place, [first, second]) = self.next_rows()?;
         let ((kernel, kernel_work), (brick, work)) = (kernel, brick);
         if kernel.home != brick.home || end < kernel.start {
             return None;
         }
-        let times = self.cover(brick, end)?;
-        let (layer, kernel_times) =
-            (self.layer.load(Relaxed), [kernel.start, end - kernel.start, 0]);
+        let times = self.cover(brick, place, 2, end)?;
+        let (layer, kernel_times) = (layer_of(place), [kernel.start, end - kernel.start, 0]);
         first.store_kernel(kernel_times, kernel_work, [kernel.home, kernel.what], layer);
         second.store_brick(times, work, [brick.home, brick.what], layer);
-        self.next.store(at + 2, Release);
+        self.advance(place, 2, 2);
         Some(())
     }
 
     /// A brick's start, how long it took, and what of that is its own. The thread's time is then covered up to `end`.
-    /// `None` unless it began here and nests.
+    /// `None` unless it began here and nests. `spans` end here: the brick, and its kernel if that is open.
     #[inline(always)]
-    fn cover(&self, open: &Open, end: u64) -> Option<[u64; 3]> {
+    fn cover(&self, open: &Open, place: u64, spans: u64, end: u64) -> Option<[u64; 3]> {
         let (covered, last_end) = (self.covered.load(Relaxed), self.last_end.load(Relaxed));
         // Clocks of two cores may be some counts apart.
-        if open.home != self.home.load(Relaxed) || end < last_end || end < open.start {
+        if open.home != self.home.load(Relaxed)
+            || self.holds_open(open, place, spans)
+            || end < last_end
+            || end < open.start
+        {
             return None;
         }
-        // What was covered since it began lies between its begin and the last end, unless a span that began before it
-        // has ended in it: they overlap instead of nesting.
+        // What was covered since it began lies between its begin and the last end, unless it is a time of somebody else's
+        // that began earlier.
         let since = covered.wrapping_sub(open.covered);
         if since > 0 && (last_end < open.start || since > last_end - open.start) {
             return None;

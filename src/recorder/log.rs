@@ -15,7 +15,13 @@ use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, OnceLock, lock};
 /// Rows for tiles, which are only summed.
 const TILE_ROWS: usize = 256;
 
-const NO_LAYER: u32 = (NONE as u32) << 16;
+/// What a log's [place](ThreadLog::place) is made of: the number of a row, and above it a layer and a count of ends.
+const LAYER_SHIFT: u32 = 32;
+const ENDED_SHIFT: u32 = 48;
+
+/// Added to the count of ends where it is not to agree with what open spans remember. The fraction of the golden ratio:
+/// its multiples stay far from 0, where a few open spans would make up for them.
+const UNSETTLED: u64 = 0x9E37;
 
 /// The key of a log that is nobody's yet.
 const NO_KEY: u64 = u64::MAX;
@@ -30,7 +36,8 @@ pub(crate) struct Open {
     /// The log and the pass that it began in: see [`ThreadLog::home`]. 0 if recording was off, so
     /// that turning it on in mid-span can't invent a duration.
     pub(super) home: u64,
-    /// `order << 32 | name`; the order is its place in the order of begins on its thread.
+    /// `order << 32 | ended << 16 | name`; the order is its place in the order of begins on its thread, and `ended` is the
+    /// log's [count of ends](ThreadLog::place) when it began.
     pub(super) what: u64,
 }
 
@@ -46,7 +53,10 @@ impl Open {
     #[inline(always)]
     pub(crate) fn inner(self, kernel: NameIdx) -> Self {
         let order = self.order().wrapping_add(1);
-        Self { what: u64::from(order) << 32 | u64::from(kernel), ..self }
+        Self {
+            what: u64::from(order) << 32 | u64::from(self.ended()) << 16 | u64::from(kernel),
+            ..self
+        }
     }
 
     /// In two pairs, each of which goes to a function in registers.
@@ -72,6 +82,10 @@ impl Open {
     #[inline(always)]
     pub(super) fn order(&self) -> u32 {
         (self.what >> 32) as u32
+    }
+
+    fn ended(&self) -> u16 {
+        (self.what >> 16) as u16
     }
 
     pub(super) fn name(&self) -> NameIdx {
@@ -106,11 +120,10 @@ pub(crate) struct ThreadLog {
     pub(super) last_end: AtomicU64,
     /// How many spans were begun.
     pub(super) begun: AtomicU64,
-    /// The row to write next. Stored with `Release` after the row before it, so that a reader who
-    /// sees it (`Acquire`) sees that row.
-    pub(super) next: AtomicU32,
-    /// `layer << 16`: the layer that the thread works on.
-    pub(super) layer: AtomicU32,
+    /// `ended << 48 | layer << 32 | row`. The row is the one to write next; stored with `Release` after the row before it,
+    /// so that a reader who sees it (`Acquire`) sees that row. The layer is the one that the thread works on. `ended`
+    /// counts spans that ended, modulo 65 536: see [`holds_open`](Self::holds_open).
+    pub(super) place: AtomicU64,
     pub(super) rows: Box<[Row]>,
     /// Records for which there was neither room nor a way to make some.
     pub(super) homeless: AtomicU64,
@@ -128,6 +141,7 @@ pub(crate) struct ThreadLog {
     pub(super) template: [AtomicUsize; 2],
     /// The last look at what others do.
     pub(super) load: Mutex<Option<LoadReading>>,
+    pub(super) crossings: Crossings,
     pub(super) drained: Mutex<Drained>,
 }
 
@@ -167,8 +181,7 @@ impl ThreadLog {
             covered: zero(),
             last_end: zero(),
             begun: zero(),
-            next: AtomicU32::new(0),
-            layer: AtomicU32::new(NO_LAYER),
+            place: AtomicU64::new(u64::from(NONE) << LAYER_SHIFT),
             homeless: zero(),
             // Written one by one: the first touch of new memory costs more than many spans.
             rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
@@ -178,6 +191,7 @@ impl ThreadLog {
             counting: Mutex::default(),
             template: [AtomicUsize::new(0), AtomicUsize::new(0)],
             load: Mutex::default(),
+            crossings: Crossings::default(),
             drained: Mutex::default(),
         }
     }
@@ -201,10 +215,9 @@ impl ThreadLog {
         if let Some(tiles) = self.tiles.get() {
             tiles.next.store(0, Relaxed);
         }
-        self.next.store(0, Relaxed);
+        self.place.store(u64::from(NONE) << LAYER_SHIFT, Relaxed);
         self.covered.store(0, Relaxed);
         self.last_end.store(0, Relaxed);
-        self.layer.store(NO_LAYER, Relaxed);
         let serial = NEXT_LOG.fetch_add(1, Relaxed);
         drained.begin(serial, Owner::here(), self.kept == 0, sums_layers);
         self.home.store(u64::from(serial) << 32, Relaxed);
@@ -228,15 +241,46 @@ impl ThreadLog {
 
     pub(super) fn set_pass(&self, pass: u32) {
         self.home.store(u64::from(self.serial()) << 32 | u64::from(pass), Relaxed);
-        self.layer.store(NO_LAYER, Relaxed);
+        self.set_layer(NONE);
     }
 
     pub(super) fn layer(&self) -> u16 {
-        (self.layer.load(Relaxed) >> 16) as u16
+        (self.place.load(Relaxed) >> LAYER_SHIFT) as u16
     }
 
     pub(super) fn set_layer(&self, layer: u16) {
-        self.layer.store(u32::from(layer) << 16, Relaxed);
+        let place = self.place.load(Relaxed) & !(u64::from(NONE) << LAYER_SHIFT);
+        // Whoever reads the number of the row here sees the rows before it, too.
+        self.place.store(place | u64::from(layer) << LAYER_SHIFT, Release);
+    }
+
+    /// The number of the row to write next, for whoever wrote the rows before it.
+    pub(super) fn next_row(&self) -> usize {
+        row_of(self.place.load(Relaxed))
+    }
+
+    /// Moves on by some rows that were written, in which so many spans ended.
+    #[inline(always)]
+    pub(super) fn advance(&self, place: u64, rows: u64, ended: u64) {
+        self.place.store(place.wrapping_add(ended << ENDED_SHIFT) + rows, Release);
+    }
+
+    /// Whether a span that ends now may hold others that are still open, or others that began before it may have ended in
+    /// it. The span ends together with others that began with it, `spans` in all.
+    ///
+    /// As many spans as began since it did have ended since, if all of them nest. A timer that was dropped never ends, so a
+    /// `true` is a suspicion; a `false` is none, since whatever could make up for such a difference
+    /// [unsettles](Self::unsettle) the count.
+    #[inline(always)]
+    pub(super) fn holds_open(&self, open: &Open, place: u64, spans: u64) -> bool {
+        let begun = self.begun.load(Relaxed).wrapping_sub(open.what >> 32);
+        let ended = (place >> ENDED_SHIFT).wrapping_sub(open.what >> 16);
+        begun.wrapping_sub(ended) as u16 != spans as u16
+    }
+
+    /// Makes all spans that are open now look [odd](Self::holds_open) when they end.
+    pub(super) fn unsettle(&self) {
+        self.advance(self.place.load(Relaxed), 0, UNSETTLED);
     }
 
     /// The first of some spans that begin now, each inside the one before it; but for its start.
@@ -245,14 +289,15 @@ impl ThreadLog {
         let order = self.begun.load(Relaxed);
         self.begun.store(order + spans, Relaxed);
         let (covered, home) = (self.covered.load(Relaxed), self.home.load(Relaxed));
-        Open { start: 0, covered, home, what: order << 32 | u64::from(name) }
+        let ended = self.place.load(Relaxed) >> (ENDED_SHIFT - 16) & 0xFFFF_0000;
+        Open { start: 0, covered, home, what: order << 32 | ended | u64::from(name) }
     }
 
-    /// The next `N` rows, and the number of the first.
+    /// The next `N` rows, and the [place](Self::place) of the first.
     #[inline(always)]
-    pub(super) fn next_rows<const N: usize>(&self) -> Option<(u32, &[Row; N])> {
-        let at = self.next.load(Relaxed);
-        Some((at, self.rows.get(at as usize..)?.first_chunk()?))
+    pub(super) fn next_rows<const N: usize>(&self) -> Option<(u64, &[Row; N])> {
+        let place = self.place.load(Relaxed);
+        Some((place, self.rows.get(row_of(place)..)?.first_chunk()?))
     }
 
     /// Writes a record that has the place in the order of begins that the next span has.
@@ -263,11 +308,11 @@ impl ThreadLog {
     /// Writes a record.
     #[inline]
     pub(super) fn push(&self, record: &Record) {
-        let at = self.next.load(Relaxed);
-        match self.rows.get(at as usize) {
+        let place = self.place.load(Relaxed);
+        match self.rows.get(row_of(place)) {
             Some(row) => {
                 row.store(record);
-                self.next.store(at + 1, Release);
+                self.advance(place, 1, record.is_span().into());
             }
             None => self.push_to_full(record),
         }
@@ -278,7 +323,7 @@ impl ThreadLog {
     fn push_to_full(&self, record: &Record) {
         if self.start_tail_over().is_some() {
             self.rows[self.kept].store(record);
-            self.next.store(self.kept as u32 + 1, Release);
+            self.advance(self.place.load(Relaxed), 1, record.is_span().into());
         } else {
             // An allocator that records while the sums allocate, say.
             add(&self.homeless, 1);
@@ -290,12 +335,13 @@ impl ThreadLog {
         thread::not_within_itself(|| {
             let mut drained = lock(&self.drained);
             // Sums allocate, and an allocator may record.
-            while !drained.is_up_to(self.next.load(Relaxed) as usize) {
+            while !drained.is_up_to(self.next_row()) {
                 self.drain(&mut drained);
             }
             drained.start_tail_over(self.kept);
             // Whoever collects next locks after this, so nobody reads what is overwritten.
-            self.next.store(self.kept as u32, Relaxed);
+            let place = self.place.load(Relaxed) & !u64::from(u32::MAX);
+            self.place.store(place | self.kept as u64, Relaxed);
         })
     }
 
@@ -324,6 +370,88 @@ impl ThreadLog {
         }
         tiles.rows[at].store(&Record { pass: 0, order: 0, event });
         tiles.next.store(at + 1, Release);
+    }
+}
+
+#[inline(always)]
+pub(super) fn row_of(place: u64) -> usize {
+    place as u32 as usize
+}
+
+/// The layer of a [place](ThreadLog::place), where rows have it.
+#[inline(always)]
+pub(super) fn layer_of(place: u64) -> u32 {
+    (place >> (LAYER_SHIFT - 16)) as u32 & 0xFFFF_0000
+}
+
+/// How many ended bricks are remembered that may have held open ones. Beyond that the oldest is forgotten, as most of
+/// them can be: what they seem to hold are timers that were dropped.
+const MOST_CROSSINGS: usize = 16;
+
+/// Bricks that ended while others seemed to be open that had begun inside them. Only the log's own thread has to do with
+/// them. Without memory of their own, since an allocator may record.
+#[derive(Debug, Default)]
+pub(super) struct Crossings {
+    kept: [[Word; 4]; MOST_CROSSINGS],
+    noted: Word,
+}
+
+/// Of one thread alone, so no model checker has to look at it.
+type Word = std::sync::atomic::AtomicU64;
+
+/// A brick that ended while others seemed to be open that had begun inside it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Crossing {
+    home: u64,
+    order: u32,
+    /// How many spans had begun.
+    begun: u32,
+    pub(super) end: u64,
+    /// What the thread's spans explained then.
+    pub(super) covered: u64,
+}
+
+impl Crossing {
+    /// Whether this span began inside it.
+    fn is_crossed_by(&self, open: &Open) -> bool {
+        let is_before = |a: u32, b: u32| b.wrapping_sub(a) as i32 > 0;
+        let order = open.order();
+        self.home == open.home && is_before(self.order, order) && is_before(order, self.begun)
+    }
+}
+
+impl ThreadLog {
+    /// Remembers that a brick has ended, at `end`, while others were open, if any began inside it.
+    pub(super) fn note_crossing(&self, open: &Open, end: u64) {
+        let begun = self.begun.load(Relaxed) as u32;
+        if begun == open.order().wrapping_add(1) {
+            return;
+        }
+        let noted = self.crossings.noted.load(Relaxed);
+        let words = [
+            open.home,
+            u64::from(open.order()) << 32 | u64::from(begun),
+            end,
+            self.covered.load(Relaxed),
+        ];
+        for (cell, word) in self.crossings.kept[noted as usize % MOST_CROSSINGS].iter().zip(words) {
+            cell.store(word, Relaxed);
+        }
+        self.crossings.noted.store(noted.wrapping_add(1), Relaxed);
+        self.unsettle();
+    }
+
+    /// The bricks that ended inside this one and had begun before it, the last first.
+    pub(super) fn crossed_by(&self, open: Open) -> impl Iterator<Item = Crossing> {
+        let noted = self.crossings.noted.load(Relaxed);
+        (1..=MOST_CROSSINGS as u64)
+            .map(move |ago| {
+                let words = &self.crossings.kept[noted.wrapping_sub(ago) as usize % MOST_CROSSINGS];
+                let [home, orders, end, covered] = std::array::from_fn(|i| words[i].load(Relaxed));
+                let (order, begun) = ((orders >> 32) as u32, orders as u32);
+                Crossing { home, order, begun, end, covered }
+            })
+            .filter(move |crossing| crossing.is_crossed_by(&open))
     }
 }
 

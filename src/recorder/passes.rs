@@ -125,7 +125,7 @@ impl Recorder {
             log.look(&self.clock, look);
         }
         // Now, so that the next pass finds room.
-        if log.next.load(Relaxed) as usize >= log.kept + NEARLY_FULL {
+        if log.next_row() >= log.kept + NEARLY_FULL {
             log.start_tail_over();
         }
     }
@@ -158,6 +158,9 @@ impl Recorder {
             return;
         }
         if let Some((end, log)) = self.end_in_log(&open, 0) {
+            if log.holds_open(&open, log.place.load(Relaxed), 1) {
+                log.unsettle();
+            }
             log.end_detail(SpanKind::Layer, open, end, Work::default());
         }
         if let Some(log) = self.log_here(self.generation.load(Relaxed)) {
@@ -235,17 +238,18 @@ impl Recorder {
     ///
     /// They explain time of the pass that is open on this thread if they were issued from it and
     /// no brick was timed here meanwhile; else they are kept outside of it, so that nothing
-    /// counts twice.
+    /// counts twice. Both their times are known, so they are recorded though recording may be off by now.
     pub(crate) fn add_settled(
         &self,
-        since: Standing,
+        since: Option<Standing>,
         first_start: u64,
         spans: &[(NameIdx, u64, u64, Work)],
     ) {
         let now = self.clock.now();
-        let Some(log) = self.log_if_on() else { return };
-        let untouched = since.home == log.home.load(Relaxed)
-            && since.covered == log.covered.load(Relaxed)
+        let Some(log) = self.log_here(self.generation.load(Relaxed)) else { return };
+        let untouched = since.is_some_and(|since| {
+            since.home == log.home.load(Relaxed) && since.covered == log.covered.load(Relaxed)
+        })
             && log.last_end.load(Relaxed) <= first_start
             // An end that hasn't come yet is no reading of this clock.
             && spans.last().is_some_and(|last| last.1 + last.2 <= now);

@@ -8,9 +8,9 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::log::ThreadLog;
+use super::log::{ThreadLog, row_of};
 use super::{HAS_PLAIN_CLOCK, OpenPass, Recorder, TAIL, thread};
 use crate::clock::Ticks;
 use crate::row::Block;
@@ -167,7 +167,7 @@ impl ThreadLog {
     fn stands(&self) -> [u64; 4] {
         let [begun, covered, last_end] =
             [&self.begun, &self.covered, &self.last_end].map(|word| word.load(Relaxed));
-        [begun, covered, last_end, self.layer.load(Relaxed).into()]
+        [begun, covered, last_end, self.layer().into()]
     }
 
     /// Whether the log is still the same thread's, and nothing was recorded since.
@@ -191,7 +191,7 @@ impl ThreadLog {
             return None;
         }
         let number = self.number_of(template)?;
-        let at = self.next.load(Relaxed) as usize;
+        let at = self.next_row();
         if at >= self.kept && at + needed > self.rows.len() {
             self.start_tail_over()?;
         }
@@ -225,7 +225,9 @@ impl ThreadLog {
             order: begun as u32,
             layer: self.layer(),
         };
-        let written = number.and_then(|_| self.write_block(&block, timestamps, rows_of(template)));
+        let written = number.and_then(|_| {
+            self.write_block(&block, timestamps, rows_of(template), template.spans())
+        });
         if written.is_none() {
             let Block { pass, order, layer, .. } = block;
             let timestamp = |i: usize| timestamps[i].get();
@@ -236,8 +238,15 @@ impl ThreadLog {
     }
 
     /// `None` if they don't fit, and nothing is written.
-    fn write_block(&self, block: &Block, timestamps: &[Cell<u64>], needed: usize) -> Option<()> {
-        let at = self.next.load(Relaxed) as usize;
+    fn write_block(
+        &self,
+        block: &Block,
+        timestamps: &[Cell<u64>],
+        needed: usize,
+        ended: u64,
+    ) -> Option<()> {
+        let place = self.place.load(Relaxed);
+        let at = row_of(place);
         // Kept or not, they are so together.
         let end = if at < self.kept { self.kept } else { self.rows.len() };
         let (first, rows) = self.rows.get(at..end)?.get(..needed)?.split_first()?;
@@ -245,7 +254,7 @@ impl ThreadLog {
         for (row, eight) in rows.iter().zip(timestamps.chunks(8)) {
             row.store_timestamps(std::array::from_fn(|i| eight.get(i).map_or(0, Cell::get)));
         }
-        self.next.store((at + needed) as u32, Release);
+        self.advance(place, needed as u64, ended);
         Some(())
     }
 
