@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod async_task;
 pub mod clock;
 mod collect;
 mod cost;
@@ -21,11 +22,13 @@ pub mod brick {
     pub use brickscope_profile::brick::*;
     #[doc(no_inline)]
     pub use brickscope_profile::{
-        BrickStats, CategoryStats, ExecutionGraph, ExecutionNode, SyncMode, TileLevel,
+        BrickStats, CategoryStats, DivergenceInfo, EdgeType, ExecutionEdge, ExecutionGraph,
+        ExecutionNode, ExecutionNodeId, KernelChecksum, PtxRegistry, SyncMode, TileLevel,
+        TileStats, TransferDirection, fnv1a_f32_checksum,
     };
 
     #[doc(no_inline)]
-    pub use crate::BrickProfiler;
+    pub use crate::{AsyncTaskProfiler, BrickIdTimer, BrickProfiler, BrickTimer, TileTimer};
 }
 
 #[cfg(feature = "kernels")]
@@ -33,6 +36,7 @@ pub use brickscope_kernels::{Backend, detect_backend, simd};
 #[doc(inline)]
 pub use brickscope_profile::*;
 
+pub use crate::async_task::AsyncTaskProfiler;
 pub use crate::clock::{Clock, MockClock};
 pub use crate::device::{
     Device, DeviceError, DeviceInfo, Issued, Misuse, SimulatedDevice, StreamId,

@@ -443,6 +443,30 @@ mod tests {
     }
 
     #[test]
+    fn the_graph_of_profiled_passes_has_their_layers_bricks_and_kernels() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let model = Model::open(&models.join("tiny-Q8_0.gguf")).expect("a model");
+        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("an executor");
+        let mut session = Session::new(&model, cpu, 64).expect("memory");
+        let profiler = BrickProfiler::enabled();
+        profiler.enable_graph();
+        session.forward_profiled(&profiler, &[1, 5, 9]).expect("they fit");
+        session.forward_profiled(&profiler, &[2]).expect("it fits");
+        let graph = profiler.execution_graph();
+        let count = |name: &str| graph.nodes_by_name(name).count();
+        assert_eq!((count("Prefill pass"), count("Decode pass")), (1, 1));
+        let layers = 2 * model.config.n_layers;
+        assert_eq!((count("QkvProjection"), count("Layer 0")), (layers, 2));
+        assert!(graph.kernel_nodes().count() > layers);
+        let (path, total) = graph.critical_path();
+        let walls: u64 = profiler.profile().passes.iter().map(|pass| pass.wall_ns).sum();
+        assert!(total >= walls, "one pass comes after the other: {total} of {walls}");
+        assert!(path.iter().any(|&id| graph.node(id).is_some_and(|node| node.is_kernel())));
+        let categories = profiler.category_stats();
+        assert!(categories[..3].iter().all(|category| category.total_ns > 0), "{categories:?}");
+    }
+
+    #[test]
     fn a_pass_that_is_labelled_afterwards_has_the_spans_of_one_that_is_reported_at_once() {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
         let two = NonZeroUsize::MIN.saturating_add(1);

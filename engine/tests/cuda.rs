@@ -428,6 +428,30 @@ fn what_the_stamps_of_a_graph_cost_is_measured_in_turns() {
 }
 
 #[test]
+fn the_graph_of_an_executor_has_the_bricks_of_the_device_and_the_copies_before_them() {
+    let name = "the_graph_of_an_executor_has_the_bricks_of_the_device_and_the_copies_before_them";
+    on_the_fake_device(name, &[], || {
+        let (model, profiler) = (model(), BrickProfiler::enabled());
+        profiler.enable_graph();
+        let options = CudaOptions::default();
+        let mut executor =
+            CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
+        executor.forward(&[1, 5, 9]).expect("they fit");
+        executor.settle().expect("it is there");
+        let graph = executor.profiler().execution_graph();
+        assert!(graph.nodes_by_name("QkvProjection").count() >= model.config.n_layers);
+        assert!(graph.kernel_nodes().count() > model.config.n_layers);
+        assert!(graph.nodes().any(|node| node.is_transfer()));
+        let (path, total) = graph.critical_path();
+        assert!(path.iter().any(|&id| graph.node(id).is_some_and(|node| node.is_kernel())));
+        let device = executor.profiler().profile().on_device(0, 0).expect("it timed a pass");
+        assert!(total >= device.passes[0].wall_ns, "{total}");
+        let categories = executor.profiler().category_stats();
+        assert!(categories[..3].iter().all(|category| category.total_ns > 0), "{categories:?}");
+    });
+}
+
+#[test]
 fn copies_are_recorded_with_their_size_and_the_time_of_the_device() {
     on_the_fake_device(
         "copies_are_recorded_with_their_size_and_the_time_of_the_device",

@@ -32,7 +32,7 @@ fn every_kernel_that_threads_share_has_their_shares_inside() {
     for (id, node) in graph.kernel_nodes() {
         let is_shared = matches!(
             &node,
-            ExecutionNode::Kernel { host: Some(host), .. } if host.threads == n_threads as u32
+            ExecutionNode::Routine { launch, .. } if launch.threads == n_threads as u32
         );
         let inside: Vec<String> =
             graph.inside(id).filter_map(|id| graph.node(id)).map(|node| node.name()).collect();

@@ -229,6 +229,11 @@ impl DeviceLog {
         }
     }
 
+    /// Calls `f` with the sums of each stream.
+    pub(crate) fn each_fold(&self, f: impl FnMut(&Fold)) {
+        self.state().streams.iter().map(|stream| &stream.fold).for_each(f);
+    }
+
     pub(crate) fn profile(&self, names: &[Name], with_others: bool) -> DeviceProfile {
         self.collected(names, with_others, true)
     }

@@ -1,4 +1,4 @@
-//! The execution graph that a caller builds by hand, and the sources of kernels.
+//! The execution graph, recorded or built by hand, and the sources of kernels.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use brickscope_profile::{
 use super::BrickProfiler;
 use crate::sync::lock_unmodelled as lock;
 
-/// Builds a profiler's execution graph, and registers the sources of kernels. Made by [`BrickProfiler::graph`].
+/// Records a profiler's execution graph, and registers the sources of kernels. Made by [`BrickProfiler::graph`].
 ///
-/// The graph is off by default. What was recorded by timers has a graph of its own, which needs none of this:
-/// [`Profile::execution_graph`](crate::Profile::execution_graph).
+/// The graph is off by default. While it is on, passes, layers, bricks and kernels that timers record are nodes of it.
+/// A caller who records layers, bricks or kernels by hand gets these instead, as they were recorded.
+/// [`Profile::execution_graph`](crate::Profile::execution_graph) has the graph of a single pass, and needs none of this.
 ///
 /// ```
 /// use brickscope::{BrickId, BrickProfiler, ExecutionNode};
@@ -32,18 +33,35 @@ use crate::sync::lock_unmodelled as lock;
 #[derive(Debug, Clone, Copy)]
 pub struct GraphRecorder<'p>(pub(super) &'p BrickProfiler);
 
-/// # Building the graph
+/// When a profiler's graph was on, and when copies were added to it by hand: readings of the clock.
+#[derive(Debug, Default)]
+pub(super) struct GraphTimes {
+    /// From and until; `u64::MAX` while it is on.
+    spells: Vec<(u64, u64)>,
+    /// In the order of the nodes.
+    copies: Vec<u64>,
+}
+
+/// # Building the graph by hand
 ///
-/// These return `None`, and change nothing, while the graph or the profiler is off.
+/// These return `None`, and change nothing, while the graph is off. They work whether or not the profiler is on.
 impl GraphRecorder<'_> {
     /// Turns the graph on.
     pub fn enable(self) {
-        self.0.graph_enabled.store(true, Relaxed);
+        let mut times = lock(&self.0.graph_times);
+        if !self.0.graph_enabled.swap(true, Relaxed) {
+            times.spells.push((self.0.recorder.clock().now(), u64::MAX));
+        }
     }
 
     /// Turns the graph off. What was recorded stays.
     pub fn disable(self) {
-        self.0.graph_enabled.store(false, Relaxed);
+        let mut times = lock(&self.0.graph_times);
+        if self.0.graph_enabled.swap(false, Relaxed)
+            && let Some((_, until)) = times.spells.last_mut()
+        {
+            *until = self.0.recorder.clock().now();
+        }
     }
 
     /// Whether the graph is on.
@@ -101,26 +119,66 @@ impl GraphRecorder<'_> {
         direction: TransferDirection,
         timing_ns: Option<u64>,
     ) -> Option<ExecutionNodeId> {
-        self.change(|graph| graph.record_transfer(src, dst, bytes, direction, timing_ns))
+        self.change(|graph| {
+            lock(&self.0.graph_times).copies.push(self.0.recorder.clock().now());
+            graph.record_transfer(src, dst, bytes, direction, timing_ns)
+        })
     }
 
     fn change<R>(self, change: impl FnOnce(&mut ExecutionGraph) -> R) -> Option<R> {
-        let on = self.is_enabled() && self.0.is_enabled();
-        on.then(|| change(Arc::make_mut(&mut lock(&self.0.graph))))
+        self.is_enabled().then(|| change(Arc::make_mut(&mut lock(&self.0.graph))))
     }
 }
 
 /// # The graph and the sources
 impl GraphRecorder<'_> {
-    /// The graph as it is now.
+    /// The graph as it is now: the nodes that were added by hand, or, if these are copies at most, what timers recorded
+    /// while the graph was on, and the copies.
+    ///
+    /// Passes follow each other. Where a device timed passes, they are there as the device saw them, and the passes of the
+    /// host, which wait for it, are not. The first pass depends on the copies that were added before it.
     #[must_use]
     pub fn current(self) -> Arc<ExecutionGraph> {
+        let by_hand = self.by_hand();
+        if !by_hand.is_scope_balanced() || !by_hand.nodes().all(|node| node.is_transfer()) {
+            return by_hand;
+        }
+        let GraphTimes { spells, copies } = {
+            let times = lock(&self.0.graph_times);
+            GraphTimes { spells: times.spells.clone(), copies: times.copies.clone() }
+        };
+        if spells.is_empty() {
+            return by_hand;
+        }
+        let is_on = |at: u64| spells.iter().any(|&(from, until)| from <= at && at < until);
+        let mut graph = self.0.recorded().recorded_graph(is_on);
+        if graph.num_nodes() == 0 {
+            return by_hand;
+        }
+        let begin_of = |id| Some((graph.time(id)?.start_ns, id));
+        let first = (0..graph.num_nodes() as u32).map(ExecutionNodeId).filter_map(begin_of).min();
+        let added = graph.append(&by_hand);
+        if let Some((begin, first)) = first {
+            for (id, _) in (added.0..).zip(copies).filter(|&(_, at)| at <= begin) {
+                graph.add_dependency(ExecutionNodeId(id), first);
+            }
+        }
+        Arc::new(graph)
+    }
+
+    /// The nodes that were added by hand.
+    pub(super) fn by_hand(self) -> Arc<ExecutionGraph> {
         Arc::clone(&lock(&self.0.graph))
     }
 
-    /// Forgets the graph and its open scopes.
+    /// Forgets the graph and its open scopes. What timers recorded up to now is in the profile, but no longer in the graph.
     pub fn clear(self) {
         *lock(&self.0.graph) = Arc::default();
+        let mut times = lock(&self.0.graph_times);
+        *times = GraphTimes::default();
+        if self.is_enabled() {
+            times.spells.push((self.0.recorder.clock().now(), u64::MAX));
+        }
     }
 
     /// Registers the source of a kernel, whether or not the graph or the profiler is on. The profile then has the

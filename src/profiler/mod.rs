@@ -103,6 +103,7 @@ pub struct BrickProfiler {
     graph_enabled: AtomicBool,
     /// Shared with callers who asked for it; copied when it changes while one of them holds it.
     graph: Mutex<Arc<ExecutionGraph>>,
+    graph_times: Mutex<graph::GraphTimes>,
     ptx: Mutex<PtxRegistry>,
     tiles_enabled: AtomicBool,
     checksums: Mutex<Vec<KernelChecksum>>,

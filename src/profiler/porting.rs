@@ -176,7 +176,7 @@ impl BrickProfiler {
     /// Whether every scope that was opened has been closed: [`ExecutionGraph::is_scope_balanced`].
     #[must_use]
     pub fn graph_is_scope_balanced(&self) -> bool {
-        self.graph().current().is_scope_balanced()
+        self.graph().by_hand().is_scope_balanced()
     }
 
     /// [`checksums().record`](crate::ChecksumRecorder::record).

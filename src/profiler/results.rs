@@ -10,7 +10,7 @@ use brickscope_profile::{
 };
 
 use super::{BrickProfiler, short_forms, tiles};
-use crate::fold::Slot;
+use crate::fold::{Fold, Slot};
 use crate::names::brick_name;
 use crate::sync::lock_unmodelled as lock;
 use crate::{collect, cost};
@@ -19,6 +19,9 @@ use crate::{collect, cost};
 ///
 /// These return copies, since other threads may go on recording. A copy has everything that a thread ended before
 /// the call, if the caller has synchronised with that thread, for example by joining it.
+///
+/// Sums of bricks are those of the host and of all devices together. An engine that waits for its device times that wait
+/// as a brick of the host, so beside the device's own bricks it counts too: [`Profile::on_device`] has the device alone.
 impl BrickProfiler {
     /// Everything that was recorded, as plain data.
     #[must_use]
@@ -28,7 +31,7 @@ impl BrickProfiler {
         profile.clock.anchors.extend(self.recorder.clock().anchor());
         profile.checksums = self.checksums().all();
         profile.digests = self.checksums().digests();
-        let graph = self.graph().current();
+        let graph = self.graph().by_hand();
         profile.graph = (graph.num_nodes() > 0).then(|| graph.as_ref().clone());
         profile.ptx = self.graph().ptx_registry();
         collect::fill(&mut profile, &self.recorder, refused);
@@ -165,18 +168,32 @@ impl BrickProfiler {
                 (index, BrickStats { name, min_ns: u64::MAX, ..Default::default() })
             })
             .collect();
-        self.recorder.collect(|log| {
+        let mut add = |fold: &Fold| {
             for (index, stats) in &mut sums {
                 for source in Source::ALL {
                     for slot in Slot::ALL {
-                        if let Some(sums) = log.fold().sums(source, slot, *index) {
+                        if let Some(sums) = fold.sums(source, slot, *index) {
                             sums.add_to(stats);
                         }
                     }
                 }
             }
-        });
+        };
+        self.recorder.collect(|log| add(log.fold()));
+        let devices = lock(&self.devices).clone();
+        devices.iter().for_each(|device| device.each_fold(&mut add));
         sums.into_iter().map(|(_, stats)| stats).collect()
+    }
+
+    /// A profile of what was recorded, and of little else.
+    pub(super) fn recorded(&self) -> Profile {
+        let (mut profile, refused) = self.described(self.recorder.clock().describe_unmeasured());
+        profile.ptx = self.graph().ptx_registry();
+        collect::fill(&mut profile, &self.recorder, refused);
+        let devices = lock(&self.devices).clone();
+        profile.devices =
+            devices.iter().map(|device| device.profile(&profile.names, refused)).collect();
+        profile
     }
 
     fn snapshot_with(&self, details: bool) -> Profile {

@@ -55,6 +55,7 @@ impl BrickProfiler {
             devices: Mutex::default(),
             graph_enabled: AtomicBool::new(false),
             graph: Mutex::default(),
+            graph_times: Mutex::default(),
             ptx: Mutex::default(),
             tiles_enabled: AtomicBool::new(false),
             checksums: Mutex::default(),

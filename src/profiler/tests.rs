@@ -1,10 +1,12 @@
 //! What the parts of the handle promise each other. Promises to callers are in `tests/promises.rs`.
 
-use brickscope_profile::{BrickId, ExecutionNode, Phase, TileLevel, Work};
+use brickscope_profile::{
+    BrickCategory, BrickId, ExecutionNode, Phase, TileLevel, TransferDirection, Work,
+};
 
 use super::*;
 use crate::clock::MockClock;
-use crate::device::SimulatedDevice;
+use crate::device::{SimulatedDevice, StreamId};
 
 fn on() -> (BrickProfiler, MockClock) {
     let hand = MockClock::default();
@@ -82,6 +84,109 @@ fn a_name_and_the_number_it_stands_for_are_timed_alike() {
     profiler.stop(timer, 3);
     let rope = profiler.stats_for(BrickId::RopeEmbedding);
     assert_eq!((rope.count, rope.total_ns, rope.total_elements, rope.total_flops), (2, 12, 6, 8));
+}
+
+#[test]
+fn the_graph_has_what_timers_recorded_while_it_was_on() {
+    let (profiler, hand) = on();
+    let gemv = profiler.kernel("gemv", None);
+    let run = |nanos: u64| {
+        let pass = profiler.begin_pass(Phase::Decode);
+        let layer = profiler.begin_layer(3);
+        let brick = profiler.start_brick_kernel(BrickId::QkvProjection, gemv);
+        hand.advance(nanos);
+        profiler.stop_brick_kernel(brick, Work::elements(4));
+        profiler.end_layer(layer);
+        hand.advance(1);
+        profiler.end_pass(pass, 1, 0);
+    };
+    run(1_000);
+    assert_eq!(profiler.execution_graph().num_nodes(), 0, "it is off");
+    profiler.enable_graph();
+    hand.advance(1);
+    // Copied before the passes.
+    profiler.graph().record_transfer("host", "device", 64, TransferDirection::H2D, Some(50));
+    run(10);
+    run(20);
+    let brick = profiler.start_brick(BrickId::LmHead);
+    hand.advance(7);
+    profiler.stop_brick(brick, 1);
+    profiler.disable_graph();
+    hand.advance(1);
+    run(2_000);
+
+    let graph = profiler.execution_graph();
+    let names: Vec<_> = graph.nodes().map(|node| node.name()).collect();
+    let count = |name: &str| names.iter().filter(|found| *found == name).count();
+    assert_eq!(
+        [count("Decode pass"), count("QkvProjection"), count("gemv"), count("LmHead")],
+        [2, 2, 2, 1],
+        "{names:?}"
+    );
+    let (path, total) = graph.critical_path();
+    // The copy, two passes with a nanosecond each that no brick explains, and the last brick.
+    assert_eq!(total, 50 + 11 + 21 + 7);
+    let on_path: Vec<_> = path.iter().filter_map(|&id| Some(graph.node(id)?.name())).collect();
+    assert!(on_path.iter().filter(|name| *name == "gemv").count() == 2, "{on_path:?}");
+    assert!(graph.to_ascii_tree().contains("gemv"), "{}", graph.to_ascii_tree());
+    assert_eq!(profiler.graph_to_dot(), graph.to_dot());
+    // The profile has them as spans.
+    let by_hand = profiler.profile().graph.expect("the copy");
+    assert_eq!(by_hand.num_nodes(), 1);
+
+    // Layers or bricks by hand are the graph.
+    profiler.enable_graph();
+    profiler.graph_record_brick(BrickId::RmsNorm, 5, 1);
+    assert_eq!(profiler.execution_graph().num_nodes(), 2);
+    profiler.graph_clear();
+    assert_eq!(profiler.execution_graph().num_nodes(), 0);
+    hand.advance(1);
+    run(3);
+    assert!(profiler.execution_graph().node_by_name("gemv").is_some());
+}
+
+#[test]
+fn a_graph_is_built_by_hand_though_the_profiler_is_off() {
+    let profiler = BrickProfiler::new();
+    profiler.enable_graph();
+    profiler.graph_push_scope(ExecutionNode::Layer { index: 0 });
+    profiler.graph_record_brick(BrickId::LmHead, 10, 1);
+    profiler.graph_record_kernel("gemv", 7, (1, 1, 1), (1, 1, 1), 0);
+    profiler.graph_pop_scope();
+    assert_eq!(profiler.execution_graph().num_nodes(), 3);
+    assert!(!profiler.is_enabled());
+}
+
+#[test]
+fn sums_of_bricks_have_those_of_devices_and_the_graph_their_passes() {
+    let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(0, 0);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    profiler.enable_graph();
+    let mut timer = profiler.device().timer(&mut device).expect("it has a clock");
+    let gemv = profiler.device_kernel("gemv", Default::default());
+    let pass = profiler.begin_pass(Phase::Decode);
+    let wait = profiler.start("DeviceWait");
+    timer.begin_pass(&mut device, Phase::Decode, 1, 7).expect("room");
+    timer
+        .brick(&mut device, StreamId(0), Some(0), BrickId::AttentionScore, Work::elements(8))
+        .expect("room");
+    timer.kernel(&mut device, StreamId(0), gemv, Work::elements(8)).expect("room");
+    device.launch(StreamId(0), 500);
+    timer.end_pass(&mut device).expect("room");
+    timer.settle(&mut device, true).expect("it is there");
+    profiler.stop(wait, 0);
+    profiler.end_pass(pass, 1, 7);
+    let stats = profiler.brick_stats(BrickId::AttentionScore);
+    assert_eq!((stats.count, stats.total_elements), (1, 8));
+    let categories = profiler.category_stats();
+    assert_eq!(categories[BrickCategory::Attention as usize].total_ns, stats.total_ns);
+    assert_eq!(stats.total_ns, 500);
+    assert!(profiler.total_ns() > 500, "the host waited");
+    let graph = profiler.execution_graph();
+    let names: Vec<_> = graph.nodes().map(|node| node.name()).collect();
+    assert!(names.iter().any(|name| name == "AttentionScore"), "{names:?}");
+    assert!(!names.iter().any(|name| name == "DeviceWait"), "{names:?}");
 }
 
 #[test]

@@ -114,15 +114,21 @@ fn of_graph(profile: &Profile) -> Vec<KernelRow> {
     let mut rows: Vec<KernelRow> = Vec::new();
     let mut known = HashMap::new();
     for (_, node) in profile.graph.iter().flat_map(|graph| graph.kernel_nodes()) {
-        let ExecutionNode::Kernel { name, ptx_hash, grid, block, timing_ns, host, .. } = &node
-        else {
-            continue;
+        let one = (1, 1, 1);
+        let (name, ptx_hash, grid, block, timing_ns, host) = match &node {
+            ExecutionNode::Kernel { name, ptx_hash, grid, block, timing_ns, .. } => {
+                (name, *ptx_hash, *grid, *block, timing_ns, None)
+            }
+            ExecutionNode::Routine { name, launch, timing_ns, .. } => {
+                (name, 0, one, one, timing_ns, Some(launch))
+            }
+            _ => continue,
         };
-        let key = (name.clone(), *ptx_hash, *grid, *block, host.clone());
+        let key = (name.clone(), ptx_hash, grid, block, host.cloned());
         let at = *known.entry(key).or_insert_with(|| {
             let (ptx, launch) = match host {
                 Some(host) => ("cpu".to_owned(), printable(&host.shape)),
-                None => (by_node(&profile.ptx, &node, name, *ptx_hash), launch_text(*grid, *block)),
+                None => (by_node(&profile.ptx, &node, name, ptx_hash), launch_text(grid, block)),
             };
             rows.push(KernelRow {
                 name: printable(name),

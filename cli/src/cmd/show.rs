@@ -289,7 +289,8 @@ fn ptx(profile: &Profile, name: &str) -> Result<String> {
     let timed = timed.map(|total| (total.stats.name.clone(), total.host.is_some()));
     let launched = profile.graph.iter().flat_map(|graph| graph.kernel_nodes());
     let launched = launched.filter_map(|(_, node)| match node {
-        ExecutionNode::Kernel { name, host, .. } => Some((name, host.is_some())),
+        ExecutionNode::Kernel { name, .. } => Some((name, false)),
+        ExecutionNode::Routine { name, .. } => Some((name, true)),
         _ => None,
     });
     let mut kernels: Vec<(String, bool)> = timed.chain(launched).collect();

@@ -48,11 +48,13 @@ fn label(node: &ExecutionNode, time: Option<u64>) -> (String, &'static str) {
             lines.push(micros(*timing_ns));
             "lightgreen"
         }
-        ExecutionNode::Kernel { host, grid, block, timing_ns, .. } => {
-            lines.push(match host {
-                Some(host) => host.shape.clone(),
-                None => launch(*grid, *block),
-            });
+        ExecutionNode::Kernel { grid, block, timing_ns, .. } => {
+            lines.push(launch(*grid, *block));
+            lines.extend(timing_ns.map(micros));
+            "lightyellow"
+        }
+        ExecutionNode::Routine { launch, timing_ns, .. } => {
+            lines.push(launch.shape.clone());
             lines.extend(timing_ns.map(micros));
             "lightyellow"
         }
@@ -74,7 +76,8 @@ fn label(node: &ExecutionNode, time: Option<u64>) -> (String, &'static str) {
         }
         ExecutionNode::AsyncTask { poll_count, yield_count, total_poll_ns, .. } => {
             lines.push(format!("polls:{poll_count} yields:{yield_count}"));
-            lines.push(micros(*total_poll_ns));
+            let share = node.poll_efficiency().map(|share| format!(" ({:.0}%)", 100.0 * share));
+            lines.push(micros(*total_poll_ns) + &share.unwrap_or_default());
             "lightcyan"
         }
     };

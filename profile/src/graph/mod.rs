@@ -360,6 +360,31 @@ impl ExecutionGraph {
         })
     }
 
+    /// Adds all nodes and edges of another graph after those of this one, and returns the new id of its first node. Its
+    /// scopes stay its own.
+    ///
+    /// # Panics
+    ///
+    /// If both have 2³¹ nodes together.
+    pub fn append(&mut self, other: &Self) -> ExecutionNodeId {
+        let first = self.num_nodes() as u32;
+        let moved = |id: ExecutionNodeId| ExecutionNodeId(id.0 + first);
+        for (index, node) in (0..).zip(other.nodes()) {
+            let (old, id) = (ExecutionNodeId(index), self.add_node(node));
+            if other.is_point(old) {
+                self.store.mark_as_point(id.0 as usize);
+            }
+            if let Some(time) = other.time(old) {
+                self.set_time(id, time);
+            }
+        }
+        for edge in other.edges() {
+            let ExecutionEdge { src, dst, edge_type, weight } = edge;
+            self.add_weighted_edge(moved(src), moved(dst), edge_type, weight);
+        }
+        ExecutionNodeId(first)
+    }
+
     /// Records that `to` waits for `from`.
     pub fn add_dependency(&mut self, from: ExecutionNodeId, to: ExecutionNodeId) {
         self.add_edge(from, to, EdgeType::DependsOn);

@@ -10,7 +10,7 @@ pub struct ExecutionNodeId(pub u32);
 
 /// A thing that ran, or a group of such things.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(from = "NodeInFile", into = "NodeInFile")]
 pub enum ExecutionNode {
     /// A well-known brick.
     Brick {
@@ -30,11 +30,11 @@ pub enum ExecutionNode {
         /// Elements processed.
         elements: u64,
     },
-    /// One launch of a kernel, or of a CPU routine.
+    /// One launch of a kernel on a device.
     Kernel {
         /// Its name.
         name: String,
-        /// [`PtxRegistry::hash_ptx`](crate::PtxRegistry::hash_ptx) of its source; 0 for a CPU routine.
+        /// [`PtxRegistry::hash_ptx`](crate::PtxRegistry::hash_ptx) of its source; 0 if that is not known.
         ptx_hash: u64,
         /// Blocks in the grid.
         grid: (u32, u32, u32),
@@ -48,8 +48,19 @@ pub enum ExecutionNode {
         arithmetic_intensity: Option<f32>,
         /// TFLOP/s, if known.
         achieved_tflops: Option<f32>,
-        /// Set for a routine that ran on the CPU, where a grid has no meaning.
-        host: Option<HostLaunch>,
+    },
+    /// One run of a kernel on the CPU, where a grid has no meaning.
+    Routine {
+        /// Its name.
+        name: String,
+        /// How it ran.
+        launch: HostLaunch,
+        /// How long it took, in nanoseconds, if that was measured.
+        timing_ns: Option<u64>,
+        /// FLOPs per byte moved, if known.
+        arithmetic_intensity: Option<f32>,
+        /// TFLOP/s, if known.
+        achieved_tflops: Option<f32>,
     },
     /// A copy of data between memories.
     Transfer {
@@ -91,6 +102,152 @@ pub enum ExecutionNode {
     },
 }
 
+/// A node as files have it: a routine of the CPU is a kernel with a `host`.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum NodeInFile {
+    Brick {
+        id: BrickId,
+        timing_ns: u64,
+        elements: u64,
+    },
+    NamedBrick {
+        name: String,
+        timing_ns: u64,
+        elements: u64,
+    },
+    Kernel {
+        name: String,
+        ptx_hash: u64,
+        grid: (u32, u32, u32),
+        block: (u32, u32, u32),
+        shared_mem: u32,
+        timing_ns: Option<u64>,
+        arithmetic_intensity: Option<f32>,
+        achieved_tflops: Option<f32>,
+        host: Option<HostLaunch>,
+    },
+    Transfer {
+        src: String,
+        dst: String,
+        bytes: u64,
+        direction: TransferDirection,
+        timing_ns: Option<u64>,
+    },
+    Function {
+        name: String,
+        file: Option<String>,
+        line: Option<u32>,
+    },
+    Layer {
+        index: u32,
+    },
+    AsyncTask {
+        name: String,
+        poll_count: u64,
+        yield_count: u64,
+        total_poll_ns: u64,
+    },
+}
+
+/// The same variant of the other type, with the same fields.
+macro_rules! same {
+    ($of:ident, $node:expr, { $($variant:ident { $($field:ident),* })* }, $($more:tt)*) => {
+        match $node {
+            $($of::$variant { $($field),* } => Self::$variant { $($field),* },)*
+            $($more)*
+        }
+    };
+}
+
+impl From<NodeInFile> for ExecutionNode {
+    fn from(node: NodeInFile) -> Self {
+        same!(NodeInFile, node, {
+            Brick { id, timing_ns, elements }
+            NamedBrick { name, timing_ns, elements }
+            Transfer { src, dst, bytes, direction, timing_ns }
+            Function { name, file, line }
+            Layer { index }
+            AsyncTask { name, poll_count, yield_count, total_poll_ns }
+        },
+            NodeInFile::Kernel {
+                name, timing_ns, arithmetic_intensity, achieved_tflops, host: Some(launch), ..
+            } => Self::Routine { name, launch, timing_ns, arithmetic_intensity, achieved_tflops },
+            NodeInFile::Kernel {
+                name,
+                ptx_hash,
+                grid,
+                block,
+                shared_mem,
+                timing_ns,
+                arithmetic_intensity,
+                achieved_tflops,
+                host: None,
+            } => Self::Kernel {
+                name,
+                ptx_hash,
+                grid,
+                block,
+                shared_mem,
+                timing_ns,
+                arithmetic_intensity,
+                achieved_tflops,
+            },
+        )
+    }
+}
+
+impl From<ExecutionNode> for NodeInFile {
+    fn from(node: ExecutionNode) -> Self {
+        same!(ExecutionNode, node, {
+            Brick { id, timing_ns, elements }
+            NamedBrick { name, timing_ns, elements }
+            Transfer { src, dst, bytes, direction, timing_ns }
+            Function { name, file, line }
+            Layer { index }
+            AsyncTask { name, poll_count, yield_count, total_poll_ns }
+        },
+            ExecutionNode::Routine {
+                name,
+                launch,
+                timing_ns,
+                arithmetic_intensity,
+                achieved_tflops,
+            } => Self::Kernel {
+                name,
+                ptx_hash: 0,
+                grid: (1, 1, 1),
+                block: (1, 1, 1),
+                shared_mem: 0,
+                timing_ns,
+                arithmetic_intensity,
+                achieved_tflops,
+                host: Some(launch),
+            },
+            ExecutionNode::Kernel {
+                name,
+                ptx_hash,
+                grid,
+                block,
+                shared_mem,
+                timing_ns,
+                arithmetic_intensity,
+                achieved_tflops,
+            } => Self::Kernel {
+                name,
+                ptx_hash,
+                grid,
+                block,
+                shared_mem,
+                timing_ns,
+                arithmetic_intensity,
+                achieved_tflops,
+                host: None,
+            },
+        )
+    }
+}
+
 /// How a routine ran on the CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostLaunch {
@@ -129,6 +286,7 @@ impl ExecutionNode {
             Self::Brick { id, .. } => id.name().to_owned(),
             Self::NamedBrick { name, .. }
             | Self::Kernel { name, .. }
+            | Self::Routine { name, .. }
             | Self::Function { name, .. }
             | Self::AsyncTask { name, .. } => name.clone(),
             Self::Layer { index } => format!("Layer {index}"),
@@ -138,10 +296,10 @@ impl ExecutionNode {
         }
     }
 
-    /// Whether this is a kernel.
+    /// Whether this is a kernel, on a device or on the CPU.
     #[must_use]
     pub fn is_kernel(&self) -> bool {
-        matches!(self, Self::Kernel { .. })
+        matches!(self, Self::Kernel { .. } | Self::Routine { .. })
     }
 
     /// Whether this is a brick, well known or not.
@@ -161,7 +319,9 @@ impl ExecutionNode {
     pub fn timing_ns(&self) -> Option<u64> {
         match self {
             Self::Brick { timing_ns, .. } | Self::NamedBrick { timing_ns, .. } => Some(*timing_ns),
-            Self::Kernel { timing_ns, .. } | Self::Transfer { timing_ns, .. } => *timing_ns,
+            Self::Kernel { timing_ns, .. }
+            | Self::Routine { timing_ns, .. }
+            | Self::Transfer { timing_ns, .. } => *timing_ns,
             // The time spent in polls.
             Self::AsyncTask { total_poll_ns, .. } => Some(*total_poll_ns),
             Self::Function { .. } | Self::Layer { .. } => None,
@@ -172,7 +332,47 @@ impl ExecutionNode {
     #[must_use]
     pub fn ptx_hash(&self) -> Option<u64> {
         match self {
-            Self::Kernel { ptx_hash, host: None, .. } => Some(*ptx_hash),
+            Self::Kernel { ptx_hash, .. } => Some(*ptx_hash),
+            _ => None,
+        }
+    }
+
+    /// FLOPs per byte that a kernel moves, if that is known.
+    #[must_use]
+    pub fn arithmetic_intensity(&self) -> Option<f32> {
+        match self {
+            Self::Kernel { arithmetic_intensity, .. }
+            | Self::Routine { arithmetic_intensity, .. } => *arithmetic_intensity,
+            _ => None,
+        }
+    }
+
+    /// TFLOP/s of a kernel, if they are known.
+    #[must_use]
+    pub fn achieved_tflops(&self) -> Option<f32> {
+        match self {
+            Self::Kernel { achieved_tflops, .. } | Self::Routine { achieved_tflops, .. } => {
+                *achieved_tflops
+            }
+            _ => None,
+        }
+    }
+
+    /// The bytes that a transfer copied.
+    #[must_use]
+    pub fn transfer_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Transfer { bytes, .. } => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    /// One over the polls that a task needed, from 0 to 1: 1.0 if it was ready at once. `None` for other nodes, and for a
+    /// task that was never polled.
+    #[must_use]
+    pub fn poll_efficiency(&self) -> Option<f64> {
+        match self {
+            Self::AsyncTask { poll_count, .. } if *poll_count > 0 => Some(1.0 / *poll_count as f64),
             _ => None,
         }
     }
@@ -255,6 +455,5 @@ pub fn gpu_kernel(
         timing_ns: None,
         arithmetic_intensity: None,
         achieved_tflops: None,
-        host: None,
     }
 }

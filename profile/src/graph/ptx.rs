@@ -162,7 +162,7 @@ impl PtxRegistry {
     /// `None` for other nodes, for routines of the CPU, and if the source is ambiguous or unknown.
     #[must_use]
     pub fn resolve(&self, node: &ExecutionNode) -> Option<&PtxSource> {
-        let ExecutionNode::Kernel { name, ptx_hash, host: None, .. } = node else { return None };
+        let ExecutionNode::Kernel { name, ptx_hash, .. } = node else { return None };
         if *ptx_hash == 0 {
             return only(self.lookup_by_name(name));
         }
@@ -308,10 +308,13 @@ mod tests {
         assert_eq!(resolved(&kernel("gemv", 0)), None, "it could be either");
         assert_eq!(resolved(&kernel("matvec", 7)), None, "it is of another version");
         assert_eq!(resolved(&ExecutionNode::Layer { index: 0 }), None);
-        let mut on_cpu = kernel("matvec", 0);
-        if let ExecutionNode::Kernel { host, .. } = &mut on_cpu {
-            *host = Some(HostLaunch { shape: String::new(), threads: 1 });
-        }
+        let on_cpu = ExecutionNode::Routine {
+            name: "matvec".to_owned(),
+            launch: HostLaunch { shape: String::new(), threads: 1 },
+            timing_ns: None,
+            arithmetic_intensity: None,
+            achieved_tflops: None,
+        };
         assert_eq!(resolved(&on_cpu), None);
     }
 

@@ -206,7 +206,6 @@ impl Store {
                 shared_mem,
                 arithmetic_intensity,
                 achieved_tflops,
-                host,
                 ..
             } => {
                 row.kind = RowKind::Kernel;
@@ -216,7 +215,21 @@ impl Store {
                     grid: *grid,
                     block: *block,
                     shared_mem: *shared_mem,
-                    host: host.clone(),
+                    host: None,
+                });
+                row.set_rates(*arithmetic_intensity, *achieved_tflops);
+            }
+            ExecutionNode::Routine {
+                name, launch, arithmetic_intensity, achieved_tflops, ..
+            } => {
+                row.kind = RowKind::Kernel;
+                row.name = self.symbols.number(name);
+                row.more = self.launch(Launch {
+                    ptx_hash: 0,
+                    grid: (1, 1, 1),
+                    block: (1, 1, 1),
+                    shared_mem: 0,
+                    host: Some(launch.clone()),
                 });
                 row.set_rates(*arithmetic_intensity, *achieved_tflops);
             }
@@ -274,8 +287,18 @@ impl Store {
                 let Launch { ptx_hash, grid, block, shared_mem, host } =
                     &*self.launches[row.more as usize];
                 let (arithmetic_intensity, achieved_tflops) = row.rates();
+                let name = text(row.name);
+                if let Some(launch) = host.clone() {
+                    return Some(ExecutionNode::Routine {
+                        name,
+                        launch,
+                        timing_ns,
+                        arithmetic_intensity,
+                        achieved_tflops,
+                    });
+                }
                 ExecutionNode::Kernel {
-                    name: text(row.name),
+                    name,
                     ptx_hash: *ptx_hash,
                     grid: *grid,
                     block: *block,
@@ -283,7 +306,6 @@ impl Store {
                     timing_ns,
                     arithmetic_intensity,
                     achieved_tflops,
-                    host: host.clone(),
                 }
             }
             RowKind::Transfer => ExecutionNode::Transfer {

@@ -482,7 +482,7 @@ pub(super) fn label(node: &ExecutionNode, time: Option<u64>) -> Label {
         ExecutionNode::Brick { elements, .. } | ExecutionNode::NamedBrick { elements, .. } => {
             (name, "  ", format!(" ({elements} elem)"))
         }
-        ExecutionNode::Kernel { host: Some(host), .. } => {
+        ExecutionNode::Routine { launch: host, .. } => {
             let shape = printable(&host.shape);
             let gap = if shape.is_empty() { "" } else { "  " };
             let threads = if host.threads > 1 {
@@ -505,7 +505,10 @@ pub(super) fn label(node: &ExecutionNode, time: Option<u64>) -> Label {
         }
         ExecutionNode::Transfer { bytes, .. } => (format!("{name}  {bytes}B"), " ", String::new()),
         ExecutionNode::AsyncTask { poll_count, yield_count, .. } => {
-            (format!("{name}  polls:{poll_count} yields:{yield_count}"), " ", String::new())
+            let share = node.poll_efficiency();
+            let share = share.map(|share| format!(" ({:.0}% eff)", 100.0 * share));
+            let head = format!("{name}  polls:{poll_count} yields:{yield_count}");
+            (head, " ", share.unwrap_or_default())
         }
     };
     Label { head, gap, time, tail }

@@ -89,7 +89,7 @@ fn convert(nesting: &Nesting<'_>, number: u32) -> TreeNode {
     let (r, g, b) = match &node {
         ExecutionNode::Layer { .. } => (0.4, 0.6, 1.0),
         ExecutionNode::Brick { .. } | ExecutionNode::NamedBrick { .. } => (0.4, 0.8, 0.4),
-        ExecutionNode::Kernel { .. } => (1.0, 0.8, 0.3),
+        ExecutionNode::Kernel { .. } | ExecutionNode::Routine { .. } => (1.0, 0.8, 0.3),
         ExecutionNode::Function { .. } => (0.7, 0.7, 0.7),
         ExecutionNode::Transfer { .. } => (0.8, 0.4, 0.8),
         ExecutionNode::AsyncTask { .. } => (0.4, 0.8, 0.8),

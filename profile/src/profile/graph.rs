@@ -19,7 +19,7 @@ use crate::graph::{
 };
 use crate::name::{Name, NameKind, Route};
 use crate::profile::Profile;
-use crate::span::Span;
+use crate::span::{Dependency, Span};
 use crate::sums::Pass;
 
 /// The parts of a pass: spans by index, and the hand-offs between them.
@@ -34,6 +34,13 @@ struct Wall {
     lane: u32,
     begin: u64,
     end: u64,
+}
+
+impl Wall {
+    fn of(pass: &Pass) -> Self {
+        let Pass { lane, start_ns: begin, wall_ns, .. } = *pass;
+        Self { lane, begin, end: begin.saturating_add(wall_ns) }
+    }
 }
 
 /// A position in the sequence of a thread within one span.
@@ -62,9 +69,81 @@ impl Profile {
     pub fn execution_graph(&self, pass: u32) -> Option<ExecutionGraph> {
         let wall = self.wall(pass)?;
         let parts = self.parts(pass, wall);
+        let ended = self.passes.iter().find(|ended| ended.serial == pass).copied();
+        Some(self.graph_of(&parts, &[wall], ended.as_slice(), true))
+    }
+
+    /// The graph of all that was recorded at times that are wanted: passes one after the other, as
+    /// [`execution_graph`](Self::execution_graph) has each, and what ran outside of passes.
+    ///
+    /// Where a device has timed passes, they are there as the device saw them, without the passes of the host, which
+    /// wait for it. The host's spans outside of passes are there in any case. Passes that began at times that aren't
+    /// wanted are left out as a whole.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn recorded_graph(&self, is_wanted: impl Fn(u64) -> bool) -> ExecutionGraph {
+        let devices = (0..self.devices.len()).filter_map(|device| {
+            // Without an alignment its times are not the host's.
+            let is_aligned = self.devices[device].alignment.is_some();
+            let on_device = self.whole_device(device)?;
+            let is_wanted = |at: u64| !is_aligned || is_wanted(at);
+            Some(on_device.graph_of_all(&is_wanted, true))
+        });
+        let devices: Vec<_> = devices.filter(|graph| graph.num_nodes() > 0).collect();
+        let mut graph = self.graph_of_all(&is_wanted, devices.is_empty());
+        for device in &devices {
+            graph.append(device);
+        }
+        graph
+    }
+
+    fn graph_of_all(&self, is_wanted: &dyn Fn(u64) -> bool, with_passes: bool) -> ExecutionGraph {
+        // When each pass began: an open one with its first span.
+        let mut begins: HashMap<u32, u64> = HashMap::new();
+        for span in &self.spans {
+            if let Some(pass) = span.pass {
+                let begin = begins.entry(pass).or_insert(span.start_ns);
+                *begin = span.start_ns.min(*begin);
+            }
+        }
+        let passes: Vec<&Pass> =
+            self.passes.iter().filter(|pass| begins.contains_key(&pass.serial)).collect();
+        begins.extend(passes.iter().map(|pass| (pass.serial, pass.start_ns)));
+        let wanted = (0..).zip(&self.spans).filter(|(_, span)| match span.pass {
+            Some(pass) => with_passes && is_wanted(begins[&pass]),
+            None => is_wanted(span.start_ns),
+        });
+        let spans: Vec<u32> = wanted.map(|(index, _)| index).collect();
+        let dependencies = (0..self.dependencies.len()).filter(|&index| {
+            let Dependency { from, to } = &self.dependencies[index];
+            is_wanted(from.at_ns) && is_wanted(to.at_ns)
+        });
+        let parts = Parts { spans, dependencies: dependencies.collect() };
+        let roots: Vec<Pass> = passes
+            .into_iter()
+            .filter(|pass| with_passes && is_wanted(pass.start_ns))
+            .copied()
+            .collect();
+        let walls: Vec<Wall> = roots.iter().map(Wall::of).collect();
+        self.graph_of(&parts, &walls, &roots, false)
+    }
+
+    /// The graph of some spans and hand-offs, with the passes `roots` around them. If it is of `one` pass, what other
+    /// threads do for it lies in that pass.
+    fn graph_of(&self, parts: &Parts, walls: &[Wall], roots: &[Pass], one: bool) -> ExecutionGraph {
         let mut graph = ExecutionGraph::new();
-        let ended = self.passes.iter().find(|ended| ended.serial == pass);
-        let root = ended.map(|pass| add_pass(&mut graph, pass));
+        let roots: Vec<(&Pass, ExecutionNodeId)> =
+            roots.iter().map(|pass| (pass, add_pass(&mut graph, pass))).collect();
+        let root_of: HashMap<u32, ExecutionNodeId> =
+            roots.iter().map(|&(pass, root)| (pass.serial, root)).collect();
+        let only_root = roots.first().map(|&(_, root)| root).filter(|_| one);
+        // The last pass that began on a thread by some time, if it went on then.
+        let by_begin: BTreeMap<(u32, u64), (u64, usize)> =
+            walls.iter().zip(0..).map(|(w, nth)| ((w.lane, w.begin), (w.end, nth))).collect();
+        let pass_at = |lane: u32, at: u64| {
+            let (_, &(end, nth)) = by_begin.range((lane, 0)..=(lane, at)).next_back()?;
+            (at <= end).then_some(nth)
+        };
         // The node of each span. Parents come before their children.
         let mut nodes: HashMap<u32, ExecutionNodeId> = HashMap::new();
         for &index in &parts.spans {
@@ -79,12 +158,12 @@ impl Profile {
         let mut givers: BTreeMap<(u32, u64), Option<u32>> = BTreeMap::new();
         for &index in &parts.dependencies {
             let (from, to) = (&self.dependencies[index].from, &self.dependencies[index].to);
-            if to.lane != wall.lane {
+            if !walls.iter().any(|wall| wall.lane == to.lane) {
                 let outer = from.inside.filter(|outer| nodes.contains_key(outer));
                 givers.insert((to.lane, to.at_ns), outer);
             }
         }
-        let around = |lane: u32, parent: Option<u32>, begin: u64, end: u64| {
+        let around = |lane: u32, parent: Option<u32>, pass: Option<u32>, begin: u64, end: u64| {
             let parent = parent.and_then(|parent| nodes.get(&parent));
             let giver = || {
                 let (_, outer) = givers.range((lane, 0)..=(lane, begin)).next_back()?;
@@ -93,19 +172,27 @@ impl Profile {
                 let is_in = span.start_ns <= begin && end <= end_of(span);
                 nodes.get(&outer).filter(|_| is_in)
             };
-            parent.or_else(giver).copied().or(root)
+            let root = || root_of.get(&pass?);
+            parent.or_else(giver).or_else(root).copied().or(only_root)
         };
-        // The sequence of nodes, by thread and by the span around them.
-        let mut lanes: BTreeMap<(u32, Option<u32>), BTreeMap<Place, ExecutionNodeId>> =
-            BTreeMap::new();
+        // The sequence of nodes, by thread and by the span around them, or else the pass.
+        type Lanes = BTreeMap<(u32, Option<u32>, Option<usize>), BTreeMap<Place, ExecutionNodeId>>;
+        let mut lanes = Lanes::new();
+        for &(pass, root) in roots.iter().filter(|_| !one) {
+            let nth = u32::MAX - pass.serial;
+            let place = Place { at: pass.start_ns, is_span: true, nth };
+            lanes.entry((pass.lane, None, None)).or_default().insert(place, root);
+        }
         for &index in &parts.spans {
             let (span, id) = (&self.spans[index as usize], nodes[&index]);
             let parent = span.parent.filter(|parent| nodes.contains_key(parent));
-            if let Some(outer) = around(span.lane, parent, span.start_ns, end_of(span)) {
+            if let Some(outer) = around(span.lane, parent, span.pass, span.start_ns, end_of(span)) {
                 graph.add_edge(outer, id, nesting(&graph, id));
             }
             let place = Place { at: span.start_ns, is_span: true, nth: index };
-            lanes.entry((span.lane, parent)).or_default().insert(place, id);
+            let of_pass = span.pass.is_some() && parent.is_none();
+            let pass = if of_pass { pass_at(span.lane, span.start_ns) } else { None };
+            lanes.entry((span.lane, parent, pass)).or_default().insert(place, id);
         }
         // Each point once, however many threads took over from it.
         let mut points: BTreeMap<(u32, u32), ExecutionNodeId> = BTreeMap::new();
@@ -116,11 +203,16 @@ impl Profile {
                 *points.entry((point.lane, point.nth)).or_insert_with(|| {
                     let id = graph.add_point(name);
                     let inside = point.inside.filter(|inside| nodes.contains_key(inside));
-                    if let Some(outer) = around(point.lane, inside, point.at_ns, point.at_ns) {
+                    let pass = pass_at(point.lane, point.at_ns);
+                    let serial = pass.and_then(|nth| Some(roots.get(nth)?.0.serial));
+                    if let Some(outer) =
+                        around(point.lane, inside, serial, point.at_ns, point.at_ns)
+                    {
                         graph.add_edge(outer, id, EdgeType::Contains);
                     }
                     let place = Place { at: point.at_ns, is_span: false, nth: point.nth };
-                    lanes.entry((point.lane, inside)).or_default().insert(place, id);
+                    let pass = pass.filter(|_| inside.is_none());
+                    lanes.entry((point.lane, inside, pass)).or_default().insert(place, id);
                     let lane = u16::try_from(point.lane).unwrap_or(u16::MAX);
                     let (start_ns, duration_ns) = (point.at_ns, 0);
                     graph.set_time(id, NodeTime { start_ns, duration_ns, lane });
@@ -129,14 +221,14 @@ impl Profile {
             });
             graph.add_dependency(from, to);
         }
-        for ((lane, parent), places) in lanes {
+        for ((_, parent, pass), places) in lanes {
             let begin = match parent {
                 Some(parent) => Some(self.spans[parent as usize].start_ns),
-                None => (lane == wall.lane).then_some(wall.begin),
+                None => pass.map(|nth| walls[nth].begin),
             };
             in_sequence(&mut graph, begin, places);
         }
-        Some(graph)
+        graph
     }
 
     /// The begin and end of a pass, from its spans if it never ended. `None` if it has none.
@@ -144,8 +236,7 @@ impl Profile {
         let mut spans = self.spans.iter().filter(|span| span.pass == Some(pass));
         let first = spans.next()?;
         if let Some(ended) = self.passes.iter().find(|ended| ended.serial == pass) {
-            let Pass { lane, start_ns: begin, wall_ns, .. } = *ended;
-            return Some(Wall { lane, begin, end: begin.saturating_add(wall_ns) });
+            return Some(Wall::of(ended));
         }
         let start = Wall { lane: first.lane, begin: first.start_ns, end: end_of(first) };
         Some(spans.fold(start, |wall, span| Wall {
@@ -228,6 +319,20 @@ impl Profile {
         }
         match name.kind {
             NameKind::Kernel => {
+                let (flops, bytes) = (span.work.flops as f64, span.work.bytes as f64);
+                let intensity = (bytes > 0.0 && flops > 0.0).then(|| (flops / bytes) as f32);
+                // One FLOP per nanosecond is a thousandth of a TFLOP/s.
+                let tflops =
+                    (flops > 0.0 && timing_ns > 0).then(|| (flops / timing_ns as f64 / 1e3) as f32);
+                if let Some(launch) = name.host.clone() {
+                    return ExecutionNode::Routine {
+                        name: name.name.clone(),
+                        launch,
+                        timing_ns: Some(timing_ns),
+                        arithmetic_intensity: intensity,
+                        achieved_tflops: tflops,
+                    };
+                }
                 let one = (1, 1, 1);
                 let mut kernel = match &name.device {
                     Some(on) => {
@@ -237,20 +342,13 @@ impl Profile {
                 };
                 if let ExecutionNode::Kernel {
                     timing_ns: timing,
-                    host,
                     arithmetic_intensity,
                     achieved_tflops,
                     ..
                 } = &mut kernel
                 {
-                    let (flops, bytes) = (span.work.flops as f64, span.work.bytes as f64);
                     *timing = Some(timing_ns);
-                    *host = name.host.clone();
-                    *arithmetic_intensity =
-                        (bytes > 0.0 && flops > 0.0).then(|| (flops / bytes) as f32);
-                    // One FLOP per nanosecond is a thousandth of a TFLOP/s.
-                    *achieved_tflops = (flops > 0.0 && timing_ns > 0)
-                        .then(|| (flops / timing_ns as f64 / 1e3) as f32);
+                    (*arithmetic_intensity, *achieved_tflops) = (intensity, tflops);
                 }
                 let source = self.ptx.resolve(&kernel).map(|source| source.hash);
                 if let ExecutionNode::Kernel { ptx_hash, .. } = &mut kernel {
