@@ -190,6 +190,12 @@ mod elementwise {
                 let mut rows = x.repeat(n);
                 kernels.add_bias(&mut rows, &y);
                 prop_assert_eq!(rows, sum.repeat(n));
+
+                let factor = y.first().copied().unwrap_or(0.5);
+                let product: Vec<f32> = x.iter().map(|x| x * factor).collect();
+                let mut out = x.clone();
+                kernels.scale(&mut out, factor);
+                prop_assert_eq!(out, product);
             }
         }
 
@@ -803,6 +809,7 @@ fn names_say_which_routine_runs() {
         }
         assert_eq!(kernels.rms_norm_name(), format!("rms_norm_{isa}"));
         assert_eq!(kernels.relu_squared_mul_name(), format!("relu_squared_mul_{isa}"));
+        assert_eq!(kernels.scale_name(), format!("scale_{isa}"));
         assert_eq!(kernels.scores_name(), format!("scores_{own}"));
         assert_eq!(kernels.weighted_sum_name(), format!("weighted_sum_{own}"));
     }

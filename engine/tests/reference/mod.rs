@@ -6,14 +6,15 @@
 
 use brickscope_engine::gguf::{Gguf, TensorInfo};
 use brickscope_kernels::QuantType;
-use brickscope_kernels::quant::dequantize_row;
+use brickscope_kernels::quant::{dequantize_row, quantize_row};
 
-/// What becomes of activations that are multiplied with I2_S.
+/// Which numbers are rounded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Rounding {
-    /// They stay as they are.
+    /// None.
     None,
-    /// bitnet.cpp's: each token's to 8 bits, in 127ths of its largest.
+    /// Those of bitnet.cpp in a batch: activations that are multiplied with I2_S, to 8 bits, in 127ths of a token's
+    /// largest; keys and values in the cache, to F16.
     BitnetCpp,
 }
 
@@ -22,16 +23,22 @@ pub(crate) fn logits(gguf: &Gguf, tokens: &[u32], rounding: Rounding) -> Vec<f64
     Pass::new(gguf, rounding).run(tokens)
 }
 
+/// The same with SiLU in the gate, whatever the file says.
+pub(crate) fn logits_with_silu(gguf: &Gguf, tokens: &[u32], rounding: Rounding) -> Vec<f64> {
+    Pass { is_silu: true, ..Pass::new(gguf, rounding) }.run(tokens)
+}
+
 struct Pass<'g> {
     gguf: &'g Gguf,
     architecture: String,
     rounding: Rounding,
+    is_silu: bool,
 }
 
 impl<'g> Pass<'g> {
     fn new(gguf: &'g Gguf, rounding: Rounding) -> Self {
         let architecture = gguf.metadata.str("general.architecture").unwrap().to_owned();
-        Self { gguf, architecture, rounding }
+        Self { gguf, architecture, rounding, is_silu: false }
     }
 
     fn number(&self, key: &str) -> Option<f64> {
@@ -98,9 +105,26 @@ impl<'g> Pass<'g> {
         }
     }
 
+    /// Keys or values as they are in the cache.
+    fn cached(&self, x: Vec<f64>) -> Vec<f64> {
+        match self.rounding {
+            Rounding::None => x,
+            Rounding::BitnetCpp => {
+                let x: Vec<f32> = x.into_iter().map(|x| x as f32).collect();
+                let (mut bytes, mut rounded) = (Vec::new(), vec![0.0; x.len()]);
+                quantize_row(QuantType::F16, &x, &mut bytes);
+                dequantize_row(QuantType::F16, &bytes, &mut rounded);
+                rounded.into_iter().map(f64::from).collect()
+            }
+        }
+    }
+
     /// The function of the gate.
     fn gate(&self, x: f64) -> f64 {
         let silu = x / (1.0 + (-x).exp());
+        if self.is_silu {
+            return silu;
+        }
         let key = format!("{}.hidden_activation", self.architecture);
         match (&self.architecture[..], self.gguf.metadata.opt_str(&key).unwrap()) {
             ("bitnet-b1.58", _) | ("bitnet", Some("relu2")) => x.max(0.0) * x.max(0.0),
@@ -124,14 +148,14 @@ impl<'g> Pass<'g> {
                 let h = self.norm(&name("attn_norm.weight"), x);
                 let mut q = self.project(&name("attn_q"), &h);
                 let mut k = self.project(&name("attn_k"), &h);
-                values.push(self.project(&name("attn_v"), &h));
+                values.push(self.cached(self.project(&name("attn_v"), &h)));
                 if self.architecture == "qwen3" {
                     q = self.norm(&name("attn_q_norm.weight"), &q);
                     k = self.norm(&name("attn_k_norm.weight"), &k);
                 }
                 self.rope(&mut q, position, head);
                 self.rope(&mut k, position, head);
-                keys.push(k);
+                keys.push(self.cached(k));
                 let mut attention: Vec<f64> = (0..n_heads)
                     .flat_map(|i| {
                         let of_kv = i / (n_heads / n_kv) * head;

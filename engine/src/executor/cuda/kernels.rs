@@ -22,7 +22,7 @@
 //! | `scores` | `s, q, k, p, n_heads, n_kv_heads, head_dim, scale, capacity` | [`Launch::scores`] |
 //! | `softmax` | `s, p, n_heads, capacity` | [`Launch::softmax`] |
 //! | `weighted_sum` | `a, s, v, p, n_heads, n_kv_heads, head_dim, capacity` | [`Launch::weighted_sum`] |
-//! | `silu_mul` | `gate, up, len` | [`Launch::elementwise`] |
+//! | `silu_mul`, `relu_squared_mul` | `gate, up, len` | [`Launch::elementwise`] |
 //! | `add` | `x, y, len` | [`Launch::elementwise`] |
 //! | `stamp` | `ring, iteration, slots, ring_len, slot` | [`Launch::one`] |
 //! | `advance` | `iteration` | [`Launch::one`] |

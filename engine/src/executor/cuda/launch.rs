@@ -171,8 +171,11 @@ impl Places<'_> {
                 ],
                 shape: attention(),
             },
-            Op::SiluMul => Ready {
-                kernel: "silu_mul".to_owned(),
+            Op::SiluMul | Op::ReluSquaredMul => Ready {
+                kernel: match step.op {
+                    Op::SiluMul => "silu_mul".to_owned(),
+                    _ => "relu_squared_mul".to_owned(),
+                },
                 launch: Launch::elementwise(u(n * c.ffn_dim)),
                 args: vec![self.at(Operand::Gate)?, self.at(Operand::Up)?, int(n * c.ffn_dim)],
                 shape: c.ffn_dim.to_string(),

@@ -164,10 +164,11 @@ fn vectors_of(w: &Weights) -> impl Iterator<Item = &[f32]> {
     let of_layers = w.layers.iter().flat_map(|layer| {
         let optional = [&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.q_norm, &layer.k_norm]
             .into_iter()
-            .chain([&layer.attn_sub_norm, &layer.ffn_sub_norm]);
+            .chain([&layer.attn_sub_norm, &layer.ffn_sub_norm, &layer.output_bias])
+            .chain([&layer.gate_bias, &layer.up_bias, &layer.down_bias]);
         [&layer.attn_norm, &layer.ffn_norm].into_iter().chain(optional.flatten())
     });
-    of_layers.chain([&w.output_norm]).map(Vec::as_slice)
+    of_layers.chain([&w.output_norm]).chain(&w.head_bias).map(Vec::as_slice)
 }
 
 struct Upload<'c> {

@@ -143,9 +143,11 @@ impl<'m> Cuda<'m> {
     ///
     /// # Errors
     ///
-    /// If there is no driver or device, or too little memory.
+    /// If there is no driver or device, or too little memory, or if the model has what only the CPU computes with.
     pub fn new(model: &'m Model, capacity: usize, options: CudaOptions) -> Result<Self, CudaError> {
         let c = &model.config;
+        Plan::check(&model.weights, "cuda")
+            .map_err(|cause| CudaError::Pass { what: cause.to_string() })?;
         let context = Context::new(options.device)?;
         let capacity = capacity.max(1);
         let batch = BATCH.min(capacity);

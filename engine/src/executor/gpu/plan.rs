@@ -6,10 +6,11 @@
 
 use brickscope::{BrickId, Work};
 
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::error::GpuError;
 use crate::forward::Outputs;
 use crate::value::Value;
-use crate::weights::{Tensor, Weights};
+use crate::weights::{Layer, Tensor, Weights};
 use crate::work;
 
 /// What a kernel reads or writes in the device's memory: F32, row-major, of up to a batch of `n` tokens.
@@ -108,6 +109,8 @@ pub enum Op<'m> {
     },
     /// `Gate = silu(Gate) · Up`.
     SiluMul,
+    /// `Gate = max(Gate, 0)² · Up`.
+    ReluSquaredMul,
     /// `x += y`.
     Add {
         /// The sum.
@@ -159,15 +162,19 @@ impl<'m> Plan<'m> {
             first: 0,
         };
 
+        let bias = |value, x, bias: &'m Option<Vec<f32>>| {
+            bias.as_deref().map(|bias| (value, x, Op::AddBias { x, bias }))
+        };
+        let activation = match c.activation {
+            config::Activation::Silu => Op::SiluMul,
+            config::Activation::ReluSquared => Op::ReluSquaredMul,
+        };
         steps.brick(Embedding, [(Value::Embedding, X, Op::Embed { table: &w.embedding })]);
         for (i, w) in w.layers.iter().enumerate() {
             steps.layer = Some(i as u16);
             let (k, v) = (K(i), V(i));
             steps.brick(RmsNorm, [(Value::AttentionNorm, H, norm(H, X, &w.attn_norm, 1))]);
             let matmul = |out, w, x| Op::Matmul { out, w, x };
-            let bias = |value, x, bias: &'m Option<Vec<f32>>| {
-                bias.as_deref().map(|bias| (value, x, Op::AddBias { x, bias }))
-            };
             let qkv = [
                 Some((Value::Q, Q, matmul(Q, &w.q, H))),
                 Some((Value::K, k, matmul(k, &w.k, H))),
@@ -194,28 +201,34 @@ impl<'m> Plan<'m> {
             if let Some(sub_norm) = &w.attn_sub_norm {
                 steps.brick(RmsNorm, [(Value::AttentionSubNorm, A, norm(A, A, sub_norm, 1))]);
             }
-            steps.brick(
-                OutputProjection,
-                [
-                    (Value::Output, Y, matmul(Y, &w.output, A)),
-                    (Value::AttentionResidual, X, Op::Add { x: X, y: Y }),
-                ],
-            );
+            let output = [
+                Some((Value::Output, Y, matmul(Y, &w.output, A))),
+                bias(Value::BiasedOutput, Y, &w.output_bias),
+                Some((Value::AttentionResidual, X, Op::Add { x: X, y: Y })),
+            ];
+            steps.brick(OutputProjection, output.into_iter().flatten());
 
             steps.brick(RmsNorm, [(Value::FfnNorm, H, norm(H, X, &w.ffn_norm, 1))]);
-            steps.brick(GateProjection, [(Value::Gate, Gate, matmul(Gate, &w.gate, H))]);
-            steps.brick(UpProjection, [(Value::Up, Up, matmul(Up, &w.up, H))]);
-            steps.brick(Activation, [(Value::Activation, Gate, Op::SiluMul)]);
+            let gate = [
+                Some((Value::Gate, Gate, matmul(Gate, &w.gate, H))),
+                bias(Value::BiasedGate, Gate, &w.gate_bias),
+            ];
+            steps.brick(GateProjection, gate.into_iter().flatten());
+            let up = [
+                Some((Value::Up, Up, matmul(Up, &w.up, H))),
+                bias(Value::BiasedUp, Up, &w.up_bias),
+            ];
+            steps.brick(UpProjection, up.into_iter().flatten());
+            steps.brick(Activation, [(Value::Activation, Gate, activation)]);
             if let Some(sub_norm) = &w.ffn_sub_norm {
                 steps.brick(RmsNorm, [(Value::FfnSubNorm, Gate, norm(Gate, Gate, sub_norm, 1))]);
             }
-            steps.brick(
-                DownProjection,
-                [
-                    (Value::Down, Y, matmul(Y, &w.down, Gate)),
-                    (Value::FfnResidual, X, Op::Add { x: X, y: Y }),
-                ],
-            );
+            let down = [
+                Some((Value::Down, Y, matmul(Y, &w.down, Gate))),
+                bias(Value::BiasedDown, Y, &w.down_bias),
+                Some((Value::FfnResidual, X, Op::Add { x: X, y: Y })),
+            ];
+            steps.brick(DownProjection, down.into_iter().flatten());
         }
         steps.layer = None;
 
@@ -227,7 +240,11 @@ impl<'m> Plan<'m> {
             let norm = Op::RmsNorm { out: H, x: X, weight, rows_per_token: 1, first };
             steps.brick(RmsNorm, [(Value::OutputNorm, H, norm)]);
             let head = Op::Matmul { out: Logits, w: &w.head, x: H };
-            steps.brick(LmHead, [(Value::Logits, Logits, head)]);
+            let head = [
+                Some((Value::Logits, Logits, head)),
+                bias(Value::BiasedLogits, Logits, &w.head_bias),
+            ];
+            steps.brick(LmHead, head.into_iter().flatten());
         }
         Self { n, n_outputs, steps: steps.steps }
     }
@@ -241,6 +258,20 @@ impl<'m> Plan<'m> {
         let has_matmul = steps[..len].iter().any(|step| is_matmul(&step));
         let parts = steps[..len].iter().filter(|step| !has_matmul || is_matmul(step));
         parts.fold(Work::default(), |sum, step| work::sum([sum, step.work(c, position)]))
+    }
+
+    /// Checks that a plan can say all that the model computes.
+    ///
+    /// # Errors
+    ///
+    /// If the model has scales: old files of `bitnet` have, and no device multiplies with them.
+    pub(crate) fn check(w: &Weights, device: &str) -> Result<(), GpuError> {
+        let mut matrices = w.layers.iter().flat_map(Layer::matrices);
+        if matrices.any(|w| w.scale.is_some()) {
+            let what = "the model has a scale beside a matrix (`….scale`)".to_owned();
+            return Err(GpuError::Unsupported { device: device.to_owned(), what });
+        }
+        Ok(())
     }
 
     /// Every weight matrix that the steps read, once each.
@@ -275,6 +306,7 @@ impl Step<'_> {
                 work::weighted_sum(c.n_heads, c.head_dim, c.kv_dim(), position, n)
             }
             Op::SiluMul => work::silu_mul(c.ffn_dim, n),
+            Op::ReluSquaredMul => work::relu_squared_mul(c.ffn_dim, n),
             Op::Add { .. } => work::add(c.dim, n),
         }
     }

@@ -165,10 +165,13 @@ impl Gpu for Reference<'_> {
                 }
                 self.put(Operand::A, c.n_heads * head, &a);
             }
-            Op::SiluMul => {
+            Op::SiluMul | Op::ReluSquaredMul => {
                 let mut gate = self.get(Operand::Gate, c.ffn_dim, 0, n);
                 let up = self.get(Operand::Up, c.ffn_dim, 0, n);
-                kernels.silu_mul(&mut gate, &up);
+                match step.op {
+                    Op::SiluMul => kernels.silu_mul(&mut gate, &up),
+                    _ => kernels.relu_squared_mul(&mut gate, &up),
+                }
                 self.put(Operand::Gate, c.ffn_dim, &gate);
             }
             Op::Add { x, y } => {

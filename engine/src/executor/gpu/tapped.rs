@@ -147,6 +147,7 @@ impl<G: Gpu> TappedPass<'_, '_, G> {
                 self.gpu.read(layer_operand(Operand::V), 0, &mut values)?;
                 (c.q_dim(), [self.scores(n * c.n_heads)?, values])
             }
+            Op::ReluSquaredMul => (c.ffn_dim, Default::default()),
             Op::SiluMul => (c.ffn_dim, [self.get(Operand::Up, c.ffn_dim, n)?, Vec::new()]),
         };
         let mut values = match step.out {
@@ -164,6 +165,7 @@ impl<G: Gpu> TappedPass<'_, '_, G> {
             Op::Softmax => Operation::Softmax,
             Op::WeightedSum { .. } => Operation::WeightedSum { p: first, values: second },
             Op::SiluMul => Operation::SiluMul { up: first },
+            Op::ReluSquaredMul => Operation::ReluSquaredMul,
         };
         (self.tap)(self.at(step.layer, step.value, Some(routine), operation), &mut values);
         if differs(&before, &values) {

@@ -64,6 +64,7 @@ pub(super) enum Kernel {
     Softmax,
     WeightedSum,
     SiluMul,
+    ReluSquaredMul,
     Add,
 }
 
@@ -89,6 +90,7 @@ impl Kernel {
             Self::Softmax => "softmax_wgsl".to_owned(),
             Self::WeightedSum => "weighted_sum_wgsl".to_owned(),
             Self::SiluMul => "silu_mul_wgsl".to_owned(),
+            Self::ReluSquaredMul => "relu_squared_mul_wgsl".to_owned(),
             Self::Add => "add_wgsl".to_owned(),
         }
     }
@@ -150,6 +152,7 @@ impl Kernel {
             Self::Softmax => &[attention, include_str!("shaders/softmax.wgsl")],
             Self::WeightedSum => &[attention, include_str!("shaders/weighted_sum.wgsl")],
             Self::SiluMul => &[include_str!("shaders/silu_mul.wgsl"), each],
+            Self::ReluSquaredMul => &[include_str!("shaders/relu_squared_mul.wgsl"), each],
             Self::Add => &[include_str!("shaders/add.wgsl"), each],
         };
         [&[include_str!("shaders/common.wgsl")], pieces].concat().join("\n")
@@ -162,7 +165,7 @@ impl Kernel {
             Self::Embed(_) | Self::Gemv { .. } | Self::Gemm { .. } => &[Read, Read, Write],
             Self::RmsNorm { in_place: false } => &[Read, Write, Read],
             Self::RmsNorm { in_place: true } => &[Read, Write],
-            Self::AddBias | Self::SiluMul | Self::Add => &[Write, Read],
+            Self::AddBias | Self::SiluMul | Self::ReluSquaredMul | Self::Add => &[Write, Read],
             Self::Rope(_) | Self::Scores | Self::WeightedSum => &[Write, Read, Read],
             Self::Softmax => &[Write],
         }

@@ -163,7 +163,7 @@ pub(super) fn describe(
         Op::Scores { .. } | Op::Softmax | Op::WeightedSum { .. } => {
             format!("{} heads of {}", c.n_heads, c.head_dim)
         }
-        Op::SiluMul => c.ffn_dim.to_string(),
+        Op::SiluMul | Op::ReluSquaredMul => c.ffn_dim.to_string(),
         Op::Add { .. } => c.dim.to_string(),
     };
     let drafts = Drafter { memory, c, capacity }.step(step);
@@ -273,6 +273,9 @@ impl<'a> Drafter<'a> {
                 one(Kernel::WeightedSum, self.attention(), buffers, grid)
             }
             Op::SiluMul => elementwise(Kernel::SiluMul, Operand::Gate, Operand::Up, n * c.ffn_dim)?,
+            Op::ReluSquaredMul => {
+                elementwise(Kernel::ReluSquaredMul, Operand::Gate, Operand::Up, n * c.ffn_dim)?
+            }
             Op::Add { x, y } => elementwise(Kernel::Add, x, y, n * c.dim)?,
         })
     }

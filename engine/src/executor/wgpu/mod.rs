@@ -86,8 +86,10 @@ impl Wgpu {
     ///
     /// # Errors
     ///
-    /// If there is no device, it can't be opened, or it hasn't the memory.
+    /// If there is no device, it can't be opened, it hasn't the memory, or the model has what only the CPU computes
+    /// with.
     pub fn new(model: &Model, context: usize) -> Result<Self, GpuError> {
+        Plan::check(&model.weights, "wgpu")?;
         let gpu = OpenDevice::open()?;
         let capacity = context.max(1);
         let config = model.config.clone();

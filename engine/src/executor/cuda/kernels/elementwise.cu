@@ -36,3 +36,21 @@ extern "C" __global__ void __launch_bounds__(256)
         for (uint32_t j = i; j < len; j++) gate[j] = silu(gate[j]) * up[j];
     }
 }
+
+static __device__ __forceinline__ float relu_squared(float x) {
+    const float relu = fmaxf(x, 0.0f);
+    return relu * relu;
+}
+
+// gate = max(gate, 0)² * up, the gate of BitNet b1.58 2B4T.
+extern "C" __global__ void __launch_bounds__(256)
+    relu_squared_mul(float *__restrict__ gate, const float *__restrict__ up, uint32_t len) {
+    const uint32_t i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (i + 4 <= len) {
+        const float4 g = *(const float4 *)(gate + i), u = *(const float4 *)(up + i);
+        *(float4 *)(gate + i) = make_float4(relu_squared(g.x) * u.x, relu_squared(g.y) * u.y,
+                                            relu_squared(g.z) * u.z, relu_squared(g.w) * u.w);
+    } else {
+        for (uint32_t j = i; j < len; j++) gate[j] = relu_squared(gate[j]) * up[j];
+    }
+}

@@ -352,7 +352,7 @@ fn rms_norm() {
 }
 
 #[test]
-fn add_and_silu_mul() {
+fn add_silu_mul_and_relu_squared_mul() {
     hold((1usize..5000, any::<u64>()), |shim, (len, seed)| {
         let (x, y) = (noise(seed, len), noise(!seed, len));
         let launch = Launch::elementwise(len as u32);
@@ -368,6 +368,11 @@ fn add_and_silu_mul() {
         let values = [floats(&wide), floats(&y), num(len)];
         let actual = floats_of(shim, "silu_mul", launch, &values, 0);
         assert_close(&actual, &gate, |i| 2e-6 * gate[i].abs() + 1e-30);
+
+        let mut gate = x.clone();
+        scalar().relu_squared_mul(&mut gate, &y);
+        let values = [floats(&x), floats(&y), num(len)];
+        assert_eq!(floats_of(shim, "relu_squared_mul", launch, &values, 0), gate);
     });
 }
 

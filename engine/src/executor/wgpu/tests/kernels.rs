@@ -260,7 +260,11 @@ proptest! {
         let x: Vec<f32> = noise(seed, len).iter().map(|x| 12.0 * x).collect();
         let y = noise(!seed, len);
         type Op = fn(CpuKernels, &mut [f32], &[f32]);
-        let ops: [(Kernel, Op); 2] = [(Kernel::Add, CpuKernels::add), (Kernel::SiluMul, CpuKernels::silu_mul)];
+        let ops: [(Kernel, Op); 3] = [
+            (Kernel::Add, CpuKernels::add),
+            (Kernel::SiluMul, CpuKernels::silu_mul),
+            (Kernel::ReluSquaredMul, CpuKernels::relu_squared_mul),
+        ];
         for (kernel, op) in ops {
             let (xs, ys) = (bench.buffer(&x), bench.buffer(&y));
             let (args, grid) = (vec![len as u32], linear(len.div_ceil(64)));
