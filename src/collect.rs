@@ -104,7 +104,8 @@ pub(crate) struct Tables<'n> {
     totals: Totals<'n>,
     lanes: Vec<Lane>,
     passes: Vec<PassRecord>,
-    phases: [(PassSums, BrickStats); Phase::ALL.len()],
+    /// With the number of passes of which it is not known whether they were disturbed.
+    phases: [(PassSums, BrickStats, Option<u64>); Phase::ALL.len()],
     dropped: Dropped,
     begun: u64,
     ended: u64,
@@ -116,7 +117,7 @@ impl<'n> Tables<'n> {
             totals: Totals::new(names, with_others),
             lanes: Vec::new(),
             passes: Vec::new(),
-            phases: Phase::ALL.map(|_| (PassSums::default(), BrickStats::new(""))),
+            phases: Phase::ALL.map(|_| (PassSums::default(), BrickStats::new(""), None)),
             dropped: Dropped::default(),
             begun: 0,
             ended: 0,
@@ -127,9 +128,13 @@ impl<'n> Tables<'n> {
         let fold = part.fold;
         self.totals.add(fold);
         self.passes.extend(part.passes);
-        for ((all, walls), sums) in self.phases.iter_mut().zip(&fold.phases) {
+        for ((all, walls, unwatched), sums) in self.phases.iter_mut().zip(&fold.phases) {
             all.tokens += sums.tokens;
             all.disturbed += sums.disturbed;
+            *unwatched = match (*unwatched, sums.unwatched()) {
+                (None, None) => None,
+                (all, of_log) => Some(all.unwrap_or_default() + of_log.unwrap_or_default()),
+            };
             sums.walls.add_to(walls);
         }
         add_oddities(&mut self.dropped, &part);
@@ -147,7 +152,7 @@ impl<'n> Tables<'n> {
             names: profile.dropped.names,
             // Summed over all logs first, since a brick may begin on one thread and end on another.
             unfinished: u64::saturating_sub(begun, ended),
-            disturbed_passes: phases.iter().map(|(sums, _)| sums.disturbed).sum(),
+            disturbed_passes: phases.iter().map(|(sums, ..)| sums.disturbed).sum(),
             ..dropped
         };
         profile.overhead.spans = ended;
@@ -155,11 +160,12 @@ impl<'n> Tables<'n> {
         profile.phases = Phase::ALL
             .into_iter()
             .zip(phases)
-            .filter(|(_, (_, walls))| walls.count > 0)
-            .map(|(phase, (sums, walls))| PhaseTotal {
+            .filter(|(_, (_, walls, _))| walls.count > 0)
+            .map(|(phase, (sums, walls, unwatched))| PhaseTotal {
                 phase,
                 passes: walls.count,
                 disturbed: sums.disturbed,
+                unwatched,
                 tokens: sums.tokens,
                 wall_ns: walls.total_ns,
                 attributed_ns: walls.exclusive_ns,
@@ -480,6 +486,32 @@ mod tests {
         let covered: Vec<_> =
             profile.passes.iter().map(|pass| pass.disturbance.map(|d| d.passes)).collect();
         assert_eq!(covered, [None, Some(1), None, Some(1)]);
+        let [phase] = profile.phases[..] else { panic!("{:?}", profile.phases) };
+        assert_eq!((phase.disturbed, phase.unwatched), (2, Some(2)));
+    }
+
+    #[test]
+    fn a_look_after_a_pause_tells_of_the_passes_before_it_only_that_nothing_disturbed_them() {
+        for (wait_ns, disturbance, unwatched) in [(1, true, 0), (2, false, 2)] {
+            let (recorder, hand) = recorder();
+            let waited = Disturbance { longest_wait_ns: Some(wait_ns), ..Disturbance::default() };
+            let pass = |before: Looked| {
+                let pass = recorder.begin_pass(|_: &mut _| before).expect("none is open");
+                brick(&recorder, &hand, 50);
+                recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::No);
+            };
+            pass(Looked::No);
+            pass(Looked::No);
+            hand.advance(1_000_000);
+            pass(Looked::AtMost(waited));
+            let profile = collected(&recorder);
+            let known: Vec<_> =
+                profile.passes.iter().map(|pass| pass.disturbance.is_some()).collect();
+            assert_eq!(known, [disturbance, disturbance, false]);
+            let [phase] = profile.phases[..] else { panic!("{:?}", profile.phases) };
+            // The last one has not been looked at yet.
+            assert_eq!((phase.disturbed, phase.unwatched), (0, Some(unwatched + 1)));
+        }
     }
 
     #[test]

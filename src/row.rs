@@ -38,6 +38,8 @@ pub(crate) enum Event {
     Load(Figures),
     /// What disturbed the passes that ended since the last such record is not known.
     LoadUnknown,
+    /// At most this disturbed the passes that ended since the last such record: a pause is part of the figures.
+    LoadAtMost(Figures),
     /// What was counted in the brick whose record came last.
     Counters(Counted),
     /// Other threads may wait for what this thread did up to here.
@@ -129,12 +131,12 @@ pub(crate) struct Mark {
     pub(crate) number: u64,
 }
 
-/// Up to four figures, some of which may not be known.
+/// Up to six figures, some of which may not be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// A bit for each figure that is known.
     known: u16,
-    numbers: [u64; 4],
+    numbers: [u64; 6],
 }
 
 /// What was counted in a brick.
@@ -185,23 +187,32 @@ impl Span {
 }
 
 impl Figures {
-    fn new(figures: [Option<u64>; 4]) -> Self {
+    fn new(figures: [Option<u64>; 6]) -> Self {
         let known = figures.iter().zip(0..).filter(|(figure, _)| figure.is_some());
         let known = known.fold(0, |known, (_, i)| known | 1 << i);
         Self { known, numbers: figures.map(Option::unwrap_or_default) }
     }
 
-    fn get(&self) -> [Option<u64>; 4] {
+    fn get(&self) -> [Option<u64>; 6] {
         std::array::from_fn(|i| (self.known & 1 << i != 0).then_some(self.numbers[i]))
     }
 
     pub(crate) fn disturbance(&self) -> Disturbance {
-        let [involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns] = self.get();
+        let [
+            involuntary_switches,
+            run_queue_wait_ns,
+            longest_wait_ns,
+            steal_ns,
+            own_wait_ns,
+            throttled_ns,
+        ] = self.get();
         Disturbance {
             involuntary_switches,
             run_queue_wait_ns,
             longest_wait_ns,
             steal_ns,
+            own_wait_ns,
+            throttled_ns,
             ..Disturbance::default()
         }
     }
@@ -210,9 +221,22 @@ impl Figures {
 impl From<&Disturbance> for Figures {
     fn from(disturbance: &Disturbance) -> Self {
         let Disturbance {
-            involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns, ..
+            involuntary_switches,
+            run_queue_wait_ns,
+            longest_wait_ns,
+            steal_ns,
+            own_wait_ns,
+            throttled_ns,
+            ..
         } = *disturbance;
-        Self::new([involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns])
+        Self::new([
+            involuntary_switches,
+            run_queue_wait_ns,
+            longest_wait_ns,
+            steal_ns,
+            own_wait_ns,
+            throttled_ns,
+        ])
     }
 }
 
@@ -226,12 +250,12 @@ impl Counted {
             wanted_ns,
             counted_ns,
         } = *reading;
-        let figures = Figures::new([cycles, instructions, llc_misses, branch_misses]);
+        let figures = Figures::new([cycles, instructions, llc_misses, branch_misses, None, None]);
         Self { brick, figures, wanted_ns, counted_ns }
     }
 
     pub(crate) fn reading(&self) -> CounterReading {
-        let [cycles, instructions, llc_misses, branch_misses] = self.figures.get();
+        let [cycles, instructions, llc_misses, branch_misses, ..] = self.figures.get();
         let Self { wanted_ns, counted_ns, .. } = *self;
         CounterReading { cycles, instructions, llc_misses, branch_misses, wanted_ns, counted_ns }
     }
@@ -275,10 +299,11 @@ enum Kind {
     /// The rows that come next are timestamps, eight in each, which a template labels. Read back they are as many
     /// records as the template has spans.
     Block = 14,
+    LoadAtMost = 15,
 }
 
 impl Kind {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Brick,
         Self::Kernel,
         Self::Layer,
@@ -294,6 +319,7 @@ impl Kind {
         Self::TakeOver,
         Self::BrickKernel,
         Self::Block,
+        Self::LoadAtMost,
     ];
 }
 
@@ -380,6 +406,9 @@ impl Record {
         let host = |kind| how(pass, 0, Source::Host, kind);
         let place = what(order, NONE, NONE);
         let mark = |kind, Mark { at, number }: Mark| [at, number, 0, 0, 0, 0, host(kind), place];
+        let load = |kind, Figures { known, numbers: [a, b, c, d, e, f] }: Figures| {
+            [a, b, c, d, e, f, how(pass, known, Source::Host, kind), place]
+        };
         match event {
             Event::Span(span) => {
                 let Span { start, duration, exclusive, work, name, layer, flags, source, kind } =
@@ -414,12 +443,11 @@ impl Record {
             Event::Product(Product { start, longest, offered }) => {
                 [start, longest, offered, 0, 0, 0, host(Kind::Product), place]
             }
-            Event::Load(Figures { known, numbers: [a, b, c, d] }) => {
-                [a, b, c, d, 0, 0, how(pass, known, Source::Host, Kind::Load), place]
-            }
+            Event::Load(figures) => load(Kind::Load, figures),
+            Event::LoadAtMost(figures) => load(Kind::LoadAtMost, figures),
             Event::LoadUnknown => [0, 0, 0, 0, 0, 0, host(Kind::LoadUnknown), place],
             Event::Counters(Counted { brick, figures, wanted_ns, counted_ns }) => {
-                let Figures { known, numbers: [a, b, c, d] } = figures;
+                let Figures { known, numbers: [a, b, c, d, ..] } = figures;
                 let how = how(pass, known, Source::Host, Kind::Counters);
                 [a, b, c, d, wanted_ns, counted_ns, how, what(order, NONE, brick)]
             }
@@ -638,7 +666,7 @@ impl Row {
     pub(crate) fn load(&self) -> Option<Record> {
         let [a, b, c, d, e, f, how, what]: [u64; 8] = std::array::from_fn(|i| self.word(i));
         let known = (how >> 16) as u16;
-        let figures = Figures { known, numbers: [a, b, c, d] };
+        let figures = Figures { known, numbers: [a, b, c, d, e, f] };
         let event = match *Kind::ALL.get(usize::from(how as u8))? {
             Kind::Brick => Event::Span(self.load_span(SpanKind::Brick)),
             Kind::Kernel => Event::Span(self.load_span(SpanKind::Kernel)),
@@ -660,8 +688,10 @@ impl Row {
             Kind::Product => Event::Product(Product { start: a, longest: b, offered: c }),
             Kind::Load => Event::Load(figures),
             Kind::LoadUnknown => Event::LoadUnknown,
+            Kind::LoadAtMost => Event::LoadAtMost(figures),
             Kind::Counters => {
                 let (brick, wanted_ns, counted_ns) = (what as u16, e, f);
+                let figures = Figures { known, numbers: [a, b, c, d, 0, 0] };
                 Event::Counters(Counted { brick, figures, wanted_ns, counted_ns })
             }
             Kind::HandOff => Event::HandOff(Mark { at: a, number: b }),
@@ -724,7 +754,7 @@ mod tests {
     /// An event of each kind that is neither a brick nor a kernel.
     fn other_events() -> Vec<Event> {
         let mark = Mark { at: 11, number: 12 };
-        let figures = Figures::new([Some(1), None, Some(0), Some(u64::MAX)]);
+        let figures = Figures::new([Some(1), None, Some(0), Some(u64::MAX), Some(6), None]);
         let reading = CounterReading {
             cycles: Some(5),
             branch_misses: Some(0),
@@ -744,6 +774,7 @@ mod tests {
             Event::Product(Product { start: 3, longest: 4, offered: 5 }),
             Event::Load(figures),
             Event::LoadUnknown,
+            Event::LoadAtMost(figures),
             Event::Counters(Counted::new(9, &reading)),
             Event::HandOff(mark),
             Event::TakeOver(mark),
@@ -853,7 +884,11 @@ mod tests {
 
     #[test]
     fn figures_that_are_not_known_stay_unknown() {
-        let disturbance = Disturbance { run_queue_wait_ns: Some(0), ..Disturbance::default() };
+        let disturbance = Disturbance {
+            run_queue_wait_ns: Some(0),
+            throttled_ns: Some(7),
+            ..Disturbance::default()
+        };
         assert_eq!(Figures::from(&disturbance).disturbance(), disturbance);
         let reading = CounterReading {
             cycles: Some(5),

@@ -26,6 +26,8 @@ use brickscope_profile::{
 };
 use serde::{Serialize, Serializer};
 
+use crate::typical;
+
 /// Below this part of a roof, the roof isn't the limit. Nsight Compute draws the line at the same place:
 /// below 60 % of both it names latency as the likely cause (*Kernel Profiling Guide*, "GPU Speed Of Light
 /// Throughput").
@@ -388,12 +390,23 @@ fn is_of_floats(name: &str, ceilings: &Ceilings) -> bool {
 }
 
 impl Roofline {
-    /// The bricks of a phase under the ceilings of their run.
+    /// The bricks of a phase under the ceilings of their run, by what they [typically](crate::typical) take: passes
+    /// that were disturbed or had a stall are left out, or where too few would remain, each span counts as the median
+    /// of its brick.
     ///
     /// # Errors
     ///
     /// The reason, if there is no such pass, or there are no ceilings.
     pub fn of(profile: &Profile, phase: Phase) -> Result<Self, Absent> {
+        Self::of_sums(&typical::judged(profile, phase), phase)
+    }
+
+    /// The same by the sums of all passes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`of`](Self::of).
+    pub fn of_sums(profile: &Profile, phase: Phase) -> Result<Self, Absent> {
         let Some(total) = profile.phase(phase) else {
             return Err(Absent { reason: format!("no pass of {phase} was recorded") });
         };

@@ -77,7 +77,16 @@ fn phase() -> impl Strategy<Value = Phase> {
 fn phase_total() -> impl Strategy<Value = PhaseTotal> {
     (phase(), [number(), number(), number(), number(), number(), number()]).prop_map(
         |(phase, [passes, disturbed, tokens, wall_ns, attributed_ns, unattributed_ns])| {
-            PhaseTotal { phase, passes, disturbed, tokens, wall_ns, attributed_ns, unattributed_ns }
+            PhaseTotal {
+                phase,
+                passes,
+                disturbed,
+                unwatched: Some(disturbed),
+                tokens,
+                wall_ns,
+                attributed_ns,
+                unattributed_ns,
+            }
         },
     )
 }

@@ -266,6 +266,7 @@ fn many(spans: u64) -> Profile {
         phase: Phase::Decode,
         passes: 0,
         disturbed: 0,
+        unwatched: None,
         tokens: 0,
         wall_ns: 0,
         attributed_ns: 0,

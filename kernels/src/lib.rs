@@ -90,7 +90,7 @@ pub use interleave::{GROUP_ROWS, can_be_interleaved, interleave};
 pub use kernels::Kernels;
 pub use matmul::threads_for_rows;
 pub use matrix::{Matrix, MatrixError};
-pub use pool::{ThreadPool, Watch};
+pub use pool::{Pinned, ThreadPool, Watch};
 pub use quant::QuantType;
 pub use rope::{RopePairs, rope_tables};
 pub use saturate::{INT8_DEPTH, Int8, Place};

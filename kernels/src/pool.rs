@@ -278,6 +278,115 @@ fn work(shared: &Shared, thread_idx: usize) {
     }
 }
 
+/// The threads of a pool have a CPU each, see [`ThreadPool::pin`]. Dropped, they may run where they could before.
+#[derive(Debug)]
+pub struct Pinned<'p> {
+    pool: &'p ThreadPool,
+    /// Where each thread could run before, if it was moved.
+    before: Vec<Option<CpuSet>>,
+}
+
+impl ThreadPool {
+    /// Keeps each thread, the calling one among them, on a CPU of its own until the guard is dropped: on the first of
+    /// those that the calling thread may use, in the order of their numbers. Threads that the calling thread starts
+    /// meanwhile stay on its CPU.
+    ///
+    /// # Errors
+    ///
+    /// If the calling thread may use fewer CPUs than the pool has threads, or the system refuses, or isn't Linux. Then
+    /// no thread is kept anywhere.
+    pub fn pin(&self) -> io::Result<Pinned<'_>> {
+        let allowed = CpuSet::of_this_thread()?.each();
+        if allowed.len() < self.threads() {
+            return Err(io::Error::other(format!(
+                "this process may use {} CPUs, so {} threads can't have one each",
+                allowed.len(),
+                self.threads()
+            )));
+        }
+        let results: Vec<Mutex<Option<io::Result<CpuSet>>>> =
+            (0..self.threads()).map(|_| Mutex::new(None)).collect();
+        self.run(&|thread| {
+            let before = CpuSet::of_this_thread();
+            let pinned = before.and_then(|before| allowed[thread].apply().map(|()| before));
+            *results[thread].lock().unwrap_or_else(PoisonError::into_inner) = Some(pinned);
+        });
+        let mut pinned = Pinned { pool: self, before: Vec::new() };
+        let mut error = None;
+        for result in results {
+            match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                Some(Ok(before)) => pinned.before.push(Some(before)),
+                Some(Err(why)) => {
+                    pinned.before.push(None);
+                    error = Some(why);
+                }
+                None => pinned.before.push(None),
+            }
+        }
+        // With an error, the guard is dropped here.
+        error.map_or(Ok(pinned), Err)
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        // If the system refuses, they stay where they are.
+        self.pool.run(&|thread| drop(self.before[thread].map(|before| before.apply())));
+    }
+}
+
+/// The CPUs that a thread may run on: a bit for each of the first 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CpuSet([u64; 16]);
+
+impl CpuSet {
+    /// Each of these CPUs by itself.
+    fn each(&self) -> Vec<Self> {
+        let cpus = (0..1024).filter(|cpu| self.0[cpu / 64] >> (cpu % 64) & 1 == 1);
+        cpus.map(|cpu| {
+            let mut set = Self([0; 16]);
+            set.0[cpu / 64] = 1 << (cpu % 64);
+            set
+        })
+        .collect()
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+impl CpuSet {
+    fn of_this_thread() -> io::Result<Self> {
+        let mut set = Self([0; 16]);
+        // SAFETY: the pointer is to as many bytes as it says, which nobody else sees; 0 is this thread.
+        let failed = unsafe { sched_getaffinity(0, size_of::<Self>(), set.0.as_mut_ptr()) } != 0;
+        if failed { Err(io::Error::last_os_error()) } else { Ok(set) }
+    }
+
+    /// Sets where the calling thread may run.
+    fn apply(&self) -> io::Result<()> {
+        // SAFETY: the pointer is to as many bytes as it says; 0 is this thread.
+        let failed = unsafe { sched_setaffinity(0, size_of::<Self>(), self.0.as_ptr()) } != 0;
+        if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+// The C library, which the standard library links.
+#[cfg(all(target_os = "linux", not(miri)))]
+unsafe extern "C" {
+    fn sched_getaffinity(pid: i32, bytes: usize, mask: *mut u64) -> i32;
+    fn sched_setaffinity(pid: i32, bytes: usize, mask: *const u64) -> i32;
+}
+
+#[cfg(any(not(target_os = "linux"), miri))]
+impl CpuSet {
+    fn of_this_thread() -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn apply(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
 impl Drop for ThreadPool {
     fn drop(&mut self) {
         // Relaxed, since the store of the epoch publishes it.
@@ -500,6 +609,34 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn threads_have_a_cpu_each_while_they_are_pinned() {
+        // On a thread of its own, so that other tests keep their CPUs.
+        let check = || {
+            let Ok(before) = CpuSet::of_this_thread() else { return };
+            let cpus = before.each();
+            let pool = pool(cpus.len());
+            let where_they_may_run = || {
+                let sets: Vec<Mutex<Option<CpuSet>>> =
+                    cpus.iter().map(|_| Mutex::new(None)).collect();
+                pool.run(&|thread| {
+                    *sets[thread].lock().unwrap() = CpuSet::of_this_thread().ok();
+                });
+                sets.into_iter().map(|set| set.into_inner().unwrap().unwrap()).collect::<Vec<_>>()
+            };
+            {
+                let _pinned = pool.pin().unwrap();
+                assert_eq!(where_they_may_run(), cpus);
+            }
+            assert_eq!(where_they_may_run(), vec![before; cpus.len()]);
+            let too_many = self::pool(cpus.len() + 1);
+            let refused = too_many.pin().unwrap_err().to_string();
+            assert!(refused.contains("can't have one each"), "{refused}");
+            assert_eq!(CpuSet::of_this_thread().unwrap(), before);
+        };
+        thread::spawn(check).join().unwrap();
     }
 
     #[test]

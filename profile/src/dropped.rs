@@ -36,9 +36,10 @@ pub struct Dropped {
     pub abandoned_passes: u64,
     /// Passes that were open when the profile was collected. Only their spans are in it.
     pub open_passes: u64,
-    /// Passes that other work on the machine disturbed. They are in the statistics.
+    /// Passes that were disturbed: a thread waited for a CPU, see [`Disturbance`](crate::Disturbance). They are in the
+    /// statistics.
     pub disturbed_passes: u64,
-    /// Disturbed passes that were left out of the statistics on request.
+    /// Passes that were left out of the statistics: disturbed ones, and those with a stall.
     pub left_out_passes: u64,
     /// In a snapshot (`BrickProfiler::snapshot`), kernels that are in no row of `brick_kernels`, because
     /// too many ran before the brick around them ended. The totals have them.
@@ -115,11 +116,11 @@ impl Dropped {
             ),
             ("passes that were still open", self.open_passes, "they are not in the tables"),
             (
-                "passes disturbed by other work on this machine",
+                "passes that were disturbed",
                 self.disturbed_passes,
                 "they are still in the tables",
             ),
-            ("disturbed passes left out of the tables", self.left_out_passes, ""),
+            ("passes left out of the tables", self.left_out_passes, ""),
             (
                 "kernels that are assigned to no brick",
                 self.unplaced_kernels,

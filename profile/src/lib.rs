@@ -82,7 +82,7 @@ pub use crate::graph::{
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
     Bandwidth, CacheCeiling, CacheLevel, CeilingReading, Ceilings, CounterReading, CounterSums,
-    Disturbance, Machine, Move, Numbers, OtherLoad, Peak, ReadingTime, Survey,
+    Disturbance, Disturber, Machine, Move, Numbers, OtherLoad, Peak, ReadingTime, Survey,
 };
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::profile::{Profile, ProfileError, SCHEMA_VERSION};

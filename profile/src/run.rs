@@ -13,6 +13,9 @@ pub struct Run {
     pub backend: String,
     /// CPU threads that shared the work; 0 if it ran on a device.
     pub threads: u32,
+    /// Whether each of them was kept on a CPU of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
     /// Tokens generated.

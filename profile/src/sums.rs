@@ -18,6 +18,10 @@ pub struct PhaseTotal {
     /// How many of them were disturbed by other work on the machine.
     #[serde(default)]
     pub disturbed: u64,
+    /// Of how many of them it is not known whether they were disturbed: nobody looked in time. `None` if nobody looked
+    /// at all, and in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwatched: Option<u64>,
     /// Tokens that the passes processed.
     pub tokens: u64,
     /// Wall time: from the begin to the end of each pass, summed.

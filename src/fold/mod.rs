@@ -50,6 +50,17 @@ pub(crate) struct PassSums {
     pub(crate) disturbed: u64,
     /// Those that ended since somebody last looked for disturbance.
     unseen: u64,
+    /// Those of which it won't be known whether other work disturbed them.
+    unknown: u64,
+    /// Those of which it is known.
+    known: u64,
+}
+
+impl PassSums {
+    /// Of how many it is not known whether other work disturbed them; `None` if nobody ever looked.
+    pub(crate) fn unwatched(&self) -> Option<u64> {
+        (self.known + self.unknown > 0).then_some(self.unseen + self.unknown)
+    }
 }
 
 /// A prompt that is read in one or more passes.
@@ -386,7 +397,8 @@ impl Fold {
                 self.abandon();
             }
             Event::LoadUnknown => self.forget_unseen(),
-            Event::Load(figures) => self.take_disturbance(figures.disturbance()),
+            Event::Load(figures) => self.take_disturbance(figures.disturbance(), false),
+            Event::LoadAtMost(figures) => self.take_disturbance(figures.disturbance(), true),
             Event::Counters(counted) => self.take_counters(record.pass, counted),
             // Of interest only beside the spans that were kept.
             Event::HandOff(_) => {}
@@ -570,16 +582,24 @@ impl Fold {
     /// What disturbed the passes that nobody has looked at won't be known.
     pub(crate) fn forget_unseen(&mut self) {
         self.unseen_ns = 0;
-        self.phases.iter_mut().for_each(|sums| sums.unseen = 0);
+        for sums in &mut self.phases {
+            sums.unknown += std::mem::take(&mut sums.unseen);
+        }
     }
 
-    /// Somebody has looked: the figures are of all passes that ended since the last look.
-    fn take_disturbance(&mut self, mut disturbance: Disturbance) {
+    /// Somebody has looked: the figures are of all passes that ended since the last look. With a pause in them they are
+    /// more than that of the passes, so then they can only tell that nothing disturbed these.
+    fn take_disturbance(&mut self, mut disturbance: Disturbance, with_pause: bool) {
         disturbance.passes = self.phases.iter().map(|sums| sums.unseen).sum();
         disturbance.wall_ns = std::mem::take(&mut self.unseen_ns);
         let is_disturbed = disturbance.is_disturbed();
+        if with_pause && is_disturbed {
+            self.forget_unseen();
+            return;
+        }
         for sums in &mut self.phases {
             let unseen = std::mem::take(&mut sums.unseen);
+            sums.known += unseen;
             sums.disturbed += if is_disturbed { unseen } else { 0 };
         }
         if let Some(newest) = &mut self.newest

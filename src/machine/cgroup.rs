@@ -58,6 +58,44 @@ impl CpuLimit {
     }
 }
 
+/// The files `cpu.stat` of this process's control groups that have a quota of CPU time: the group's own, and its
+/// ancestors', as far as they are visible.
+pub(super) fn stats_with_quota() -> Vec<PathBuf> {
+    fs::read_to_string("/proc/self/cgroup")
+        .map(|groups| stats_with_quota_below(Path::new("/sys/fs/cgroup"), &groups))
+        .unwrap_or_default()
+}
+
+fn stats_with_quota_below(root: &Path, groups: &str) -> Vec<PathBuf> {
+    let of_cpus = |controllers: &str| {
+        controllers.is_empty() || controllers.split(',').any(|controller| controller == "cpu")
+    };
+    let groups = groups.lines().filter_map(group).filter(|(controllers, _)| of_cpus(controllers));
+    let folders = groups.flat_map(|(controllers, path)| folders(&root.join(controllers), path));
+    let with_quota = folders.filter(|folder| {
+        let file = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let v1 = || quota_v1(&file("cpu.cfs_quota_us")?, &file("cpu.cfs_period_us")?);
+        file("cpu.max").as_deref().and_then(quota_v2).or_else(v1).is_some()
+    });
+    let mut files: Vec<PathBuf> = with_quota.map(|folder| folder.join("cpu.stat")).collect();
+    files.dedup();
+    files
+}
+
+/// The time for which `cpu.stat` says that the group was stopped: `throttled_usec` in version 2, `throttled_time` in
+/// version 1.
+pub(super) fn throttled_ns(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.lines().find_map(|line| {
+        let (name, number) = line.split_once(' ')?;
+        let number: u64 = number.trim().parse().ok()?;
+        match name {
+            "throttled_usec" => number.checked_mul(1000),
+            "throttled_time" => Some(number),
+            _ => None,
+        }
+    })
+}
+
 /// The bytes of memory that the control groups in `groups` grant, as seen below `root`: the tightest
 /// limit of a group and its ancestors, as far as they are visible.
 pub(super) fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
@@ -128,6 +166,30 @@ mod tests {
         assert_eq!(throttled_periods(v2), Some(4));
         assert_eq!(throttled_periods("nr_periods 0\nnr_throttled 0\nthrottled_time 0\n"), Some(0));
         assert_eq!(throttled_periods("nr_throttled many\n"), None);
+    }
+
+    #[test]
+    fn only_groups_with_a_quota_are_asked_for_how_long_they_stopped_their_threads() {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        write("outer/cpu.max", "max 100000\n");
+        write("outer/inner/cpu.max", "50000 100000\n");
+        write("cpu/free/cpu.cfs_quota_us", "-1\n");
+        write("cpu/free/cpu.cfs_period_us", "100000\n");
+        write("cpu/free/tight/cpu.cfs_quota_us", "1000\n");
+        write("cpu/free/tight/cpu.cfs_period_us", "100000\n");
+        let groups = "0::/outer/inner\n3:memory:/outer\n1:cpu:/free/tight\n";
+        let files = stats_with_quota_below(root.path(), groups);
+        let expected = ["outer/inner/cpu.stat", "cpu/free/tight/cpu.stat"];
+        assert_eq!(files, expected.map(|file| root.path().join(file)));
+        let v2 = b"usage_usec 1\nnr_periods 9\nnr_throttled 4\nthrottled_usec 77\n";
+        assert_eq!(throttled_ns(v2), Some(77_000));
+        assert_eq!(throttled_ns(b"nr_periods 2\nthrottled_time 219623285\n"), Some(219_623_285));
+        assert_eq!(throttled_ns(b"nr_throttled 4\n"), None);
     }
 
     #[test]

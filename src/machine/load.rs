@@ -1,25 +1,26 @@
 //! How other processes disturbed this one: how they competed for its cores.
 //!
 //! A brick that shares its core with another program is timed correctly, and yet its time says nothing about
-//! the model. So between passes the load is read from two cheap sources and one that is not, rarely enough
-//! that passes of a few milliseconds share a reading:
+//! the model. So the load is read at the end of each pass, and at its begin if some time has passed since the end of
+//! the last. Costs of one reading with 2 CPUs, Linux 6.18, in a loop and between passes that evict the caches:
 //!
-//! | source | says | one reading (2 CPUs, Linux 6.18) |
-//! |---|---|---|
-//! | `getrusage` | involuntary switches, all threads | 0.5 µs |
-//! | `/proc/self/task/*/schedstat` | waiting for a core, one thread a file | 0.6 µs a thread |
-//! | `/proc/stat` | CPU time of the whole machine, stolen time | 6 µs, more with more CPUs |
-//!
-//! `/proc/stat` counts in ticks of 10 ms, so reading it at every pass of 3 ms gains nothing: see
-//! [`LoadMeter::read`].
+//! | source | says | in a loop | between passes | read |
+//! |---|---|---|---|---|
+//! | `/proc/self/task/*/schedstat` | running and waiting for a core, one thread a file | 0.6 µs a thread | 15 µs, and 2.5 µs for each further thread | always |
+//! | `/proc/self/task` | how many threads there are | 0.4 µs | 6 µs | every 10 ms |
+//! | `getrusage` | involuntary switches, all threads | 0.4 µs | 5 µs | where there is no `schedstat` |
+//! | `/proc/stat` | CPU time of the whole machine, stolen time | 5 µs, more with more CPUs | 40 µs | every 100 ms |
+//! | `/proc/self/task/*/stat`, the group's `cpu.stat` | on which CPU threads ran; throttling | 2 µs a thread, 3 µs | | where threads waited |
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use brickscope_profile::{Absent, Disturbance, OtherLoad};
 
-use crate::machine::os;
+use crate::machine::{cgroup, os};
 
 /// With more threads than this, reading each one's file would itself disturb a pass of milliseconds.
 const MAX_THREADS: usize = 64;
@@ -29,9 +30,15 @@ const STEAL_EVERY_NS: u64 = 100_000_000;
 /// And at most so often that reading it takes one part in this many of the time, whatever number of CPUs
 /// it lists.
 const STEAL_COST: u64 = 1000;
-/// Readings are so far apart that they take one part in this many of the time. Their side effects, such as
-/// threads of a pool that fall asleep meanwhile, can take several times as much.
-const READING_COST: u64 = 4000;
+/// Readings take at most one part in this many of the time. What they don't use is saved up, so that the passes of a
+/// burst have a reading each, however short they are.
+const READING_COST: u64 = 100;
+/// So much can be saved up: some two hundred readings.
+const MOST_CREDIT_NS: u64 = 5_000_000;
+/// How often it is asked how many threads there are, unless a pause has just ended.
+const LIST_EVERY_NS: u64 = 10_000_000;
+/// Who made a thread wait is asked if it waited for more than one part in this many of an interval.
+const LONG_WAIT: u64 = 200;
 /// An interval has a figure for steal only if it is this many times longer than the distance between
 /// looks, so that the uncertainty of the looks at its two ends is a small part of it.
 const STEAL_LOOKS: u64 = 10;
@@ -44,8 +51,10 @@ pub(crate) struct LoadReading {
     /// How long no other reading should follow, so that readings take no more than their part of the time.
     pub(crate) lasts_ns: u64,
     involuntary_switches: Option<u64>,
-    waits: Option<SlotWaits>,
+    waits: Option<SlotTimes>,
     steal: Option<Steal>,
+    /// As last read.
+    throttled_ns: Option<u64>,
 }
 
 /// The stolen time at the last look, and the distance between looks.
@@ -56,70 +65,203 @@ struct Steal {
 }
 
 impl LoadReading {
-    /// What happened between an earlier reading of the same meter and this one.
-    pub(crate) fn since(&self, earlier: &Self) -> Disturbance {
+    /// What happened between an earlier reading of the same meter and this one, but for its cause.
+    fn since(&self, earlier: &Self) -> Disturbance {
         let gap_ns = self.at_ns.saturating_sub(earlier.at_ns);
         let steal = |now: Steal, then: Steal| {
             let every_ns = now.every_ns.max(then.every_ns);
             let enough = gap_ns >= every_ns.saturating_mul(STEAL_LOOKS);
             if enough { now.ns.checked_sub(then.ns) } else { None }
         };
-        let waits = self.waits.zip(earlier.waits).and_then(|(now, then)| {
-            now.iter().zip(&then).try_fold((0_u64, 0), |(sum, longest), (now, then)| {
-                let wait = now.checked_sub(*then)?;
-                Some((sum.checked_add(wait)?, wait.max(longest)))
-            })
+        let grown = self.grown(earlier);
+        let sum = grown.and_then(|grown| {
+            grown.iter().try_fold(0_u64, |sum, times| sum.checked_add(times.wait_ns))
         });
         Disturbance {
-            passes: 0,
-            wall_ns: 0,
-            involuntary_switches: grown(self.involuntary_switches, earlier.involuntary_switches),
-            run_queue_wait_ns: waits.map(|(sum, _)| sum),
-            longest_wait_ns: waits.map(|(_, longest)| longest),
+            involuntary_switches: difference(
+                self.involuntary_switches,
+                earlier.involuntary_switches,
+            ),
+            run_queue_wait_ns: sum,
+            longest_wait_ns: grown.map(|grown| longest(&grown).1),
             steal_ns: self.steal.zip(earlier.steal).and_then(|(now, then)| steal(now, then)),
+            ..Disturbance::default()
         }
+    }
+
+    /// How long the thread in each slot has run and waited since an earlier reading.
+    fn grown(&self, earlier: &Self) -> Option<SlotTimes> {
+        let (now, then) = self.waits.as_ref().zip(earlier.waits.as_ref())?;
+        let mut grown = *now;
+        for (grown, then) in grown.iter_mut().zip(then) {
+            grown.run_ns = grown.run_ns.checked_sub(then.run_ns)?;
+            grown.wait_ns = grown.wait_ns.checked_sub(then.wait_ns)?;
+        }
+        Some(grown)
     }
 }
 
-fn grown(now: Option<u64>, then: Option<u64>) -> Option<u64> {
+/// The slot of the thread that waited longest, and for how long.
+fn longest(times: &SlotTimes) -> (usize, u64) {
+    let waits = times.iter().map(|times| times.wait_ns).enumerate();
+    // The first of several.
+    waits.rev().max_by_key(|&(_, wait_ns)| wait_ns).unwrap_or_default()
+}
+
+/// The part of the longest wait in which threads of this process had the waiting thread's CPU: at most as long as those
+/// ran that were last seen on this CPU, and at least what the others can't have had of all CPUs that the process may
+/// use.
+fn own_part(times: &SlotTimes, cpus: &[Option<u32>], gap_ns: u64, allowed: Option<u64>) -> u64 {
+    let (waiter, wait_ns) = longest(times);
+    let cpu_of = |slot: usize| cpus.get(slot).copied().flatten();
+    let beside = |slot: &usize| *slot != waiter && cpu_of(*slot).is_some();
+    let ran_there: u64 = (0..times.len())
+        .filter(beside)
+        .filter(|&slot| cpu_of(slot) == cpu_of(waiter))
+        .map(|slot| times[slot].run_ns)
+        .fold(0, u64::saturating_add);
+    let ran = times.iter().map(|times| times.run_ns).fold(0, u64::saturating_add);
+    let left = allowed.map_or(u64::MAX, |cpus| gap_ns.saturating_mul(cpus).saturating_sub(ran));
+    wait_ns.min(ran_there.max(wait_ns.saturating_sub(left)))
+}
+
+fn difference(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     now?.checked_sub(then?)
 }
 
 /// Reads the load on this process. Opens its files once; a reading allocates only if threads have begun
-/// or ended since the last.
-#[derive(Debug)]
+/// or ended since the last, or waited for the first time.
 pub(crate) struct LoadMeter {
-    origin: Instant,
+    now_ns: Box<dyn Fn() -> u64 + Send>,
     waits: Option<Waits>,
     stat: Option<Stat>,
-    /// The cost of a reading, as of late: between passes caches are cold, and a reading costs ten times
-    /// as much as in a loop.
-    cost_ns: u64,
+    throttle: Throttle,
+    /// On how many CPUs the process may run.
+    allowed: Option<u64>,
+    budget: Budget,
+}
+
+impl fmt::Debug for LoadMeter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadMeter").field("waits", &self.waits).finish_non_exhaustive()
+    }
+}
+
+/// How much time readings may take.
+#[derive(Debug, Default)]
+struct Budget {
+    /// What the last readings took.
+    costs: [u64; 8],
+    readings: usize,
+    credit_ns: u64,
+    until_ns: u64,
+}
+
+impl Budget {
+    fn new() -> Self {
+        Self { credit_ns: MOST_CREDIT_NS, ..Self::default() }
+    }
+
+    /// A reading was taken; how long no other should follow.
+    ///
+    /// A reading during which the thread lost its core takes as long as the others had it. So what counts as the cost
+    /// is the median of the last ones.
+    fn spend(&mut self, began_ns: u64, ended_ns: u64) -> u64 {
+        let slot = self.readings % self.costs.len();
+        self.costs[slot] = ended_ns.saturating_sub(began_ns);
+        self.readings += 1;
+        let mut costs = self.costs;
+        let costs = &mut costs[..self.readings.min(self.costs.len())];
+        costs.sort_unstable();
+        let cost_ns = costs[(costs.len() - 1) / 2];
+        let earned_ns = ended_ns.saturating_sub(self.until_ns) / READING_COST;
+        self.until_ns = ended_ns;
+        self.credit_ns = (self.credit_ns + earned_ns).min(MOST_CREDIT_NS).saturating_sub(cost_ns);
+        cost_ns.saturating_sub(self.credit_ns).saturating_mul(READING_COST)
+    }
 }
 
 impl LoadMeter {
     /// Opens the files that exist. Values of the others will be `None` in each reading.
     pub(crate) fn open() -> Self {
         let origin = Instant::now();
-        Self { origin, waits: Waits::open(), stat: Stat::open(origin), cost_ns: 0 }
+        let allowed = std::thread::available_parallelism().ok();
+        Self {
+            now_ns: Box::new(move || nanos_since(origin)),
+            waits: Waits::open(Path::new("/proc")),
+            stat: Stat::open(origin),
+            throttle: Throttle::open(),
+            // A quota makes it less, but then it isn't others who had the rest.
+            allowed: os::allowed_cpus().or(allowed.map(|cpus| cpus.get() as u64)),
+            budget: Budget::new(),
+        }
     }
 
-    /// Takes a reading: some 2.2 µs with two threads, and 0.6 µs more for each further one.
+    /// As [`open`](Self::open), for what tests write into a folder in the place of `/proc`, by their own clock.
+    #[cfg(all(test, target_os = "linux", not(miri)))]
+    pub(crate) fn open_below(proc: &Path, now_ns: impl Fn() -> u64 + Send + 'static) -> Self {
+        Self {
+            now_ns: Box::new(now_ns),
+            waits: Waits::open(proc),
+            stat: None,
+            throttle: Throttle::default(),
+            allowed: Some(2),
+            budget: Budget::new(),
+        }
+    }
+
+    /// Takes a reading after a pause, from which the next one counts: it looks for new threads, and at throttling.
+    pub(crate) fn read_anew(&mut self) -> LoadReading {
+        if let Some(waits) = &mut self.waits {
+            waits.listed_ns = None;
+        }
+        self.throttle.look();
+        self.read()
+    }
+
+    /// Takes a reading, see the table above for what it costs.
     ///
     /// It reads `/proc/stat` only if the last time was 100 ms ago, or a thousand times the cost of doing
     /// so, whichever is longer; other readings repeat the last value.
     pub(crate) fn read(&mut self) -> LoadReading {
-        let at_ns = nanos_since(self.origin);
+        let at_ns = (self.now_ns)();
+        let waits = self.waits.as_mut().and_then(|waits| waits.read(at_ns));
+        let usage = if waits.is_none() { os::usage() } else { None };
         let reading = LoadReading {
             at_ns,
             lasts_ns: 0,
-            involuntary_switches: os::usage().map(|usage| usage.involuntary_switches),
-            waits: self.waits.as_mut().and_then(Waits::read),
+            involuntary_switches: usage.map(|usage| usage.involuntary_switches),
+            waits,
             steal: self.stat.as_mut().and_then(|stat| stat.steal(at_ns)),
+            throttled_ns: self.throttle.last_ns,
         };
-        let cost_ns = nanos_since(self.origin) - at_ns;
-        self.cost_ns = (3 * self.cost_ns + cost_ns) / 4;
-        LoadReading { lasts_ns: self.cost_ns.saturating_mul(READING_COST), ..reading }
+        let lasts_ns = self.budget.spend(at_ns, (self.now_ns)());
+        LoadReading { lasts_ns, ..reading }
+    }
+
+    /// From this reading on counts what comes next.
+    pub(crate) fn begin_anew(&mut self, reading: LoadReading) -> LoadReading {
+        self.throttle.look();
+        LoadReading { throttled_ns: self.throttle.last_ns, ..reading }
+    }
+
+    /// Takes a reading in the place of `before`, and tells what happened between the two. Where a thread waited long, it
+    /// looks for who made it wait.
+    pub(crate) fn read_since(&mut self, before: &mut LoadReading) -> Disturbance {
+        let mut now = self.read();
+        let mut disturbance = now.since(before);
+        let gap_ns = now.at_ns.saturating_sub(before.at_ns);
+        if disturbance.longest_wait_ns.is_some_and(|wait_ns| wait_ns > gap_ns / LONG_WAIT) {
+            self.throttle.look();
+            now.throttled_ns = self.throttle.last_ns;
+            disturbance.throttled_ns = difference(now.throttled_ns, before.throttled_ns);
+            if let Some((grown, waits)) = now.grown(before).zip(self.waits.as_mut()) {
+                let cpus = waits.cpus(&grown);
+                disturbance.own_wait_ns = Some(own_part(&grown, &cpus, gap_ns, self.allowed));
+            }
+        }
+        *before = now;
+        disturbance
     }
 }
 
@@ -128,76 +270,108 @@ fn nanos_since(origin: Instant) -> u64 {
     origin.elapsed().as_nanos() as u64
 }
 
-/// How long each thread of this process has waited for a core.
+/// How long each thread of this process has run, and waited for a core.
 #[derive(Debug)]
 struct Waits {
+    /// The folder `task` of this process.
+    path: PathBuf,
     // Its number of links is the number of threads plus two, and reading that is far cheaper than
     // listing the folder.
     tasks: File,
     links: Option<u64>,
+    // When that was last asked.
+    listed_ns: Option<u64>,
     slots: Vec<WaitSlot>,
     // There were more threads than slots.
     too_many: bool,
 }
 
-/// A place for one thread at a time. Its count never falls, whichever thread is in it.
+/// A place for one thread at a time. Its counts never fall, whichever thread is in it.
 #[derive(Debug, Default)]
 struct WaitSlot {
     thread: Option<Thread>,
-    // The waits of the threads that were here before, as last read.
-    before_ns: u64,
-    wait_ns: u64,
+    // Of the threads that were here before, as last read.
+    before: Times,
+    times: Times,
 }
 
 #[derive(Debug)]
 struct Thread {
     id: u32,
     schedstat: File,
+    stat_path: PathBuf,
+    // Opened when it is first needed.
+    stat: Option<File>,
 }
 
-/// The counts of the slots; 0 beyond the last used one.
-type SlotWaits = [u64; MAX_THREADS];
+/// How long a thread has run, and waited for a core.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Times {
+    run_ns: u64,
+    wait_ns: u64,
+}
+
+/// The times of the slots; 0 beyond the last used one.
+type SlotTimes = [Times; MAX_THREADS];
 
 impl Waits {
     /// `None` if the kernel doesn't keep these figures.
-    fn open() -> Option<Self> {
-        let own = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    fn open(proc: &Path) -> Option<Self> {
+        let own = fs::read_to_string(proc.join("thread-self/schedstat")).ok()?;
         // Some kernels have the file but don't fill it: then it says that this thread has never run.
         schedstat(own.as_bytes()).filter(|own| own.timeslices > 0)?;
-        let tasks = File::open("/proc/self/task").ok()?;
-        Some(Self { tasks, links: None, slots: Vec::new(), too_many: false })
+        let path = proc.join("self/task");
+        let tasks = File::open(&path).ok()?;
+        let (links, listed_ns) = (None, None);
+        Some(Self { path, tasks, links, listed_ns, slots: Vec::new(), too_many: false })
     }
 
-    fn read(&mut self) -> Option<SlotWaits> {
-        let links = links(&self.tasks).ok()?;
-        if self.links != Some(links) {
-            self.list().ok()?;
-            self.links = Some(links);
+    fn read(&mut self, at_ns: u64) -> Option<SlotTimes> {
+        if self.listed_ns.is_none_or(|listed| at_ns.saturating_sub(listed) >= LIST_EVERY_NS) {
+            let links = links(&self.tasks).ok()?;
+            if self.links != Some(links) {
+                self.list().ok()?;
+                self.links = Some(links);
+            }
+            self.listed_ns = Some(at_ns);
         }
         if self.too_many {
             return None;
         }
-        let mut waits = [0; MAX_THREADS];
-        for (slot, wait) in self.slots.iter_mut().zip(&mut waits) {
+        let mut all = [Times::default(); MAX_THREADS];
+        for (slot, all) in self.slots.iter_mut().zip(&mut all) {
             if let Some(thread) = &slot.thread {
                 match read_schedstat(&thread.schedstat) {
-                    Some(stat) => slot.wait_ns = stat.wait_ns,
+                    Some(stat) => slot.times = stat.times,
                     // It ended; another may have taken its place, so the next reading lists again.
                     None => {
                         slot.leave();
                         self.links = None;
+                        self.listed_ns = None;
                     }
                 }
             }
-            *wait = slot.before_ns.checked_add(slot.wait_ns)?;
+            all.run_ns = slot.before.run_ns.checked_add(slot.times.run_ns)?;
+            all.wait_ns = slot.before.wait_ns.checked_add(slot.times.wait_ns)?;
         }
-        Some(waits)
+        Some(all)
+    }
+
+    /// The CPU on which the thread of each slot was last seen, if it has run meanwhile.
+    fn cpus(&mut self, grown: &SlotTimes) -> [Option<u32>; MAX_THREADS] {
+        let mut cpus = [None; MAX_THREADS];
+        for ((slot, grown), cpu) in self.slots.iter_mut().zip(grown).zip(&mut cpus) {
+            if *grown != Times::default() {
+                *cpu = slot.thread.as_mut().and_then(Thread::cpu);
+            }
+        }
+        cpus
     }
 
     /// Gives new threads a slot, and frees those of threads that have ended.
     fn list(&mut self) -> io::Result<()> {
         let mut ids: Vec<u32> = Vec::new();
-        for entry in fs::read_dir("/proc/self/task")? {
+        for entry in fs::read_dir(&self.path)? {
             if let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
                 ids.push(id);
             }
@@ -214,8 +388,14 @@ impl Waits {
             let room = self.slots.len() < MAX_THREADS;
             let free = self.slots.iter_mut().find(|slot| slot.thread.is_none());
             // If it can't be opened, the thread has ended since the listing.
-            let schedstat = File::open(format!("/proc/self/task/{id}/schedstat"));
-            let thread = schedstat.ok().map(|schedstat| Thread { id, schedstat });
+            let folder = self.path.join(id.to_string());
+            let schedstat = File::open(folder.join("schedstat"));
+            let thread = schedstat.ok().map(|schedstat| Thread {
+                id,
+                schedstat,
+                stat_path: folder.join("stat"),
+                stat: None,
+            });
             match free {
                 Some(slot) => slot.thread = thread,
                 None if room => {
@@ -234,8 +414,57 @@ impl Waits {
 impl WaitSlot {
     fn leave(&mut self) {
         self.thread = None;
-        self.before_ns = self.before_ns.saturating_add(self.wait_ns);
-        self.wait_ns = 0;
+        let times = std::mem::take(&mut self.times);
+        self.before.run_ns = self.before.run_ns.saturating_add(times.run_ns);
+        self.before.wait_ns = self.before.wait_ns.saturating_add(times.wait_ns);
+    }
+}
+
+impl Thread {
+    fn cpu(&mut self) -> Option<u32> {
+        if self.stat.is_none() {
+            self.stat = File::open(&self.stat_path).ok();
+        }
+        // 52 numbers, and a name of at most 64 characters.
+        let mut buffer = [0; 1024];
+        let len = read_begin(self.stat.as_ref()?, &mut buffer).ok()?;
+        last_cpu(&buffer[..len])
+    }
+}
+
+/// The field `processor` of `/proc/<pid>/stat`, the 39th. The name, the second, may have any characters in it, but the
+/// last `)` ends it.
+fn last_cpu(text: &[u8]) -> Option<u32> {
+    let name_ends = text.iter().rposition(|&byte| byte == b')')?;
+    let processor = numbers(&text[name_ends + 1..]).nth(39 - 3)??;
+    u32::try_from(processor).ok()
+}
+
+/// How long the control groups of this process have stopped it for having used up their quota.
+#[derive(Debug, Default)]
+struct Throttle {
+    /// `cpu.stat` of each group with a quota.
+    files: Vec<File>,
+    last_ns: Option<u64>,
+}
+
+impl Throttle {
+    fn open() -> Self {
+        let files = cgroup::stats_with_quota().into_iter().filter_map(|path| File::open(path).ok());
+        let mut throttle = Self { files: files.collect(), last_ns: None };
+        throttle.look();
+        throttle
+    }
+
+    fn look(&mut self) {
+        let mut sum = None;
+        for file in &self.files {
+            let mut buffer = [0; 512];
+            let read = read_begin(file, &mut buffer).ok();
+            let ns = read.and_then(|len| cgroup::throttled_ns(&buffer[..len]));
+            sum = Some(ns.unwrap_or_default().saturating_add(sum.unwrap_or_default()));
+        }
+        self.last_ns = sum;
     }
 }
 
@@ -271,15 +500,15 @@ fn read_schedstat(file: &File) -> Option<Schedstat> {
 /// The scheduler's statistics of one thread.
 #[derive(Debug, PartialEq, Eq)]
 struct Schedstat {
-    wait_ns: u64,
+    times: Times,
     timeslices: u64,
 }
 
 /// Reads `run wait timeslices`, as in `/proc/<pid>/schedstat`.
 fn schedstat(text: &[u8]) -> Option<Schedstat> {
     let mut numbers = numbers(text);
-    let _run_ns = numbers.next()??;
-    Some(Schedstat { wait_ns: numbers.next()??, timeslices: numbers.next()?? })
+    let times = Times { run_ns: numbers.next()??, wait_ns: numbers.next()?? };
+    Some(Schedstat { times, timeslices: numbers.next()?? })
 }
 
 /// The words of a line as numbers; `None` for those that are not.
@@ -384,8 +613,10 @@ fn cpu_times(text: &[u8]) -> Option<CpuTimes> {
 pub struct LoadWatch {
     stat: File,
     tick_ns: u64,
-    times: CpuTimes,
-    own_ns: u64,
+    /// When it began or went on; `None` in a pause.
+    since: Option<(CpuTimes, u64)>,
+    /// What was used until the last pause.
+    before: OtherLoad,
 }
 
 /// With fewer ticks of CPU time, an interval says more about ticks than about load.
@@ -407,7 +638,31 @@ impl LoadWatch {
         let own = os::usage().zip(os::tick_ns());
         let (usage, tick_ns) =
             own.ok_or_else(|| absent("load by others not measured: no getrusage here"))?;
-        Ok(Self { stat, tick_ns, times, own_ns: usage.cpu_ns })
+        let before = OtherLoad { machine_ns: 0, own_ns: 0, others_ns: 0, steal_ns: None };
+        Ok(Self { stat, tick_ns, since: Some((times, usage.cpu_ns)), before })
+    }
+
+    /// What is used from here on doesn't count.
+    pub(crate) fn pause(&mut self) {
+        if self.since.is_some()
+            && let Some(load) = self.load_now()
+        {
+            (self.before, self.since) = (load, None);
+        }
+    }
+
+    /// What is used from here on counts again.
+    pub(crate) fn go_on(&mut self) {
+        if self.since.is_none() {
+            let usage = os::usage().map(|usage| usage.cpu_ns);
+            self.since = read_cpu_times(&self.stat).zip(usage);
+        }
+    }
+
+    fn load_now(&self) -> Option<OtherLoad> {
+        let Some((_, own_ns)) = self.since else { return Some(self.before) };
+        let usage = os::usage()?;
+        self.load(&read_cpu_times(&self.stat)?, usage.cpu_ns.saturating_sub(own_ns))
     }
 
     /// What others used since the start.
@@ -416,10 +671,7 @@ impl LoadWatch {
     ///
     /// The reason, if less than ten ticks of CPU time have passed, or the system stopped reporting.
     pub fn so_far(&self) -> Result<OtherLoad, Absent> {
-        let load = read_cpu_times(&self.stat)
-            .zip(os::usage())
-            .and_then(|(now, usage)| self.load(&now, usage.cpu_ns.saturating_sub(self.own_ns)));
-        match load {
+        match self.load_now() {
             Some(load) if load.machine_ns >= self.tick_ns.saturating_mul(LEAST_TICKS) => Ok(load),
             Some(load) => Err(Absent {
                 reason: format!(
@@ -436,16 +688,19 @@ impl LoadWatch {
     }
 
     fn load(&self, now: &CpuTimes, own_ns: u64) -> Option<OtherLoad> {
+        let (times, _) = self.since?;
         let nanos = |now: u64, then: u64| now.checked_sub(then)?.checked_mul(self.tick_ns);
-        let busy_ns = nanos(now.busy, self.times.busy)?;
+        let busy_ns = nanos(now.busy, times.busy)?;
         // Idle and waiting time may decrease by ticks when CPUs go offline, according to proc(5).
-        let idle_ns = nanos(now.idle, self.times.idle).unwrap_or(0);
-        let steal_ns = now.steal.zip(self.times.steal).and_then(|(now, then)| nanos(now, then));
+        let idle_ns = nanos(now.idle, times.idle).unwrap_or(0);
+        let steal_ns = now.steal.zip(times.steal).and_then(|(now, then)| nanos(now, then));
+        let before = &self.before;
+        let machine_ns = busy_ns.checked_add(idle_ns)?.checked_add(steal_ns.unwrap_or(0))?;
         Some(OtherLoad {
-            machine_ns: busy_ns.checked_add(idle_ns)?.checked_add(steal_ns.unwrap_or(0))?,
-            own_ns,
-            others_ns: busy_ns.saturating_sub(own_ns),
-            steal_ns,
+            machine_ns: before.machine_ns.checked_add(machine_ns)?,
+            own_ns: before.own_ns.checked_add(own_ns)?,
+            others_ns: before.others_ns.checked_add(busy_ns.saturating_sub(own_ns))?,
+            steal_ns: steal_ns.map(|ns| ns.saturating_add(before.steal_ns.unwrap_or(0))),
         })
     }
 }
@@ -457,7 +712,8 @@ mod tests {
     #[test]
     fn schedstat_is_three_numbers_and_nothing_else_will_do() {
         let stat = |text: &str| schedstat(text.as_bytes());
-        assert_eq!(stat("408783 610787 2\n"), Some(Schedstat { wait_ns: 610_787, timeslices: 2 }));
+        let times = Times { run_ns: 408_783, wait_ns: 610_787 };
+        assert_eq!(stat("408783 610787 2\n"), Some(Schedstat { times, timeslices: 2 }));
         for garbage in ["", "\n", "1 2", "1 -2 3", "a b c", "18446744073709551616 1 1", "1 2 x"] {
             assert_eq!(stat(garbage), None, "{garbage:?}");
         }
@@ -495,9 +751,11 @@ mod tests {
             lasts_ns: 0,
             at_ns: at_ms * 1_000_000,
             involuntary_switches: Some(switches),
-            waits: Some(std::array::from_fn(
-                |slot| if slot < 2 { wait_ns * slot as u64 } else { 7 },
-            )),
+            waits: Some(std::array::from_fn(|slot| Times {
+                run_ns: 0,
+                wait_ns: if slot < 2 { wait_ns * slot as u64 } else { 7 },
+            })),
+            throttled_ns: None,
             steal: Some(Steal { ns: steal_ms * 1_000_000, every_ns: STEAL_EVERY_NS }),
         }
     }
@@ -514,7 +772,7 @@ mod tests {
                 involuntary_switches: Some(2),
                 run_queue_wait_ns: Some(40_000),
                 longest_wait_ns: Some(40_000),
-                steal_ns: None
+                ..Disturbance::default()
             }
         );
         assert_eq!(reading(1_000, 5, 41_000, 30).since(&begin).steal_ns, Some(10_000_000));
@@ -563,7 +821,9 @@ mod tests {
             return;
         };
         let times = CpuTimes { busy: 100, idle: 1000, steal: Some(5) };
-        let watch = LoadWatch { stat: file, tick_ns: 10_000_000, times, own_ns: 0 };
+        let before = OtherLoad { machine_ns: 0, own_ns: 0, others_ns: 0, steal_ns: None };
+        let (tick_ns, since) = (10_000_000, Some((times, 0)));
+        let mut watch = LoadWatch { stat: file, tick_ns, since, before };
         let now = CpuTimes { busy: 160, idle: 1130, steal: Some(15) };
         let load = watch.load(&now, 200_000_000).expect("a load");
         assert_eq!(load.machine_ns, 2_000_000_000);
@@ -573,6 +833,98 @@ mod tests {
         assert_eq!(watch.load(&now, 900_000_000).map(|load| load.others_ns), Some(0));
         let backwards = CpuTimes { busy: 99, ..now };
         assert_eq!(watch.load(&backwards, 0), None);
+        // After a pause, only what was used before it and what is used from then on counts.
+        let later = CpuTimes { busy: 1_000, idle: 2_000, steal: Some(900) };
+        let at_the_end = CpuTimes { busy: 1_010, idle: 2_000, steal: Some(900) };
+        (watch.before, watch.since) = (load, Some((later, 0)));
+        let in_all = watch.load(&at_the_end, 100_000_000).expect("a load");
+        assert_eq!((in_all.machine_ns, in_all.others_ns), (2_100_000_000, 400_000_000));
+        watch.since = None;
+        assert_eq!(watch.load_now(), Some(load), "nothing counts in a pause");
+        watch.pause();
+        assert_eq!(watch.before, load);
+    }
+
+    #[test]
+    fn a_reading_that_was_interrupted_costs_no_more_than_the_others() {
+        let mut budget = Budget { credit_ns: 0, ..Budget::new() };
+        let mut now = 0;
+        let mut spend = |cost: u64, every: u64| {
+            now += every;
+            budget.spend(now, now + cost)
+        };
+        for _ in 0..8 {
+            assert!(spend(20_000, 3_000_000) <= 2_000_000, "a hundred times its cost");
+        }
+        // The thread lost its core during the reading.
+        assert_eq!(spend(12_000_000, 3_000_000), 0, "the next pass of 3 ms has its reading");
+        assert_eq!(spend(20_000, 15_000_000), 0);
+    }
+
+    #[test]
+    fn readings_take_a_hundredth_of_the_time_and_pauses_are_saved_up_for_bursts() {
+        // Passes of 100 µs, of which a reading takes 20: one in twenty has one of its own.
+        let mut budget = Budget { credit_ns: 0, ..Budget::new() };
+        let (mut now, mut due, mut readings) = (0, 0, 0);
+        for _ in 0..10_000 {
+            now += 100_000;
+            if now >= due {
+                let lasts_ns = budget.spend(now, now + 20_000);
+                now += 20_000;
+                due = now + lasts_ns;
+                readings += 1;
+            }
+        }
+        assert!((450..=550).contains(&readings), "{readings}");
+        // Bursts of five such passes with pauses of 100 ms: each begin of a burst and each pass has one.
+        let mut budget = Budget { credit_ns: 0, ..Budget::new() };
+        let (mut now, mut due, mut readings) = (0, 0, 0);
+        for burst in 0..100 {
+            now += 100_000_000;
+            for pass in 0..5 {
+                for at in [now, now + 100_000] {
+                    // After the begin of the burst, passes follow each other.
+                    if (at == now) <= (pass == 0) && at >= due {
+                        due = at + budget.spend(at, at + 20_000);
+                        readings += u32::from(burst > 0);
+                    }
+                }
+                now += 120_000;
+            }
+        }
+        assert_eq!(readings, 99 * 6);
+    }
+
+    #[test]
+    fn who_had_the_cpu_of_the_thread_that_waited() {
+        let times = |all: &[[u64; 2]]| -> SlotTimes {
+            std::array::from_fn(|slot| {
+                let [run_ns, wait_ns] = all.get(slot).copied().unwrap_or_default();
+                Times { run_ns, wait_ns }
+            })
+        };
+        // Two threads took turns on one CPU, of two.
+        let shared = times(&[[480, 510], [510, 480]]);
+        assert_eq!(own_part(&shared, &[Some(1), Some(1)], 1000, Some(2)), 510);
+        // Each had its own, and somebody else half of that of the first.
+        let others = times(&[[490, 510], [1000, 0]]);
+        assert_eq!(own_part(&others, &[Some(1), Some(0)], 1000, Some(2)), 0);
+        // The same, where a third thread ran on that CPU for a while.
+        let some = times(&[[490, 510], [1000, 0], [100, 0]]);
+        assert_eq!(own_part(&some, &[Some(1), Some(0), Some(1)], 1000, Some(2)), 100);
+        // They took turns on two CPUs and were last seen on different ones: nobody else can have had much.
+        let moved = times(&[[700, 300], [600, 390], [680, 310]]);
+        assert_eq!(own_part(&moved, &[Some(0), Some(1), None], 1000, Some(2)), 390 - 20);
+        assert_eq!(own_part(&moved, &[None; 3], 1000, None), 0);
+    }
+
+    #[test]
+    fn the_cpu_of_a_thread_stands_after_its_name_whatever_that_is() {
+        let numbers: Vec<String> = (4..=52).map(|number| number.to_string()).collect();
+        let text = format!("77 (a) R 1) S {}\n", numbers.join(" "));
+        assert_eq!(last_cpu(text.as_bytes()), Some(39));
+        assert_eq!(last_cpu(b"77 (a) S 1 2 3\n"), None);
+        assert_eq!(last_cpu(b""), None);
     }
 
     #[test]
@@ -627,11 +979,13 @@ mod tests {
             start.wait();
             // No limit of time: two that spin on one core can't but wait for one another.
             let disturbance = loop {
-                let disturbance = meter.read().since(&begin);
+                let disturbance = meter.read_since(&mut { begin });
                 if !pinned.load(Ordering::Relaxed) {
                     break disturbance;
                 }
-                if disturbance.run_queue_wait_ns.expect("still kept") > 20_000_000 {
+                let is_long = disturbance.run_queue_wait_ns.expect("still kept") > 20_000_000;
+                // And it is seen that it was the other one who had the core.
+                if is_long && disturbance.own_wait_ns > Some(0) {
                     break disturbance;
                 }
                 thread::yield_now();
@@ -643,11 +997,11 @@ mod tests {
             eprintln!("skipped: threads may not be pinned here");
             return;
         }
-        assert!(disturbance.involuntary_switches > Some(0), "{disturbance:?}");
+        assert!(disturbance.own_wait_ns <= disturbance.longest_wait_ns, "{disturbance:?}");
         // Threads take nothing from the total with them when they end, some time after the scope.
         let in_slots = |meter: &LoadMeter| {
             let slots = meter.waits.iter().flat_map(|waits| &waits.slots);
-            slots.map(|slot| slot.before_ns).sum::<u64>()
+            slots.map(|slot| slot.before.wait_ns).sum::<u64>()
         };
         while in_slots(&meter) == 0 {
             let after = meter.read().since(&begin);

@@ -107,6 +107,7 @@ impl BrickProfiler {
         self.recorder.look(|since: &mut _| self.watch.look_last(since));
         self.enabled.store(false, Relaxed);
         self.refresh();
+        self.watch.pause();
     }
 
     /// Whether profiling is on.

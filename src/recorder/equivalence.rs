@@ -654,8 +654,17 @@ fn passes_look_at_others_when_a_look_is_due() {
     };
     assert_eq!(looks_in(99), 1, "the first begins with one");
     assert_eq!([looks_in(0), looks_in(1)], [0, 1], "after 99 ns it isn't due, after 100 it is");
-    hand.advance(100);
-    assert_eq!(looks_in(0), 1, "after a pause it is due at the begin");
+    hand.advance(49_999);
+    assert_eq!(looks_in(0), 1, "a short pause belongs to the pass after it");
+    hand.advance(50_000);
+    assert_eq!(looks_in(99), 1, "after a pause it is due at the begin");
+    assert_eq!(looks_in(1), 1, "and at the end, once it is due again");
+    looks_in(1_600_000);
+    hand.advance(99_999);
+    assert_eq!(looks_in(1), 1, "what is short beside the pass before is no pause");
+    looks_in(1_600_000);
+    hand.advance(100_000);
+    assert_eq!(looks_in(100), 2, "and what is longer is one");
     recorder.reset();
     assert_eq!(looks_in(0), 1, "nothing is known of before");
     recorder.look(|since: &mut _| {

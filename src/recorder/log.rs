@@ -132,6 +132,8 @@ pub(crate) struct ThreadLog {
     /// When to look next at what others do; 0 for whenever there is an occasion. Here, so that a pass which doesn't
     /// look finds out by a line that it needs anyway.
     pub(super) look_due: AtomicU64,
+    /// The same at the begin of a pass: later, unless there was a pause.
+    pub(super) pause_due: AtomicU64,
     /// The generation that `key` is of; 0 while it is nobody's. Changed while `drained` is locked.
     pub(super) generation: AtomicU32,
     pub(super) tiles: OnceLock<Box<Tiles>>,
@@ -187,6 +189,7 @@ impl ThreadLog {
             rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
             kept,
             look_due: zero(),
+            pause_due: zero(),
             tiles: OnceLock::new(),
             counting: Mutex::default(),
             template: [AtomicUsize::new(0), AtomicUsize::new(0)],
@@ -211,6 +214,7 @@ impl ThreadLog {
         }
         *lock(&self.load) = None;
         self.look_due.store(0, Relaxed);
+        self.pause_due.store(0, Relaxed);
         lock(&self.counting).clear();
         if let Some(tiles) = self.tiles.get() {
             tiles.next.store(0, Relaxed);

@@ -20,6 +20,12 @@ use crate::sync::lock;
 /// When a pass has ended, rows beyond this part of the tail are folded.
 const NEARLY_FULL: usize = TAIL / 4;
 
+/// What lies between two passes counts as part of the second if it is shorter than this, or than this part of the
+/// first: choosing a token takes as long. A longer pause may have its own disturbance, so the second pass begins with
+/// a look.
+const SHORT_PAUSE_NS: u64 = 50_000;
+const SHORT_PAUSE: u64 = 16;
+
 /// A pass that has begun. Dropped without an end, by a panic say, it is abandoned: what its bricks
 /// took was measured, but there is no wall to hold it against, so it counts outside of passes.
 ///
@@ -65,6 +71,8 @@ pub(crate) enum Looked {
     Anew,
     /// What happened since the last look.
     Since(Disturbance),
+    /// What happened since the last look, of which a pause is a part that belongs to no pass.
+    AtMost(Disturbance),
 }
 
 /// Looks at what others do: is given the last reading, and may replace it.
@@ -81,7 +89,7 @@ impl Recorder {
             log.push_event(0, Event::NestedPass);
             return None;
         }
-        let due = log.look_due.load(Relaxed);
+        let due = log.pause_due.load(Relaxed);
         if due == 0 || self.clock.now() >= due {
             log.look(&self.clock, look);
         }
@@ -123,6 +131,12 @@ impl Recorder {
         log.push_event(open.serial, Event::Pass(end_of_pass));
         if end >= log.look_due.load(Relaxed) {
             log.look(&self.clock, look);
+        }
+        let due = log.look_due.load(Relaxed);
+        if due != 0 {
+            // A reading that isn't due at the end of this pass isn't at the begin of the next.
+            let pause = end.saturating_add(SHORT_PAUSE_NS.max(wall / SHORT_PAUSE));
+            log.pause_due.store(due.max(pause), Relaxed);
         }
         // Now, so that the next pass finds room.
         if log.next_row() >= log.kept + NEARLY_FULL {
@@ -298,11 +312,15 @@ impl ThreadLog {
         let due = since.map_or(0, |since| clock.now().saturating_add(since.lasts_ns));
         drop(since);
         self.look_due.store(due, Relaxed);
+        self.pause_due.store(due, Relaxed);
         match looked {
             Looked::No => {}
             Looked::Anew => self.push_event(0, Event::LoadUnknown),
             Looked::Since(disturbance) => {
                 self.push_event(0, Event::Load(Figures::from(&disturbance)));
+            }
+            Looked::AtMost(disturbance) => {
+                self.push_event(0, Event::LoadAtMost(Figures::from(&disturbance)));
             }
         }
     }

@@ -485,6 +485,7 @@ fn tables(profile: &mut Profile) {
             phase,
             passes: 0,
             disturbed: 0,
+            unwatched: None,
             tokens: 0,
             wall_ns: 0,
             attributed_ns: 0,

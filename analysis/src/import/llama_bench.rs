@@ -147,6 +147,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         threads: first.number("n_threads").and_then(|n| u32::try_from(n).ok()).unwrap_or_default(),
         prompt_tokens: tokens(Phase::Prefill),
         generated_tokens: tokens(Phase::Decode),
+        pinned: false,
         seed: None,
     });
     profile.model = Some(Model {
@@ -282,6 +283,7 @@ fn add(row: &Row, phase: Phase, profile: &mut Profile, at: &At<'_>) -> Result<()
         phase,
         passes: 0,
         disturbed: 0,
+        unwatched: None,
         tokens: 0,
         wall_ns: 0,
         attributed_ns: 0,

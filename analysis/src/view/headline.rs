@@ -4,9 +4,11 @@ use brickscope_profile::text::{percent, printable};
 use brickscope_profile::{Phase, Profile};
 
 use crate::roofline::{Bound, Reach, Roofline};
+use crate::typical::{self, Basis, Typical};
 use crate::view::{device, imported};
 
-/// What limits the run, in one sentence: for decode, or for prefill if nothing was decoded.
+/// What limits the run, in one sentence: for decode, or for prefill if nothing was decoded. It goes by what passes
+/// [typically](crate::typical) take.
 ///
 /// Rates are the bricks' stated work divided by the measured wall time; ceilings are those measured
 /// beside the run ([`Profile::ceilings`]), see [`Roofline`]. Without ceilings, only the longest brick is named. For a run on
@@ -36,8 +38,11 @@ fn judgement(profile: &Profile) -> String {
     if !profile.devices.is_empty() {
         return device::headline(profile);
     }
-    let phase = [Phase::Decode, Phase::Prefill].into_iter().find_map(|phase| profile.phase(phase));
-    let Some(total) = phase else {
+    let all_passes = profile;
+    let phase = [Phase::Decode, Phase::Prefill].into_iter().find(|&p| profile.phase(p).is_some());
+    let judged = phase.map(|phase| typical::judged(profile, phase));
+    let profile = judged.as_deref().unwrap_or(profile);
+    let Some(total) = phase.and_then(|phase| profile.phase(phase)) else {
         if profile.imported.is_some() {
             return imported::without_passes(profile);
         }
@@ -67,15 +72,18 @@ fn judgement(profile: &Profile) -> String {
             percent(total.unattributed_ns as f64, wall)
         );
     }
-    // Then the times say as much about other processes as about the model.
-    if total.disturbed > total.passes / 2 {
-        return format!(
-            "What bounds {} is unknown: other work disturbed {} of {} passes; {top}.",
-            name.to_lowercase(),
-            total.disturbed,
-            total.passes
-        );
-    }
+    let typical = Typical::of(all_passes, total.phase);
+    let name = match typical {
+        // Then sums say as much about other processes as about the model, and medians of spans don't.
+        Some(Typical { basis: Basis::Spans, left_out, passes, .. }) => {
+            format!(
+                "{} of {passes} passes were disturbed; by the median span of each brick, {}",
+                left_out.passes,
+                name.to_lowercase()
+            )
+        }
+        _ => name.to_owned(),
+    };
     let bytes: u64 =
         bricks.iter().map(|brick| brick.stats.total_bytes).fold(0, u64::saturating_add);
     let flops: u64 =

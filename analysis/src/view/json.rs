@@ -4,9 +4,11 @@ use brickscope_profile::{Profile, save};
 use serde::Serialize;
 
 use crate::roofline::Roofline;
+use crate::typical::Typical;
 
 /// The profile as [`Profile::to_json`] has it, with `roofline` after its fields: a
-/// [`Roofline`] for each phase that has one. A reader of profiles reads it too.
+/// [`Roofline`] for each phase that has one; and `typical`, what the passes of each phase [typically](Typical) take. A
+/// reader of profiles reads it too.
 #[must_use]
 pub fn json(profile: &Profile) -> String {
     #[derive(Serialize)]
@@ -14,6 +16,8 @@ pub fn json(profile: &Profile) -> String {
         #[serde(flatten)]
         profile: &'p Profile,
         roofline: Vec<Roofline>,
+        typical: Vec<Typical>,
     }
-    save::to_json(&WithRoofline { profile, roofline: Roofline::all(profile) })
+    let (roofline, typical) = (Roofline::all(profile), Typical::all(profile));
+    save::to_json(&WithRoofline { profile, roofline, typical })
 }

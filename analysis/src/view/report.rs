@@ -5,10 +5,11 @@ use std::fmt::Write;
 use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable, shortened};
 use brickscope_profile::{
-    Absent, BrickCategory, Durations, Percentiles, Phase, Profile, SlowTokens, Source, SyncMode,
+    Absent, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens, Source, SyncMode,
     Total, TreeOptions,
 };
 
+use crate::typical;
 use crate::view::{device, headline, imported, roofline, tiles};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
@@ -34,7 +35,13 @@ use crate::view::{device, headline, imported, roofline, tiles};
 #[must_use]
 pub fn report(profile: &Profile) -> String {
     let mut text = String::new();
-    for note in profile.dropped.lines().chain(device::notes(profile)) {
+    let (all, shown) = (profile, typical::shown(profile));
+    let profile = &*shown;
+    // What was disturbed or left out here is told with its causes.
+    let mut dropped = all.dropped;
+    dropped.disturbed_passes = 0;
+    let notes = dropped.lines().chain(typical::notes(all));
+    for note in notes.chain(device::notes(profile)) {
         wrapped(&format!("note: {note}"), &mut text);
     }
     let has_devices = !profile.devices.is_empty();
@@ -45,7 +52,7 @@ pub fn report(profile: &Profile) -> String {
         );
     }
     if !profile.phases.is_empty() || has_devices || profile.imported.is_some() {
-        wrapped(&headline(profile), &mut text);
+        wrapped(&headline(all), &mut text);
     }
     what_ran(profile, &mut text);
     if has_devices && !profile.totals.is_empty() {
@@ -75,9 +82,10 @@ pub fn report(profile: &Profile) -> String {
         let rest = if device::is_of_device(profile) { "(gaps)" } else { "unattributed" };
         let rests = [(rest, phase.unattributed_ns, phase.passes)];
         tables(profile, Some(phase.phase), &rests, &mut text);
+        left_out(all, phase, &mut text);
         // A host that only issues work to devices is under no roof.
         if !has_devices || profile.ceilings.is_some() {
-            roofline::in_report(profile, phase.phase, &mut text);
+            roofline::in_report(all, phase.phase, &mut text);
         }
     }
     if profile.totals.iter().any(|total| total.phase.is_none() && total.category.is_some()) {
@@ -124,6 +132,20 @@ pub fn report(profile: &Profile) -> String {
     }
     how_known(profile, &mut text);
     text
+}
+
+/// How the tables of a phase add up with the passes that they leave out.
+fn left_out(all: &Profile, shown: &PhaseTotal, text: &mut String) {
+    let Some(all) = all.phase(shown.phase).filter(|all| all.passes > shown.passes) else { return };
+    let _ = writeln!(
+        text,
+        "\nwith the {} left out: {}, {} = {} + {}",
+        typical::passes_text(all.passes - shown.passes),
+        typical::passes_text(all.passes),
+        milliseconds(all.wall_ns),
+        milliseconds(shown.wall_ns),
+        milliseconds(all.wall_ns.saturating_sub(shown.wall_ns)),
+    );
 }
 
 /// Rows of the critical path: enough for the bricks of a layer and those around the layers.
@@ -283,6 +305,7 @@ fn what_ran(profile: &Profile, text: &mut String) {
     if let Some(run) = &profile.run {
         let threads = match run.threads {
             0 => String::new(),
+            n if run.pinned => format!(", {} with a CPU each", count(n.into(), "thread")),
             n => format!(", {}", count(n.into(), "thread")),
         };
         lines.push((

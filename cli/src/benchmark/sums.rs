@@ -118,10 +118,11 @@ impl Sums {
     }
 }
 
-/// Whether other work disturbed a pass; `None` if that isn't known for any pass.
+/// Whether a pass was disturbed; `None` if none is known to be, and it isn't known of all that they were not.
 pub(super) fn disturbed(passes: &[Pass]) -> Option<bool> {
-    let known = passes.iter().any(|pass| pass.disturbance.is_some());
-    known.then(|| passes.iter().any(Pass::is_disturbed))
+    let is_known = passes.iter().all(|pass| pass.disturbance.is_some()) && !passes.is_empty();
+    let any = passes.iter().any(Pass::is_disturbed);
+    (any || is_known).then_some(any)
 }
 
 /// How long threads waited for a core. One reading may cover several passes in a row.
@@ -187,7 +188,9 @@ mod tests {
         let passes = [pass(Some(first)), pass(Some(first)), pass(Some(second))];
         assert_eq!(run_queue_wait(&passes), Some(705));
         assert_eq!((disturbed(&passes), disturbed(&passes[..2])), (Some(true), Some(false)));
-        // Without a reading it isn't known.
+        // Without a reading it isn't known, unless another pass is known to be disturbed.
+        assert_eq!(disturbed(&[pass(Some(first)), pass(None)]), None);
+        assert_eq!(disturbed(&[pass(Some(second)), pass(None)]), Some(true));
         assert_eq!(run_queue_wait(&[pass(Some(second)), pass(None)]), None);
         assert_eq!((run_queue_wait(&[]), disturbed(&[pass(None)])), (None, None));
     }

@@ -276,6 +276,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
         threads: before.run.threads,
         prompt_tokens: kept[0].map_or(0, |plan| plan.n_prompt as u64),
         generated_tokens: kept[1].map_or(0, |plan| plan.n_gen as u64),
+        pinned: false,
         seed: None,
     });
     let after =

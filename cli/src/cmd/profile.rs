@@ -1,6 +1,7 @@
 //! `brickscope profile`: runs a model and reports where its time went.
 
 use clap::ValueEnum;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use brickscope::{Absent, BrickId, BrickProfiler, Ceilings, DeviceError, Profile, Run, SyncMode};
-use brickscope_analysis::view;
+use brickscope_analysis::{typical, view};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{
     AnySession, GenerateOptions, Generated, Model, Sampling, Session, generate,
@@ -153,8 +154,14 @@ pub(crate) struct ProfileArgs {
     #[arg(long)]
     pub(crate) tiles: bool,
 
-    /// Leave out of the tables the passes that other work on this machine disturbed. They are counted in
-    /// any case, and stay in the run's file.
+    /// Keep each thread on a CPU of its own during the run. By default the system places them, and may put
+    /// two on one CPU.
+    #[arg(long)]
+    pub(crate) pin: bool,
+
+    /// Leave out of --json the passes that were disturbed or had a stall, and of the report also where
+    /// fewer than five others remain. The report leaves them out anyway if it can, and counts them. They
+    /// stay in the run's file.
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
 
@@ -184,7 +191,7 @@ const MAX_ROUNDS: i64 = 100;
 /// Flags that mean nothing to a measurement of the overhead or a comparison of backends, or would
 /// disturb it. Flags that require one of these are listed too: where a required flag conflicts with
 /// another that is given, clap considers the requirement met.
-const NOT_WITH_MEASUREMENTS: [&str; 15] = [
+const NOT_WITH_MEASUREMENTS: [&str; 16] = [
     "out",
     "temperature",
     "top_k",
@@ -194,6 +201,7 @@ const NOT_WITH_MEASUREMENTS: [&str; 15] = [
     "shares",
     "tiles",
     "leave_out_disturbed",
+    "pin",
     "live",
     "endless",
     "await_watcher",
@@ -402,6 +410,10 @@ fn measure(
     let bar = progress::tokens("running", context as u64);
     let mut show = |done: usize| bar.set_position(done as u64);
     let mut probe = session.probe(&profiler)?;
+    // All threads that don't run the model exist by now, since new ones stay on the CPU of the thread that starts them.
+    let pool = session.cpu().clone();
+    let pinned = args.pin.then(|| pool.pool().pin()).transpose();
+    let pinned = pinned.context("--pin")?;
     let generated = loop {
         let generated = generate(&mut session, Some(&mut probe), prompt, options, &mut show)?;
         if !args.endless {
@@ -410,6 +422,7 @@ fn measure(
         session.clear();
     };
     bar.finish_and_clear();
+    drop(pinned);
     profiler.disable();
     drop(live);
     if let Ok(ceilings) = &mut ceilings {
@@ -451,6 +464,7 @@ fn measure_on_device(
             "{flag} is about the CPU's threads, and --backend {backend} runs on a device"
         );
     }
+    ensure!(!args.pin, "--pin is about the CPU's threads, and --backend {backend} runs on a device");
     ensure!(
         args.executor.threads.is_none(),
         "--threads is about the CPU, and --backend {backend} runs on a device"
@@ -575,7 +589,7 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
     }
     // The file has all passes, so that `show` can decide again what to leave out.
     if args.leave_out_disturbed {
-        profile = without_disturbed(profile);
+        profile = without_disturbed(profile, !args.json);
     }
     let text = if args.json {
         view::json(&profile)
@@ -599,14 +613,19 @@ fn described(
         command: std::env::args().collect(),
         backend: backend.to_owned(),
         threads: threads as u32,
+        pinned: args.pin,
         prompt_tokens: prompt.len() as u64,
         generated_tokens: n_generated as u64,
         seed: args.temperature.map(|_| args.seed),
     }
 }
 
-/// The profile of the undisturbed passes only; if that is impossible, all passes and a note.
-pub(super) fn without_disturbed(profile: Profile) -> Profile {
+/// The profile without passes that were disturbed or had a stall; if that is impossible, all passes and a note. A
+/// report leaves them out by itself, and says why, unless too few would remain.
+pub(super) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
+    if let Cow::Owned(rest) = typical::shown(&profile) {
+        return if is_report { profile } else { rest };
+    }
     profile.without_disturbed().unwrap_or_else(|absent| {
         eprintln!("note: {}", absent.reason);
         profile

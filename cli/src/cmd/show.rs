@@ -48,7 +48,8 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) ptx: Option<String>,
 
-    /// Leave out of the tables the passes that other work on the machine disturbed.
+    /// Leave out of the tables the passes that were disturbed or had a stall. The report and the roofline
+    /// leave them out anyway, if at least five others remain.
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
 
@@ -122,7 +123,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
         eprintln!("note: this profile is inconsistent: {why}");
     }
     if args.leave_out_disturbed {
-        profile = without_disturbed(profile);
+        profile = without_disturbed(profile, args.view == View::Report);
     }
     let profile = shown(profile, args)?;
     let text = match args.view {

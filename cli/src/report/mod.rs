@@ -30,6 +30,7 @@ mod tokens;
 use brickscope::Profile;
 use brickscope_analysis::compare::Comparison;
 use brickscope_analysis::receipt::Receipt;
+use brickscope_analysis::typical;
 
 use self::page::{Diagrams, Section};
 use self::source::Source;
@@ -105,9 +106,11 @@ const SHEETS: [Sheet; 7] = [
 /// The position of the timeline among the sections.
 const TIMELINE: usize = 2;
 
-/// The report of one run. Calls `done` after each step. The same run gives the same bytes.
+/// The report of one run, without the passes that [`typical::shown`] leaves out. Calls `done` after each step. The same run gives the same bytes.
 pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
-    let profile = run.profile;
+    let all = run.profile;
+    let shown = typical::shown(all);
+    let profile = &*shown;
     let mut diagrams = Diagrams::default();
     let mut parts: [String; SHEETS.len()] = Default::default();
     let left_out = source::each(profile, "", |source| {
@@ -170,7 +173,7 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
         },
     ]);
     let title = overview::title(profile, &run.name);
-    let page = page::page(&title, &overview::head(profile, &run.name), &sections, &diagrams);
+    let page = page::page(&title, &overview::head(profile, all, &run.name), &sections, &diagrams);
     done();
     page
 }

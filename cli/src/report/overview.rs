@@ -1,7 +1,7 @@
 //! The top of the page: the headline, the main figures and their caveats.
 
 use brickscope::{Imported, Phase, Profile};
-use brickscope_analysis::view;
+use brickscope_analysis::{typical, view};
 
 use super::figure::{absent, at, count, counted, div, mul, percent, scaled, time};
 use super::html::{self, attribute, reason, said, told};
@@ -16,15 +16,15 @@ pub(super) fn title(profile: &Profile, name: &str) -> String {
     of_model.or(of_file).filter(|name| !name.is_empty()).unwrap_or(name).to_owned()
 }
 
-/// The head of a report of one run.
-pub(super) fn head(profile: &Profile, name: &str) -> String {
+/// The head of a report of one run. `all` has the passes that `profile` leaves out, too.
+pub(super) fn head(profile: &Profile, all: &Profile, name: &str) -> String {
     let mut html = format!(
         "<p class=\"kind\">Report of a run</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n",
         html::called(&title(profile, name)),
         facts(profile, "")
     );
-    html.push_str(&notes(profile, ""));
-    html.push_str(&format!("<p class=\"headline\">{}</p>\n", told(&view::headline(profile))));
+    html.push_str(&notes_with(profile, "", typical::notes(all)));
+    html.push_str(&format!("<p class=\"headline\">{}</p>\n", told(&view::headline(all))));
     html.push_str(&cards(profile, ""));
     html
 }
@@ -49,9 +49,21 @@ pub(super) fn facts(profile: &Profile, run: &str) -> String {
 
 /// Caveats for the whole page: imported times, and losses.
 pub(super) fn notes(profile: &Profile, run: &str) -> String {
+    notes_with(profile, run, Vec::new())
+}
+
+/// `typical` are the notes about disturbed passes and stalls.
+fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
     let imported = profile.imported.as_ref();
     let imported = imported.map_or_else(String::new, |of| of_other_program(of, run));
-    let mut notes: Vec<String> = profile.dropped.lines().collect();
+    let mut dropped = profile.dropped;
+    if !typical.is_empty() {
+        dropped.disturbed_passes = 0;
+    }
+    let mut notes: Vec<String> = dropped.lines().chain(typical).collect();
+    if dropped.left_out_passes > 0 {
+        notes.push(LEFT_OUT.to_owned());
+    }
     if let Err(why) = profile.check() {
         notes.push(format!("this profile is inconsistent: {why}"));
     }
@@ -71,6 +83,11 @@ pub(super) fn notes(profile: &Profile, run: &str) -> String {
         lines.concat()
     )
 }
+
+/// Where figures are that are not of all passes.
+pub(super) const LEFT_OUT: &str = "figures on this page are without the passes that were left out: they are in the JSON \
+                                   that `brickscope show --as json --leave-out-disturbed` prints, rather than in \
+                                   profile.json";
 
 fn of_other_program(imported: &Imported, run: &str) -> String {
     let program = imported

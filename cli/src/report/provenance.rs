@@ -190,10 +190,12 @@ impl<'f> Files<'f> {
     }
 
     /// The sentences of the library about a profile.
-    fn hear(&mut self, profile: &Profile) {
+    pub(super) fn hear(&mut self, profile: &Profile) {
         use brickscope_analysis::roofline::Roofline;
         let mut told: Vec<String> = profile.dropped.lines().collect();
         told.push(brickscope_analysis::view::headline(profile));
+        told.extend(brickscope_analysis::typical::notes(profile));
+        told.push(super::overview::LEFT_OUT.to_owned());
         told.extend(profile.run.iter().map(|run| run.command.join(" ")));
         if let Err(why) = profile.check() {
             told.push(format!("this profile is inconsistent: {why}"));

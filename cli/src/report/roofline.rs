@@ -27,7 +27,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         [Phase::Decode, Phase::Prefill].into_iter().filter(|p| profile.phase(*p).is_some());
     let mut html = String::new();
     for phase in phases {
-        match Roofline::of(profile, phase) {
+        match Roofline::of_sums(profile, phase) {
             Ok(roofline) => {
                 html.push_str(&format!("<h3>{}</h3>\n", heading(Some(phase))));
                 html.push_str(&diagram(&roofline, profile));

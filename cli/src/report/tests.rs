@@ -259,7 +259,10 @@ pub(super) fn page(profile: &Profile) -> String {
 #[track_caller]
 fn traced(profile: &Profile) -> (String, usize) {
     let page = page(profile);
-    let mut files = Files::of(&profile.to_json(), &["runs/today"]);
+    // What is left out of the page is left out of the JSON that its numbers are in.
+    let shown = brickscope_analysis::typical::shown(profile);
+    let mut files = Files::of(&shown.to_json(), &["runs/today"]);
+    files.hear(profile);
     let numbers = check(&page, &mut files);
     (page, numbers)
 }
@@ -560,6 +563,29 @@ fn files_of_other_programs_have_reports() {
 }
 
 #[test]
+fn a_stall_has_a_line_and_the_figures_are_of_the_other_passes() {
+    let hand = brickscope::MockClock::default();
+    let profiler = brickscope::BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for nth in 0..20 {
+        let pass = profiler.begin_pass(Phase::Decode);
+        for (brick, nanos) in [(BrickId::RmsNorm, 50_000), (BrickId::LmHead, 1_000_000)] {
+            let timer = profiler.start_brick(brick);
+            let is_stall = nth == 12 && brick == BrickId::RmsNorm;
+            hand.advance(if is_stall { 90_000_000 } else { nanos });
+            profiler.stop_brick(timer, 1);
+        }
+        profiler.end_pass(pass, 1, nth);
+    }
+    let (page, _) = traced(&profiler.profile());
+    assert!(page.contains("left out of the tables: 1 of 20 passes of decode"), "{page}");
+    assert!(page.contains("stall: RmsNorm took 90.000 ms, 1800 times its median"), "{page}");
+    assert!(page.contains("LmHead takes the most time, 95.2%"), "{page}");
+    let bricks = section(&page, "bricks");
+    assert!(bricks.find("LmHead") < bricks.find("RmsNorm"), "{bricks}");
+}
+
+#[test]
 fn what_was_dropped_is_said_before_anything_else() {
     let mut profile = sample("moe");
     profile.dropped.spans = 12;
@@ -602,6 +628,7 @@ fn of_spans(spans: u32) -> Profile {
         phase,
         passes,
         disturbed,
+        unwatched: None,
         tokens,
         wall_ns,
         attributed_ns,

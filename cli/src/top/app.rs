@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use brickscope::{Absent, BrickKernel, Phase, Profile};
 use brickscope_analysis::roofline::Roofline;
+use brickscope_analysis::typical;
 use brickscope_live::socket::{Frame, Hello};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -461,7 +462,10 @@ impl App {
     pub(crate) fn rows(&self) -> Vec<Row> {
         let Some(seen) = self.seen() else { return Vec::new() };
         let Ok(profile) = self.shown(&seen) else { return Vec::new() };
-        let roofline = Roofline::of(profile, self.phase).ok();
+        // One stall doesn't decide the order.
+        let judged = typical::judged(profile, self.phase);
+        let profile = &*judged;
+        let roofline = Roofline::of_sums(profile, self.phase).ok();
         let filter = self.filter.to_lowercase();
         let bricks = profile.bricks(Some(self.phase));
         let mut rows: Vec<Row> = bricks

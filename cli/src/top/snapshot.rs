@@ -268,6 +268,7 @@ fn phase_between(before: &PhaseTotal, now: &PhaseTotal) -> Option<PhaseTotal> {
         phase: now.phase,
         passes: now.passes.checked_sub(before.passes)?,
         disturbed: now.disturbed.checked_sub(before.disturbed)?,
+        unwatched: now.unwatched.map(|n| n.saturating_sub(before.unwatched.unwrap_or(0))),
         tokens: now.tokens.checked_sub(before.tokens)?,
         wall_ns: now.wall_ns.checked_sub(before.wall_ns)?,
         attributed_ns: now.attributed_ns.checked_sub(before.attributed_ns)?,

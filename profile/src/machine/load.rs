@@ -16,7 +16,8 @@ pub struct Disturbance {
     /// How often a thread of this process was taken off its core although it had more to do. Covers all
     /// threads, including those that began or ended meanwhile.
     ///
-    /// A thread that offers its core (`sched_yield`) counts too, if another thread takes it.
+    /// A thread that offers its core (`sched_yield`) counts too, if another thread takes it. Read only where
+    /// `run_queue_wait_ns` is not known.
     pub involuntary_switches: Option<u64>,
     /// How long threads of this process were runnable without a core, in nanoseconds, summed over the
     /// threads, so it can exceed the wall time. If there are more threads than cores, threads of this
@@ -33,6 +34,33 @@ pub struct Disturbance {
     /// The kernel reports it in ticks of 10 ms, so it is `None` for less than a tenth of a second;
     /// [`OtherLoad`] has it for the whole run.
     pub steal_ns: Option<u64>,
+    /// The part of `longest_wait_ns` in which other threads of this process had that thread's CPU, in nanoseconds.
+    ///
+    /// It is how long those threads ran (their `schedstat`) that were last seen on the same CPU (their `stat`), or, if
+    /// that is more, what others can't have had: all CPUs that the process may use were busy with its own threads.
+    /// Looked for only where a thread waited for more than a two-hundredth of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_wait_ns: Option<u64>,
+    /// How long the process's control group stopped its threads, since the group had used up its quota of CPU time
+    /// (`cpu.stat`), in nanoseconds. Looked for as `own_wait_ns`, and `None` without a quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled_ns: Option<u64>,
+}
+
+/// Who disturbed a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Disturber {
+    /// Other programs had the CPU of one of the threads.
+    Others,
+    /// Other threads of this process had it.
+    OwnThreads,
+    /// The process had used up the quota of its control group.
+    Quota,
+    /// The hypervisor gave the machine's CPUs to others.
+    Hypervisor,
+    /// That was not looked for.
+    Unknown,
 }
 
 impl Disturbance {
@@ -57,6 +85,34 @@ impl Disturbance {
             None => self.involuntary_switches.is_some_and(|switches| switches > 0),
         };
         waited || self.steal_ns.is_some_and(long)
+    }
+
+    /// Who disturbed these passes: who has the largest part of the longest wait. `None` if they were not disturbed.
+    ///
+    /// What neither threads of this process nor a quota explain counts as other programs'.
+    #[must_use]
+    pub fn disturber(&self) -> Option<Disturber> {
+        if !self.is_disturbed() {
+            return None;
+        }
+        let stolen = self.steal_ns.filter(|&ns| ns > self.wall_ns / DISTURBED_PART).unwrap_or(0);
+        let wait = self.longest_wait_ns.filter(|&ns| ns > self.wall_ns / DISTURBED_PART);
+        let (wait, own) = match (wait, self.own_wait_ns) {
+            (Some(wait), Some(own)) => (wait, own.min(wait)),
+            _ if stolen > 0 => return Some(Disturber::Hypervisor),
+            _ => return Some(Disturber::Unknown),
+        };
+        let throttled = self.throttled_ns.unwrap_or(0).min(wait);
+        // While the group is stopped nobody of it runs, so the two are different parts.
+        let others = wait.saturating_sub(own).saturating_sub(throttled);
+        let mut parts = [
+            (others, Disturber::Others),
+            (own, Disturber::OwnThreads),
+            (throttled, Disturber::Quota),
+            (stolen, Disturber::Hypervisor),
+        ];
+        parts.sort_by_key(|&(ns, _)| std::cmp::Reverse(ns));
+        Some(parts[0].1)
     }
 }
 

@@ -5,7 +5,7 @@ mod load;
 mod survey;
 
 pub use counters::{CounterReading, CounterSums};
-pub use load::{Disturbance, OtherLoad};
+pub use load::{Disturbance, Disturber, OtherLoad};
 use serde::{Deserialize, Serialize};
 pub use survey::{Bandwidth, Move, Peak, Survey};
 

@@ -9,7 +9,7 @@ use crate::dropped::Dropped;
 use crate::latency::Latency;
 use crate::name::{Name, NameKind, OTHER_BRICK, OTHER_KERNEL};
 use crate::stats::BrickStats;
-use crate::sums::PhaseTotal;
+use crate::sums::{Pass, PhaseTotal};
 
 impl Profile {
     /// This profile with the statistics of undisturbed passes only. Disturbed passes stay in `passes` with
@@ -20,6 +20,17 @@ impl Profile {
     /// If not every pass and span was kept, since sums can't be taken apart again; or if any of it ran on
     /// devices.
     pub fn without_disturbed(&self) -> Result<Self, Absent> {
+        self.without(Pass::is_disturbed)
+    }
+
+    /// This profile with the statistics of the passes for which `is_out` is false. The others stay in `passes` with
+    /// `is_left_out` set, and [`Dropped::left_out_passes`] counts them.
+    ///
+    /// # Errors
+    ///
+    /// If not every pass and span was kept, since sums can't be taken apart again; or if any of it ran on
+    /// devices.
+    pub fn without(&self, is_out: impl Fn(&Pass) -> bool) -> Result<Self, Absent> {
         if !self.devices.is_empty() {
             return Err(Absent {
                 reason: "disturbed passes can't be left out of a run on a device: disturbances of the host \
@@ -38,14 +49,15 @@ impl Profile {
         }
         let mut rest = self.clone();
         for pass in &mut rest.passes {
-            pass.is_left_out |= pass.is_disturbed();
+            pass.is_left_out |= is_out(pass);
         }
         let left_out = rest.passes.iter().filter(|pass| pass.is_left_out).count() as u64;
         if left_out == 0 {
             return Ok(rest);
         }
         rest.dropped.left_out_passes = left_out;
-        rest.dropped.disturbed_passes = 0;
+        let kept = || rest.passes.iter().filter(|pass| !pass.is_left_out);
+        rest.dropped.disturbed_passes = kept().filter(|pass| pass.is_disturbed()).count() as u64;
         let kept: HashMap<u32, Phase> = rest
             .passes
             .iter()
@@ -94,6 +106,7 @@ impl Profile {
             let mut sum = PhaseTotal {
                 passes: 0,
                 disturbed: 0,
+                unwatched: None,
                 tokens: 0,
                 wall_ns: 0,
                 attributed_ns: 0,
@@ -102,6 +115,11 @@ impl Profile {
             };
             for pass in passes {
                 sum.passes += 1;
+                sum.disturbed += u64::from(pass.is_disturbed());
+                if total.unwatched.is_some() {
+                    let unknown = u64::from(pass.disturbance.is_none());
+                    sum.unwatched = Some(sum.unwatched.unwrap_or(0) + unknown);
+                }
                 for (sum, of_pass) in [
                     (&mut sum.tokens, pass.tokens),
                     (&mut sum.wall_ns, pass.wall_ns),

@@ -2,6 +2,7 @@
 
 use brickscope::{Phase, Profile};
 use brickscope_analysis::roofline::Roofline;
+use brickscope_analysis::typical;
 use ratatui::text::{Line, Span};
 
 use super::{Paint, absent, bar, heading, in_sight};
@@ -24,6 +25,8 @@ pub(super) fn lines(
     if let Some(name) = &app.drilled {
         return brick(app, profile, name, paint, width);
     }
+    let (all, judged) = (profile, typical::judged(profile, app.phase));
+    let profile = &*judged;
     let mut lines = Vec::new();
     // Bars only if there is room for a table below.
     if room >= 13 {
@@ -41,7 +44,12 @@ pub(super) fn lines(
         what.push_str(&format!(" · clock of {}", printable(device)));
     }
     let mut heading = heading(app, &what);
-    heading.push_str(&match Roofline::of(profile, app.phase) {
+    let wall_of = |profile: &Profile| profile.phase(app.phase).map_or(0, |total| total.wall_ns);
+    let stalls_ns = wall_of(all).saturating_sub(wall_of(profile));
+    if stalls_ns > 0 {
+        heading.push_str(&format!(" · without stalls of {:.1} ms", stalls_ns as f64 / 1e6));
+    }
+    heading.push_str(&match Roofline::of_sums(profile, app.phase) {
         Ok(_) => {
             format!(" · roof of {}", if backend.is_empty() { "this machine" } else { &backend })
         }

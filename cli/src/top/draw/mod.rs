@@ -324,8 +324,14 @@ fn cost(app: &App, numbers: &Numbers<'_>) -> String {
     let disturbed: u64 = numbers.phases.iter().map(|row| row.total.disturbed).sum();
     // Without readings, no pass is known to be disturbed.
     let disturbed = if app.is_disturbance_known() { disturbed.to_string() } else { "-".to_owned() };
+    let unknown: u64 =
+        numbers.phases.iter().filter_map(|row| row.total.unwatched).fold(0, u64::saturating_add);
+    let unknown = match unknown {
+        0 => String::new(),
+        n => format!(" (not known of {n})"),
+    };
     let mut text = format!(
-        " quality  disturbed {disturbed} of {}; profiling costs {} (estimate), frames {}",
+        " quality  disturbed {disturbed} of {}{unknown}; profiling costs {} (estimate), frames {}",
         passes(all),
         share(&numbers.overhead.share),
         share(&numbers.overhead.watching)

@@ -1,5 +1,6 @@
 //! The view of the process, the machine and the measurement itself.
 
+use brickscope::Disturber;
 use ratatui::text::Line;
 
 use super::Paint;
@@ -74,8 +75,15 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
                     ns.map_or("-".to_owned(), |ns| format!("{:.0} µs", ns as f64 / 1e3))
                 };
                 format!(
-                    "{} in {} passes: waited {} for cores, {} switches, stolen {}",
-                    if found.is_disturbed() { "yes" } else { "no" },
+                    "{}, in {} passes: waited {} for cores, {} switches, stolen {}",
+                    match found.disturber() {
+                        None => "no",
+                        Some(Disturber::Others) => "yes, other programs",
+                        Some(Disturber::OwnThreads) => "yes, its own threads shared a CPU",
+                        Some(Disturber::Quota) => "yes, the quota of its group",
+                        Some(Disturber::Hypervisor) => "yes, the hypervisor",
+                        Some(Disturber::Unknown) => "yes",
+                    },
                     found.passes,
                     us(found.run_queue_wait_ns),
                     found.involuntary_switches.map_or("-".to_owned(), |n| n.to_string()),

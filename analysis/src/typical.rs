@@ -1,0 +1,847 @@
+//! What a run's passes and bricks typically take: without what disturbed them, and without single stalls.
+//!
+//! A sum is no good answer to "what takes the most time": one span that waited for 36 ms outweighs 700 of 0.05 ms. So
+//! passes that were disturbed, and passes with a [`Stall`], are left out, and means are taken of the others. The same
+//! passes count for the wall and for each brick, so that bricks and unattributed time still add up to the wall. Where
+//! too few passes remain, the time is that of the median span, which a minority of interrupted spans can't move.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use brickscope_profile::stats::student;
+use brickscope_profile::text::{count, percent, printable};
+use brickscope_profile::{
+    BrickStats, Disturbance, Disturber, NameKind, Pass, Phase, Profile, Source, Total,
+};
+use serde::Serialize;
+
+/// A span is a stall if it took this many times the median of its brick, …
+pub const STALL: u64 = 8;
+/// … and if what it took longer is more than one part in this many of the median pass.
+pub const STALL_OF_PASS: u64 = 20;
+/// What more than one pass in this many has is no stall, but the rule.
+const RULE: u64 = 10;
+/// With fewer spans there is no median to speak of.
+const LEAST_SPANS: usize = 7;
+/// With fewer passes that nothing disturbed, medians of spans are used.
+const LEAST_PASSES: usize = 5;
+/// Stalls that are listed one by one.
+const MOST_STALLS: usize = 3;
+
+/// What the passes of a phase typically take.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Typical {
+    /// The phase.
+    pub phase: Phase,
+    /// What the times are.
+    pub basis: Basis,
+    /// The number of passes that they are of.
+    pub passes: u64,
+    /// Passes that were left out of them.
+    pub left_out: LeftOut,
+    /// Passes of which it isn't known whether they were disturbed; they are in. `None` if nobody looked at any.
+    pub unwatched: Option<u64>,
+    /// A pass.
+    pub wall: Estimate,
+    /// The part of it outside of all bricks.
+    pub unattributed: Estimate,
+    /// The bricks, the longest first. With [`Basis::Passes`] they and `unattributed` add up to `wall`.
+    pub bricks: Vec<TypicalBrick>,
+    /// Single spans that took far longer than others of their brick, the longest first.
+    pub stalls: Vec<Stall>,
+}
+
+/// What typical times are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// Means of the passes that nothing disturbed and that had no stall.
+    Passes,
+    /// The median span of each brick, times the spans of a pass: nearly all passes were disturbed. The wall is the sum.
+    Spans,
+    /// Means of all passes, since single spans were not kept.
+    Sums,
+}
+
+/// A time in nanoseconds with its 95 % interval, as if passes were independent.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Estimate {
+    /// The time in a pass.
+    pub ns: f64,
+    /// Where the true one lies; `None` of a single pass, and of sums.
+    pub interval_ns: Option<[f64; 2]>,
+}
+
+/// What a brick typically takes in a pass.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TypicalBrick {
+    /// Its name.
+    pub name: String,
+    /// How its times were obtained.
+    pub source: Source,
+    /// Its own time in a pass.
+    #[serde(flatten)]
+    pub time: Estimate,
+}
+
+/// Passes that typical times leave out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Their number.
+    pub passes: u64,
+    /// Their wall times, summed.
+    pub wall_ns: u64,
+    /// How many of them were disturbed, by whom.
+    pub disturbed: BTreeMap<Disturber, u64>,
+    /// How many of the others had a stall.
+    pub stalled: u64,
+}
+
+/// A span that took far longer than others of its brick.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Stall {
+    /// The brick; `None` for the time between bricks.
+    pub brick: Option<String>,
+    /// The layer.
+    pub layer: Option<u16>,
+    /// The serial of its pass.
+    pub pass: u32,
+    /// Tokens in the KV cache when that pass began.
+    pub position: u64,
+    /// When it began, in nanoseconds after the first pass of the run. For the time between bricks, when its pass began.
+    pub at_ns: u64,
+    /// How long it took.
+    pub ns: u64,
+    /// The median of its brick.
+    pub median_ns: u64,
+    /// Its part of the phase's wall time.
+    pub of_wall: f64,
+    /// What the scheduler said of its pass; `None` if nobody looked.
+    pub disturbance: Option<Disturbance>,
+}
+
+/// What was recorded in one pass, brick by brick.
+struct Passes<'p> {
+    all: Vec<&'p Pass>,
+    by_serial: HashMap<u32, usize>,
+    /// The own times of the spans of a brick, by its name and source and the tokens of the pass.
+    spans: BTreeMap<Group, Vec<u64>>,
+}
+
+type Group = (u16, u8, u64);
+
+impl<'p> Passes<'p> {
+    fn of(profile: &'p Profile, phase: Phase) -> Self {
+        let in_phase = |pass: &&Pass| pass.phase == phase && !pass.is_left_out;
+        let all: Vec<&Pass> = profile.passes.iter().filter(in_phase).collect();
+        let by_serial = all.iter().enumerate().map(|(i, pass)| (pass.serial, i)).collect();
+        let mut passes = Self { all, by_serial, spans: BTreeMap::new() };
+        let mut spans: BTreeMap<Group, Vec<u64>> = BTreeMap::new();
+        passes.each(profile, |_, group, _, own_ns| spans.entry(group).or_default().push(own_ns));
+        passes.spans = spans;
+        passes
+    }
+
+    /// Each span of a brick: its pass, group, index and own time.
+    fn each(&self, profile: &Profile, mut take: impl FnMut(usize, Group, usize, u64)) {
+        for (index, span) in profile.spans.iter().enumerate() {
+            if let (Some(name), Some(serial)) = (span.name, span.pass)
+                && let Some(&pass) = self.by_serial.get(&serial)
+                && profile.names.get(usize::from(name)).is_some_and(|n| n.kind == NameKind::Brick)
+            {
+                let group = (name, span.source as u8, self.all[pass].tokens);
+                take(pass, group, index, span.exclusive_ns);
+            }
+        }
+    }
+
+    fn medians(&self) -> HashMap<Group, u64> {
+        let enough = self.spans.iter().filter(|(_, times)| times.len() >= LEAST_SPANS);
+        enough.map(|(group, times)| (*group, median(times.clone()))).collect()
+    }
+
+    /// The median of a field of the passes with as many tokens.
+    fn median_of(&self, field: impl Fn(&Pass) -> u64) -> HashMap<u64, (usize, u64)> {
+        let mut by_tokens: HashMap<u64, Vec<u64>> = HashMap::new();
+        for pass in &self.all {
+            by_tokens.entry(pass.tokens).or_default().push(field(pass));
+        }
+        by_tokens.into_iter().map(|(tokens, all)| (tokens, (all.len(), median(all)))).collect()
+    }
+
+    fn stalls(&self, profile: &Profile, phase: Phase) -> Vec<Stall> {
+        let medians = self.medians();
+        let walls = self.median_of(|pass| pass.wall_ns);
+        let wall = profile.phase(phase).map_or(0, |total| total.wall_ns) as f64;
+        let first = profile.passes.iter().map(|pass| pass.start_ns).min().unwrap_or_default();
+        let is_stall = |tokens: u64, ns: u64, median_ns: u64| {
+            let of_pass = walls.get(&tokens).map_or(u64::MAX, |(_, wall)| wall / STALL_OF_PASS);
+            ns > median_ns.saturating_mul(STALL) && ns - median_ns > of_pass
+        };
+        let stall = |pass: &Pass, at: u64, ns: u64, median_ns: u64| Stall {
+            brick: None,
+            layer: None,
+            pass: pass.serial,
+            position: pass.position,
+            at_ns: at.saturating_sub(first),
+            ns,
+            median_ns,
+            of_wall: ns as f64 / wall.max(1.0),
+            disturbance: pass.disturbance,
+        };
+        let mut stalls = Vec::new();
+        self.each(profile, |pass, group, index, ns| {
+            let Some(&median_ns) = medians.get(&group) else { return };
+            if is_stall(group.2, ns, median_ns) {
+                let span = &profile.spans[index];
+                let name = profile.names.get(usize::from(group.0)).map(|name| name.name.clone());
+                let stall = stall(self.all[pass], span.start_ns, ns, median_ns);
+                stalls.push(Stall { brick: name, layer: span.layer, ..stall });
+            }
+        });
+        let between = self.median_of(|pass| pass.unattributed_ns);
+        for pass in &self.all {
+            let (n, median_ns) = between.get(&pass.tokens).copied().unwrap_or_default();
+            if n >= LEAST_SPANS && is_stall(pass.tokens, pass.unattributed_ns, median_ns) {
+                stalls.push(stall(pass, pass.start_ns, pass.unattributed_ns, median_ns));
+            }
+        }
+        // Those of disturbed passes don't count: others may disturb each of them.
+        let mut passes_with: HashMap<Option<String>, HashSet<u32>> = HashMap::new();
+        for stall in &stalls {
+            if !stall.disturbance.is_some_and(|of| of.is_disturbed()) {
+                passes_with.entry(stall.brick.clone()).or_default().insert(stall.pass);
+            }
+        }
+        let most = (self.all.len() / RULE as usize).max(1);
+        stalls.retain(|stall| passes_with.get(&stall.brick).is_none_or(|with| with.len() <= most));
+        stalls.sort_by_key(|stall| (std::cmp::Reverse(stall.ns), stall.pass));
+        stalls
+    }
+}
+
+fn median(mut times: Vec<u64>) -> u64 {
+    if times.is_empty() {
+        return 0;
+    }
+    let middle = (times.len() - 1) / 2;
+    *times.select_nth_unstable(middle).1
+}
+
+/// The mean of some passes, with Student's interval.
+fn mean(times: impl Iterator<Item = u64> + Clone) -> Estimate {
+    let n = times.clone().count() as f64;
+    if n == 0.0 {
+        return Estimate::default();
+    }
+    let mean = times.clone().map(|ns| ns as f64).sum::<f64>() / n;
+    let squares: f64 = times.map(|ns| (ns as f64 - mean).powi(2)).sum();
+    let interval_ns = (n > 1.0).then(|| {
+        let half = student::quantile(0.05, n - 1.0) * (squares / (n - 1.0) / n).sqrt();
+        [(mean - half).max(0.0), mean + half]
+    });
+    Estimate { ns: mean, interval_ns }
+}
+
+/// The median, with the interval that order statistics give it, which needs no assumption about the distribution.
+fn middle(mut times: Vec<u64>) -> Estimate {
+    times.sort_unstable();
+    let n = times.len();
+    let at = |index: f64| times[(index.max(0.0) as usize).min(n - 1)] as f64;
+    if n == 0 {
+        return Estimate::default();
+    }
+    let half = 0.98 * (n as f64).sqrt();
+    let interval_ns = (n >= LEAST_SPANS)
+        .then(|| [at((n as f64 / 2.0 - half).floor()), at((n as f64 / 2.0 + half).ceil())]);
+    Estimate { ns: at(((n - 1) / 2) as f64), interval_ns }
+}
+
+impl Typical {
+    /// What the passes of a phase typically take. `None` if there was none.
+    #[must_use]
+    pub fn of(profile: &Profile, phase: Phase) -> Option<Self> {
+        let total = profile.phase(phase)?;
+        if !has_all_spans(profile) {
+            return Some(Self::of_sums(profile, phase));
+        }
+        let passes = Passes::of(profile, phase);
+        let stalls = passes.stalls(profile, phase);
+        let stalled: HashSet<u32> = stalls.iter().map(|stall| stall.pass).collect();
+        let mut left_out = LeftOut::default();
+        let mut kept = vec![true; passes.all.len()];
+        for (pass, kept) in passes.all.iter().zip(&mut kept) {
+            match disturber(pass) {
+                Some(by) => *left_out.disturbed.entry(by).or_default() += 1,
+                None if stalled.contains(&pass.serial) => left_out.stalled += 1,
+                None => continue,
+            }
+            *kept = false;
+            left_out.passes += 1;
+            left_out.wall_ns = left_out.wall_ns.saturating_add(pass.wall_ns);
+        }
+        let n_kept = kept.iter().filter(|kept| **kept).count();
+        let mut typical = Self {
+            phase,
+            basis: Basis::Passes,
+            passes: n_kept as u64,
+            left_out,
+            unwatched: total.unwatched,
+            wall: Estimate::default(),
+            unattributed: Estimate::default(),
+            bricks: Vec::new(),
+            stalls,
+        };
+        if typical.left_out.passes > 0 && n_kept < LEAST_PASSES {
+            typical.by_medians(profile, &passes);
+        } else {
+            typical.by_passes(profile, &passes, &kept);
+        }
+        typical.bricks.sort_by(|a, b| b.time.ns.total_cmp(&a.time.ns));
+        Some(typical)
+    }
+
+    fn by_passes(&mut self, profile: &Profile, passes: &Passes<'_>, kept: &[bool]) {
+        let mut by_brick: BTreeMap<(u16, u8), Vec<u64>> = BTreeMap::new();
+        passes.each(profile, |pass, (name, source, _), _, ns| {
+            let each = by_brick.entry((name, source)).or_insert_with(|| vec![0; kept.len()]);
+            each[pass] = each[pass].saturating_add(ns);
+        });
+        let of_kept = |times: &[u64]| {
+            mean(times.iter().zip(kept).filter(|(_, kept)| **kept).map(|(ns, _)| *ns))
+        };
+        let each = |field: fn(&Pass) -> u64| -> Vec<u64> {
+            passes.all.iter().map(|pass| field(pass)).collect()
+        };
+        self.wall = of_kept(&each(|pass| pass.wall_ns));
+        self.unattributed = of_kept(&each(|pass| pass.unattributed_ns));
+        self.bricks = by_brick
+            .iter()
+            .filter_map(|(&(name, source), times)| brick(profile, name, source, of_kept(times)))
+            .collect();
+    }
+
+    fn by_medians(&mut self, profile: &Profile, passes: &Passes<'_>) {
+        self.basis = Basis::Spans;
+        self.passes = passes.all.len() as u64;
+        let n = passes.all.len().max(1) as f64;
+        let mut by_brick: BTreeMap<(u16, u8), Estimate> = BTreeMap::new();
+        for (&(name, source, _), times) in &passes.spans {
+            let in_a_pass = times.len() as f64 / n;
+            let of_group = middle(times.clone());
+            let sum = by_brick
+                .entry((name, source))
+                .or_insert(Estimate { ns: 0.0, interval_ns: Some([0.0; 2]) });
+            *sum = sum.plus(of_group, in_a_pass);
+        }
+        self.unattributed = middle(passes.all.iter().map(|pass| pass.unattributed_ns).collect());
+        let zero = Estimate { ns: 0.0, interval_ns: Some([0.0; 2]) };
+        self.wall = by_brick.values().fold(self.unattributed, |sum, of| sum.plus(*of, 1.0));
+        if self.unattributed.interval_ns.is_none() {
+            self.wall = by_brick.values().fold(zero, |sum, of| sum.plus(*of, 1.0));
+            self.wall = self.wall.plus(self.unattributed, 1.0);
+        }
+        self.bricks = by_brick
+            .into_iter()
+            .filter_map(|((name, source), time)| brick(profile, name, source, time))
+            .collect();
+    }
+
+    fn of_sums(profile: &Profile, phase: Phase) -> Self {
+        let total = profile.phase(phase).copied();
+        let passes = total.map_or(0, |total| total.passes);
+        let each = |ns: u64| Estimate { ns: ns as f64 / passes.max(1) as f64, interval_ns: None };
+        let bricks = profile.bricks(Some(phase)).into_iter().map(|brick| TypicalBrick {
+            name: brick.stats.name.clone(),
+            source: brick.source,
+            time: each(brick.stats.exclusive_ns),
+        });
+        Self {
+            phase,
+            basis: Basis::Sums,
+            passes,
+            left_out: LeftOut::default(),
+            unwatched: total.and_then(|total| total.unwatched),
+            wall: each(total.map_or(0, |total| total.wall_ns)),
+            unattributed: each(total.map_or(0, |total| total.unattributed_ns)),
+            bricks: bricks.collect(),
+            stalls: Vec::new(),
+        }
+    }
+
+    /// Those of all phases.
+    #[must_use]
+    pub fn all(profile: &Profile) -> Vec<Self> {
+        let phases = [Phase::Decode, Phase::Prefill].into_iter();
+        phases.filter_map(|phase| Self::of(profile, phase)).collect()
+    }
+}
+
+impl Estimate {
+    fn plus(self, other: Self, times: f64) -> Self {
+        let ends = self.interval_ns.zip(other.interval_ns);
+        Self {
+            ns: self.ns + times * other.ns,
+            interval_ns: ends.map(|([a, b], [c, d])| [a + times * c, b + times * d]),
+        }
+    }
+}
+
+fn brick(profile: &Profile, name: u16, source: u8, time: Estimate) -> Option<TypicalBrick> {
+    let name = profile.names.get(usize::from(name))?.name.clone();
+    let source = Source::ALL.into_iter().find(|of| *of as u8 == source)?;
+    Some(TypicalBrick { name, source, time })
+}
+
+fn disturber(pass: &Pass) -> Option<Disturber> {
+    pass.disturbance.and_then(|disturbance| disturbance.disturber())
+}
+
+/// Whether each pass and span was kept, of a run on this machine's CPU.
+fn has_all_spans(profile: &Profile) -> bool {
+    let dropped = &profile.dropped;
+    profile.devices.is_empty()
+        && profile.imported.is_none()
+        && dropped.spans == 0
+        && dropped.passes == 0
+        && !profile.spans.is_empty()
+}
+
+/// The profile as it is shown: without the passes that [`Typical`] leaves out. Their number is in
+/// [`Dropped::left_out_passes`](brickscope_profile::Dropped::left_out_passes), and `is_left_out` marks them. Phases of
+/// which too few passes would remain keep all. If some passes were left out before, or not all spans were kept, it is
+/// the profile as it was.
+#[must_use]
+pub fn shown(profile: &Profile) -> Cow<'_, Profile> {
+    if !has_all_spans(profile) || profile.dropped.left_out_passes > 0 {
+        return Cow::Borrowed(profile);
+    }
+    let mut left_out: HashSet<u32> = HashSet::new();
+    for typical in Typical::all(profile) {
+        if typical.basis == Basis::Passes && typical.left_out.passes > 0 {
+            let stalled: HashSet<u32> = typical.stalls.iter().map(|stall| stall.pass).collect();
+            let passes = profile.passes.iter().filter(|pass| pass.phase == typical.phase);
+            let is_out = |pass: &&Pass| pass.is_disturbed() || stalled.contains(&pass.serial);
+            left_out.extend(passes.filter(is_out).map(|pass| pass.serial));
+        }
+    }
+    if left_out.is_empty() {
+        return Cow::Borrowed(profile);
+    }
+    match profile.without(|pass| left_out.contains(&pass.serial)) {
+        Ok(rest) => Cow::Owned(rest),
+        Err(_) => Cow::Borrowed(profile),
+    }
+}
+
+/// The profile by which a phase is judged: as [`shown`], and where nearly all passes were disturbed, with the sums that
+/// the passes would have if each span took the median of its brick. Where single spans were not kept, each span that is
+/// a stall by its brick's histogram counts as the brick's median.
+#[must_use]
+pub fn judged(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
+    if !has_all_spans(profile) {
+        return capped(profile, phase);
+    }
+    let shown = shown(profile);
+    let Some(typical) = Typical::of(&shown, phase) else { return shown };
+    if typical.basis != Basis::Spans {
+        return shown;
+    }
+    let mut judged = shown.into_owned();
+    let n = typical.passes as f64;
+    let mut attributed = 0_u64;
+    let bricks = judged
+        .totals
+        .iter_mut()
+        .filter(|total| total.phase == Some(phase) && total.kind == NameKind::Brick);
+    for total in bricks {
+        let stats = &mut total.stats;
+        let of = |brick: &&TypicalBrick| brick.name == stats.name && brick.source == total.source;
+        let Some(brick) = typical.bricks.iter().find(of) else { continue };
+        let own_ns = ((brick.time.ns * n) as u64).min(stats.exclusive_ns);
+        // What lies inside of it is judged by itself.
+        stats.total_ns = stats.total_ns.saturating_sub(stats.exclusive_ns - own_ns);
+        stats.exclusive_ns = own_ns;
+        attributed = attributed.saturating_add(own_ns);
+    }
+    for total in judged.phases.iter_mut().filter(|total| total.phase == phase) {
+        total.attributed_ns = attributed;
+        total.unattributed_ns = ((typical.unattributed.ns * n) as u64).min(total.unattributed_ns);
+        total.wall_ns = attributed.saturating_add(total.unattributed_ns);
+    }
+    Cow::Owned(judged)
+}
+
+/// A profile without single spans, in which a stall counts as the median of its brick.
+fn capped(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
+    let Some(total) = profile.phase(phase) else { return Cow::Borrowed(profile) };
+    let of_pass = total.wall_ns / total.passes.max(1) / STALL_OF_PASS;
+    let longer = |stats: &BrickStats| {
+        // Of bricks with others inside, the histogram isn't of their own time.
+        let is_whole = stats.exclusive_ns == stats.total_ns;
+        let is_known = is_whole && stats.histogram.count() == stats.count;
+        let p50_ns = stats.percentiles().p50_ns.filter(|_| is_known)?;
+        let bound = p50_ns.saturating_mul(STALL).max(p50_ns.saturating_add(of_pass));
+        let (n, sum) = stats.histogram.above(bound);
+        (n > 0 && n <= (total.passes / RULE).max(1)).then(|| sum.saturating_sub(n.saturating_mul(p50_ns)).min(stats.exclusive_ns))
+    };
+    let in_phase =
+        |total: &Total| total.phase == Some(phase) && total.kind == NameKind::Brick;
+    let is_stalled = |total: &&Total| in_phase(total) && longer(&total.stats).is_some();
+    if !profile.totals.iter().any(|total| is_stalled(&total)) {
+        return Cow::Borrowed(profile);
+    }
+    let mut capped = profile.clone();
+    let mut all_ns = 0_u64;
+    for total in capped.totals.iter_mut().filter(|total| in_phase(total)) {
+        let Some(ns) = longer(&total.stats) else { continue };
+        total.stats.exclusive_ns -= ns;
+        total.stats.total_ns -= ns;
+        all_ns = all_ns.saturating_add(ns);
+    }
+    for total in capped.phases.iter_mut().filter(|total| total.phase == phase) {
+        total.attributed_ns = total.attributed_ns.saturating_sub(all_ns);
+        total.wall_ns = total.wall_ns.saturating_sub(all_ns);
+    }
+    Cow::Owned(capped)
+}
+
+/// What was left out of the tables or disturbed, by whom, and each stall: a sentence each.
+#[must_use]
+pub fn notes(profile: &Profile) -> Vec<String> {
+    let mut notes = Vec::new();
+    for typical in Typical::all(profile) {
+        let phase = typical.phase;
+        let Some(total) = profile.phase(phase) else { continue };
+        let of = format!("of {} of {phase}", passes_text(total.passes));
+        let LeftOut { passes, wall_ns, disturbed, stalled } = &typical.left_out;
+        let mut causes: Vec<String> =
+            disturbed.iter().map(|(&by, &n)| cause(by, n, profile)).collect();
+        if *stalled > 0 {
+            causes.push(format!("{stalled} had a stall"));
+        }
+        let causes = causes.join(", ");
+        match typical.basis {
+            Basis::Passes if *passes > 0 => notes.push(format!(
+                "left out of the tables: {passes} {of}, {}; {causes}",
+                milliseconds(*wall_ns)
+            )),
+            Basis::Spans => notes.push(format!(
+                "disturbed: {passes} {of}; {causes}. They are in the tables. What limits {phase} is \
+                 judged by the median span of each brick, which interrupted spans don't move"
+            )),
+            Basis::Sums if total.disturbed > 0 => notes.push(format!(
+                "disturbed: {} {of}; they are in the tables, since single spans were not kept",
+                total.disturbed
+            )),
+            _ => {}
+        }
+        if let Some(unknown) = typical.unwatched.filter(|&unknown| unknown > 0) {
+            notes.push(format!("whether they were disturbed is not known for {unknown} {of}"));
+        }
+        notes.extend(typical.stalls.iter().take(MOST_STALLS).map(|stall| stall.note(phase)));
+        if typical.stalls.len() > MOST_STALLS {
+            let more = typical.stalls.len() - MOST_STALLS;
+            notes.push(format!("{more} more such stalls in {phase}"));
+        }
+    }
+    notes
+}
+
+fn cause(by: Disturber, n: u64, profile: &Profile) -> String {
+    match by {
+        Disturber::Others => format!("other programs disturbed {n}"),
+        Disturber::OwnThreads => {
+            let cpus = profile.machine.as_ref().and_then(|machine| machine.logical_cpus);
+            let may_use = cpus.map_or(String::new(), |cpus| {
+                format!(" (it may use {})", count(cpus.into(), "CPU"))
+            });
+            format!("threads of this process shared a CPU in {n}{may_use}")
+        }
+        Disturber::Quota => format!("the quota of its control group stopped {n}"),
+        Disturber::Hypervisor => format!("the hypervisor took CPUs in {n}"),
+        Disturber::Unknown => format!("{n} waited for a CPU, which others may have had"),
+    }
+}
+
+pub(crate) fn passes_text(n: u64) -> String {
+    format!("{n} {}", if n == 1 { "pass" } else { "passes" })
+}
+
+fn milliseconds(ns: u64) -> String {
+    format!("{:.3} ms", ns as f64 / 1e6)
+}
+
+impl Stall {
+    /// One sentence: when, where, how much of the wall, and what the scheduler said.
+    fn note(&self, phase: Phase) -> String {
+        let brick = match &self.brick {
+            Some(name) => printable(name),
+            None => "time between bricks".to_owned(),
+        };
+        let layer = self.layer.map_or(String::new(), |layer| format!(" of layer {layer}"));
+        let scheduler = match self.disturbance {
+            None => "what the scheduler did then is not known".to_owned(),
+            Some(of) => {
+                let share = if of.passes > 1 { " in it and its neighbours" } else { "" };
+                match (of.longest_wait_ns, of.disturber()) {
+                    (None, _) => "how long threads waited for a CPU is not known".to_owned(),
+                    (Some(ns), Some(by)) => format!(
+                        "a thread waited {} for a CPU{share}: {}",
+                        milliseconds(ns),
+                        who(by)
+                    ),
+                    (Some(ns), None) => format!(
+                        "no thread waited more than {} for a CPU{share}, so it was not the scheduler",
+                        milliseconds(ns)
+                    ),
+                }
+            }
+        };
+        format!(
+            "stall: {brick}{layer} took {}, {} times its median, {} of the wall of {phase}; at {:.3} s, \
+             position {}; {scheduler}",
+            milliseconds(self.ns),
+            self.ns / self.median_ns.max(1),
+            percent(self.of_wall, 1.0),
+            self.at_ns as f64 / 1e9,
+            self.position
+        )
+    }
+}
+
+fn who(by: Disturber) -> &'static str {
+    match by {
+        Disturber::Others => "other programs had it",
+        Disturber::OwnThreads => "other threads of this process had it",
+        Disturber::Quota => "the quota of its control group was used up",
+        Disturber::Hypervisor => "the hypervisor took CPUs",
+        Disturber::Unknown => "who had it is not known",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{BrickId, BrickProfiler, MockClock};
+    use brickscope_profile::{Ceilings, Data, Work};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::roofline::{Bound, Reach, Roofline};
+    use crate::view;
+
+    const MB: u64 = 1_000_000;
+
+    /// Passes of an LmHead at 95 % of memory's bandwidth and a QkvProjection a tenth as long, twice a pass. `extra` is
+    /// what the first QkvProjection of a pass takes longer.
+    fn run(passes: usize, extra: impl Fn(usize) -> u64) -> Profile {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for nth in 0..passes {
+            let pass = profiler.begin_pass(Phase::Decode);
+            let products = [
+                (BrickId::QkvProjection, 50_000, MB * 19 / 10, extra(nth)),
+                (BrickId::QkvProjection, 50_000, MB * 19 / 10, 0),
+                (BrickId::LmHead, 1_000_000 + 100 * (nth as u64 % 5), 38 * MB, 0),
+            ];
+            for (brick, nanos, bytes, extra) in products {
+                let timer = profiler.start_brick(brick);
+                hand.advance(nanos + extra);
+                let data = Data::Weights(bytes);
+                let work = Work { elements: 1, flops: bytes / 4, bytes, data };
+                profiler.stop_brick_with(timer, work);
+            }
+            hand.advance(7_000);
+            profiler.end_pass(pass, 1, 100 + nth as u64);
+            hand.advance(100_000);
+        }
+        let mut profile = profiler.profile();
+        profile.ceilings = Some(Ceilings {
+            read_bytes_per_second: 40e9,
+            flops_per_second: 500e9,
+            basis: "made up".to_owned(),
+            ..Ceilings::default()
+        });
+        profile
+    }
+
+    fn disturb(profile: &mut Profile, passes: impl IntoIterator<Item = usize>, own_ns: u64) {
+        for pass in passes {
+            profile.passes[pass].disturbance = Some(Disturbance {
+                passes: 1,
+                wall_ns: profile.passes[pass].wall_ns,
+                longest_wait_ns: Some(4_000_000),
+                run_queue_wait_ns: Some(4_000_000),
+                own_wait_ns: Some(own_ns),
+                ..Disturbance::default()
+            });
+        }
+        let disturbed = profile.passes.iter().filter(|pass| pass.is_disturbed()).count() as u64;
+        profile.phases[0].disturbed = disturbed;
+        profile.dropped.disturbed_passes = disturbed;
+    }
+
+    fn adds_up(typical: &Typical) {
+        let bricks: f64 = typical.bricks.iter().map(|brick| brick.time.ns).sum();
+        let sum = bricks + typical.unattributed.ns;
+        assert!((sum - typical.wall.ns).abs() <= 1e-9 * typical.wall.ns, "{typical:?}");
+    }
+
+    #[test]
+    fn one_stall_decides_nothing_and_has_a_line_of_its_own() {
+        let profile = run(64, |nth| if nth == 40 { 80_000_000 } else { 0 });
+        let sums = &profile.bricks(Some(Phase::Decode))[0].stats;
+        assert_eq!((sums.name.as_str(), sums.count), ("QkvProjection", 128), "by its sum it is the first");
+
+        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+        assert_eq!((typical.basis, typical.passes, typical.left_out.stalled), (Basis::Passes, 63, 1));
+        assert_eq!(typical.bricks[0].name, "LmHead");
+        let qkv = &typical.bricks[1].time;
+        assert_eq!((qkv.ns, qkv.interval_ns), (100_000.0, Some([100_000.0; 2])));
+        let [low, high] = typical.wall.interval_ns.expect("many passes");
+        assert!(low < typical.wall.ns && typical.wall.ns < high && high - low < 200.0);
+        adds_up(&typical);
+        let [stall] = &typical.stalls[..] else { panic!("{:?}", typical.stalls) };
+        assert_eq!((stall.brick.as_deref(), stall.position), (Some("QkvProjection"), 140));
+        assert_eq!((stall.ns, stall.median_ns), (80_050_000, 50_000));
+        // Forty passes of 1.107 ms and their pauses lie before it, and it began its pass.
+        assert!((48 * MB..49 * MB).contains(&stall.at_ns), "{stall:?}");
+
+        let headline = view::headline(&profile);
+        assert!(headline.contains("LmHead takes the most time, 90.3% of it"), "{headline}");
+        assert!(headline.contains("bound by memory and at the roof"), "{headline}");
+        let roofline = Roofline::of(&profile, Phase::Decode).expect("ceilings");
+        for brick in &roofline.bricks {
+            let place = brick.place.as_ref().expect("its work was stated");
+            assert_eq!((place.bound, place.reach), (Bound::Memory, Reach::At), "{}", brick.name);
+        }
+        let report = view::report(&profile);
+        assert!(report.contains("stall: QkvProjection took 80.050 ms, 1601 times its median"), "{report}");
+        // The tables add up to the wall of their passes, and with the rest to that of all.
+        let shown = shown(&profile);
+        shown.check().expect("it adds up");
+        let (all, kept) = (profile.phases[0].wall_ns, shown.phases[0].wall_ns);
+        assert_eq!(all - kept, typical.left_out.wall_ns);
+        let line = format!("64 passes, {} = {} + ", milliseconds(all), milliseconds(kept));
+        assert!(report.contains(&line), "{report}");
+        assert_eq!(super::shown(&shown), shown, "once is enough");
+        let json = view::json(&profile);
+        assert!(json.contains("\"typical\"") && json.contains("\"stalled\":1}"), "{json}");
+    }
+
+    #[test]
+    fn slow_spans_that_are_the_rule_are_no_stalls() {
+        // Every other pass has it: then it is what the program does.
+        let profile = run(64, |nth| if nth % 2 == 0 { 1_000_000 } else { 0 });
+        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+        assert_eq!((typical.passes, typical.stalls.len()), (64, 0));
+        // Ten times its median, but a hundredth of the pass.
+        let small = run(64, |nth| if nth == 9 { 39_000 } else { 0 });
+        assert!(Typical::of(&small, Phase::Decode).expect("passes").stalls.is_empty());
+    }
+
+    #[test]
+    fn disturbed_passes_are_left_out_and_it_is_told_who_disturbed_them() {
+        let mut profile = run(64, |nth| if nth < 9 { 4_000_000 } else { 0 });
+        disturb(&mut profile, 0..6, 0);
+        disturb(&mut profile, 6..9, 3_900_000);
+        profile.phases[0].unwatched = Some(2);
+        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+        let left_out = &typical.left_out;
+        assert_eq!((typical.passes, left_out.passes, left_out.stalled), (55, 9, 0));
+        let by = [(Disturber::Others, 6), (Disturber::OwnThreads, 3)];
+        assert_eq!(left_out.disturbed, BTreeMap::from(by));
+        adds_up(&typical);
+        let notes = notes(&profile).join("\n");
+        for part in [
+            "left out of the tables: 9 of 64 passes of decode",
+            "other programs disturbed 6, threads of this process shared a CPU in 3",
+            "whether they were disturbed is not known for 2 of 64 passes of decode",
+            "a thread waited 4.000 ms for a CPU: other programs had it",
+            "6 more such stalls in decode",
+        ] {
+            assert!(notes.contains(part), "{part}: {notes}");
+        }
+        assert!(view::headline(&profile).contains("at the roof"));
+    }
+
+    #[test]
+    fn where_nearly_all_passes_were_disturbed_the_median_spans_say_what_limits_it() {
+        // Each pass waits somewhere: no pass is clean, but most spans are.
+        let mut profile = run(64, |nth| if nth < 62 { 500_000 + 1_000 * nth as u64 } else { 0 });
+        disturb(&mut profile, 0..62, 0);
+        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+        assert_eq!((typical.basis, typical.left_out.passes), (Basis::Spans, 62));
+        assert_eq!(typical.bricks[0].name, "LmHead");
+        assert_eq!(typical.bricks[1].time.ns, 100_000.0, "the median of 50 µs, twice");
+        adds_up(&typical);
+        let headline = view::headline(&profile);
+        let begin = "62 of 64 passes were disturbed; by the median span of each brick, decode is bound by memory";
+        assert!(headline.starts_with(begin), "{headline}");
+        // The tables have all passes, as nothing was left out.
+        assert_eq!(*shown(&profile), profile);
+        let report = view::report(&profile);
+        assert!(report.contains("disturbed: 62 of 64 passes of decode; other programs disturbed 62"), "{report}");
+    }
+
+    #[test]
+    fn what_was_only_summed_is_its_mean() {
+        let mut profile = run(10, |_| 0);
+        profile.spans.clear();
+        profile.dropped.spans = 30;
+        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+        assert_eq!((typical.basis, typical.passes), (Basis::Sums, 10));
+        adds_up(&typical);
+        assert_eq!(Typical::of(&profile, Phase::Prefill), None);
+    }
+
+    #[test]
+    fn a_stall_decides_nothing_where_only_sums_are_known_as_in_a_live_view() {
+        let mut profile = run(64, |nth| if nth == 40 { 80_000_000 } else { 0 });
+        profile.spans.clear();
+        profile.dropped.spans = 192;
+        assert_eq!(profile.bricks(Some(Phase::Decode))[0].stats.name, "QkvProjection");
+        let judged = judged(&profile, Phase::Decode);
+        let bricks = judged.bricks(Some(Phase::Decode));
+        assert_eq!(bricks[0].stats.name, "LmHead");
+        let qkv = &bricks[1];
+        let off = qkv.stats.exclusive_ns as f64 / 6_400_000.0;
+        // The histogram knows a span to a hundredth.
+        assert!((0.95..1.05).contains(&off), "{off}");
+        judged.check().expect("it adds up");
+        let roofline = Roofline::of(&profile, Phase::Decode).expect("ceilings");
+        let far = roofline.bricks.iter().find(|brick| brick.place.as_ref().is_none_or(|p| p.reach != Reach::At));
+        assert_eq!(far, None);
+    }
+
+    proptest! {
+        #[test]
+        fn bricks_and_the_rest_add_up_and_gains_stay_within_the_wall(
+            extras in prop::collection::vec(prop_oneof![4 => Just(0u64), 1 => 0u64..60_000_000], 1..40),
+            disturbed in prop::collection::vec(any::<bool>(), 40),
+        ) {
+            let mut profile = run(extras.len(), |nth| extras[nth]);
+            disturb(&mut profile, (0..extras.len()).filter(|&nth| disturbed[nth]), 0);
+            let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+            let bricks: f64 = typical.bricks.iter().map(|brick| brick.time.ns).sum();
+            let sum = bricks + typical.unattributed.ns;
+            prop_assert!((sum - typical.wall.ns).abs() <= 1e-9 * typical.wall.ns);
+            let shown = shown(&profile);
+            prop_assert_eq!(shown.check(), Ok(()));
+            let left_out = profile.phases[0].wall_ns - shown.phases[0].wall_ns;
+            match typical.basis {
+                Basis::Passes => prop_assert_eq!(left_out, typical.left_out.wall_ns),
+                _ => prop_assert_eq!(left_out, 0),
+            }
+            let roofline = Roofline::of(&profile, Phase::Decode).expect("ceilings");
+            let above = roofline.bricks.iter().filter_map(|brick| {
+                Some(brick.place.as_ref()?.us_to_roof * brick.spans as f64)
+            });
+            let rest = roofline.wall_ns as f64 - roofline.least_ns;
+            prop_assert!(above.sum::<f64>() * 1e3 <= rest + 1e-6 * roofline.wall_ns as f64);
+            // Whatever was planted, it renders.
+            let _ = (view::report(&profile), view::json(&profile));
+        }
+    }
+}
