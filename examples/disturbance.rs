@@ -4,7 +4,7 @@
 //! cargo run --release --example disturbance
 //! ```
 //!
-//! Passes of a few milliseconds run on two threads, three times: while nothing else is started, while other processes
+//! Passes of about a millisecond run on two threads, three times: while nothing else is started, while other processes
 //! spin on all CPUs, and while those spin in bursts; then the same in bursts of five passes with pauses, as in a
 //! server. The truth of a pass is the longest wait of a thread in `/proc/self/task/*/schedstat`, read by this program
 //! before and after it. Prints precision and recall, and what a look at the load costs. Linux only. It measures, so it
@@ -21,6 +21,8 @@ use brickscope::{BrickId, BrickProfiler, Phase, Work};
 use brickscope_kernels::ThreadPool;
 
 const PASSES: usize = 400;
+/// The bytes that a thread reads in a pass.
+const PART: usize = 2 << 20;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -110,7 +112,7 @@ impl Row {
 fn measure(server: bool) -> Row {
     let pool = ThreadPool::new(NonZeroUsize::new(2).expect("not 0")).expect("threads");
     let profiler = BrickProfiler::enabled();
-    let weights = vec![1_u8; 32 << 20];
+    let weights = vec![1_u8; 2 * PART];
     let mut truth = Vec::new();
     for nth in 0..PASSES {
         if server && nth % 5 == 0 {
@@ -120,8 +122,8 @@ fn measure(server: bool) -> Row {
         let pass = profiler.begin_pass(Phase::Decode);
         let timer = profiler.start_brick(BrickId::LmHead);
         pool.run(&|thread| {
-            let half = &weights[thread * (16 << 20)..(thread + 1) * (16 << 20)];
-            black_box(half.iter().step_by(16).map(|&byte| u64::from(byte)).sum::<u64>());
+            let half = &weights[thread * PART..(thread + 1) * PART];
+            black_box(half.iter().step_by(4).map(|&byte| u64::from(byte)).sum::<u64>());
         });
         profiler.stop_brick_with(timer, Work::default());
         profiler.end_pass(pass, 1, nth as u64);
@@ -153,8 +155,8 @@ fn cost() {
         profiler.enable();
         let mut times: Vec<u128> = (0..101)
             .map(|_| {
-                other.iter_mut().step_by(8).for_each(|word| *word += 1);
                 let pass = profiler.begin_pass(Phase::Decode);
+                other.iter_mut().step_by(8).for_each(|word| *word += 1);
                 let begin = Instant::now();
                 profiler.end_pass(pass, 1, 0);
                 begin.elapsed().as_nanos()
