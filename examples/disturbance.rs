@@ -1,14 +1,14 @@
 //! Plants disturbances and holds what the profiler says of each pass against the kernel's own counters:
 //!
 //! ```sh
-//! cargo run --release --example disturbance
+//! cargo run --release --example disturbance [KiB]
 //! ```
 //!
-//! Passes of a few milliseconds run on two threads, three times: while nothing else is started, while other processes
-//! spin on all CPUs, and while those spin in bursts; then the same in bursts of five passes with pauses, as in a
-//! server. The truth of a pass is the longest wait of a thread in `/proc/self/task/*/schedstat`, read by this program
-//! before and after it. Prints precision and recall, and what a look at the load costs. Linux only. It measures, so it
-//! is no test of CI: there, counters are simulated.
+//! Passes in which each of two threads reads so many KiB (2048 by default, about a millisecond) run three times: while
+//! nothing else is started, while other processes spin on all CPUs, and while those spin in bursts; then the same in
+//! bursts of five passes with pauses, as in a server. The truth of a pass is the longest wait of a thread in
+//! `/proc/self/task/*/schedstat`, read by this program before and after it. Prints precision and recall, and what a look
+//! at the load costs. Linux only. It measures, so it is no test of CI: there, counters are simulated.
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,15 +30,18 @@ fn main() {
     if waits().is_empty() {
         return eprintln!("this kernel keeps no /proc/self/task/*/schedstat");
     }
+    let part = args.get(1).map_or(2048, |kib| kib.parse().expect("a number of KiB")) << 10;
     let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     println!("load     passes  waited  called  unknown  precision  recall  own threads");
     let mut any_is_low = false;
     for server in [false, true] {
-        for (name, burst) in [("none", None), ("steady", Some((1000, 0))), ("bursts", Some((30, 60)))] {
+        for (name, burst) in
+            [("none", None), ("steady", Some((1000, 0))), ("bursts", Some((30, 60)))]
+        {
             let mut burners: Vec<Child> = burst
                 .map(|(on, off)| (0..cpus).map(|_| burner(on, off)).collect())
                 .unwrap_or_default();
-            let row = measure(server);
+            let row = measure(server, part);
             for burner in &mut burners {
                 let _ = burner.kill();
                 let _ = burner.wait();
@@ -96,7 +99,13 @@ impl Row {
     /// Prints it; whether precision or recall is below 95 %, of enough passes to tell.
     fn print(&self, name: &str) -> bool {
         let Self { waited, called, both, unknown, own } = *self;
-        let part = |of: u32| if of == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * f64::from(both) / f64::from(of)) };
+        let part = |of: u32| {
+            if of == 0 {
+                "-".to_owned()
+            } else {
+                format!("{:.1} %", 100.0 * f64::from(both) / f64::from(of))
+            }
+        };
         println!(
             "{name:10} {PASSES:4} {waited:7} {called:7} {unknown:8} {:>10} {:>7} {own:12}",
             part(called),
@@ -107,10 +116,10 @@ impl Row {
     }
 }
 
-fn measure(server: bool) -> Row {
+fn measure(server: bool, part: usize) -> Row {
     let pool = ThreadPool::new(NonZeroUsize::new(2).expect("not 0")).expect("threads");
     let profiler = BrickProfiler::enabled();
-    let weights = vec![1_u8; 32 << 20];
+    let weights = vec![1_u8; 2 * part];
     let mut truth = Vec::new();
     for nth in 0..PASSES {
         if server && nth % 5 == 0 {
@@ -120,8 +129,8 @@ fn measure(server: bool) -> Row {
         let pass = profiler.begin_pass(Phase::Decode);
         let timer = profiler.start_brick(BrickId::LmHead);
         pool.run(&|thread| {
-            let half = &weights[thread * (16 << 20)..(thread + 1) * (16 << 20)];
-            black_box(half.iter().step_by(16).map(|&byte| u64::from(byte)).sum::<u64>());
+            let half = &weights[thread * part..(thread + 1) * part];
+            black_box(half.iter().step_by(4).map(|&byte| u64::from(byte)).sum::<u64>());
         });
         profiler.stop_brick_with(timer, Work::default());
         profiler.end_pass(pass, 1, nth as u64);
@@ -153,8 +162,8 @@ fn cost() {
         profiler.enable();
         let mut times: Vec<u128> = (0..101)
             .map(|_| {
-                other.iter_mut().step_by(8).for_each(|word| *word += 1);
                 let pass = profiler.begin_pass(Phase::Decode);
+                other.iter_mut().step_by(8).for_each(|word| *word += 1);
                 let begin = Instant::now();
                 profiler.end_pass(pass, 1, 0);
                 begin.elapsed().as_nanos()
@@ -164,5 +173,7 @@ fn cost() {
         *median = times[50];
     }
     let [with, without] = medians;
-    println!("the end of a pass takes {with} ns with a look and {without} ns without, one thread, cold caches");
+    println!(
+        "the end of a pass takes {with} ns with a look and {without} ns without, one thread, cold caches"
+    );
 }

@@ -483,10 +483,10 @@ fn capped(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
         let p50_ns = stats.percentiles().p50_ns.filter(|_| is_known)?;
         let bound = p50_ns.saturating_mul(STALL).max(p50_ns.saturating_add(of_pass));
         let (n, sum) = stats.histogram.above(bound);
-        (n > 0 && n <= (total.passes / RULE).max(1)).then(|| sum.saturating_sub(n.saturating_mul(p50_ns)).min(stats.exclusive_ns))
+        (n > 0 && n <= (total.passes / RULE).max(1))
+            .then(|| sum.saturating_sub(n.saturating_mul(p50_ns)).min(stats.exclusive_ns))
     };
-    let in_phase =
-        |total: &Total| total.phase == Some(phase) && total.kind == NameKind::Brick;
+    let in_phase = |total: &Total| total.phase == Some(phase) && total.kind == NameKind::Brick;
     let is_stalled = |total: &&Total| in_phase(total) && longer(&total.stats).is_some();
     if !profile.totals.iter().any(|total| is_stalled(&total)) {
         return Cow::Borrowed(profile);
@@ -692,10 +692,17 @@ mod tests {
     fn one_stall_decides_nothing_and_has_a_line_of_its_own() {
         let profile = run(64, |nth| if nth == 40 { 80_000_000 } else { 0 });
         let sums = &profile.bricks(Some(Phase::Decode))[0].stats;
-        assert_eq!((sums.name.as_str(), sums.count), ("QkvProjection", 128), "by its sum it is the first");
+        assert_eq!(
+            (sums.name.as_str(), sums.count),
+            ("QkvProjection", 128),
+            "by its sum it is the first"
+        );
 
         let typical = Typical::of(&profile, Phase::Decode).expect("passes");
-        assert_eq!((typical.basis, typical.passes, typical.left_out.stalled), (Basis::Passes, 63, 1));
+        assert_eq!(
+            (typical.basis, typical.passes, typical.left_out.stalled),
+            (Basis::Passes, 63, 1)
+        );
         assert_eq!(typical.bricks[0].name, "LmHead");
         let qkv = &typical.bricks[1].time;
         assert_eq!((qkv.ns, qkv.interval_ns), (100_000.0, Some([100_000.0; 2])));
@@ -717,7 +724,10 @@ mod tests {
             assert_eq!((place.bound, place.reach), (Bound::Memory, Reach::At), "{}", brick.name);
         }
         let report = view::report(&profile);
-        assert!(report.contains("stall: QkvProjection took 80.050 ms, 1601 times its median"), "{report}");
+        assert!(
+            report.contains("stall: QkvProjection took 80.050 ms, 1601 times its median"),
+            "{report}"
+        );
         // The tables add up to the wall of their passes, and with the rest to that of all.
         let shown = shown(&profile);
         shown.check().expect("it adds up");
@@ -782,7 +792,10 @@ mod tests {
         // The tables have all passes, as nothing was left out.
         assert_eq!(*shown(&profile), profile);
         let report = view::report(&profile);
-        assert!(report.contains("disturbed: 62 of 64 passes of decode; other programs disturbed 62"), "{report}");
+        assert!(
+            report.contains("disturbed: 62 of 64 passes of decode; other programs disturbed 62"),
+            "{report}"
+        );
     }
 
     #[test]
@@ -811,7 +824,10 @@ mod tests {
         assert!((0.95..1.05).contains(&off), "{off}");
         judged.check().expect("it adds up");
         let roofline = Roofline::of(&profile, Phase::Decode).expect("ceilings");
-        let far = roofline.bricks.iter().find(|brick| brick.place.as_ref().is_none_or(|p| p.reach != Reach::At));
+        let far = roofline
+            .bricks
+            .iter()
+            .find(|brick| brick.place.as_ref().is_none_or(|p| p.reach != Reach::At));
         assert_eq!(far, None);
     }
 

@@ -115,11 +115,7 @@ impl Dropped {
                 "their bricks count outside of passes",
             ),
             ("passes that were still open", self.open_passes, "they are not in the tables"),
-            (
-                "passes that were disturbed",
-                self.disturbed_passes,
-                "they are still in the tables",
-            ),
+            ("passes that were disturbed", self.disturbed_passes, "they are still in the tables"),
             ("passes left out of the tables", self.left_out_passes, ""),
             (
                 "kernels that are assigned to no brick",

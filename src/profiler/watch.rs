@@ -200,7 +200,8 @@ mod tests {
             for thread in ["thread-self", "self/task/11", "self/task/12"] {
                 fs::create_dir_all(scheduler.proc.path().join(thread)).expect("made");
             }
-            fs::write(scheduler.proc.path().join("thread-self/schedstat"), "1 0 1\n").expect("written");
+            fs::write(scheduler.proc.path().join("thread-self/schedstat"), "1 0 1\n")
+                .expect("written");
             scheduler.write();
             scheduler
         }
@@ -295,7 +296,12 @@ mod tests {
             (0..800).map(|i| waits(if i % 40 < 5 { 1_500_000 } else { 0 })).collect();
         let steady: Vec<Planted> =
             (0..800).map(|i| waits([4_000_000, 2_000_000, 0, 800_000][i % 4])).collect();
-        let cases = [("server", &server), ("bursts", &bursts), ("steady", &steady), ("quiet", &vec![quiet; 800])];
+        let cases = [
+            ("server", &server),
+            ("bursts", &bursts),
+            ("steady", &steady),
+            ("quiet", &vec![quiet; 800]),
+        ];
         for (name, planted) in cases {
             let [precision, recall, unknown] = precision_and_recall(planted);
             assert!(precision >= 0.95 && recall >= 0.95, "{name}: {precision} {recall}");
@@ -307,7 +313,9 @@ mod tests {
     fn each_disturbed_pass_says_who_it_was() {
         let plan = |shares| Planted { wait_ns: 2_000_000, pause_ns: 0, shares };
         let passes = play(&[plan(false), plan(true)].repeat(50));
-        for (pass, expected) in passes.iter().zip([Disturber::Others, Disturber::OwnThreads].repeat(50)) {
+        for (pass, expected) in
+            passes.iter().zip([Disturber::Others, Disturber::OwnThreads].repeat(50))
+        {
             let disturber = pass.disturbance.and_then(|of| of.disturber());
             assert_eq!(disturber, Some(expected), "{pass:?}");
         }

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable, shortened};
 use brickscope_profile::{
-    Absent, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens, Source, SyncMode,
-    Total, TreeOptions,
+    Absent, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens, Source,
+    SyncMode, Total, TreeOptions,
 };
 
 use crate::typical;

@@ -464,7 +464,10 @@ fn measure_on_device(
             "{flag} is about the CPU's threads, and --backend {backend} runs on a device"
         );
     }
-    ensure!(!args.pin, "--pin is about the CPU's threads, and --backend {backend} runs on a device");
+    ensure!(
+        !args.pin,
+        "--pin is about the CPU's threads, and --backend {backend} runs on a device"
+    );
     ensure!(
         args.executor.threads.is_none(),
         "--threads is about the CPU, and --backend {backend} runs on a device"

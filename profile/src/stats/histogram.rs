@@ -212,10 +212,13 @@ impl Histogram {
     #[must_use]
     pub fn above(&self, bound: u64) -> (u64, u64) {
         let end = bucket_of(bound);
-        self.buckets().filter(|&(bucket, _)| bucket > end).fold((0, 0), |(n, sum), (bucket, count)| {
-            let of_bucket = middle(bucket).saturating_mul(count);
-            (u64::saturating_add(n, count), u64::saturating_add(sum, of_bucket))
-        })
+        self.buckets().filter(|&(bucket, _)| bucket > end).fold(
+            (0, 0),
+            |(n, sum), (bucket, count)| {
+                let of_bucket = middle(bucket).saturating_mul(count);
+                (u64::saturating_add(n, count), u64::saturating_add(sum, of_bucket))
+            },
+        )
     }
 
     /// The value that the share `quantile` (0 to 1) of all values does not exceed, by nearest rank and to
