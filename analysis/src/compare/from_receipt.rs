@@ -52,7 +52,8 @@ fn seconds(timestamp: &str) -> Option<f64> {
     }
     // Days from civil: the year begins in March (Hinnant, "chrono-compatible low-level date algorithms", 2014).
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
+    let days =
+        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
     Some(days as f64 * 86_400.0 + hours * 3600.0 + minutes * 60.0 + seconds)
 }
 

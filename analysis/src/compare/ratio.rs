@@ -34,6 +34,8 @@ pub(super) struct Ratio {
     /// of a trimmed one.
     errors_of_one: [f64; 2],
     is_paired: bool,
+    /// Pairs of processes; 0 of sides that did not run in turns.
+    pairs: usize,
     /// The same without steady drift, if the sides did not run in turns.
     without_drift: Option<Drift>,
 }
@@ -62,6 +64,7 @@ impl Ratio {
             degrees: mean.degrees,
             errors_of_one: errors_of_one(logs)?,
             is_paired: true,
+            pairs: logs.len(),
             without_drift: None,
         };
         let by_t = ratio.probability();
@@ -109,6 +112,7 @@ impl Ratio {
             degrees: if shares > 0.0 { square * square / shares } else { of_a.degrees },
             errors_of_one: [ones_a[0].hypot(ones_b[0]), ones_a[1].hypot(ones_b[1])],
             is_paired: false,
+            pairs: 0,
             without_drift: Some(Drift::taken_off(a, b, times)?),
         })
     }
@@ -142,8 +146,10 @@ impl Ratio {
     /// quantile; this solves its normal approximation (Abramowitz and Stegun, 26.7.10) for the
     /// difference. The textbook's sum of two quantiles promises too much with few processes.
     pub(super) fn visible(&self, alpha: f64, missed: f64) -> f64 {
-        let plain = visible(self.error, self.degrees, alpha, missed);
-        let drift = self.without_drift.map(|drift| visible(drift.error, drift.degrees, alpha, missed));
+        let more = if self.is_paired { of_exchange(self.pairs) } else { 1.0 };
+        let plain = visible(self.error, self.degrees, alpha, missed) * more;
+        let drift =
+            self.without_drift.map(|drift| visible(drift.error, drift.degrees, alpha, missed));
         plain.max(drift.unwrap_or(0.0))
     }
 
@@ -171,8 +177,15 @@ impl Ratio {
         let degrees = if self.is_paired { kept - 1 } else { 2 * (kept.min(BLOCKS) - 1) };
         // The drift between the sides is as well known as the sides are.
         let drift = self.without_drift.map_or(1.0, |drift| (drift.error / self.error).max(1.0));
-        visible(error * drift, degrees as f64, alpha, missed)
+        let more = if self.is_paired { of_exchange(n) } else { 1.0 };
+        visible(error * drift, degrees as f64, alpha, missed) * more
     }
+}
+
+/// By how much more a difference has to be for the exchange of the sides of pairs to see it, too: from simulated
+/// comparisons (see the tests). With fewer pairs the exchange says no more than t.
+fn of_exchange(pairs: usize) -> f64 {
+    if pairs < PAIRS_THAT_DECIDE { 1.0 } else { 1.06 }
 }
 
 /// Below this probability by Student's t, a second test has its say: above the levels of all rows.
@@ -181,17 +194,12 @@ const LOOKS_AGAIN: f64 = 0.02;
 /// In which part of the ways to exchange the sides of pairs, their mean would be at least as far from 0. Only if
 /// it is more than the least such part: with few pairs that says nothing more, and is then 0.
 fn exchanged(logs: &[f64]) -> f64 {
+    // Exchanging none and exchanging all: no way is further from 0.
+    if logs.iter().all(|log| *log > 0.0) || logs.iter().all(|log| *log < 0.0) {
+        return 0.0;
+    }
     if logs.len() > EXCHANGED {
-        // Clipped, so that one odd pair says no more than others; the sum of so many is close to normal. Half a
-        // step nearer to 0, as the sum has steps.
-        let mut sizes: Vec<f64> = logs.iter().map(|log| log.abs()).collect();
-        sizes.sort_by(f64::total_cmp);
-        let most = sizes[sizes.len() - 1 - sizes.len() / 5];
-        let clipped = || logs.iter().map(|log| log.clamp(-most, most));
-        let step = clipped().map(f64::abs).sum::<f64>() / logs.len() as f64;
-        let deviation = clipped().map(|log| log * log).sum::<f64>().sqrt();
-        let off = (clipped().sum::<f64>().abs() - step).max(0.0) / deviation;
-        return student::two_sided(off, f64::from(u32::MAX));
+        return exchanged_many(logs);
     }
     let sum: f64 = logs.iter().sum();
     let as_far = sum.abs() * (1.0 - 1e-9);
@@ -209,6 +217,46 @@ fn exchanged(logs: &[f64]) -> f64 {
         }
     }
     if found <= 1 { 0.0 } else { f64::from(found) / f64::from(ways) }
+}
+
+/// The same of many pairs, by a saddlepoint approximation of the sum's distribution (Lugannani and Rice, "Saddle
+/// point approximation for the distribution of the sum of independent random variables", 1980). Differences are
+/// clipped, so that one odd pair says no more than others. Half a step nearer to 0, as the sum has steps.
+fn exchanged_many(logs: &[f64]) -> f64 {
+    let mut sizes: Vec<f64> = logs.iter().map(|log| log.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    let most = sizes[sizes.len() - 1 - sizes.len() / 5];
+    if most <= 0.0 {
+        return 1.0;
+    }
+    // In units of the largest.
+    let sum = logs.iter().map(|log| log.clamp(-most, most) / most).sum::<f64>().abs();
+    sizes.iter_mut().for_each(|size| *size = size.min(most) / most);
+    let n = sizes.len() as f64;
+    let off = sum - sizes.iter().sum::<f64>() / n;
+    if off <= 0.0 {
+        return 1.0;
+    }
+    let slope = |s: f64| sizes.iter().map(|size| size * (s * size).tanh()).sum::<f64>();
+    let (mut low, mut high) = (0.0, 1.0);
+    while slope(high) < off && high < 1e3 {
+        high *= 2.0;
+    }
+    for _ in 0..60 {
+        let middle = low + (high - low) / 2.0;
+        if slope(middle) < off { low = middle } else { high = middle }
+    }
+    let at = low + (high - low) / 2.0;
+    let height: f64 = sizes.iter().map(|size| (at * size).cosh().ln()).sum();
+    let bend: f64 = sizes.iter().map(|size| (size / (at * size).cosh()).powi(2)).sum();
+    let root = (2.0 * (at * off - height)).max(0.0).sqrt();
+    let scaled = at * bend.sqrt();
+    if root < 1e-3 || scaled <= 0.0 {
+        return 1.0;
+    }
+    let density = (-root * root / 2.0).exp() / std::f64::consts::TAU.sqrt();
+    let tail = student::two_sided(root, f64::from(u32::MAX)) / 2.0;
+    (2.0 * (tail + density * (1.0 / scaled - 1.0 / root))).clamp(0.0, 1.0)
 }
 
 fn probability(log: f64, error: f64, degrees: f64) -> f64 {
@@ -555,7 +603,7 @@ mod tests {
     #[test]
     fn the_interval_leaves_0_out_where_its_probability_says_so() {
         let mut random = Random(1);
-        for n in [2, 5, 25] {
+        for n in [3, 5, 25] {
             for is_paired in [true, false] {
                 let ratio = ratio(&Noise::Normal.sides(n, &mut random), is_paired);
                 for alpha in [0.9, 0.5, 0.05, 1e-4] {
@@ -616,6 +664,11 @@ mod tests {
         for values in [&values, &wild] {
             let ratio = Ratio::paired(values).unwrap();
             assert_eq!((ratio.log, ratio.degrees), (10.5, 11.0));
+            if values == &wild {
+                // One pair in the other direction: the exchange finds that less rare than t does.
+                assert!(ratio.probability() < 1e-3);
+                continue;
+            }
             let squares: f64 = values.iter().map(|x| (x.clamp(5.0, 16.0) - 10.5).powi(2)).sum();
             assert!((ratio.error - (squares / 12.0 / 11.0).sqrt()).abs() < 1e-12);
         }
@@ -627,13 +680,61 @@ mod tests {
     }
 
     #[test]
+    fn exchanging_the_sides_of_pairs_is_as_rare_as_counting_says() {
+        // Of eight pairs of one size seven agree: in 1 + 8 of 128 ways as many or more do.
+        let seven = [1.0, 1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0];
+        assert_eq!(exchanged(&seven), 9.0 / 128.0);
+        // All agree: no way is further, and so few say nothing by that.
+        assert_eq!(exchanged(&[0.5, 0.1, 0.2, 0.9, 0.3]), 0.0);
+        // As many as 24 pairs of one size: two-sided binomial probabilities.
+        for (against, exact) in [(1, 2.980_232e-6), (4, 1.544_416e-3), (7, 0.063_914_8)] {
+            let pairs: Vec<f64> = (0..24).map(|i| if i < against { -0.2 } else { 0.2 }).collect();
+            let p = exchanged(&pairs);
+            // Never too rare.
+            assert!((0.9..1.5).contains(&(p / exact)), "{against} of 24: {p} for {exact}");
+        }
+        // Two states of a machine: differences are of one size, and t takes that for certainty.
+        let two: Vec<f64> = (0..20).map(|i| if i < 4 { -0.2 } else { 0.2 }).collect();
+        let by_t = Trimmed::mean(&two).unwrap();
+        assert_eq!(by_t.error, 0.0);
+        let near: Vec<f64> = two.iter().zip(0..).map(|(d, i)| d + 1e-4 * f64::from(i)).collect();
+        assert!(Ratio::paired(&near).unwrap().probability() > 0.005);
+    }
+
+    #[test]
+    fn steady_drift_is_taken_off_and_widens_the_interval() {
+        let line = |from: f64| (0..10).map(|i| 0.002 * (from + f64::from(i))).collect::<Vec<f64>>();
+        let wiggled = |mut line: Vec<f64>| {
+            line.iter_mut().zip(0..).for_each(|(l, i)| *l += if i % 2 == 0 { 1e-3 } else { -1e-3 });
+            line
+        };
+        let (a, b) = (wiggled(line(0.0)), wiggled(line(20.0)));
+        let times =
+            [line(0.0), line(20.0)].map(|l| l.iter().map(|l| l * 5e5).collect::<Vec<f64>>());
+        let ratio = Ratio::unpaired(&a, &b, Some([&times[0], &times[1]])).unwrap();
+        assert!((ratio.log - 0.04).abs() < 1e-3, "{ratio:?}");
+        let (low, high) = ratio.interval(0.01);
+        assert!(low < 0.0 && high > 0.04, "[{low}, {high}]");
+        // Without times they count as one session's length apart, as they were.
+        let unknown = Ratio::unpaired(&a, &b, None).unwrap();
+        assert!((unknown.interval(0.01).0 - low).abs() < 1e-9);
+        // A step and no drift is a change.
+        let step: Vec<f64> = a.iter().zip(line(0.0)).map(|(a, l)| a - l + 0.2).collect();
+        let flat: Vec<f64> = a.iter().zip(line(0.0)).map(|(a, l)| a - l).collect();
+        assert!(Ratio::unpaired(&flat, &step, None).unwrap().interval(0.01).0 > 0.1);
+        assert_eq!(Ratio::unpaired(&flat, &step, Some([&[1.0; 10], &[2.0; 10]])), None);
+    }
+
+    #[test]
     fn as_many_processes_as_it_says_see_what_it_says() {
         let mut random = Random(4);
         for is_paired in [true, false] {
             let ratio = ratio(&Noise::Normal.sides(6, &mut random), is_paired);
-            let n = ratio.processes_to_see(0.005, 0.01, 0.05).unwrap();
+            // Of sides that did not run in turns, drift hides more.
+            let least = if is_paired { 0.005 } else { 0.02 };
+            let n = ratio.processes_to_see(least, 0.01, 0.05).unwrap();
             let visible_with = |n| ratio.visible_with(n, 0.01, 0.05);
-            assert!(visible_with(n) <= 0.005 && visible_with(n - 1) > 0.005, "{n}");
+            assert!(visible_with(n) <= least && visible_with(n - 1) > least, "{n}");
             assert_eq!(ratio.processes_to_see(1e-6, 0.01, 0.05), None);
         }
     }

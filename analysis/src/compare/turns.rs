@@ -141,7 +141,8 @@ mod tests {
             let letters: String = letters.collect();
             let ran: Vec<char> = letters.chars().collect();
             let index = |i: usize| ran[..i].iter().filter(|c| **c == ran[i]).count();
-            let pairs: Vec<(usize, usize)> = (0..6).map(|i| (index(2 * i), index(2 * i + 1))).collect();
+            let pairs: Vec<(usize, usize)> =
+                (0..6).map(|i| (index(2 * i), index(2 * i + 1))).collect();
             check(&letters, Ok(&pairs));
             orders.insert(letters);
         }

@@ -132,7 +132,8 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
         row.change.visible = Some(ratio.visible(first, 1.0 - POWER).exp_m1());
         row.change.verdict = Verdict::of(low, high, threshold);
         let is_sure = matches!(row.change.verdict, Verdict::Slower | Verdict::Faster);
-        if let Some(within) = row.within.filter(|within| is_sure && ratio.log.abs() <= 1.25 * within)
+        if let Some(within) =
+            row.within.filter(|within| is_sure && ratio.log.abs() <= 1.25 * within)
         {
             row.change.verdict = Verdict::Inconclusive;
             row.change.reason = Some(format!(
