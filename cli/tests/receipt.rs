@@ -91,6 +91,14 @@ fn another_model_than_that_of_the_receipt() {
     let (code, stdout, _) = output(&["verify-receipt", word(&path), "--rerun", word(&path)]);
     assert_eq!(code, 1);
     assert!(stdout.contains("  a rerun: the receipt is refused without one\n"), "{stdout}");
+    // Both together: --rerun alone takes the model of --model.
+    let both = ["verify-receipt", word(&path), "--model", word(&path), "--rerun"];
+    let (code, stdout, _) = output(&both);
+    assert_eq!(code, 1);
+    assert!(stdout.contains("  a rerun: the receipt is refused without one\n"), "{stdout}");
+    let (code, _, said) = output(&["verify-receipt", word(&path), "--rerun"]);
+    assert_eq!(code, 2);
+    assert!(said.contains("--rerun needs a model to run"), "{said}");
 }
 
 #[test]

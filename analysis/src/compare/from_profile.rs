@@ -56,6 +56,7 @@ impl Process {
             tests,
             doubts,
             disturbed: whole.iter().filter(|pass| pass.is_disturbed()).count() as u64,
+            seconds: None,
         })
     }
 }

@@ -15,6 +15,7 @@ impl Process {
             facts: facts(receipt),
             tests: receipt.tests.iter().map(test).collect(),
             doubts: receipt.load.doubts.clone(),
+            seconds: seconds(&receipt.timestamp),
             disturbed: receipt
                 .tests
                 .iter()
@@ -37,6 +38,23 @@ fn turns(receipt: &Receipt) -> Vec<Turn> {
     let boot = receipt.machine.boot.as_ref();
     let in_boot = boot.and_then(|boot| Some((format!("boot {boot}"), stamp.parse().ok()?)));
     in_set.into_iter().chain(in_boot).map(|(among, place)| Turn { among, place }).collect()
+}
+
+/// Seconds since 1970 of an RFC 3339 time in UTC.
+fn seconds(timestamp: &str) -> Option<f64> {
+    let (date, time) = timestamp.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let mut time = time.split(':').map(|part| part.parse::<f64>().ok());
+    let (hours, minutes, seconds) = (time.next()??, time.next()??, time.next()??);
+    if !(1..=12).contains(&month) || !(1970..10_000).contains(&year) {
+        return None;
+    }
+    // Days from civil: the year begins in March (Hinnant, "chrono-compatible low-level date algorithms", 2014).
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days =
+        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
+    Some(days as f64 * 86_400.0 + hours * 3600.0 + minutes * 60.0 + seconds)
 }
 
 fn test(test: &v1::Test) -> Test {
@@ -208,6 +226,16 @@ mod tests {
         assert_eq!((process.disturbed, &*process.doubts), (1, &["busy".to_owned()][..]));
         let place = |among: &str, place| Turn { among: among.to_owned(), place };
         assert_eq!(process.turns, [place("set s", 7), place("boot b", 20_261_121_105_128_500)]);
+    }
+
+    #[test]
+    fn times_of_receipts_are_seconds_since_1970() {
+        assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0.0));
+        assert_eq!(seconds("2000-03-01T00:00:01.5Z"), Some(951_868_801.5));
+        assert_eq!(seconds("2026-11-24T03:50:00Z"), Some(1_795_492_200.0));
+        for not in ["", "2026-11-24", "2026-13-24T03:50:00Z", "0-0-0T0:0:0Z", "2026-11-24T03:50Z"] {
+            assert_eq!(seconds(not), None, "{not}");
+        }
     }
 
     #[test]

@@ -10,10 +10,13 @@
 //! The estimate is of the logarithm of the ratio of B to A. If the processes of both sides ran in turns,
 //! each is compared with its neighbour of the other side, so that slow changes drop out. Otherwise the
 //! sides are two samples, whose errors come from the means of blocks of consecutive processes if these
-//! are further apart than independent processes would put them. The estimate is the mean without the
+//! are further apart than independent processes would put them, and the interval also spans the estimate
+//! from which steady drift of the machine was taken off. The estimate is the mean without the
 //! fifth at either end (from 20 processes on), and its error comes from the winsorised squares (Yuen
 //! 1974), so that some processes under another load neither move it nor make it blind. The interval is
-//! based on Student's t.
+//! based on Student's t. Two things make it hold where noise is not normal: rows are tested at half of
+//! [`LEVEL`], and a difference of pairs also has to be rarer than by chance if the sides of pairs are exchanged
+//! at random, which [`turns_at_random`] makes exact. Below five pairs there is no verdict.
 //!
 //! # Why not a bootstrap
 //!
@@ -69,11 +72,16 @@ use serde::Serialize;
 pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
 use self::ratio::Ratio;
-pub use self::turns::{Pairing, Turn};
+pub use self::turns::{Pairing, Turn, turns_at_random};
 pub use self::verdict::{Outcome, Verdict};
 
-/// The probability that a comparison of equal sides calls anything slower or faster.
+/// The probability that a comparison of equal sides calls anything slower or faster. Half of it is for the rows'
+/// tests; the other half is kept for what they take for granted and a machine doesn't keep: normal noise that has
+/// no memory.
 pub const LEVEL: f64 = 0.01;
+
+/// The fewest pairs, or processes on a side, for which there is a verdict.
+pub const LEAST_PROCESSES: usize = ratio::MIN_PROCESSES;
 
 /// The probability that a change of the smallest visible size is found.
 pub const POWER: f64 = 0.95;
@@ -106,6 +114,9 @@ pub struct Process {
     pub doubts: Vec<String>,
     /// Samples that other work on the machine disturbed.
     pub disturbed: u64,
+    /// When it was measured, in seconds on a clock that all processes share: says how far apart two sides are
+    /// that did not run in turns. Without it they count as one session's length apart.
+    pub seconds: Option<f64>,
 }
 
 /// One kind of work, repeated.
@@ -268,11 +279,13 @@ pub struct Change {
     /// The smallest change that this comparison would have found, with probability [`POWER`].
     pub visible: Option<f64>,
     /// For an inconclusive row: how many processes a side would show a change as large as the threshold;
-    /// `None` if more than 100 000.
+    /// `None` if more than 500.
     pub processes_needed: Option<usize>,
     /// What may be said of the change.
     pub verdict: Verdict,
-    /// Why it is inconclusive, if more such processes would not help, or if a side has none.
+    /// Why it is inconclusive, if more such processes would not help, if there are too few for any verdict, or if a
+    /// side has none. If the processes vary too much for an interval to mean anything, `low`, `high` and `visible`
+    /// are `None` and this says so.
     pub reason: Option<String>,
 }
 
@@ -425,6 +438,9 @@ impl Compared {
 struct Row {
     change: Change,
     ratio: Option<Ratio>,
+    /// By how much, as a logarithm, times change within a process: a quarter of the processes reach this. Only
+    /// where there are too few processes to rule out that it is this change that the sides show.
+    within: Option<f64>,
 }
 
 /// A test before it is judged.
@@ -443,9 +459,13 @@ impl Rows {
             side.processes.iter().filter_map(test).collect::<Vec<&Test>>()
         });
         let walls = sides.each_ref().map(|side| medians(side, |test| Some(test.wall_ns.clone())));
+        let seconds = seconds(a, b);
         let row = |name: &str, of: &dyn Fn(&Test) -> Option<Vec<u64>>| {
             let times = sides.each_ref().map(|side| medians(side, of));
-            Row::new(name, &times, &walls, pairing)
+            let few = sides.iter().any(|side| side.len() < ratio::PAIRS_THAT_DECIDE);
+            let within = few.then(|| within(&sides, of)).flatten();
+            let row = Row::new(name, &times, &walls, pairing, seconds.as_ref());
+            Row { within, ..row }
         };
         let whole = row(name, &|test| Some(test.wall_ns.clone()));
 
@@ -523,6 +543,7 @@ impl Row {
         times: &[Vec<Option<f64>>; 2],
         walls: &[Vec<Option<f64>>; 2],
         pairing: &Pairing,
+        seconds: Option<&[Vec<f64>; 2]>,
     ) -> Self {
         let logs = |times: &Vec<Option<f64>>| -> Option<Vec<f64>> {
             times.iter().map(|time| time.filter(|&ns| ns > 0.0).map(f64::ln)).collect()
@@ -541,21 +562,28 @@ impl Row {
             let interval = ratio::typical(b)?.1?;
             Some((interval.0.exp(), interval.1.exp()))
         });
-        let ratio = both.as_ref().and_then(|(a, b)| match pairing {
+        let fewest = times[0].len().min(times[1].len());
+        let enough = both.as_ref().filter(|_| fewest >= ratio::MIN_PROCESSES);
+        let ratio = enough.and_then(|(a, b)| match pairing {
             Pairing::Paired { pairs } => {
                 let logs: Vec<f64> = pairs.iter().map(|&(i, j)| b[j] - a[i]).collect();
                 Ratio::paired(&logs)
             }
-            Pairing::Unpaired { .. } => Ratio::unpaired(a, b),
+            Pairing::Unpaired { .. } => {
+                Ratio::unpaired(a, b, seconds.map(|[a, b]| [a.as_slice(), b.as_slice()]))
+            }
         });
-        let fewest = times[0].len().min(times[1].len());
         let reason = match (&both, &ratio) {
             (None, _) if a_ns.is_none() => Some("only B has it".to_owned()),
             (None, _) if b_ns.is_none() => Some("only A has it".to_owned()),
             (None, _) => Some("some processes spent no time in it".to_owned()),
             (_, None) => Some(format!(
-                "{}: how much processes vary is known from {} a side on, better from 5",
-                if fewest == 1 { "one process only" } else { "too few processes" },
+                "{}: no verdict below {} a side, since fewer agree by chance too often",
+                match (fewest, pairing) {
+                    (1, _) => "one process only".to_owned(),
+                    (n, Pairing::Paired { .. }) => format!("{n} pairs only"),
+                    (n, _) => format!("{n} processes only"),
+                },
                 ratio::MIN_PROCESSES
             )),
             (_, Some(ratio)) if ratio.error == 0.0 => {
@@ -570,7 +598,8 @@ impl Row {
                 a_ns,
                 b_ns,
                 b_interval_ns,
-                change: None,
+                // Without an interval where there are too few for one.
+                change: a_ns.zip(b_ns).filter(|_| fewest > 1).map(|(a, b)| b / a - 1.0),
                 low: None,
                 high: None,
                 visible: None,
@@ -579,8 +608,39 @@ impl Row {
                 reason,
             },
             ratio: ratio.filter(|ratio| ratio.error > 0.0),
+            within: None,
         }
     }
+}
+
+/// When the processes of both sides were measured, if that is known of all.
+fn seconds(a: &Side, b: &Side) -> Option<[Vec<f64>; 2]> {
+    let of = |side: &Side| -> Option<Vec<f64>> {
+        let seconds: Option<Vec<f64>> = side.processes.iter().map(|p| p.seconds).collect();
+        // Receipts of one second have no order.
+        seconds.filter(|seconds| seconds.windows(2).all(|two| two[0] < two[1]))
+    };
+    Some([of(a)?, of(b)?])
+}
+
+/// The part of a time's logarithm that a quarter of the processes change by within themselves: between the medians
+/// of up to five stretches of consecutive samples.
+fn within(sides: &[Vec<&Test>; 2], of: &dyn Fn(&Test) -> Option<Vec<u64>>) -> Option<f64> {
+    const STRETCHES: usize = 5;
+    let of_one = |test: &&Test| -> Option<f64> {
+        let samples: Vec<f64> = of(test)?.into_iter().map(|ns| ns as f64).collect();
+        let n = samples.len().min(STRETCHES);
+        let stretch = |i: usize| {
+            median(&samples[i * samples.len() / n..(i + 1) * samples.len() / n]).map(f64::ln)
+        };
+        let logs = (0..n).map(stretch).collect::<Option<Vec<f64>>>()?;
+        let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
+        Some(most - least).filter(|spread| spread.is_finite())
+    };
+    let mut spreads: Vec<f64> = sides.iter().flatten().filter_map(of_one).collect();
+    spreads.sort_by(f64::total_cmp);
+    spreads.get(3 * spreads.len() / 4).copied()
 }
 
 fn test_of<'p>(process: &'p Process, name: &str) -> Option<&'p Test> {

@@ -6,15 +6,23 @@ use brickscope_profile::stats::student;
 /// too few degrees of freedom would be left for intervals of 99.9 % and more.
 const TRIMMED_FROM: usize = 20;
 
-/// With fewer processes on a side, the variation between processes is unknown.
-pub(super) const MIN_PROCESSES: usize = 2;
+/// With fewer processes on a side there is no verdict. On a machine whose memory changes between two states
+/// every few seconds, two to four pairs now and then agree by chance; five that do so are rare enough.
+pub(super) const MIN_PROCESSES: usize = 5;
+
+/// From this many pairs on, it is rare enough that all agree by chance, whatever the noise is, if the order
+/// within them was random: 2 in 2⁹.
+pub(super) const PAIRS_THAT_DECIDE: usize = 9;
+
+/// Up to this many pairs, each way to exchange their sides is tried; with more the sum is close to normal.
+const EXCHANGED: usize = TRIMMED_FROM - 1;
 
 /// The number of blocks into which the processes of a side are put that did not run in turns. For the
 /// recorded noise, 5, 6 and 8 hold the level, and more blocks see smaller changes.
 const BLOCKS: usize = 6;
 
-/// More processes than this count as infeasible.
-const MOST_PROCESSES: usize = 100_000;
+/// More processes than this count as infeasible: `brickscope compare` runs no more.
+pub(super) const MOST_PROCESSES: usize = 500;
 
 /// The logarithm of a ratio, with its error and the degrees of freedom of that.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,22 +34,58 @@ pub(super) struct Ratio {
     /// of a trimmed one.
     errors_of_one: [f64; 2],
     is_paired: bool,
+    /// Pairs of processes; 0 of sides that did not run in turns.
+    pairs: usize,
+    /// The same without steady drift, if the sides did not run in turns.
+    without_drift: Option<Drift>,
+}
+
+/// A difference of two sides if the machine became steadily slower or faster, within them and between them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Drift {
+    log: f64,
+    error: f64,
+    degrees: f64,
 }
 
 impl Ratio {
     /// From pairs of processes that ran beside each other: the logarithms of b ÷ a.
+    ///
+    /// Student's t takes it that differences vary as the normal distribution does. Between two states of a
+    /// machine they don't. So where it would see a difference, it is asked as well how often one as large
+    /// comes about if the sides of each pair are exchanged or not at random (Fisher, "The design of
+    /// experiments", 1935). If that is more often, the error is widened until t says the same. This is exact
+    /// if the order within the pairs was random, as [`turns`](super::turns) draws it.
     pub(super) fn paired(logs: &[f64]) -> Option<Self> {
         let mean = Trimmed::mean(logs)?;
-        Some(Self {
+        let mut ratio = Self {
             log: mean.mean,
             error: mean.error,
             degrees: mean.degrees,
             errors_of_one: errors_of_one(logs)?,
             is_paired: true,
-        })
+            pairs: logs.len(),
+            without_drift: None,
+        };
+        let by_t = ratio.probability();
+        if by_t < LOOKS_AGAIN {
+            let exchanged = exchanged(logs);
+            if exchanged > by_t {
+                let wider = ratio.log.abs() / student::quantile(exchanged, ratio.degrees);
+                ratio.error = ratio.error.max(wider);
+            }
+        }
+        Some(ratio)
     }
 
-    /// From independent processes: the logarithms of their times, in the order in which they ran.
+    /// From independent processes: the logarithms of their times, in the order in which they ran, and when each
+    /// ran, if that is known, on one clock.
+    ///
+    /// A machine that becomes steadily slower makes the later side slower. So there are two estimates, and the
+    /// interval spans both: one without drift between the sides, and one that takes off the slope of the two
+    /// sides times their distance (analysis of covariance: Fisher, "Statistical methods for research workers",
+    /// 4th edition, 1932). Its error grows with the distance; steady drift over more than one session's length
+    /// between them is not allowed for.
     ///
     /// Each side's error is the larger of two: as if its processes were independent, and by the means of
     /// blocks of consecutive processes, which a drifting machine spreads further apart (batch means:
@@ -50,7 +94,7 @@ impl Ratio {
     ///
     /// The degrees of freedom are those of Welch, "The generalization of Student's problem when
     /// several different population variances are involved" (1947).
-    pub(super) fn unpaired(a: &[f64], b: &[f64]) -> Option<Self> {
+    pub(super) fn unpaired(a: &[f64], b: &[f64], times: Option<[&[f64]; 2]>) -> Option<Self> {
         let (of_a, of_b) = (with_drift(a)?, with_drift(b)?);
         let [square_a, square_b] = [of_a, of_b].map(|side| side.error * side.error);
         let square = square_a + square_b;
@@ -68,28 +112,32 @@ impl Ratio {
             degrees: if shares > 0.0 { square * square / shares } else { of_a.degrees },
             errors_of_one: [ones_a[0].hypot(ones_b[0]), ones_a[1].hypot(ones_b[1])],
             is_paired: false,
+            pairs: 0,
+            without_drift: Some(Drift::taken_off(a, b, times)?),
         })
     }
 
     /// The probability of a ratio so far from 1 if there is no difference.
     pub(super) fn probability(&self) -> f64 {
-        if self.error > 0.0 {
-            student::two_sided((self.log / self.error).abs(), self.degrees)
-        } else if self.log == 0.0 {
-            1.0
-        } else {
-            0.0
+        let plain = probability(self.log, self.error, self.degrees);
+        match self.without_drift {
+            None => plain,
+            // The interval spans both, so they have to agree on the sign.
+            Some(drift) if drift.log * self.log < 0.0 => 1.0,
+            Some(drift) => plain.max(probability(drift.log, drift.error, drift.degrees)),
         }
     }
 
     /// The interval of the logarithm that misses the true value with probability `alpha`.
     pub(super) fn interval(&self, alpha: f64) -> (f64, f64) {
-        let half = self.half(alpha);
-        (self.log - half, self.log + half)
-    }
-
-    fn half(&self, alpha: f64) -> f64 {
-        if self.error > 0.0 { student::quantile(alpha, self.degrees) * self.error } else { 0.0 }
+        let (low, high) = interval(self.log, self.error, self.degrees, alpha);
+        match self.without_drift {
+            None => (low, high),
+            Some(drift) => {
+                let other = interval(drift.log, drift.error, drift.degrees, alpha);
+                (low.min(other.0), high.max(other.1))
+            }
+        }
     }
 
     /// The smallest logarithm that can be distinguished from 0 at `alpha` with probability 1 − `missed`.
@@ -98,25 +146,28 @@ impl Ratio {
     /// quantile; this solves its normal approximation (Abramowitz and Stegun, 26.7.10) for the
     /// difference. The textbook's sum of two quantiles promises too much with few processes.
     pub(super) fn visible(&self, alpha: f64, missed: f64) -> f64 {
-        visible(self.error, self.degrees, alpha, missed)
+        let more = if self.is_paired { of_exchange(self.pairs) } else { 1.0 };
+        let plain = visible(self.error, self.degrees, alpha, missed) * more;
+        let drift =
+            self.without_drift.map(|drift| visible(drift.error, drift.degrees, alpha, missed));
+        plain.max(drift.unwrap_or(0.0))
     }
 
     /// How many processes a side make the logarithm `least` visible; `None` if more than is feasible.
     pub(super) fn processes_to_see(&self, least: f64, alpha: f64, missed: f64) -> Option<usize> {
         let sees = |n: usize| self.visible_with(n, alpha, missed) <= least;
-        // Trimming loses degrees of freedom where it begins, so fewer processes may see more.
-        if let Some(few) = (MIN_PROCESSES..TRIMMED_FROM).find(|n| sees(*n)) {
-            return Some(few);
-        }
-        let (mut low, mut high) = (TRIMMED_FROM, MOST_PROCESSES);
-        if !sees(high) {
-            return None;
-        }
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if sees(middle) { high = middle } else { low = middle + 1 }
-        }
-        Some(low)
+        // More processes see more, except that trimming loses degrees of freedom where it begins.
+        let first = |(mut low, mut high): (usize, usize)| {
+            if !sees(high) {
+                return None;
+            }
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if sees(middle) { high = middle } else { low = middle + 1 }
+            }
+            Some(low)
+        };
+        first((MIN_PROCESSES, TRIMMED_FROM - 1)).or_else(|| first((TRIMMED_FROM, MOST_PROCESSES)))
     }
 
     /// The smallest logarithm that `n` processes a side would make visible.
@@ -124,8 +175,193 @@ impl Ratio {
         let error = self.errors_of_one[usize::from(n >= TRIMMED_FROM)] / (n as f64).sqrt();
         let kept = kept(n);
         let degrees = if self.is_paired { kept - 1 } else { 2 * (kept.min(BLOCKS) - 1) };
-        visible(error, degrees as f64, alpha, missed)
+        // The drift between the sides is as well known as the sides are.
+        let drift = self.without_drift.map_or(1.0, |drift| (drift.error / self.error).max(1.0));
+        let more = if self.is_paired { of_exchange(n) } else { 1.0 };
+        visible(error * drift, degrees as f64, alpha, missed) * more
     }
+}
+
+/// By how much more a difference has to be for the exchange of the sides of pairs to see it, too: from simulated
+/// comparisons (see the tests). With fewer pairs the exchange says no more than t.
+fn of_exchange(pairs: usize) -> f64 {
+    if pairs < PAIRS_THAT_DECIDE { 1.0 } else { 1.06 }
+}
+
+/// Below this probability by Student's t, a second test has its say: above the levels of all rows.
+const LOOKS_AGAIN: f64 = 0.02;
+
+/// In which part of the ways to exchange the sides of pairs, their mean would be at least as far from 0. Only if
+/// it is more than the least such part: with few pairs that says nothing more, and is then 0.
+fn exchanged(logs: &[f64]) -> f64 {
+    // Exchanging none and exchanging all: no way is further from 0.
+    if logs.iter().all(|log| *log > 0.0) || logs.iter().all(|log| *log < 0.0) {
+        return 0.0;
+    }
+    if logs.len() > EXCHANGED {
+        return exchanged_many(logs);
+    }
+    let sum: f64 = logs.iter().sum();
+    let as_far = sum.abs() * (1.0 - 1e-9);
+    // One pair stays as it is, since exchanging all changes the sign only. The others in the order of a Gray code
+    // (Gray, US patent 2632058, 1953): one exchange from each way to the next.
+    let ways = 1_u32 << (logs.len() - 1);
+    let mut signs = vec![1.0; logs.len()];
+    let (mut now, mut found) = (sum, 0_u32);
+    for way in 1..=ways {
+        found += u32::from(now.abs() >= as_far);
+        if way < ways {
+            let at = way.trailing_zeros() as usize;
+            now -= 2.0 * signs[at] * logs[at];
+            signs[at] = -signs[at];
+        }
+    }
+    if found <= 1 { 0.0 } else { f64::from(found) / f64::from(ways) }
+}
+
+/// The same of many pairs, by a saddlepoint approximation of the sum's distribution (Lugannani and Rice, "Saddle
+/// point approximation for the distribution of the sum of independent random variables", 1980). Differences are
+/// clipped, so that one odd pair says no more than others. Half a step nearer to 0, as the sum has steps.
+fn exchanged_many(logs: &[f64]) -> f64 {
+    let mut sizes: Vec<f64> = logs.iter().map(|log| log.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    let most = sizes[sizes.len() - 1 - sizes.len() / 5];
+    if most <= 0.0 {
+        return 1.0;
+    }
+    // In units of the largest.
+    let sum = logs.iter().map(|log| log.clamp(-most, most) / most).sum::<f64>().abs();
+    sizes.iter_mut().for_each(|size| *size = size.min(most) / most);
+    let n = sizes.len() as f64;
+    let off = sum - sizes.iter().sum::<f64>() / n;
+    if off <= 0.0 {
+        return 1.0;
+    }
+    let slope = |s: f64| sizes.iter().map(|size| size * (s * size).tanh()).sum::<f64>();
+    let (mut low, mut high) = (0.0, 1.0);
+    while slope(high) < off && high < 1e3 {
+        high *= 2.0;
+    }
+    for _ in 0..60 {
+        let middle = low + (high - low) / 2.0;
+        if slope(middle) < off { low = middle } else { high = middle }
+    }
+    let at = low + (high - low) / 2.0;
+    let height: f64 = sizes.iter().map(|size| (at * size).cosh().ln()).sum();
+    let bend: f64 = sizes.iter().map(|size| (size / (at * size).cosh()).powi(2)).sum();
+    let root = (2.0 * (at * off - height)).max(0.0).sqrt();
+    let scaled = at * bend.sqrt();
+    if root < 1e-3 || scaled <= 0.0 {
+        return 1.0;
+    }
+    let density = (-root * root / 2.0).exp() / std::f64::consts::TAU.sqrt();
+    let tail = student::two_sided(root, f64::from(u32::MAX)) / 2.0;
+    (2.0 * (tail + density * (1.0 / scaled - 1.0 / root))).clamp(0.0, 1.0)
+}
+
+fn probability(log: f64, error: f64, degrees: f64) -> f64 {
+    if error > 0.0 {
+        student::two_sided((log / error).abs(), degrees)
+    } else if log == 0.0 {
+        1.0
+    } else {
+        0.0
+    }
+}
+
+fn interval(log: f64, error: f64, degrees: f64, alpha: f64) -> (f64, f64) {
+    let half = if error > 0.0 { student::quantile(alpha, degrees) * error } else { 0.0 };
+    (log - half, log + half)
+}
+
+impl Drift {
+    /// From the logarithms of both sides and when they were measured. Without times, the processes of a side
+    /// followed each other evenly, and the sides were as far apart as one of them is long.
+    fn taken_off(a: &[f64], b: &[f64], times: Option<[&[f64]; 2]>) -> Option<Self> {
+        let even = |n: usize| (0..n).map(|i| i as f64).collect::<Vec<f64>>();
+        let (even_a, even_b) = (even(a.len()), even(b.len()));
+        let [times_a, times_b] = times.unwrap_or([&even_a, &even_b]);
+        let (line_a, line_b) = (Line::of(times_a, a)?, Line::of(times_b, b)?);
+        let squares = line_a.squares + line_b.squares;
+        let slope = (line_a.products + line_b.products) / squares;
+        let most = line_a.length + line_b.length;
+        let apart = if times.is_some() { line_b.time - line_a.time } else { most };
+        let apart = apart.clamp(-most, most);
+        let degrees = (kept(a.len()) + kept(b.len())) as f64 - 3.0;
+        // As with the winsorised error of a mean: fewer count than there are.
+        let [n_a, n_b] = [a.len() as f64, b.len() as f64];
+        let counted = (kept(a.len()) + kept(b.len())) as f64 / (n_a + n_b);
+        let variance = (line_a.off(slope) + line_b.off(slope)) / degrees / counted;
+        Some(Self {
+            log: line_b.log - line_a.log - slope * apart,
+            error: (variance * (1.0 / n_a + 1.0 / n_b + apart * apart / squares)).sqrt(),
+            degrees,
+        })
+    }
+}
+
+/// The logarithms of a side against their times.
+#[derive(Debug)]
+struct Line {
+    /// The mean time, and the time from the first process to one after the last.
+    time: f64,
+    length: f64,
+    /// The mean logarithm.
+    log: f64,
+    /// Of the times' deviations from their mean; and those times the logarithms'.
+    squares: f64,
+    products: f64,
+    /// Deviations of times and of logarithms.
+    points: Vec<(f64, f64)>,
+}
+
+impl Line {
+    /// `None` if all were measured at one time.
+    fn of(times: &[f64], logs: &[f64]) -> Option<Self> {
+        let logs = near_their_line(times, logs);
+        let n = times.len() as f64;
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / n;
+        let (time, log) = (mean(times), mean(&logs));
+        let points: Vec<(f64, f64)> =
+            times.iter().zip(&logs).map(|(t, l)| (t - time, l - log)).collect();
+        let ends = times.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &t| {
+            (least.min(t), most.max(t))
+        });
+        let squares: f64 = points.iter().map(|(t, _)| t * t).sum();
+        (squares > 0.0).then(|| Self {
+            time,
+            length: (ends.1 - ends.0) * n / (n - 1.0),
+            log,
+            squares,
+            products: points.iter().map(|(t, l)| t * l).sum(),
+            points,
+        })
+    }
+
+    /// The sum of the squares of the logarithms' distances from a line with this slope.
+    fn off(&self, slope: f64) -> f64 {
+        self.points.iter().map(|(t, l)| (l - slope * t) * (l - slope * t)).sum()
+    }
+}
+
+/// The same logarithms; where trimming begins, the fifths that are farthest above and below their line are moved to
+/// where the others end. The line is that of the median slope of two points (Theil 1950, Sen 1968).
+fn near_their_line(times: &[f64], logs: &[f64]) -> Vec<f64> {
+    let cut = trimmed(logs.len());
+    if cut == 0 {
+        return logs.to_vec();
+    }
+    let mut slopes = Vec::new();
+    for (i, (t, l)) in times.iter().zip(logs).enumerate() {
+        let before = times.iter().zip(logs).take(i);
+        slopes.extend(before.map(|(t0, l0)| (l - l0) / (t - t0)).filter(|s| s.is_finite()));
+    }
+    let Some(slope) = brickscope_profile::stats::median(&slopes) else { return logs.to_vec() };
+    let off = || times.iter().zip(logs).map(|(t, l)| l - slope * t);
+    let mut sorted: Vec<f64> = off().collect();
+    sorted.sort_by(f64::total_cmp);
+    let (low, high) = (sorted[cut], sorted[sorted.len() - 1 - cut]);
+    off().zip(times).map(|(off, t)| off.clamp(low, high) + slope * t).collect()
 }
 
 fn visible(error: f64, degrees: f64, alpha: f64, missed: f64) -> f64 {
@@ -189,7 +425,7 @@ impl Trimmed {
 
     /// The mean without `cut` values at either end.
     fn cut(values: &[f64], cut: usize) -> Option<Self> {
-        if values.len() < MIN_PROCESSES {
+        if values.len() < 2 {
             return None;
         }
         let mut sorted = values.to_vec();
@@ -322,7 +558,7 @@ mod tests {
         let ratio = if is_paired {
             Ratio::paired(&a.iter().zip(&b).map(|(a, b)| b - a).collect::<Vec<f64>>())
         } else {
-            Ratio::unpaired(&a, &b)
+            Ratio::unpaired(&a, &b, None)
         };
         ratio.expect("enough processes")
     }
@@ -367,7 +603,7 @@ mod tests {
     #[test]
     fn the_interval_leaves_0_out_where_its_probability_says_so() {
         let mut random = Random(1);
-        for n in [2, 5, 25] {
+        for n in [3, 5, 25] {
             for is_paired in [true, false] {
                 let ratio = ratio(&Noise::Normal.sides(n, &mut random), is_paired);
                 for alpha in [0.9, 0.5, 0.05, 1e-4] {
@@ -428,14 +664,65 @@ mod tests {
         for values in [&values, &wild] {
             let ratio = Ratio::paired(values).unwrap();
             assert_eq!((ratio.log, ratio.degrees), (10.5, 11.0));
+            if values == &wild {
+                // One pair in the other direction: the exchange finds that less rare than t does.
+                assert!(ratio.probability() < 1e-3);
+                continue;
+            }
             let squares: f64 = values.iter().map(|x| (x.clamp(5.0, 16.0) - 10.5).powi(2)).sum();
             assert!((ratio.error - (squares / 12.0 / 11.0).sqrt()).abs() < 1e-12);
         }
         // Welch's own degrees of freedom, for equal sides twice those of one.
-        let ratio = Ratio::unpaired(&[1.0, 2.0, 3.0], &[2.0, 3.0, 4.0]).unwrap();
+        let ratio = Ratio::unpaired(&[1.0, 2.0, 3.0], &[2.0, 3.0, 4.0], None).unwrap();
         assert!((ratio.log - 1.0).abs() < 1e-15 && (ratio.degrees - 4.0).abs() < 1e-12);
         assert_eq!(Ratio::paired(&[1.0]), None);
-        assert_eq!(Ratio::unpaired(&[1.0, 2.0], &[1.0]), None);
+        assert_eq!(Ratio::unpaired(&[1.0, 2.0], &[1.0], None), None);
+    }
+
+    #[test]
+    fn exchanging_the_sides_of_pairs_is_as_rare_as_counting_says() {
+        // Of eight pairs of one size seven agree: in 1 + 8 of 128 ways as many or more do.
+        let seven = [1.0, 1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0];
+        assert_eq!(exchanged(&seven), 9.0 / 128.0);
+        // All agree: no way is further, and so few say nothing by that.
+        assert_eq!(exchanged(&[0.5, 0.1, 0.2, 0.9, 0.3]), 0.0);
+        // As many as 24 pairs of one size: two-sided binomial probabilities.
+        for (against, exact) in [(1, 2.980_232e-6), (4, 1.544_416e-3), (7, 0.063_914_8)] {
+            let pairs: Vec<f64> = (0..24).map(|i| if i < against { -0.2 } else { 0.2 }).collect();
+            let p = exchanged(&pairs);
+            // Never too rare.
+            assert!((0.9..1.5).contains(&(p / exact)), "{against} of 24: {p} for {exact}");
+        }
+        // Two states of a machine: differences are of one size, and t takes that for certainty.
+        let two: Vec<f64> = (0..20).map(|i| if i < 4 { -0.2 } else { 0.2 }).collect();
+        let by_t = Trimmed::mean(&two).unwrap();
+        assert_eq!(by_t.error, 0.0);
+        let near: Vec<f64> = two.iter().zip(0..).map(|(d, i)| d + 1e-4 * f64::from(i)).collect();
+        assert!(Ratio::paired(&near).unwrap().probability() > 0.005);
+    }
+
+    #[test]
+    fn steady_drift_is_taken_off_and_widens_the_interval() {
+        let line = |from: f64| (0..10).map(|i| 0.002 * (from + f64::from(i))).collect::<Vec<f64>>();
+        let wiggled = |mut line: Vec<f64>| {
+            line.iter_mut().zip(0..).for_each(|(l, i)| *l += if i % 2 == 0 { 1e-3 } else { -1e-3 });
+            line
+        };
+        let (a, b) = (wiggled(line(0.0)), wiggled(line(20.0)));
+        let times =
+            [line(0.0), line(20.0)].map(|l| l.iter().map(|l| l * 5e5).collect::<Vec<f64>>());
+        let ratio = Ratio::unpaired(&a, &b, Some([&times[0], &times[1]])).unwrap();
+        assert!((ratio.log - 0.04).abs() < 1e-3, "{ratio:?}");
+        let (low, high) = ratio.interval(0.01);
+        assert!(low < 0.0 && high > 0.04, "[{low}, {high}]");
+        // Without times they count as one session's length apart, as they were.
+        let unknown = Ratio::unpaired(&a, &b, None).unwrap();
+        assert!((unknown.interval(0.01).0 - low).abs() < 1e-9);
+        // A step and no drift is a change.
+        let step: Vec<f64> = a.iter().zip(line(0.0)).map(|(a, l)| a - l + 0.2).collect();
+        let flat: Vec<f64> = a.iter().zip(line(0.0)).map(|(a, l)| a - l).collect();
+        assert!(Ratio::unpaired(&flat, &step, None).unwrap().interval(0.01).0 > 0.1);
+        assert_eq!(Ratio::unpaired(&flat, &step, Some([&[1.0; 10], &[2.0; 10]])), None);
     }
 
     #[test]
@@ -443,9 +730,11 @@ mod tests {
         let mut random = Random(4);
         for is_paired in [true, false] {
             let ratio = ratio(&Noise::Normal.sides(6, &mut random), is_paired);
-            let n = ratio.processes_to_see(0.005, 0.01, 0.05).unwrap();
+            // Of sides that did not run in turns, drift hides more.
+            let least = if is_paired { 0.005 } else { 0.02 };
+            let n = ratio.processes_to_see(least, 0.01, 0.05).unwrap();
             let visible_with = |n| ratio.visible_with(n, 0.01, 0.05);
-            assert!(visible_with(n) <= 0.005 && visible_with(n - 1) > 0.005, "{n}");
+            assert!(visible_with(n) <= least && visible_with(n - 1) > least, "{n}");
             assert_eq!(ratio.processes_to_see(1e-6, 0.01, 0.05), None);
         }
     }

@@ -1,5 +1,6 @@
 //! Which process of one side ran beside which of the other.
 
+use brickscope_profile::stats::SplitMix64;
 use serde::Serialize;
 
 use super::{Process, Side};
@@ -11,6 +12,21 @@ pub struct Turn {
     pub among: String,
     /// Its place in that order.
     pub place: u64,
+}
+
+/// For each of some pairs of processes, whether side A runs first: at random, each side first equally often, or one
+/// time more of an odd number.
+///
+/// In a regular order, A B B A, a machine that changes its speed every two processes slows the same side each time.
+/// A random order has no such rhythm, and makes a test exact that exchanges the sides of pairs. The same seed gives
+/// the same order.
+#[must_use]
+pub fn turns_at_random(pairs: usize, seed: u64) -> Vec<bool> {
+    let mut random = SplitMix64(seed);
+    let odd = usize::from(random.bits() & 1 == 1);
+    let mut order: Vec<bool> = (0..pairs).map(|pair| (pair + odd).is_multiple_of(2)).collect();
+    random.shuffle(&mut order);
+    order
 }
 
 /// Whether processes were compared with their neighbours of the other side.
@@ -110,6 +126,28 @@ mod tests {
         check("AABB", Err("the sides did not run in turns"));
         check("ABABABAB", Err("the same side nearly always went first"));
         check("ABA", Err("the sides have different numbers of processes"));
+    }
+
+    #[test]
+    fn a_random_order_lets_each_side_go_first_equally_often() {
+        let mut orders = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            for pairs in [5, 6, 20] {
+                let order = turns_at_random(pairs, seed);
+                let first = order.iter().filter(|&&is_a| is_a).count();
+                assert!(order.len() == pairs && (2 * first).abs_diff(pairs) <= 1, "{order:?}");
+            }
+            let letters = turns_at_random(6, seed).into_iter().map(|a| if a { "AB" } else { "BA" });
+            let letters: String = letters.collect();
+            let ran: Vec<char> = letters.chars().collect();
+            let index = |i: usize| ran[..i].iter().filter(|c| **c == ran[i]).count();
+            let pairs: Vec<(usize, usize)> =
+                (0..6).map(|i| (index(2 * i), index(2 * i + 1))).collect();
+            check(&letters, Ok(&pairs));
+            orders.insert(letters);
+        }
+        // Of 20 that are possible.
+        assert!(orders.len() >= 15, "{orders:?}");
     }
 
     #[test]

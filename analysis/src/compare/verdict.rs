@@ -88,7 +88,7 @@ pub(super) fn judge(tests: &mut [Rows], threshold: f64) {
     let families: Vec<_> = families.iter().filter(has_rows).copied().collect();
     for family in &families {
         let rows = tests.iter_mut().flat_map(family).collect();
-        judge_family(rows, LEVEL / families.len() as f64, threshold);
+        judge_family(rows, LEVEL / 2.0 / families.len() as f64, threshold);
     }
 }
 
@@ -131,11 +131,46 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
         row.change.high = Some(high);
         row.change.visible = Some(ratio.visible(first, 1.0 - POWER).exp_m1());
         row.change.verdict = Verdict::of(low, high, threshold);
-        if row.change.verdict == Verdict::Inconclusive {
+        let is_sure = matches!(row.change.verdict, Verdict::Slower | Verdict::Faster);
+        if let Some(within) =
+            row.within.filter(|within| is_sure && ratio.log.abs() <= 1.25 * within)
+        {
+            row.change.verdict = Verdict::Inconclusive;
+            row.change.reason = Some(format!(
+                "times change by {:.0} % within single processes, and so few of them may agree by chance: from \
+                 {} a side on, there can be a verdict",
+                100.0 * within.exp_m1(),
+                super::ratio::PAIRS_THAT_DECIDE
+            ));
+        } else if row.change.verdict == Verdict::Inconclusive {
             row.change.processes_needed =
                 ratio.processes_to_see(threshold.ln_1p(), first, 1.0 - POWER);
+            // From half the middle to twice that, and more.
+            let says_nothing = 1.0 + high > 4.0 * (1.0 + low);
+            if says_nothing || row.change.processes_needed.is_none() {
+                row.change.reason = Some(too_noisy(&row.change, threshold));
+            }
+            if says_nothing {
+                (row.change.low, row.change.high) = (None, None);
+            }
+            row.change.visible = row.change.visible.filter(|&visible| visible <= 1.0);
         }
     }
+}
+
+/// The sentence for a row that no feasible number of such processes would settle.
+fn too_noisy(change: &super::Change, threshold: f64) -> String {
+    let sees = match change.visible {
+        Some(visible) if visible <= 1.0 => {
+            format!("only a change of {:.0} % or more would show", 100.0 * visible)
+        }
+        _ => "not even twice the time would show".to_owned(),
+    };
+    format!(
+        "too noisy: {sees}. To see {:.3} % end other work on the machine or take a quieter one, and let both run in \
+         turns (`brickscope compare OLD NEW --processes 20`)",
+        100.0 * threshold
+    )
 }
 
 #[cfg(test)]

@@ -30,6 +30,10 @@
 //! in the series, widened as far as neighbours are alike ([`persistence`]). That can only remove changes,
 //! so the bound above still holds. All changes are checked together, when they are known, since any that
 //! was not yet found would be part of a swing.
+//!
+//! Last, a machine may have two states, such as two bandwidths of its memory, and stay in each for some runs. Then its
+//! levels are real, and no change of a program. Figures that go back and forth between two levels get no change at
+//! all, but a sentence ([`two_states`]).
 
 use brickscope_profile::stats::{SplitMix64, mean, median};
 
@@ -87,6 +91,55 @@ pub(super) fn steps(values: &[f64]) -> Vec<Step> {
         settle(&logs, &mut steps);
     }
     steps
+}
+
+/// The two levels of a series that goes back and forth between them: all its figures lie near one of the two, far
+/// from the other, and it goes from one to the other at least three times. A change that stays goes once, one that is
+/// taken back twice.
+pub(super) fn two_states(values: &[f64]) -> Option<[f64; 2]> {
+    /// The levels are so many times as far apart as their figures are spread.
+    const APART: f64 = 4.0;
+    /// Figures between the levels, as a part of all: runs during which the state changed.
+    const BETWEEN: usize = 10;
+    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    if logs.len() < LEAST_POINTS || logs.iter().any(|log| !log.is_finite()) {
+        return None;
+    }
+    // The split with the least squares about two means (Fisher, "On grouping for maximum homogeneity", 1958).
+    let mut sorted = logs.clone();
+    sorted.sort_by(f64::total_cmp);
+    let squares = |part: &[f64]| {
+        let mean = mean(part).unwrap_or(0.0);
+        part.iter().map(|log| (log - mean) * (log - mean)).sum::<f64>()
+    };
+    let (_, at) = (LEAST_SEGMENT..=sorted.len() - LEAST_SEGMENT)
+        .map(|at| (squares(&sorted[..at]) + squares(&sorted[at..]), at))
+        .min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (low, high) = sorted.split_at(at);
+    let (centre_low, centre_high) = (median(low)?, median(high)?);
+    let spread = |part: &[f64], centre: f64| {
+        let off: Vec<f64> = part.iter().map(|log| (log - centre).abs()).collect();
+        median(&off).map(|off| 1.4826 * off)
+    };
+    let widest = spread(low, centre_low)?.max(spread(high, centre_high)?);
+    let distance = centre_high - centre_low;
+    if distance <= APART * widest || distance <= 0.0 {
+        return None;
+    }
+    // Neither near one nor near the other.
+    let state = |log: f64| {
+        let part = (log - centre_low) / distance;
+        if part < 0.35 { Some(false) } else { (part > 0.65).then_some(true) }
+    };
+    let states: Vec<bool> = logs.iter().filter_map(|log| state(*log)).collect();
+    if (logs.len() - states.len()) * BETWEEN > logs.len() {
+        return None;
+    }
+    // A single odd run is no state.
+    let mut stays: Vec<bool> =
+        states.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect();
+    stays.dedup();
+    (stays.len() > 3).then(|| [centre_low.exp(), centre_high.exp()])
 }
 
 /// Moves each place given the others; twice, since they affect each other.
@@ -344,6 +397,65 @@ mod tests {
             }
             assert!(alarms <= most, "{alarms} of 500 with {part}");
         }
+    }
+
+    /// A machine with two states that stays in each for so many points on average.
+    fn between_states(random: &mut SplitMix64, n: usize, dwell: f64) -> (Vec<f64>, usize) {
+        let mut uniform = random.clone();
+        let mut is_slow = uniform.bits() & 1 == 1;
+        let mut changes = 0;
+        let level: Vec<f64> = (0..n)
+            .map(|_| {
+                let part = (uniform.bits() >> 12) as f64 / (1_u64 << 52) as f64;
+                if part < 1.0 / dwell {
+                    is_slow = !is_slow;
+                    changes += 1;
+                }
+                if is_slow { 0.8 } else { 1.0 }
+            })
+            .collect();
+        random.0 = uniform.0;
+        (series(random, n, |i| level[i]), changes)
+    }
+
+    #[test]
+    fn a_machine_that_goes_back_and_forth_between_two_states_gets_no_change() {
+        let mut random = SplitMix64(21);
+        for dwell in [3.0, 5.0, 8.0] {
+            let (mut before, mut after, mut all) = (0, 0, 0);
+            for _ in 0..100 {
+                let (values, changes) = between_states(&mut random, 60, dwell);
+                // Fewer is what a program may do: it became slower, and was mended.
+                if changes < 6 {
+                    continue;
+                }
+                all += 1;
+                let is_marked = !steps(&values).is_empty();
+                before += usize::from(is_marked);
+                after += usize::from(is_marked && two_states(&values).is_none());
+            }
+            println!("{dwell} points in a state: {before} of {all}, now {after}");
+            assert!(all > 40 && 20 * after <= all, "{dwell}: {before} of {all}, now {after}");
+        }
+    }
+
+    #[test]
+    fn what_a_program_does_is_no_pair_of_states() {
+        let mut random = SplitMix64(22);
+        for _ in 0..100 {
+            let one = series(&mut random, 40, |_| 1.0);
+            let step = series(&mut random, 40, |i| if i < 20 { 1.0 } else { 0.9 });
+            let mended = series(&mut random, 40, |i| if (15..25).contains(&i) { 0.9 } else { 1.0 });
+            let stairs = series(&mut random, 60, |i| [1.0, 0.9, 1.05, 1.2][i / 15]);
+            // Odd runs as slow as the new level.
+            let odd =
+                series(&mut random, 40, |i| if i == 5 || i == 11 || i >= 20 { 0.9 } else { 1.0 });
+            for values in [one, step, mended, stairs, odd] {
+                assert_eq!(two_states(&values), None, "{values:?}");
+            }
+        }
+        assert_eq!(two_states(&[7.0; 40]), None);
+        assert_eq!(two_states(&[]), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use brickscope_profile::stats::median;
 use serde::Serialize;
 
 use super::Measure;
-use super::changes::{ALPHA, LEAST_POINTS, steps};
+use super::changes::{ALPHA, LEAST_POINTS, steps, two_states};
 use super::run::{Difference, Figures, Run, RunTest, UNATTRIBUTED, differences};
 
 /// What must be equal for two runs to be on one line.
@@ -227,7 +227,9 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
     // Points without a figure are in the table, but in no level.
     let present: Vec<usize> = (0..points.len()).filter(|&i| points[i].value().is_some()).collect();
     let values: Vec<f64> = present.iter().filter_map(|&i| points[i].value()).collect();
-    let steps = steps(&values);
+    // Its levels are the machine's then, and no change of a program can be told from one of theirs.
+    let states = two_states(&values);
+    let steps = if states.is_some() { Vec::new() } else { steps(&values) };
     let mut edges: Vec<usize> = steps.iter().map(|step| step.at).collect();
     edges.insert(0, 0);
     edges.push(values.len());
@@ -270,12 +272,19 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
         })
     };
     let changes = (0..steps.len()).filter_map(change).collect();
-    let changes_absent = (values.len() < LEAST_POINTS).then(|| {
-        format!(
-            "{} of the {LEAST_POINTS} points needed to tell a change from chance (p ≤ {ALPHA})",
-            values.len()
-        )
-    });
+    let changes_absent = match states {
+        Some([low, high]) => Some(format!(
+            "too noisy: the figures go back and forth between two levels, {:.0} % apart, as a machine with two states \
+             does it; `brickscope compare` with 20 processes of either program, in turns, tells which is slower",
+            100.0 * (high / low - 1.0)
+        )),
+        None => (values.len() < LEAST_POINTS).then(|| {
+            format!(
+                "{} of the {LEAST_POINTS} points needed to tell a change from chance (p ≤ {ALPHA})",
+                values.len()
+            )
+        }),
+    };
     let model = parts.last().map_or(String::new(), |last| last[last.len() - 1].run.model.clone());
     Series { model, kind: kind.clone(), points, levels, changes, changes_absent }
 }

@@ -90,6 +90,8 @@ impl Receipt {
             [
                 ("ceilings.read_bytes_per_second", Some(ceilings.read_bytes_per_second)),
                 ("ceilings.flops_per_second", Some(ceilings.flops_per_second)),
+                ("ceilings.memory_spread", ceilings.memory_spread.map(|[lowest, _]| lowest)),
+                ("ceilings.memory_spread", ceilings.memory_spread.map(|[_, highest]| highest)),
             ]
         });
         [
@@ -185,12 +187,14 @@ mod tests {
     fn no_number_with_a_fraction_is_forgotten() {
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/receipt-v1.json");
         let mut receipt = Receipt::load(&fixture).expect("the fixture");
-        receipt.ceilings.as_mut().expect("it has some").caches.truncate(1);
+        let ceilings = receipt.ceilings.as_mut().expect("it has some");
+        ceilings.caches.truncate(1);
+        ceilings.memory_spread = Some([1e9, 2e9]);
         let aggregates = &mut receipt.tests[0].aggregates;
         aggregates.per_token = aggregates.first_token.clone();
         let listed = receipt.floats().len() + receipt.tests[0].floats().len();
-        // A test has two spreads, of two such numbers each.
-        let types = include_str!("v1.rs").matches("f64").count() + 2;
+        // A test has two spreads, of two such numbers each; memory's spread is two numbers in one place.
+        let types = include_str!("v1.rs").matches("f64").count() + 2 + 1;
         assert_eq!(listed, types);
         assert_eq!(receipt.not_finite(), None);
         receipt.tests[0].aggregates.first_token.stddev_ns = Some(f64::INFINITY);

@@ -189,6 +189,10 @@ pub struct Ceilings {
     pub basis: String,
     /// When, RFC 3339 in UTC.
     pub measured: Option<String>,
+    /// The lowest and the highest bandwidth of memory among all measurements of it, on earlier days and around the
+    /// run; absent in receipts of earlier versions, and if there was only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_spread: Option<[f64; 2]>,
 }
 
 /// The measured peak bandwidth of a level of cache.

@@ -20,6 +20,8 @@ pub enum Class {
     Memory,
     /// The kernel of the operating system, and calls into it: orange.
     System,
+    /// Waiting for other threads while using a CPU: spinning at a barrier: violet.
+    Waiting,
     /// The rest: grey.
     #[default]
     Other,
@@ -27,8 +29,8 @@ pub enum Class {
 
 impl Class {
     /// All classes, in the order of legends.
-    pub const ALL: [Self; 5] =
-        [Self::Quantized, Self::Matmul, Self::Memory, Self::System, Self::Other];
+    pub const ALL: [Self; 6] =
+        [Self::Quantized, Self::Matmul, Self::Memory, Self::System, Self::Waiting, Self::Other];
 
     /// The name in legends and tables.
     #[must_use]
@@ -38,6 +40,7 @@ impl Class {
             Self::Matmul => "matmul",
             Self::Memory => "memory",
             Self::System => "system",
+            Self::Waiting => "waiting",
             Self::Other => "rest",
         }
     }
@@ -50,6 +53,7 @@ impl Class {
             Self::Matmul => "green",
             Self::Memory => "blue",
             Self::System => "orange",
+            Self::Waiting => "violet",
             Self::Other => "grey",
         }
     }
@@ -63,6 +67,7 @@ impl Class {
             Self::Matmul => [110, 186, 104],
             Self::Memory => [105, 158, 222],
             Self::System => [244, 168, 66],
+            Self::Waiting => [190, 150, 220],
             Self::Other => [206, 206, 206],
         }
     }
@@ -84,6 +89,9 @@ impl Class {
         }
         if let Some(class) = of_work(&parts) {
             return class;
+        }
+        if waits(&parts, module) {
+            return Self::Waiting;
         }
         if is_call_of_os(&parts, module) { Self::System } else { Self::Other }
     }
@@ -337,6 +345,71 @@ const CALLS_OF_LIBC: [&str; 40] = [
     "write",
     "writev",
 ];
+
+/// Functions in which threads spin until others are done. Most wait in calls of the system sooner or later, which
+/// are of the system, and take no samples while they sleep.
+const WAITS: [Is; 22] = [
+    // libgomp
+    Is::Begin("gomp_barrier_wait"),
+    Is::Begin("gomp_team_barrier_wait"),
+    Is::Begin("gomp_simple_barrier_wait"),
+    Is::Begin("gomp_mutex_lock_slow"),
+    Is::Begin("gomp_sem_wait"),
+    Is::Begin("gomp_ptrlock_get_slow"),
+    Is::Whole("do_spin"),
+    Is::Whole("gomp_barrier"),
+    // LLVM's and Intel's OpenMP
+    Is::Begin("__kmp_wait"),
+    Is::Begin("__kmp_hyper_barrier"),
+    Is::Begin("__kmp_barrier"),
+    Is::Begin("__kmp_fork_barrier"),
+    Is::Begin("__kmp_join_barrier"),
+    Is::Begin("__kmp_flag_wait"),
+    Is::Begin("_int_kmp_wait"),
+    // ggml
+    Is::Begin("ggml_barrier"),
+    Is::Begin("ggml_thread_cpu_relax"),
+    Is::Begin("ggml_graph_compute_poll_for_work"),
+    Is::Begin("ggml_graph_compute_check_for_work"),
+    // POSIX
+    Is::Begin("pthread_barrier_wait"),
+    Is::Begin("__pthread_barrier_wait"),
+    Is::Begin("pthread_spin_lock"),
+];
+
+/// Paths of functions that wait. Parts of a path must follow each other; the last one is a function or what is
+/// around it.
+const WAIT_PATHS: [&[&str]; 9] = [
+    &["pool", "wait_until"],
+    &["hint", "spin_loop"],
+    &["thread", "yield_now"],
+    &["thread", "functions", "yield_now"],
+    &["rayon_core", "sleep"],
+    &["rayon_core", "latch"],
+    &["crossbeam_utils", "backoff"],
+    &["std", "sync", "barrier"],
+    &["std", "thread", "park"],
+];
+
+/// Files of which the functions without a name wait: runtimes of OpenMP come without symbols, and only start threads
+/// and let them wait. The work is in the functions that they call, which are the program's.
+const OPENMP: [&str; 3] = ["libgomp", "libomp", "libiomp"];
+
+fn waits(parts: &Parts, module: Option<&str>) -> bool {
+    let function = parts.last();
+    if parts.path.len() == 1 && is_any(function, &WAITS) {
+        return true;
+    }
+    let has = |path: &&[&str]| parts.path.windows(path.len()).any(|window| window == *path);
+    if WAIT_PATHS.iter().any(|path| has(path)) {
+        return true;
+    }
+    let file = module.and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+    let is_openmp = |file: &str| OPENMP.iter().any(|begin| file.starts_with(begin));
+    // `[unknown]` with its module beside it; `[libgomp.so.1.0.0]` in folded stacks.
+    let bare = function.trim_matches(['[', ']']);
+    (bare == "unknown" && is_openmp(file)) || (parts.path.len() == 1 && is_openmp(bare))
+}
 
 /// Beginnings of the names of files with calls into the operating system.
 const LIBC: [&str; 6] = ["libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "[vdso]"];
@@ -717,6 +790,39 @@ mod tests {
         assert_eq!(of("read", "/usr/bin/llama-cli"), Other);
         assert_eq!(of("read", "/usr/lib/libcurl.so.4"), Other);
         assert_eq!(of("qsort", "/lib/libc.so.6"), Other);
+    }
+
+    #[test]
+    fn threads_that_spin_until_others_are_done_wait() {
+        for name in [
+            "gomp_barrier_wait_end",
+            "gomp_team_barrier_wait_end.constprop.0",
+            "gomp_team_barrier_wait@@GOMP_4.0",
+            "__kmp_wait_template<kmp_flag_64<false, true>, false, true>(kmp_info*, int)",
+            "__kmp_hyper_barrier_release",
+            "ggml_barrier",
+            "ggml_graph_compute_poll_for_work",
+            "brickscope_kernels::pool::wait_until",
+            "brickscope_kernels::pool::wait_until::<brickscope_kernels::pool::work::{{closure}}>",
+            "core::hint::spin_loop",
+            "std::thread::yield_now",
+            "std::thread::functions::yield_now",
+            "rayon_core::sleep::Sleep::sleep",
+            "pthread_barrier_wait",
+            "[libgomp.so.1.0.0]",
+        ] {
+            assert_eq!(Class::of_function(name, None, false), Waiting, "{name}");
+        }
+        let of = |name, module| Class::of_function(name, Some(module), false);
+        assert_eq!(of("[unknown]", "/usr/lib/x86_64-linux-gnu/libgomp.so.1.0.0"), Waiting);
+        assert_eq!(of("[unknown]", "/usr/lib/llvm-18/lib/libomp.so.5"), Waiting);
+        assert_eq!(of("[unknown]", "/usr/bin/llama-bench"), Other);
+        for name in ["await_token", "app::wait", "waiter", "barrier", "pool::run", "GOMP_parallel"]
+        {
+            assert_eq!(Class::of_function(name, None, false), Other, "{name}");
+        }
+        // Asleep in a call it is the system's.
+        assert_eq!(Class::of_function("futex_wait", None, false), System);
     }
 
     #[test]

@@ -28,6 +28,10 @@ use crate::compare::verdict::holm;
 /// more, and the error would grow without bounds.
 const MOST_ALIKE: f64 = 0.8;
 
+/// The fewest samples of a run whose shares are compared. With fewer, a count isn't near enough to normal for the levels
+/// of many parts: of 20 samples, one more or less is five points.
+pub const LEAST_SAMPLES: u64 = 100;
+
 /// The whole that shares are of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Whole {
@@ -80,12 +84,17 @@ impl Shift {
     ///
     /// # Errors
     ///
-    /// A sentence, if a side is empty or has too few blocks of time, or if it counts nanoseconds
-    /// without blocks.
+    /// A sentence, if a side is empty, has fewer than [`LEAST_SAMPLES`] or too few blocks of time, or if it counts
+    /// nanoseconds without blocks.
     pub fn of(before: (Part<'_>, &Whole), after: (Part<'_>, &Whole)) -> Result<Self, String> {
         let sides = [before, after];
         if sides.iter().any(|(_, whole)| whole.weight == 0) {
             return Err("one side is empty".to_owned());
+        }
+        let few = sides.iter().filter(|(_, whole)| whole.unit == Unit::Samples);
+        if let Some(least) = few.map(|(_, whole)| whole.weight).filter(|&n| n < LEAST_SAMPLES).min()
+        {
+            return Err(format!("too few samples: {least}, and a shift takes {LEAST_SAMPLES}"));
         }
         let share = |(part, whole): (Part<'_>, &Whole)| part.weight as f64 / whole.weight as f64;
         let is_counted = sides.iter().all(|(_, whole)| whole.unit == Unit::Samples);
@@ -390,8 +399,10 @@ mod tests {
                     Whole { unit: Unit::Samples, weight, kinds: vec![blocks] }
                 });
                 let of = |side: usize, at: usize| (part(&sides[side][at]), &wholes[side]);
-                let shifts: Vec<Shift> =
-                    (0..PARTS).map(|at| Shift::of(of(0, at), of(1, at)).unwrap()).collect();
+                // Too few samples call nothing.
+                let shifts: Result<Vec<Shift>, String> =
+                    (0..PARTS).map(|at| Shift::of(of(0, at), of(1, at))).collect();
+                let Ok(shifts) = shifts else { continue };
                 let is_moved: Vec<bool> = levels(&shifts, level)
                     .iter()
                     .zip(&shifts)
@@ -425,6 +436,23 @@ mod tests {
             println!("{blocks} blocks, {size}, {alike}: {any} of 400");
             assert!(any <= most, "{noise:?}: {any} of 400");
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "hundreds of runs")]
+    fn few_samples_of_one_program_raise_no_alarm() {
+        for samples in [20.0, 100.0, 200.0, 500.0] {
+            for (blocks, size) in [(1, 0.0), (4, 0.0), (10, 0.1), (20, 0.1)] {
+                let noise = Noise { blocks, samples, size, alike: 0.3 };
+                let (any, _) = noise.called((0, 1.0), 400, LEVEL);
+                println!("{samples} samples, {blocks} blocks, {size}: {any} of 400");
+                assert!(any <= if samples < 100.0 { 0 } else { 4 }, "{noise:?}: {any} of 400");
+            }
+        }
+        let few = Whole { unit: Unit::Samples, weight: 20, kinds: vec![vec![5; 4]] };
+        let moved = (part(&[0; 4]), part(&[5; 4]));
+        let said = Shift::of((moved.0, &few), (moved.1, &few)).unwrap_err();
+        assert_eq!(said, "too few samples: 20, and a shift takes 100");
     }
 
     #[test]

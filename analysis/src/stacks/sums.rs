@@ -92,7 +92,7 @@ impl Stacks {
 
     /// The class of a stack, by the classes of its frames; [`Class::Other`] never decides.
     ///
-    /// If the innermost class is memory or the system, the stack has that class, whatever called it.
+    /// If the innermost class is memory, the system or waiting, the stack has that class, whatever called it.
     /// Otherwise a kernel that the engine named knows better than the functions inside it, which may be
     /// for weights of any kind: the stack has the class of the innermost such kernel. Otherwise it has
     /// the class of the innermost function. So a page fault in a kernel counts as memory, and an unknown
@@ -101,7 +101,7 @@ impl Stacks {
     pub fn class_of(&self, stack: &Stack) -> Class {
         let mut told = self.frames_of(stack).rev().filter(|frame| frame.class != Class::Other);
         let Some(innermost) = told.clone().next() else { return Class::Other };
-        if matches!(innermost.class, Class::Memory | Class::System) {
+        if matches!(innermost.class, Class::Memory | Class::System | Class::Waiting) {
             return innermost.class;
         }
         let kernel = told.find(|frame| matches!(frame.level, Level::Kernel | Level::Tile));

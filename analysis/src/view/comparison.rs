@@ -321,7 +321,9 @@ fn notes(comparison: &Comparison) -> Vec<String> {
             format!("run in turns: {}", count(pairs.len() as u64, "neighbouring pair"))
         }
         Pairing::Unpaired { reason } => {
-            format!("not paired: {reason}; drift of the machine between the two counts as a change")
+            format!(
+                "not paired: {reason}; a machine that changed between the two counts as a change"
+            )
         }
     }];
     notes
@@ -384,8 +386,9 @@ fn legend(comparison: &Comparison) -> String {
             )
         }
         Pairing::Unpaired { .. } => format!(
-            "The intervals allow for drift within each side; drift between the two can be larger, \
-             so the limit of {level} % false alarms holds only for sides that ran in turns."
+            "The intervals allow for drift within each side, and for the same drift between the two over one \
+             session's length; what else changed on the machine in between counts as a change, so the limit of \
+             {level} % false alarms holds only for sides that ran in turns."
         ),
     };
     format!(

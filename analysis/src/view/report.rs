@@ -421,7 +421,7 @@ pub(super) fn tables(
         text.push_str("Own time excludes nested bricks; Avg and Share are of own time.\n");
     }
     if withheld {
-        text.push_str("- withheld: a p50 needs 7 spans, a p99 needs 459\n");
+        text.push_str("- withheld: a p50 needs 7 spans, a p99 needs 459, so that the longest lies above\n  the true one with 99 % confidence; that is not said of the value shown\n");
     }
     if bricks.iter().any(|brick| brick.source == Source::HostOrder) {
         text.push_str(

@@ -31,7 +31,7 @@ pub fn statistics(profile: &Profile) -> String {
     if text.is_empty() {
         text.push_str("Nothing was recorded.\n");
     } else {
-        text.push_str("\n- withheld: p50 needs 7 spans, p90 44, p95 90, p99 459\n");
+        text.push_str("\n- withheld: p50 needs 7 spans, p90 44, p95 90, p99 459, so that the longest\n  lies above the true one with 99 % confidence; that is not said of the value shown\n");
     }
     text
 }

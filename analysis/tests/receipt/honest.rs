@@ -189,6 +189,7 @@ pub(crate) fn receipt(plan: &Plan) -> Receipt {
                 plan.kernels
             ),
             measured: Some("2026-11-21T10:47:58Z".to_owned()),
+            memory_spread: None,
         }),
         ceilings_absent: is_gpu.then(|| "nobody measures a GPU's ceilings yet".to_owned()),
         clock: Clock {

@@ -147,15 +147,20 @@ fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
         basis,
         measured,
         caches,
-        readings: _,
+        readings,
     } = ceilings;
+    let rates = || readings.iter().map(|reading| reading.read_bytes_per_second);
+    let memory_spread = (readings.len() > 1).then(|| {
+        let lowest = rates().fold(read_bytes_per_second, f64::min);
+        [lowest, rates().fold(read_bytes_per_second, f64::max)]
+    });
     let cache = |cache: brickscope::CacheCeiling| CacheCeiling {
         level: cache.level,
         bytes: cache.bytes,
         read_bytes_per_second: cache.read_bytes_per_second,
     };
     let caches = caches.into_iter().map(cache).collect();
-    Ceilings { read_bytes_per_second, flops_per_second, caches, basis, measured }
+    Ceilings { read_bytes_per_second, flops_per_second, caches, basis, measured, memory_spread }
 }
 
 /// The key in a receipt's environment for where the weights were during the run.

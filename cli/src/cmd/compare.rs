@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
-use brickscope_analysis::compare::{Comparison, Options, Outcome, Side, compare};
+use brickscope_analysis::compare::{Comparison, Options, Outcome, Side, compare, turns_at_random};
 use brickscope_analysis::view;
 
 use crate::flags::{ComparisonArgs, ComparisonFormat, MAX_PROCESSES};
@@ -18,9 +18,9 @@ use crate::{progress, sides};
 /// Show what became slower or faster from A to B: tests, categories and bricks.
 ///
 /// A and B are each a receipt, a run's folder, or a folder of run folders as `benchmark --processes`
-/// writes it. With --processes they are two builds of brickscope, which are measured in turns
-/// A B B A. The comparison is between processes: 5 a side show large changes, 20 a change of 3 %. Two
-/// single runs can't be told apart, and the output says so.
+/// writes it. With --processes they are two builds of brickscope, which are measured in turns, in pairs
+/// of random order. The comparison is between processes: 5 a side show large changes, 20 a change of
+/// 3 %. Below 5 there is no verdict, and the output says so.
 ///
 /// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
 /// the runs don't decide it, 2 if the comparison can't be made. docs/compare.md explains the verdicts.
@@ -38,7 +38,8 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) how: ComparisonArgs,
 
-    /// Take A and B as programs, and run the benchmark in this many processes of each, in turns A B B A.
+    /// Take A and B as programs, and run the benchmark in this many processes of each, in turns: pairs of
+    /// an A and a B, each first equally often, in random order.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_PROCESSES))]
     pub(crate) processes: Option<u32>,
 
@@ -103,7 +104,7 @@ pub(super) fn exit_code(comparison: &Comparison) -> ExitCode {
     })
 }
 
-/// Runs the benchmark of both programs, A B B A A B …, and reads what they wrote.
+/// Runs the benchmark of both programs, in pairs of random order, and reads what they wrote.
 fn measure_in_turns(args: &CompareArgs, processes: u32) -> Result<[Side; 2]> {
     if processes > MOST_A_SIDE {
         bail!("--processes {processes}: at most {MOST_A_SIDE}, since a set has at most 1000");
@@ -119,13 +120,15 @@ fn measure_in_turns(args: &CompareArgs, processes: u32) -> Result<[Side; 2]> {
     if let Some(folder) = folders.iter().find(|folder| folder.exists()) {
         bail!("{} exists already: name another folder with --out", folder.display());
     }
-    let set = set_name();
+    let (set, seed) = set_name();
+    let order = turns_at_random(processes as usize, seed);
     let total = 2 * processes;
     let bar = progress::steps("measuring", total.into());
     for turn in 0..total {
         let (pair, second) = (turn / 2, turn % 2);
-        // A B, B A, A B, …
-        let side = ((pair + second) % 2) as usize;
+        // A first or B first.
+        let is_a = order[pair as usize] == (second == 0);
+        let side = usize::from(!is_a);
         bar.set_position(turn.into());
         let out = folders[side].join((pair + 1).to_string());
         benchmark(programs[side], args, &out, &set, turn + 1, total).with_context(|| {
@@ -175,8 +178,9 @@ fn benchmark(
     Ok(())
 }
 
-/// A name that no other set has.
-fn set_name() -> String {
+/// A name that no other set has, and a seed for its order.
+fn set_name() -> (String, u64) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    format!("compare-{}-{now}", std::process::id())
+    // The lower digits differ most.
+    (format!("compare-{}-{now}", std::process::id()), now as u64)
 }

@@ -17,6 +17,11 @@ use crate::sides;
 ///
 /// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
 /// the runs don't decide it (more processes are needed), 2 if the comparison can't be made.
+///
+/// A baseline was measured at another time. At most 1 in 100 gates of an unchanged program is called slower
+/// or faster if the machine is as fast as it was, or drifts steadily within the sessions and for at most one
+/// session's length between them. Of a machine that changes its state for minutes or days, nothing is promised:
+/// use `compare OLD NEW --processes 20` there, which runs both in turns.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md"
@@ -74,8 +79,9 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     let is_unpaired = matches!(comparison.pairing, Pairing::Unpaired { .. });
     if is_unpaired && comparison.outcome() != Outcome::Pass {
         eprintln!(
-            "the baseline was measured at another time: `brickscope compare OLD NEW --processes N` \
-            measures two builds in turns, which detects smaller changes"
+            "the baseline was measured at another time, and nothing is promised if the machine has changed its \
+             state since: `brickscope compare OLD NEW --processes 20` measures two builds in turns, which is \
+             safe from that and detects smaller changes"
         );
     }
     Ok(exit_code(&comparison))

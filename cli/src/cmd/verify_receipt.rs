@@ -39,13 +39,13 @@ pub(crate) struct VerifyReceiptArgs {
     pub(crate) require_gpu_kernels: bool,
 
     /// The model of the receipt: its hash and size must match.
-    #[arg(long, value_name = "MODEL", conflicts_with = "rerun")]
+    #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
 
-    /// Run the benchmark again with this model, and refuse the receipt if the tokens differ or a median
-    /// rate is off by more than --tolerance.
+    /// Run the benchmark again with this model, by default that of --model, and refuse the receipt if the
+    /// tokens differ, or if a median rate is off by more than --tolerance and neither run explains it.
     #[arg(long, value_name = "MODEL")]
-    pub(crate) rerun: Option<PathBuf>,
+    pub(crate) rerun: Option<Option<PathBuf>>,
 
     /// How much a rate of the rerun may differ.
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share, allow_hyphen_values = true)]
@@ -71,21 +71,32 @@ fn public_key(text: &str) -> Result<String, String> {
 
 /// Verifies a receipt, prints the result, and returns whether the receipt is accepted.
 pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
+    // The model to run again, if any.
+    let again = match &args.rerun {
+        None => None,
+        Some(Some(model)) => Some(model),
+        Some(None) => match &args.model {
+            Some(model) => Some(model),
+            None => bail!("--rerun needs a model to run: --rerun MODEL, or --model MODEL with it"),
+        },
+    };
     let path = receipt_file(&args.receipt);
     let bytes = read(&path)?;
     let options = Options {
         require_gpu_kernels: args.require_gpu_kernels,
-        model: args.model.as_deref().or(args.rerun.as_deref()).map(hash).transpose()?,
+        model: args.model.as_ref().or(again).map(|model| hash(model)).transpose()?,
         signed_by: args.signed_by.clone(),
     };
     let mut verdict = verify(&bytes, &options);
     let mut rerun = None;
-    match &args.rerun {
+    match again {
         // A refused receipt isn't worth a rerun.
         Some(model) if verdict.is_accepted() => {
             let receipt = Receipt::load(&path)?;
             let again = self::rerun(&receipt, model)?;
-            verdict.refusals.extend(rerun_agrees(&receipt, &again, args.tolerance));
+            let said = rerun_agrees(&receipt, &again, args.tolerance);
+            verdict.refusals.extend(said.refusals);
+            verdict.doubts.extend(said.doubts);
             rerun = Some((receipt, again));
         }
         Some(_) => verdict.not_checked.push("a rerun: the receipt is refused without one".into()),
@@ -231,7 +242,7 @@ fn write_text(
     }
     let lists = [
         ("Signed by", &verdict.signed_by),
-        ("Warnings in the receipt itself", &verdict.doubts),
+        ("Doubts", &verdict.doubts),
         ("Not checked", &verdict.not_checked),
     ];
     for (title, lines) in lists {

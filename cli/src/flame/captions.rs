@@ -133,9 +133,18 @@ pub(super) fn headline(summary: &Summary) -> String {
         }
         (None, None) => format!("{total} in all, without any known brick or function"),
     };
-    let largest = summary.classes.iter().filter(|share| share.name != Class::Other);
+    let is_work = |class: Class| !matches!(class, Class::Other | Class::Waiting);
+    let largest = summary.classes.iter().filter(|share| is_work(share.name));
     if let Some(class) = largest.max_by_key(|share| share.self_weight) {
         text += &format!("; {} {} of it", class.name.name(), part(class.self_weight));
+    }
+    // What waits does no work, whatever else is the largest.
+    let waiting = summary.classes.iter().find(|share| share.name == Class::Waiting);
+    if let Some(share) = waiting.filter(|share| share.self_weight > summary.total / 100) {
+        text += &format!(
+            "; threads that spin until others are done take {} of it",
+            part(share.self_weight)
+        );
     }
     text + "."
 }
@@ -179,8 +188,26 @@ pub(super) fn compared(compared: &Compared) -> [String; 5] {
         of(compared.measured),
         points(compared.sampled - compared.measured),
         format!("{:.2}", 100.0 * compared.allowed),
-        if is_off(compared) { "differs" } else { "agrees" }.to_owned(),
+        if is_off(compared) {
+            "differs"
+        } else if is_too_few(compared) {
+            "too few samples"
+        } else {
+            "agrees"
+        }
+        .to_owned(),
     ]
+}
+
+/// Whether so few samples were taken that nearly any share would agree.
+fn is_too_few(compared: &Compared) -> bool {
+    // Twenty points: of a share of a half, anything between a third and two thirds.
+    compared.allowed > 0.2
+}
+
+/// The bricks of which there are too few samples to compare their shares.
+pub(super) fn too_few(agreement: &Agreement) -> usize {
+    agreement.bricks.iter().filter(|brick| !is_off(brick) && is_too_few(brick)).count()
 }
 
 fn is_off(compared: &Compared) -> bool {
@@ -368,6 +395,26 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn threads_that_wait_are_named_in_the_headline() {
+        let mut summary = summary();
+        let before = headline(&summary);
+        assert!(!before.contains("spin"), "{before}");
+        summary.classes.push(Share {
+            name: Class::Waiting,
+            self_weight: 9_090,
+            ..summary.classes[0].clone()
+        });
+        let said = headline(&summary);
+        assert!(
+            said.ends_with("; threads that spin until others are done take 90.90 % of it.")
+                || said.ends_with("; threads that spin until others are done take 90.9 % of it."),
+            "{said}"
+        );
+        // Work stays beside it.
+        assert!(said.contains("; quantised kernels "), "{said}");
+    }
+
+    #[test]
     fn a_shell_reads_back_what_was_quoted() {
         let words =
             ["plain-1.0/x=y", "", "a b", "it's", "$HOME `x` \"y\" \\", "nl\nesc\u{1b}'\\", "é注"];
@@ -395,6 +442,13 @@ pub(super) mod tests {
         assert_eq!(compared(&of(0.375)), ["37.50 %", "25.00 %", "+12.50", "12.50", "agrees"]);
         assert_eq!(compared(&of(0.1249))[2..], ["-12.51", "12.50", "differs"]);
         assert_eq!(compared(&of(f64::NAN))[4], "differs");
+        // One sample: all of it in a brick that took 1.64 % of the time.
+        let one = Compared { measured: 0.0164, sampled: 1.0, allowed: 0.9836, ..of(1.0) };
+        assert_eq!(compared(&one)[4], "too few samples");
+        assert_eq!(
+            too_few(&Agreement { samples: 1, disturbed: false, bricks: vec![one, of(0.3)] }),
+            1
+        );
         let agreement = |bricks| Agreement { samples: 1, disturbed: false, bricks };
         assert_eq!(warning(&agreement(vec![of(0.3)])), None);
         let warning = warning(&agreement(vec![of(0.3), of(0.9)])).expect("one");

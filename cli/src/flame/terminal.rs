@@ -117,6 +117,14 @@ fn agreement(summary: &Summary, text: &mut String) {
     text.push('\n');
     let Some(warning) = captions::warning(agreement) else {
         let n = agreement.bricks.len();
+        let few = captions::too_few(agreement);
+        if few > 0 {
+            let said = format!(
+                "too few samples ({}) to compare the shares of {few} of {n} bricks with the measured ones",
+                agreement.samples
+            );
+            return line("agreement", &said, text);
+        }
         let said = format!(
             "the sampled shares of all {n} bricks agree with the measured ones, as far as {} samples show",
             agreement.samples

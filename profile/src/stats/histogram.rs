@@ -262,6 +262,10 @@ impl Histogram {
     /// them lies above it, `ln 0.01 / ln quantile`. That is 7 for p50, 44 for p90, 90 for p95, 459 for p99.
     /// `None` if `quantile` doesn't lie between 0 and 1.
     ///
+    /// The confidence is of the greatest value: it lies above the true percentile. It is not of the percentile that
+    /// is shown, which lies below the true one about as often as above, however many values there are; with that many
+    /// only its place among the values is no guess.
+    ///
     /// The bound is that of MLPerf's early stopping without a miss (MLCommons inference rules, appendix on
     /// early stopping).
     #[must_use]

@@ -14,7 +14,7 @@ impl SplitMix64 {
     }
 
     /// Any order with equal probability: Fisher and Yates. The bias of the multiplication is below 2^-40.
-    pub fn shuffle(&mut self, values: &mut [f64]) {
+    pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for last in (1..values.len()).rev() {
             let below = (last + 1) as u128;
             values.swap(last, ((u128::from(self.bits()) * below) >> 64) as usize);

@@ -19,7 +19,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub use self::rerun::rerun_agrees;
+pub use self::rerun::{Rerun, rerun_agrees};
 use super::file::{MAX_BYTES, ReceiptError};
 use super::v1::{Receipt, Sample, Test};
 

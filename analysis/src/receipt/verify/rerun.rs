@@ -3,13 +3,25 @@
 use super::{Code, Refusal, said};
 use crate::receipt::v1::{Receipt, Test};
 
+/// What a new run of a receipt's benchmark says of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rerun {
+    /// What contradicts the receipt.
+    pub refusals: Vec<Refusal>,
+    /// Rates that differ by more than is allowed, where either run says why: it was disturbed, its own samples are
+    /// spread as far, or memory was faster around one of the two. One sentence each.
+    pub doubts: Vec<String>,
+}
+
 /// The contradictions between `receipt` and a new run of its benchmark: another model, other tests, other
-/// tokens, or a median rate that differs by more than `tolerance` (0.1 for 10 %).
+/// tokens, or a median rate that differs by more than `tolerance` (0.1 for 10 %) and by more than what the two runs
+/// themselves explain.
 ///
 /// Rates are only comparable on the same machine. Tokens are comparable wherever the same kernels run.
 #[must_use]
-pub fn rerun_agrees(receipt: &Receipt, rerun: &Receipt, tolerance: f64) -> Vec<Refusal> {
-    let mut refusals = Vec::new();
+pub fn rerun_agrees(receipt: &Receipt, rerun: &Receipt, tolerance: f64) -> Rerun {
+    let mut found = Rerun::default();
+    let refusals = &mut found.refusals;
     if receipt.model.sha256 != rerun.model.sha256 {
         refusals.push(Refusal::new(
             Code::RerunDiffers,
@@ -32,14 +44,14 @@ pub fn rerun_agrees(receipt: &Receipt, rerun: &Receipt, tolerance: f64) -> Vec<R
     }
     for test in &receipt.tests {
         match rerun.tests.iter().find(|other| other.name == test.name) {
-            Some(other) => self::test(receipt, test, rerun, other, tolerance, &mut refusals),
-            None => refusals.push(Refusal::new(
+            Some(other) => self::test(receipt, test, rerun, other, tolerance, &mut found),
+            None => found.refusals.push(Refusal::new(
                 Code::RerunDiffers,
                 format!("the rerun has no test {}", said(&test.name)),
             )),
         }
     }
-    refusals
+    found
 }
 
 fn test(
@@ -48,8 +60,9 @@ fn test(
     rerun: &Receipt,
     other: &Test,
     tolerance: f64,
-    refusals: &mut Vec<Refusal>,
+    found: &mut Rerun,
 ) {
+    let refusals = &mut found.refusals;
     let name = said(&test.name);
     if test.input_sha256 != other.input_sha256 {
         refusals.push(Refusal::new(
@@ -85,6 +98,13 @@ fn test(
             true => "",
             false => " (this is another machine, where rates may differ)",
         };
+        if let Some(why) = explained(receipt, test, rerun, other, off, tolerance) {
+            return found.doubts.push(format!(
+                "test {name} ran at {theirs:.2} tokens a second when it was rerun, {:+.1} % from the receipt's \
+                 {ours:.2}, but {why}{machines}: rerun it on a quiet machine",
+                100.0 * off
+            ));
+        }
         refusals.push(Refusal::new(
             Code::RerunRate,
             format!(
@@ -95,4 +115,57 @@ fn test(
             ),
         ));
     }
+}
+
+/// What explains that a rate differs by the part `off`, if anything does.
+fn explained(
+    receipt: &Receipt,
+    test: &Test,
+    rerun: &Receipt,
+    other: &Test,
+    off: f64,
+    tolerance: f64,
+) -> Option<String> {
+    // Only what either run measured of itself counts: a rate that is no rate is not explained.
+    if !off.is_finite() {
+        return None;
+    }
+    // The slower of the two is the one that was held up.
+    let (what, slower) = if off < 0.0 { ("the rerun", other) } else { ("the receipt's run", test) };
+    let samples = slower.samples.iter().filter(|sample| !sample.is_warm_up);
+    let (mut disturbed, mut all) = (0, 0);
+    for sample in samples {
+        disturbed += usize::from(sample.disturbed == Some(true));
+        all += 1;
+    }
+    // How much other work takes isn't known; that it halves a rate is plausible, and that it takes nine tenths isn't.
+    if 2 * disturbed > all && (-0.5..=1.0).contains(&off) {
+        return Some(format!("other work disturbed {disturbed} of {all} samples of {what}"));
+    }
+    let range = |test: &Test| {
+        let rates = test.samples.iter().filter(|sample| !sample.is_warm_up && sample.wall_ns > 0);
+        let rates = rates.map(|sample| sample.tokens as f64 * 1e9 / sample.wall_ns as f64);
+        rates.fold((f64::INFINITY, 0.0_f64), |(low, high), rate| (low.min(rate), high.max(rate)))
+    };
+    let ((low, high), (again_low, again_high)) = (range(test), range(other));
+    if again_low <= high && low <= again_high {
+        return Some("their samples overlap".to_owned());
+    }
+    // Bandwidths around the runs, from the slowest to the fastest.
+    let memory = |receipt: &Receipt| {
+        let ceilings = receipt.ceilings.as_ref()?;
+        Some(ceilings.memory_spread.unwrap_or([ceilings.read_bytes_per_second; 2]))
+    };
+    let ([slow, fast], [slow_again, fast_again]) = memory(receipt).zip(memory(rerun))?;
+    let (least, most) = (slow_again / fast - 1.0 - tolerance, fast_again / slow - 1.0 + tolerance);
+    // More than a machine's memory was ever seen to change by explains nothing.
+    (off >= least.max(-0.5) && off <= most.min(1.0)).then(|| {
+        format!(
+            "memory gave {:.1} to {:.1} GB/s around the receipt's run and {:.1} to {:.1} around the rerun",
+            slow / 1e9,
+            fast / 1e9,
+            slow_again / 1e9,
+            fast_again / 1e9
+        )
+    })
 }
