@@ -39,6 +39,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(alias = "run")]
     Profile(ProfileArgs),
     Benchmark(BenchmarkArgs),
     Compare(CompareArgs),

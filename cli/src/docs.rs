@@ -5,7 +5,7 @@ use clap::Parser;
 use crate::args::Args;
 
 /// The pages, and the least number of commands on each.
-const PAGES: [(&str, &str, usize); 11] = [
+const PAGES: [(&str, &str, usize); 12] = [
     ("README.md", include_str!("../../README.md"), 6),
     ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
     ("docs/export.md", include_str!("../../docs/export.md"), 7),
@@ -17,6 +17,7 @@ const PAGES: [(&str, &str, usize); 11] = [
     ("docs/live.md", include_str!("../../docs/live.md"), 5),
     ("docs/history.md", include_str!("../../docs/history.md"), 6),
     ("docs/report.md", include_str!("../../docs/report.md"), 3),
+    ("docs/porting.md", include_str!("../../docs/porting.md"), 4),
 ];
 
 /// Each call of brickscope in the code blocks of a page, as words.

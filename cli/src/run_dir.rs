@@ -248,6 +248,24 @@ pub(crate) fn receipt_in(run: &Path) -> PathBuf {
     run.join(RECEIPT)
 }
 
+/// The receipt that was written last to a folder that has no name of the caller's.
+pub(crate) fn newest_receipt() -> Result<PathBuf> {
+    let written = |folder: PathBuf| {
+        let receipt = receipt_in(&folder);
+        Some((receipt.metadata().ok()?.modified().ok()?, receipt))
+    };
+    let folders = fs::read_dir(RUNS).into_iter().flatten().flatten().map(|entry| entry.path());
+    let sets = |folder: PathBuf| {
+        let processes = processes(&folder).unwrap_or_default();
+        processes.into_iter().map(|(_, process)| process).chain([folder])
+    };
+    let newest = folders.flat_map(sets).filter_map(written).max();
+    let (_, receipt) = newest.with_context(|| {
+        format!("there is no receipt in {RUNS}: name one, or run `brickscope benchmark` first")
+    })?;
+    Ok(receipt)
+}
+
 /// Refuses to overwrite the measurements of one of `runs`.
 pub(crate) fn spare(out: &Path, runs: &[&Path]) -> Result<()> {
     let Ok(out) = fs::canonicalize(out) else { return Ok(()) };

@@ -52,6 +52,34 @@ fn every_shared_model_is_profiled_where_the_folder_is() {
 }
 
 #[test]
+fn the_command_line_of_the_predecessor_runs_as_it_stands() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let mut command = brickscope(&["run", "--model"]);
+    command.arg(model("tiny-Q8_0")).arg("--out").arg(dir.path());
+    command.args(["--prompt", "2+2=", "--max-tokens", "1", "--greedy", "--temperature", "0.0"]);
+    let traced = command.env("BITNET_TRACE_TIMING", "1").env("BITNET_TRACE_QUANT", "1");
+    let output = run(traced);
+    let said = text(&output.stderr);
+    assert!(said.lines().any(|line| line.starts_with("timing:")), "{said}");
+    let is_gemv =
+        |line: &str| line.starts_with("quant_dispatch: gemv_q8_0_") && line.contains("calls=");
+    assert!(said.lines().any(is_gemv), "{said}");
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    let described = profile.run.expect("it says what ran");
+    assert_eq!((described.generated_tokens, described.seed), (1, None));
+
+    let refused = |args: &[&str]| {
+        let output = brickscope(args).output().expect("it starts");
+        (output.status.code(), text(&output.stderr).to_owned())
+    };
+    let (code, said) = refused(&["profile", "--greedy", "--temperature", "0.5"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("--greedy takes the likeliest token"), "{said}");
+    let (code, said) = refused(&["profile", "a.gguf", "--model", "b.gguf"]);
+    assert_eq!(code, Some(2), "{said}");
+}
+
+#[test]
 fn json_on_standard_output_is_the_profile_that_was_written() {
     let (output, dir) = profile(&model("tiny-Q8_0"), &["--json", "--tokens", "3"]);
     let written = std::fs::read_to_string(dir.path().join("profile.json")).expect("it was written");

@@ -5,6 +5,7 @@ mod command;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use brickscope_analysis::receipt::Receipt;
 use serde_json::Value;
@@ -46,6 +47,40 @@ fn an_honest_receipt_by_its_file_or_its_folder() {
     let json: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((code, &json["accepted"]), (0, &Value::Bool(true)));
     assert_eq!(json["refusals"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn without_a_name_it_is_the_receipt_that_was_written_last() {
+    let dir = TempDir::new().expect("a folder");
+    let verify = || {
+        let mut command = brickscope(&["verify-receipt"]);
+        let output = command.current_dir(dir.path()).output().expect("it starts");
+        (output.status.code(), text(&output.stdout).to_owned(), text(&output.stderr).to_owned())
+    };
+    let (code, _, said) = verify();
+    assert_eq!(code, Some(2));
+    assert!(said.contains("there is no receipt in brickscope-runs"), "{said}");
+
+    let original = fs::read_to_string(fixture()).expect("the fixture");
+    let write = |run: &str, text: &str, seconds: u64| {
+        let folder = dir.path().join("brickscope-runs").join(run);
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("receipt.json");
+        fs::write(&path, text).expect("written");
+        let when = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|f| f.set_modified(when))
+            .expect("set");
+    };
+    write("b", &original.replace("\"tiny\"", "\"huge\""), 1_000);
+    assert_eq!(verify().0, Some(1), "the only one was changed");
+    // A process of a set, and newer.
+    write("a/2", &original, 2_000);
+    let (code, said, _) = verify();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("receipt.json"), "{said}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `brickscope benchmark`: measures how fast a model runs, in a way that others can check.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, Result, bail};
@@ -38,12 +38,16 @@ pub(crate) struct BenchmarkArgs {
     /// The GGUF file to run. By default the same model as for `profile`.
     pub(crate) model: Option<PathBuf>,
 
+    /// The same as naming the file without a flag.
+    #[arg(long = "model", value_name = "MODEL", hide = true, conflicts_with = "model")]
+    pub(crate) named_model: Option<PathBuf>,
+
     /// Tokens of the prompt, drawn at random from the vocabulary; 0 for no prefill test.
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = count)]
     pub(crate) prompt_tokens: usize,
 
     /// Tokens to generate; 0 for no decode test.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 128, value_parser = passes)]
+    #[arg(short = 'n', long, alias = "max-tokens", value_name = "N", default_value_t = 128, value_parser = passes)]
     pub(crate) tokens: usize,
 
     /// Tokens in the KV cache before each test. A list separated by commas runs each test at each depth.
@@ -108,6 +112,13 @@ impl BenchmarkArgs {
     /// The output format.
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.output }
+    }
+}
+
+impl BenchmarkArgs {
+    /// The file to run, if one was named.
+    fn model(&self) -> Option<&Path> {
+        self.model.as_deref().or(self.named_model.as_deref())
     }
 }
 
@@ -193,7 +204,7 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
 /// Measures in separate processes, one after the other.
 fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
-    let model = source::model(args.model.as_deref())?;
+    let model = source::model(args.model())?;
     let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
     let bar = progress::steps("processes", u64::from(args.processes));
     let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
@@ -206,7 +217,7 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
 fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let live = Live::begin(args.live, true)?;
-    let mut model = source::model_with(args.model.as_deref(), &|done, total| {
+    let mut model = source::model_with(args.model(), &|done, total| {
         live.say_bytes("making a model", done, total);
     })?;
     source::copy_weights(&mut model, &args.executor, &|done, total| {

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     if args.overhead_processes > 1 && !args.overhead_process {
         return super::check_overhead_set::run(args);
     }
-    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
+    let model = source::model_to_run(args.model(), &args.executor)?;
     let prompt = source::prompt(&model, &args.prompt)?;
     // As in a profiled run, so that the log is just as large.
     let context = prompt.len().saturating_add(args.tokens - 1);

@@ -22,7 +22,7 @@ const MAX_LOG: usize = 1 << 16;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let created = Profile::empty(Default::default()).created;
-    let mut model = source::model(args.model.as_deref())?;
+    let mut model = source::model(args.model())?;
     if !args.executor.mmap {
         source::copy(&mut model, &|_, _| ())?;
     }

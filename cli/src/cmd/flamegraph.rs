@@ -42,6 +42,10 @@ pub(crate) struct FlamegraphArgs {
     #[arg(conflicts_with = "command")]
     pub(crate) what: Option<PathBuf>,
 
+    /// The same as WHAT, for a GGUF file.
+    #[arg(long = "model", value_name = "MODEL", hide = true, conflicts_with_all = ["what", "command"])]
+    pub(crate) named_model: Option<PathBuf>,
+
     /// The program to sample, with its arguments. If it is built with brickscope and calls
     /// `Profile::save_where_asked`, its spans are joined with the samples.
     #[arg(last = true, value_name = "COMMAND")]
@@ -86,7 +90,7 @@ pub(crate) struct FlamegraphArgs {
     pub(crate) prompt: String,
 
     /// Tokens to generate.
-    #[arg(long, default_value_t = 128, allow_negative_numbers = true)]
+    #[arg(long, alias = "max-tokens", default_value_t = 128, allow_negative_numbers = true)]
     pub(crate) tokens: usize,
 
     /// Print flamegraph.json instead of its tables, or with --diff the comparison as JSON.
@@ -108,7 +112,7 @@ fn points(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
     // Before the run, which may be long, so that an unreadable baseline is reported early.
     let baseline = args.diff.as_deref().map(Baseline::load).transpose()?;
-    let input = Input::of(args.what.as_deref(), &args.command)?;
+    let input = Input::of(args.what.as_deref().or(args.named_model.as_deref()), &args.command)?;
     check(args, &input)?;
     let material = Material::of(args, &input)?;
     let drawn = material.draw(args)?;

@@ -4,12 +4,14 @@ use clap::ValueEnum;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use brickscope::{Absent, BrickId, BrickProfiler, Ceilings, DeviceError, Profile, Run, SyncMode};
+use anyhow::{Context, Result, bail, ensure};
+use brickscope::{
+    Absent, BrickId, BrickProfiler, Ceilings, DeviceError, NameKind, Profile, Run, SyncMode,
+};
 use brickscope_analysis::{typical, view};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{
@@ -22,6 +24,7 @@ use brickscope_live::socket::{Facts, Publisher};
 use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::RunDir;
+use crate::text::printable;
 use crate::{ceilings_cache, device, metrics, progress, source};
 
 /// Run a model and report where its time went.
@@ -37,12 +40,16 @@ pub(crate) struct ProfileArgs {
     /// The GGUF file to run.
     pub(crate) model: Option<PathBuf>,
 
+    /// The same as naming the file without a flag.
+    #[arg(long = "model", value_name = "MODEL", hide = true, conflicts_with = "model")]
+    pub(crate) named_model: Option<PathBuf>,
+
     /// The prompt. By default a few sentences about profilers, about 100 tokens.
     #[arg(long, default_value = DEFAULT_PROMPT, hide_default_value = true)]
     pub(crate) prompt: String,
 
     /// Tokens to generate. An end-of-text token doesn't stop the run, so that runs can be compared.
-    #[arg(long, default_value_t = 64, allow_negative_numbers = true)]
+    #[arg(long, alias = "max-tokens", default_value_t = 64, allow_negative_numbers = true)]
     pub(crate) tokens: usize,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
@@ -64,9 +71,13 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_enum)]
     pub(crate) grain: Option<Grain>,
 
-    /// Sample tokens at this temperature (softmax of logits / T) instead of taking the likeliest.
-    #[arg(long, value_name = "T", value_parser = positive, allow_negative_numbers = true)]
+    /// Sample tokens at this temperature (softmax of logits / T) instead of taking the likeliest, as 0 does.
+    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
+
+    /// Take the likeliest token, as without --temperature.
+    #[arg(long, hide = true)]
+    pub(crate) greedy: bool,
 
     /// With --temperature: sample among the K likeliest tokens only; 0 for all.
     #[arg(long, value_name = "K", default_value_t = 40, requires = "temperature")]
@@ -261,10 +272,22 @@ impl From<Sync> for SyncMode {
 /// A day.
 const MAX_SECONDS: f64 = 86_400.0;
 
-fn positive(text: &str) -> Result<f32, String> {
+fn temperature(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
-        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err("must be a number above 0".to_owned()),
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        _ => Err("must be a number, 0 or above".to_owned()),
+    }
+}
+
+impl ProfileArgs {
+    /// The file to run, if one was named.
+    pub(crate) fn model(&self) -> Option<&Path> {
+        self.model.as_deref().or(self.named_model.as_deref())
+    }
+
+    /// The temperature, if tokens are drawn at random.
+    fn temperature(&self) -> Option<f32> {
+        self.temperature.filter(|&temperature| temperature > 0.0)
     }
 }
 
@@ -288,9 +311,12 @@ const MAX_LOG: usize = 1 << 23;
 const WATCHER_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
+    if let Some(temperature) = args.temperature().filter(|_| args.greedy) {
+        bail!("--greedy takes the likeliest token, and --temperature {temperature} does not");
+    }
     // A view that starts this run doesn't read its messages.
     let live = Live::begin(args.live, !args.await_watcher)?;
-    let mut model = source::model_with(args.model.as_deref(), &|done, total| {
+    let mut model = source::model_with(args.model(), &|done, total| {
         live.say_bytes("making a model", done, total);
     })?;
     let prompt = source::prompt(&model, &args.prompt)?;
@@ -585,10 +611,13 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
     }
     profile.run = Some(described(args, prompt, backend, threads, generated.tokens.len()));
     dir.save(&profile)?;
-    if std::env::var_os("BRICKSCOPE_TRACE_TIMING")
-        .is_some_and(|value| !value.is_empty() && value != "0")
-    {
+    let is_set =
+        |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+    if is_set("BRICKSCOPE_TRACE_TIMING") || is_set("BITNET_TRACE_TIMING") {
         trace_timing(&profile);
+    }
+    if is_set("BITNET_TRACE_QUANT") {
+        trace_kernels(&profile);
     }
     // The file has all passes, so that `show` can decide again what to leave out.
     if args.leave_out_disturbed {
@@ -619,7 +648,7 @@ fn described(
         pinned: args.pin,
         prompt_tokens: prompt.len() as u64,
         generated_tokens: n_generated as u64,
-        seed: args.temperature.map(|_| args.seed),
+        seed: args.temperature().map(|_| args.seed),
     }
 }
 
@@ -636,7 +665,7 @@ pub(super) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
 }
 
 fn sampling(args: &ProfileArgs) -> Sampling {
-    match args.temperature {
+    match args.temperature() {
         None => Sampling::Greedy,
         Some(temperature) => {
             let (top_k, top_p, seed) = (args.top_k, args.top_p, args.seed);
@@ -687,6 +716,17 @@ fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> Result<String> {
         line.push('…');
     }
     Ok(format!("\"{line}\""))
+}
+
+/// Prints a line on standard error for each kernel that ran: its name has the format of its weights.
+fn trace_kernels(profile: &Profile) {
+    let kernels = profile.totals.iter().filter(|total| total.kind == NameKind::Kernel);
+    for total in kernels {
+        let (name, count) = (printable(&total.stats.name), total.stats.count);
+        let shape = total.host.as_ref().map_or("", |host| &host.shape);
+        let phase = total.phase.map_or("outside", |phase| phase.name());
+        eprintln!("quant_dispatch: {name} {} phase={phase} calls={count}", printable(shape));
+    }
 }
 
 /// Prints a line on standard error for each pass, without the bricks that it didn't run.

@@ -15,6 +15,7 @@ use crate::benchmark::receipt::WEIGHTS;
 use crate::cmd::receipt::receipt_file;
 use crate::flags::share;
 use crate::progress;
+use crate::run_dir::newest_receipt;
 use crate::source::MAPPED;
 
 /// Check whether a receipt is plausible, and if not, say why.
@@ -30,9 +31,9 @@ use crate::source::MAPPED;
     after_help = "Examples:\n  brickscope verify-receipt brickscope-runs/20261121-104812\n  brickscope verify-receipt receipt.json --model model.gguf --json | jq '.refusals[].code'\n  brickscope verify-receipt receipt.json --rerun model.gguf --tolerance 5%"
 )]
 pub(crate) struct VerifyReceiptArgs {
-    /// The receipt, or the folder of its run.
+    /// The receipt, or the folder of its run. By default the newest receipt in `brickscope-runs`.
     #[arg(value_name = "FILE")]
-    pub(crate) receipt: PathBuf,
+    pub(crate) receipt: Option<PathBuf>,
 
     /// Refuse a receipt without GPU kernels, whatever backend it names.
     #[arg(long)]
@@ -80,7 +81,10 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
             None => bail!("--rerun needs a model to run: --rerun MODEL, or --model MODEL with it"),
         },
     };
-    let path = receipt_file(&args.receipt);
+    let path = match &args.receipt {
+        Some(receipt) => receipt_file(receipt),
+        None => newest_receipt()?,
+    };
     let bytes = read(&path)?;
     let options = Options {
         require_gpu_kernels: args.require_gpu_kernels,

@@ -159,7 +159,7 @@ impl CudaExecutor<'_> {
 
 /// Calls that the predecessor's executor passes on to its profiler.
 impl CudaExecutor<'_> {
-    /// Turns the recording of the graph on; [`forward`](Self::forward) adds its copies to it.
+    /// Turns the recording of the graph on: it gets the passes of [`forward`](Self::forward), and its copies.
     pub fn enable_graph_tracking(&self) {
         self.profiler.enable_graph();
     }
