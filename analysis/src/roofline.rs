@@ -486,7 +486,7 @@ impl Roofline {
             Bound::Memory => of_roof * self.peak_bytes_per_second / self.least_bytes_per_second,
             Bound::Cache | Bound::Compute => of_roof,
         };
-        of_roof.is_finite().then(|| Verdict {
+        of_roof.is_finite().then_some(Verdict {
             bound,
             level: level.to_owned(),
             of_roof,
