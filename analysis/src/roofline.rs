@@ -540,7 +540,7 @@ fn memory_roof(profile: &Profile, measured: f64) -> (f64, Option<ShownBy>) {
                 && reused.once_a_pass / stats.count.max(1) >= STREAM
                 && stats.total_ns > 0;
             let rate = reused.once_a_pass as f64 * 1e9 / stats.total_ns as f64;
-            is_shown.then(|| (rate, phase, stats.name.as_str()))
+            is_shown.then_some((rate, phase, stats.name.as_str()))
         })
     });
     let shown = shown.filter(|(rate, ..)| (measured..=MOST_TOO_LOW * measured).contains(rate));
