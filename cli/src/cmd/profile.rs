@@ -63,8 +63,8 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_enum)]
     pub(crate) grain: Option<Grain>,
 
-    /// Sample tokens at this temperature (softmax of logits / T) instead of taking the likeliest.
-    #[arg(long, value_name = "T", value_parser = positive, allow_negative_numbers = true)]
+    /// Sample tokens at this temperature (softmax of logits / T). At 0, as without this flag, take the likeliest.
+    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
 
     /// With --temperature: sample among the K likeliest tokens only; 0 for all.
@@ -253,10 +253,10 @@ impl From<Sync> for SyncMode {
 /// A day.
 const MAX_SECONDS: f64 = 86_400.0;
 
-fn positive(text: &str) -> Result<f32, String> {
+fn temperature(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
-        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err("must be a number above 0".to_owned()),
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        _ => Err("must be 0 or a number above it".to_owned()),
     }
 }
 
@@ -601,7 +601,7 @@ fn described(
         threads: threads as u32,
         prompt_tokens: prompt.len() as u64,
         generated_tokens: n_generated as u64,
-        seed: args.temperature.map(|_| args.seed),
+        seed: (sampling(args) != Sampling::Greedy).then_some(args.seed),
     }
 }
 
@@ -615,7 +615,7 @@ pub(super) fn without_disturbed(profile: Profile) -> Profile {
 
 fn sampling(args: &ProfileArgs) -> Sampling {
     match args.temperature {
-        None => Sampling::Greedy,
+        None | Some(0.0) => Sampling::Greedy,
         Some(temperature) => {
             let (top_k, top_p, seed) = (args.top_k, args.top_p, args.seed);
             Sampling::Random { temperature, top_k, top_p, seed }
@@ -625,8 +625,8 @@ fn sampling(args: &ProfileArgs) -> Sampling {
 
 /// Room for every span of the run, so that the trace has no holes.
 pub(crate) fn log_capacity(model: &Model, batch: usize, context: usize) -> usize {
-    // A layer has at most 14 bricks, 22 kernels and a row for itself.
-    let spans_per_pass = 40 * (model.config.n_layers + 1);
+    // A layer has at most 14 bricks, 33 kernels and a row for itself.
+    let spans_per_pass = 48 * (model.config.n_layers + 1);
     // Each token of the answer is a pass; the prompt takes fewer.
     let passes = context.div_ceil(batch) + context;
     spans_per_pass.saturating_mul(passes).min(MAX_LOG)
