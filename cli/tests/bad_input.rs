@@ -94,7 +94,7 @@ fn a_quantisation_and_an_architecture_that_nobody_knows() {
     assert_eq!(
         bench.profile(&bytes),
         "brickscope: MODEL: `general.architecture` is `lemma` (byte 56), but this engine supports \
-         llama, qwen2, qwen3 and bitnet"
+         llama, qwen2, qwen3, bitnet and bitnet-b1.58"
     );
 }
 
@@ -140,7 +140,7 @@ fn flags_that_make_no_sense() {
         (&["--threads", "many"], "`many` is not a number of threads"),
         (&["--backend", "vliw"], "there is no backend `vliw`"),
         (&["--backend", "neon"], "this CPU can't run the neon kernels"),
-        (&["--temperature", "-1"], "must be a number above 0"),
+        (&["--temperature", "-1"], "must be 0 or a number above it"),
         (&["--temperature", "1", "--top-p", "2"], "at most 1"),
         (&["--sync", "sometimes"], "possible values"),
         (&["--check-overhead"], "'--out <DIR>' cannot be used with '--check-overhead'"),

@@ -5,7 +5,8 @@ mod command;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use brickscope::Profile;
+use brickscope::{Phase, Profile};
+use brickscope_kernels::Kernels;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,7 +27,13 @@ fn profile(model: &Path, args: &[&str]) -> (Output, TempDir) {
 
 #[test]
 fn every_model_in_the_repository_is_profiled() {
-    for name in ["tiny-Q4_K_M", "tiny-qwen2-Q4_K_M", "tiny-l3-Q4_K_M", "tiny-bitnet-TQ2_0"] {
+    for name in [
+        "tiny-Q4_K_M",
+        "tiny-qwen2-Q4_K_M",
+        "tiny-l3-Q4_K_M",
+        "tiny-bitnet-TQ2_0",
+        "tiny-bitnet-b158-I2_S",
+    ] {
         let (output, dir) = profile(&model(name), &["--tokens", "4", "--threads", "2"]);
         assert!(text(&output.stdout).contains("Decode: 3 tokens"), "{name}");
         let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
@@ -160,6 +167,41 @@ fn the_same_seed_gives_the_same_run_and_threads_do_not_change_it() {
     let random = ["--tokens", "12", "--temperature", "0.9", "--seed", "7", "--threads", "1"];
     assert_eq!(ids(&random), ids(&random));
     assert_eq!(ids(&["--tokens", "12"]), ids(&["--tokens", "12", "--threads", "2"]));
+}
+
+/// On a small model in the layout of Microsoft's `bitnet-b1.58-2B-4T`. `engine/tests/bitnet_b158.rs` holds the tokens to
+/// bitnet.cpp's.
+#[test]
+fn bitnet_b158_is_profiled_with_a_prompt_at_temperature_0_for_16_tokens() {
+    let args = ["--prompt", "2+2=", "--temperature", "0", "--tokens", "16"];
+    let texts = ["scalar", "avx2", "avx512", "neon"].into_iter().filter_map(|backend| {
+        Kernels::new(backend.parse().expect("a backend")).ok()?;
+        let (output, dir) = profile(
+            &model("tiny-bitnet-b158-I2_S"),
+            &[&args[..], &["--backend", backend]].concat(),
+        );
+        let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+        assert_eq!(profile.check(), Ok(()), "{backend}");
+        let run = profile.run.as_ref().expect("a run");
+        assert_eq!((run.prompt_tokens, run.generated_tokens, run.seed), (5, 16, None), "{backend}");
+        let decode = profile.phase(Phase::Decode).expect("tokens were decoded");
+        assert_eq!((decode.passes, decode.tokens), (15, 15), "{backend}");
+        let launches = |kernel: &str| {
+            let kernels = profile.kernels(Some(Phase::Decode));
+            let of_it = kernels.iter().filter(|total| total.stats.name.starts_with(kernel));
+            of_it.map(|total| total.stats.count).sum::<u64>()
+        };
+        // In each of two layers a gate and seven matrices; the head is the embedding.
+        assert_eq!(launches("relu_squared_mul_"), 15 * 2, "{backend}");
+        assert_eq!(launches("silu_mul_"), 0, "{backend}");
+        assert_eq!(launches("gemv_i2_s_"), 15 * 2 * 7, "{backend}");
+        assert_eq!(launches("gemv_f16_"), 15, "{backend}");
+        let report = text(&output.stdout);
+        Some(report.lines().find(|line| line.starts_with("text ")).expect("the text").to_owned())
+    });
+    let texts: Vec<_> = texts.collect();
+    assert!(texts[0].contains(" mo wo|"), "{}", texts[0]);
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
 }
 
 #[test]

@@ -470,8 +470,10 @@ mod tests {
     fn a_pass_that_is_labelled_afterwards_has_the_spans_of_one_that_is_reported_at_once() {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
         let two = NonZeroUsize::MIN.saturating_add(1);
-        // Plain; with biases; with norms inside of blocks.
-        for model in ["tiny-Q8_0", "tiny-qwen2-Q4_K_M", "tiny-bitnet-TQ2_0"] {
+        // Plain; with biases; with norms inside of blocks; with another function in the gate.
+        for model in
+            ["tiny-Q8_0", "tiny-qwen2-Q4_K_M", "tiny-bitnet-TQ2_0", "tiny-bitnet-b158-I2_S"]
+        {
             let model = Model::open(&models.join(model).with_extension("gguf")).expect("a model");
             let cpu = Cpu::new(Kernels::best(), two).expect("an executor");
             let mut session = Session::new(&model, cpu, 256).expect("memory");

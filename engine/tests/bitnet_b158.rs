@@ -1,6 +1,6 @@
 //! Microsoft's `bitnet-b1.58-2B-4T`, on a small file in its layout.
 //!
-//! `tiny-bitnet-b1.58-I2_S.logits.bin` and `….alone.logits.bin` hold what bitnet.cpp makes of that file: microsoft/BitNet
+//! `tiny-bitnet-b158-I2_S.logits.bin` and `….alone.logits.bin` hold what bitnet.cpp makes of that file: microsoft/BitNet
 //! at 765741d with its llama.cpp at 40ed0f29 (May 2025), no line of which was changed, built with GCC 12.2 on x86-64
 //! with AVX-512, without OpenMP; on one thread, in one batch, with its defaults (F16 KV cache, no flash attention). A
 //! program of 60 lines called `llama_decode` and wrote what `llama_get_logits_ith` gave. `tests/logits.rs` reads
@@ -23,7 +23,7 @@ use reference::Rounding;
 
 fn path() -> PathBuf {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
-    models.join("tiny-bitnet-b1.58-I2_S.gguf")
+    models.join("tiny-bitnet-b158-I2_S.gguf")
 }
 
 /// With `BRICKSCOPE_WRITE_FIXTURES` set, the file is written instead.

@@ -13,7 +13,7 @@ use brickscope_engine::gguf::Gguf;
 use brickscope_engine::{Error, Model, Session};
 use brickscope_kernels::{Backend, Kernels};
 
-use models::{Extra, with_tensors};
+use models::{Extra, with_key, with_tensors};
 use reference::Rounding;
 
 const TOKENS: [u32; 6] = [1, 40, 300, 7, 7, 511];
@@ -117,6 +117,23 @@ fn factors_of_ropes_frequencies_are_divided_by() {
     let (name, dims, _) = tensor("rope_freqs.weight", &[32], 0.0);
     let factors = (0..32).map(|i| 1.0 + i as f32 / 8.0).collect();
     is_computed_with("tiny-F16", &[(name, dims, factors)]);
+}
+
+#[test]
+fn bitnets_gate_has_the_function_that_the_file_names() {
+    let (model, key) = ("tiny-bitnet-TQ2_0", "bitnet.hidden_activation");
+    let silu = reference::logits(&with_tensors(model, &[]), &TOKENS, Rounding::None);
+    for (name, differs) in [("silu", false), ("relu2", true)] {
+        let gguf = with_key(model, key, name);
+        let expected = reference::logits(&gguf, &TOKENS, Rounding::None);
+        for (what, logits) in logits(&gguf) {
+            assert!(most(&logits, &expected) < 1e-4, "{name}, {what}");
+            assert_eq!(most(&logits, &silu) > 0.1, differs, "{name}, {what}");
+        }
+    }
+    let said = Model::from_gguf(with_key(model, key, "gelu")).unwrap_err().to_string();
+    assert!(said.contains("`bitnet.hidden_activation` is `gelu`"), "{said}");
+    assert!(said.contains("which is a function that is not supported"), "{said}");
 }
 
 #[test]

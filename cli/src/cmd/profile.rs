@@ -71,7 +71,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_enum)]
     pub(crate) grain: Option<Grain>,
 
-    /// Sample tokens at this temperature (softmax of logits / T) instead of taking the likeliest, as 0 does.
+    /// Sample tokens at this temperature (softmax of logits / T). At 0, as without this flag, take the likeliest.
     #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
 
@@ -676,8 +676,8 @@ fn sampling(args: &ProfileArgs) -> Sampling {
 
 /// Room for every span of the run, so that the trace has no holes.
 pub(crate) fn log_capacity(model: &Model, batch: usize, context: usize) -> usize {
-    // A layer has at most 14 bricks, 22 kernels and a row for itself.
-    let spans_per_pass = 40 * (model.config.n_layers + 1);
+    // A layer has at most 14 bricks, 33 kernels and a row for itself.
+    let spans_per_pass = 48 * (model.config.n_layers + 1);
     // Each token of the answer is a pass; the prompt takes fewer.
     let passes = context.div_ceil(batch) + context;
     spans_per_pass.saturating_mul(passes).min(MAX_LOG)

@@ -268,9 +268,8 @@ fn same_shape(a: &Model, b: &Model) -> Result<(), Error> {
         let [a_is, b_is] = functions.map(|function| format!("{function:?}"));
         return Err(differs("function of the gate", a_is, b_is));
     }
-    let parts: [(_, fn(&Layer) -> [bool; 7]); 2] =
-        [("biases", Layer::biases), ("scales", Layer::scales)];
-    for (what, has) in parts {
+    type Has = fn(&Layer) -> [bool; 7];
+    for (what, has) in [("biases", Layer::biases as Has), ("scales", Layer::scales)] {
         let layers = a.weights.layers.iter().zip(&b.weights.layers);
         let mut has = layers.map(|(a, b)| (has(a), has(b)));
         if let Some((layer, (a_has, b_has))) =

@@ -49,9 +49,28 @@ pub(crate) type Extra = (String, Vec<usize>, Vec<f32>);
 
 /// A fixture with all weights as F32, and with more tensors.
 pub(crate) fn with_tensors(name: &str, extra: &[Extra]) -> Gguf {
+    rewrite(&fixture(name), |_| Some(TensorType::F32), extra)
+}
+
+/// A fixture with all weights as F32, and with one more key.
+pub(crate) fn with_key(name: &str, key: &str, value: &str) -> Gguf {
+    let mut writer = writer(&fixture(name));
+    writer.set(key, value);
+    rewrite_to(writer, &fixture(name), |_| Some(TensorType::F32), &[])
+}
+
+fn fixture(name: &str) -> Gguf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
-    let gguf = Gguf::open(&fixtures.join(name).with_extension("gguf")).unwrap();
-    rewrite(&gguf, |_| Some(TensorType::F32), extra)
+    Gguf::open(&fixtures.join(name).with_extension("gguf")).unwrap()
+}
+
+/// A file with the same metadata.
+fn writer(gguf: &Gguf) -> Writer {
+    let mut writer = Writer::new("rewritten");
+    for (key, value) in gguf.metadata.iter() {
+        writer.set(key, value.clone());
+    }
+    writer
 }
 
 /// A fixture with the bytes of one of its tensors changed.
@@ -80,10 +99,15 @@ fn rewrite(
     kind_of: impl Fn(&TensorInfo) -> Option<TensorType>,
     extra: &[Extra],
 ) -> Gguf {
-    let mut writer = Writer::new("rewritten");
-    for (key, value) in gguf.metadata.iter() {
-        writer.set(key, value.clone());
-    }
+    rewrite_to(writer(gguf), gguf, kind_of, extra)
+}
+
+fn rewrite_to(
+    mut writer: Writer,
+    gguf: &Gguf,
+    kind_of: impl Fn(&TensorInfo) -> Option<TensorType>,
+    extra: &[Extra],
+) -> Gguf {
     let kept: Vec<_> =
         gguf.tensors.iter().filter_map(|tensor| Some((tensor, kind_of(tensor)?))).collect();
     for (tensor, kind) in &kept {

@@ -22,7 +22,8 @@
 //! | `scores` | `s, q, k, p, n_heads, n_kv_heads, head_dim, scale, capacity` | [`Launch::scores`] |
 //! | `softmax` | `s, p, n_heads, capacity` | [`Launch::softmax`] |
 //! | `weighted_sum` | `a, s, v, p, n_heads, n_kv_heads, head_dim, capacity` | [`Launch::weighted_sum`] |
-//! | `silu_mul`, `relu_squared_mul` | `gate, up, len` | [`Launch::elementwise`] |
+//! | `silu_mul` | `gate, up, len` | [`Launch::elementwise`] |
+//! | `relu_squared_mul` | `gate, up, len` | [`Launch::elementwise`] |
 //! | `add` | `x, y, len` | [`Launch::elementwise`] |
 //! | `stamp` | `ring, iteration, slots, ring_len, slot` | [`Launch::one`] |
 //! | `advance` | `iteration` | [`Launch::one`] |
@@ -115,7 +116,7 @@ impl Launch {
         Self::new([rows.div_ceil(32), n.div_ceil(64), 1], 128)
     }
 
-    /// `add`, `add_bias` and `silu_mul` of `len` elements.
+    /// `add`, `add_bias`, `silu_mul` and `relu_squared_mul` of `len` elements.
     pub(crate) fn elementwise(len: u32) -> Self {
         Self::new([len.div_ceil(1024), 1, 1], 256)
     }
@@ -235,7 +236,7 @@ mod ptx {
     #[test]
     fn kernels_have_names_of_their_own_and_known_resources_everywhere() {
         let names = kernels();
-        assert_eq!(names.len(), 23);
+        assert_eq!(names.len(), 24);
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         for name in names {
             for (major, minor) in [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)] {
@@ -273,7 +274,7 @@ mod ptx {
                 assert_eq!(parameters.matches(".param").count(), arguments, "{kernel}");
             }
         }
-        assert_eq!(rows, 14);
+        assert_eq!(rows, 15);
     }
 
     #[test]

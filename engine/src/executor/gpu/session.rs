@@ -243,6 +243,7 @@ mod tests {
     use crate::cpu::Cpu;
     use crate::diverge::diverge;
     use crate::executor::gpu::reference::Reference;
+    use crate::executor::gpu::{Op, Step};
     use crate::session::Session;
     use crate::value::Value;
 
@@ -280,6 +281,41 @@ mod tests {
             let expected = host.forward(&[8]).expect("it fits");
             assert!(close(device.forward(&[8]).expect("it fits"), expected), "{}", path.display());
         }
+    }
+
+    #[test]
+    fn the_plan_adds_every_bias_that_the_forward_pass_adds() {
+        let mut model = Model::open(&models()[0]).expect("a model");
+        let c = model.config.clone();
+        let bias = |n: usize| Some((0..n).map(|i| (i % 7) as f32 / 7.0 - 0.4).collect());
+        let layer = &mut model.weights.layers[1];
+        (layer.q_bias, layer.output_bias) = (bias(c.q_dim()), bias(c.dim));
+        (layer.gate_bias, layer.up_bias) = (bias(c.ffn_dim), bias(c.ffn_dim));
+        (layer.down_bias, model.weights.head_bias) = (bias(c.dim), bias(c.n_vocab));
+        let cpu = Cpu::new(Kernels::new(Backend::Scalar).expect("scalar"), NonZeroUsize::MIN);
+        let mut host = Session::new(&model, cpu.expect("a thread"), 12).expect("a session");
+        let mut device = GpuSession::new(&model, Reference::new(&model, 12));
+        for tokens in [&[1, 5, 9, 2, 7, 3][..], &[4]] {
+            let expected = host.forward(tokens).expect("they fit");
+            assert!(close(device.forward(tokens).expect("they fit"), expected), "{tokens:?}");
+        }
+        let plan = Plan::new(&c, &model.weights, 1, Outputs::Last);
+        let is_bias = |step: &&Step<'_>| matches!(step.op, Op::AddBias { .. });
+        assert_eq!(plan.steps.iter().filter(is_bias).count(), 6);
+        // They belong to the bricks of their projections.
+        let is_activation = |step: &&Step<'_>| step.value == Value::Activation;
+        let at = plan.steps.iter().rposition(|step| is_activation(&step)).expect("one a layer");
+        assert!(!plan.steps[at - 1].begins_brick && plan.steps[at - 1].value == Value::BiasedUp);
+    }
+
+    #[test]
+    fn a_scale_is_refused_where_no_device_multiplies_with_it() {
+        let mut model = Model::open(&models()[0]).expect("a model");
+        assert_eq!(Plan::check(&model.weights, "device"), Ok(()));
+        model.weights.layers[1].down.scale = Some(2.0);
+        let said = Plan::check(&model.weights, "device").expect_err("a scale").to_string();
+        assert!(said.starts_with("device: the model has a scale"), "{said}");
+        assert!(said.contains("only the CPU"), "{said}");
     }
 
     fn profiled(mode: SyncMode) -> (Profile, u64, usize) {
