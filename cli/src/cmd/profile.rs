@@ -275,7 +275,7 @@ const MAX_SECONDS: f64 = 86_400.0;
 fn temperature(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err("must be a number, 0 or above".to_owned()),
+        _ => Err("must be 0 or a number above it".to_owned()),
     }
 }
 
