@@ -515,6 +515,46 @@ mod tests {
     }
 
     #[test]
+    fn a_look_without_a_figure_leaves_its_passes_unknown() {
+        let (recorder, hand) = recorder();
+        let quiet = Disturbance { longest_wait_ns: Some(0), ..Disturbance::default() };
+        let stolen = Disturbance { steal_ns: Some(30), ..Disturbance::default() };
+        for found in [Disturbance::default(), quiet, Disturbance::default(), stolen] {
+            let pass = recorder.begin_pass(|_: &mut _| Looked::No).expect("none is open");
+            brick(&recorder, &hand, 100);
+            recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::Since(found));
+        }
+        let profile = collected(&recorder);
+        let known: Vec<_> = profile.passes.iter().map(|pass| pass.disturbance.is_some()).collect();
+        assert_eq!(known, [false, true, false, true]);
+        let [phase] = profile.phases[..] else { panic!("{:?}", profile.phases) };
+        assert_eq!((phase.disturbed, phase.unwatched), (1, Some(2)));
+    }
+
+    #[test]
+    fn what_the_bytes_of_the_passes_are_that_stay_is_known() {
+        let (recorder, hand) = recorder();
+        for nanos in [100, 100, 900] {
+            let pass = recorder.begin_pass(|_: &mut _| Looked::No).expect("none is open");
+            let open = recorder.begin_brick(BrickId::LmHead as NameIdx);
+            hand.advance(nanos);
+            let work = Work { elements: 1, flops: 80, bytes: 50, data: Data::Weights(40) };
+            recorder.end_brick(open, work);
+            let wait_ns = if nanos == 900 { 40 } else { 0 };
+            let found = Disturbance { longest_wait_ns: Some(wait_ns), ..Disturbance::default() };
+            recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| {
+                Looked::Since(found)
+            });
+        }
+        let all = collected(&recorder);
+        let rest = all.without_disturbed().expect("all was kept");
+        let data = |profile: &Profile| profile.bricks(Some(Phase::Decode))[0].stats.data;
+        assert_eq!((data(&all).weights, data(&all).activations), (120, 30));
+        assert_eq!(rest.phases[0].passes, 2);
+        assert_eq!((data(&rest).weights, data(&rest).activations), (80, 20));
+    }
+
+    #[test]
     fn what_was_only_summed_can_not_be_left_out() {
         let (_, hand) = recorder();
         let recorder = Recorder::new(hand.clock(), 0);

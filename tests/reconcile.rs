@@ -503,10 +503,15 @@ fn bricks_that_overlap_share_the_time_without_gap_or_double_count() {
 
 #[test]
 fn a_brick_that_overlaps_another_keeps_its_time_though_a_third_runs_late_inside_it() {
-    for forgotten in [false, true] {
+    for (forgotten, crossed_by_kernel) in [(false, false), (true, false), (false, true)] {
         let (profiler, hand) = on(100);
+        let gemv = profiler.kernel("gemv", None);
         let pass = profiler.begin_pass(Phase::Decode);
+        let kernel = crossed_by_kernel.then(|| profiler.start_kernel(gemv));
         let first = profiler.start_brick(BrickId::RmsNorm);
+        if let Some(kernel) = kernel {
+            profiler.stop_kernel(kernel, Default::default());
+        }
         hand.advance(100);
         let second = profiler.start_brick(BrickId::LmHead);
         if forgotten {
@@ -556,7 +561,8 @@ enum Act {
     Drop(usize),
     BeginLayer,
     EndLayer,
-    Kernel,
+    BeginKernel,
+    EndKernel,
     Turn(u64),
 }
 
@@ -572,7 +578,8 @@ proptest! {
                 1 => (0..5_usize).prop_map(Act::Drop),
                 1 => Just(Act::BeginLayer),
                 1 => Just(Act::EndLayer),
-                1 => Just(Act::Kernel),
+                1 => Just(Act::BeginKernel),
+                1 => Just(Act::EndKernel),
                 8 => (0..50_u64).prop_map(Act::Turn),
             ],
             1..80,
@@ -583,7 +590,7 @@ proptest! {
         let pass = profiler.begin_pass(Phase::Decode);
         let (mut now, mut begun, mut overlapping) = (0, 0, 0);
         let (mut open, mut layers, mut ended) = (Vec::new(), Vec::new(), Vec::new());
-        let mut exclusive = Vec::new();
+        let (mut kernels, mut exclusive) = (Vec::new(), Vec::new());
         for act in acts {
             match act {
                 Act::Begin => {
@@ -617,7 +624,10 @@ proptest! {
                 Act::EndLayer if !layers.is_empty() => {
                     profiler.end_layer(layers.remove(0));
                 }
-                Act::Kernel => profiler.stop_kernel(profiler.start_kernel(kernel), Default::default()),
+                Act::BeginKernel => kernels.push(profiler.start_kernel(kernel)),
+                Act::EndKernel if !kernels.is_empty() => {
+                    profiler.stop_kernel(kernels.remove(0), Default::default());
+                }
                 Act::Turn(nanos) => {
                     hand.advance(nanos);
                     now += nanos;

@@ -588,12 +588,16 @@ impl Fold {
     }
 
     /// Somebody has looked: the figures are of all passes that ended since the last look. With a pause in them they are
-    /// more than that of the passes, so then they can only tell that nothing disturbed these.
+    /// more than that of the passes, so then they can only tell that nothing disturbed these. A look without a figure of
+    /// waits tells nothing: the number of threads went beyond what a look reads, for one.
     fn take_disturbance(&mut self, mut disturbance: Disturbance, with_pause: bool) {
         disturbance.passes = self.phases.iter().map(|sums| sums.unseen).sum();
         disturbance.wall_ns = std::mem::take(&mut self.unseen_ns);
         let is_disturbed = disturbance.is_disturbed();
-        if with_pause && is_disturbed {
+        let tells = is_disturbed
+            || disturbance.longest_wait_ns.is_some()
+            || disturbance.involuntary_switches.is_some();
+        if !tells || with_pause && is_disturbed {
             self.forget_unseen();
             return;
         }

@@ -10,7 +10,7 @@ use brickscope_profile::{
     KernelChecksum, SyncMode, TileLevel, TileStats, save,
 };
 
-use super::{BrickProfiler, TileTimer, results, short_forms};
+use super::{BrickProfiler, TileTimer, short_forms};
 use crate::sync::lock_unmodelled as lock;
 
 /// # Spellings of the predecessor
@@ -31,17 +31,19 @@ impl BrickProfiler {
         self.all_brick_stats().filter(|stats| stats.count > 0).map(|stats| stats.name).collect()
     }
 
-    /// The sum of the elements that bricks were stopped with: tokens, where elements are tokens.
+    /// The sum of the elements that bricks of the host were stopped with, or, if it has none, those of devices: tokens,
+    /// where elements are tokens.
     #[must_use]
     pub fn total_tokens(&self) -> u64 {
-        self.all_brick_stats().fold(0, |sum, stats| sum.saturating_add(stats.total_elements))
+        self.brick_sums().total().total_elements
     }
 
     /// [`total_tokens`](Self::total_tokens) per second of [`total_ns`](Self::total_ns); 0.0 if nothing was
     /// recorded.
     #[must_use]
     pub fn total_throughput(&self) -> f64 {
-        ratio(self.total_tokens() as f64 * 1e9, self.total_ns() as f64)
+        let total = self.brick_sums().total();
+        ratio(total.total_elements as f64 * 1e9, total.exclusive_ns as f64)
     }
 
     /// Writes [`to_json`](Self::to_json) to a file: the whole of it, or nothing.
@@ -55,8 +57,7 @@ impl BrickProfiler {
 
     /// Prints the [categories](Self::category_stats) to standard output.
     pub fn print_category_stats(&self) {
-        let bricks = self.brick_sums();
-        print!("{}", short_forms::category_box(&bricks, &results::categories_of(&bricks)));
+        print!("{}", short_forms::category_box(self.brick_sums()));
     }
 
     /// [`device().set_sync_mode`](crate::DeviceRecorder::set_sync_mode).

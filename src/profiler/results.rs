@@ -20,8 +20,9 @@ use crate::{collect, cost};
 /// These return copies, since other threads may go on recording. A copy has everything that a thread ended before
 /// the call, if the caller has synchronised with that thread, for example by joining it.
 ///
-/// Sums of bricks are those of the host and of all devices together. An engine that waits for its device times that wait
-/// as a brick of the host, so beside the device's own bricks it counts too: [`Profile::on_device`] has the device alone.
+/// The sums of a brick or a category are those of the host and of all devices together. Totals are of the host alone,
+/// since it waits while a device works: both together would count that time twice. Only where the host recorded no brick
+/// are they of devices. [`Profile::on_device`] has a device alone.
 impl BrickProfiler {
     /// Everything that was recorded, as plain data.
     #[must_use]
@@ -82,7 +83,7 @@ impl BrickProfiler {
     /// What one well-known brick did.
     #[must_use]
     pub fn brick_stats(&self, brick: BrickId) -> BrickStats {
-        self.sums_of([(brick.name().to_owned(), brick as NameIdx)]).remove(0)
+        self.sums_of([(brick.name().to_owned(), brick as NameIdx)]).together().remove(0)
     }
 
     /// What the brick of this name did. `None` if no brick has the name.
@@ -92,27 +93,28 @@ impl BrickProfiler {
             return Some(self.brick_stats(brick));
         }
         let index = *self.read_names().index.get(&brick_name(name))?;
-        Some(self.sums_of([(name.to_owned(), index)]).remove(0))
+        Some(self.sums_of([(name.to_owned(), index)]).together().remove(0))
     }
 
     /// All bricks: the fifteen well-known ones, then the others in the order of their first use.
     pub fn all_brick_stats(&self) -> impl Iterator<Item = BrickStats> + use<> {
-        self.brick_sums().into_iter()
+        self.brick_sums().together().into_iter()
     }
 
     /// Sums by category, indexed by `BrickCategory as usize`.
     #[must_use]
     pub fn category_stats(&self) -> [CategoryStats; BrickCategory::COUNT] {
-        categories_of(&self.brick_sums())
+        categories_of(&self.brick_sums().together())
     }
 
-    /// The nanoseconds that bricks account for. Where bricks nest, each nanosecond counts once.
+    /// The nanoseconds that bricks of the host account for, or, if it has none, those of devices. Where bricks nest, each
+    /// nanosecond counts once.
     ///
     /// A brick that was timed elsewhere ([`record_elapsed`](Self::record_elapsed)) or moved between threads counts
     /// in full where it is not known what lies inside it.
     #[must_use]
     pub fn total_ns(&self) -> u64 {
-        self.all_brick_stats().map(|stats| stats.exclusive_ns).sum()
+        self.brick_sums().total().exclusive_ns
     }
 
     /// What was recorded, as text for people: the report that `brickscope profile` prints. Feature `report`, which is on
@@ -126,17 +128,45 @@ impl BrickProfiler {
     /// The same in short, with a line for each brick.
     #[must_use]
     pub fn summary(&self) -> String {
-        let bricks = self.brick_sums();
-        short_forms::summary(&bricks, &categories_of(&bricks))
+        short_forms::summary(self.brick_sums())
     }
 
     /// The bricks as JSON: `total_tokens`, `total_ns`, `total_throughput`, and `bricks`, each with `name`, `count`,
-    /// `total_ns`, `exclusive_ns`, `avg_us`, `min_us`, `max_us`, `throughput` and `pct`.
+    /// `total_ns`, `exclusive_ns`, `avg_us`, `min_us`, `max_us`, `throughput` and `pct`, its part of `total_ns`. Those that
+    /// ran on devices while the host recorded bricks of its own are in `device_bricks`.
     ///
     /// [`Profile::to_json`] has everything that was recorded.
     #[must_use]
     pub fn to_json(&self) -> String {
         short_forms::bricks_json(&self.brick_sums())
+    }
+}
+
+/// What each brick did: the same bricks on both sides.
+pub(super) struct BrickSums {
+    pub(super) host: Vec<BrickStats>,
+    pub(super) devices: Vec<BrickStats>,
+}
+
+impl BrickSums {
+    /// The side that totals are of, and the other one.
+    pub(super) fn sides(&self) -> [&[BrickStats]; 2] {
+        let host_has_any = self.host.iter().any(|stats| stats.count > 0);
+        if host_has_any { [&self.host, &self.devices] } else { [&self.devices, &self.host] }
+    }
+
+    /// All bricks of the side that totals are of.
+    pub(super) fn total(&self) -> BrickStats {
+        let mut total = BrickStats::new("");
+        self.sides()[0].iter().for_each(|stats| total.merge(stats));
+        total
+    }
+
+    /// Both sides in one.
+    pub(super) fn together(self) -> Vec<BrickStats> {
+        let mut all = self.host;
+        all.iter_mut().zip(&self.devices).for_each(|(stats, device)| stats.merge(device));
+        all
     }
 }
 
@@ -146,7 +176,7 @@ pub(super) fn categories_of(bricks: &[BrickStats]) -> [CategoryStats; BrickCateg
 
 impl BrickProfiler {
     /// What each brick did, in one look at the logs.
-    pub(super) fn brick_sums(&self) -> Vec<BrickStats> {
+    pub(super) fn brick_sums(&self) -> BrickSums {
         self.sums_of(self.brick_names_and_numbers())
     }
 
@@ -161,28 +191,29 @@ impl BrickProfiler {
     }
 
     /// What each of these bricks did, in all phases and by all sources.
-    fn sums_of(&self, bricks: impl IntoIterator<Item = (String, NameIdx)>) -> Vec<BrickStats> {
-        let mut sums: Vec<(NameIdx, BrickStats)> = bricks
+    fn sums_of(&self, bricks: impl IntoIterator<Item = (String, NameIdx)>) -> BrickSums {
+        let (mut host, numbers): (Vec<BrickStats>, Vec<NameIdx>) = bricks
             .into_iter()
             .map(|(name, index)| {
-                (index, BrickStats { name, min_ns: u64::MAX, ..Default::default() })
+                (BrickStats { name, min_ns: u64::MAX, ..Default::default() }, index)
             })
-            .collect();
-        let mut add = |fold: &Fold| {
-            for (index, stats) in &mut sums {
+            .unzip();
+        let mut devices = host.clone();
+        let add = |sums: &mut [BrickStats], fold: &Fold| {
+            for (stats, &index) in sums.iter_mut().zip(&numbers) {
                 for source in Source::ALL {
                     for slot in Slot::ALL {
-                        if let Some(sums) = fold.sums(source, slot, *index) {
+                        if let Some(sums) = fold.sums(source, slot, index) {
                             sums.add_to(stats);
                         }
                     }
                 }
             }
         };
-        self.recorder.collect(|log| add(log.fold()));
-        let devices = lock(&self.devices).clone();
-        devices.iter().for_each(|device| device.each_fold(&mut add));
-        sums.into_iter().map(|(_, stats)| stats).collect()
+        self.recorder.collect(|log| add(&mut host, log.fold()));
+        let with_clock = lock(&self.devices).clone();
+        with_clock.iter().for_each(|device| device.each_fold(|fold| add(&mut devices, fold)));
+        BrickSums { host, devices }
     }
 
     /// A profile of what was recorded, and of little else.

@@ -4,59 +4,55 @@ use std::fmt::Write;
 
 use brickscope_profile::stats::ratio;
 use brickscope_profile::text::{percent, printable};
-use brickscope_profile::{BrickCategory, BrickStats, CategoryStats, TileStats};
+use brickscope_profile::{BrickCategory, BrickStats, TileStats};
 use serde_json::json;
 
+use super::results::{BrickSums, categories_of};
+
 /// The bricks that ran, the longest first.
-struct Ran<'s> {
-    bricks: Vec<&'s BrickStats>,
-    /// The nanoseconds that they account for.
-    total_ns: u64,
-    tokens: u64,
+fn longest_first(stats: &[BrickStats]) -> Vec<&BrickStats> {
+    let mut bricks: Vec<_> = stats.iter().filter(|stats| stats.count > 0).collect();
+    bricks.sort_by_key(|stats| std::cmp::Reverse(stats.exclusive_ns));
+    bricks
 }
 
-impl<'s> Ran<'s> {
-    fn of(stats: &'s [BrickStats]) -> Self {
-        let mut bricks: Vec<_> = stats.iter().filter(|stats| stats.count > 0).collect();
-        bricks.sort_by_key(|stats| std::cmp::Reverse(stats.exclusive_ns));
-        let sum = |of: fn(&BrickStats) -> u64| {
-            bricks.iter().map(|&stats| of(stats)).fold(0, u64::saturating_add)
-        };
-        let (total_ns, tokens) =
-            (sum(|stats| stats.exclusive_ns), sum(|stats| stats.total_elements));
-        Self { bricks, total_ns, tokens }
-    }
-
-    fn throughput(&self) -> f64 {
-        ratio(self.tokens as f64 * 1e9, self.total_ns as f64)
-    }
+fn throughput(total: &BrickStats) -> f64 {
+    ratio(total.total_elements as f64 * 1e9, total.exclusive_ns as f64)
 }
 
-pub(super) fn summary(bricks: &[BrickStats], categories: &[CategoryStats]) -> String {
-    let ran = Ran::of(bricks);
-    let total_ns = ran.total_ns;
+pub(super) fn summary(bricks: BrickSums) -> String {
+    let total = bricks.total();
+    let total_ns = total.exclusive_ns;
     let rate = if total_ns > 0 {
-        format!("{:.1} tok/s", ran.throughput())
+        format!("{:.1} tok/s", throughput(&total))
     } else {
         "n/a tok/s".to_owned()
     };
     let mut text = format!(
         "=== Brick Profiler Summary ===\nTotal: {} tokens, {:.2}µs, {rate}\n\nPer-Brick Breakdown:\n",
-        ran.tokens,
+        total.total_elements,
         total_ns as f64 / 1e3,
     );
-    for stats in &ran.bricks {
-        let _ = writeln!(
-            text,
-            "  {:20} {:8.2}µs avg ({:>6}) [{} samples]",
-            printable(&stats.name),
-            stats.avg_us(),
-            percent(stats.exclusive_ns as f64, total_ns as f64),
-            stats.count
-        );
+    let [first, others] = bricks.sides().map(longest_first);
+    let rows = |text: &mut String, bricks: &[&BrickStats]| {
+        for stats in bricks {
+            let _ = writeln!(
+                text,
+                "  {:20} {:8.2}µs avg ({:>6}) [{} samples]",
+                printable(&stats.name),
+                stats.avg_us(),
+                percent(stats.exclusive_ns as f64, total_ns as f64),
+                stats.count
+            );
+        }
+    };
+    rows(&mut text, &first);
+    if !others.is_empty() {
+        text.push_str("On devices, in parts of the host's total:\n");
+        rows(&mut text, &others);
     }
     text.push_str("\nCategory Breakdown:\n");
-    for (category, stats) in BrickCategory::ALL.into_iter().zip(categories) {
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(categories_of(&bricks.together())) {
         if stats.count > 0 {
             let _ = writeln!(
                 text,
@@ -70,11 +66,11 @@ pub(super) fn summary(bricks: &[BrickStats], categories: &[CategoryStats]) -> St
     text
 }
 
-pub(super) fn category_box(bricks: &[BrickStats], categories: &[CategoryStats]) -> String {
-    let total = Ran::of(bricks).total_ns as f64;
+pub(super) fn category_box(bricks: BrickSums) -> String {
+    let total = bricks.total().exclusive_ns as f64;
     let rule = "─".repeat(57);
     let mut text = format!("╭{rule}╮\n│{:^57}│\n├{rule}┤\n", "Category Breakdown");
-    for (category, stats) in BrickCategory::ALL.into_iter().zip(categories) {
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(categories_of(&bricks.together())) {
         if stats.count > 0 {
             let line = format!(
                 " {:12} {:8.2}µs avg {:>7} [{:5} samples]",
@@ -90,34 +86,35 @@ pub(super) fn category_box(bricks: &[BrickStats], categories: &[CategoryStats]) 
     text
 }
 
-pub(super) fn bricks_json(bricks: &[BrickStats]) -> String {
-    let ran = Ran::of(bricks);
-    let total_ns = ran.total_ns;
+pub(super) fn bricks_json(bricks: &BrickSums) -> String {
+    let total = bricks.total();
+    let total_ns = total.exclusive_ns;
     let measured = |ns: u64, value: f64| (ns > 0).then_some(value);
-    let bricks: Vec<_> = ran
-        .bricks
-        .iter()
-        .map(|stats| {
-            json!({
-                "name": stats.name,
-                "count": stats.count,
-                "total_ns": stats.total_ns,
-                "exclusive_ns": stats.exclusive_ns,
-                "avg_us": stats.avg_us(),
-                "min_us": stats.min_us(),
-                "max_us": stats.max_us(),
-                "throughput": measured(stats.total_ns.min(stats.total_elements), stats.throughput()),
-                "pct": measured(total_ns, 100.0 * stats.exclusive_ns as f64 / total_ns as f64),
-            })
+    let row = |stats: &BrickStats| {
+        json!({
+            "name": stats.name,
+            "count": stats.count,
+            "total_ns": stats.total_ns,
+            "exclusive_ns": stats.exclusive_ns,
+            "avg_us": stats.avg_us(),
+            "min_us": stats.min_us(),
+            "max_us": stats.max_us(),
+            "throughput": measured(stats.total_ns.min(stats.total_elements), stats.throughput()),
+            "pct": measured(total_ns, 100.0 * stats.exclusive_ns as f64 / total_ns as f64),
         })
-        .collect();
-    json!({
-        "total_tokens": ran.tokens,
+    };
+    let [first, others] =
+        bricks.sides().map(|side| longest_first(side).into_iter().map(row).collect::<Vec<_>>());
+    let mut all = json!({
+        "total_tokens": total.total_elements,
         "total_ns": total_ns,
-        "total_throughput": measured(total_ns, ran.throughput()),
-        "bricks": bricks,
-    })
-    .to_string()
+        "total_throughput": measured(total_ns, throughput(&total)),
+        "bricks": first,
+    });
+    if !others.is_empty() {
+        all["device_bricks"] = others.into();
+    }
+    all.to_string()
 }
 
 /// GFLOP/s, where FLOPs were stated and time has passed.

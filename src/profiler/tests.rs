@@ -182,7 +182,17 @@ fn sums_of_bricks_have_those_of_devices_and_the_graph_their_passes() {
     let categories = profiler.category_stats();
     assert_eq!(categories[BrickCategory::Attention as usize].total_ns, stats.total_ns);
     assert_eq!(stats.total_ns, 500);
-    assert!(profiler.total_ns() > 500, "the host waited");
+    // The host waited meanwhile: its time counts, and not the device's once more.
+    let wait = profiler.stats("DeviceWait").expect("it ran");
+    assert_eq!((profiler.total_ns(), profiler.total_tokens()), (wait.total_ns, 0));
+    assert!(wait.total_ns >= 500, "{wait:?}");
+    let json: serde_json::Value = serde_json::from_str(&profiler.to_json()).expect("JSON");
+    assert_eq!(json["total_ns"], wait.total_ns);
+    let names = |list: &str| json[list].as_array().map(|rows| rows[0]["name"].clone());
+    assert_eq!(names("bricks"), Some("DeviceWait".into()));
+    assert_eq!(names("device_bricks"), Some("AttentionScore".into()));
+    let summary = profiler.summary();
+    assert!(summary.contains("On devices"), "{summary}");
     let graph = profiler.execution_graph();
     let names: Vec<_> = graph.nodes().map(|node| node.name()).collect();
     assert!(names.iter().any(|name| name == "AttentionScore"), "{names:?}");

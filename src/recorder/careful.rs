@@ -227,6 +227,10 @@ impl ThreadLog {
     /// Ends a kernel or a layer.
     pub(super) fn end_detail(&self, kind: SpanKind, open: Open, end: u64, work: Work) {
         let (order, pass, flags) = if open.home == self.home.load(Relaxed) {
+            // Bricks that are open would count this end as that of something they hold.
+            if self.holds_open(&open, self.place.load(Relaxed), 1) {
+                self.unsettle();
+            }
             (open.order(), open.pass(), 0)
         } else {
             self.unsettle();

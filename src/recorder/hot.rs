@@ -188,7 +188,10 @@ impl ThreadLog {
     #[inline(always)]
     fn end_plain_kernel(&self, open: &Open, end: u64, work: Work) -> Option<()> {
         let (place, [row]) = self.next_rows()?;
-        if open.home != self.home.load(Relaxed) || end < open.start {
+        if open.home != self.home.load(Relaxed)
+            || self.holds_open(open, place, 1)
+            || end < open.start
+        {
             return None;
         }
         let times = [open.start, end - open.start, 0];

@@ -172,9 +172,6 @@ impl Recorder {
             return;
         }
         if let Some((end, log)) = self.end_in_log(&open, 0) {
-            if log.holds_open(&open, log.place.load(Relaxed), 1) {
-                log.unsettle();
-            }
             log.end_detail(SpanKind::Layer, open, end, Work::default());
         }
         if let Some(log) = self.log_here(self.generation.load(Relaxed)) {

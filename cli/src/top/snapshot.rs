@@ -285,6 +285,7 @@ fn stats_between(before: &BrickStats, now: &BrickStats) -> Option<BrickStats> {
         total_elements: now.total_elements.checked_sub(before.total_elements)?,
         total_flops: now.total_flops.checked_sub(before.total_flops)?,
         total_bytes: now.total_bytes.checked_sub(before.total_bytes)?,
+        data: now.data.since(&before.data)?,
         ..BrickStats::new(&now.name)
     })
 }

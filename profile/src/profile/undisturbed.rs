@@ -92,6 +92,8 @@ impl Profile {
             found.name = name.0;
             total.std_dev_ns = found.std_dev_ns();
             total.percentiles = found.percentiles();
+            // Spans don't keep what their bytes are. All of one name are of the same kind, in parts that hardly differ.
+            found.data = total.stats.data.part(found.total_bytes, total.stats.total_bytes);
             total.stats = found;
             // Counts are known only for all passes together.
             had_counters |= total.counters.take().is_some();

@@ -93,6 +93,32 @@ impl DataSums {
         self.activations = self.activations.saturating_add(other.activations);
     }
 
+    /// Of the sums of `whole` bytes, those of `part` bytes that are made up alike.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn part(&self, part: u64, whole: u64) -> Self {
+        let of = |bytes: u64| {
+            let scaled = (u128::from(bytes) * u128::from(part)).checked_div(u128::from(whole));
+            scaled.and_then(|scaled| u64::try_from(scaled).ok()).unwrap_or(bytes)
+        };
+        Self {
+            weights: of(self.weights),
+            kv: of(self.kv),
+            activations: of(self.activations),
+        }
+    }
+
+    /// The sums since `before`; `None` if these are less.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        Some(Self {
+            weights: self.weights.checked_sub(before.weights)?,
+            kv: self.kv.checked_sub(before.kv)?,
+            activations: self.activations.checked_sub(before.activations)?,
+        })
+    }
+
     /// Bytes that are touched once a pass: weights and the KV cache.
     #[must_use]
     pub fn once_a_pass(&self) -> u64 {
