@@ -394,7 +394,7 @@ mod tests {
 
     use super::*;
     use crate::clock::MockClock;
-    use crate::machine::ReadCounters;
+    use crate::machine::{LoadReading, ReadCounters};
     use crate::recorder::Looked;
 
     fn recorder() -> (Recorder, MockClock) {
@@ -515,6 +515,26 @@ mod tests {
     }
 
     #[test]
+    fn the_last_look_blames_no_pass_for_the_pause_before_it() {
+        for (pause_ns, disturbed, unwatched) in [(1_000, 1, 0), (1_000_000, 0, 1)] {
+            let (recorder, hand) = recorder();
+            let begins = |since: &mut Option<LoadReading>| {
+                *since = Some(LoadReading::default());
+                Looked::Anew
+            };
+            let pass = recorder.begin_pass(begins).expect("none is open");
+            brick(&recorder, &hand, 100);
+            // A look is due, and tells nothing yet.
+            recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::No);
+            hand.advance(pause_ns);
+            let busy = Disturbance { longest_wait_ns: Some(40), ..Disturbance::default() };
+            recorder.look(|_: &mut _| Looked::Since(busy));
+            let [phase] = collected(&recorder).phases[..] else { panic!("one phase") };
+            assert_eq!((phase.disturbed, phase.unwatched), (disturbed, Some(unwatched)));
+        }
+    }
+
+    #[test]
     fn a_look_without_a_figure_leaves_its_passes_unknown() {
         let (recorder, hand) = recorder();
         let quiet = Disturbance { longest_wait_ns: Some(0), ..Disturbance::default() };
@@ -542,9 +562,7 @@ mod tests {
             recorder.end_brick(open, work);
             let wait_ns = if nanos == 900 { 40 } else { 0 };
             let found = Disturbance { longest_wait_ns: Some(wait_ns), ..Disturbance::default() };
-            recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| {
-                Looked::Since(found)
-            });
+            recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::Since(found));
         }
         let all = collected(&recorder);
         let rest = all.without_disturbed().expect("all was kept");

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use brickscope_profile::CacheLevel;
 
+use super::list;
+
 /// The data caches of the first CPU, the smallest first; empty if the system doesn't report them.
 ///
 /// Read from `/sys/devices/system/cpu/cpu0/cache`, so only on Linux. A virtual machine shows what its
@@ -27,7 +29,7 @@ fn read_below(folder: &Path) -> Vec<CacheLevel> {
             Some(CacheLevel {
                 level: field("level")?.trim().parse().ok()?,
                 bytes: size(field("size")?.trim()).filter(|&bytes| bytes > 0)?,
-                shared_by: count_cpus(field("shared_cpu_list")?.trim())?,
+                shared_by: list::count(&field("shared_cpu_list")?)?,
             })
         })
         .collect();
@@ -44,30 +46,15 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The number of CPUs in a list such as `0-3,8`.
-fn count_cpus(list: &str) -> Option<u32> {
-    let mut count = 0u32;
-    for part in list.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
-    }
-    Some(count)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_lists_as_linux_writes_them() {
+    fn sizes_as_linux_writes_them() {
         assert_eq!(
             ["32K", "8M", "512", "x", "K"].map(size),
             [Some(32 << 10), Some(8 << 20), Some(512), None, None]
-        );
-        assert_eq!(
-            ["0", "0-1", "0-3,8,10-11", "", "3-1", "a"].map(count_cpus),
-            [Some(1), Some(2), Some(7), None, None, None]
         );
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{cgroup, field, kilobytes, os};
+use super::{cgroup, field, kilobytes, list, os};
 
 /// Details of this machine that two runs should have in common if they are to be compared. What the
 /// system doesn't report is `None`.
@@ -59,8 +59,8 @@ impl MachineDetails {
             microcode: field(&cpuinfo, "microcode").map(str::to_owned),
             threads_per_core: line(&cpu("cpu0/topology/thread_siblings_list"))
                 .as_deref()
-                .and_then(count),
-            numa_nodes: line("sys/devices/system/node/online").as_deref().and_then(count),
+                .and_then(list::count),
+            numa_nodes: line("sys/devices/system/node/online").as_deref().and_then(list::count),
             governor: line(&cpu("cpu0/cpufreq/scaling_governor")),
             turbo: no_turbo.map(|off| !off).or_else(boost),
             kernel: line("proc/sys/kernel/osrelease"),
@@ -90,15 +90,6 @@ fn cpu_id(cpuinfo: &str) -> Option<String> {
     Some(format!("{family}/{model}/{stepping}"))
 }
 
-/// The number of items in a list such as `0-3,8`.
-fn count(list: &str) -> Option<u32> {
-    list.split(',').try_fold(0, |sum: u32, range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
-    })
-}
-
 fn switch(text: &str) -> Option<bool> {
     match text {
         "0" => Some(false),
@@ -116,16 +107,6 @@ fn chosen(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_cpus_are_counted() {
-        for (list, n) in [("0", 1), ("0-1", 2), ("0,64", 2), ("0-3,8,10-11", 7)] {
-            assert_eq!(count(list), Some(n), "{list}");
-        }
-        for garbage in ["", "-", "3-1", "a", "0-", "0-4294967295", "0,,1"] {
-            assert_eq!(count(garbage), None, "{garbage:?}");
-        }
-    }
 
     #[test]
     fn what_the_files_say_is_what_there_is() {

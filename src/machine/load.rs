@@ -11,7 +11,9 @@
 //! | `getrusage` | involuntary switches, all threads | 0.4 µs | 5 µs | where there is no `schedstat` |
 //! | `/proc/stat` | CPU time of the whole machine, stolen time | 5 µs, more with more CPUs | 40 µs | every 100 ms |
 //! | `/proc/self/task/*/stat`, the group's `cpu.stat` | on which CPU threads ran; throttling | 2 µs a thread, 3 µs | | where threads waited |
+//! | `/proc/self/task/*/status` | on which CPUs threads may run | 12 µs a thread | | where threads waited, every 100 ms |
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -20,7 +22,7 @@ use std::time::Instant;
 
 use brickscope_profile::{Absent, Disturbance, OtherLoad};
 
-use crate::machine::{cgroup, os};
+use crate::machine::{cgroup, list, os};
 
 /// With more threads than this, reading each one's file would itself disturb a pass of milliseconds.
 const MAX_THREADS: usize = 64;
@@ -37,6 +39,8 @@ const READING_COST: u64 = 100;
 const MOST_CREDIT_NS: u64 = 5_000_000;
 /// How often it is asked how many threads there are, unless a pause has just ended.
 const LIST_EVERY_NS: u64 = 10_000_000;
+/// How often it is asked on which CPUs threads may run, at most.
+const ALLOWED_EVERY_NS: u64 = 100_000_000;
 /// Who made a thread wait is asked if it waited for more than one part in this many of an interval.
 const LONG_WAIT: u64 = 200;
 /// An interval has a figure for steal only if it is this many times longer than the distance between
@@ -136,8 +140,6 @@ pub(crate) struct LoadMeter {
     waits: Option<Waits>,
     stat: Option<Stat>,
     throttle: Throttle,
-    /// On how many CPUs the process may run.
-    allowed: Option<u64>,
     budget: Budget,
 }
 
@@ -185,14 +187,11 @@ impl LoadMeter {
     /// Opens the files that exist. Values of the others will be `None` in each reading.
     pub(crate) fn open() -> Self {
         let origin = Instant::now();
-        let allowed = std::thread::available_parallelism().ok();
         Self {
             now_ns: Box::new(move || nanos_since(origin)),
             waits: Waits::open(Path::new("/proc")),
             stat: Stat::open(origin),
             throttle: Throttle::open(),
-            // A quota makes it less, but then it isn't others who had the rest.
-            allowed: os::allowed_cpus().or(allowed.map(|cpus| cpus.get() as u64)),
             budget: Budget::new(),
         }
     }
@@ -205,7 +204,6 @@ impl LoadMeter {
             waits: Waits::open(proc),
             stat: None,
             throttle: Throttle::default(),
-            allowed: Some(2),
             budget: Budget::new(),
         }
     }
@@ -224,18 +222,28 @@ impl LoadMeter {
     /// It reads `/proc/stat` only if the last time was 100 ms ago, or a thousand times the cost of doing
     /// so, whichever is longer; other readings repeat the last value.
     pub(crate) fn read(&mut self) -> LoadReading {
+        let reading = self.read_unpaid();
+        self.pay(reading)
+    }
+
+    /// A reading whose cost the budget doesn't know yet.
+    fn read_unpaid(&mut self) -> LoadReading {
         let at_ns = (self.now_ns)();
         let waits = self.waits.as_mut().and_then(|waits| waits.read(at_ns));
         let usage = if waits.is_none() { os::usage() } else { None };
-        let reading = LoadReading {
+        LoadReading {
             at_ns,
             lasts_ns: 0,
             involuntary_switches: usage.map(|usage| usage.involuntary_switches),
             waits,
             steal: self.stat.as_mut().and_then(|stat| stat.steal(at_ns)),
             throttled_ns: self.throttle.last_ns,
-        };
-        let lasts_ns = self.budget.spend(at_ns, (self.now_ns)());
+        }
+    }
+
+    /// The reading is taken, with all that belongs to it.
+    fn pay(&mut self, reading: LoadReading) -> LoadReading {
+        let lasts_ns = self.budget.spend(reading.at_ns, (self.now_ns)());
         LoadReading { lasts_ns, ..reading }
     }
 
@@ -248,7 +256,7 @@ impl LoadMeter {
     /// Takes a reading in the place of `before`, and tells what happened between the two. Where a thread waited long, it
     /// looks for who made it wait.
     pub(crate) fn read_since(&mut self, before: &mut LoadReading) -> Disturbance {
-        let mut now = self.read();
+        let mut now = self.read_unpaid();
         let mut disturbance = now.since(before);
         let gap_ns = now.at_ns.saturating_sub(before.at_ns);
         if disturbance.longest_wait_ns.is_some_and(|wait_ns| wait_ns > gap_ns / LONG_WAIT) {
@@ -257,10 +265,11 @@ impl LoadMeter {
             disturbance.throttled_ns = difference(now.throttled_ns, before.throttled_ns);
             if let Some((grown, waits)) = now.grown(before).zip(self.waits.as_mut()) {
                 let cpus = waits.cpus(&grown);
-                disturbance.own_wait_ns = Some(own_part(&grown, &cpus, gap_ns, self.allowed));
+                let allowed = waits.allowed_cpus(&grown, now.at_ns);
+                disturbance.own_wait_ns = Some(own_part(&grown, &cpus, gap_ns, allowed));
             }
         }
-        *before = now;
+        *before = self.pay(now);
         disturbance
     }
 }
@@ -284,6 +293,9 @@ struct Waits {
     slots: Vec<WaitSlot>,
     // There were more threads than slots.
     too_many: bool,
+    // On how many CPUs threads may run, and when that was last asked.
+    allowed: Option<u64>,
+    allowed_asked_ns: Option<u64>,
 }
 
 /// A place for one thread at a time. Its counts never fall, whichever thread is in it.
@@ -300,6 +312,7 @@ struct Thread {
     id: u32,
     schedstat: File,
     stat_path: PathBuf,
+    status_path: PathBuf,
     // Opened when it is first needed.
     stat: Option<File>,
 }
@@ -323,7 +336,8 @@ impl Waits {
         let path = proc.join("self/task");
         let tasks = File::open(&path).ok()?;
         let (links, listed_ns) = (None, None);
-        Some(Self { path, tasks, links, listed_ns, slots: Vec::new(), too_many: false })
+        let (slots, too_many, allowed, allowed_asked_ns) = (Vec::new(), false, None, None);
+        Some(Self { path, tasks, links, listed_ns, slots, too_many, allowed, allowed_asked_ns })
     }
 
     fn read(&mut self, at_ns: u64) -> Option<SlotTimes> {
@@ -368,6 +382,28 @@ impl Waits {
         cpus
     }
 
+    /// On how many CPUs the threads that have run meanwhile may run, all together. `None` if one of them doesn't say. As
+    /// asked in the last 100 ms.
+    fn allowed_cpus(&mut self, grown: &SlotTimes, at_ns: u64) -> Option<u64> {
+        let is_new = |asked_ns| at_ns.saturating_sub(asked_ns) < ALLOWED_EVERY_NS;
+        if self.allowed_asked_ns.is_none_or(|asked_ns| !is_new(asked_ns)) {
+            self.allowed = self.ask_allowed_cpus(grown);
+            self.allowed_asked_ns = Some(at_ns);
+        }
+        self.allowed
+    }
+
+    fn ask_allowed_cpus(&self, grown: &SlotTimes) -> Option<u64> {
+        let mut all = BTreeSet::new();
+        for (slot, grown) in self.slots.iter().zip(grown) {
+            if *grown != Times::default() {
+                let status = fs::read(&slot.thread.as_ref()?.status_path).ok()?;
+                all.append(&mut list::numbers(allowed_list(&status)?)?);
+            }
+        }
+        Some(all.len() as u64).filter(|&count| count > 0)
+    }
+
     /// Gives new threads a slot, and frees those of threads that have ended.
     fn list(&mut self) -> io::Result<()> {
         let mut ids: Vec<u32> = Vec::new();
@@ -394,6 +430,7 @@ impl Waits {
                 id,
                 schedstat,
                 stat_path: folder.join("stat"),
+                status_path: folder.join("status"),
                 stat: None,
             });
             match free {
@@ -440,7 +477,16 @@ fn last_cpu(text: &[u8]) -> Option<u32> {
     u32::try_from(processor).ok()
 }
 
-/// How long the control groups of this process have stopped it for having used up their quota.
+/// The line `Cpus_allowed_list` of `/proc/<pid>/status`: `0-3,8`.
+fn allowed_list(status: &[u8]) -> Option<&str> {
+    // The name of the thread, in the first line, need not be text.
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let list = lines.find_map(|line| line.strip_prefix(b"Cpus_allowed_list:"))?;
+    std::str::from_utf8(list).ok().map(str::trim)
+}
+
+/// How long the control groups of this process have stopped their threads for having used up their quota: those of this
+/// process, and of all others in the group.
 #[derive(Debug, Default)]
 struct Throttle {
     /// `cpu.stat` of each group with a quota.
@@ -457,14 +503,14 @@ impl Throttle {
     }
 
     fn look(&mut self) {
-        let mut sum = None;
-        for file in &self.files {
+        let mut all = self.files.iter().map(|file| {
             let mut buffer = [0; 512];
-            let read = read_begin(file, &mut buffer).ok();
-            let ns = read.and_then(|len| cgroup::throttled_ns(&buffer[..len]));
-            sum = Some(ns.unwrap_or_default().saturating_add(sum.unwrap_or_default()));
-        }
-        self.last_ns = sum;
+            let len = read_begin(file, &mut buffer).ok()?;
+            cgroup::throttled_ns(&buffer[..len])
+        });
+        // One that can't be read may be the one that stopped it.
+        let sum = all.try_fold(0, |sum: u64, ns| sum.checked_add(ns?));
+        self.last_ns = sum.filter(|_| !self.files.is_empty());
     }
 }
 
@@ -613,10 +659,41 @@ fn cpu_times(text: &[u8]) -> Option<CpuTimes> {
 pub struct LoadWatch {
     stat: File,
     tick_ns: u64,
-    /// When it began or went on; `None` in a pause.
-    since: Option<(CpuTimes, u64)>,
+    since: Since,
     /// What was used until the last pause.
-    before: OtherLoad,
+    before: Used,
+}
+
+/// When a [`LoadWatch`] began or went on.
+#[derive(Debug, Clone, Copy)]
+enum Since {
+    /// The CPU times then, of the machine and in nanoseconds of this process.
+    Then(CpuTimes, u64),
+    Paused,
+    /// It couldn't be read, so what was used in all won't be known.
+    Lost,
+}
+
+/// What was used while it was watched.
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    machine_ns: u64,
+    busy_ns: u64,
+    own_ns: u64,
+    steal_ns: Option<u64>,
+}
+
+impl Used {
+    /// Ticks and what this process used are counted differently, and in one spell the one may run ahead of the other. So
+    /// what is left for others is taken of all spells together.
+    fn load(&self) -> OtherLoad {
+        OtherLoad {
+            machine_ns: self.machine_ns,
+            own_ns: self.own_ns,
+            others_ns: self.busy_ns.saturating_sub(self.own_ns),
+            steal_ns: self.steal_ns,
+        }
+    }
 }
 
 /// With fewer ticks of CPU time, an interval says more about ticks than about load.
@@ -638,31 +715,37 @@ impl LoadWatch {
         let own = os::usage().zip(os::tick_ns());
         let (usage, tick_ns) =
             own.ok_or_else(|| absent("load by others not measured: no getrusage here"))?;
-        let before = OtherLoad { machine_ns: 0, own_ns: 0, others_ns: 0, steal_ns: None };
-        Ok(Self { stat, tick_ns, since: Some((times, usage.cpu_ns)), before })
+        let since = Since::Then(times, usage.cpu_ns);
+        Ok(Self { stat, tick_ns, since, before: Used::default() })
     }
 
     /// What is used from here on doesn't count.
     pub(crate) fn pause(&mut self) {
-        if self.since.is_some()
-            && let Some(load) = self.load_now()
-        {
-            (self.before, self.since) = (load, None);
+        if matches!(self.since, Since::Then(..)) {
+            let used = self.used_now();
+            self.since = if used.is_some() { Since::Paused } else { Since::Lost };
+            self.before = used.unwrap_or(self.before);
         }
     }
 
     /// What is used from here on counts again.
     pub(crate) fn go_on(&mut self) {
-        if self.since.is_none() {
-            let usage = os::usage().map(|usage| usage.cpu_ns);
-            self.since = read_cpu_times(&self.stat).zip(usage);
+        if matches!(self.since, Since::Paused) {
+            let times = read_cpu_times(&self.stat).zip(os::usage());
+            self.since =
+                times.map_or(Since::Lost, |(times, usage)| Since::Then(times, usage.cpu_ns));
         }
     }
 
-    fn load_now(&self) -> Option<OtherLoad> {
-        let Some((_, own_ns)) = self.since else { return Some(self.before) };
-        let usage = os::usage()?;
-        self.load(&read_cpu_times(&self.stat)?, usage.cpu_ns.saturating_sub(own_ns))
+    fn used_now(&self) -> Option<Used> {
+        match self.since {
+            Since::Paused => Some(self.before),
+            Since::Lost => None,
+            Since::Then(times, own_ns) => {
+                let own_ns = os::usage()?.cpu_ns.saturating_sub(own_ns);
+                self.used(&times, &read_cpu_times(&self.stat)?, own_ns)
+            }
+        }
     }
 
     /// What others used since the start.
@@ -671,7 +754,7 @@ impl LoadWatch {
     ///
     /// The reason, if less than ten ticks of CPU time have passed, or the system stopped reporting.
     pub fn so_far(&self) -> Result<OtherLoad, Absent> {
-        match self.load_now() {
+        match self.used_now().map(|used| used.load()) {
             Some(load) if load.machine_ns >= self.tick_ns.saturating_mul(LEAST_TICKS) => Ok(load),
             Some(load) => Err(Absent {
                 reason: format!(
@@ -682,13 +765,14 @@ impl LoadWatch {
                 ),
             }),
             None => Err(Absent {
-                reason: "load by others not measured: /proc/stat ran backwards".to_owned(),
+                reason:
+                    "load by others not measured: /proc/stat ran backwards, or couldn't be read"
+                        .to_owned(),
             }),
         }
     }
 
-    fn load(&self, now: &CpuTimes, own_ns: u64) -> Option<OtherLoad> {
-        let (times, _) = self.since?;
+    fn used(&self, times: &CpuTimes, now: &CpuTimes, own_ns: u64) -> Option<Used> {
         let nanos = |now: u64, then: u64| now.checked_sub(then)?.checked_mul(self.tick_ns);
         let busy_ns = nanos(now.busy, times.busy)?;
         // Idle and waiting time may decrease by ticks when CPUs go offline, according to proc(5).
@@ -696,10 +780,10 @@ impl LoadWatch {
         let steal_ns = now.steal.zip(times.steal).and_then(|(now, then)| nanos(now, then));
         let before = &self.before;
         let machine_ns = busy_ns.checked_add(idle_ns)?.checked_add(steal_ns.unwrap_or(0))?;
-        Some(OtherLoad {
+        Some(Used {
             machine_ns: before.machine_ns.checked_add(machine_ns)?,
+            busy_ns: before.busy_ns.checked_add(busy_ns)?,
             own_ns: before.own_ns.checked_add(own_ns)?,
-            others_ns: before.others_ns.checked_add(busy_ns.saturating_sub(own_ns))?,
             steal_ns: steal_ns.map(|ns| ns.saturating_add(before.steal_ns.unwrap_or(0))),
         })
     }
@@ -821,28 +905,39 @@ mod tests {
             return;
         };
         let times = CpuTimes { busy: 100, idle: 1000, steal: Some(5) };
-        let before = OtherLoad { machine_ns: 0, own_ns: 0, others_ns: 0, steal_ns: None };
-        let (tick_ns, since) = (10_000_000, Some((times, 0)));
-        let mut watch = LoadWatch { stat: file, tick_ns, since, before };
+        let (tick_ns, since) = (10_000_000, Since::Paused);
+        let mut watch = LoadWatch { stat: file, tick_ns, since, before: Used::default() };
+        let load_of = |watch: &LoadWatch, then, now, own_ns| {
+            watch.used(&then, &now, own_ns).map(|used| used.load())
+        };
         let now = CpuTimes { busy: 160, idle: 1130, steal: Some(15) };
-        let load = watch.load(&now, 200_000_000).expect("a load");
+        let used = watch.used(&times, &now, 200_000_000).expect("a load");
+        let load = used.load();
         assert_eq!(load.machine_ns, 2_000_000_000);
         assert_eq!((load.others_ns, load.steal_ns), (400_000_000, Some(100_000_000)));
         assert_eq!((load.others_share(), load.steal_share()), (0.2, Some(0.05)));
         // This process used more than the ticks saw.
-        assert_eq!(watch.load(&now, 900_000_000).map(|load| load.others_ns), Some(0));
+        let all_own = load_of(&watch, times, now, 900_000_000);
+        assert_eq!(all_own.map(|load| load.others_ns), Some(0));
         let backwards = CpuTimes { busy: 99, ..now };
-        assert_eq!(watch.load(&backwards, 0), None);
+        assert_eq!(load_of(&watch, times, backwards, 0), None);
         // After a pause, only what was used before it and what is used from then on counts.
         let later = CpuTimes { busy: 1_000, idle: 2_000, steal: Some(900) };
         let at_the_end = CpuTimes { busy: 1_010, idle: 2_000, steal: Some(900) };
-        (watch.before, watch.since) = (load, Some((later, 0)));
-        let in_all = watch.load(&at_the_end, 100_000_000).expect("a load");
+        watch.before = used;
+        let in_all = load_of(&watch, later, at_the_end, 100_000_000).expect("a load");
         assert_eq!((in_all.machine_ns, in_all.others_ns), (2_100_000_000, 400_000_000));
-        watch.since = None;
-        assert_eq!(watch.load_now(), Some(load), "nothing counts in a pause");
+        // What this process used beyond the ticks of one spell is in those of another.
+        let in_all = load_of(&watch, later, at_the_end, 150_000_000).expect("a load");
+        assert_eq!(in_all.others_ns, 350_000_000);
         watch.pause();
-        assert_eq!(watch.before, load);
+        let now = watch.used_now().expect("nothing was lost").load();
+        assert_eq!(now, load, "nothing counts in a pause");
+        // Where the end of a spell can't be told, what was used in all is not known, ever.
+        watch.since = Since::Then(CpuTimes { busy: u64::MAX, ..later }, 0);
+        watch.pause();
+        watch.go_on();
+        assert!(watch.so_far().is_err(), "{watch:?}");
     }
 
     #[test]
@@ -916,6 +1011,36 @@ mod tests {
         let moved = times(&[[700, 300], [600, 390], [680, 310]]);
         assert_eq!(own_part(&moved, &[Some(0), Some(1), None], 1000, Some(2)), 390 - 20);
         assert_eq!(own_part(&moved, &[None; 3], 1000, None), 0);
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn a_process_may_use_the_cpus_of_all_its_threads() {
+        let proc = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = proc.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        write("thread-self/schedstat", "1 0 1\n");
+        for (thread, cpus) in [("11", "0"), ("12", "1,3"), ("13", "5-9")] {
+            write(&format!("self/task/{thread}/schedstat"), "1 0 1\n");
+            let status = format!("Name:\tx\nCpus_allowed:\tf\nCpus_allowed_list:\t{cpus}\n");
+            write(&format!("self/task/{thread}/status"), &status);
+        }
+        let mut waits = Waits::open(proc.path()).expect("it keeps figures");
+        waits.read(0).expect("figures");
+        let ids: Vec<u32> =
+            waits.slots.iter().filter_map(|slot| Some(slot.thread.as_ref()?.id)).collect();
+        // The last one hasn't run.
+        let ran = |slot: usize| u64::from(ids.get(slot).is_some_and(|&id| id < 13));
+        let grown: SlotTimes = std::array::from_fn(|slot| Times { run_ns: ran(slot), wait_ns: 0 });
+        assert_eq!(waits.allowed_cpus(&grown, 0), Some(3));
+        write("self/task/12/status", "Cpus_allowed_list:\t0\n");
+        assert_eq!(waits.allowed_cpus(&grown, ALLOWED_EVERY_NS - 1), Some(3));
+        assert_eq!(waits.allowed_cpus(&grown, ALLOWED_EVERY_NS), Some(1));
+        write("self/task/11/status", "Name:\tx\n");
+        assert_eq!(waits.allowed_cpus(&grown, 2 * ALLOWED_EVERY_NS), None);
     }
 
     #[test]

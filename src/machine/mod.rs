@@ -8,6 +8,7 @@ mod cgroup;
 mod counters;
 mod details;
 mod frequency;
+mod list;
 mod load;
 #[cfg(feature = "kernels")]
 mod meter;

@@ -122,23 +122,6 @@ pub(super) fn advise_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
 #[cfg(all(any(not(target_os = "linux"), miri), feature = "kernels"))]
 pub(super) fn advise_huge_pages<T>(_: &mut [std::mem::MaybeUninit<T>]) {}
 
-/// On how many CPUs the calling thread may run.
-#[cfg(all(target_os = "linux", not(miri)))]
-pub(super) fn allowed_cpus() -> Option<u64> {
-    // SAFETY: a `cpu_set_t` is integers only, for which zeros are valid.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a whole `cpu_set_t` that nobody else sees; 0 is this thread.
-    let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0;
-    // SAFETY: the set is a whole one.
-    let cpus = unsafe { libc::CPU_COUNT(&set) };
-    u64::try_from(cpus).ok().filter(|&cpus| !failed && cpus > 0)
-}
-
-#[cfg(any(not(target_os = "linux"), miri))]
-pub(super) fn allowed_cpus() -> Option<u64> {
-    None
-}
-
 /// The CPUs that a thread may run on.
 #[cfg(all(target_os = "linux", not(miri), feature = "kernels"))]
 #[derive(Clone, Copy)]

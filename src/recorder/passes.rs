@@ -144,7 +144,8 @@ impl Recorder {
         }
     }
 
-    /// Has `look` tell what disturbed the passes that ended on this thread since it last did.
+    /// Has `look` tell what disturbed the passes that ended on this thread since it last did. After a pause, what it tells
+    /// is of the pause, too.
     pub(crate) fn look(&self, look: impl Look) {
         let state = self.state.load(Relaxed);
         let thread = thread::here();
@@ -154,7 +155,11 @@ impl Recorder {
             && state != OFF
             && log.key.load(Relaxed) == thread.key_of(state >> 1)
         {
-            log.look(&self.clock, look);
+            let paused = self.clock.now() >= log.pause_due.load(Relaxed);
+            log.look(&self.clock, |since: &mut _| match look(since) {
+                Looked::Since(disturbance) if paused => Looked::AtMost(disturbance),
+                looked => looked,
+            });
         }
     }
 

@@ -101,11 +101,7 @@ impl DataSums {
             let scaled = (u128::from(bytes) * u128::from(part)).checked_div(u128::from(whole));
             scaled.and_then(|scaled| u64::try_from(scaled).ok()).unwrap_or(bytes)
         };
-        Self {
-            weights: of(self.weights),
-            kv: of(self.kv),
-            activations: of(self.activations),
-        }
+        Self { weights: of(self.weights), kv: of(self.kv), activations: of(self.activations) }
     }
 
     /// The sums since `before`; `None` if these are less.
