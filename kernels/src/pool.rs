@@ -17,6 +17,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::hint::spin_loop;
 use std::io;
+use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
@@ -284,6 +285,8 @@ pub struct Pinned<'p> {
     pool: &'p ThreadPool,
     /// Where each thread could run before, if it was moved.
     before: Vec<Option<CpuSet>>,
+    /// One of the threads is the one that pinned them, so it has to drop this, too.
+    here: PhantomData<*const ()>,
 }
 
 impl ThreadPool {
@@ -311,7 +314,7 @@ impl ThreadPool {
             let pinned = before.and_then(|before| allowed[thread].apply().map(|()| before));
             *results[thread].lock().unwrap_or_else(PoisonError::into_inner) = Some(pinned);
         });
-        let mut pinned = Pinned { pool: self, before: Vec::new() };
+        let mut pinned = Pinned { pool: self, before: Vec::new(), here: PhantomData };
         let mut error = None;
         for result in results {
             match result.into_inner().unwrap_or_else(PoisonError::into_inner) {

@@ -114,7 +114,8 @@ impl BrickProfiler {
     /// in full where it is not known what lies inside it.
     #[must_use]
     pub fn total_ns(&self) -> u64 {
-        self.brick_sums().total().exclusive_ns
+        let bricks = self.brick_sums();
+        bricks.total().exclusive_ns
     }
 
     /// What was recorded, as text for people: the report that `brickscope profile` prints. Feature `report`, which is on

@@ -36,9 +36,9 @@ pub struct Disturbance {
     pub steal_ns: Option<u64>,
     /// The part of `longest_wait_ns` in which other threads of this process had that thread's CPU, in nanoseconds.
     ///
-    /// It is how long those threads ran (their `schedstat`) that were last seen on the same CPU (their `stat`), or, if
-    /// that is more, what others can't have had: all CPUs that the process may use were busy with its own threads.
-    /// Looked for only where a thread waited for more than a two-hundredth of the interval.
+    /// How long those threads ran (their `schedstat`) that were last seen on the same CPU (their `stat`), which is more
+    /// where they ran elsewhere before; or, if that is longer, what others can't have had, since all CPUs that the
+    /// process may use were busy with its own threads. Looked for only where a thread waited for more than a two-hundredth of the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_wait_ns: Option<u64>,
     /// How long the process's control group stopped its threads, since the group had used up its quota of CPU time

@@ -11,7 +11,7 @@
 //! thread 1                        take-over→[ share ]→hand-off
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::brick::{BrickId, Phase};
 use crate::graph::{
@@ -155,10 +155,11 @@ impl Profile {
             nodes.insert(index, id);
         }
         // The span, perhaps of another thread, around the work that a thread took over.
+        let with_passes: HashSet<u32> = walls.iter().map(|wall| wall.lane).collect();
         let mut givers: BTreeMap<(u32, u64), Option<u32>> = BTreeMap::new();
         for &index in &parts.dependencies {
             let (from, to) = (&self.dependencies[index].from, &self.dependencies[index].to);
-            if !walls.iter().any(|wall| wall.lane == to.lane) {
+            if !with_passes.contains(&to.lane) {
                 let outer = from.inside.filter(|outer| nodes.contains_key(outer));
                 givers.insert((to.lane, to.at_ns), outer);
             }
