@@ -20,7 +20,7 @@ use crate::cpu::{Cpu, Deal, MULTIPLY_ADDS_OF_SOFTMAX};
 use crate::kv_cache::{Heads, KvCache, KvLayer};
 use crate::model::Model;
 use crate::probe::{KernelProbe, Probe};
-use crate::routines::{Routine, Routines};
+use crate::routines::{ByWidth, Routine, Routines};
 use crate::value::{Operation, Value};
 use crate::weights::Tensor;
 use crate::work;
@@ -105,6 +105,17 @@ impl Scratch {
     /// The logits of the last pass that computed any.
     pub(crate) fn last_logits(&self) -> &[f32] {
         &self.logits
+    }
+}
+
+/// The routine for the width of a projection.
+fn for_width_of(projection: Value, routines: ByWidth) -> Routine {
+    match projection {
+        Value::Q => routines.q,
+        Value::K | Value::V => routines.kv,
+        Value::Gate | Value::Up => routines.ffn,
+        Value::Logits => routines.vocab,
+        _ => routines.dim,
     }
 }
 
@@ -491,7 +502,7 @@ impl<'a, P: Probe> Pass<'a, P> {
         bias: Option<&[f32]>,
     ) {
         let Some(bias) = bias else { return };
-        let routine = self.routines.add_bias.pick(projection);
+        let routine = for_width_of(projection, self.routines.add_bias);
         p.kernel(routine, work::add(x.len(), 1), || {
             self.cpu.kernels.add_bias(x, bias);
         });
@@ -501,7 +512,7 @@ impl<'a, P: Probe> Pass<'a, P> {
 
     /// `x *= scale`, for a projection.
     fn scale(&self, p: &mut P::Kernels<'_>, projection: Value, x: &mut [f32], scale: f32) {
-        let routine = self.routines.scale.pick(projection);
+        let routine = for_width_of(projection, self.routines.scale);
         p.kernel(routine, work::scale(x.len()), || {
             self.cpu.kernels.scale(x, scale);
         });

@@ -9,7 +9,6 @@ use brickscope_kernels::QuantType;
 use crate::config::{Activation, Config};
 use crate::cpu::Cpu;
 use crate::cpu::{Deal, together};
-use crate::value::Value;
 use crate::weights::{Layer, Weights};
 
 /// A kernel with the shape that it runs on: an index into [`Routines::list`].
@@ -54,24 +53,11 @@ impl ByDeal {
 /// A routine for each width of a projection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByWidth {
-    q: Routine,
-    kv: Routine,
-    dim: Routine,
-    ffn: Routine,
-    vocab: Routine,
-}
-
-impl ByWidth {
-    /// The routine for the width of this projection.
-    pub(crate) fn pick(self, projection: Value) -> Routine {
-        match projection {
-            Value::Q => self.q,
-            Value::K | Value::V => self.kv,
-            Value::Gate | Value::Up => self.ffn,
-            Value::Logits => self.vocab,
-            _ => self.dim,
-        }
-    }
+    pub(crate) q: Routine,
+    pub(crate) kv: Routine,
+    pub(crate) dim: Routine,
+    pub(crate) ffn: Routine,
+    pub(crate) vocab: Routine,
 }
 
 /// All routines that a model uses on an executor.
