@@ -85,8 +85,10 @@ pub struct ShownBy {
     pub name: String,
     /// The phase of its spans.
     pub phase: Phase,
-    /// What was measured, in bytes per second.
+    /// The ceiling that was measured, in bytes per second.
     pub measured_bytes_per_second: f64,
+    /// The highest single measurement that is kept beside it.
+    pub highest_measured_bytes_per_second: f64,
 }
 
 /// One brick under the roof.
@@ -346,9 +348,10 @@ impl Reused {
     /// bytes of the others count as activations.
     fn of(stats: &BrickStats) -> Self {
         let DataSums { activations, .. } = stats.data;
-        let once_a_pass = stats.data.once_a_pass();
-        let is_told = activations > 0 || once_a_pass > 0;
         let all = stats.total_bytes;
+        // A file may contain anything.
+        let once_a_pass = stats.data.once_a_pass().min(all);
+        let is_told = activations > 0 || once_a_pass > 0;
         match BrickId::from_str(&stats.name) {
             _ if is_told => {
                 Self { once_a_pass, at_once: all.saturating_sub(once_a_pass), unknown: 0 }
@@ -548,7 +551,15 @@ fn memory_roof(profile: &Profile, measured: f64) -> (f64, Option<ShownBy>) {
         return (measured, None);
     };
     let name = name.to_owned();
-    (rate, Some(ShownBy { name, phase, measured_bytes_per_second: measured }))
+    let readings = profile.ceilings.iter().flat_map(|ceilings| &ceilings.readings);
+    let rates = readings.map(|reading| reading.read_bytes_per_second).filter(|rate| is_rate(*rate));
+    let shown = ShownBy {
+        name,
+        phase,
+        measured_bytes_per_second: measured,
+        highest_measured_bytes_per_second: rates.fold(measured, f64::max),
+    };
+    (rate, Some(shown))
 }
 
 /// The spans of a brick that were kept.

@@ -339,6 +339,31 @@ pub(crate) fn measure_again(model: &Model, pool: &ThreadPool, ceilings: &mut Cei
     }
 }
 
+/// Gives all of these the measurements of each, and so the same bandwidth of memory.
+pub(crate) fn share_memory(all: &mut [&mut Ceilings]) {
+    let mut readings: Vec<CeilingReading> = Vec::new();
+    for reading in all.iter().flat_map(|ceilings| &ceilings.readings) {
+        let is_same = |known: &CeilingReading| {
+            (&known.measured, known.read_bytes_per_second)
+                == (&reading.measured, reading.read_bytes_per_second)
+        };
+        match readings.iter_mut().find(|known| is_same(known)) {
+            // What one measured right before its rounds, the next one had from those that are kept.
+            Some(known) if known.when == ReadingTime::Kept => known.when = reading.when,
+            Some(_) => {}
+            None => readings.push(reading.clone()),
+        }
+    }
+    // RFC 3339 in UTC: the order of the text is that of time.
+    readings.sort_by(|a, b| a.measured.cmp(&b.measured));
+    let highest = all.iter().map(|ceilings| ceilings.read_bytes_per_second).fold(0.0, f64::max);
+    for ceilings in all {
+        ceilings.read_bytes_per_second = highest;
+        ceilings.readings.clone_from(&readings);
+        settle(ceilings);
+    }
+}
+
 /// The measurements of memory that are kept, oldest first.
 pub(crate) fn memory_readings() -> Vec<CeilingReading> {
     let folder = source::cache_folder().ok();
@@ -468,6 +493,38 @@ mod tests {
         let two = NonZeroUsize::new(2).expect("not zero");
         let scalar = Kernels::new(brickscope::Backend::Scalar).expect("runs everywhere");
         Cached { identity: Identity::here(two, scalar), others_share: Some(0.04), value }
+    }
+
+    #[test]
+    fn backends_share_one_memory_and_all_its_measurements() {
+        let read = |when, measured: &str, rate: f64| CeilingReading {
+            when,
+            measured: measured.to_owned(),
+            read_bytes_per_second: rate,
+        };
+        let kept = read(ReadingTime::Kept, "2026-11-21T10:00:00Z", 40e9);
+        let [first, second, after] = [
+            read(ReadingTime::Before, "2026-11-21T10:00:05Z", 39e9),
+            read(ReadingTime::Before, "2026-11-21T10:00:06Z", 20e9),
+            read(ReadingTime::After, "2026-11-21T10:00:09Z", 60e9),
+        ];
+        let first_is_kept = CeilingReading { when: ReadingTime::Kept, ..first.clone() };
+        let of = |readings: &[&CeilingReading], rate| Ceilings {
+            read_bytes_per_second: rate,
+            readings: readings.iter().map(|&reading| reading.clone()).collect(),
+            ..ceilings().value
+        };
+        let mut sides =
+            [of(&[&kept, &first, &after], 40e9), of(&[&kept, &first_is_kept, &second], 40e9)];
+        share_memory(&mut sides.each_mut()[..]);
+        assert_eq!(sides[0], sides[1]);
+        assert_eq!(sides[0].readings, [kept, first, second, after]);
+        assert_eq!(sides[0].read_bytes_per_second, 40e9);
+        assert_eq!(sides[0].memory_spread(), [20e9, 40e9]);
+
+        let mut sides = [of(&[], 10.7e9), of(&[], 38e9)];
+        share_memory(&mut sides.each_mut()[..]);
+        assert_eq!(sides.map(|side| side.read_bytes_per_second), [38e9; 2]);
     }
 
     #[test]

@@ -221,9 +221,10 @@ fn roofline_notes(roofline: &Roofline) -> Vec<String> {
         notes.push(format!("A pass touches {} MB of weights and KV cache, {holds}.", short(size)));
     }
     let [least, most] = [roofline.least_bytes_per_second, roofline.peak_bytes_per_second];
-    if let Some(ShownBy { name, phase, measured_bytes_per_second }) = &roofline.shown_by
-        && most > MOST * measured_bytes_per_second
+    if let Some(shown) = &roofline.shown_by
+        && most > MOST * shown.highest_measured_bytes_per_second
     {
+        let ShownBy { name, phase, measured_bytes_per_second, .. } = shown;
         notes.push(format!(
             "Memory was measured too low, {} GB/s: {} of {phase} read {} GB/s.",
             gigabytes(*measured_bytes_per_second),

@@ -108,21 +108,14 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
-/// Measures memory once more, and gives all backends the same roof: they share one memory.
+/// Measures memory once more, and gives all backends the same roof, of all measurements: they share one memory.
 fn one_memory(model: &Model, best: &Cpu, sides: &mut [Side<'_>]) {
     let mut ceilings: Vec<_> =
         sides.iter_mut().filter_map(|side| side.ceilings.as_mut()?.as_mut().ok()).collect();
     if let Some(first) = ceilings.first_mut() {
         ceilings_cache::measure_again(model, best.pool(), first);
     }
-    let rates = ceilings.iter().map(|ceilings| ceilings.read_bytes_per_second);
-    let highest = rates.fold(0.0, f64::max);
-    let readings = ceilings.iter().map(|ceilings| ceilings.readings.clone());
-    let readings = readings.max_by_key(Vec::len).unwrap_or_default();
-    for ceilings in ceilings {
-        ceilings.read_bytes_per_second = highest;
-        ceilings.readings.clone_from(&readings);
-    }
+    ceilings_cache::share_memory(&mut ceilings);
 }
 
 /// A second copy of the model with interleaved rows, for the kernels of this CPU that read those

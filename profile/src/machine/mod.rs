@@ -108,13 +108,14 @@ impl Ceilings {
     pub const AGREE: f64 = 0.1;
 
     /// The highest of some rates that another one confirms: they [agree](Self::AGREE). With no two that agree, the
-    /// highest; `None` of none.
+    /// second highest, or the only one; `None` of none.
     #[must_use]
     pub fn confirmed(rates: impl IntoIterator<Item = f64>) -> Option<f64> {
         let mut rates: Vec<f64> = rates.into_iter().filter(|rate| rate.is_finite()).collect();
         rates.sort_by(|a, b| b.total_cmp(a));
         let pair = rates.windows(2).find(|pair| pair[1] >= (1.0 - Self::AGREE) * pair[0]);
-        pair.or(rates.get(..1)).map(|highest| highest[0])
+        let alone = rates.get(1).or(rates.first()).copied();
+        pair.map(|agreed| agreed[0]).or(alone)
     }
 
     /// The lowest and the highest bandwidth of memory by which this run can be judged: the lowest is that of the
@@ -245,7 +246,8 @@ mod tests {
             (&[37.0, 60.0, 38.0], Some(38.0)),
             (&[60.0, 31.0, 38.0, 57.0], Some(60.0)),
             // Nothing agrees with anything.
-            (&[31.0, 40.0, 60.0], Some(60.0)),
+            (&[31.0, 40.0, 60.0], Some(40.0)),
+            (&[38.0, 60.0], Some(38.0)),
             (&[f64::NAN, 31.0], Some(31.0)),
         ] {
             assert_eq!(Ceilings::confirmed(rates.iter().copied()), confirmed, "{rates:?}");
