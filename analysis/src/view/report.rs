@@ -37,6 +37,10 @@ pub fn report(profile: &Profile) -> String {
     let mut text = String::new();
     let (all, shown) = (profile, typical::shown(profile));
     let profile = &*shown;
+    let has_devices = !profile.devices.is_empty();
+    if !profile.phases.is_empty() || has_devices || profile.imported.is_some() {
+        wrapped(&headline(all), &mut text);
+    }
     // What was disturbed or left out here is told with its causes.
     let mut dropped = all.dropped;
     dropped.disturbed_passes = 0;
@@ -44,15 +48,11 @@ pub fn report(profile: &Profile) -> String {
     for note in notes.chain(device::notes(profile)) {
         wrapped(&format!("note: {note}"), &mut text);
     }
-    let has_devices = !profile.devices.is_empty();
     if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
         let _ = writeln!(
             text,
             "note: the counter drifted {ppm:+.0} ppm from the OS clock: distrust long times"
         );
-    }
-    if !profile.phases.is_empty() || has_devices || profile.imported.is_some() {
-        wrapped(&headline(all), &mut text);
     }
     what_ran(profile, &mut text);
     if has_devices && !profile.totals.is_empty() {
