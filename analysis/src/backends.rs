@@ -174,7 +174,8 @@ impl BackendPhase {
         let wall = row_of("wall", |total| total.wall_ns);
         let unattributed = row_of("unattributed", |total| total.unattributed_ns);
 
-        let sides: Vec<Side<'_>> = sides.iter().map(|side| Side::of(side, phase)).collect();
+        let all: Vec<&Profile> = sides.iter().flat_map(|side| side.rounds).collect();
+        let sides: Vec<Side<'_>> = sides.iter().map(|side| Side::of(side, phase, &all)).collect();
         // In the order of the fastest backend, its longest bricks first.
         let shortest = wall.cells.iter().enumerate().min_by_key(|(_, cell)| cell.total_ns);
         let fastest = shortest.map_or(0, |(index, _)| index);
@@ -219,7 +220,8 @@ struct Timed<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn of(side: &BackendRounds<'a>, phase: Phase) -> Self {
+    /// `all` rounds of all backends ran on one memory.
+    fn of(side: &BackendRounds<'a>, phase: Phase, all: &[&Profile]) -> Self {
         let disturbed = side.rounds.iter().filter_map(|round| Some(round.phase(phase)?.disturbed));
         let rounds = side.rounds.iter().map(|round| Round {
             bricks: round
@@ -233,7 +235,8 @@ impl<'a> Side<'a> {
                     bytes: total.stats.total_bytes,
                 })
                 .collect(),
-            roofline: Roofline::of(round, phase),
+            // Of all passes, as the times beside it.
+            roofline: Roofline::of_sums_beside(round, phase, all),
         });
         let disturbed = disturbed.fold(0, u64::saturating_add);
         Self { backend: side.backend, disturbed, rounds: rounds.collect() }
@@ -243,7 +246,6 @@ impl<'a> Side<'a> {
         let mut times = Vec::new();
         let mut timed = Vec::new();
         for round in &self.rounds {
-            // The roofline has the same bricks in the same order.
             let found = round.bricks.iter().position(|b| b.name == name && b.source == source);
             if let Some(index) = found {
                 times.push(round.bricks[index].ns);
@@ -266,6 +268,7 @@ impl<'a> Side<'a> {
         cell.bytes_per_second = rate(brick.bytes);
         cell.flops_per_second = rate(brick.flops);
         match &round.roofline {
+            // It has the same bricks in the same order.
             Ok(roofline) => cell.stand(&roofline.bricks[index]),
             Err(absent) => cell.absent = Some(absent.clone()),
         }
@@ -363,12 +366,18 @@ pub(crate) mod tests {
     /// A round with a prefill pass of 4 tokens and two decode passes, whose bricks take so many
     /// microseconds each.
     pub(crate) fn round(projection_us: u64, score_us: u64, read: f64, peak: f64) -> Profile {
+        let times = [projection_us, score_us];
+        let passes = [(Phase::Prefill, 4), (Phase::Decode, 1), (Phase::Decode, 1)];
+        of_passes(&passes.map(|(phase, tokens)| (phase, tokens, times)), read, peak)
+    }
+
+    /// A round with these passes: phase, tokens, and the microseconds of the two bricks.
+    fn of_passes(passes: &[(Phase, u64, [u64; 2])], read: f64, peak: f64) -> Profile {
         let hand = MockClock::default();
-        let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(100);
+        let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(1000);
         profiler.enable();
-        for (phase, tokens, position) in
-            [(Phase::Prefill, 4, 0), (Phase::Decode, 1, 4), (Phase::Decode, 1, 5)]
-        {
+        let mut position = 0;
+        for &(phase, tokens, [projection_us, score_us]) in passes {
             let pass = profiler.begin_pass(phase);
             for (brick, us, bytes) in [
                 (BrickId::QkvProjection, projection_us, 1_000_000),
@@ -385,6 +394,7 @@ pub(crate) mod tests {
             profiler.stop_brick(timer, 1);
             hand.advance(700);
             profiler.end_pass(pass, tokens, position);
+            position += tokens;
         }
         let mut profile = profiler.profile();
         profile.ceilings = Some(Ceilings {
@@ -394,6 +404,42 @@ pub(crate) mod tests {
             ..Ceilings::default()
         });
         profile
+    }
+
+    #[test]
+    fn a_stall_gives_no_brick_the_roof_of_another() {
+        let mut passes = vec![(Phase::Prefill, 4, [90, 7])];
+        passes.extend([(Phase::Decode, 1, [90, 7]); 20]);
+        // By its sum this brick is then the longest, and by what is typical it isn't.
+        passes[9].2 = [90, 20_000];
+        let rounds = [of_passes(&passes, 20e9, 10e9)];
+        let sides = [BackendRounds { backend: "scalar", rounds: &rounds }];
+        let found = BackendComparison::new(&sides).expect("a round");
+        let roofline = Roofline::of_sums(&rounds[0], Phase::Decode).expect("ceilings");
+        assert_ne!(roofline, Roofline::of(&rounds[0], Phase::Decode).expect("ceilings"));
+        for row in &found.phases[0].bricks {
+            let of = roofline.bricks.iter().find(|of| of.name == row.name).expect("the brick");
+            let of_roof = of.place.as_ref().map(|place| place.of_roof);
+            assert_eq!(row.cells[0].of_roof, of_roof, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn what_one_backend_shows_of_memory_raises_the_roof_of_all() {
+        // 1 MB in 20 µs are 50 GB/s, more than was measured and more than a cache holds of it.
+        let [mut slow, mut fast] = [round(100, 7, 40e9, 1e15), round(20, 7, 40e9, 1e15)];
+        for profile in [&mut slow, &mut fast] {
+            profile.ceilings.as_mut().expect("ceilings").caches.clear();
+        }
+        let of_roof = |rounds: &[&Profile]| {
+            let rounds: Vec<[Profile; 1]> = rounds.iter().map(|&of| [of.clone()]).collect();
+            let sides: Vec<BackendRounds<'_>> =
+                rounds.iter().map(|rounds| BackendRounds { backend: "x", rounds }).collect();
+            let found = BackendComparison::new(&sides).expect("the same work");
+            found.phases[0].bricks[0].cells[0].of_roof.expect("a place")
+        };
+        let (alone, beside) = (of_roof(&[&slow]), of_roof(&[&slow, &fast]));
+        assert!((alone - 0.25).abs() < 1e-9 && (beside - 0.20).abs() < 1e-9, "{alone} {beside}");
     }
 
     #[test]

@@ -25,6 +25,8 @@ const RULE: u64 = 10;
 const LEAST_SPANS: usize = 7;
 /// With fewer passes that nothing disturbed, medians of spans are used.
 const LEAST_PASSES: usize = 5;
+/// A wait explains nothing of a stall that is this many times as long.
+const LITTLE: u64 = 10;
 /// Stalls that are listed one by one.
 const MOST_STALLS: usize = 3;
 
@@ -335,12 +337,7 @@ impl Typical {
             *sum = sum.plus(of_group, in_a_pass);
         }
         self.unattributed = middle(passes.all.iter().map(|pass| pass.unattributed_ns).collect());
-        let zero = Estimate { ns: 0.0, interval_ns: Some([0.0; 2]) };
         self.wall = by_brick.values().fold(self.unattributed, |sum, of| sum.plus(*of, 1.0));
-        if self.unattributed.interval_ns.is_none() {
-            self.wall = by_brick.values().fold(zero, |sum, of| sum.plus(*of, 1.0));
-            self.wall = self.wall.plus(self.unattributed, 1.0);
-        }
         self.bricks = by_brick
             .into_iter()
             .filter_map(|((name, source), time)| brick(profile, name, source, time))
@@ -443,7 +440,8 @@ pub fn judged(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
         return capped(profile, phase);
     }
     let shown = shown(profile);
-    let Some(typical) = Typical::of(&shown, phase) else { return shown };
+    // Of all passes: those that remain may seem to have further stalls.
+    let Some(typical) = Typical::of(profile, phase) else { return shown };
     if typical.basis != Basis::Spans {
         return shown;
     }
@@ -530,10 +528,17 @@ pub fn notes(profile: &Profile) -> Vec<String> {
                 "disturbed: {passes} {of}; {causes}. They are in the tables. What limits {phase} is \
                  judged by the median span of each brick, which interrupted spans don't move"
             )),
-            Basis::Sums if total.disturbed > 0 => notes.push(format!(
-                "disturbed: {} {of}; they are in the tables, since single spans were not kept",
-                total.disturbed
-            )),
+            Basis::Sums if total.disturbed > 0 => {
+                let since = if profile.imported.is_some() {
+                    "since this run was imported"
+                } else if !profile.devices.is_empty() {
+                    "since what disturbs devices is not known"
+                } else {
+                    "since single spans were not kept"
+                };
+                let n = total.disturbed;
+                notes.push(format!("disturbed: {n} {of}; they are in the tables, {since}"));
+            }
             _ => {}
         }
         if let Some(unknown) = typical.unwatched.filter(|&unknown| unknown > 0) {
@@ -591,10 +596,16 @@ impl Stall {
                         milliseconds(ns),
                         who(by)
                     ),
-                    (Some(ns), None) => format!(
-                        "no thread waited more than {} for a CPU{share}, so it was not the scheduler",
-                        milliseconds(ns)
-                    ),
+                    (Some(ns), None) => {
+                        let waited = format!(
+                            "no thread waited more than {} for a CPU{share}",
+                            milliseconds(ns)
+                        );
+                        let longer_ns = self.ns.saturating_sub(self.median_ns);
+                        let is_little = ns < longer_ns / LITTLE;
+                        let so = if is_little { ", so it was not the scheduler" } else { "" };
+                        waited + so
+                    }
                 }
             }
         };
@@ -799,6 +810,33 @@ mod tests {
     }
 
     #[test]
+    fn a_stall_was_not_the_scheduler_only_if_threads_waited_for_far_less() {
+        for (wait_ns, so) in [(3_000, true), (9_000, false)] {
+            let mut profile = run(64, |nth| if nth == 40 { 1_000_000 } else { 0 });
+            let wall_ns = profile.passes[40].wall_ns;
+            profile.passes[40].disturbance = Some(Disturbance {
+                passes: 1,
+                // A hundredth of it is no disturbance.
+                wall_ns: wall_ns * 100,
+                longest_wait_ns: Some(wait_ns * 20),
+                ..Disturbance::default()
+            });
+            let notes = notes(&profile).join("\n");
+            assert_eq!(notes.contains("so it was not the scheduler"), so, "{notes}");
+            assert!(notes.contains("no thread waited more than 0."), "{notes}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_was_imported_is_not_said_to_lack_spans() {
+        let mut profile = run(10, |_| 0);
+        disturb(&mut profile, 0..3, 0);
+        profile.imported = Some(brickscope_profile::Imported::default());
+        let notes = notes(&profile).join("\n");
+        assert!(notes.contains("in the tables, since this run was imported"), "{notes}");
+    }
+
+    #[test]
     fn what_was_only_summed_is_its_mean() {
         let mut profile = run(10, |_| 0);
         profile.spans.clear();
@@ -829,6 +867,16 @@ mod tests {
             .iter()
             .find(|brick| brick.place.as_ref().is_none_or(|p| p.reach != Reach::At));
         assert_eq!(far, None);
+        // The headline has the same figures.
+        let headline = view::headline(&profile);
+        let verdict = roofline.verdict().expect("bricks with a place");
+        let share = format!("its least time is {} of its time", percent(verdict.of_roof, 1.0));
+        assert!(headline.contains(&share), "{share}: {headline}");
+        let first = percent(bricks[0].stats.exclusive_ns as f64, roofline.wall_ns as f64);
+        assert!(
+            headline.contains(&format!("LmHead takes the most time, {first} of it")),
+            "{headline}"
+        );
     }
 
     proptest! {

@@ -91,7 +91,8 @@ fn judgement(profile: &Profile) -> String {
     if profile.ceilings.is_some() && (bytes == 0 || flops == 0) {
         return format!("{name}: {top}; what limits it is unknown, since no work was stated.");
     }
-    let roofline = Roofline::of(profile, total.phase);
+    // Judged above.
+    let roofline = Roofline::of_sums(profile, total.phase);
     let verdict = roofline.as_ref().ok().and_then(|roofline| Some((roofline, roofline.verdict()?)));
     let Some((roofline, verdict)) = verdict else {
         return format!("{name}: {top}.");

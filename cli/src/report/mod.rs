@@ -106,7 +106,8 @@ const SHEETS: [Sheet; 7] = [
 /// The position of the timeline among the sections.
 const TIMELINE: usize = 2;
 
-/// The report of one run, without the passes that [`typical::shown`] leaves out. Calls `done` after each step. The same run gives the same bytes.
+/// The report of one run, without the passes that [`typical::shown`] leaves out. Calls `done` after each step. The same
+/// run gives the same bytes.
 pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
     let all = run.profile;
     let shown = typical::shown(all);

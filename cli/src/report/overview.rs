@@ -1,5 +1,7 @@
 //! The top of the page: the headline, the main figures and their caveats.
 
+use std::borrow::Cow;
+
 use brickscope::{Imported, Phase, Profile};
 use brickscope_analysis::{typical, view};
 
@@ -64,6 +66,9 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
     if dropped.left_out_passes > 0 {
         notes.push(LEFT_OUT.to_owned());
     }
+    if [Phase::Decode, Phase::Prefill].iter().any(|&phase| goes_by_sums(profile, phase)) {
+        notes.push(OF_SUMS.to_owned());
+    }
     if let Err(why) = profile.check() {
         notes.push(format!("this profile is inconsistent: {why}"));
     }
@@ -88,6 +93,15 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
 pub(super) const LEFT_OUT: &str = "figures on this page are without the passes that were left out: they are in the JSON \
                                    that `brickscope show --as json --leave-out-disturbed` prints, rather than in \
                                    profile.json";
+
+/// What the figures of this page are where the headline goes by something else.
+pub(super) const OF_SUMS: &str = "figures on this page are sums of all passes; the headline goes by what is typical, and \
+                                  so does `brickscope show --as roofline`";
+
+/// Whether the sums of a phase, which are shown, are not what the headline goes by.
+fn goes_by_sums(profile: &Profile, phase: Phase) -> bool {
+    matches!(typical::judged(profile, phase), Cow::Owned(_))
+}
 
 fn of_other_program(imported: &Imported, run: &str) -> String {
     let program = imported

@@ -22,11 +22,19 @@ pub(super) fn lines(
         Ok(profile) => profile,
         Err(why) => return vec![Line::styled(heading(app, "bricks"), paint.bold()), absent(&why)],
     };
-    if let Some(name) = &app.drilled {
-        return brick(app, profile, name, paint, width);
-    }
     let (all, judged) = (profile, typical::judged(profile, app.phase));
     let profile = &*judged;
+    let wall_of = |profile: &Profile| profile.phase(app.phase).map_or(0, |total| total.wall_ns);
+    let stalls_ns = wall_of(all).saturating_sub(wall_of(profile));
+    let stalls = if stalls_ns > 0 {
+        format!(" · without stalls of {:.1} ms", stalls_ns as f64 / 1e6)
+    } else {
+        String::new()
+    };
+    if let Some(name) = &app.drilled {
+        let heading = heading(app, &printable(name)) + &stalls;
+        return brick(app, profile, name, heading, paint, width);
+    }
     let mut lines = Vec::new();
     // Bars only if there is room for a table below.
     if room >= 13 {
@@ -44,11 +52,7 @@ pub(super) fn lines(
         what.push_str(&format!(" · clock of {}", printable(device)));
     }
     let mut heading = heading(app, &what);
-    let wall_of = |profile: &Profile| profile.phase(app.phase).map_or(0, |total| total.wall_ns);
-    let stalls_ns = wall_of(all).saturating_sub(wall_of(profile));
-    if stalls_ns > 0 {
-        heading.push_str(&format!(" · without stalls of {:.1} ms", stalls_ns as f64 / 1e6));
-    }
+    heading.push_str(&stalls);
     heading.push_str(&match Roofline::of_sums(profile, app.phase) {
         Ok(_) => {
             format!(" · roof of {}", if backend.is_empty() { "this machine" } else { &backend })
@@ -150,15 +154,16 @@ fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line
         .collect()
 }
 
-/// The details of one brick.
+/// The details of one brick, by what is typical.
 fn brick(
     app: &App,
     profile: &Profile,
     name: &str,
+    heading: String,
     paint: Paint,
     width: usize,
 ) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(cut(&heading(app, &printable(name)), width), paint.bold())];
+    let mut lines = vec![Line::styled(cut(&heading, width), paint.bold())];
     let bricks = profile.bricks(Some(app.phase));
     let Some(brick) = bricks.iter().find(|brick| brick.stats.name == name) else {
         let when = if app.is_recent { " in the last 2 s" } else { "" };
@@ -180,7 +185,7 @@ fn brick(
     }
     lines.push(Line::raw(cut(&time, width)));
     lines.push(Line::raw(format!(" by the {} clock", brick.source.name())));
-    match Roofline::of(profile, app.phase) {
+    match Roofline::of_sums(profile, app.phase) {
         Ok(roofline) => {
             if let Some(row) = roofline.bricks.iter().find(|row| row.name == name) {
                 match &row.place {
