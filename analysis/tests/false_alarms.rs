@@ -9,7 +9,7 @@ use brickscope_analysis::compare::{
 use brickscope_profile::stats::SplitMix64;
 
 /// Pairs of processes.
-const PAIRS: [usize; 4] = [5, 6, 10, 20];
+const PAIRS: [usize; 5] = [5, 6, 9, 10, 20];
 
 /// The samples of a process.
 const SAMPLES: usize = 5;

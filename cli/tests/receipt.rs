@@ -123,7 +123,8 @@ fn another_model_than_that_of_the_receipt() {
         "{stdout}"
     );
     // It isn't rerun then.
-    let (code, stdout, _) = output(&["verify-receipt", word(&path), "--rerun", word(&path)]);
+    let with = format!("--rerun={}", word(&path));
+    let (code, stdout, _) = output(&["verify-receipt", word(&path), &with]);
     assert_eq!(code, 1);
     assert!(stdout.contains("  a rerun: the receipt is refused without one\n"), "{stdout}");
     // Both together: --rerun alone takes the model of --model.
@@ -131,9 +132,19 @@ fn another_model_than_that_of_the_receipt() {
     let (code, stdout, _) = output(&both);
     assert_eq!(code, 1);
     assert!(stdout.contains("  a rerun: the receipt is refused without one\n"), "{stdout}");
-    let (code, _, said) = output(&["verify-receipt", word(&path), "--rerun"]);
+    // The word after --rerun is the receipt, not the model.
+    let other_order = ["verify-receipt", "--model", word(&path), "--rerun", word(&path)];
+    let (code, other, _) = output(&other_order);
+    assert_eq!((code, other), (1, stdout));
+    for only in [&["verify-receipt", word(&path), "--rerun"][..], &["verify-receipt", "--rerun"]] {
+        let (code, _, said) = output(only);
+        assert_eq!(code, 2);
+        assert!(said.contains("--rerun needs a model to run: --rerun=MODEL"), "{said}");
+    }
+    let (code, _, said) = output(&["verify-receipt", word(&path), "--rerun", "model.gguf"]);
     assert_eq!(code, 2);
-    assert!(said.contains("--rerun needs a model to run"), "{said}");
+    assert!(said.contains("model.gguf is a second file"), "{said}");
+    assert!(said.contains("is given as --rerun=MODEL"), "{said}");
 }
 
 #[test]
@@ -213,15 +224,10 @@ fn a_rerun_chooses_the_same_tokens() {
         word(&run),
     ]);
     assert_eq!(code, 0, "{said}");
+    let again = format!("--rerun={}", word(&model));
     let rerun = || {
-        let (code, stdout, said) = output(&[
-            "verify-receipt",
-            word(&run),
-            "--rerun",
-            word(&model),
-            "--tolerance=100%",
-            "--json",
-        ]);
+        let (code, stdout, said) =
+            output(&["verify-receipt", word(&run), &again, "--tolerance=100%", "--json"]);
         assert_ne!(code, 2, "{said}");
         let json: Value = serde_json::from_str(&stdout).expect("JSON");
         let tests: Vec<Value> = json["rerun"].as_array().expect("tests").clone();

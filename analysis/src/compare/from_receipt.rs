@@ -1,6 +1,7 @@
 //! Receipts as processes.
 
 use brickscope_profile::Phase;
+use brickscope_profile::save::{parse_rfc3339, unix_seconds};
 
 use super::{Brick, Fact, Process, Sample, Test, Turn};
 use crate::receipt::{Receipt, v1};
@@ -40,21 +41,11 @@ fn turns(receipt: &Receipt) -> Vec<Turn> {
     in_set.into_iter().chain(in_boot).map(|(among, place)| Turn { among, place }).collect()
 }
 
-/// Seconds since 1970 of an RFC 3339 time in UTC.
+/// Seconds since 1970 of an RFC 3339 time in UTC, with its fraction.
 fn seconds(timestamp: &str) -> Option<f64> {
-    let (date, time) = timestamp.strip_suffix('Z')?.split_once('T')?;
-    let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let mut time = time.split(':').map(|part| part.parse::<f64>().ok());
-    let (hours, minutes, seconds) = (time.next()??, time.next()??, time.next()??);
-    if !(1..=12).contains(&month) || !(1970..10_000).contains(&year) {
-        return None;
-    }
-    // Days from civil: the year begins in March (Hinnant, "chrono-compatible low-level date algorithms", 2014).
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days =
-        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
-    Some(days as f64 * 86_400.0 + hours * 3600.0 + minutes * 60.0 + seconds)
+    let (whole, fraction) = parse_rfc3339(timestamp)?;
+    let whole = unix_seconds(&format!("{whole}Z"))? as f64;
+    Some(whole + format!("0.{fraction}0").parse::<f64>().ok()?)
 }
 
 fn test(test: &v1::Test) -> Test {
@@ -233,7 +224,18 @@ mod tests {
         assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0.0));
         assert_eq!(seconds("2000-03-01T00:00:01.5Z"), Some(951_868_801.5));
         assert_eq!(seconds("2026-11-24T03:50:00Z"), Some(1_795_492_200.0));
-        for not in ["", "2026-11-24", "2026-13-24T03:50:00Z", "0-0-0T0:0:0Z", "2026-11-24T03:50Z"] {
+        for not in [
+            "",
+            "2026-11-24",
+            "2026-13-24T03:50:00Z",
+            "0-0-0T0:0:0Z",
+            "2026-11-24T03:50Z",
+            "2026-11-24TNaN:50:00Z",
+            "2026-11-24T03:50:infZ",
+            "2026-11-24T25:00:00Z",
+            "2026-11-9223372036854775807T03:50:00Z",
+            "-9223372036854775808-11-24T03:50:00Z",
+        ] {
             assert_eq!(seconds(not), None, "{not}");
         }
     }

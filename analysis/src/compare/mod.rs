@@ -15,8 +15,9 @@
 //! fifth at either end (from 20 processes on), and its error comes from the winsorised squares (Yuen
 //! 1974), so that some processes under another load neither move it nor make it blind. The interval is
 //! based on Student's t. Two things make it hold where noise is not normal: rows are tested at half of
-//! [`LEVEL`], and a difference of pairs also has to be rarer than by chance if the sides of pairs are exchanged
-//! at random, which [`turns_at_random`] makes exact. Below five pairs there is no verdict.
+//! [`LEVEL`], and a difference of pairs also has to be rarer than by chance among the orders that
+//! [`turns_at_random`] could have drawn: those in which either side goes first equally often. Up to 19 pairs they are
+//! counted, for more the count is approximated. Below five pairs there is no verdict.
 //!
 //! # Why not a bootstrap
 //!
@@ -72,6 +73,7 @@ use serde::Serialize;
 pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
 use self::ratio::Ratio;
+use self::turns::Order;
 pub use self::turns::{Pairing, Turn, turns_at_random};
 pub use self::verdict::{Outcome, Verdict};
 
@@ -376,9 +378,9 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
     if names.is_empty() {
         return Err(CompareError::NoCommonTest { a: first(a), b: first(b) });
     }
-    let pairing = turns::pairs(a, b);
+    let order = turns::order(a, b);
     let mut tests: Vec<Rows> =
-        names.iter().map(|name| Rows::new(name, a, b, &pairing, options)).collect();
+        names.iter().map(|name| Rows::new(name, a, b, &order, options)).collect();
     verdict::judge(&mut tests, options.threshold);
     Ok(Comparison {
         threshold: options.threshold,
@@ -386,7 +388,7 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
         power: POWER,
         a: Compared::new(a),
         b: Compared::new(b),
-        pairing,
+        pairing: order.pairing,
         forced: unlike,
         differences,
         tests: tests.into_iter().map(Rows::into_change).collect(),
@@ -453,7 +455,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(name: &str, a: &Side, b: &Side, pairing: &Pairing, options: &Options) -> Self {
+    fn new(name: &str, a: &Side, b: &Side, order: &Order, options: &Options) -> Self {
         let sides = [a, b].map(|side| {
             let test = |process| test_of(process, name);
             side.processes.iter().filter_map(test).collect::<Vec<&Test>>()
@@ -464,7 +466,7 @@ impl Rows {
             let times = sides.each_ref().map(|side| medians(side, of));
             let few = sides.iter().any(|side| side.len() < ratio::PAIRS_THAT_DECIDE);
             let within = few.then(|| within(&sides, of)).flatten();
-            let row = Row::new(name, &times, &walls, pairing, seconds.as_ref());
+            let row = Row::new(name, &times, &walls, order, seconds.as_ref());
             Row { within, ..row }
         };
         let whole = row(name, &|test| Some(test.wall_ns.clone()));
@@ -542,7 +544,7 @@ impl Row {
         name: &str,
         times: &[Vec<Option<f64>>; 2],
         walls: &[Vec<Option<f64>>; 2],
-        pairing: &Pairing,
+        order: &Order,
         seconds: Option<&[Vec<f64>; 2]>,
     ) -> Self {
         let logs = |times: &Vec<Option<f64>>| -> Option<Vec<f64>> {
@@ -564,10 +566,10 @@ impl Row {
         });
         let fewest = times[0].len().min(times[1].len());
         let enough = both.as_ref().filter(|_| fewest >= ratio::MIN_PROCESSES);
-        let ratio = enough.and_then(|(a, b)| match pairing {
+        let ratio = enough.and_then(|(a, b)| match &order.pairing {
             Pairing::Paired { pairs } => {
                 let logs: Vec<f64> = pairs.iter().map(|&(i, j)| b[j] - a[i]).collect();
-                Ratio::paired(&logs)
+                Ratio::paired(&logs, &order.a_first)
             }
             Pairing::Unpaired { .. } => {
                 Ratio::unpaired(a, b, seconds.map(|[a, b]| [a.as_slice(), b.as_slice()]))
@@ -579,7 +581,7 @@ impl Row {
             (None, _) => Some("some processes spent no time in it".to_owned()),
             (_, None) => Some(format!(
                 "{}: no verdict below {} a side, since fewer agree by chance too often",
-                match (fewest, pairing) {
+                match (fewest, &order.pairing) {
                     (1, _) => "one process only".to_owned(),
                     (n, Pairing::Paired { .. }) => format!("{n} pairs only"),
                     (n, _) => format!("{n} processes only"),

@@ -2,6 +2,8 @@
 
 use brickscope_profile::stats::student;
 
+use super::turns::is_balanced;
+
 /// From this many processes on, a fifth is trimmed at either end before the mean is taken. With fewer,
 /// too few degrees of freedom would be left for intervals of 99.9 % and more.
 const TRIMMED_FROM: usize = 20;
@@ -10,11 +12,11 @@ const TRIMMED_FROM: usize = 20;
 /// every few seconds, two to four pairs now and then agree by chance; five that do so are rare enough.
 pub(super) const MIN_PROCESSES: usize = 5;
 
-/// From this many pairs on, it is rare enough that all agree by chance, whatever the noise is, if the order
-/// within them was random: 2 in 2⁹.
+/// From this many pairs on, it is rare enough that the order within them happens to be the one that puts the sides
+/// furthest apart, whatever the noise is: that are 2 of the 252 orders in which either side goes first equally often.
 pub(super) const PAIRS_THAT_DECIDE: usize = 9;
 
-/// Up to this many pairs, each way to exchange their sides is tried; with more the sum is close to normal.
+/// Up to this many pairs, each balanced order is tried; with more their sums are close to normal.
 const EXCHANGED: usize = TRIMMED_FROM - 1;
 
 /// The number of blocks into which the processes of a side are put that did not run in turns. For the
@@ -52,11 +54,11 @@ impl Ratio {
     /// From pairs of processes that ran beside each other: the logarithms of b ÷ a.
     ///
     /// Student's t takes it that differences vary as the normal distribution does. Between two states of a
-    /// machine they don't. So where it would see a difference, it is asked as well how often one as large
-    /// comes about if the sides of each pair are exchanged or not at random (Fisher, "The design of
-    /// experiments", 1935). If that is more often, the error is widened until t says the same. This is exact
-    /// if the order within the pairs was random, as [`turns`](super::turns) draws it.
-    pub(super) fn paired(logs: &[f64]) -> Option<Self> {
+    /// machine they don't. So where it would see a difference, it is asked as well in how many of the orders that
+    /// could have been drawn as large a one would have come about, had the sides no part in it (Fisher, "The design of
+    /// experiments", 1935). If those are more, the error is widened until t says the same. What could have been drawn
+    /// are balanced orders, as [`turns`](super::turns) draws them: `a_first` says which it was.
+    pub(super) fn paired(logs: &[f64], a_first: &[bool]) -> Option<Self> {
         let mean = Trimmed::mean(logs)?;
         let mut ratio = Self {
             log: mean.mean,
@@ -69,7 +71,7 @@ impl Ratio {
         };
         let by_t = ratio.probability();
         if by_t < LOOKS_AGAIN {
-            let exchanged = exchanged(logs);
+            let exchanged = exchanged(logs, a_first);
             if exchanged > by_t {
                 let wider = ratio.log.abs() / student::quantile(exchanged, ratio.degrees);
                 ratio.error = ratio.error.max(wider);
@@ -185,72 +187,118 @@ impl Ratio {
 /// By how much more a difference has to be for the exchange of the sides of pairs to see it, too: from simulated
 /// comparisons (see the tests). With fewer pairs the exchange says no more than t.
 fn of_exchange(pairs: usize) -> f64 {
-    if pairs < PAIRS_THAT_DECIDE { 1.0 } else { 1.06 }
+    if pairs < PAIRS_THAT_DECIDE { 1.0 } else { 1.09 }
 }
 
 /// Below this probability by Student's t, a second test has its say: above the levels of all rows.
 const LOOKS_AGAIN: f64 = 0.02;
 
-/// In which part of the ways to exchange the sides of pairs, their mean would be at least as far from 0. Only if
-/// it is more than the least such part: with few pairs that says nothing more, and is then 0.
-fn exchanged(logs: &[f64]) -> f64 {
-    // Exchanging none and exchanging all: no way is further from 0.
+/// In which part of the balanced orders the mean of the pairs would be at least as far from 0, if who goes first or
+/// second were all that mattered. 0 where no other order would put it further and t has to decide: where all pairs
+/// agree or, from [`PAIRS_THAT_DECIDE`] on, where only the opposite order would put it as far.
+fn exchanged(logs: &[f64], a_first: &[bool]) -> f64 {
     if logs.iter().all(|log| *log > 0.0) || logs.iter().all(|log| *log < 0.0) {
         return 0.0;
     }
     if logs.len() > EXCHANGED {
-        return exchanged_many(logs);
+        return exchanged_many(logs, a_first);
     }
     let sum: f64 = logs.iter().sum();
     let as_far = sum.abs() * (1.0 - 1e-9);
     // One pair stays as it is, since exchanging all changes the sign only. The others in the order of a Gray code
     // (Gray, US patent 2632058, 1953): one exchange from each way to the next.
-    let ways = 1_u32 << (logs.len() - 1);
-    let mut signs = vec![1.0; logs.len()];
-    let (mut now, mut found) = (sum, 0_u32);
+    let n = logs.len();
+    let ways = 1_u32 << (n - 1);
+    let mut is_a_first = a_first.to_vec();
+    let mut firsts = a_first.iter().filter(|first| **first).count();
+    let mut signs = vec![1.0; n];
+    let (mut now, mut balanced, mut found) = (sum, 0_u32, 0_u32);
     for way in 1..=ways {
-        found += u32::from(now.abs() >= as_far);
+        if is_balanced(firsts, n) {
+            balanced += 1;
+            found += u32::from(now.abs() >= as_far);
+        }
         if way < ways {
             let at = way.trailing_zeros() as usize;
             now -= 2.0 * signs[at] * logs[at];
             signs[at] = -signs[at];
+            firsts = if is_a_first[at] { firsts - 1 } else { firsts + 1 };
+            is_a_first[at] = !is_a_first[at];
         }
     }
-    if found <= 1 { 0.0 } else { f64::from(found) / f64::from(ways) }
+    // Of few pairs, no order is rarer than that. From so many on it is rare enough.
+    if found <= 1 && n >= PAIRS_THAT_DECIDE {
+        return 0.0;
+    }
+    f64::from(found) / f64::from(balanced.max(1))
 }
 
-/// The same of many pairs, by a saddlepoint approximation of the sum's distribution (Lugannani and Rice, "Saddle
-/// point approximation for the distribution of the sum of independent random variables", 1980). Differences are
-/// clipped, so that one odd pair says no more than others. Half a step nearer to 0, as the sum has steps.
-fn exchanged_many(logs: &[f64]) -> f64 {
+/// The same of many pairs, by a double saddlepoint approximation: of the sum's distribution, given how often A goes
+/// first (Skovgaard, "Saddlepoint expansions for conditional distributions", 1987). Differences are clipped, so that
+/// one odd pair says no more than others. Sums of balanced orders have steps, which are large where differences are of
+/// one size; so the sum counts as nearer to 0 by most of half a step.
+fn exchanged_many(logs: &[f64], a_first: &[bool]) -> f64 {
+    let n = logs.len() as f64;
     let mut sizes: Vec<f64> = logs.iter().map(|log| log.abs()).collect();
     sizes.sort_by(f64::total_cmp);
     let most = sizes[sizes.len() - 1 - sizes.len() / 5];
     if most <= 0.0 {
         return 1.0;
     }
-    // In units of the largest.
-    let sum = logs.iter().map(|log| log.clamp(-most, most) / most).sum::<f64>().abs();
-    sizes.iter_mut().for_each(|size| *size = size.min(most) / most);
-    let n = sizes.len() as f64;
-    let off = sum - sizes.iter().sum::<f64>() / n;
+    // How much longer the second process of a pair took than the first, from its mean: a cost that all second ones
+    // have is the same in all balanced orders. In units of the largest.
+    let sign = |first: bool| if first { 1.0 } else { -1.0 };
+    let later = |(log, first): (&f64, &bool)| sign(*first) * log.clamp(-most, most) / most;
+    let mut later: Vec<f64> = logs.iter().zip(a_first).map(later).collect();
+    let mean = later.iter().sum::<f64>() / n;
+    later.iter_mut().for_each(|value| *value -= mean);
+    let sum: f64 = later.iter().zip(a_first).map(|(value, first)| sign(*first) * value).sum();
+    // By how many pairs more A goes first than B: 0, or 1 or −1. Turned around where the sum is negative.
+    let turn = if sum < 0.0 { -1.0 } else { 1.0 };
+    let surplus = turn * a_first.iter().map(|first| sign(*first)).sum::<f64>();
+    let step = 1.5 * later.iter().map(|value| value.abs()).sum::<f64>() / n;
+    let off = turn * sum - step;
     if off <= 0.0 {
         return 1.0;
     }
-    let slope = |s: f64| sizes.iter().map(|size| size * (s * size).tanh()).sum::<f64>();
-    let (mut low, mut high) = (0.0, 1.0);
-    while slope(high) < off && high < 1e3 {
+    let solved = |mut low: f64, mut high: f64, is_below: &dyn Fn(f64) -> bool| {
+        for _ in 0..60 {
+            let middle = low + (high - low) / 2.0;
+            if is_below(middle) { low = middle } else { high = middle }
+        }
+        low + (high - low) / 2.0
+    };
+    let total = |f: &dyn Fn(f64) -> f64| later.iter().map(|value| f(*value)).sum::<f64>();
+    // Both sums have to be as they are: that of the differences by `at`, that of who goes first by `shift`.
+    let shift_at = |at: f64| {
+        let end = 2.0 * at + 2.0;
+        solved(-end, end, &|shift| total(&|value| (at * value + shift).tanh()) < surplus)
+    };
+    let is_nearer = |at: f64| {
+        let shift = shift_at(at);
+        total(&|value| value * (at * value + shift).tanh()) < off
+    };
+    let mut high = 1.0;
+    while is_nearer(high) && high < 1e3 {
         high *= 2.0;
     }
-    for _ in 0..60 {
-        let middle = low + (high - low) / 2.0;
-        if slope(middle) < off { low = middle } else { high = middle }
-    }
-    let at = low + (high - low) / 2.0;
-    let height: f64 = sizes.iter().map(|size| (at * size).cosh().ln()).sum();
-    let bend: f64 = sizes.iter().map(|size| (size / (at * size).cosh()).powi(2)).sum();
-    let root = (2.0 * (at * off - height)).max(0.0).sqrt();
-    let scaled = at * bend.sqrt();
+    let at = solved(0.0, high, &is_nearer);
+    let shift = shift_at(at);
+    let alone = (surplus / n).atanh();
+    // The logarithm of the hyperbolic cosine, which itself may be too large.
+    let log_cosh = |x: f64| x.abs() + (-2.0 * x.abs()).exp().ln_1p() - std::f64::consts::LN_2;
+    let bend_at = |value: f64| 1.0 - (at * value + shift).tanh().powi(2);
+    let height = at * off + shift * surplus - total(&|value| log_cosh(at * value + shift));
+    let height_alone = alone * surplus - n * log_cosh(alone);
+    let bends = [
+        total(&|value| value * value * bend_at(value)),
+        total(&|value| value * bend_at(value)),
+        total(&bend_at),
+    ];
+    let bend = bends[0] * bends[2] - bends[1] * bends[1];
+    let bend_alone = n * (1.0 - alone.tanh().powi(2));
+    let root = (2.0 * (height - height_alone)).max(0.0).sqrt();
+    let scaled = at * (bend.max(0.0) / bend_alone).sqrt();
     if root < 1e-3 || scaled <= 0.0 {
         return 1.0;
     }
@@ -544,6 +592,15 @@ mod tests {
         }
     }
 
+    /// For each pair, whether A goes first: each second time.
+    fn by_turns(pairs: usize) -> Vec<bool> {
+        (0..pairs).map(|pair| pair % 2 == 0).collect()
+    }
+
+    fn paired(logs: &[f64]) -> Option<Ratio> {
+        Ratio::paired(logs, &by_turns(logs.len()))
+    }
+
     fn medians(side: &[Vec<f64>]) -> Vec<f64> {
         side.iter().map(|process| median(process.clone())).collect()
     }
@@ -556,7 +613,7 @@ mod tests {
     fn ratio(sides: &[Vec<Vec<f64>>; 2], is_paired: bool) -> Ratio {
         let [a, b] = sides.each_ref().map(|side| medians(side));
         let ratio = if is_paired {
-            Ratio::paired(&a.iter().zip(&b).map(|(a, b)| b - a).collect::<Vec<f64>>())
+            paired(&a.iter().zip(&b).map(|(a, b)| b - a).collect::<Vec<f64>>())
         } else {
             Ratio::unpaired(&a, &b, None)
         };
@@ -652,7 +709,7 @@ mod tests {
     #[test]
     fn hand_checked_figures() {
         // Student's t of 1, 2, 3, 4, 5: mean 3, error √(10/4/5).
-        let ratio = Ratio::paired(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let ratio = paired(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert_eq!((ratio.log, ratio.degrees), (3.0, 4.0));
         assert!((ratio.error - 0.5_f64.sqrt()).abs() < 1e-15);
         let (low, high) = ratio.interval(0.05);
@@ -662,11 +719,11 @@ mod tests {
         let mut wild = values.clone();
         (wild[19], wild[0]) = (1e9, -1e9);
         for values in [&values, &wild] {
-            let ratio = Ratio::paired(values).unwrap();
+            let ratio = paired(values).unwrap();
             assert_eq!((ratio.log, ratio.degrees), (10.5, 11.0));
             if values == &wild {
                 // One pair in the other direction: the exchange finds that less rare than t does.
-                assert!(ratio.probability() < 1e-3);
+                assert!(ratio.probability() < 2e-3, "{ratio:?}");
                 continue;
             }
             let squares: f64 = values.iter().map(|x| (x.clamp(5.0, 16.0) - 10.5).powi(2)).sum();
@@ -675,30 +732,94 @@ mod tests {
         // Welch's own degrees of freedom, for equal sides twice those of one.
         let ratio = Ratio::unpaired(&[1.0, 2.0, 3.0], &[2.0, 3.0, 4.0], None).unwrap();
         assert!((ratio.log - 1.0).abs() < 1e-15 && (ratio.degrees - 4.0).abs() < 1e-12);
-        assert_eq!(Ratio::paired(&[1.0]), None);
+        assert_eq!(paired(&[1.0]), None);
         assert_eq!(Ratio::unpaired(&[1.0, 2.0], &[1.0], None), None);
     }
 
+    /// The number of ways to choose.
+    fn choose(n: usize, k: usize) -> f64 {
+        if k > n { 0.0 } else { (0..k).fold(1.0, |ways, i| ways * (n - i) as f64 / (i + 1) as f64) }
+    }
+
+    /// The exact probability of pairs of one size: how often A goes first among those in which the second process took
+    /// longer is hypergeometric.
+    fn of_one_size(pairs: &[f64], a_first: &[bool]) -> f64 {
+        let n = pairs.len();
+        let later = pairs.iter().zip(a_first).filter(|(log, first)| (**log > 0.0) == **first);
+        let (later, firsts) = (later.count(), n / 2);
+        let sum = |both: usize| {
+            let against = (firsts - both) as f64;
+            let second_longer = 2.0 * both as f64 - later as f64;
+            second_longer - 2.0 * against + (n - later) as f64
+        };
+        let observed = pairs.iter().map(|log| log.signum()).sum::<f64>().abs();
+        let ways = |both: usize| choose(later, both) * choose(n - later, firsts - both);
+        let as_far = (0..=firsts).filter(|&both| sum(both).abs() >= observed);
+        as_far.map(ways).sum::<f64>() / choose(n, firsts)
+    }
+
     #[test]
-    fn exchanging_the_sides_of_pairs_is_as_rare_as_counting_says() {
-        // Of eight pairs of one size seven agree: in 1 + 8 of 128 ways as many or more do.
+    fn a_difference_is_as_rare_as_counting_the_balanced_orders_says() {
+        // Of eight pairs of one size seven agree. In five the second process took longer: A goes first in four of
+        // those, or in one, in 5 + 5 of 70 orders.
         let seven = [1.0, 1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0];
-        assert_eq!(exchanged(&seven), 9.0 / 128.0);
-        // All agree: no way is further, and so few say nothing by that.
-        assert_eq!(exchanged(&[0.5, 0.1, 0.2, 0.9, 0.3]), 0.0);
-        // As many as 24 pairs of one size: two-sided binomial probabilities.
-        for (against, exact) in [(1, 2.980_232e-6), (4, 1.544_416e-3), (7, 0.063_914_8)] {
+        assert_eq!(exchanged(&seven, &by_turns(8)), 10.0 / 70.0);
+        assert!((of_one_size(&seven, &by_turns(8)) - 10.0 / 70.0).abs() < 1e-12);
+        // All agree: no order is further, and so few say nothing by that.
+        assert_eq!(exchanged(&[0.5, 0.1, 0.2, 0.9, 0.3], &by_turns(5)), 0.0);
+        // As many as 24 pairs of one size.
+        for against in [1, 2, 3, 4, 5, 6] {
             let pairs: Vec<f64> = (0..24).map(|i| if i < against { -0.2 } else { 0.2 }).collect();
-            let p = exchanged(&pairs);
-            // Never too rare.
-            assert!((0.9..1.5).contains(&(p / exact)), "{against} of 24: {p} for {exact}");
+            for a_first in [by_turns(24), (0..24).map(|i| i < 12).collect()] {
+                let (p, exact) = (exchanged(&pairs, &a_first), of_one_size(&pairs, &a_first));
+                // Hardly too rare, and not at all where a verdict depends on it.
+                let least = if exact <= LOOKS_AGAIN / 4.0 { 0.8 } else { 0.65 };
+                assert!((least..2.0).contains(&(p / exact)), "{against} of 24: {p} for {exact}");
+            }
         }
         // Two states of a machine: differences are of one size, and t takes that for certainty.
         let two: Vec<f64> = (0..20).map(|i| if i < 4 { -0.2 } else { 0.2 }).collect();
         let by_t = Trimmed::mean(&two).unwrap();
-        assert_eq!(by_t.error, 0.0);
+        assert!(by_t.error < 1e-15, "{by_t:?}");
         let near: Vec<f64> = two.iter().zip(0..).map(|(d, i)| d + 1e-4 * f64::from(i)).collect();
-        assert!(Ratio::paired(&near).unwrap().probability() > 0.005);
+        let p = paired(&near).unwrap().probability();
+        assert!(p > 0.005, "{p}");
+    }
+
+    #[test]
+    fn of_all_orders_that_could_have_been_drawn_as_few_are_rare_as_the_probability_says() {
+        let mut random = Random(12);
+        let states = |random: &mut Random| if random.uniform() < 0.5 { -1.0 } else { 1.0 };
+        for pairs in [9, 10, 12] {
+            // How much longer the second process of each pair took, whichever side it was: between two states, or not.
+            for is_normal in [false, true] {
+                let draw = |_| match is_normal {
+                    true => 0.5 + random.normal(),
+                    false => states(&mut random) + 1e-6 * random.normal(),
+                };
+                let later: Vec<f64> = (0..pairs).map(draw).collect();
+                let mut found = Vec::new();
+                for order in 0..1_u32 << pairs {
+                    let a_first: Vec<bool> = (0..pairs).map(|i| order >> i & 1 == 1).collect();
+                    if is_balanced(order.count_ones() as usize, pairs) {
+                        let log =
+                            |(value, first): (&f64, &bool)| if *first { *value } else { -value };
+                        let logs: Vec<f64> = later.iter().zip(&a_first).map(log).collect();
+                        found.push(exchanged(&logs, &a_first));
+                    }
+                }
+                found.sort_by(f64::total_cmp);
+                let agree = found.iter().take_while(|p| **p == 0.0).count();
+                assert!(agree <= 2, "{agree} orders in which all pairs agree");
+                for (rarer, p) in found.iter().enumerate().skip(agree) {
+                    let part = (rarer + 1) as f64 / found.len() as f64;
+                    assert!(
+                        part <= p + 1e-9,
+                        "{pairs} pairs: {part} of the orders have {p} or less"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
@@ -753,6 +874,7 @@ mod tests {
                 usize::from(ratio(&sides, true).interval(0.001).0 > 0.0)
             };
             let found = (0..1000).map(found).sum::<usize>();
+            println!("{n} processes: {found}");
             // A trimmed mean over its winsorised error is not quite Student's t.
             let least = if n < TRIMMED_FROM { 930 } else { 915 };
             assert!((least..=985).contains(&found), "{n} processes: {found}");

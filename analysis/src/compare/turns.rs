@@ -18,8 +18,8 @@ pub struct Turn {
 /// time more of an odd number.
 ///
 /// In a regular order, A B B A, a machine that changes its speed every two processes slows the same side each time.
-/// A random order has no such rhythm, and makes a test exact that exchanges the sides of pairs. The same seed gives
-/// the same order.
+/// A random order has no such rhythm. Each balanced order is as likely as any other, so a difference of the sides can be
+/// compared with those that all of them would give. The same seed gives the same order.
 #[must_use]
 pub fn turns_at_random(pairs: usize, seed: u64) -> Vec<bool> {
     let mut random = SplitMix64(seed);
@@ -45,10 +45,21 @@ pub enum Pairing {
     },
 }
 
+/// How the processes ran.
+#[derive(Debug, PartialEq)]
+pub(super) struct Order {
+    pub(super) pairing: Pairing,
+    /// Of each pair, whether A went first; empty without pairs.
+    pub(super) a_first: Vec<bool>,
+}
+
 /// The processes in the order in which they ran, two by two, if each two are one of either side and both
 /// sides went first equally often, as in A B B A.
-pub(super) fn pairs(a: &Side, b: &Side) -> Pairing {
-    let unpaired = |reason: &str| Pairing::Unpaired { reason: reason.to_owned() };
+pub(super) fn order(a: &Side, b: &Side) -> Order {
+    let unpaired = |reason: &str| {
+        let pairing = Pairing::Unpaired { reason: reason.to_owned() };
+        Order { pairing, a_first: Vec::new() }
+    };
     if a.processes.len() != b.processes.len() {
         return unpaired("the sides have different numbers of processes");
     }
@@ -72,22 +83,26 @@ pub(super) fn pairs(a: &Side, b: &Side) -> Pairing {
         return unpaired("the order in which they ran is unknown");
     }
     let mut pairs = Vec::with_capacity(a.processes.len());
-    let mut a_first = 0_usize;
+    let mut a_first = Vec::with_capacity(a.processes.len());
     for two in order.chunks_exact(2) {
-        match (two[0], two[1]) {
-            ((_, false, a), (_, true, b)) => {
-                a_first += 1;
-                pairs.push((a, b));
-            }
-            ((_, true, b), (_, false, a)) => pairs.push((a, b)),
-            _ => return unpaired("the sides did not run in turns"),
+        let ((_, is_b, first), (_, is_b_after, second)) = (two[0], two[1]);
+        if is_b == is_b_after {
+            return unpaired("the sides did not run in turns");
         }
+        pairs.push(if is_b { (second, first) } else { (first, second) });
+        a_first.push(!is_b);
     }
     // Only then does the cost of going first or second drop out.
-    if pairs.len() > 1 && (2 * a_first).abs_diff(pairs.len()) > 1 {
+    let firsts = a_first.iter().filter(|first| **first).count();
+    if pairs.len() > 1 && !is_balanced(firsts, pairs.len()) {
         return unpaired("the same side nearly always went first");
     }
-    Pairing::Paired { pairs }
+    Order { pairing: Pairing::Paired { pairs }, a_first }
+}
+
+/// Whether of so many pairs in so many A went first as often as B, or one time more or less.
+pub(super) fn is_balanced(a_first: usize, pairs: usize) -> bool {
+    (2 * a_first).abs_diff(pairs) <= 1
 }
 
 #[cfg(test)]
@@ -108,10 +123,15 @@ mod tests {
                 })
                 .collect(),
         };
-        match (pairs(&side('A'), &side('B')), expected) {
-            (Pairing::Paired { pairs }, Ok(expected)) => assert_eq!(pairs, expected, "{order}"),
+        let Order { pairing, a_first } = super::order(&side('A'), &side('B'));
+        match (pairing, expected) {
+            (Pairing::Paired { pairs }, Ok(expected)) => {
+                assert_eq!(pairs, expected, "{order}");
+                let firsts = order.chars().step_by(2).map(|first| first == 'A');
+                assert_eq!(a_first, firsts.collect::<Vec<bool>>(), "{order}");
+            }
             (Pairing::Unpaired { reason }, Err(expected)) => {
-                assert_eq!(reason, expected, "{order}")
+                assert_eq!((reason.as_str(), a_first), (expected, vec![]), "{order}")
             }
             (pairing, _) => panic!("{order}: {pairing:?}"),
         }
@@ -155,7 +175,7 @@ mod tests {
         let turn = |among: &str, place| Turn { among: among.to_owned(), place };
         let process = |turns| Process { turns, ..Process::default() };
         let side = |process| Side { name: String::new(), processes: vec![process] };
-        let reason = |a, b| match pairs(&side(a), &side(b)) {
+        let reason = |a, b| match order(&side(a), &side(b)).pairing {
             Pairing::Unpaired { reason } => reason,
             paired => panic!("{paired:?}"),
         };
@@ -169,6 +189,6 @@ mod tests {
         });
         let mut b = b;
         b.processes[0].turns[1].place = 9;
-        assert_eq!(pairs(&a, &b), Pairing::Paired { pairs: vec![(0, 0)] });
+        assert_eq!(order(&a, &b).pairing, Pairing::Paired { pairs: vec![(0, 0)] });
     }
 }

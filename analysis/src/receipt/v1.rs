@@ -189,8 +189,8 @@ pub struct Ceilings {
     pub basis: String,
     /// When, RFC 3339 in UTC.
     pub measured: Option<String>,
-    /// The lowest and the highest bandwidth of memory among all measurements of it, on earlier days and around the
-    /// run; absent in receipts of earlier versions, and if there was only one.
+    /// The lowest and the highest bandwidth that memory gave right before and right after the run; absent if it wasn't
+    /// measured then, and in receipts of earlier versions. Some of those have that of earlier days in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_spread: Option<[f64; 2]>,
 }

@@ -2,7 +2,8 @@
 
 use brickscope_analysis::receipt::v1::Sample;
 use brickscope_analysis::receipt::{
-    Code, Options, Receipt, Refusal, Rerun, SecretKey, Verdict, rerun_agrees, sha256_hex, verify,
+    Code, Options, Receipt, Refusal, Rerun, SecretKey, Verdict, rerun_agrees as rerun_agrees_with,
+    sha256_hex, verify,
 };
 
 use crate::honest::{Plan, receipt, resealed};
@@ -14,6 +15,11 @@ fn verdict(receipt: &Receipt) -> Verdict {
 /// An honest receipt after `forge`; the figures that a forger can derive and the seal are its own.
 fn forged(forge: impl FnOnce(&mut Receipt)) -> Verdict {
     forged_from(&Plan::default(), forge)
+}
+
+/// Of a verifier that knows of no other day.
+fn rerun_agrees(receipt: &Receipt, rerun: &Receipt, tolerance: f64) -> Rerun {
+    rerun_agrees_with(receipt, rerun, tolerance, &[])
 }
 
 fn forged_from(plan: &Plan, forge: impl FnOnce(&mut Receipt)) -> Verdict {
@@ -792,7 +798,10 @@ fn a_rerun_that_does_not_bear_it_out() {
     // Less than that is explained by the samples themselves.
     let strict = rerun_agrees(&first, &again, 1e-6);
     assert!(strict.refusals.is_empty() && strict.doubts.len() == 2, "{strict:?}");
-    assert!(strict.doubts[0].contains("but their samples overlap"), "{strict:?}");
+    assert!(
+        strict.doubts[0].contains("but both runs' own samples are spread as far"),
+        "{strict:?}"
+    );
 
     let mut faster = again.clone();
     let rate = &mut faster.tests[1].aggregates.median_ts;
@@ -896,11 +905,98 @@ fn a_rerun_beside_other_work_or_in_another_state_of_memory_is_a_doubt() {
     // Other work doesn't explain five times, and no disturbance makes a run faster.
     assert_eq!(disturbed(5.0).refusals.len(), 2);
     assert_eq!(disturbed(0.5).refusals.len(), 2);
+    // Memory in its slow state around the rerun, which was seen in its fast one before.
     let mut slow_memory = slower(1.5);
-    slow_memory.ceilings.as_mut().expect("it has some").read_bytes_per_second /= 1.6;
+    let ceilings = slow_memory.ceilings.as_mut().expect("it has some");
+    let fast = ceilings.read_bytes_per_second;
+    ceilings.memory_spread = Some([fast / 1.6; 2]);
     let found = rerun_agrees(&first, &slow_memory, 0.1);
     assert_eq!((found.refusals.len(), found.doubts.len()), (0, 2), "{found:?}");
-    assert!(found.doubts[0].contains("memory gave "), "{found:?}");
+    assert!(found.doubts[0].contains("this machine gave 21.2 around the rerun"), "{found:?}");
+    // Nor does memory explain more than twice, whatever it gave.
+    let mut slow_memory = slower(10.0);
+    let ceilings = slow_memory.ceilings.as_mut().expect("it has some");
+    ceilings.memory_spread = Some([fast / 10.0; 2]);
+    assert_eq!(rerun_agrees(&first, &slow_memory, 0.1).refusals.len(), 2);
+}
+
+/// A receipt whose decode test is `factor` times too fast, but for its first measured sample, which is as it was.
+fn too_fast_but_for_one_sample(factor: f64) -> Receipt {
+    let mut forged = receipt(&Plan::default());
+    let measured = decode(&mut forged).iter_mut().filter(|sample| !sample.is_warm_up);
+    for sample in measured.skip(1) {
+        sample.wall_ns = (sample.wall_ns as f64 / factor) as u64;
+    }
+    let test = &mut forged.tests[1];
+    test.aggregates = brickscope_analysis::receipt::Aggregates::of(&test.samples);
+    forged
+}
+
+#[test]
+fn one_honest_sample_among_faster_ones_does_not_excuse_them() {
+    let again = receipt(&Plan { seed: 9, ..Plan::default() });
+    for factor in [1.3, 1.9, 10.0] {
+        let found = rerun_agrees(&too_fast_but_for_one_sample(factor), &again, 0.1);
+        assert!(found.doubts.is_empty(), "{factor}: {found:?}");
+        let codes: Vec<Code> = found.refusals.iter().map(|refusal| refusal.code).collect();
+        assert_eq!(codes, [Code::RerunRate], "{factor}: {found:?}");
+    }
+    // All samples of a rerun that are spread as far explain a median that is off.
+    let mut wide = receipt(&Plan::default());
+    let measured = decode(&mut wide).iter_mut().filter(|sample| !sample.is_warm_up);
+    for (sample, factor) in measured.zip([0.7, 0.8, 0.85, 1.1, 1.2]) {
+        sample.wall_ns = (sample.wall_ns as f64 * factor) as u64;
+    }
+    wide.tests[1].aggregates = brickscope_analysis::receipt::Aggregates::of(&wide.tests[1].samples);
+    let found = rerun_agrees(&wide, &again, 0.1);
+    assert_eq!((found.refusals.len(), found.doubts.len()), (0, 1), "{found:?}");
+    assert!(found.doubts[0].contains("both runs' own samples are spread as far"), "{found:?}");
+    // However far they are spread, they don't explain ten times.
+    let mut wider = receipt(&Plan::default());
+    let measured = decode(&mut wider).iter_mut().filter(|sample| !sample.is_warm_up);
+    for (sample, factor) in measured.zip([0.02, 0.04, 0.1, 0.9, 1.0]) {
+        sample.wall_ns = (sample.wall_ns as f64 * factor) as u64;
+    }
+    wider.tests[1].aggregates =
+        brickscope_analysis::receipt::Aggregates::of(&wider.tests[1].samples);
+    assert_eq!(rerun_agrees(&wider, &again, 0.1).refusals.len(), 1);
+}
+
+#[test]
+fn a_spread_of_memory_that_the_verifier_never_saw_excuses_nothing() {
+    // 1.6 times too fast, "since memory was as fast then".
+    let mut forged = receipt(&Plan::default());
+    for test in &mut forged.tests {
+        for sample in &mut test.samples {
+            sample.wall_ns = (sample.wall_ns as f64 / 1.6) as u64;
+        }
+        test.aggregates = brickscope_analysis::receipt::Aggregates::of(&test.samples);
+    }
+    let ceilings = forged.ceilings.as_mut().expect("it has some");
+    let rate = ceilings.read_bytes_per_second;
+    ceilings.memory_spread = Some([rate, 4.0 * rate]);
+    let mut again = receipt(&Plan { seed: 9, ..Plan::default() });
+    again.ceilings.as_mut().expect("it has some").memory_spread = Some([rate; 2]);
+    let found = rerun_agrees(&forged, &again, 0.1);
+    assert_eq!((found.refusals.len(), found.doubts.len()), (2, 0), "{found:?}");
+    // Where the verifier's machine gave as much on another day, it may be so.
+    let seen = rerun_agrees_with(&forged, &again, 0.1, &[1.7 * rate]);
+    assert_eq!((seen.refusals.len(), seen.doubts.len()), (0, 2), "{seen:?}");
+    // Slower on the day of the receipt, as the verifier's machine never was.
+    let mut slow = receipt(&Plan::default());
+    for test in &mut slow.tests {
+        for sample in &mut test.samples {
+            sample.wall_ns = (sample.wall_ns as f64 * 1.6) as u64;
+        }
+        test.aggregates = brickscope_analysis::receipt::Aggregates::of(&test.samples);
+    }
+    slow.ceilings.as_mut().expect("it has some").memory_spread = Some([rate / 4.0, rate]);
+    assert_eq!(rerun_agrees(&slow, &again, 0.1).refusals.len(), 2);
+    assert_eq!(rerun_agrees_with(&slow, &again, 0.1, &[rate / 1.7]).doubts.len(), 2);
+    // What isn't a rate was never measured.
+    for not in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
+        assert_eq!(rerun_agrees_with(&slow, &again, 0.1, &[not]).refusals.len(), 2, "{not}");
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ proptest! {
         let receipt = receipt(&plan);
         let found = verify(receipt.to_json().as_bytes(), &Options::default());
         prop_assert!(found.is_accepted(), "{:#?}", found.refusals);
-        prop_assert_eq!(rerun_agrees(&receipt, &receipt, 0.0), Default::default());
+        prop_assert_eq!(rerun_agrees(&receipt, &receipt, 0.0, &[]), Default::default());
     }
 
     #[test]
@@ -115,8 +115,8 @@ proptest! {
             prop_assert!(!sentence.is_empty() && !sentence.chars().any(char::is_control));
         }
         if let Ok(changed) = serde_json::from_value::<Receipt>(value) {
-            let _ = rerun_agrees(&receipt(&small()), &changed, 0.1);
-            let _ = rerun_agrees(&changed, &receipt(&small()), 0.1);
+            let _ = rerun_agrees(&receipt(&small()), &changed, 0.1, &[]);
+            let _ = rerun_agrees(&changed, &receipt(&small()), 0.1, &[]);
         }
     }
 

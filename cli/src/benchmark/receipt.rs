@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use brickscope::{Absent, CpuLimit, MachineDetails, Profile};
+use brickscope::{Absent, CpuLimit, MachineDetails, Profile, ReadingTime};
 use brickscope_analysis::receipt::v1::{
     Binary, CacheCeiling, Ceilings, Clock, Load, Machine, Model, Overhead, Receipt, Run, VERSION,
 };
@@ -149,11 +149,15 @@ fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
         caches,
         readings,
     } = ceilings;
-    let rates = || readings.iter().map(|reading| reading.read_bytes_per_second);
-    let memory_spread = (readings.len() > 1).then(|| {
-        let lowest = rates().fold(read_bytes_per_second, f64::min);
-        [lowest, rates().fold(read_bytes_per_second, f64::max)]
-    });
+    // What memory gave on earlier days says nothing of this run.
+    let around = readings.iter().filter(|reading| reading.when != ReadingTime::Kept);
+    let memory_spread = around.map(|reading| reading.read_bytes_per_second).fold(
+        None,
+        |spread: Option<[f64; 2]>, rate| {
+            let [lowest, highest] = spread.unwrap_or([rate; 2]);
+            Some([lowest.min(rate), highest.max(rate)])
+        },
+    );
     let cache = |cache: brickscope::CacheCeiling| CacheCeiling {
         level: cache.level,
         bytes: cache.bytes,
@@ -219,5 +223,34 @@ fn machine() -> Machine {
         swap_used_bytes: details.swap_used,
         // The id itself is sensitive: systems derive other ids from it.
         boot: details.boot_id.map(|id| sha256_hex(id.as_bytes())[..16].to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_of_memory_is_what_it_gave_around_this_run() {
+        let spread = |read: &[(ReadingTime, f64)]| {
+            let reading = |&(when, read_bytes_per_second)| brickscope::CeilingReading {
+                when,
+                measured: String::new(),
+                read_bytes_per_second,
+            };
+            let readings = read.iter().map(reading).collect();
+            let measured = brickscope::Ceilings {
+                read_bytes_per_second: 60e9,
+                readings,
+                ..brickscope::Ceilings::default()
+            };
+            ceilings(measured).memory_spread
+        };
+        use ReadingTime::{After, Before, Kept};
+        let of_run = [(Kept, 20e9), (Before, 38e9), (After, 33e9), (Kept, 60e9)];
+        assert_eq!(spread(&of_run), Some([33e9, 38e9]));
+        assert_eq!(spread(&[(Kept, 60e9), (Before, 35e9)]), Some([35e9, 35e9]));
+        assert_eq!(spread(&[(Kept, 20e9), (Kept, 60e9)]), None);
+        assert_eq!(spread(&[]), None);
     }
 }

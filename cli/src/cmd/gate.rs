@@ -18,10 +18,12 @@ use crate::sides;
 /// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
 /// the runs don't decide it (more processes are needed), 2 if the comparison can't be made.
 ///
-/// A baseline was measured at another time. At most 1 in 100 gates of an unchanged program is called slower
-/// or faster if the machine is as fast as it was, or drifts steadily within the sessions and for at most one
-/// session's length between them. Of a machine that changes its state for minutes or days, nothing is promised:
-/// use `compare OLD NEW --processes 20` there, which runs both in turns.
+/// A baseline was measured at another time, so what the machine has done since looks like a change of the
+/// program. At most 1 in 100 gates of an unchanged program is called slower or faster if processes differ by
+/// chance only, or the machine also drifts steadily within the sessions and for at most one session's length
+/// between them. Where slow processes come in a row, up to 2 in 100 are. Nothing is promised of a machine that
+/// drifts for longer, or stays in one of two states for minutes: use `compare OLD NEW --processes 20` there,
+/// which runs both in turns. docs/compare.md has the figures.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md"

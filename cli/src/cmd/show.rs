@@ -49,7 +49,8 @@ pub(crate) struct ShowArgs {
     pub(crate) ptx: Option<String>,
 
     /// Leave out of the tables the passes that were disturbed or had a stall. The report and the roofline
-    /// leave them out anyway, if at least five others remain.
+    /// leave them out anyway, if at least five others remain. A phase of which no pass would remain keeps
+    /// all, with a note.
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
 

@@ -12,6 +12,7 @@ use brickscope_analysis::receipt::{
 use serde_json::json;
 
 use crate::benchmark::receipt::WEIGHTS;
+use crate::ceilings_cache::memory_readings;
 use crate::cmd::receipt::receipt_file;
 use crate::flags::share;
 use crate::progress;
@@ -28,12 +29,16 @@ use crate::source::MAPPED;
 /// there is no such file or the rerun failed.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope verify-receipt brickscope-runs/20261121-104812\n  brickscope verify-receipt receipt.json --model model.gguf --json | jq '.refusals[].code'\n  brickscope verify-receipt receipt.json --rerun model.gguf --tolerance 5%"
+    after_help = "Examples:\n  brickscope verify-receipt brickscope-runs/20261121-104812\n  brickscope verify-receipt receipt.json --model model.gguf --json | jq '.refusals[].code'\n  brickscope verify-receipt receipt.json --rerun=model.gguf --tolerance 5%"
 )]
 pub(crate) struct VerifyReceiptArgs {
     /// The receipt, or the folder of its run. By default the newest receipt in `brickscope-runs`.
     #[arg(value_name = "FILE")]
     pub(crate) receipt: Option<PathBuf>,
+
+    /// A second file, such as a model after `--rerun` without `=`: refused with a sentence that says so.
+    #[arg(hide = true)]
+    pub(crate) second: Option<PathBuf>,
 
     /// Refuse a receipt without GPU kernels, whatever backend it names.
     #[arg(long)]
@@ -44,8 +49,9 @@ pub(crate) struct VerifyReceiptArgs {
     pub(crate) model: Option<PathBuf>,
 
     /// Run the benchmark again with this model, by default that of --model, and refuse the receipt if the
-    /// tokens differ, or if a median rate is off by more than --tolerance and neither run explains it.
-    #[arg(long, value_name = "MODEL")]
+    /// tokens differ, or if a median rate is off by more than --tolerance and neither run explains it. A
+    /// model follows after `=`, since another word is the receipt.
+    #[arg(long, value_name = "MODEL", num_args = 0..=1, require_equals = true)]
     pub(crate) rerun: Option<Option<PathBuf>>,
 
     /// How much a rate of the rerun may differ.
@@ -72,13 +78,19 @@ fn public_key(text: &str) -> Result<String, String> {
 
 /// Verifies a receipt, prints the result, and returns whether the receipt is accepted.
 pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
+    if let Some(second) = &args.second {
+        bail!(
+            "one receipt at a time, and {} is a second file; a model to run again is given as --rerun=MODEL",
+            second.display()
+        );
+    }
     // The model to run again, if any.
     let again = match &args.rerun {
         None => None,
         Some(Some(model)) => Some(model),
         Some(None) => match &args.model {
             Some(model) => Some(model),
-            None => bail!("--rerun needs a model to run: --rerun MODEL, or --model MODEL with it"),
+            None => bail!("--rerun needs a model to run: --rerun=MODEL, or --model MODEL with it"),
         },
     };
     let path = match &args.receipt {
@@ -98,13 +110,16 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
         Some(model) if verdict.is_accepted() => {
             let receipt = Receipt::load(&path)?;
             let again = self::rerun(&receipt, model)?;
-            let said = rerun_agrees(&receipt, &again, args.tolerance);
+            // What memory gave on earlier days, too: this machine may be in another state today.
+            let memory: Vec<f64> =
+                memory_readings().iter().map(|reading| reading.read_bytes_per_second).collect();
+            let said = rerun_agrees(&receipt, &again, args.tolerance, &memory);
             verdict.refusals.extend(said.refusals);
             verdict.doubts.extend(said.doubts);
             rerun = Some((receipt, again));
         }
         Some(_) => verdict.not_checked.push("a rerun: the receipt is refused without one".into()),
-        None => verdict.not_checked.push("that it can be repeated: no --rerun MODEL".to_owned()),
+        None => verdict.not_checked.push("that it can be repeated: no --rerun=MODEL".to_owned()),
     }
     let text = match args.json {
         true => format!("{:#}\n", as_json(&path, &verdict, rerun.as_ref())),

@@ -103,6 +103,9 @@ fn each(test: &Test, of: impl Fn(&Kernel) -> Option<u64>) -> f64 {
     all as f64 / measured(test).count().max(1) as f64
 }
 
+/// No machine's memory was seen to give so many times more on one day than on another.
+const FAR: f64 = 10.0;
+
 /// Whether the ceilings are possible.
 fn sound(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) -> bool {
     if ceilings.caches.len() > MOST_CACHES {
@@ -120,10 +123,13 @@ fn sound(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) -> bool {
     let threads = f64::from(receipt.run.threads.max(1));
     if let Some([lowest, highest]) = ceilings.memory_spread {
         let is_spread = is_rate(lowest) && is_rate(highest) && lowest <= highest;
-        if !is_spread || !(lowest..=highest).contains(&ceilings.read_bytes_per_second) {
+        // The ceiling is what memory gave on several days, so it may lie outside, but not in another unit.
+        let ceiling = ceilings.read_bytes_per_second;
+        let is_near = lowest <= FAR * ceiling && ceiling <= FAR * highest;
+        if !is_spread || !is_near {
             found.refuse(
                 Code::Field,
-                "the spread of memory's ceiling doesn't have the ceiling in it",
+                "what memory gave around the run is no range of rates near memory's ceiling",
             );
             return false;
         }
