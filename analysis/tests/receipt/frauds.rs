@@ -864,6 +864,32 @@ fn a_ceiling_of_the_slow_state_makes_a_fast_run_doubtful_and_not_refused() {
     });
     assert_accepted(&seen);
     assert!(!seen.doubts.iter().any(|doubt| doubt.contains("gives at most")), "{:?}", seen.doubts);
+    // Arithmetic changes less than memory does: with the clock of the processor only.
+    let honest = receipt(&Plan::default());
+    let rate = honest.tests.iter().flat_map(|test| {
+        let measured = || test.samples.iter().filter(|sample| !sample.is_warm_up);
+        let flops: u64 = test.kernels.iter().filter_map(|kernel| kernel.flops).sum();
+        let each = flops as f64 / measured().count() as f64;
+        measured().map(move |sample| each * 1e9 / sample.wall_ns as f64)
+    });
+    let fastest = rate.fold(0.0, f64::max);
+    let with_peak = |factor: f64| {
+        forged(|receipt| {
+            receipt.ceilings.as_mut().expect("it has some").flops_per_second = fastest / factor;
+        })
+    };
+    let found = with_peak(1.4);
+    assert_accepted(&found);
+    assert!(
+        found.doubts.iter().any(|doubt| doubt.contains("FLOPs a second")),
+        "{:?}",
+        found.doubts
+    );
+    assert_refused(
+        &with_peak(1.7),
+        Code::AboveRoof,
+        "its threads reach at most: that is impossible",
+    );
     // More than any machine's memory changes by.
     let found = forged(|receipt| {
         receipt.ceilings.as_mut().expect("it has some").read_bytes_per_second *= 0.1;

@@ -14,10 +14,20 @@ const MOST_FLOPS: f64 = 4e12;
 /// More bytes than the caches of any processor hold: AMD's EPYC 9684X has 1152 MiB of L3.
 const LARGEST_CACHE: f64 = 1.3e9;
 
-/// How many times its measured ceiling a run may reach and still be honest. The bandwidth of one machine's memory
-/// was measured between 31 and 60 GB/s within an hour, as its host moved its CPUs; and a ceiling that was measured
-/// beside other work is too low by what that took. So up to here a receipt is doubtful, and beyond it is refused.
-const SPREAD: f64 = 2.0;
+/// How many times the measured bandwidth of memory a run may reach and still be honest: that of one machine was
+/// measured between 31 and 60 GB/s within an hour, as its host moved its CPUs. Up to here, or up to what memory gave
+/// around the run, a receipt is doubtful, and beyond it is refused.
+const OF_MEMORY: f64 = 2.0;
+/// The same of arithmetic and caches, which only change with the processor's frequency.
+const OF_PROCESSOR: f64 = 1.5;
+
+/// What a rate can't be above.
+#[derive(Clone, Copy)]
+struct Limit {
+    most: f64,
+    /// Up to here the measurement may be wrong; `None` if it wasn't measured, so that no spread explains more.
+    excused: Option<f64>,
+}
 
 /// More levels of cache than any processor has, with room for future ones.
 const MOST_CACHES: usize = 16;
@@ -40,17 +50,18 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
         );
     }
     let of_level = sound.map(|ceilings| {
-        let (level, most, from_there) = level(ceilings, test, bytes);
-        (format!("{} gives at most", clean(level, 72)), most, from_there)
+        let (level, limit, from_there) = level(ceilings, test, bytes);
+        (format!("{} gives at most", clean(level, 72)), limit, from_there)
     });
+    let of_any_cpu = |each: f64| Limit { most: threads * each, excused: None };
     let seconds = |sample: &Sample| sample.wall_ns as f64 / 1e9;
     // The first of a test, and how many there are.
     let mut doubted: Option<(String, u64)> = None;
     for (which, sample) in measured(test).enumerate() {
-        let mut hold = |what: &str, work: f64, most: f64, of: &str| {
+        let mut hold = |what: &str, work: f64, limit: Limit, of: &str| {
             let rate = work / seconds(sample);
-            let is_measured = of != OF_ANY_CPU;
-            if rate > MOST * most && is_measured && rate <= SPREAD * most {
+            let most = limit.most;
+            if rate > MOST * most && limit.excused.is_some_and(|excused| rate <= excused) {
                 let (_, times) = doubted.get_or_insert_with(|| {
                     let doubt = format!(
                         "test {name} reaches {:.0} % of the {most:.3e} {what} a second that {of}: that ceiling was \
@@ -73,17 +84,18 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
             }
         };
         match sound.zip(of_level.as_ref()) {
-            Some((ceilings, (level, most, from_there))) => {
-                hold("FLOPs", flops, ceilings.flops_per_second, "its threads reach at most");
+            Some((ceilings, (level, limit, from_there))) => {
+                let peak = of_processor(ceilings.flops_per_second);
+                hold("FLOPs", flops, peak, "its threads reach at most");
                 if is_cached_somewhere {
-                    hold("bytes", bytes, threads * MOST_BYTES, OF_ANY_CPU);
+                    hold("bytes", bytes, of_any_cpu(MOST_BYTES), OF_ANY_CPU);
                     continue;
                 }
-                hold("bytes", *from_there, *most, level);
+                hold("bytes", *from_there, *limit, level);
             }
             None if is_cpu => {
-                hold("FLOPs", flops, threads * MOST_FLOPS, OF_ANY_CPU);
-                hold("bytes", bytes, threads * MOST_BYTES, OF_ANY_CPU);
+                hold("FLOPs", flops, of_any_cpu(MOST_FLOPS), OF_ANY_CPU);
+                hold("bytes", bytes, of_any_cpu(MOST_BYTES), OF_ANY_CPU);
             }
             None => {}
         }
@@ -94,7 +106,11 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     }
 }
 
-/// What bounds a rate if nothing was measured: no spread explains more.
+fn of_processor(most: f64) -> Limit {
+    Limit { most, excused: Some(OF_PROCESSOR * most) }
+}
+
+/// What bounds a rate if nothing was measured.
 const OF_ANY_CPU: &str = "so many threads of any CPU reach";
 
 /// The stated work of a repetition: a lower bound if one of its kernels didn't state any.
@@ -150,16 +166,21 @@ fn sound(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) -> bool {
     true
 }
 
-/// The level of memory that a test is compared with, its bandwidth, and how many of the `bytes` of a
+/// The level of memory that a test is compared with, what it gives, and how many of the `bytes` of a
 /// repetition come from there.
 ///
 /// A decode pass reads every weight once, and the next pass reads them again: they lie in the smallest level
 /// with room for them, except the part that a smaller level can keep. A prefill pass moves its activations
 /// again and again, from any level: it is compared with the fastest.
-fn level<'c>(ceilings: &'c Ceilings, test: &Test, bytes: f64) -> (&'c str, f64, f64) {
+fn level<'c>(ceilings: &'c Ceilings, test: &Test, bytes: f64) -> (&'c str, Limit, f64) {
     // What memory gave at any time, it gives.
     let seen = ceilings.memory_spread.map_or(0.0, |[_, highest]| highest);
-    let memory = ("memory", ceilings.read_bytes_per_second.max(seen));
+    let kept = ceilings.read_bytes_per_second;
+    let memory = ("memory", kept.max(seen));
+    let limit = |level: &str, most: f64| {
+        let of_memory = Limit { most, excused: Some(seen.max(OF_MEMORY * kept)) };
+        if level == memory.0 { of_memory } else { of_processor(most) }
+    };
     let faster = || {
         let caches = ceilings.caches.iter().filter(|c| c.read_bytes_per_second > memory.1);
         caches.map(|cache| (cache.level.as_str(), cache.read_bytes_per_second, cache.bytes as f64))
@@ -168,7 +189,7 @@ fn level<'c>(ceilings: &'c Ceilings, test: &Test, bytes: f64) -> (&'c str, f64, 
         let fastest = faster().map(|(level, rate, _)| (level, rate));
         let (level, rate) =
             fastest.fold(memory, |best, next| if next.1 > best.1 { next } else { best });
-        return (level, rate, bytes);
+        return (level, limit(level, rate), bytes);
     }
     let passes = test.n_gen as f64;
     let each = bytes / passes;
@@ -177,5 +198,5 @@ fn level<'c>(ceilings: &'c Ceilings, test: &Test, bytes: f64) -> (&'c str, f64, 
     let (level, rate) =
         holding.fold(memory, |best, next| if next.1 > best.1 { next } else { best });
     let smaller = faster().map(|(_, _, room)| room).filter(|room| *room < each).fold(0.0, f64::max);
-    (level, rate, (each - smaller) * passes)
+    (level, limit(level, rate), (each - smaller) * passes)
 }
