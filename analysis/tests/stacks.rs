@@ -241,7 +241,7 @@ fn a_pass_by_layer_and_by_brick() {
     let shares = by_layer.inclusive(Level::Tile);
     assert_eq!((shares.len(), shares[0].class), (1, Class::Matmul));
     let classes: Vec<u64> = by_layer.by_class().iter().map(|sum| sum.weight).collect();
-    assert_eq!(classes, [80, 22, 0, 0, 18]);
+    assert_eq!(classes, [80, 22, 0, 0, 0, 18]);
 }
 
 #[test]

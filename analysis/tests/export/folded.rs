@@ -111,7 +111,7 @@ fn files_of_other_programs_are_read() {
     ];
     assert_eq!(named(&stacks), named(&functions(&expected)));
     let classes: Vec<u64> = stacks.by_class().iter().map(|sum| sum.weight).collect();
-    assert_eq!(classes, [0, 0, 1, 12, 7]);
+    assert_eq!(classes, [0, 0, 1, 12, 0, 7]);
     assert_eq!((stacks.unit, stacks.blocks), (Unit::Samples, 0));
 }
 
