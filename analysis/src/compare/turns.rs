@@ -18,8 +18,8 @@ pub struct Turn {
 /// time more of an odd number.
 ///
 /// In a regular order, A B B A, a machine that changes its speed every two processes slows the same side each time.
-/// A random order has no such rhythm. Each balanced order is as likely as any other, so a difference of the sides can be
-/// compared with those that all of them would give. The same seed gives the same order.
+/// A random order has no such rhythm. Each balanced order is as likely as any other, so a difference of the sides can
+/// be compared with those that all of them would give. The same seed gives the same order.
 #[must_use]
 pub fn turns_at_random(pairs: usize, seed: u64) -> Vec<bool> {
     let mut random = SplitMix64(seed);

@@ -167,9 +167,9 @@ fn too_noisy(change: &super::Change, threshold: f64) -> String {
         _ => "not even twice the time would show".to_owned(),
     };
     format!(
-        "too noisy: {sees}. To see {:.3} % end other work on the machine or take a quieter one, and let both run in \
-         turns (`brickscope compare OLD NEW --processes 20`)",
-        100.0 * threshold
+        "too noisy: {sees}. To see a change of {} %, end other work on the machine or take a quieter one, and let both \
+         run in turns (`brickscope compare OLD NEW --processes 20`)",
+        (1e5 * threshold).round() / 1e3
     )
 }
 

@@ -274,8 +274,9 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
     let changes = (0..steps.len()).filter_map(change).collect();
     let changes_absent = match states {
         Some([low, high]) => Some(format!(
-            "too noisy: the figures go back and forth between two levels, {:.0} % apart, as a machine with two states \
-             does it; `brickscope compare` with 20 processes of either program, in turns, tells which is slower",
+            "too noisy: the figures go back and forth between two levels that are {:.0} % apart, as they do on a \
+             machine with two states; `brickscope compare OLD NEW --processes 20` runs two programs in turns, and tells \
+             which is slower",
             100.0 * (high / low - 1.0)
         )),
         None => (values.len() < LEAST_POINTS).then(|| {

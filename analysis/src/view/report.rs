@@ -364,7 +364,7 @@ pub(super) fn tables(
         if is_nested { (["Own (µs)", "Incl. (µs)"], 80) } else { (["Total (µs)", ""], 79) };
     text.push_str(&row("Brick", "Avg (µs)", times, "Count", "Share", header));
     let _ = writeln!(text, "{}", "-".repeat(width));
-    let mut withheld = false;
+    let mut has_too_few = false;
     let mut spread = |brick: &Total| {
         // Percentiles are of whole spans; the average is too, but only if no brick lies inside.
         if brick.stats.exclusive_ns != brick.stats.total_ns {
@@ -374,7 +374,7 @@ pub(super) fn tables(
         // Imported sums have no spread, however many spans they are of.
         let has_spread = brick.stats.histogram.count() == brick.stats.count;
         [percentiles.p50_ns, percentiles.p99_ns].map(|nanos| {
-            withheld |= nanos.is_none() && has_spread && brick.stats.count > 0;
+            has_too_few |= nanos.is_none() && has_spread && brick.stats.count > 0;
             nanos.map_or("-".to_owned(), |nanos| micros(nanos as f64))
         })
     };
@@ -420,8 +420,11 @@ pub(super) fn tables(
     if is_nested {
         text.push_str("Own time excludes nested bricks; Avg and Share are of own time.\n");
     }
-    if withheld {
-        text.push_str("- withheld: a p50 needs 7 spans, a p99 needs 459, so that the longest lies above\n  the true one with 99 % confidence; that is not said of the value shown\n");
+    if has_too_few {
+        text.push_str(
+            "- not shown, of too few spans: a p50 needs 7, a p99 459. Then the longest span\n  is above the true \
+             percentile with 99 % confidence, which is not said of the\n  percentile shown.\n",
+        );
     }
     if bricks.iter().any(|brick| brick.source == Source::HostOrder) {
         text.push_str(

@@ -8,7 +8,7 @@ use brickscope_profile::{Phase, Profile, Total};
 /// Count, mean, standard deviation, minimum, percentiles and maximum of the spans of each brick and
 /// each kernel, from begin to end, in microseconds; at most 80 columns wide.
 ///
-/// A percentile is withheld (`-`) where there are too few spans to state it
+/// A percentile is not shown (`-`) where there are too few spans to state it
 /// ([`Histogram::least_count`](brickscope_profile::Histogram::least_count)).
 #[must_use]
 pub fn statistics(profile: &Profile) -> String {
@@ -31,7 +31,10 @@ pub fn statistics(profile: &Profile) -> String {
     if text.is_empty() {
         text.push_str("Nothing was recorded.\n");
     } else {
-        text.push_str("\n- withheld: p50 needs 7 spans, p90 44, p95 90, p99 459, so that the longest\n  lies above the true one with 99 % confidence; that is not said of the value shown\n");
+        text.push_str(
+            "\n- not shown, of too few spans: p50 needs 7, p90 44, p95 90, p99 459. Then the\n  longest span is \
+             above the true percentile with 99 % confidence, which is not\n  said of the percentile shown.\n",
+        );
     }
     text
 }

@@ -143,9 +143,9 @@ fn durations(spread: &Spread) -> String {
         }
     }
     let _ = write!(text, " ms, of {}", spread.count);
-    let withheld = [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)];
-    let withheld = withheld.into_iter().zip(percentiles).find(|(_, (_, value))| value.is_none());
-    if let Some(((name, quantile), _)) = withheld
+    let too_few = [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)];
+    let too_few = too_few.into_iter().zip(percentiles).find(|(_, (_, value))| value.is_none());
+    if let Some(((name, quantile), _)) = too_few
         && let Some(least) = brickscope::Histogram::least_count(quantile)
     {
         let _ = write!(text, " (a {name} needs {least})");

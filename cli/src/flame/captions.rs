@@ -406,8 +406,7 @@ pub(super) mod tests {
         });
         let said = headline(&summary);
         assert!(
-            said.ends_with("; threads that spin until others are done take 90.90 % of it.")
-                || said.ends_with("; threads that spin until others are done take 90.9 % of it."),
+            said.ends_with("; threads that spin until others are done take 90.90 % of it."),
             "{said}"
         );
         // Work stays beside it.

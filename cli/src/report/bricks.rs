@@ -131,12 +131,12 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
         );
         // Sums by another program have no spread, however many spans there are.
         let has_spread = stats.histogram.count() == stats.count && stats.count > 0;
-        let withheld = || match has_spread {
+        let not_shown = || match has_spread {
             true => "<abbr class=\"absent\" title=\"too few spans\">-</abbr>".to_owned(),
             false => absent("-"),
         };
         let at = |ns: Option<u64>, field: &str| {
-            ns.map_or_else(withheld, |ns| each_unit.show(ns, from(field)))
+            ns.map_or_else(not_shown, |ns| each_unit.show(ns, from(field)))
         };
         add(
             "",

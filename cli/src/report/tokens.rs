@@ -41,7 +41,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         }
     }
     html.push_str(&table.end());
-    html.push_str(&note("Percentiles are withheld if there are too few tokens."));
+    html.push_str(&note("Percentiles of too few tokens are not shown."));
     html.push_str(&distribution(source));
     html.push_str(&slow(source));
     html
