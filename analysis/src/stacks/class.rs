@@ -401,7 +401,7 @@ fn waits(parts: &Parts, module: Option<&str>) -> bool {
         return true;
     }
     let has = |path: &&[&str]| parts.path.windows(path.len()).any(|window| window == *path);
-    if WAIT_PATHS.iter().any(|path| has(path)) {
+    if WAIT_PATHS.iter().any(has) {
         return true;
     }
     let file = module.and_then(|path| path.rsplit('/').next()).unwrap_or_default();
