@@ -43,6 +43,9 @@ pub const MOST: f64 = 1.02;
 /// than this many times as fast shows that its bytes are wrong.
 const MOST_TOO_LOW: f64 = 2.5;
 
+/// The bandwidth of one machine's memory was seen to change by nearly so many times.
+const MEMORY_CHANGES: f64 = 2.0;
+
 /// A brick whose spans stream so many bytes shows how fast memory is: less may stay in a cache.
 const STREAM: u64 = 64 << 10;
 
@@ -192,19 +195,23 @@ pub struct Standing {
     pub bytes_per_second: f64,
     /// The roof of this work, in FLOPs per second.
     pub roof_flops_per_second: f64,
-    /// The level whose bandwidth is the nearest limit among those of all levels: `L1`, …, `memory`.
+    /// The level of the memory that limits it: `L1`, …, `memory`. It is memory if its least time is at least half of the
+    /// greatest one: its bandwidth changes by as much from run to run, and the name shouldn't.
     pub level: String,
-    /// Which of the bytes come from there or from farther away.
+    /// The level whose least time is the greatest: nearly always the same one.
+    pub least_level: String,
+    /// Which of the bytes come from `least_level` or from farther away.
     pub moved: Moved,
     /// The part of the roof that is reached: the least possible time over the measured one.
     pub of_roof: f64,
-    /// The part of the bandwidth of `level` that is reached.
+    /// The part of the bandwidth of `least_level` that is reached.
     pub of_bandwidth: f64,
     /// The part of the peak FLOP/s that is reached.
     pub of_peak: f64,
     /// Whether that is the peak of `f32`, since it multiplies no weights, in a run whose products multiply bytes.
     pub is_of_floats: bool,
-    /// What would limit it at best. It follows from the work and the machine, so it is the same in each run.
+    /// What would limit it at best: memory, if its least time is at least half of the greatest one, or else what has the
+    /// greatest. So it is the same in each run, though memory's bandwidth changes.
     pub bound: Bound,
     /// How near to that limit it is.
     pub reach: Reach,
@@ -664,46 +671,50 @@ impl RooflineBrick {
         let reused = Reused::of(stats);
         let near = levels.holding(reused.at_once / stats.count);
         // The least time by each level: of bytes from there or from farther away.
-        let by_level = levels.all.iter().enumerate().map(|(i, level)| {
-            let (moved, bytes) = match (far >= i, near >= i) {
-                (true, true) => (Moved::All, reused.once_a_pass.saturating_add(reused.at_once)),
-                (true, false) => (Moved::OnceAPass, reused.once_a_pass),
-                (false, true) => (Moved::Activations, reused.at_once),
-                (false, false) => (Moved::All, 0),
-            };
-            (level, (moved, bytes), bytes as f64 / level.per_second)
-        });
+        let by_level = || {
+            levels.all.iter().enumerate().map(|(i, level)| {
+                let (moved, bytes) = match (far >= i, near >= i) {
+                    (true, true) => (Moved::All, reused.once_a_pass.saturating_add(reused.at_once)),
+                    (true, false) => (Moved::OnceAPass, reused.once_a_pass),
+                    (false, true) => (Moved::Activations, reused.at_once),
+                    (false, false) => (Moved::All, 0),
+                };
+                (level, (moved, bytes), bytes as f64 / level.per_second)
+            })
+        };
         // Of levels that are equally fast, the farthest.
-        let (level, (moved, moved_bytes), by_bandwidth) = by_level
+        let (least_level, (moved, _), by_bandwidth) = by_level()
             .max_by(|a, b| a.2.total_cmp(&b.2))
             .ok_or("no level of the memory was measured")?;
-        let is_memory = level.name == MEMORY;
+        let by_peak = flops / peak;
+        let least = by_bandwidth.max(by_peak);
+        let (from_memory, by_memory) =
+            by_level().last().map_or((0, 0.0), |(_, (_, bytes), by)| (bytes, by));
+        let is_memory = by_memory >= least / MEMORY_CHANGES;
+        let level = if is_memory { MEMORY } else { least_level.name };
         let of_bandwidth = by_bandwidth / seconds;
-        if is_memory && of_bandwidth > MOST && reused.unknown > 0 {
+        if least_level.name == MEMORY && of_bandwidth > MOST && reused.unknown > 0 {
             return Err("faster than memory, and nobody said what its bytes are (`Work::data`)");
         }
-        let by_peak = flops / peak;
         let of_peak = by_peak / seconds;
-        let least = by_bandwidth.max(by_peak);
         let of_roof = least / seconds;
         if of_peak > MOST {
             self.notes.push(Note::BeyondPeak(of_peak));
         }
         if of_bandwidth > MOST {
-            let level = level.name.to_owned();
+            let level = least_level.name.to_owned();
             self.notes.push(Note::BeyondLevel { share: of_bandwidth, level });
         }
         if self.flops.is_none() {
             self.notes.push(Note::NoFlops);
         }
         let bound = match by_bandwidth >= by_peak {
-            true if is_memory => Bound::Memory,
+            _ if is_memory => Bound::Memory,
             true => Bound::Cache,
             false => Bound::Compute,
         };
         // As slow as memory was at its slowest around the run.
-        let slowest =
-            if is_memory { moved_bytes as f64 / levels.least_memory } else { by_bandwidth };
+        let slowest = by_bandwidth.max(from_memory as f64 / levels.least_memory);
         let own_ns = stats.exclusive_ns.min(stats.total_ns) as f64;
         let least_ns = (least * 1e9).min(own_ns);
         self.place = Some(Standing {
@@ -711,7 +722,8 @@ impl RooflineBrick {
             flops_per_second: flops / seconds,
             bytes_per_second: bytes / seconds,
             roof_flops_per_second: flops / least,
-            level: level.name.to_owned(),
+            level: level.to_owned(),
+            least_level: least_level.name.to_owned(),
             moved,
             of_roof,
             of_bandwidth,
@@ -850,6 +862,24 @@ mod tests {
         assert_eq!(place.us_to_roof, 0.0);
         let note = roofline.bricks[0].notes[0].to_string();
         assert!(note.starts_with("600 % of measured memory bandwidth: "), "{note}");
+    }
+
+    #[test]
+    fn the_level_between_two_states_of_memory_keeps_its_name() {
+        // Weights from memory and activations from L2 that take about as long.
+        let (once, at_once) = (50_000, 200_000);
+        let work = Work { elements: 1, flops: 0, bytes: once + at_once, data: Data::Weights(once) };
+        let bricks = [("LmHead", nanos(90_000_000, 30.0), weights(90_000_000)), ("X", 9_000, work)];
+        for (memory, least_level) in [(35.0, "memory"), (60.0, "L2")] {
+            let mut profile = run(&bricks);
+            profile.ceilings.as_mut().expect("ceilings").read_bytes_per_second = memory * GB;
+            let roofline = roofline(&profile);
+            let place = place(&roofline, "X");
+            assert_eq!((place.level.as_str(), place.bound), ("memory", Bound::Memory));
+            assert_eq!(place.least_level, least_level);
+            let least = (once as f64 / memory).max((once + at_once) as f64 / 200.0);
+            assert!((place.of_roof - least / 9_000.0).abs() < 1e-9, "{place:?}");
+        }
     }
 
     #[test]

@@ -199,8 +199,8 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         let (ns, flops, bytes) = (of("total_ns"), of("total_flops"), of("total_bytes"));
         let per_second = |work: &From| mul(json!(1e9), div(work.clone(), ns.clone()));
         let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
-        let level = caches.clone().position(|cache| cache.level == place.level);
-        let bandwidth = match level.filter(|_| place.level != "memory") {
+        let level = caches.clone().position(|cache| cache.level == place.least_level);
+        let bandwidth = match level.filter(|_| place.least_level != "memory") {
             Some(level) => ceilings(&format!("caches/{level}/read_bytes_per_second")),
             None => memory.clone(),
         };
