@@ -43,9 +43,6 @@ pub const MOST: f64 = 1.02;
 /// than this many times as fast shows that its bytes are wrong.
 const MOST_TOO_LOW: f64 = 2.5;
 
-/// The bandwidth of one machine's memory was seen to change by nearly so many times.
-const MEMORY_CHANGES: f64 = 2.0;
-
 /// A brick whose spans stream so many bytes shows how fast memory is: less may stay in a cache.
 const STREAM: u64 = 64 << 10;
 
@@ -195,8 +192,8 @@ pub struct Standing {
     pub bytes_per_second: f64,
     /// The roof of this work, in FLOPs per second.
     pub roof_flops_per_second: f64,
-    /// The level of the memory that limits it: `L1`, …, `memory`. It is memory if its least time is at least half of the
-    /// greatest one: its bandwidth changes by as much from run to run, and the name shouldn't.
+    /// The level of the memory that limits it: `L1`, …, `memory`. Memory counts by its first measurement that is kept: its
+    /// bandwidth changes from run to run, and the name shouldn't.
     pub level: String,
     /// The level whose least time is the greatest: nearly always the same one.
     pub least_level: String,
@@ -210,8 +207,8 @@ pub struct Standing {
     pub of_peak: f64,
     /// Whether that is the peak of `f32`, since it multiplies no weights, in a run whose products multiply bytes.
     pub is_of_floats: bool,
-    /// What would limit it at best: memory, if its least time is at least half of the greatest one, or else what has the
-    /// greatest. So it is the same in each run, though memory's bandwidth changes.
+    /// What would limit it at best. It follows from the work and from ceilings that are kept, see `level`, so it is the
+    /// same in each run.
     pub bound: Bound,
     /// How near to that limit it is.
     pub reach: Reach,
@@ -306,6 +303,8 @@ struct Levels<'c> {
     all: Vec<Level<'c>>,
     /// The lowest bandwidth of memory that was measured around the run.
     least_memory: f64,
+    /// The first that is kept of this machine: by it bounds have their names, so that these don't change with it.
+    first_memory: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -329,7 +328,9 @@ impl<'c> Levels<'c> {
         all.push(Level { name: MEMORY, bytes: u64::MAX, per_second: memory });
         let [least, _] = ceilings.memory_spread();
         let least_memory = if is_rate(least) { least.min(memory) } else { memory };
-        Self { all, least_memory }
+        let readings = ceilings.readings.iter().map(|reading| reading.read_bytes_per_second);
+        let first_memory = readings.filter(|&rate| is_rate(rate)).next();
+        Self { all, least_memory, first_memory: first_memory.unwrap_or(memory) }
     }
 
     /// The index of the smallest that holds so many bytes.
@@ -688,10 +689,13 @@ impl RooflineBrick {
             .ok_or("no level of the memory was measured")?;
         let by_peak = flops / peak;
         let least = by_bandwidth.max(by_peak);
-        let (from_memory, by_memory) =
-            by_level().last().map_or((0, 0.0), |(_, (_, bytes), by)| (bytes, by));
-        let is_memory = by_memory >= least / MEMORY_CHANGES;
-        let level = if is_memory { MEMORY } else { least_level.name };
+        let from_memory = by_level().last().map_or(0, |(_, (_, bytes), _)| bytes);
+        let (nearer, by_nearer) = by_level()
+            .filter(|(level, ..)| level.name != MEMORY)
+            .map(|(level, _, by)| (level.name, by))
+            .fold((MEMORY, 0.0), |most, next| if next.1 >= most.1 { next } else { most });
+        let is_memory = from_memory as f64 / levels.first_memory >= by_nearer.max(by_peak);
+        let level = if is_memory { MEMORY } else { nearer };
         let of_bandwidth = by_bandwidth / seconds;
         if least_level.name == MEMORY && of_bandwidth > MOST && reused.unknown > 0 {
             return Err("faster than memory, and nobody said what its bytes are (`Work::data`)");
@@ -708,7 +712,7 @@ impl RooflineBrick {
         if self.flops.is_none() {
             self.notes.push(Note::NoFlops);
         }
-        let bound = match by_bandwidth >= by_peak {
+        let bound = match by_nearer >= by_peak {
             _ if is_memory => Bound::Memory,
             true => Bound::Cache,
             false => Bound::Compute,
@@ -870,12 +874,26 @@ mod tests {
         let (once, at_once) = (50_000, 200_000);
         let work = Work { elements: 1, flops: 0, bytes: once + at_once, data: Data::Weights(once) };
         let bricks = [("LmHead", nanos(90_000_000, 30.0), weights(90_000_000)), ("X", 9_000, work)];
-        for (memory, least_level) in [(35.0, "memory"), (60.0, "L2")] {
+        let (in_memory, in_l2) = (("memory", Bound::Memory), ("L2", Bound::Cache));
+        for (first, memory, named, least_level) in [
+            (36.0, 35.0, in_memory, "memory"),
+            (36.0, 60.0, in_memory, "L2"),
+            (61.0, 60.0, in_l2, "L2"),
+            (61.0, 35.0, in_l2, "memory"),
+        ] {
             let mut profile = run(&bricks);
-            profile.ceilings.as_mut().expect("ceilings").read_bytes_per_second = memory * GB;
+            let ceilings = profile.ceilings.as_mut().expect("ceilings");
+            ceilings.read_bytes_per_second = memory * GB;
+            ceilings.readings = [first, memory]
+                .map(|rate| CeilingReading {
+                    when: ReadingTime::Kept,
+                    measured: String::new(),
+                    read_bytes_per_second: rate * GB,
+                })
+                .into();
             let roofline = roofline(&profile);
             let place = place(&roofline, "X");
-            assert_eq!((place.level.as_str(), place.bound), ("memory", Bound::Memory));
+            assert_eq!((place.level.as_str(), place.bound), named);
             assert_eq!(place.least_level, least_level);
             let least = (once as f64 / memory).max((once + at_once) as f64 / 200.0);
             assert!((place.of_roof - least / 9_000.0).abs() < 1e-9, "{place:?}");

@@ -413,8 +413,9 @@ fn keep_reading(reading: CeilingReading, identity: Identity, others_share: Optio
     let kept = load::<MemoryReadings>(&folder, &identity).ok().flatten();
     let mut value = kept.map(|kept| kept.value).unwrap_or_default();
     value.readings.push(CeilingReading { when: ReadingTime::Kept, ..reading });
+    // The first one stays: by it the roofline says what limits a brick.
     let surplus = value.readings.len().saturating_sub(MOST_READINGS);
-    value.readings.drain(..surplus);
+    value.readings.drain(1..1 + surplus);
     if let Err(error) = store(&folder, &Cached { identity, others_share, value }) {
         eprintln!("note: memory's bandwidth couldn't be stored for next time: {error:#}");
     }
