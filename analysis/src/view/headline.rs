@@ -107,7 +107,13 @@ fn judgement(profile: &Profile) -> String {
     };
     let of = match verdict.bound {
         Bound::Compute => format!("{:.1} measured", roofline.peak_flops_per_second / 1e9),
-        Bound::Memory => format!("{:.1} measured", roofline.peak_bytes_per_second / 1e9),
+        Bound::Memory => {
+            let peak = roofline.peak_bytes_per_second / 1e9;
+            match &roofline.shown_by {
+                Some(shown) => format!("{peak:.1} that {} reached", printable(&shown.name)),
+                None => format!("{peak:.1} measured"),
+            }
+        }
         Bound::Cache => "what its caches give".to_owned(),
     };
     let share = percent(verdict.of_roof, 1.0);
