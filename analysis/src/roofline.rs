@@ -328,8 +328,8 @@ impl<'c> Levels<'c> {
         all.push(Level { name: MEMORY, bytes: u64::MAX, per_second: memory });
         let [least, _] = ceilings.memory_spread();
         let least_memory = if is_rate(least) { least.min(memory) } else { memory };
-        let readings = ceilings.readings.iter().map(|reading| reading.read_bytes_per_second);
-        let first_memory = readings.filter(|&rate| is_rate(rate)).next();
+        let mut readings = ceilings.readings.iter().map(|reading| reading.read_bytes_per_second);
+        let first_memory = readings.find(|&rate| is_rate(rate));
         Self { all, least_memory, first_memory: first_memory.unwrap_or(memory) }
     }
 
@@ -689,7 +689,7 @@ impl RooflineBrick {
             .ok_or("no level of the memory was measured")?;
         let by_peak = flops / peak;
         let least = by_bandwidth.max(by_peak);
-        let from_memory = by_level().last().map_or(0, |(_, (_, bytes), _)| bytes);
+        let from_memory = by_level().next_back().map_or(0, |(_, (_, bytes), _)| bytes);
         let (nearer, by_nearer) = by_level()
             .filter(|(level, ..)| level.name != MEMORY)
             .map(|(level, _, by)| (level.name, by))

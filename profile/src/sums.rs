@@ -15,7 +15,7 @@ pub struct PhaseTotal {
     pub phase: Phase,
     /// The number of passes.
     pub passes: u64,
-    /// How many of them were disturbed by other work on the machine.
+    /// How many of them were disturbed: by other programs, own threads on one CPU, a quota or the hypervisor.
     #[serde(default)]
     pub disturbed: u64,
     /// Of how many of them it is not known whether they were disturbed: nobody looked in time. `None` if nobody looked
@@ -103,7 +103,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Whether other work on the machine disturbed it. `false` if that is not known.
+    /// Whether it was disturbed, by whomever. `false` if that is not known.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.disturbance.is_some_and(|disturbance| disturbance.is_disturbed())
