@@ -2,6 +2,7 @@
 //! measured, and every raw sample, under one hash.
 
 mod aggregate;
+mod doubts;
 mod fields;
 mod file;
 mod hash;
@@ -11,6 +12,7 @@ mod seal;
 pub mod v1;
 mod verify;
 
+pub use doubts::derived_doubts;
 pub use file::{MAX_BYTES, ReceiptError, read};
 pub use hash::{sha256_file, sha256_file_with, sha256_hex, tokens_sha256};
 pub use key::SecretKey;

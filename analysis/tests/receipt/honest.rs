@@ -6,7 +6,9 @@ use brickscope_analysis::receipt::v1::{
     Binary, Brick, CacheCeiling, Ceilings, Clock, Kernel, Load, Machine, Model, Overhead, Run,
     Sample, Test, VERSION, WarmUp,
 };
-use brickscope_analysis::receipt::{Aggregates, Receipt, sha256_hex, tokens_sha256};
+use brickscope_analysis::receipt::{
+    Aggregates, Receipt, derived_doubts, sha256_hex, tokens_sha256,
+};
 
 /// What is benchmarked, and how.
 #[derive(Debug, Clone)]
@@ -71,17 +73,19 @@ impl Random {
 }
 
 /// Bricks with their parts of a pass, and the kernel of each.
-const BRICKS: [(&str, &str, f64, &str); 8] = [
+const BRICKS: [(&str, &str, f64, &str); 9] = [
     ("Embedding", "Other", 0.000_2, "embed"),
     ("RmsNorm", "Norm", 0.008, "rms_norm"),
     ("QkvProjection", "Attention", 0.151, "gemv"),
-    ("RotaryEmbedding", "Attention", 0.004, "rope"),
-    ("AttentionScore", "Attention", 0.021, "scores"),
+    ("RopeEmbedding", "Attention", 0.004, "rope"),
+    ("AttentionScore", "Attention", 0.017, "scores"),
+    ("AttentionSoftmax", "Attention", 0.004, "softmax"),
     ("GateProjection", "FFN", 0.422, "gemv"),
     ("DownProjection", "FFN", 0.256, "gemv"),
     ("LmHead", "Other", 0.131, "gemv"),
 ];
 
+const LAYERS: u64 = 22;
 const BATCH: u64 = 32;
 const BANDWIDTH: f64 = 17e9;
 const PEAK: f64 = 107e9;
@@ -118,7 +122,12 @@ pub(crate) fn receipt(plan: &Plan) -> Receipt {
         bytes: bytes * u64::from(plan.threads),
         read_bytes_per_second: rate * threads,
     };
-    let receipt = Receipt {
+    let launches = tests.iter().flat_map(|test| &test.kernels).map(|kernel| kernel.launches);
+    let passes =
+        tests.iter().flat_map(|test| test.samples.iter().filter(|sample| !sample.is_warm_up));
+    let spans =
+        2 * launches.sum::<u64>() + passes.map(|sample| sample.pass_ns.len() as u64).sum::<u64>();
+    let mut receipt = Receipt {
         schema_version: VERSION.to_owned(),
         timestamp: "2026-11-21T10:48:12Z".to_owned(),
         compute_path: "real".to_owned(),
@@ -141,11 +150,11 @@ pub(crate) fn receipt(plan: &Plan) -> Receipt {
             architecture: "llama".to_owned(),
             quantization: plan.quantization.to_owned(),
             parameters: plan.parameters,
-            layers: 22,
+            layers: LAYERS as u32,
             synthetic: false,
         },
         run: Run {
-            command: ["brickscope", "benchmark", "1b-q4_k.gguf"].map(str::to_owned).into(),
+            command: command(plan),
             kernels: plan.kernels.to_owned(),
             threads: plan.threads,
             batch: BATCH,
@@ -200,8 +209,8 @@ pub(crate) fn receipt(plan: &Plan) -> Receipt {
         },
         tests,
         overhead: Overhead {
-            span_ns: Some(21.5),
-            spans: 80_960,
+            span_ns: plan.profiled.then_some(21.5),
+            spans: if plan.profiled { spans } else { 0 },
             basis: "measured before the run".to_owned(),
         },
         dropped: BTreeMap::new(),
@@ -214,7 +223,22 @@ pub(crate) fn receipt(plan: &Plan) -> Receipt {
         },
         seal: None,
     };
+    receipt.load.doubts = derived_doubts(&receipt);
     receipt.sealed().expect("its numbers are numbers")
+}
+
+fn command(plan: &Plan) -> Vec<String> {
+    let depths: Vec<String> = plan.depths.iter().map(u64::to_string).collect();
+    let mut words =
+        vec!["brickscope".to_owned(), "benchmark".to_owned(), "models/1b-q4_k.gguf".to_owned()];
+    words.push(format!("--threads={}", plan.threads));
+    words.push(format!("--prompt-tokens={}", plan.n_prompt));
+    words.extend(["-n".to_owned(), plan.n_gen.to_string(), "-d".to_owned(), depths.join(",")]);
+    words.push(format!("-r{}", plan.repetitions));
+    if !plan.profiled {
+        words.push("--no-profiler".to_owned());
+    }
+    words
 }
 
 fn test(
@@ -260,7 +284,7 @@ fn test(
             };
             kernels.push(Kernel {
                 id,
-                launches: 22 * passes * repetitions,
+                launches: passes * repetitions * if operation == "embed" { 1 } else { LAYERS },
                 flops: Some(share(flops / 2, last_flops) * repetitions),
                 bytes: Some(share(bytes / 2, last_bytes) * repetitions),
             });
@@ -277,17 +301,33 @@ fn test(
         n_prompt,
         n_gen,
         n_depth,
-        input_sha256: tokens_sha256(&[1, 2, 3]),
-        output_sha256: tokens_sha256(&[4, 5, 6]),
+        input_sha256: tokens_sha256(&tokens_of(n_depth.max(n_gen.min(1)) + n_prompt)),
+        output_sha256: tokens_sha256(&tokens_of(n_gen.max(1))),
         output_tokens: n_gen.max(1),
         bricks: if plan.profiled { BRICKS.iter().map(brick).collect() } else { Vec::new() },
         kernels,
         flops: Some(flops),
         bytes: Some(bytes),
-        warm_up: WarmUp { window: 2, within: 0.1, steady: true },
+        warm_up: warm_up(&samples),
         aggregates: Aggregates::of(&samples),
         samples,
     }
+}
+
+/// Whether the last two of the warm-up agree.
+fn warm_up(samples: &[Sample]) -> WarmUp {
+    let walls: Vec<f64> =
+        samples.iter().filter(|s| s.is_warm_up).map(|s| s.wall_ns as f64).collect();
+    let steady = walls.len() >= 2 && {
+        let [a, b] = [walls[walls.len() - 2], walls[walls.len() - 1]];
+        (a - b).abs() <= 0.1 * a.max(b)
+    };
+    WarmUp { window: 2, within: 0.1, steady }
+}
+
+/// Some tokens.
+fn tokens_of(count: u64) -> Vec<u32> {
+    (0..count as u32).map(|n| 4 + n * 7).collect()
 }
 
 fn sample(
@@ -336,12 +376,17 @@ fn sample(
     }
 }
 
-/// What a forger does after each change, since the code is public: the figures, anew, and the seal.
+/// What a forger does after each change, since the code is public: the figures and the doubts, anew, and the seal.
 pub(crate) fn resealed(mut receipt: Receipt) -> Receipt {
     for test in &mut receipt.tests {
         test.aggregates = Aggregates::of(&test.samples);
     }
     let decode = receipt.tests.iter().filter(|test| test.n_gen > 0).min_by_key(|t| t.n_depth);
     receipt.tokens_per_second = decode.and_then(|test| test.aggregates.median_ts);
+    for doubt in derived_doubts(&receipt) {
+        if !receipt.load.doubts.contains(&doubt) {
+            receipt.load.doubts.push(doubt);
+        }
+    }
     receipt.sealed().expect("a forger's numbers are numbers, too")
 }

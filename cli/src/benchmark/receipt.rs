@@ -8,7 +8,7 @@ use brickscope::{Absent, CpuLimit, MachineDetails, Profile, ReadingTime};
 use brickscope_analysis::receipt::v1::{
     Binary, CacheCeiling, Ceilings, Clock, Load, Machine, Model, Overhead, Receipt, Run, VERSION,
 };
-use brickscope_analysis::receipt::{sha256_file, sha256_file_with, sha256_hex};
+use brickscope_analysis::receipt::{derived_doubts, sha256_file, sha256_file_with, sha256_hex};
 use brickscope_engine::Model as EngineModel;
 
 use super::measure::Measured;
@@ -59,24 +59,14 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
         Err(absent) => (None, Some(absent.reason)),
     };
     let machine = machine();
-    load.doubts = warnings(
-        Circumstances {
-            load: &load,
-            machine: &machine,
-            threads: run.threads,
-            drift_ppm: profile.clock.drift_ppm,
-            throttled,
-            is_debug: cfg!(debug_assertions),
-        },
-        &tests,
-    );
+    load.doubts = warnings(Circumstances { throttled, is_debug: cfg!(debug_assertions) });
     let overhead = if run.profiled {
         Overhead { span_ns: profile.overhead.span_ns, spans, basis: profile.overhead.basis.clone() }
     } else {
         let basis = "the profiler heard of passes only, outside of their walls".to_owned();
         Overhead { span_ns: None, spans: 0, basis }
     };
-    Receipt {
+    let mut receipt = Receipt {
         schema_version: VERSION.to_owned(),
         timestamp,
         compute_path: "real".to_owned(),
@@ -104,7 +94,9 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
         dropped,
         load,
         seal: None,
-    }
+    };
+    receipt.load.doubts.extend(derived_doubts(&receipt));
+    receipt
 }
 
 /// The model, with the hash of its file.

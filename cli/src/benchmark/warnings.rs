@@ -1,177 +1,36 @@
-//! Warnings about a measurement: a sentence for each circumstance that may have distorted it.
-
-use brickscope_analysis::receipt::v1::{Load, Machine, Sample, Test};
-
-/// If others used more than this share of the CPU time, they may have distorted the figures.
-const MUCH: f64 = 0.05;
-
-/// The limit for the hypervisor's share is lower, since it stops all threads at once.
-const MUCH_STEAL: f64 = 0.01;
-
-/// The highest frequency may exceed the lowest by this share.
-const FREQUENCY_SPREAD: f64 = 0.05;
-
-/// The limit for the standard deviation, as a share of the mean, as in pyperf.
-const UNSTABLE: f64 = 0.1;
-
-/// The most that NTP slews a clock; beyond it one of the two clocks is wrong.
-const DRIFT_PPM: f64 = 500.0;
+//! What the writer of a receipt knows against its figures that doesn't follow from them: a sentence each. Those that follow
+//! are [`derived_doubts`](brickscope_analysis::receipt::derived_doubts).
 
 /// The circumstances of a run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Circumstances<'a> {
-    pub(crate) load: &'a Load,
-    pub(crate) machine: &'a Machine,
-    pub(crate) threads: u32,
-    pub(crate) drift_ppm: Option<f64>,
+pub(crate) struct Circumstances {
     /// The number of periods in which the control group's limit stopped this process.
     pub(crate) throttled: u64,
     /// Whether the program was built without optimisation.
     pub(crate) is_debug: bool,
 }
 
-/// All warnings about the figures of `tests`.
-pub(crate) fn warnings(circumstances: Circumstances<'_>, tests: &[Test]) -> Vec<String> {
-    let Circumstances { load, machine, threads, drift_ppm, throttled, is_debug } = circumstances;
-    let mut warnings = Vec::new();
-    let mut warn = |sentence: String| warnings.push(sentence);
-    if is_debug {
-        warn("The program was built without optimisation.".to_owned());
-    }
-    if let Some(share) = load.others_share.filter(|&share| share > MUCH) {
-        warn(format!("Others used {:.0} % of the machine's CPU time.", 100.0 * share));
-    }
-    if let Some(share) = load.steal_share.filter(|&share| share > MUCH_STEAL) {
-        warn(format!("The hypervisor kept {:.1} % of the CPU time.", 100.0 * share));
-    }
-    if throttled > 0 {
-        warn(format!("The control group's CPU limit stopped the process {throttled} times."));
-    }
-    if let Some(cpus) = machine.logical_cpus.filter(|&cpus| threads > cpus) {
-        warn(format!("{threads} threads shared {cpus} CPUs."));
-    }
-    if let Some(governor) = machine.governor.as_deref().filter(|name| *name != "performance") {
-        warn(format!("The governor of the CPU's frequency is `{governor}`."));
-    }
-    if let Some(ppm) = drift_ppm.filter(|ppm| ppm.abs() > DRIFT_PPM) {
-        warn(format!("The clock was {ppm:.0} ppm off the system clock."));
-    }
-    for test in tests {
-        of_test(test, &mut warn);
-    }
-    warnings
-}
-
-fn of_test(test: &Test, warn: &mut dyn FnMut(String)) {
-    let Test { name, samples, aggregates, warm_up, .. } = test;
-    if !warm_up.steady {
-        let n = samples.iter().filter(|sample| sample.is_warm_up).count();
-        warn(format!(
-            "{name}: the last {} of {n} warm-up repetitions did not agree within {:.0} %.",
-            warm_up.window,
-            100.0 * warm_up.within
-        ));
-    }
-    let deviation = aggregates.stddev_ts.zip(aggregates.avg_ts).map(|(sd, mean)| sd / mean);
-    if let Some(part) = deviation.filter(|&part| part > UNSTABLE) {
-        warn(format!("{name}: the standard deviation is {:.0} % of the mean.", 100.0 * part));
-    }
-    if aggregates.disturbed > 0 {
-        let (n, of) = (aggregates.disturbed, aggregates.samples);
-        warn(format!("{name}: other work took cores from {n} of {of} repetitions."));
-    }
-    let measured = samples.iter().filter(|sample: &&Sample| !sample.is_warm_up);
-    let frequencies = measured.filter_map(|sample| sample.cpu_khz);
-    if let (Some(least), Some(most)) = (frequencies.clone().min(), frequencies.max())
-        && most as f64 > (1.0 + FREQUENCY_SPREAD) * least as f64
-    {
-        let ghz = |khz: u64| khz as f64 / 1e6;
-        warn(format!(
-            "{name}: the CPU's frequency was between {:.2} and {:.2} GHz.",
-            ghz(least),
-            ghz(most)
-        ));
-    }
+/// All warnings that only the writer can give.
+pub(crate) fn warnings(circumstances: Circumstances) -> Vec<String> {
+    let Circumstances { throttled, is_debug } = circumstances;
+    let debug = is_debug.then(|| "The program was built without optimisation.".to_owned());
+    let stopped =
+        || format!("The control group's CPU limit stopped the process {throttled} times.");
+    debug.into_iter().chain((throttled > 0).then(stopped)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use brickscope_analysis::receipt::v1::{Aggregates, WarmUp};
-
     use super::*;
 
-    fn test(walls: [u64; 3], khz: [u64; 3]) -> Test {
-        let samples: Vec<Sample> = walls
-            .into_iter()
-            .zip(khz)
-            .map(|(wall_ns, khz)| Sample {
-                wall_ns,
-                tokens: 100,
-                cpu_khz: Some(khz),
-                ..Sample::default()
-            })
-            .collect();
-        let warm_up = WarmUp { window: 3, within: 0.05, steady: true };
-        let aggregates = Aggregates::of(&samples);
-        Test { name: "tg100".to_owned(), samples, aggregates, warm_up, ..Test::default() }
-    }
-
-    fn of(load: &Load, tests: &[Test]) -> Vec<String> {
-        let machine = Machine { logical_cpus: Some(2), ..Machine::default() };
-        let (threads, drift_ppm, throttled, is_debug) = (2, Some(-3.0), 0, false);
-        warnings(
-            Circumstances { load, machine: &machine, threads, drift_ppm, throttled, is_debug },
-            tests,
-        )
-    }
-
     #[test]
-    fn nothing_speaks_against_a_quiet_run() {
-        let load = Load {
-            before: Some(0.7),
-            others_share: Some(0.05),
-            steal_share: Some(0.01),
-            ..Load::default()
-        };
-        assert_eq!(of(&load, &[test([100, 101, 99], [2_000_000, 2_090_000, 2_000_000])]), [""; 0]);
+    fn each_circumstance_is_a_sentence() {
+        assert_eq!(warnings(Circumstances { throttled: 0, is_debug: false }), [""; 0]);
         assert_eq!(
-            of(&Load::default(), &[Test { samples: vec![], ..test([1; 3], [1; 3]) }]),
-            [""; 0]
-        );
-    }
-
-    #[test]
-    fn each_thing_that_speaks_against_a_run_is_a_sentence() {
-        let load = Load { others_share: Some(0.487), steal_share: Some(0.012), ..Load::default() };
-        let governor = Some("powersave".to_owned());
-        let machine = Machine { logical_cpus: Some(2), governor, ..Machine::default() };
-        let mut noisy = test([100, 130, 99], [2_000_000, 2_200_000, 2_000_000]);
-        noisy.warm_up.steady = false;
-        noisy.samples[0].disturbed = Some(true);
-        noisy.aggregates = Aggregates::of(&noisy.samples);
-        noisy.samples.insert(0, Sample { is_warm_up: true, cpu_khz: Some(1), ..Sample::default() });
-        let circumstances = Circumstances {
-            load: &load,
-            machine: &machine,
-            threads: 3,
-            drift_ppm: Some(-700.0),
-            throttled: 4,
-            is_debug: true,
-        };
-        assert_eq!(
-            warnings(circumstances, &[noisy]),
+            warnings(Circumstances { throttled: 4, is_debug: true }),
             [
                 "The program was built without optimisation.",
-                "Others used 49 % of the machine's CPU time.",
-                "The hypervisor kept 1.2 % of the CPU time.",
                 "The control group's CPU limit stopped the process 4 times.",
-                "3 threads shared 2 CPUs.",
-                "The governor of the CPU's frequency is `powersave`.",
-                "The clock was -700 ppm off the system clock.",
-                "tg100: the last 3 of 1 warm-up repetitions did not agree within 5 %.",
-                "tg100: the standard deviation is 15 % of the mean.",
-                "tg100: other work took cores from 1 of 3 repetitions.",
-                "tg100: the CPU's frequency was between 2.00 and 2.20 GHz.",
             ]
         );
     }

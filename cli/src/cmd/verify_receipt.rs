@@ -102,6 +102,7 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
         require_gpu_kernels: args.require_gpu_kernels,
         model: args.model.as_ref().or(again).map(|model| hash(model)).transpose()?,
         signed_by: args.signed_by.clone(),
+        now: None,
     };
     let mut verdict = verify(&bytes, &options);
     let mut rerun = None;

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use super::machine::granularity;
 use super::{Code, Findings, measured, said, span};
 use crate::receipt::v1::{Receipt, Sample, Test};
 
@@ -19,10 +20,10 @@ const EQUAL_BY_CHANCE: f64 = 4.0;
 const PAIRS_OF: usize = 48;
 
 /// Checks the measured samples of a test.
-pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
+pub(super) fn test(test: &Test, unit: f64, found: &mut Findings) {
     let name = said(&test.name);
     let samples: Vec<&Sample> = measured(test).collect();
-    passes(receipt, test, &samples, found);
+    passes(test, unit, &samples, found);
     if samples.len() < 3 {
         return found.not_checked(
             format_args!("that the times of {name} are not derived"),
@@ -30,7 +31,6 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
         );
     }
     let walls: Vec<u64> = samples.iter().map(|sample| sample.wall_ns).collect();
-    let unit = unit(receipt);
     if is_constant(&walls, unit) {
         found.refuse(
             Code::NoVariance,
@@ -55,14 +55,13 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
 }
 
 /// Finds passes of a decode sample that are an even split.
-fn passes(receipt: &Receipt, test: &Test, samples: &[&Sample], found: &mut Findings) {
+fn passes(test: &Test, unit: f64, samples: &[&Sample], found: &mut Findings) {
     for (which, sample) in samples.iter().enumerate() {
         let (Some(least), Some(most)) = (sample.pass_ns.iter().min(), sample.pass_ns.iter().max())
         else {
             continue;
         };
-        let chance =
-            (sample.pass_ns.len() - 1) as f64 * surprise(*least, NOISE / 2.0, unit(receipt));
+        let chance = (sample.pass_ns.len() - 1) as f64 * surprise(*least, NOISE / 2.0, unit);
         if most - least <= 1 && sample.pass_ns.len() >= 3 && chance >= SHARE_BY_CHANCE {
             found.refuse(
                 Code::DerivedTimes,
@@ -195,13 +194,15 @@ fn surprise(ns: u64, noise: f64, unit: f64) -> f64 {
     (noise * ns as f64 / unit.max(1.0)).max(1.0).log10()
 }
 
-/// The smallest difference between two readings of the receipt's clock, in nanoseconds.
-fn unit(receipt: &Receipt) -> f64 {
-    receipt.clock.resolution_ns.filter(|ns| (1.0..1e9).contains(ns)).unwrap_or(1.0)
+/// The smallest difference between two readings of the receipt's clock, in nanoseconds: as the receipt says, but no more
+/// than its times show.
+pub(super) fn unit(receipt: &Receipt) -> f64 {
+    let shown = receipt.tests.iter().filter_map(granularity).fold(f64::INFINITY, f64::min);
+    receipt.clock.resolution_ns.map_or(1.0, |ns| ns.min(shown)).max(1.0)
 }
 
 /// Finds samples whose raw times are the same to the nanosecond, so that they are one sample twice.
-pub(super) fn duplicates(receipt: &Receipt, test: &Test, found: &mut Findings) {
+pub(super) fn duplicates(test: &Test, unit: f64, found: &mut Findings) {
     let name = said(&test.name);
     let mut starts = HashMap::new();
     let mut times = HashMap::new();
@@ -218,7 +219,7 @@ pub(super) fn duplicates(receipt: &Receipt, test: &Test, found: &mut Findings) {
         }
         let raw = (span(sample), &sample.pass_ns, &sample.token_ns, &sample.brick_ns);
         let Some(first) = times.insert(raw, which) else { continue };
-        if surprise_of(sample, unit(receipt)) >= 6.0 {
+        if surprise_of(sample, unit) >= 6.0 {
             found.refuse(
                 Code::DuplicateSample,
                 format!(

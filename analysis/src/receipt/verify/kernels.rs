@@ -138,7 +138,27 @@ pub(super) fn least_flops(receipt: &Receipt, test: &Test) -> u128 {
     u128::from(receipt.model.parameters) * u128::from(test.n_gen)
 }
 
+/// A decode pass reads every weight but those of a separate embedding, which is at most half of the file. A vocabulary
+/// takes a part of it, too.
+fn least_bytes(receipt: &Receipt, test: &Test) -> u128 {
+    const METADATA: u64 = 64 << 20;
+    u128::from(receipt.model.bytes.saturating_sub(METADATA)) * 2 / 5 * u128::from(test.n_gen)
+}
+
 fn understated(receipt: &Receipt, test: &Test, found: &mut Findings) {
+    if let Some(stated) =
+        test.bytes.map(u128::from).filter(|&stated| stated < least_bytes(receipt, test))
+    {
+        found.refuse(
+            Code::KernelsMismatch,
+            format!(
+                "the kernels of test {} state {stated} bytes, but decoding with a file of {} reads at least {}",
+                said(&test.name),
+                receipt.model.bytes,
+                least_bytes(receipt, test)
+            ),
+        );
+    }
     let Some(stated) = total(test, |kernel| kernel.flops) else { return };
     let repetitions = measured(test).count() as u128;
     let least = least_flops(receipt, test).saturating_mul(repetitions);
@@ -165,6 +185,23 @@ fn parts(id: &str) -> impl Iterator<Item = String> {
     let parts: Vec<String> =
         lower.split(['_', '-', '.', ':', '/', ' ']).map(str::to_owned).collect();
     parts.into_iter()
+}
+
+/// What a kernel does, by the first part of its id: `gemv`, `softmax`.
+pub(super) fn operation(id: &str) -> String {
+    parts(id).next().unwrap_or_default()
+}
+
+/// Formats of weights, as ids and quantisations name them.
+const FORMATS: [&str; 18] = [
+    "f64", "f32", "f16", "bf16", "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0",
+    "q3_k", "q2_k", "tq2_0", "tq1_0", "i2_s", "mxfp4",
+];
+
+/// The formats that an id, or a quantisation such as `q4_k_m`, names.
+pub(super) fn formats(id: &str) -> impl Iterator<Item = &'static str> {
+    let parts = format!("_{}_", parts(id).collect::<Vec<_>>().join("_"));
+    FORMATS.into_iter().filter(move |format| parts.contains(&format!("_{format}_")))
 }
 
 /// The instruction set of a CPU that an id names.
@@ -263,6 +300,19 @@ mod tests {
         }
         assert_eq!(cpu_instructions("gemv_q8_0_avx512").as_deref(), Some("avx512"));
         assert_eq!(cpu_instructions("gemv_q8_0_cuda"), None);
+    }
+
+    #[test]
+    fn an_id_says_what_it_does_and_with_which_format() {
+        for (id, does, of) in [
+            ("gemv_q4_k_avx2", "gemv", &["q4_k"][..]),
+            ("gemm_bf16_avx512", "gemm", &["bf16"]),
+            ("Q4_K_M", "q4", &["q4_k"]),
+            ("mostly f16", "mostly", &["f16"]),
+            ("softmax_avx2", "softmax", &[]),
+        ] {
+            assert_eq!((&*operation(id), &*formats(id).collect::<Vec<_>>()), (does, of), "{id}");
+        }
     }
 
     #[test]

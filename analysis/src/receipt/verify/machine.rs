@@ -1,8 +1,8 @@
 //! Checks that everything that a receipt says about its machine fits one machine.
 
 use super::kernels::{cpu_instructions, is_quantized};
-use super::{Code, Findings, said};
-use crate::receipt::v1::{Ceilings, Receipt};
+use super::{Code, Findings, measured, said};
+use crate::receipt::v1::{Ceilings, Receipt, Test};
 
 /// Checks the parts of the receipt that describe the machine against each other.
 pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
@@ -44,15 +44,8 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
     if receipt.clock.source.to_lowercase().contains("mock") {
         found.refuse(Code::NotReal, "the clock is turned by hand, so its times are made up");
     }
-    for (name, count) in [
-        ("logical_cpus", machine.logical_cpus),
-        ("threads_per_core", machine.threads_per_core),
-        ("numa_nodes", machine.numa_nodes),
-    ] {
-        if count == Some(0) {
-            found.refuse(Code::Field, format!("machine.{name} is 0, which no machine has"));
-        }
-    }
+    resolution(receipt, found);
+    backend(receipt, found);
     match &receipt.ceilings {
         Some(ceilings) => basis(receipt, ceilings, found),
         None => {
@@ -69,6 +62,74 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
                 Some(_) => "the receipt has ceilings and a reason why it has none",
                 None => "the receipt has neither ceilings nor a reason why it has none",
             },
+        );
+    }
+}
+
+/// A reading takes this long at least, in nanoseconds, where the receipt doesn't say how long.
+const READING_NS: f64 = 25.0;
+
+/// The coarsest that the source's counter is: a processor's time-stamp counter counts faster than 500 MHz, and the
+/// generic timer of ARM at 1 MHz or more (Arm Architecture Reference Manual, D12). `None` for the system's clock.
+pub(super) fn coarsest(source: &str) -> Option<f64> {
+    match source {
+        "tsc" => Some(2.0),
+        "cntvct_el0" => Some(1000.0),
+        _ => None,
+    }
+}
+
+/// Compares the clock's resolution with what its source can have, and with the times themselves.
+///
+/// It is the least difference of two readings in a row, so it may be as long as a reading takes while the clock itself
+/// is finer.
+fn resolution(receipt: &Receipt, found: &mut Findings) {
+    let clock = &receipt.clock;
+    let Some(stated) = clock.resolution_ns else { return };
+    let of_reading = 4.0 * clock.reading_ns.unwrap_or(0.0).max(READING_NS);
+    let most = coarsest(&clock.source).map(|ns| of_reading.max(1.1 * ns));
+    if let Some(most) = most.filter(|most| stated > *most) {
+        found.refuse(
+            Code::Contradiction,
+            format!(
+                "clock.resolution_ns is {stated}, but {}, one reading of which takes {} ns, tells {most} ns apart",
+                said(&clock.source),
+                clock.reading_ns.map_or("unknown".to_owned(), |ns| ns.to_string())
+            ),
+        );
+    }
+    // Readings of a coarse clock are so far apart, or equal; one more is from rounding.
+    if let Some(least) = receipt.tests.iter().filter_map(granularity).reduce(f64::min)
+        && stated > of_reading
+        && least + 2.0 < stated
+    {
+        found.refuse(
+            Code::Contradiction,
+            format!("clock.resolution_ns is {stated}, but some passes differ by {least} ns"),
+        );
+    }
+}
+
+/// The least difference between the measured passes of a test, from 3 ns on: less may come from rounding.
+pub(super) fn granularity(test: &Test) -> Option<f64> {
+    let mut passes: Vec<u64> = measured(test).flat_map(|sample| &sample.pass_ns).copied().collect();
+    passes.push(0);
+    passes.sort_unstable();
+    let differences = passes.windows(2).map(|pair| pair[1] - pair[0]);
+    differences.filter(|&ns| ns > 2).min().map(|ns| ns as f64)
+}
+
+/// Kernels of a GPU run on one.
+fn backend(receipt: &Receipt, found: &mut Findings) {
+    let is_gpu = matches!(receipt.run.kernels.as_str(), "cuda" | "wgpu");
+    if is_gpu == (receipt.backend == "cpu") {
+        found.refuse(
+            Code::Contradiction,
+            format!(
+                "backend is {}, but run.kernels is {}",
+                said(&receipt.backend),
+                said(&receipt.run.kernels)
+            ),
         );
     }
 }

@@ -4,10 +4,13 @@
 //! Every number may come from somebody who wants it believed. So arithmetic is wide or saturates, and two
 //! tables are only compared item by item once their lengths agree.
 
+mod command;
 mod derived;
 mod figures;
 mod kernels;
 mod machine;
+mod pairs;
+mod ranges;
 mod rerun;
 mod roof;
 mod shape;
@@ -16,6 +19,7 @@ mod timeline;
 use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -32,6 +36,8 @@ pub struct Options {
     pub model: Option<(String, u64)>,
     /// The public key, in hexadecimal, that must have signed.
     pub signed_by: Option<String>,
+    /// This moment in seconds since 1970, after which nothing can have been measured; `None` asks the system's clock.
+    pub now: Option<u64>,
 }
 
 /// The result of verifying a receipt.
@@ -131,6 +137,12 @@ codes! {
     NotSignedBy "not-signed-by",
     /// A field with an impossible text or number.
     Field "field",
+    /// Fields that can't both be true.
+    Contradiction "contradiction",
+    /// A doubt that follows from the figures isn't written.
+    DoubtsErased "doubts-erased",
+    /// The command line asked for something else.
+    CommandMismatch "command-mismatch",
     /// The model's file is a different one.
     ModelMismatch "model-mismatch",
     /// The kernels didn't run.
@@ -296,17 +308,22 @@ fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
     if receipt.tests.len() > shape::MOST_TESTS {
         return found.not_checked("anything else", "there are too many tests");
     }
+    ranges::check(receipt, options.now.or_else(today), found);
+    pairs::check(receipt, found);
+    command::check(receipt, found);
     kernels::check(receipt, options, found);
     machine::check(receipt, found);
+    let unit = derived::unit(receipt);
     for test in &receipt.tests {
         shape::test(receipt, test, found);
+        pairs::test(receipt, test, found);
         timeline::test(receipt, test, found);
         roof::test(receipt, test, found);
-        derived::duplicates(receipt, test, found);
+        derived::duplicates(test, unit, found);
         // Nothing can be derived from tables of different lengths.
         if measured(test).all(|sample| sample.brick_ns.len() == test.bricks.len()) {
             figures::test(test, found);
-            derived::test(receipt, test, found);
+            derived::test(test, unit, found);
         }
     }
     timeline::across(receipt, found);
@@ -317,6 +334,15 @@ fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
     );
     found.doubts(receipt);
 }
+
+/// Seconds since 1970 by this machine's clock, unless it is older than this code.
+fn today() -> Option<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    (now > WRITTEN).then_some(now)
+}
+
+/// November 2026.
+const WRITTEN: u64 = 1_793_491_200;
 
 fn seal(receipt: &Receipt, options: &Options, found: &mut Findings) {
     let Some(seal) = &receipt.seal else {

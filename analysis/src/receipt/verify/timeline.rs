@@ -1,5 +1,6 @@
 //! Checks samples over time: in order, without gaps, in nanoseconds.
 
+use super::machine::coarsest;
 use super::{Code, Findings, duration, measured, said, span};
 use crate::receipt::v1::{Receipt, Sample, Test};
 
@@ -154,7 +155,9 @@ fn units(receipt: &Receipt, test: &Test, found: &mut Findings) {
             ),
         );
     }
-    let Some(resolution) = receipt.clock.resolution_ns.filter(|ns| (0.0..1e9).contains(ns)) else {
+    // A counter is finer than its readings are apart.
+    let clock = &receipt.clock;
+    let Some(resolution) = coarsest(&clock.source).or(clock.resolution_ns) else {
         found.not_checked("whether durations are as fine as the clock", "its resolution is absent");
         return;
     };
