@@ -52,10 +52,10 @@ impl Default for Plan {
 }
 
 /// SplitMix64, by Sebastiano Vigna, <https://prng.di.unimi.it/splitmix64.c>.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -141,6 +141,7 @@ pub(crate) fn receipt(plan: &Plan) -> Receipt {
             ("BRICKSCOPE_VERSION".to_owned(), "0.1.0".to_owned()),
             ("OS".to_owned(), format!("linux-{arch}")),
             ("RUST_VERSION".to_owned(), "rustc 1.95.0".to_owned()),
+            ("WEIGHTS".to_owned(), "large pages".to_owned()),
         ]),
         model: Model {
             path: "1b-q4_k.gguf".to_owned(),

@@ -56,8 +56,9 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
         let value = value.or_else(|| default(flag));
         let Some(value) = value.filter(|value| !means(flag, value, &is)) else { continue };
         let how = if asked.value(flag).is_some() { "says" } else { "means, by default," };
-        found.refuse(
+        found.refuse_about(
             Code::CommandMismatch,
+            flag,
             format!(
                 "the command line {how} {flag} {}, but the receipt is of {}",
                 said(value),
@@ -70,7 +71,7 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
         let sentence = format!(
             "the command line {flag} --no-profiler, but run.profiled says that the profiler was {is}"
         );
-        found.refuse(Code::CommandMismatch, sentence);
+        found.refuse_about(Code::CommandMismatch, "alone", sentence);
     }
     let weights = receipt.environment.get("WEIGHTS");
     if let Some(weights) =
@@ -80,7 +81,7 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
             "the command line says --mmap, but the environment says that the weights were in {}",
             said(weights)
         );
-        found.refuse(Code::CommandMismatch, sentence);
+        found.refuse_about(Code::CommandMismatch, "alone", sentence);
     }
 }
 

@@ -89,8 +89,9 @@ fn resolution(receipt: &Receipt, found: &mut Findings) {
     let of_reading = 4.0 * clock.reading_ns.unwrap_or(0.0).max(READING_NS);
     let most = coarsest(&clock.source).map(|ns| of_reading.max(1.1 * ns));
     if let Some(most) = most.filter(|most| stated > *most) {
-        found.refuse(
+        found.refuse_about(
             Code::Contradiction,
+            "resolution",
             format!(
                 "clock.resolution_ns is {stated}, but {}, one reading of which takes {} ns, tells {most} ns apart",
                 said(&clock.source),
@@ -103,8 +104,9 @@ fn resolution(receipt: &Receipt, found: &mut Findings) {
         && stated > of_reading
         && least + 2.0 < stated
     {
-        found.refuse(
+        found.refuse_about(
             Code::Contradiction,
+            "resolution",
             format!("clock.resolution_ns is {stated}, but some passes differ by {least} ns"),
         );
     }
@@ -123,8 +125,9 @@ pub(super) fn granularity(test: &Test) -> Option<f64> {
 fn backend(receipt: &Receipt, found: &mut Findings) {
     let is_gpu = matches!(receipt.run.kernels.as_str(), "cuda" | "wgpu");
     if is_gpu == (receipt.backend == "cpu") {
-        found.refuse(
+        found.refuse_about(
             Code::Contradiction,
+            "resolution",
             format!(
                 "backend is {}, but run.kernels is {}",
                 said(&receipt.backend),

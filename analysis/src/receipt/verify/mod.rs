@@ -43,7 +43,8 @@ pub struct Options {
 /// The result of verifying a receipt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Verdict {
-    /// Why the receipt is refused, one for each [`Code`]; empty if it is accepted.
+    /// Why the receipt is refused, one for each [`Code`] and, where it names fields, for each of these; empty if it is
+    /// accepted.
     pub refusals: Vec<Refusal>,
     /// What couldn't be checked, and why: `what: reason`.
     pub not_checked: Vec<String>,
@@ -70,12 +71,15 @@ pub struct Refusal {
     pub sentence: String,
     /// The number of further places with the same kind of fault.
     pub more: u64,
+    /// The field that is wrong, where a code stands for many.
+    #[serde(skip)]
+    about: String,
 }
 
 impl Refusal {
     fn new(code: Code, sentence: impl Into<String>) -> Self {
         // A parser's message may contain a field's name, which may be anything.
-        Self { code, sentence: clean(&sentence.into(), 1000), more: 0 }
+        Self { code, sentence: clean(&sentence.into(), 1000), more: 0, about: String::new() }
     }
 }
 
@@ -210,9 +214,18 @@ struct Findings {
 impl Findings {
     /// Adds a refusal: one for each code, since a file with a million faults needs no million lines.
     fn refuse(&mut self, code: Code, sentence: impl Into<String>) {
-        match self.verdict.refusals.iter_mut().find(|refusal| refusal.code == code) {
+        self.refuse_about(code, "", sentence);
+    }
+
+    /// Adds a refusal: one for each code and field.
+    fn refuse_about(&mut self, code: Code, about: &str, sentence: impl Into<String>) {
+        let same = |refusal: &&mut Refusal| refusal.code == code && refusal.about == about;
+        match self.verdict.refusals.iter_mut().find(same) {
             Some(refusal) => refusal.more = refusal.more.saturating_add(1),
-            None => self.verdict.refusals.push(Refusal::new(code, sentence)),
+            None => {
+                let about = about.to_owned();
+                self.verdict.refusals.push(Refusal { about, ..Refusal::new(code, sentence) });
+            }
         }
     }
 
@@ -303,12 +316,12 @@ fn parse(bytes: &[u8]) -> Result<Receipt, Refusal> {
 
 fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
     seal(receipt, options, found);
+    ranges::check(receipt, options.now.or_else(today), found);
     shape::check(receipt, options, found);
     // A file with too many tests is not a receipt, and not worth the time.
     if receipt.tests.len() > shape::MOST_TESTS {
         return found.not_checked("anything else", "there are too many tests");
     }
-    ranges::check(receipt, options.now.or_else(today), found);
     pairs::check(receipt, found);
     command::check(receipt, found);
     kernels::check(receipt, options, found);

@@ -25,7 +25,7 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
     if run.set.is_none() && run.processes != 1 {
         let sentence =
             format!("the run is one of {} processes, but run.set is null", run.processes);
-        found.refuse(Code::Contradiction, sentence);
+        found.refuse_about(Code::Contradiction, "check", sentence);
     }
 }
 
@@ -34,6 +34,7 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     twice(test, found);
     categories(test, found);
     layers(receipt, test, found);
+    operations(receipt, test, found);
     for (which, sample) in test.samples.iter().enumerate() {
         waits(receipt, test, which, sample, found);
     }
@@ -72,8 +73,9 @@ fn model(receipt: &Receipt, found: &mut Findings) {
     // No format but f64 takes more than f32.
     let most = bits.unwrap_or(32.0).max(32.0) / 8.0 * 1.05 * weights + METADATA as f64;
     if model.bytes as f64 > most {
-        found.refuse(
+        found.refuse_about(
             Code::Contradiction,
+            "model",
             format!(
                 "the model has {} weights in {} bytes, but as {} they take at most {most:.0}",
                 model.parameters,
@@ -85,8 +87,9 @@ fn model(receipt: &Receipt, found: &mut Findings) {
     // The format is that of most weights, other than an embedding of up to half of them.
     let least = bits.unwrap_or(0.0) / 8.0 / 4.0 * weights;
     if (model.bytes as f64) < least {
-        found.refuse(
+        found.refuse_about(
             Code::Contradiction,
+            "model",
             format!(
                 "the model has {} weights in {} bytes, but as {} they take at least {least:.0}",
                 model.parameters,
@@ -103,8 +106,9 @@ fn model(receipt: &Receipt, found: &mut Findings) {
         && !stated.iter().any(|format| of_products.contains(format))
     {
         let first = products().next().map_or("", String::as_str);
-        found.refuse(
+        found.refuse_about(
             Code::Contradiction,
+"model",
             format!(
                 "the model's quantization is {}, but no kernel multiplies by that format: {} is one that ran",
                 said(&model.quantization),
@@ -125,8 +129,9 @@ fn memory(receipt: &Receipt, found: &mut Findings) {
         ("cgroup_memory_bytes", machine.cgroup_memory_bytes),
     ] {
         if let Some(bytes) = bytes.filter(|&bytes| bytes < needed) {
-            found.refuse(
+            found.refuse_about(
                 Code::Contradiction,
+"memory",
                 format!(
                     "machine.{name} is {bytes}, but the weights of a file of {} bytes were in memory",
                     receipt.model.bytes
@@ -140,7 +145,7 @@ fn memory(receipt: &Receipt, found: &mut Findings) {
         && cache > memory
     {
         let sentence = format!("a cache has {cache} bytes, but machine.memory_bytes is {memory}");
-        found.refuse(Code::Contradiction, sentence);
+        found.refuse_about(Code::Contradiction, "memory", sentence);
     }
 }
 
@@ -155,13 +160,14 @@ fn ceilings(receipt: &Receipt, found: &mut Findings) {
             "the caches are {}, but the smallest level comes first",
             said(&levels.join(", "))
         );
-        found.refuse(Code::Contradiction, sentence);
+        found.refuse_about(Code::Contradiction, "ceilings", sentence);
     }
     let Some(measured) = &ceilings.measured else { return };
     let times = unix_seconds(measured).zip(unix_seconds(&receipt.timestamp));
     if times.is_some_and(|(measured, ended)| measured > ended + AFTER) {
-        found.refuse(
+        found.refuse_about(
             Code::Contradiction,
+            "ceilings",
             format!(
                 "the ceilings were measured at {}, after the run, which ended at {}",
                 said(measured),
@@ -171,8 +177,9 @@ fn ceilings(receipt: &Receipt, found: &mut Findings) {
     }
     let in_basis = ceilings.basis.split(' ').find(|word| unix_seconds(word).is_some());
     if let Some(other) = in_basis.filter(|word| *word != measured) {
-        found.refuse(
+        found.refuse_about(
             Code::Contradiction,
+            "ceilings",
             format!(
                 "ceilings.measured is {}, but their basis says {}",
                 said(measured),
@@ -209,7 +216,8 @@ fn build(receipt: &Receipt, found: &mut Findings) {
 
 fn overhead(receipt: &Receipt, found: &mut Findings) {
     let overhead = &receipt.overhead;
-    let mut refuse = |sentence: String| found.refuse(Code::Contradiction, sentence);
+    let mut refuse =
+        |sentence: String| found.refuse_about(Code::Contradiction, "overhead", sentence);
     if !receipt.run.profiled {
         if overhead.spans > 0 || overhead.span_ns.is_some() {
             refuse(format!("overhead has {} spans, but the profiler was off", overhead.spans));
@@ -249,12 +257,13 @@ fn load(receipt: &Receipt, found: &mut Findings) {
         let sentence = format!(
             "others used {others} and the hypervisor {steal} of the CPU time, more than all of it"
         );
-        found.refuse(Code::Contradiction, sentence);
+        found.refuse_about(Code::Contradiction, "load", sentence);
     }
     let is_absent = load.others_share.is_none() || load.steal_share.is_none();
     if is_absent != load.absent.is_some() {
-        found.refuse(
+        found.refuse_about(
             Code::Contradiction,
+            "load",
             match is_absent {
                 true => "a share of load is null, but load.absent doesn't say why",
                 false => "load.absent says why a share is absent, but none is",
@@ -266,7 +275,11 @@ fn load(receipt: &Receipt, found: &mut Findings) {
 /// Hashes of different content are different.
 fn hashes(receipt: &Receipt, found: &mut Findings) {
     if receipt.binary.sha256.as_ref() == Some(&receipt.model.sha256) {
-        found.refuse(Code::Contradiction, "the program and the model's file have the same SHA-256");
+        found.refuse_about(
+            Code::Contradiction,
+            "hashes",
+            "the program and the model's file have the same SHA-256",
+        );
     }
     let mut inputs: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
     let mut outputs = inputs.clone();
@@ -280,8 +293,9 @@ fn hashes(receipt: &Receipt, found: &mut Findings) {
         ] {
             let &mut (others, name) = known.entry(hash).or_insert((tokens, &test.name));
             if others != tokens {
-                found.refuse(
+                found.refuse_about(
                     Code::Contradiction,
+"hashes",
                     format!(
                         "the {what}s of tests {} and {} have the same SHA-256, but {others} and {tokens} tokens",
                         said(name),
@@ -317,7 +331,7 @@ fn twice(test: &Test, found: &mut Findings) {
     for (what, id) in kernels.chain(bricks) {
         if !known.insert((what, id)) {
             let sentence = format!("test {name} has the {what} {} twice", said(id));
-            found.refuse(Code::Contradiction, sentence);
+            found.refuse_about(Code::Contradiction, "twice", sentence);
         }
     }
 }
@@ -327,8 +341,9 @@ fn categories(test: &Test, found: &mut Findings) {
         let is_known = BrickId::from_str(&brick.name).is_some();
         let category = category_of(&brick.name).name();
         if is_known && brick.category != category {
-            found.refuse(
+            found.refuse_about(
                 Code::Contradiction,
+                "categories",
                 format!(
                     "brick {} of test {} is in the category {}, but it belongs to {category}",
                     said(&brick.name),
@@ -357,8 +372,9 @@ fn layers(receipt: &Receipt, test: &Test, found: &mut Findings) {
         let launches = u128::from(kernel.launches);
         *by_operation.entry(operation(&kernel.id)).or_default() += launches;
         if launches > MOST_LAUNCHES * each {
-            found.refuse(
+            found.refuse_about(
                 Code::Contradiction,
+"layers",
                 format!(
                     "{} was launched {launches} times in {passes} passes of test {name}, over {MOST_LAUNCHES} times \
                      for each of {layers} layers",
@@ -374,12 +390,38 @@ fn layers(receipt: &Receipt, test: &Test, found: &mut Findings) {
             _ => continue,
         };
         if !fits {
-            found.refuse(
+            found.refuse_about(
                 Code::Contradiction,
+"layers",
                 format!(
                     "{} was launched {launches} times in {passes} passes of test {name}, which doesn't fit {layers} \
                      layers",
                     said(&operation)
+                ),
+            );
+        }
+    }
+}
+
+/// Each test runs the whole model, so each operation of one is one of the others. Products of one token have another name
+/// than those of many.
+fn operations(receipt: &Receipt, test: &Test, found: &mut Findings) {
+    let of = |test: &Test| -> HashSet<String> {
+        let all = test.kernels.iter().map(|kernel| operation(&kernel.id));
+        all.map(|name| if name == "gemm" { "gemv".to_owned() } else { name }).collect()
+    };
+    let own = of(test);
+    for other in &receipt.tests {
+        let lacking = of(other).into_iter().filter(|name| !own.contains(name)).min();
+        if let Some(operation) = lacking {
+            found.refuse_about(
+                Code::Contradiction,
+                "operations",
+                format!(
+                    "test {} launched no {}, but test {} of the same model did",
+                    said(&test.name),
+                    said(&operation),
+                    said(&other.name)
                 ),
             );
         }
@@ -401,7 +443,7 @@ fn waits(receipt: &Receipt, test: &Test, which: usize, sample: &Sample, found: &
     if wait as f64 > 8.0 * threads * wall + 1e10 {
         let sentence =
             format!("the threads of {} waited {wait} ns, far longer than it lasted", place());
-        found.refuse(Code::Contradiction, sentence);
+        found.refuse_about(Code::Contradiction, "waits", sentence);
     } else if sample.disturbed == Some(false)
         && wait as f64 > 2.0 * DISTURBED * threads * wall + 1e6
     {
@@ -409,6 +451,6 @@ fn waits(receipt: &Receipt, test: &Test, which: usize, sample: &Sample, found: &
             "the threads of {} waited {wait} ns for a core, but it says that nothing disturbed it",
             place()
         );
-        found.refuse(Code::Contradiction, sentence);
+        found.refuse_about(Code::Contradiction, "waits", sentence);
     }
 }

@@ -233,8 +233,9 @@ fn walk(value: &Value, place: &mut Place, now: Option<u64>, found: &mut Findings
                 && !(least..=most).contains(&n)
             {
                 let (name, least, most) = (&place.named, short(least), short(most));
-                found.refuse(
+                found.refuse_about(
                     Code::Field,
+                    &place.pattern,
                     format!("{name} is {}, but it can only be from {least} to {most}", short(n)),
                 );
             }
@@ -251,7 +252,7 @@ fn short(n: f64) -> String {
 
 fn text(text: &str, place: &Place, now: Option<u64>, found: &mut Findings) {
     let name = &place.named;
-    let mut refuse = |sentence: String| found.refuse(Code::Field, sentence);
+    let mut refuse = |sentence: String| found.refuse_about(Code::Field, &place.pattern, sentence);
     let form = FORMS.iter().find(|(pattern, _)| *pattern == place.pattern).map(|(_, form)| form);
     let chars = text.chars().count();
     if chars > MOST_CHARS {
@@ -298,7 +299,7 @@ fn text(text: &str, place: &Place, now: Option<u64>, found: &mut Findings) {
                 ));
             }
         }
-        Some(Form::Time) => time(text, name, now, found),
+        Some(Form::Time) => time(text, place, now, found),
     }
 }
 
@@ -307,21 +308,23 @@ fn is_placeholder(hash: &str) -> bool {
     hash.bytes().all(|digit| Some(&digit) == hash.as_bytes().first())
 }
 
-fn time(text: &str, name: &str, now: Option<u64>, found: &mut Findings) {
+fn time(text: &str, place: &Place, now: Option<u64>, found: &mut Findings) {
+    let name = &place.named;
+    let mut refuse = |sentence: String| found.refuse_about(Code::Field, &place.pattern, sentence);
     let seconds = parse_rfc3339(text).and_then(|(whole, _)| unix_seconds(&format!("{whole}Z")));
     let Some(seconds) = seconds else {
-        return found.refuse(
-            Code::Field,
-            format!("{name} is {}, which is not a time in UTC as in RFC 3339", said(text)),
-        );
+        return refuse(format!(
+            "{name} is {}, which is not a time in UTC as in RFC 3339",
+            said(text)
+        ));
     };
     let is_early = unix_seconds(FIRST).is_some_and(|first| seconds < first);
     if is_early {
         let sentence = format!("{name} is {}, before there were receipts", said(text));
-        found.refuse(Code::Field, sentence);
+        refuse(sentence);
     }
     if now.is_some_and(|now| seconds > now.saturating_add(APART)) {
-        found.refuse(Code::Field, format!("{name} is {}, which is yet to come", said(text)));
+        refuse(format!("{name} is {}, which is yet to come", said(text)));
     }
 }
 
@@ -338,6 +341,72 @@ mod tests {
         places.dedup();
         assert_eq!(places.len(), all);
         assert!(RANGES.iter().all(|(_, least, most)| least < most));
+    }
+
+    /// Each place of the schema with a number or a text, with what the schema says of it.
+    fn leaves<'s>(
+        root: &'s Value,
+        schema: &'s Value,
+        place: &str,
+        out: &mut Vec<(String, &'s Value)>,
+    ) {
+        if let Some(target) = schema["$ref"].as_str() {
+            let target = root.pointer(target.trim_start_matches('#')).expect("it leads somewhere");
+            return leaves(root, target, place, out);
+        }
+        if let Some(choices) = schema["anyOf"].as_array() {
+            return choices.iter().for_each(|choice| leaves(root, choice, place, out));
+        }
+        let dot = if place.is_empty() { "" } else { "." };
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            leaves(root, field, &format!("{place}{dot}{name}"), out);
+        }
+        if schema["additionalProperties"].is_object() {
+            leaves(root, &schema["additionalProperties"], &format!("{place}{dot}*"), out);
+        }
+        if schema["items"].is_object() {
+            leaves(root, &schema["items"], &format!("{place}[]"), out);
+        }
+        out.push((place.to_owned(), schema));
+    }
+
+    #[test]
+    fn the_schema_has_the_same_ranges() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/receipt-v1.schema.json");
+        let root = std::fs::read_to_string(path).expect("the schema");
+        let root: Value = serde_json::from_str(&root).expect("JSON");
+        let mut all = Vec::new();
+        leaves(&root, &root, "", &mut all);
+        let is = |schema: &Value, kind: &str| {
+            let kinds =
+                schema["type"].as_array().cloned().unwrap_or_else(|| vec![schema["type"].clone()]);
+            kinds.iter().any(|other| other == kind)
+        };
+        let mut numbers = 0;
+        for (place, schema) in all {
+            if is(schema, "integer") || is(schema, "number") {
+                let range = RANGES.iter().find(|(pattern, ..)| *pattern == place);
+                let &(_, least, most) = range.unwrap_or_else(|| panic!("{place} has no range"));
+                let stated = [&schema["minimum"], &schema["maximum"]].map(Value::as_f64);
+                assert_eq!(stated, [Some(least), Some(most)], "{place}");
+                numbers += 1;
+            }
+            if let Some((_, form)) = FORMS.iter().find(|(pattern, _)| *pattern == place) {
+                let says = match form {
+                    Form::Sha256 => schema["pattern"] == "^[0-9a-f]{64}$",
+                    Form::HalfHash => schema["pattern"] == "^[0-9a-f]{16}$",
+                    Form::Time => schema["format"] == "date-time",
+                    Form::Name => schema["minLength"] == 1,
+                    Form::OneOf(words) => words.iter().all(|word| {
+                        schema["enum"]
+                            .as_array()
+                            .is_some_and(|all| all.iter().any(|other| other == word))
+                    }),
+                };
+                assert!(says, "{place}: {schema}");
+            }
+        }
+        assert_eq!(numbers, RANGES.len());
     }
 
     #[test]
