@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope_analysis::compare::{Process, Side};
-use brickscope_analysis::receipt::Receipt;
+use brickscope_analysis::receipt::{Options, Receipt, read, verify};
 
 use crate::device;
 
@@ -175,6 +175,7 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
         Some(fault) => process.doubts.push(format!("it {fault}")),
         None => {}
     }
+    process.not_verified = verify(&read(file)?, &Options::default()).not_verified();
     let run = receipt.run;
     Ok((process, run.set.map(|set| (set, run.process, run.processes))))
 }

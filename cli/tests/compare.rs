@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use brickscope_analysis::receipt::Receipt;
+use brickscope_analysis::receipt::v1::Sample;
+use brickscope_analysis::receipt::{Aggregates, Receipt, derived_doubts};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -55,9 +56,10 @@ fn receipt(turn: u32, brick: &str, slower: f64) -> Receipt {
     let mut receipt = real().clone();
     receipt.run.set = Some("a set".to_owned());
     receipt.run.process = turn;
-    receipt.run.processes = 0;
+    receipt.run.processes = 40;
     // Not random, and not correlated with the turns.
     let noise = f64::from(turn * 7 % 11) / 5000.0;
+    let mut now = 1_000_000;
     for test in &mut receipt.tests {
         let at = test.bricks.iter().position(|of| of.name == brick).expect("the brick");
         for (number, sample) in test.samples.iter_mut().enumerate() {
@@ -71,10 +73,38 @@ fn receipt(turn: u32, brick: &str, slower: f64) -> Receipt {
             sample.unattributed_ns = Some(5000 + u64::from(turn));
             sample.wall_ns = sample.brick_ns.iter().sum::<u64>() + 5000 + u64::from(turn);
             sample.disturbed = Some(false);
+            sample.run_queue_wait_ns = sample.run_queue_wait_ns.map(|_| 0);
+            timeline(sample, &mut now);
         }
+        test.warm_up.steady = true;
+        test.aggregates = Aggregates::of(&test.samples);
     }
-    receipt.load.doubts.clear();
+    let decode = receipt.tests.iter().find(|test| test.n_gen > 0).expect("it decodes");
+    receipt.tokens_per_second = decode.aggregates.median_ts;
+    (receipt.load.others_share, receipt.load.steal_share, receipt.load.absent) =
+        (Some(0.0), Some(0.0), None);
+    receipt.clock.drift_ppm = Some(0.1);
+    receipt.load.doubts = derived_doubts(&receipt);
     receipt.sealed().expect("it can be sealed")
+}
+
+/// Passes, tokens, begin and end that fit the wall of a sample.
+fn timeline(sample: &mut Sample, now: &mut u64) {
+    const CHOOSING: u64 = 9_000;
+    let passes = sample.pass_ns.len() as u64;
+    for (ns, number) in sample.pass_ns.iter_mut().zip(0..) {
+        *ns = sample.wall_ns / passes + 37 * number;
+    }
+    let others: u64 = sample.pass_ns.iter().skip(1).sum();
+    sample.pass_ns[0] = sample.wall_ns - others;
+    let skipped = sample.pass_ns.len() - sample.token_ns.len().min(sample.pass_ns.len());
+    for (token, pass) in sample.token_ns.iter_mut().zip(&sample.pass_ns[skipped..]) {
+        *token = pass + CHOOSING;
+    }
+    sample.first_token_ns = sample.first_token_ns.map(|_| sample.wall_ns + CHOOSING);
+    sample.start_ns = *now;
+    sample.end_ns = *now + sample.wall_ns + passes * CHOOSING + 500;
+    *now = sample.end_ns + 8_000;
 }
 
 /// A set of `n` processes that took every other turn, from `first` on.
@@ -87,6 +117,7 @@ fn set(dir: &Path, name: &str, n: u32, first: u32, slower: f64) -> PathBuf {
         fs::create_dir_all(&run).expect("a folder");
         let mut receipt = receipt(turn, "GateProjection", slower);
         receipt.run.processes = 2 * n;
+        receipt.run.command.push(format!("--processes={}", 2 * n));
         receipt
             .sealed()
             .expect("it can be sealed")

@@ -55,6 +55,7 @@ impl Process {
             facts: facts(profile),
             tests,
             doubts,
+            not_verified: None,
             disturbed: whole.iter().filter(|pass| pass.is_disturbed()).count() as u64,
             seconds: None,
         })

@@ -16,6 +16,7 @@ impl Process {
             facts: facts(receipt),
             tests: receipt.tests.iter().map(test).collect(),
             doubts: receipt.load.doubts.clone(),
+            not_verified: None,
             seconds: seconds(&receipt.timestamp),
             disturbed: receipt
                 .tests

@@ -114,6 +114,8 @@ pub struct Process {
     pub tests: Vec<Test>,
     /// What makes its figures doubtful, one sentence each.
     pub doubts: Vec<String>,
+    /// Why its receipt isn't verified, in a few words; `None` if it is, and for a profile, which nobody sealed.
+    pub not_verified: Option<String>,
     /// Samples that other work on the machine disturbed.
     pub disturbed: u64,
     /// When it was measured, in seconds on a clock that all processes share: says how far apart two sides are
@@ -230,6 +232,8 @@ pub struct Compared {
     pub disturbed: u64,
     /// What makes its figures doubtful: the process, and a sentence.
     pub doubts: Vec<(String, String)>,
+    /// The processes whose receipts aren't verified, each with the reason in a few words.
+    pub not_verified: Vec<(String, String)>,
 }
 
 /// How a test changed.
@@ -397,7 +401,18 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
 
 /// The names of two processes, on either side, that are the same process.
 fn copies(a: &Side, b: &Side) -> Option<(String, String)> {
-    let mut all: Vec<&Process> = a.processes.iter().chain(&b.processes).collect();
+    same(a.processes.iter().chain(&b.processes).collect())
+}
+
+impl Side {
+    /// The names of two of its processes that have the same measurements, so that one is a copy.
+    #[must_use]
+    pub fn copies(&self) -> Option<(String, String)> {
+        same(self.processes.iter().collect())
+    }
+}
+
+fn same(mut all: Vec<&Process>) -> Option<(String, String)> {
     // By their measurements: no two processes measure the same nanoseconds throughout.
     let times = |process: &Process| {
         let walls = process.tests.iter().map(|test| test.wall_ns.clone());
@@ -430,6 +445,11 @@ impl Compared {
                 .processes
                 .iter()
                 .flat_map(|p| p.doubts.iter().map(|doubt| (p.name.clone(), doubt.clone())))
+                .collect(),
+            not_verified: side
+                .processes
+                .iter()
+                .filter_map(|p| Some((p.name.clone(), p.not_verified.clone()?)))
                 .collect(),
         }
     }

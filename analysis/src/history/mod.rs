@@ -55,9 +55,11 @@ pub struct History {
     pub series: Vec<Series>,
     /// Receipts that are not in it, with the reason; by path.
     pub left_out: Vec<LeftOut>,
+    /// Receipts that are in it though they aren't verified, with the reason; by path.
+    pub not_verified: Vec<LeftOut>,
 }
 
-/// A receipt that is not in a history.
+/// A receipt that is not in a history, or in it with a reservation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct LeftOut {
     /// The file.
@@ -86,6 +88,6 @@ impl History {
         });
         left_out.sort();
         let series = series::all(&runs, &measure);
-        Self { measure, runs: runs.len() as u64, series, left_out }
+        Self { measure, runs: runs.len() as u64, series, left_out, not_verified: Vec::new() }
     }
 }

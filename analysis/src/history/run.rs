@@ -116,6 +116,12 @@ impl Run {
         })
     }
 
+    /// Where its receipt was read from.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The name of its model or, if it has none, its path.
     #[must_use]
     pub fn model(&self) -> &str {

@@ -64,7 +64,21 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
     if text.starts_with(|c: char| c.is_ascii_lowercase()) {
         text[..1].make_ascii_uppercase();
     }
-    text
+    not_verified(comparison) + &text
+}
+
+/// What stands before any verdict if it rests on receipts that may be forged.
+fn not_verified(comparison: &Comparison) -> String {
+    let sides = [&comparison.a, &comparison.b];
+    let all: usize = sides.iter().map(|side| side.processes).sum();
+    let refused = sides.iter().flat_map(|side| &side.not_verified);
+    let mut reasons: Vec<&str> = refused.clone().map(|(_, reason)| reason.as_str()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    match refused.count() {
+        0 => String::new(),
+        n => format!("Not verified: {n} of {all} receipts ({}). ", printable(&reasons.join(", "))),
+    }
 }
 
 /// `decode (tg128) is 2.9 % slower [2.1, 3.8] due to GateProjection …`.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use brickscope_analysis::compare::{Outcome, Pairing};
+use brickscope_analysis::compare::{Fact, Outcome, Pairing, Side};
 
 use super::compare::{compared, exit_code, print};
 use crate::flags::ComparisonArgs;
@@ -56,6 +56,7 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     settle(&args.baseline)?;
     if args.update {
         let side = sides::load(&run, args.how.force)?;
+        trust(&side)?;
         update(&run, &args.baseline)
             .with_context(|| format!("{} can't be made the baseline", run.display()))?;
         println!(
@@ -87,6 +88,33 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
         );
     }
     Ok(exit_code(&comparison))
+}
+
+/// Refuses a run that later ones can't be judged by, whatever is forced: receipts that are refused, such as those of mock
+/// kernels or above the machine's roof, a clock that a test turned by hand, and a process that is there twice.
+fn trust(side: &Side) -> Result<()> {
+    for process in &side.processes {
+        if let Some(why) = &process.not_verified {
+            bail!(
+                "{0} can't be a baseline, since it isn't verified ({why}): `brickscope verify-receipt {0}` says more",
+                process.name
+            );
+        }
+        let is_mock = |fact: &Fact| fact.name == "clock" && fact.value == "mock";
+        if process.facts.iter().any(is_mock) {
+            bail!(
+                "{} can't be a baseline: its clock is a mock, so its times are made up",
+                process.name
+            );
+        }
+    }
+    match side.copies() {
+        Some((one, other)) => bail!(
+            "{} can't be a baseline: {one} and {other} have the same measurements, so one is a copy",
+            side.name
+        ),
+        None => Ok(()),
+    }
 }
 
 /// The newest run of a benchmark, other than the baseline.

@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use brickscope_analysis::history::{History, LeftOut, Measure, Run};
-use brickscope_analysis::receipt::Receipt;
+use brickscope_analysis::receipt::{self, Options, Receipt, verify};
 use brickscope_analysis::view;
 use serde::Serialize;
 
@@ -89,12 +89,17 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
     let mut runs: Vec<Run> = Vec::new();
     let mut graphs: Vec<(String, Summary)> = Vec::new();
     let bar = progress::steps("reading", (files.len() + flamegraphs.len()) as u64);
+    let mut not_verified: Vec<LeftOut> = Vec::new();
     let mut leave_out = |file: &Path, reason: String| {
         left_out.push(LeftOut { path: file.display().to_string(), reason });
     };
     for file in &files {
         match read(file) {
-            Ok(run) => runs.push(run),
+            Ok((run, None)) => runs.push(run),
+            Ok((run, Some(reason))) => {
+                runs.push(run);
+                not_verified.push(LeftOut { path: file.display().to_string(), reason });
+            }
             Err(reason) => leave_out(file, reason),
         }
         bar.inc(1);
@@ -118,9 +123,15 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
         Some(brick) => Measure::Brick(brick.clone()),
         None => Measure::TokensPerSecond,
     };
+    not_verified.retain(|receipt| runs.iter().any(|run| run.source() == receipt.path));
     let mut history = History::of(runs, measure);
     history.left_out.append(&mut left_out);
     history.left_out.sort();
+    // Of those that are shown.
+    let is_left_out = |path: &str| history.left_out.iter().any(|left_out| left_out.path == path);
+    not_verified.retain(|receipt| !is_left_out(&receipt.path));
+    not_verified.sort();
+    history.not_verified = not_verified;
     let (text, is_left_out_in_it) = shown(args, &history, &flamegraphs)?;
     for LeftOut { path, reason } in history.left_out.iter().filter(|_| !is_left_out_in_it) {
         eprintln!("left out: {path}: {reason}");
@@ -259,8 +270,8 @@ fn is_model(asked: &str, name: &str, sha256: &str) -> bool {
     asked == name || (asked.len() >= LEAST_DIGITS && sha256.starts_with(asked))
 }
 
-/// A receipt whose seal is intact.
-fn read(path: &Path) -> Result<Run, String> {
+/// A receipt whose seal is intact, and why it isn't verified all the same.
+fn read(path: &Path) -> Result<(Run, Option<String>), String> {
     let name = path.display().to_string();
     let of_file = |error: String| match error.strip_prefix(&name) {
         Some(rest) => rest.trim_start_matches([':', ' ']).to_owned(),
@@ -273,7 +284,10 @@ fn read(path: &Path) -> Result<Run, String> {
         Some(seal) if seal.sha256 != sha256 => {
             Err("its seal is broken: it was changed after it was made".to_owned())
         }
-        Some(_) => Run::of(&name, &receipt),
+        Some(_) => {
+            let bytes = receipt::read(path).map_err(|error| of_file(error.to_string()))?;
+            Ok((Run::of(&name, &receipt)?, verify(&bytes, &Options::default()).not_verified()))
+        }
     }
 }
 

@@ -273,7 +273,13 @@ fn quantized(receipt: &Receipt, found: &mut Findings) {
     }
     // `all f32` and `mostly f16` are floats, too.
     let is_float = parts(&quantization).any(|part| FLOATS.contains(&part.as_str()));
-    if receipt.backend == "cpu" && !is_float && !receipt.kernels.iter().any(|id| is_quantized(id)) {
+    // Where none is listed, that is the fault.
+    let is_listed = !receipt.kernels.is_empty();
+    if receipt.backend == "cpu"
+        && is_listed
+        && !is_float
+        && !receipt.kernels.iter().any(|id| is_quantized(id))
+    {
         found.refuse(
             Code::NoQuantizedKernels,
             format!(

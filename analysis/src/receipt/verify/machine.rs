@@ -216,7 +216,10 @@ fn basis(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) {
         is_quantized(id) && cpu_instructions(id).is_some_and(|set| set.starts_with("avx512"))
     };
     let mut kernels = receipt.tests.iter().flat_map(|test| &test.kernels);
-    if are_of_bytes && !kernels.any(|kernel| multiplies_bytes(&kernel.id)) {
+    if are_of_bytes
+        && !receipt.kernels.is_empty()
+        && !kernels.any(|kernel| multiplies_bytes(&kernel.id))
+    {
         found.refuse(
             Code::MachinesMixed,
             "its ceilings are of products of bytes, but none of its kernels multiplies bytes",

@@ -60,6 +60,15 @@ impl Verdict {
     pub fn is_accepted(&self) -> bool {
         self.refusals.is_empty()
     }
+
+    /// Why the receipt isn't verified, in a few words: the codes of its refusals. `None` if it is accepted.
+    #[must_use]
+    pub fn not_verified(&self) -> Option<String> {
+        let mut codes: Vec<&str> =
+            self.refusals.iter().map(|refusal| refusal.code.name()).collect();
+        codes.dedup();
+        (!codes.is_empty()).then(|| codes.join(", "))
+    }
 }
 
 /// A reason to refuse a receipt.

@@ -40,9 +40,12 @@ pub fn history(history: &History) -> String {
     if !legend.is_empty() {
         let _ = writeln!(text, "\n{}", legend.join("\n"));
     }
-    if !history.left_out.is_empty() {
-        let _ = writeln!(text, "\nleft out:");
-        for left_out in &history.left_out {
+    for (title, list) in [("not verified", &history.not_verified), ("left out", &history.left_out)]
+    {
+        if !list.is_empty() {
+            let _ = writeln!(text, "\n{title}:");
+        }
+        for left_out in list {
             let line = format!("{}: {}", printable(&left_out.path), printable(&left_out.reason));
             for line in wrap(&line, 76) {
                 let _ = writeln!(text, "  {line}");
@@ -71,8 +74,10 @@ fn headline(history: &History) -> String {
     if let Measure::Brick(name) = &history.measure {
         let _ = write!(line, ", of the brick {}", printable(name));
     }
-    if !history.left_out.is_empty() {
-        let _ = write!(line, "; {} left out, see below", history.left_out.len());
+    for (list, what) in [(&history.not_verified, "not verified"), (&history.left_out, "left out")] {
+        if !list.is_empty() {
+            let _ = write!(line, "; {} {what}, see below", list.len());
+        }
     }
     line
 }
