@@ -1,20 +1,9 @@
 //! Any text gives a consistent profile, as from llama-bench, or a readable error.
 #![no_main]
 
-use std::path::Path;
+#[path = "../bodies/llama_bench.rs"]
+mod llama_bench;
 
-use brickscope_analysis::import::{Format, Options, read};
-use brickscope_analysis::{export, view};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|text: &str| {
-    match read(text, Path::new("fuzz.file"), Format::LlamaBench, &Options::default()) {
-        Ok(profile) => {
-            profile.check().expect("it adds up");
-            let _ = (view::report(&profile), view::statistics(&profile));
-            export::prometheus::write(&profile, &mut Vec::new()).expect("memory is written to");
-            export::otlp::write(&profile, &mut Vec::new()).expect("memory is written to");
-        }
-        Err(error) => assert!(error.to_string().contains("fuzz.file")),
-    }
-});
+fuzz_target!(|text: &str| llama_bench::run(text));

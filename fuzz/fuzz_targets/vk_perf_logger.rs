@@ -1,20 +1,9 @@
 //! Any text gives a consistent profile, as from ggml's Vulkan backend, or a readable error.
 #![no_main]
 
-use std::path::Path;
+#[path = "../bodies/vk_perf_logger.rs"]
+mod vk_perf_logger;
 
-use brickscope_analysis::import::{Format, Options, read};
-use brickscope_analysis::{export, view};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|text: &str| {
-    match read(text, Path::new("fuzz.file"), Format::VkPerfLogger, &Options::default()) {
-        Ok(profile) => {
-            profile.check().expect("it adds up");
-            let _ = (view::report(&profile), view::statistics(&profile));
-            export::prometheus::write(&profile, &mut Vec::new()).expect("memory is written to");
-            export::otlp::write(&profile, &mut Vec::new()).expect("memory is written to");
-        }
-        Err(error) => assert!(error.to_string().contains("fuzz.file")),
-    }
-});
+fuzz_target!(|text: &str| vk_perf_logger::run(text));
