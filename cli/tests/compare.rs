@@ -271,6 +271,77 @@ fn what_can_not_be_read_or_was_changed_is_refused() {
     assert!(!base.exists());
 }
 
+/// Changes the receipt of one process, and seals it anew.
+fn forge(run: &Path, change: impl FnOnce(&mut Receipt)) {
+    let file = run.join("receipt.json");
+    let mut receipt = Receipt::load(&file).expect("a receipt");
+    change(&mut receipt);
+    receipt.load.doubts = derived_doubts(&receipt);
+    receipt.sealed().expect("it can be sealed").save(&file).expect("it is saved");
+}
+
+#[test]
+fn what_rests_on_a_receipt_that_is_refused_says_so_first() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 5, 0, 1.0);
+    let b = set(dir.path(), "b", 5, 1, 1.0);
+    let (_, text, _) = brickscope(&["compare", str(&a), str(&b)]);
+    assert!(!text.contains("verified"), "{text}");
+    forge(&b.join("2"), |receipt| receipt.clock.drift_ppm = Some(500_000.0));
+    for args in [&["compare", str(&a), str(&b)][..], &["gate", "--baseline", str(&a), str(&b)]] {
+        let (code, text, said) = brickscope(args);
+        assert_ne!(code, 2, "{said}");
+        assert!(text.starts_with("Not verified: 1 of 10 receipts (field). "), "{text}");
+        let (_, text, _) = brickscope(&[args, &["-o", "md"]].concat());
+        assert!(text.starts_with("**Not verified: 1 of 10 receipts (field). "), "{text}");
+        let (_, json, _) = brickscope(&[args, &["--json"]].concat());
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["b"]["not_verified"][0][1], "field");
+    }
+}
+
+#[test]
+fn no_baseline_is_made_of_receipts_that_are_refused_nor_of_copies() {
+    type Change = fn(&mut Receipt);
+    let faster = |receipt: &mut Receipt| {
+        for test in &mut receipt.tests {
+            // Above any roof, consistently.
+            let flops = test.flops.unwrap_or(1);
+            test.flops = Some(flops.saturating_mul(1_000_000));
+            test.kernels.iter_mut().for_each(|kernel| {
+                kernel.flops = kernel.flops.map(|flops| flops.saturating_mul(1_000_000));
+            });
+        }
+    };
+    let changes: [(&str, Change); 3] = [
+        ("(not-real)", |receipt| receipt.compute_path = "mock".to_owned()),
+        ("not-real", |receipt| receipt.clock.source = "mock".to_owned()),
+        ("above-roof", faster),
+    ];
+    for (says, change) in changes {
+        for force in [&[][..], &["--force"]] {
+            let dir = folder();
+            let run = set(dir.path(), "run", 5, 0, 1.0);
+            forge(&run.join("3"), change);
+            let base = dir.path().join("base");
+            let args = ["gate", "--baseline", str(&base), "--update", str(&run)];
+            let (code, _, said) = brickscope(&[&args, force].concat());
+            assert_eq!(code, 2, "{says}: {said}");
+            assert!(said.contains("can't be a baseline") && said.contains(says), "{says}: {said}");
+            assert!(!base.exists(), "{says}");
+        }
+    }
+    // A process that is there twice, under another number.
+    let dir = folder();
+    let run = set(dir.path(), "run", 5, 0, 1.0);
+    fs::copy(run.join("2/receipt.json"), run.join("3/receipt.json")).expect("copied");
+    forge(&run.join("3"), |receipt| receipt.run.process = 5);
+    let base = dir.path().join("base");
+    let args = ["gate", "--baseline", str(&base), "--update", str(&run), "--force"];
+    let (code, _, said) = brickscope(&args);
+    assert!(code == 2 && said.contains("is a copy") && !base.exists(), "{said}");
+}
+
 #[test]
 fn a_part_of_a_set_and_several_sets_are_no_side() {
     let dir = folder();

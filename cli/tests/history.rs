@@ -49,7 +49,7 @@ fn refuse(dir: &Path, args: &[&str]) -> String {
 fn every_form_shows_the_change_and_its_brick() {
     let dir = a_month();
     let table = history(&dir, &[]);
-    assert!(table.starts_with("30 receipts in 1 series\n"), "{table}");
+    assert!(table.starts_with("30 receipts in 1 series; 30 not verified, see below\n"), "{table}");
     assert!(table.contains("> 2026-01-19 10:00:") && table.contains("slower"), "{table}");
     assert!(table.contains("\n    QkvProjection "), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
@@ -62,6 +62,37 @@ fn every_form_shows_the_change_and_its_brick() {
     assert_eq!(change["bricks"][0]["name"], "QkvProjection");
     let of_brick = history(&dir, &["--brick", "LmHead"]);
     assert!(of_brick.contains("no change of the level"), "{of_brick}");
+}
+
+#[test]
+fn a_real_receipt_is_verified_and_a_forged_one_is_shown_as_not_verified() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let model =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models/tiny-Q8_0.gguf");
+    let out = dir.path().join("real");
+    run(brickscope(&["benchmark", "-p", "0", "-n", "4", "-r", "2"])
+        .arg(model)
+        .arg("--out")
+        .arg(&out));
+    let table = history(&dir, &[]);
+    assert!(table.starts_with("1 receipt in 1 series\n"), "{table}");
+
+    // By its own words it never ran, and its walls are not those of its passes. It is sealed anew.
+    let mut forged = Receipt::load(&out.join("receipt.json")).expect("it was written");
+    forged.compute_path = "mock".to_owned();
+    forged.timestamp = "2026-11-20T00:00:00Z".to_owned();
+    for test in &mut forged.tests {
+        test.samples.iter_mut().for_each(|sample| sample.wall_ns += 1);
+    }
+    let forged = forged.sealed().expect("it can be");
+    forged.save(&dir.path().join("forged.receipt.json")).expect("it is written");
+    let table = history(&dir, &[]);
+    assert!(table.starts_with("2 receipts in 1 series; 1 not verified, see below\n"), "{table}");
+    assert!(table.contains("\nnot verified:\n"), "{table}");
+    let path = dir.path().to_str().expect("UTF-8");
+    let csv = run(&mut brickscope(&["history", path, "-o", "csv"]));
+    let said = text(&csv.stderr);
+    assert!(said.contains("not verified: ") && said.contains("not-real"), "{said}");
 }
 
 #[test]
@@ -78,7 +109,12 @@ fn what_can_not_be_used_is_counted_and_named() {
     fs::write(at("profile.json"), "{}").expect("it is written");
 
     let table = history(&dir, &[]);
-    assert!(table.starts_with("29 receipts in 1 series; 3 left out, see below\n"), "{table}");
+    assert!(
+        table.starts_with(
+            "29 receipts in 1 series; 29 not verified, see below; 3 left out, see below\n"
+        ),
+        "{table}"
+    );
     let (_, left_out) = table.split_once("\nleft out:\n").expect("a list");
     let left_out = left_out.split_whitespace().collect::<Vec<_>>().join(" ");
     for said in ["not a whole receipt", "its seal is broken", "it has no seal"] {
@@ -108,10 +144,15 @@ fn one_of_several_tests_models_and_bricks_can_be_chosen() {
     other.tests[0].name = "tg32".to_owned();
     let other = other.sealed().expect("it can be");
     other.save(&dir.path().join("other.receipt.json")).expect("it is written");
-    assert!(history(&dir, &[]).starts_with("31 receipts in 2 series\n"));
+    assert!(
+        history(&dir, &[]).starts_with("31 receipts in 2 series; 31 not verified, see below\n")
+    );
     for args in [["--test", "tg32"], ["--model", "other"], ["--model", "abab"]] {
         let table = history(&dir, &args);
-        assert!(table.starts_with("1 receipt in 1 series\n"), "{args:?}: {table}");
+        assert!(
+            table.starts_with("1 receipt in 1 series; 1 not verified, see below\n"),
+            "{args:?}: {table}"
+        );
         assert!(table.contains("1 of the 12 points"), "{table}");
     }
     let said = refuse(dir.path(), &["--test", "pp512"]);
@@ -135,7 +176,10 @@ fn a_model_that_was_moved_is_chosen_by_either_path() {
     }
     for asked in ["old.gguf", "new.gguf", "cdcd"] {
         let table = history(&dir, &["--model", asked]);
-        assert!(table.starts_with("2 receipts in 1 series\n"), "{asked}: {table}");
+        assert!(
+            table.starts_with("2 receipts in 1 series; 2 not verified, see below\n"),
+            "{asked}: {table}"
+        );
         assert!(table.contains("tg16: new.gguf q8_0 (cdcdcdcd)"), "{asked}: {table}");
     }
 }
@@ -189,7 +233,7 @@ fn a_receipt_by_itself_is_a_point() {
     let dir = a_month();
     let path = dir.path().join("3/receipt.json");
     let output = run(&mut brickscope(&["history", path.to_str().expect("UTF-8")]));
-    assert!(text(&output.stdout).starts_with("1 receipt in 1 series\n"));
+    assert!(text(&output.stdout).starts_with("1 receipt in 1 series; 1 not verified, see below\n"));
 }
 
 /// A flamegraph with one brick of decode and time outside of it, with a hundred samples in each of twenty

@@ -133,8 +133,11 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
     not_verified.sort();
     history.not_verified = not_verified;
     let (text, is_left_out_in_it) = shown(args, &history, &flamegraphs)?;
-    for LeftOut { path, reason } in history.left_out.iter().filter(|_| !is_left_out_in_it) {
-        eprintln!("left out: {path}: {reason}");
+    let lists = [("not verified", &history.not_verified), ("left out", &history.left_out)];
+    for (what, list) in lists.iter().filter(|_| !is_left_out_in_it) {
+        for LeftOut { path, reason } in *list {
+            eprintln!("{what}: {path}: {reason}");
+        }
     }
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
