@@ -97,10 +97,10 @@ impl<R: BufRead> Messages<R> {
                 self.lines += 1;
                 return Err(self.malformed(error.to_string()));
             }
-            Err(source) => {
+            Err(cause) => {
                 return Err(LiveError::Io {
                     what: "reading from the publisher".to_owned(),
-                    source,
+                    cause,
                 });
             }
         }
