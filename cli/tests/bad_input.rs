@@ -32,7 +32,8 @@ fn refuse(args: &[&str]) -> String {
 /// cause is printed behind it, too.
 #[track_caller]
 fn says_nothing_twice(said: &str) {
-    let parts = said.split("\n").flat_map(|line| line.split(": ")).flat_map(|part| part.split("; "));
+    let parts =
+        said.split("\n").flat_map(|line| line.split(": ")).flat_map(|part| part.split("; "));
     let mut known = std::collections::HashSet::new();
     for part in parts.map(str::trim).filter(|part| part.contains(' ')) {
         assert!(known.insert(part), "`{part}` is there twice: {said}");

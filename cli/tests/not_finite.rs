@@ -173,7 +173,10 @@ fn a_benchmark_says_it_first_and_its_receipt_doubts_it() {
             all += bad.of;
         }
         let names = "pp8 @ d4, tg3 @ d4";
-        begins(said, &format!("Not a number: the logits of {all} of {all} passes of {names}; {origin}"));
+        begins(
+            said,
+            &format!("Not a number: the logits of {all} of {all} passes of {names}; {origin}"),
+        );
         let verdict = verify(receipt.to_json().as_bytes(), &Options::default());
         assert!(!verdict.refusals.iter().any(|refusal| refusal.code == Code::DoubtsErased));
         // The profile has one repetition of each.

@@ -71,9 +71,11 @@ fn a_value_of_another_type_is_refused_with_the_key_and_both_types() {
 #[test]
 fn numbers_that_no_model_has_are_refused_with_key_and_value() {
     let sensible = "must be from 0 to 1";
-    for (bad, said) in
-        [(3.4e38f32, "340000000000000000000000000000000000000"), (f32::NAN, "NaN"), (-1e-5, "-0.00001")]
-    {
+    for (bad, said) in [
+        (3.4e38f32, "340000000000000000000000000000000000000"),
+        (f32::NAN, "NaN"),
+        (-1e-5, "-0.00001"),
+    ] {
         let refusal = refused("llama.attention.layer_norm_rms_epsilon", bad.into());
         assert!(refusal.contains(&format!("is {said} (byte ")), "{refusal}");
         assert!(refusal.contains(sensible), "{refusal}");
@@ -88,7 +90,9 @@ fn numbers_that_no_model_has_are_refused_with_key_and_value() {
         // In either width.
         assert!(refused(key, f64::NAN.into()).contains("is NaN (byte "), "{key}");
     }
-    for key in ["block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size"] {
+    for key in
+        ["block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size"]
+    {
         let said = refused(&format!("llama.{key}"), 0u32.into());
         assert!(said.contains("is 0 (byte ") && said.contains("must be at least 1"), "{said}");
     }

@@ -97,9 +97,7 @@ fn a_bad_scale_makes_its_whole_block_bad() {
     // Infinity times a code of 0 is NaN, so the first may be one.
     for kernels in all_kernels() {
         let found = answered(&model(0x7c00)(), kernels).unwrap();
-        let Some(Began::Weights { tensor, bad: 32, .. }) = found.began else {
-            panic!("{found}")
-        };
+        let Some(Began::Weights { tensor, bad: 32, .. }) = found.began else { panic!("{found}") };
         assert_eq!((&*tensor, found.passes), (gate, N as u64));
     }
 }
@@ -152,7 +150,8 @@ fn an_overflow_is_found_in_the_brick_that_makes_it() {
         let model = changed(&gguf, tensor, huge);
         for kernels in all_kernels() {
             let found = answered(&model, kernels).unwrap();
-            let Some(Began::Output { brick, layer: found_in, value: of, is_nan, .. }) = &found.began
+            let Some(Began::Output { brick, layer: found_in, value: of, is_nan, .. }) =
+                &found.began
             else {
                 panic!("{tensor}: {found}")
             };

@@ -93,7 +93,9 @@ impl fmt::Display for Began {
                 write!(f, "the first bad weights are {what} in {tensor} ({bad} of {of} values)")?;
                 match more_tensors {
                     0 => Ok(()),
-                    more => write!(f, ", and {} have such values, too", count(*more, "more tensor")),
+                    more => {
+                        write!(f, ", and {} have such values, too", count(*more, "more tensor"))
+                    }
                 }
             }
             Self::Output { brick, layer, value, is_nan, bad, of, position } => {

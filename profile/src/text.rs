@@ -76,3 +76,16 @@ pub fn shortened(name: &str, width: usize, mark: &str) -> String {
 
 /// The most bricks that a table lists. The others are summed in one row.
 pub const MOST_ROWS: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart_by_commas() {
+        let grouped = [0, 7, 999, 1000, 589_824, 1_000_000, u64::MAX].map(grouped);
+        let expected =
+            ["0", "7", "999", "1,000", "589,824", "1,000,000", "18,446,744,073,709,551,615"];
+        assert_eq!(grouped, expected);
+    }
+}

@@ -161,10 +161,7 @@ fn hold(root: &Value, schema: &Value, value: &Value, at: &str, seen: &mut BTreeS
             const OPTIONAL: [&str; 4] = ["seal", "signatures", "memory_spread", "not_finite"];
             // Only a seal, its signatures, and what earlier versions didn't write may be left out.
             let optional: Vec<&&str> = all.difference(&required).collect();
-            assert!(
-                optional.iter().all(|name| OPTIONAL.contains(*name)),
-                "{optional:?}"
-            );
+            assert!(optional.iter().all(|name| OPTIONAL.contains(*name)), "{optional:?}");
             assert_eq!(have, all, "{at}: the fixture has every field");
             for (name, value) in object {
                 hold(root, &schema["properties"][name], value, &format!("{at}.{name}"), seen);

@@ -98,10 +98,7 @@ impl<R: BufRead> Messages<R> {
                 return Err(self.malformed(error.to_string()));
             }
             Err(cause) => {
-                return Err(LiveError::Io {
-                    what: "reading from the publisher".to_owned(),
-                    cause,
-                });
+                return Err(LiveError::Io { what: "reading from the publisher".to_owned(), cause });
             }
         }
         self.lines += 1;

@@ -328,7 +328,8 @@ fn doubts(receipt: &Receipt, found: &mut Findings) {
 fn not_finite(test: &Test, found: &mut Findings) {
     let Some(NotFinite { passes, of, .. }) = &test.not_finite else { return };
     let name = said(&test.name);
-    let mut refuse = |sentence: String| found.refuse_about(Code::Contradiction, "not_finite", sentence);
+    let mut refuse =
+        |sentence: String| found.refuse_about(Code::Contradiction, "not_finite", sentence);
     let ran = match test.n_gen {
         0 => test.samples.len(),
         _ => test.samples.iter().map(|sample| sample.pass_ns.len()).sum(),
