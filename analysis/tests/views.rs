@@ -1,9 +1,9 @@
 //! What people see: the tree, DOT, tables and JSON of profiles whose times are known.
 
 use brickscope::{
-    Absent, Bandwidth, BrickId, BrickProfiler, CacheCeiling, CacheLevel, Ceilings, EdgeType,
-    ExecutionGraph, ExecutionNode, HostLaunch, Machine, MockClock, Model, Move, NameKind, Peak,
-    Phase, Profile, Run, Survey, Tolerance, TransferDirection, TreeOptions, Work,
+    Absent, Bandwidth, Began, BrickId, BrickProfiler, CacheCeiling, CacheLevel, Ceilings, EdgeType,
+    ExecutionGraph, ExecutionNode, HostLaunch, Machine, MockClock, Model, Move, NameKind,
+    NotFinite, Peak, Phase, Profile, Run, Survey, Tolerance, TransferDirection, TreeOptions, Work,
 };
 use proptest::prelude::*;
 
@@ -757,6 +757,38 @@ fn without_stated_work_no_share_of_a_ceiling_is_claimed() {
         "Decode: QkvProjection takes the most time, 79.1% of it; what limits it is unknown, since \
          no work was stated."
     );
+}
+
+#[test]
+fn logits_that_are_no_numbers_come_first_in_every_view_with_a_headline_and_stay_in_the_file() {
+    let clean = profile();
+    let before = brickscope_analysis::view::headline(&clean);
+    let tensor = "blk.0.attn_q.weight".to_owned();
+    for began in [
+        None,
+        Some(Began::Weights { tensor, is_nan: true, bad: 3, of: 4096, more_tensors: 1 }),
+        Some(Began::Output {
+            brick: "LmHead".to_owned(),
+            layer: None,
+            value: "logits".to_owned(),
+            is_nan: false,
+            bad: 1,
+            of: 512,
+            position: 9,
+        }),
+    ] {
+        let mut profile = clean.clone();
+        profile.not_finite = Some(NotFinite { passes: 2, of: 3, began });
+        let sentence = profile.not_finite.as_ref().expect("set").to_string();
+        let headline = brickscope_analysis::view::headline(&profile);
+        assert_eq!(headline, format!("{sentence}. {before}"));
+        let report = brickscope_analysis::view::report(&profile);
+        assert!(report.starts_with("Not a number: the logits of 2 of 3 passes; "), "{report}");
+        let json = profile.to_json();
+        let again = Profile::from_json(&json, "profile.json".as_ref()).expect("a profile");
+        assert_eq!((&again, again.to_json()), (&profile, json));
+    }
+    assert!(!clean.to_json().contains("not_finite"));
 }
 
 #[test]

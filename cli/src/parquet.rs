@@ -95,6 +95,7 @@ fn try_write(
     if !dropped.is_empty() {
         facts.push(said("dropped", dropped.join("\n")));
     }
+    facts.extend(profile.not_finite.iter().map(|found| said("not_finite", found.to_string())));
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_created_by(concat!("brickscope ", env!("CARGO_PKG_VERSION")).to_owned())

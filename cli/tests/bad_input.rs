@@ -1,8 +1,17 @@
 //! Bad input gets one clear sentence and an exit code, never a panic.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use brickscope::{DeviceError, Profile};
+use brickscope_analysis::import;
+use brickscope_analysis::receipt::Receipt;
+use brickscope_engine::{GpuError, gguf, tokenizer};
+use brickscope_live::metrics::MetricsError;
+use brickscope_live::socket::LiveError;
+use brickscope_sampler::perf_data::{PerfDataError, PerfDataFault};
+use brickscope_sampler::{perf_event::RecordError, timer::TimerError};
 use tempfile::TempDir;
 
 /// Runs a command that must fail, and returns its message.
@@ -15,7 +24,20 @@ fn refuse(args: &[&str]) -> String {
     assert!(!output.status.success(), "{args:?} succeeded");
     assert!(output.stdout.is_empty(), "{args:?} printed a result");
     assert!(!said.contains("panicked"), "{said}");
+    says_nothing_twice(&said);
     said
+}
+
+/// Asserts that no part of an error of at least two words is in it twice, as when a message contains its cause and the
+/// cause is printed behind it, too.
+#[track_caller]
+fn says_nothing_twice(said: &str) {
+    let parts =
+        said.split("\n").flat_map(|line| line.split(": ")).flat_map(|part| part.split("; "));
+    let mut known = std::collections::HashSet::new();
+    for part in parts.map(str::trim).filter(|part| part.contains(' ')) {
+        assert!(known.insert(part), "`{part}` is there twice: {said}");
+    }
 }
 
 fn fixture(name: &str) -> PathBuf {
@@ -216,4 +238,126 @@ fn places_that_cannot_be_read_or_written() {
     assert!(said.contains("profile.json: No such file"), "{said}");
     let said = refuse(&["show", file.to_str().expect("UTF-8")]);
     assert!(said.contains("is not a brickscope profile"), "{said}");
+}
+
+#[test]
+fn no_command_says_the_same_twice_of_a_file_that_it_cannot_read() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let receipt = include_bytes!("../../analysis/tests/data/receipt-v1.json");
+    let files: [(&str, &[u8]); 9] = [
+        ("file", b"in the way"),
+        ("bytes", b"\xff\xfe\x00\x01"),
+        ("short.json", b"{\"schema_version\": 1"),
+        ("newer.json", b"{\"schema_version\": 99}"),
+        ("other.json", b"{\"schema_version\": \"9.0.0\"}"),
+        ("list.json", b"[]"),
+        ("cut.json", &receipt[..3000]),
+        ("text.gz", b"\x1f\x8b\x08\x00"),
+        ("model.gguf", b"GGUF\x03\x00\x00\x00"),
+    ];
+    for (name, bytes) in files {
+        std::fs::write(path(name), bytes).expect("it is written");
+    }
+    std::fs::create_dir(path("empty")).expect("it is made");
+    let whole = path("whole.json");
+    std::fs::write(&whole, receipt).expect("it is written");
+    let names = files.iter().map(|(name, _)| *name).chain(["empty", "absent", "file/below"]);
+    for bad in names.map(path) {
+        let out = path("out");
+        for args in [
+            &["profile", &bad, "--out", &out][..],
+            &["benchmark", &bad, "--out", &out],
+            &["logits", &bad, "--ids", "1", "-o", &out],
+            &["tokenize", &bad, "text"],
+            &["diverge", &bad],
+            &["show", &bad],
+            &["export", &bad, "--format", "chrome", "-o", &out],
+            &["report", &bad, "-o", &out],
+            &["import", &bad],
+            &["import", &bad, "--format", "llama-bench"],
+            &["import", &bad, "--format", "vk-perf-logger"],
+            &["history", &bad],
+            &["compare", &bad, &whole],
+            &["compare", &whole, &bad],
+            &["gate", "--baseline", &whole, &bad],
+            &["gate", "--baseline", &bad, &whole],
+            &["gate", "--baseline", &path("file/base"), "--update", &bad],
+            &["verify-receipt", &whole, "--model", &bad],
+            &["receipt", "sign", &whole, "--key", &bad],
+            &["receipt", "sign", &bad, "--key", &path("file")],
+            &["flamegraph", &bad],
+            &["flamegraph", "--diff", &bad, &whole],
+            &["top", "--attach", &bad, "--once"],
+        ] {
+            let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"));
+            let output = command.args(args).current_dir(dir.path()).output().expect("it starts");
+            let said = String::from_utf8(output.stderr).expect("UTF-8");
+            assert!(!said.contains("panicked"), "{args:?}: {said}");
+            says_nothing_twice(&said);
+        }
+    }
+    // The sockets of live views, in places that can hold none.
+    let long = path(&"long".repeat(30));
+    std::fs::create_dir(&long).expect("it is made");
+    for place in [long.as_str(), "/proc/1"] {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"));
+        command.args(["profile", "--live", "--tokens", "1", "--out", &path("live")]);
+        let output = command.arg(fixture("tiny-Q8_0.gguf")).env("XDG_RUNTIME_DIR", place).output();
+        let said = String::from_utf8(output.expect("it starts").stderr).expect("UTF-8");
+        says_nothing_twice(&said);
+    }
+}
+
+#[test]
+fn no_error_of_the_packages_contains_its_cause_and_hands_it_out_too() {
+    const CAUSE: &str = "the disk is on fire";
+    let cause = || io::Error::other(CAUSE);
+    let (path, dir) = (PathBuf::from("file"), TempDir::new().expect("a temporary folder"));
+    let in_path = |file: &str| dir.path().join(file);
+    let gguf = |cause| gguf::Error::Open { file: path.clone(), cause };
+    let spelled = tokenizer::Error::UnknownModel { name: CAUSE.to_owned() };
+    let failed = || DeviceError::Failed { what: "copy".to_owned(), reason: CAUSE.to_owned() };
+    let caused: Vec<anyhow::Error> = vec![
+        gguf(cause()).into(),
+        gguf::Error::Read { file: path.clone(), cause: cause() }.into(),
+        gguf::Error::Write { file: path.clone(), cause: cause() }.into(),
+        brickscope_engine::Error::Gguf(gguf(cause())).into(),
+        brickscope_engine::Error::Tokenizer { file: path.clone(), cause: spelled }.into(),
+        brickscope_engine::Error::Device(GpuError::Device(failed())).into(),
+        GpuError::NoDevice { api: "cuda", reason: CAUSE.to_owned() }.into(),
+        failed().into(),
+        LiveError::Io { what: "reading".to_owned(), cause: cause() }.into(),
+        LiveError::Refused(CAUSE.to_owned()).into(),
+        MetricsError::Listen { addr: ([127, 0, 0, 1], 1).into(), source: cause() }.into(),
+        RecordError::Open(cause()).into(),
+        RecordError::Spawn { program: "perf".to_owned(), error: cause() }.into(),
+        RecordError::System { what: "read", error: cause() }.into(),
+        TimerError::System { what: "read", error: cause() }.into(),
+        PerfDataError { path: path.clone(), fault: PerfDataFault::Io(cause()) }.into(),
+        PerfDataFault::Io(cause()).into(),
+    ];
+    for error in caused {
+        let said = format!("{error:#}");
+        assert_eq!(said.matches(CAUSE).count(), 1, "{said}");
+        says_nothing_twice(&said);
+    }
+    // Those that only a file can bring about.
+    std::fs::write(in_path("bytes"), b"\xff\xff").expect("it is written");
+    std::fs::write(in_path("short"), b"{").expect("it is written");
+    for file in ["absent", "bytes", "short", ""].map(in_path) {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let options = import::Options::default();
+        for error in [
+            Profile::load(&file).map(drop).map_err(anyhow::Error::from),
+            Receipt::load(&file).map(drop).map_err(anyhow::Error::from),
+            gguf::Gguf::open(&file).map(drop).map_err(anyhow::Error::from),
+            brickscope_engine::Model::open(&file).map(drop).map_err(anyhow::Error::from),
+            import::read(&text, &file, brickscope::run::Format::Chrome, &options)
+                .map(drop)
+                .map_err(anyhow::Error::from),
+        ] {
+            says_nothing_twice(&format!("{:#}", error.expect_err("it is refused")));
+        }
+    }
 }

@@ -1,9 +1,18 @@
 //! A model's shape, read from its file and checked before anything is allocated from it.
 
+use std::ops::RangeInclusive;
+
 use brickscope_kernels::RopePairs;
 
 use crate::error::Error;
 use crate::gguf::Gguf;
+
+/// What is added to a mean square in a norm. Models have 1e-6 to 1e-5.
+const NORM_EPSILONS: RangeInclusive<f32> = 0.0..=1.0;
+/// Bases of RoPE's frequencies. Models have 1e4 to 4e9.
+const ROPE_BASES: RangeInclusive<f32> = 1.0..=1e15;
+/// Factors by which RoPE's angles are divided. Models have 1 to 64.
+const ROPE_FACTORS: RangeInclusive<f32> = 1e-3..=1e6;
 
 /// The model families that the engine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -177,6 +186,20 @@ impl Config {
             }
             Ok(value)
         };
+        // NaN is in no range.
+        let number = |suffix: &str, range: RangeInclusive<f32>| {
+            let Some(value) = meta.opt_f32(&key(suffix))? else { return Ok(None) };
+            if !range.contains(&value) {
+                let why = format!("must be from {} to {}", range.start(), range.end());
+                return Err(bad(suffix, value.to_string(), why));
+            }
+            Ok(Some(value))
+        };
+        // A view shows it.
+        meta.opt_str("general.name")?;
+        if meta.opt_usize(&key("vocab_size"))?.is_some() {
+            positive("vocab_size")?;
+        }
         let n_layers = positive("block_count")?;
         // Layers are numbered with 16 bits in profiles.
         if n_layers >= usize::from(u16::MAX) {
@@ -224,16 +247,10 @@ impl Config {
             let why = format!("must be even and at most the head size, {head_dim}");
             return Err(bad("rope.dimension_count", n_rot.to_string(), why));
         }
-        let rope_base = meta.opt_f32(&key("rope.freq_base"))?.unwrap_or(10_000.0);
-        if !(rope_base.is_finite() && rope_base > 0.0) {
-            let why = "must be positive".to_owned();
-            return Err(bad("rope.freq_base", rope_base.to_string(), why));
-        }
-        let norm_eps = meta.f32(&key("attention.layer_norm_rms_epsilon"))?;
-        if !(norm_eps.is_finite() && norm_eps >= 0.0) {
-            let why = "must be a small positive number".to_owned();
-            return Err(bad("attention.layer_norm_rms_epsilon", norm_eps.to_string(), why));
-        }
+        let rope_base = number("rope.freq_base", ROPE_BASES)?.unwrap_or(10_000.0);
+        let norm_eps = "attention.layer_norm_rms_epsilon";
+        meta.f32(&key(norm_eps))?;
+        let norm_eps = number(norm_eps, NORM_EPSILONS)?.unwrap_or_default();
         if let Some(experts) = meta.opt_usize(&key("expert_count"))?
             && experts > 0
         {
@@ -242,15 +259,8 @@ impl Config {
         }
         let rope_scale = match meta.opt_str(&key("rope.scaling.type"))? {
             None | Some("none" | "linear") => {
-                let factor = match meta.opt_f32(&key("rope.scaling.factor"))? {
-                    Some(factor) => Some(factor),
-                    None => meta.opt_f32(&key("rope.scale_linear"))?,
-                };
-                let factor = factor.filter(|factor| *factor != 0.0).unwrap_or(1.0);
-                if !(factor.is_finite() && factor > 0.0) {
-                    let why = "must be positive".to_owned();
-                    return Err(bad("rope.scaling.factor", factor.to_string(), why));
-                }
+                let older = number("rope.scale_linear", ROPE_FACTORS)?;
+                let factor = number("rope.scaling.factor", ROPE_FACTORS)?.or(older).unwrap_or(1.0);
                 // With `none`, a factor in the file doesn't apply.
                 let none = meta.opt_str(&key("rope.scaling.type"))? == Some("none");
                 if none { 1.0 } else { 1.0 / factor }

@@ -1,9 +1,11 @@
 //! Generation: from a prompt to an answer, profiled or not.
 
-use brickscope::Phase;
+use brickscope::{NotFinite, Phase};
 
 use crate::any_session::{AnyProbe, AnySession};
 use crate::error::Error;
+use crate::finite::{LogitsSeen, not_finite};
+use crate::forward::Outputs;
 use crate::sample::{Sampler, Sampling};
 
 /// How to continue a prompt.
@@ -21,6 +23,28 @@ pub struct Generated {
     /// The tokens, in order. A token that ends the text is included and doesn't stop the run, so that runs stay
     /// comparable.
     pub tokens: Vec<u32>,
+    /// The logits that they were chosen from.
+    pub logits: LogitsSeen,
+}
+
+impl Generated {
+    /// Says of logits that weren't all numbers where that began: see [`not_finite`](crate::not_finite()). `session` is
+    /// one on which `prompt` was answered, or one like it.
+    ///
+    /// # Errors
+    ///
+    /// If the prompt doesn't fit the session, or the device fails.
+    pub fn not_finite(
+        &self,
+        session: &mut dyn AnySession<'_>,
+        prompt: &[u32],
+    ) -> Result<Option<NotFinite>, Error> {
+        // The first logits are those of the prompt; each further token is a pass.
+        let answered = self.logits.first.map_or(0, |first| first as usize);
+        let answered = self.tokens.chunks(1).take(answered);
+        let passes = std::iter::once(prompt).chain(answered);
+        not_finite(self.logits, session, passes, Outputs::Last)
+    }
 }
 
 /// Runs `prompt` and generates what follows.
@@ -74,5 +98,5 @@ pub fn generate(
             next = step(Phase::Decode, &[token], true)?;
         }
     }
-    Ok(Generated { tokens })
+    Ok(Generated { tokens, logits: sampler.seen() })
 }

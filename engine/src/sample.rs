@@ -1,5 +1,7 @@
 //! Choosing the next token.
 
+use crate::finite::LogitsSeen;
+
 /// How to choose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sampling {
@@ -26,6 +28,7 @@ pub struct Sampler {
     state: u64,
     /// Room for the candidates: token and logit, then probability.
     candidates: Vec<(u32, f32)>,
+    seen: LogitsSeen,
 }
 
 impl Sampler {
@@ -36,24 +39,34 @@ impl Sampler {
             Sampling::Greedy => 0,
             Sampling::Random { seed, .. } => seed,
         };
-        Self { sampling, state, candidates: Vec::new() }
+        Self { sampling, state, candidates: Vec::new(), seen: LogitsSeen::default() }
     }
 
-    /// The next token. NaN logits are never chosen.
+    /// What it has seen of logits so far.
+    #[must_use]
+    pub fn seen(&self) -> LogitsSeen {
+        self.seen
+    }
+
+    /// The next token. NaN is never chosen; if there is nothing else, it is token 0. [`seen`](Self::seen) counts how often
+    /// there was NaN or infinity.
     ///
     /// # Panics
     ///
     /// If there are no logits.
     pub fn sample(&mut self, logits: &[f32]) -> u32 {
         assert!(!logits.is_empty(), "there is no token to choose from");
+        let likeliest = Likeliest::of(logits);
+        self.seen.saw(likeliest.are_finite);
         let Sampling::Random { temperature, top_k, top_p, .. } = self.sampling else {
-            return greedy(logits);
+            return likeliest.token(logits);
         };
         let candidates = &mut self.candidates;
         candidates.clear();
         candidates.extend((0..).zip(logits.iter().copied()).filter(|(_, logit)| !logit.is_nan()));
-        if candidates.is_empty() || temperature <= 0.0 {
-            return greedy(logits);
+        // A temperature of NaN is none.
+        if candidates.is_empty() || temperature.is_nan() || temperature <= 0.0 {
+            return likeliest.token(logits);
         }
         let likeliest = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         if top_k > 0 && top_k < candidates.len() {
@@ -92,14 +105,41 @@ impl Sampler {
     }
 }
 
-fn greedy(logits: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (token, &logit) in (0..).zip(logits) {
-        if logit > best.1 {
-            best = (token, logit);
+/// What one walk over logits finds.
+struct Likeliest {
+    /// The highest that isn't NaN.
+    logit: f32,
+    /// Whether none is NaN or infinite.
+    are_finite: bool,
+}
+
+impl Likeliest {
+    /// Sixteen at a time: a single running maximum, or an early end, would keep the loop from running on vectors.
+    fn of(logits: &[f32]) -> Self {
+        let (mut most, mut bad) = ([f32::NEG_INFINITY; 16], [0u32; 16]);
+        let mut add = |lane: usize, logit: f32| {
+            most[lane] = if logit > most[lane] { logit } else { most[lane] };
+            bad[lane] |= u32::from(!logit.is_finite());
+        };
+        let (sixteens, rest) = logits.as_chunks::<16>();
+        for logits in sixteens {
+            (0..16).for_each(|lane| add(lane, logits[lane]));
         }
+        rest.iter().enumerate().for_each(|(lane, &logit)| add(lane, logit));
+        let logit = most.into_iter().fold(f32::NEG_INFINITY, f32::max);
+        Self { logit, are_finite: bad == [0; 16] }
     }
-    best.0
+
+    /// The first token with the highest logit; 0 if all are NaN.
+    fn token(&self, logits: &[f32]) -> u32 {
+        const AT_ONCE: usize = 64;
+        let is_it = |&logit: &f32| logit == self.logit;
+        let has_it = |logits: &[f32]| logits.iter().fold(false, |has, logit| has | is_it(logit));
+        let Some(part) = logits.chunks(AT_ONCE).position(has_it) else { return 0 };
+        let begin = part * AT_ONCE;
+        let within = logits[begin..].iter().position(is_it).unwrap_or_default();
+        u32::try_from(begin + within).unwrap_or_default()
+    }
 }
 
 /// The next number in [0, 1): SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
@@ -125,7 +165,53 @@ mod tests {
     fn greedy_takes_the_first_of_the_likeliest_and_never_what_is_no_number() {
         let mut sampler = Sampler::new(Sampling::Greedy);
         assert_eq!(sampler.sample(&[0.0, 3.0, 3.0, f32::NAN]), 1);
+        assert_eq!(sampler.sample(&[f32::NAN, f32::NEG_INFINITY]), 1);
         assert_eq!(sampler.sample(&[f32::NAN, f32::NAN]), 0);
+    }
+
+    #[test]
+    fn the_likeliest_of_many_is_the_one_that_a_plain_loop_finds() {
+        let mut state = 5;
+        for len in [1, 15, 16, 17, 63, 64, 65, 200, 1000] {
+            for _ in 0..50 {
+                // Few different values, so that there are equals.
+                let logits: Vec<f32> =
+                    (0..len).map(|_| (uniform(&mut state) * 40.0).floor() - 30.0).collect();
+                let mut best = (0, f32::NEG_INFINITY);
+                for (token, &logit) in (0..).zip(&logits) {
+                    if logit > best.1 {
+                        best = (token, logit);
+                    }
+                }
+                let mut sampler = Sampler::new(Sampling::Greedy);
+                assert_eq!(sampler.sample(&logits), best.0, "{logits:?}");
+                assert_eq!(sampler.seen(), LogitsSeen { times: 1, not_finite: 0, first: None });
+            }
+        }
+    }
+
+    #[test]
+    fn logits_that_are_no_numbers_are_counted_by_each_way_of_choosing() {
+        let sampled = [random(1.0, 0, 1.0, 7), random(0.5, 2, 0.9, 7), random(f32::NAN, 3, 1.0, 7)];
+        for mut sampler in sampled.into_iter().chain([Sampler::new(Sampling::Greedy)]) {
+            for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                for place in [0, 3, 16, 39] {
+                    let before = sampler.seen();
+                    let mut logits = vec![0.25; 40];
+                    let plain = sampler.sample(&logits);
+                    logits[place] = bad;
+                    let chosen = sampler.sample(&logits);
+                    assert!(plain < 40 && chosen < 40);
+                    assert_eq!(chosen as usize == place, bad == f32::INFINITY, "{bad} at {place}");
+                    let after = sampler.seen();
+                    let more = (after.times - before.times, after.not_finite - before.not_finite);
+                    assert_eq!((more, after.first), ((2, 1), Some(1)));
+                }
+                let times = sampler.seen().not_finite;
+                assert!(sampler.sample(&[bad; 40]) < 40);
+                assert_eq!(sampler.seen().not_finite, times + 1);
+            }
+        }
     }
 
     #[test]

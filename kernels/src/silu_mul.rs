@@ -26,7 +26,7 @@ pub mod scalar {
         }
     }
 
-    /// `gate = max(gate, 0)² * up`.
+    /// `gate = max(gate, 0)² * up`. NaN stays NaN, so that a fault before it isn't hidden.
     ///
     /// # Panics
     ///
@@ -34,7 +34,7 @@ pub mod scalar {
     pub fn relu_squared_mul(gate: &mut [f32], up: &[f32]) {
         check("relu_squared_mul", gate.len(), up.len());
         for (gate, up) in gate.iter_mut().zip(up) {
-            let relu = gate.max(0.0);
+            let relu = if *gate < 0.0 { 0.0 } else { *gate };
             *gate = relu * relu * up;
         }
     }
@@ -80,7 +80,8 @@ pub(crate) mod eight_lanes {
         let (gate, gate_tail) = gate.as_chunks_mut::<8>();
         let (up, up_tail) = up.as_chunks::<8>();
         for (gate, up) in gate.iter_mut().zip(up) {
-            let relu = max(load(gate), zero());
+            // The second operand is what a NaN gives.
+            let relu = max(zero(), load(gate));
             store(gate, mul(mul(relu, relu), load(up)));
         }
         super::scalar::relu_squared_mul(gate_tail, up_tail);

@@ -231,6 +231,21 @@ mod elementwise {
     }
 
     #[test]
+    fn what_is_no_number_stays_so_behind_a_gate() {
+        for kernels in backends() {
+            for (gate, place) in [(f32::NAN, 2), (-f32::NAN, 9), (f32::INFINITY, 16)] {
+                for op in [Kernels::silu_mul, Kernels::relu_squared_mul] {
+                    let mut out = [0.5; 17];
+                    out[place] = gate;
+                    op(kernels, &mut out, &[2.0; 17]);
+                    let bad: Vec<usize> = (0..17).filter(|&i| !out[i].is_finite()).collect();
+                    assert_eq!(bad, [place], "{gate}, {}", kernels.backend());
+                }
+            }
+        }
+    }
+
+    #[test]
     fn rope_tables_divide_by_factors_and_multiply_by_the_scale() {
         let (mut cos, mut sin) = ([0.0; 2], [0.0; 2]);
         rope_tables(6, 100.0, 4, Some(&[2.0, 4.0]), 0.5, &mut cos, &mut sin);

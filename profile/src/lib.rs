@@ -30,6 +30,7 @@
 //! | `run.rs`, `machine/`, `clock.rs` | what ran; on which machine, and what disturbed it; by which clock |
 //! | `device/` | what ran on devices: streams, launches, clocks, busy times |
 //! | `dropped.rs`, `absent.rs` | what was lost; what could not be measured, and why |
+//! | `not_finite.rs` | logits that aren't numbers, and where that began |
 //! | `latency.rs`, `tile.rs` | times of tokens; tiles of matrix products |
 //! | `checksum.rs`, `digest.rs` | fingerprints of kernel outputs: bit for bit; within rounding |
 //! | `graph/mod.rs`, `node.rs`, `store.rs` | [`ExecutionGraph`] |
@@ -54,6 +55,7 @@ pub mod latency;
 pub mod layers;
 pub mod machine;
 pub mod name;
+pub mod not_finite;
 pub mod profile;
 pub mod run;
 pub mod save;
@@ -85,6 +87,7 @@ pub use crate::machine::{
     Disturbance, Disturber, Machine, Move, Numbers, OtherLoad, Peak, ReadingTime, Survey,
 };
 pub use crate::name::{Name, NameKind, Route};
+pub use crate::not_finite::{Began, NotFinite};
 pub use crate::profile::{Profile, ProfileError, SCHEMA_VERSION};
 pub use crate::run::{FunctionSamples, Imported, Model, Observed, Overhead, Run};
 pub use crate::save::{time_rfc3339, write_atomically};

@@ -49,6 +49,20 @@ pub fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// A number with a comma between thousands.
+#[must_use]
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A name in at most `width` characters, followed by `mark`.
 #[must_use]
 pub fn shortened(name: &str, width: usize, mark: &str) -> String {
@@ -62,3 +76,16 @@ pub fn shortened(name: &str, width: usize, mark: &str) -> String {
 
 /// The most bricks that a table lists. The others are summed in one row.
 pub const MOST_ROWS: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart_by_commas() {
+        let grouped = [0, 7, 999, 1000, 589_824, 1_000_000, u64::MAX].map(grouped);
+        let expected =
+            ["0", "7", "999", "1,000", "589,824", "1,000,000", "18,446,744,073,709,551,615"];
+        assert_eq!(grouped, expected);
+    }
+}

@@ -103,6 +103,7 @@ impl Facts {
             self.text("machine.cpu", machine.cpu.as_ref());
             self.count("machine.logical_cpus", machine.logical_cpus.map(Into::into));
         }
+        self.text("not_finite", profile.not_finite.as_ref().map(ToString::to_string).as_ref());
         if let Some(imported) = &profile.imported {
             self.text("imported.format", Some(&imported.format));
             self.text("imported.file", Some(&imported.file));

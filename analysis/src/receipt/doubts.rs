@@ -3,7 +3,7 @@
 //! `brickscope benchmark` writes these sentences into `load.doubts`, and [`verify`](super::verify) derives them anew, so
 //! that nobody can leave one out.
 
-use super::v1::{Receipt, Sample, Test};
+use super::v1::{NotFinite, Receipt, Sample, Test};
 
 /// If others used more than this share of the CPU time, they may have distorted the figures.
 const MUCH: f64 = 0.05;
@@ -53,7 +53,11 @@ pub fn derived_doubts(receipt: &Receipt) -> Vec<String> {
 }
 
 fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
-    let Test { name, samples, aggregates, warm_up, .. } = test;
+    let Test { name, samples, aggregates, warm_up, not_finite, .. } = test;
+    if let Some(NotFinite { passes, of, origin }) = not_finite {
+        let plural = if *of == 1 { "pass" } else { "passes" };
+        doubt(format!("{name}: not a number: the logits of {passes} of {of} {plural}; {origin}."));
+    }
     if !warm_up.steady {
         let n = samples.iter().filter(|sample| sample.is_warm_up).count();
         doubt(format!(
@@ -136,6 +140,8 @@ mod tests {
         noisy.samples[0].disturbed = Some(true);
         noisy.aggregates = Aggregates::of(&noisy.samples);
         noisy.samples.insert(0, Sample { is_warm_up: true, cpu_khz: Some(1), ..Sample::default() });
+        let origin = "the first bad weights are NaN in output.weight (1 of 64 values)".to_owned();
+        noisy.not_finite = Some(NotFinite { passes: 1, of: 400, origin });
         let mut receipt = of(load, noisy);
         receipt.machine.governor = Some("powersave".to_owned());
         (receipt.run.threads, receipt.clock.drift_ppm) = (3, Some(-700.0));
@@ -149,6 +155,8 @@ mod tests {
                 "3 threads shared 2 CPUs.",
                 "The governor of the CPU's frequency is `powersave`.",
                 "The clock was -700 ppm off the system clock.",
+                "tg100: not a number: the logits of 1 of 400 passes; the first bad weights are NaN in output.weight (1 of \
+                 64 values).",
                 "tg100: the last 3 of 1 warm-up repetitions did not agree within 5 %.",
                 "tg100: the standard deviation is 15 % of the mean.",
                 "tg100: other work took cores from 1 of 3 repetitions.",

@@ -253,6 +253,21 @@ pub struct Test {
     pub samples: Vec<Sample>,
     /// The aggregates of `samples`, by [`Aggregates::of`](crate::receipt::Aggregates::of).
     pub aggregates: Aggregates,
+    /// Logits that aren't numbers; absent if all are, and in receipts of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_finite: Option<NotFinite>,
+}
+
+/// Logits that are NaN or infinite.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotFinite {
+    /// Passes whose logits had NaN or infinity in them, in all samples.
+    pub passes: u64,
+    /// Passes that computed logits: all of a decode test; of a prefill test, the last one of each sample.
+    pub of: u64,
+    /// Where that began, in words.
+    pub origin: String,
 }
 
 /// A brick of a test.

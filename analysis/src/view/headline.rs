@@ -14,9 +14,17 @@ use crate::view::{device, imported};
 /// beside the run ([`Profile::ceilings`]), see [`Roofline`]. Without ceilings, only the longest brick is named. For a run on
 /// a device, the sentence says how fast it was by the host's clock, and how busy the device was.
 ///
-/// For an imported profile, it begins with the file's format and program.
+/// For an imported profile, it begins with the file's format and program. Where logits weren't numbers, a sentence that
+/// says so comes first.
 #[must_use]
 pub fn headline(profile: &Profile) -> String {
+    match &profile.not_finite {
+        None => limit(profile),
+        Some(not_finite) => format!("{not_finite}. {}", limit(profile)),
+    }
+}
+
+fn limit(profile: &Profile) -> String {
     match &profile.imported {
         None => judgement(profile),
         Some(imported) => {

@@ -1,6 +1,6 @@
 //! Frauds, planted one by one in an honest receipt.
 
-use brickscope_analysis::receipt::v1::Sample;
+use brickscope_analysis::receipt::v1::{NotFinite, Sample};
 use brickscope_analysis::receipt::{
     Code, Options, Receipt, Refusal, Rerun, SecretKey, Verdict, rerun_agrees as rerun_agrees_with,
     sha256_hex, verify,
@@ -1055,4 +1055,67 @@ fn roofs_for_what_lies_in_a_cache() {
     assert_accepted(&found);
     let line = "the bytes of `tg4` against the machine: the receipt has no cache bandwidths";
     assert!(found.not_checked.iter().any(|not| not.starts_with(line)), "{:?}", found.not_checked);
+}
+
+/// Says of a test that the logits of some passes weren't numbers.
+fn not_numbers(receipt: &mut Receipt, test: usize, passes: u64, of: u64) {
+    let origin = "the first bad weights are NaN in output.weight (1 of 64 values)".to_owned();
+    receipt.tests[test].not_finite = Some(NotFinite { passes, of, origin });
+}
+
+/// Passes that computed logits in a test of an honest receipt.
+fn with_logits(receipt: &Receipt, test: usize) -> u64 {
+    let test = &receipt.tests[test];
+    test.samples.len() as u64 * test.n_gen.max(1)
+}
+
+#[test]
+fn logits_that_are_no_numbers_are_a_doubt_and_only_those_that_were_computed() {
+    for test in [0, 1] {
+        let honest = forged(|receipt| {
+            let of = with_logits(receipt, test);
+            not_numbers(receipt, test, 1, of);
+        });
+        assert_accepted(&honest);
+        let sentence = ["pp64: not a number: ", "tg16: not a number: "][test];
+        assert!(honest.doubts.iter().any(|doubt| doubt.starts_with(sentence)), "{honest:?}");
+        let more = forged(|receipt| {
+            let of = with_logits(receipt, test);
+            not_numbers(receipt, test, of + 1, of);
+        });
+        assert_only(&more, Code::Contradiction, "passes with logits that aren't numbers, of ");
+        let other = forged(|receipt| {
+            let of = with_logits(receipt, test);
+            not_numbers(receipt, test, 1, of + 1);
+        });
+        assert_only(&other, Code::Contradiction, "passes computed logits, but ");
+        let none = forged(|receipt| {
+            let of = with_logits(receipt, test);
+            not_numbers(receipt, test, 0, of);
+        });
+        assert_only(&none, Code::Field, "not_finite.passes is 0, but it can only be from 1 ");
+    }
+    // Whoever keeps the figure and leaves out the sentence.
+    let mut receipt = receipt(&Plan::default());
+    let of = with_logits(&receipt, 1);
+    not_numbers(&mut receipt, 1, of, of);
+    let erased = verdict(&receipt.sealed().expect("sealed"));
+    assert_only(&erased, Code::DoubtsErased, "tg16: not a number: the logits of ");
+}
+
+#[test]
+fn a_rerun_tells_whether_logits_are_numbers() {
+    let first = receipt(&Plan::default());
+    let mut bad = first.clone();
+    not_numbers(&mut bad, 1, 1, 128);
+    for (ours, theirs, says) in [
+        (&first, &bad, "aren't all numbers when it is rerun, but the receipt doesn't say so"),
+        (&bad, &first, "are all numbers when it is rerun, but the receipt says that some aren't"),
+    ] {
+        let found = rerun_agrees(ours, theirs, 0.1);
+        let [refusal] = &found.refusals[..] else { panic!("{found:?}") };
+        assert_eq!(refusal.code, Code::RerunOutput);
+        assert_eq!(refusal.sentence, format!("the logits of test `tg16` {says}"));
+    }
+    assert_eq!(rerun_agrees(&bad, &bad, 0.1), Rerun::default());
 }

@@ -311,6 +311,7 @@ fn test(
         bytes: Some(bytes),
         warm_up: warm_up(&samples),
         aggregates: Aggregates::of(&samples),
+        not_finite: None,
         samples,
     }
 }

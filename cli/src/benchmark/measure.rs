@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use brickscope::{BrickProfiler, Clock, Phase, Profile, cpu_frequency_khz};
+use brickscope::{BrickProfiler, Clock, NotFinite, Phase, Profile, cpu_frequency_khz};
 use brickscope_analysis::receipt::tokens_sha256;
-use brickscope_analysis::receipt::v1::{Aggregates, Kernel, Sample, Test};
+use brickscope_analysis::receipt::v1::{self, Aggregates, Kernel, Sample, Test};
+use brickscope_engine::forward::Outputs;
 use brickscope_engine::synth::random_tokens;
-use brickscope_engine::{Profiled, Sampler, Sampling, Session};
+use brickscope_engine::{LogitsSeen, Profiled, Sampler, Sampling, Session, not_finite};
 
 use super::plan::Plan;
 use super::sums::{Sums, disturbed, run_queue_wait};
@@ -51,12 +52,16 @@ pub(crate) struct Measured {
     pub(crate) spans: u64,
     /// Counts of lost spans and other faults, by name.
     pub(crate) dropped: BTreeMap<String, u64>,
+    /// Logits that weren't numbers in the repetition that was kept.
+    pub(crate) not_finite: Option<NotFinite>,
 }
 
 /// The state in which a repetition begins.
 struct Input {
     /// Tokens in the KV cache before it.
     position: usize,
+    /// Those tokens.
+    before: Vec<u32>,
     prompt: Vec<u32>,
     /// The token that decoding begins with.
     first: u32,
@@ -67,6 +72,7 @@ struct Repetition {
     sample: Sample,
     sums: Sums,
     output: Vec<u32>,
+    logits: LogitsSeen,
 }
 
 impl<'s, 'm> Bench<'s, 'm> {
@@ -115,15 +121,17 @@ impl<'s, 'm> Bench<'s, 'm> {
 
         let mut samples: Vec<(Sample, Sums)> = Vec::new();
         let mut outputs: Vec<Vec<u32>> = Vec::new();
+        let mut logits: Vec<LogitsSeen> = Vec::new();
         let mut walls = Vec::new();
         let began = self.clock.now();
         let warm_up = loop {
             show(format!("{name}: warm-up {}", walls.len() + 1));
-            let Repetition { mut sample, sums, output } = self.repetition(plan, &input, false)?;
-            sample.is_warm_up = true;
-            walls.push(sample.wall_ns);
-            samples.push((sample, sums));
-            outputs.push(output);
+            let mut repetition = self.repetition(plan, &input, false)?;
+            repetition.sample.is_warm_up = true;
+            walls.push(repetition.sample.wall_ns);
+            samples.push((repetition.sample, repetition.sums));
+            outputs.push(repetition.output);
+            logits.push(repetition.logits);
             let elapsed = self.clock.now().saturating_sub(began);
             if let Some(warm_up) = rule.verdict(&walls, elapsed) {
                 break warm_up;
@@ -131,11 +139,18 @@ impl<'s, 'm> Bench<'s, 'm> {
         };
         for n in 1..=repetitions {
             show(format!("{name}: {n} of {repetitions}"));
-            let Repetition { sample, sums, output } =
-                self.repetition(plan, &input, keep && n == repetitions)?;
-            samples.push((sample, sums));
-            outputs.push(output);
+            let repetition = self.repetition(plan, &input, keep && n == repetitions)?;
+            samples.push((repetition.sample, repetition.sums));
+            outputs.push(repetition.output);
+            logits.push(repetition.logits);
         }
+        let all = self.not_finite(plan, &input, &logits, &outputs)?;
+        let of_kept = logits.last().filter(|seen| keep && seen.not_finite > 0);
+        let not_finite = of_kept.map(|seen| NotFinite {
+            passes: seen.not_finite,
+            of: seen.times,
+            began: all.as_ref().and_then(|all| all.began.clone()),
+        });
 
         let is_deterministic = outputs.windows(2).all(|pair| pair[0] == pair[1]);
         let output = outputs.pop().unwrap_or_default();
@@ -148,10 +163,41 @@ impl<'s, 'm> Bench<'s, 'm> {
             output_sha256: tokens_sha256(&output),
             output_tokens: output.len() as u64,
             warm_up,
+            not_finite: all.map(|all| {
+                let origin = all.origin();
+                v1::NotFinite { passes: all.passes, of: all.of, origin }
+            }),
             ..Test::default()
         };
         let sums = fill(&mut test, samples, repetitions, self.settings.profiled);
-        Ok(Measured { test, is_deterministic, spans: sums.spans, dropped: sums.dropped })
+        let Sums { spans, dropped, .. } = sums;
+        Ok(Measured { test, is_deterministic, spans, dropped, not_finite })
+    }
+
+    /// Finds out where the logits of repetitions began not to be numbers, if any did.
+    fn not_finite(
+        &mut self,
+        plan: Plan,
+        input: &Input,
+        logits: &[LogitsSeen],
+        outputs: &[Vec<u32>],
+    ) -> Result<Option<NotFinite>> {
+        let Some((first, output)) =
+            logits.iter().zip(outputs).find(|(seen, _)| seen.not_finite > 0)
+        else {
+            return Ok(None);
+        };
+        let seen = LogitsSeen {
+            times: logits.iter().map(|seen| seen.times).sum(),
+            not_finite: logits.iter().map(|seen| seen.not_finite).sum(),
+            first: first.first,
+        };
+        // A repetition of a decode test begins with a token, and runs all but the last one of its output after it.
+        let first = first.first.map_or(0, |first| first as usize);
+        let decoded = std::iter::once(&input.first).chain(output).take(1 + first);
+        let decoded = decoded.map(std::slice::from_ref).filter(|_| plan.is_decode());
+        let passes = [&input.before[..], &input.prompt[..]].into_iter().chain(decoded);
+        Ok(not_finite(seen, self.session, passes, Outputs::Last)?)
     }
 
     /// Fills the KV cache to the depth of `plan`, and returns the state in which repetitions begin.
@@ -172,7 +218,7 @@ impl<'s, 'm> Bench<'s, 'm> {
         if plan.position() > 0 {
             first = Sampler::new(Sampling::Greedy).sample(self.session.forward(&drawn)?);
         }
-        Ok((Input { position: plan.position(), prompt, first }, input_sha256))
+        Ok((Input { position: plan.position(), before: drawn, prompt, first }, input_sha256))
     }
 
     fn repetition(&mut self, plan: Plan, input: &Input, keep: bool) -> Result<Repetition> {
@@ -226,7 +272,7 @@ impl<'s, 'm> Bench<'s, 'm> {
             cpu_khz: cpu_frequency_khz(),
             ..Sample::default()
         };
-        Ok(Repetition { sample, sums, output })
+        Ok(Repetition { sample, sums, output, logits: sampler.seen() })
     }
 }
 

@@ -7,7 +7,7 @@ use brickscope_analysis::receipt::v1::{Receipt, Spread, Test};
 
 use super::rows::{Measurement, ModelRow};
 use crate::figures::{median, std_dev};
-use crate::text::wrapped;
+use crate::text::{printable, wrapped};
 
 /// The table, with a row for each test of each process. It has the columns of llama-bench, so that rows
 /// of both can go into one table.
@@ -48,6 +48,27 @@ pub(crate) fn markdown(measurements: &[Measurement], model: &ModelRow) -> String
             text.push_str("|\n");
         }
     }
+    text
+}
+
+/// A line that says if the logits of some passes weren't numbers; it comes first.
+pub(crate) fn not_finite(measurements: &[Measurement]) -> String {
+    let tests = || measurements.iter().flat_map(|measurement| &measurement.receipt.tests);
+    let bad = || tests().filter_map(|test| Some((test, test.not_finite.as_ref()?)));
+    let Some((_, first)) = bad().next() else { return String::new() };
+    let (passes, of) = bad().fold((0, 0), |(passes, of), (_, bad)| {
+        (u64::saturating_add(passes, bad.passes), u64::saturating_add(of, bad.of))
+    });
+    let mut names: Vec<&str> = bad().map(|(test, _)| &*test.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut text = String::new();
+    let sentence = format!(
+        "Not a number: the logits of {passes} of {of} passes of {}; {}.",
+        names.join(", "),
+        printable(&first.origin)
+    );
+    wrapped("", &sentence, &mut text);
     text
 }
 

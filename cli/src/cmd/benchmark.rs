@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use brickscope::{Absent, Clock, CpuLimit, LoadWatch, Profile};
+use brickscope::{Absent, Clock, CpuLimit, LoadWatch, NotFinite, Profile};
 use brickscope_analysis::receipt::MAX_BYTES;
 use brickscope_analysis::receipt::v1::{Load, Run};
 use brickscope_engine::{Model, Session};
@@ -188,7 +188,8 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     };
     let text = match args.format() {
         Format::Md => {
-            let mut text = table::markdown(&measurements, &model);
+            let mut text = table::not_finite(&measurements);
+            text += &table::markdown(&measurements, &model);
             if let [measurement] = &measurements[..] {
                 text += &table::notes(measurement);
             } else {
@@ -272,6 +273,8 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let load = load(load_before, watch);
     let throttled = throttled().saturating_sub(throttled_before);
     let mut profile = bench.profile();
+    let mut not_finite = tests.iter().filter_map(|measured| measured.not_finite.clone());
+    profile.not_finite = not_finite.next().map(|first| not_finite.fold(first, NotFinite::and));
     profile.model = Some(source::describe(&model));
     profile.machine = Some(brickscope::machine::detect());
     if let Ok(ceilings) = &mut before.ceilings {

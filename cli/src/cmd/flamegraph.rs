@@ -317,6 +317,7 @@ impl Material {
         }
         if let Some(profile) = &self.profile {
             warnings.extend(profile.dropped.lines());
+            warnings.extend(profile.not_finite.as_ref().map(ToString::to_string));
         }
         let run = self.profile.as_ref().and_then(|profile| profile.run.clone());
         let generated = match &self.profile {

@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use brickscope::write_atomically;
-use brickscope_engine::Session;
+use brickscope_engine::forward::Outputs;
+use brickscope_engine::{LogitsSeen, Session, not_finite};
 
 use crate::flags::{ExecutorArgs, token_id};
 use crate::source;
@@ -14,6 +15,8 @@ use crate::source;
 ///
 /// LGT1 is little endian: "LGT1", u32 number of tokens, u32 size of the vocabulary, u32 0, u32 0, the
 /// token ids as i32, then for each token the f32 logits after it.
+///
+/// The exit code is 1 if some are NaN or infinite. The file has them then, too.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  brickscope logits model.gguf --ids 1,263,29871 -o ours.logits.bin"
@@ -58,5 +61,17 @@ pub(crate) fn run(args: &LogitsArgs) -> Result<()> {
     }
     bytes.extend(logits.iter().flat_map(|logit| logit.to_le_bytes()));
     write_atomically(&args.output, |error| error, |out| out.write_all(&bytes))
-        .with_context(|| format!("can't write the logits to {}", args.output.display()))
+        .with_context(|| format!("can't write the logits to {}", args.output.display()))?;
+    let mut seen = LogitsSeen::default();
+    logits.chunks_exact(model.config.n_vocab).for_each(|logits| seen.see(logits));
+    let passes = args.ids.chunks(if args.steps { 1 } else { session.batch() });
+    if let Some(found) = not_finite(seen, &mut session, passes, Outputs::All)? {
+        bail!(
+            "Not a number: the logits of {} of {} tokens; {}",
+            found.passes,
+            found.of,
+            found.origin()
+        );
+    }
+    Ok(())
 }

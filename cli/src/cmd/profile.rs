@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::{
-    Absent, BrickId, BrickProfiler, Ceilings, DeviceError, NameKind, Pass, Profile, Run, SyncMode,
+    Absent, BrickId, BrickProfiler, Ceilings, DeviceError, NameKind, NotFinite, Pass, Profile, Run,
+    SyncMode,
 };
 use brickscope_analysis::typical::{Basis, Typical};
 use brickscope_analysis::view;
@@ -372,6 +373,7 @@ struct Ran {
     ceilings: Result<Ceilings, Absent>,
     profiler: Arc<BrickProfiler>,
     generated: Generated,
+    not_finite: Option<NotFinite>,
     backend: &'static str,
     threads: usize,
 }
@@ -454,7 +456,8 @@ fn measure(
     if let Ok(ceilings) = &mut ceilings {
         ceilings_cache::measure_again(model, session.cpu().pool(), ceilings);
     }
-    Ok(Ran { dir, ceilings, profiler, generated, backend, threads })
+    let not_finite = generated.not_finite(&mut session, prompt)?;
+    Ok(Ran { dir, ceilings, profiler, generated, not_finite, backend, threads })
 }
 
 /// Serves metrics of the run until the returned guard is dropped.
@@ -563,8 +566,9 @@ fn measure_on_device(
     session.finish(probe)?;
     profiler.disable();
     drop(live);
-    let ceilings = Err(absent);
-    Ok(Ran { dir, ceilings, profiler, generated, backend: backend.name(), threads: 0 })
+    let not_finite = generated.not_finite(&mut *session, prompt)?;
+    let (ceilings, backend) = (Err(absent), backend.name());
+    Ok(Ran { dir, ceilings, profiler, generated, not_finite, backend, threads: 0 })
 }
 
 /// Why a run on a device has no ceilings.
@@ -600,7 +604,7 @@ fn publish(
 
 #[inline(never)]
 fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result<()> {
-    let Ran { dir, ceilings, profiler, generated, backend, threads } = ran;
+    let Ran { dir, ceilings, profiler, generated, not_finite, backend, threads } = ran;
 
     let mut profile = profiler.profile();
     profile.model = Some(source::describe(model));
@@ -610,6 +614,7 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
         Err(absent) => profile.ceilings_absent = Some(absent),
     }
     profile.run = Some(described(args, prompt, backend, threads, generated.tokens.len()));
+    profile.not_finite = not_finite;
     dir.save(&profile)?;
     let is_set =
         |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");

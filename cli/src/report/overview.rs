@@ -62,7 +62,9 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
     if !typical.is_empty() {
         dropped.disturbed_passes = 0;
     }
-    let mut notes: Vec<String> = dropped.lines().chain(typical).collect();
+    let not_finite = profile.not_finite.as_ref().map(ToString::to_string);
+    let mut notes: Vec<String> =
+        not_finite.into_iter().chain(dropped.lines()).chain(typical).collect();
     if dropped.left_out_passes > 0 {
         notes.push(LEFT_OUT.to_owned());
     }

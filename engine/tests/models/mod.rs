@@ -2,11 +2,10 @@
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-use std::fs;
 use std::path::Path;
 
 use brickscope_engine::Model;
-use brickscope_engine::gguf::{Gguf, TensorInfo, TensorType, Writer};
+use brickscope_engine::gguf::{Gguf, TensorInfo, TensorType, Value, Writer};
 use brickscope_kernels::QuantType;
 use brickscope_kernels::quant::{dequantize_row, quantize_i2_s, quantize_row};
 
@@ -59,6 +58,17 @@ pub(crate) fn with_key(name: &str, key: &str, value: &str) -> Gguf {
     rewrite_to(writer, &fixture(name), |_| Some(TensorType::F32), &[])
 }
 
+/// A fixture with another value of a key, which it need not have.
+pub(crate) fn with_value(name: &str, key: &str, value: impl Into<Value>) -> Gguf {
+    let gguf = fixture(name);
+    let mut writer = Writer::new("rewritten");
+    for (other, value) in gguf.metadata.iter().filter(|(other, _)| *other != key) {
+        writer.set(other, value.clone());
+    }
+    writer.set(key, value);
+    rewrite_to(writer, &gguf, |tensor| Some(tensor.kind), &[])
+}
+
 fn fixture(name: &str) -> Gguf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
     Gguf::open(&fixtures.join(name).with_extension("gguf")).unwrap()
@@ -75,13 +85,26 @@ fn writer(gguf: &Gguf) -> Writer {
 
 /// A fixture with the bytes of one of its tensors changed.
 pub(crate) fn damaged(name: &str, tensor: &str, change: impl FnOnce(&mut [u8])) -> Model {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
-    let path = fixtures.join(name).with_extension("gguf");
-    let gguf = Gguf::open(&path).unwrap();
-    let range = gguf.range(gguf.tensor(tensor).unwrap());
-    let mut bytes = fs::read(&path).unwrap();
-    change(&mut bytes[range]);
-    Model::from_gguf(Gguf::from_bytes(bytes, "damaged").unwrap()).unwrap()
+    changed(&fixture(name), tensor, change)
+}
+
+/// A model with the bytes of one of its tensors changed.
+pub(crate) fn changed(gguf: &Gguf, tensor: &str, change: impl FnOnce(&mut [u8])) -> Model {
+    let mut writer = writer(gguf);
+    for info in &gguf.tensors {
+        writer.tensor(&info.name, &info.dims, info.kind);
+    }
+    let mut data = writer.begin(Vec::new()).unwrap();
+    let mut change = Some(change);
+    for info in &gguf.tensors {
+        let mut bytes = gguf.bytes(info).to_vec();
+        if info.name == tensor {
+            change.take().unwrap()(&mut bytes);
+        }
+        data.write(&bytes).unwrap();
+    }
+    assert!(change.is_none(), "there is no {tensor}");
+    Model::from_gguf(Gguf::from_bytes(data.finish().unwrap(), "damaged").unwrap()).unwrap()
 }
 
 fn convert(gguf: &Gguf, kind: QuantType) -> Gguf {

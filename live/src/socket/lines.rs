@@ -97,11 +97,8 @@ impl<R: BufRead> Messages<R> {
                 self.lines += 1;
                 return Err(self.malformed(error.to_string()));
             }
-            Err(source) => {
-                return Err(LiveError::Io {
-                    what: "reading from the publisher".to_owned(),
-                    source,
-                });
+            Err(cause) => {
+                return Err(LiveError::Io { what: "reading from the publisher".to_owned(), cause });
             }
         }
         self.lines += 1;

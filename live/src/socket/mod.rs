@@ -137,17 +137,17 @@ pub enum LiveError {
     #[error("the publisher says: {0}")]
     Refused(String),
     /// The system reported an error.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Io {
         /// The operation that failed.
         what: String,
-        /// The error.
-        source: io::Error,
+        /// The system's error. Part of the message, and so no `source` that would repeat it.
+        cause: io::Error,
     },
 }
 
 #[cfg(unix)]
 fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LiveError {
     let what = what.into();
-    move |source| LiveError::Io { what, source }
+    move |cause| LiveError::Io { what, cause }
 }

@@ -45,9 +45,9 @@ impl Watch {
         let places = candidates(pid, uid.unwrap_or_else(own_uid));
         for path in &places {
             match Self::socket_telling(path, told) {
-                Err(LiveError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(LiveError::Io { source, .. })
-                    if source.kind() == io::ErrorKind::PermissionDenied
+                Err(LiveError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {}
+                Err(LiveError::Io { cause, .. })
+                    if cause.kind() == io::ErrorKind::PermissionDenied
                         && uid.is_some_and(|uid| uid != own_uid()) =>
                 {
                     let uid = uid.unwrap_or_default();
@@ -99,9 +99,9 @@ impl Watch {
         stream.set_write_timeout(Some(HELLO_WITHIN)).map_err(io_error(name()))?;
         let mut messages = Messages::new(BufReader::with_capacity(1 << 16, stream));
         let hello = messages.hello_telling(told).map_err(|error| match error {
-            LiveError::Io { source, .. } if is_time_out(&source) => LiveError::Io {
+            LiveError::Io { cause, .. } if is_time_out(&cause) => LiveError::Io {
                 what: name(),
-                source: io::Error::new(source.kind(), "whoever listens says nothing"),
+                cause: io::Error::new(cause.kind(), "whoever listens says nothing"),
             },
             other => other,
         })?;
@@ -152,9 +152,9 @@ impl Watch {
                 // The same format may gain further messages, which can be skipped.
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(Next::Gone),
-                Err(LiveError::Io { source, .. }) if is_time_out(&source) => {}
-                Err(LiveError::Io { source, .. })
-                    if source.kind() == io::ErrorKind::ConnectionReset =>
+                Err(LiveError::Io { cause, .. }) if is_time_out(&cause) => {}
+                Err(LiveError::Io { cause, .. })
+                    if cause.kind() == io::ErrorKind::ConnectionReset =>
                 {
                     return Ok(Next::Gone);
                 }

@@ -32,6 +32,7 @@ use crate::latency::Latency;
 use crate::layers::LayerTables;
 use crate::machine::{Ceilings, Machine, OtherLoad};
 use crate::name::{Name, NameKind};
+use crate::not_finite::NotFinite;
 use crate::run::{Imported, Model, Observed, Overhead, Run};
 use crate::save;
 use crate::span::{Dependency, Lane, Span, span_table};
@@ -134,6 +135,9 @@ pub struct Profile {
     /// Kernels by the brick that they ran in, in the same snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub brick_kernels: Vec<BrickKernel>,
+    /// Logits that aren't numbers, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_finite: Option<NotFinite>,
     /// The file of another program that this profile was imported from, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<Imported>,
@@ -179,6 +183,7 @@ impl Profile {
             devices: Vec::new(),
             layers: Vec::new(),
             brick_kernels: Vec::new(),
+            not_finite: None,
             imported: None,
         }
     }

@@ -9,7 +9,7 @@ use brickscope_profile::save::unix_seconds;
 use super::kernels::{formats, operation};
 use super::{Code, Findings, measured, said, span};
 use crate::receipt::derived_doubts;
-use crate::receipt::v1::{Receipt, Sample, Test};
+use crate::receipt::v1::{NotFinite, Receipt, Sample, Test};
 
 /// Checks everything that must agree, except figures and times.
 pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
@@ -35,6 +35,7 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     categories(test, found);
     layers(receipt, test, found);
     operations(receipt, test, found);
+    not_finite(test, found);
     for (which, sample) in test.samples.iter().enumerate() {
         waits(receipt, test, which, sample, found);
     }
@@ -320,6 +321,24 @@ fn doubts(receipt: &Receipt, found: &mut Findings) {
                 ),
             );
         }
+    }
+}
+
+/// The passes that computed logits are those of the samples.
+fn not_finite(test: &Test, found: &mut Findings) {
+    let Some(NotFinite { passes, of, .. }) = &test.not_finite else { return };
+    let name = said(&test.name);
+    let mut refuse =
+        |sentence: String| found.refuse_about(Code::Contradiction, "not_finite", sentence);
+    let ran = match test.n_gen {
+        0 => test.samples.len(),
+        _ => test.samples.iter().map(|sample| sample.pass_ns.len()).sum(),
+    };
+    if *of != ran as u64 {
+        refuse(format!("test {name} says that {of} passes computed logits, but {ran} did"));
+    }
+    if passes > of {
+        refuse(format!("test {name} has {passes} passes with logits that aren't numbers, of {of}"));
     }
 }
 

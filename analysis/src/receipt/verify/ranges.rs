@@ -105,6 +105,8 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("tests[].aggregates.brick_total_ns[]", 0.0, WHOLE),
     ("tests[].aggregates.unattributed_total_ns", 0.0, WHOLE),
     ("tests[].aggregates.disturbed", 0.0, TIMES),
+    ("tests[].not_finite.passes", 1.0, WHOLE),
+    ("tests[].not_finite.of", 1.0, WHOLE),
     ("overhead.span_ns", 0.1, 1e6),
     ("overhead.spans", 0.0, WHOLE),
     ("dropped.*", 0.0, WHOLE),
@@ -150,6 +152,7 @@ const FORMS: &[(&str, Form)] = &[
     ("tests[].output_sha256", Form::Sha256),
     ("tests[].bricks[].name", Form::Name),
     ("tests[].bricks[].category", Form::OneOf(&["Norm", "Attention", "FFN", "Other"])),
+    ("tests[].not_finite.origin", Form::Name),
     ("overhead.basis", Form::Name),
 ];
 

@@ -101,6 +101,16 @@ impl Compare<'_> {
                 ),
             ));
         }
+        if test.not_finite.is_some() != other.not_finite.is_some() {
+            let (not, but) = match test.not_finite {
+                None => ("aren't", "the receipt doesn't say so"),
+                Some(_) => ("are", "the receipt says that some aren't"),
+            };
+            refusals.push(Refusal::new(
+                Code::RerunOutput,
+                format!("the logits of test {name} {not} all numbers when it is rerun, but {but}"),
+            ));
+        }
         let medians = (test.aggregates.median_ts, other.aggregates.median_ts);
         let (Some(ours), Some(theirs)) = medians else {
             return refusals.push(Refusal::new(
