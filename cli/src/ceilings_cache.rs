@@ -1,11 +1,11 @@
 //! Ceilings from earlier measurements, stored in the cache folder along with the machine they belong to.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use brickscope::load::{self, Limit};
 use brickscope::save::now_rfc3339;
 use brickscope::{
     Absent, CeilingReading, Ceilings, CpuLimit, LoadWatch, Machine, Move, Numbers, ReadingTime,
@@ -156,19 +156,12 @@ fn path<T: Cacheable>(folder: &Path, identity: &Identity) -> PathBuf {
 fn load<T: Cacheable>(folder: &Path, identity: &Identity) -> Result<Option<Cached<T>>, String> {
     let path = path::<T>(folder, identity);
     let unusable = |why: &str| format!("{}: {why}", path.display());
-    let file = match File::open(&path) {
-        Ok(file) => file,
+    let limit = Limit { bytes: MAX_FILE, instead: "is it a brickscope file?" };
+    let text = match load::text(&path, limit) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unusable(&error.to_string())),
     };
-    let mut text = String::new();
-    match file.take(MAX_FILE + 1).read_to_string(&mut text) {
-        Ok(n) if n as u64 > MAX_FILE => {
-            return Err(unusable("it is too long for a brickscope file"));
-        }
-        Ok(_) => {}
-        Err(error) => return Err(unusable(&error.to_string())),
-    }
     let cached: Cached<T> = serde_json::from_str(&text)
         .map_err(|error| unusable(&format!("it holds no ceilings: {error}")))?;
     if let Some(what) = identity.difference(&cached.identity) {
@@ -575,7 +568,7 @@ mod tests {
             ("", "it holds no ceilings: "),
             ("[]", "it holds no ceilings: "),
             (&text.replace("50000000000.0", "-1.0"), "its rates are implausible"),
-            (&long, "it is too long"),
+            (&long, "it has more than 1 MiB"),
         ] {
             std::fs::write(&path, damaged).expect("written");
             let said = load::<Ceilings>(folder.path(), &cached.identity).expect_err(why);

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -293,6 +294,10 @@ pub(crate) fn folder_of(run: &Path) -> &Path {
 /// Reads the profile of a run, given its folder or the file itself.
 pub(crate) fn load(run: &Path) -> Result<Profile> {
     let path = if run.is_dir() { run.join(PROFILE) } else { run.to_owned() };
+    // A pipe in a folder has no writer, and would block for ever. One that the user names has.
+    if run.is_dir() && fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo()) {
+        bail!("{}: it is a pipe, not a file", path.display());
+    }
     if let Some(what) = what_else(&path) {
         bail!("{} is {what}", path.display());
     }

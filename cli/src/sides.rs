@@ -185,7 +185,7 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
 fn is_receipt(file: &Path) -> Result<bool> {
     let cannot = || file.display().to_string();
     let mut start = Vec::new();
-    fs::File::open(file)
+    brickscope::load::open(file)
         .with_context(cannot)?
         .take(4096)
         .read_to_end(&mut start)

@@ -443,6 +443,45 @@ fn an_update_that_was_cut_short_leaves_the_old_baseline_or_the_new_one() {
 }
 
 #[test]
+fn an_update_that_finds_no_room_leaves_the_old_baseline_and_nothing_else() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 1, 0, 1.0);
+    let b = set(dir.path(), "b", 2, 1, 1.0);
+    let is_hidden = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+    let hidden = || {
+        let entries = fs::read_dir(dir.path()).expect("the folder").map(|entry| entry.expect("it"));
+        entries.filter(is_hidden).map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let base = dir.path().join("base");
+    let update =
+        |run: &Path| command::brickscope(&["gate", "--baseline", str(&base), "--update", str(run)]);
+    // To a write beyond 1 KiB, the system says what it says of a full disk, but for the word.
+    let refused = |run: &Path| {
+        let direct = update(run);
+        let mut command = std::process::Command::new("bash");
+        command.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\""]);
+        let output = command.arg(direct.get_program()).args(direct.get_args()).output();
+        let output = output.expect("the command starts");
+        let said = command::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("can't be made the baseline: ") && said.contains("too large"),
+            "{said}"
+        );
+        assert_eq!(hidden(), Vec::<PathBuf>::new());
+    };
+    refused(&b);
+    assert!(!base.exists());
+    command::run(&mut update(&a));
+    refused(&b);
+    let kept = fs::read(base.join("1/receipt.json")).expect("the old one");
+    assert_eq!(kept, fs::read(a.join("1/receipt.json")).expect("so is this"));
+    assert!(!base.join("2").exists());
+    command::run(&mut update(&b));
+    assert!(base.join("2").exists());
+}
+
+#[test]
 fn an_update_that_is_killed_leaves_a_whole_baseline() {
     let dir = folder();
     let a = set(dir.path(), "a", 5, 0, 1.0);

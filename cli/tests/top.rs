@@ -212,7 +212,11 @@ fn an_engine_that_is_killed_leaves_its_last_picture_and_a_socket_that_says_so() 
         // Read its request, or the end would be an error.
         BufReader::new(&stream).read_until(b'\n', &mut Vec::new()).expect("a request");
     });
-    let printed = run(&mut engine.top(path.to_str().expect("UTF-8"), &["--once", "--json"]));
+    let printed = engine.top(path.to_str().expect("UTF-8"), &["--once", "--json"]).output();
+    let printed = printed.expect("it starts");
+    let said = text(&printed.stderr);
+    assert_eq!(printed.status.code(), Some(1), "{said}");
+    assert_eq!(said, "brickscope: the engine died: these are its last figures\n");
     let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
     assert_eq!(top["state"], "died");
     assert!(top["totals"].is_array());
@@ -276,6 +280,20 @@ fn what_can_not_be_watched_is_said() {
     let model = path.to_str().expect("UTF-8");
     assert!(said(&["top", "--attach", "4294967295"]).contains("there is no process"));
     assert!(said(&["top", "--attach", "nowhere"]).contains("neither a process id"));
+    let folder = TempDir::new().expect("a temporary folder");
+    let folder = folder.path().to_str().expect("UTF-8");
+    let dead = format!("{folder}/dead.sock");
+    drop(UnixListener::bind(&dead).expect("bound"));
+    for (path, what) in [
+        (model, format!("{model} is a file, not a socket: ")),
+        (folder, format!("{folder} is a folder, not a socket: ")),
+        ("/dev/null", "/dev/null is a pipe or a device, not a socket: ".to_owned()),
+        (&dead, format!("nobody listens on {dead}: the process that made it has ended")),
+        (&format!("{model}/below"), format!("{model}/below: Not a directory")),
+    ] {
+        let told = said(&["top", "--attach", path, "--once"]);
+        assert!(told.contains(&what), "{told}");
+    }
     assert!(said(&["top", model]).contains("needs a terminal"));
     assert!(said(&["top", model, "--json"]).contains("--once"));
     assert!(said(&["top", model, "--rate", "21"]).contains("1..=20"));

@@ -469,3 +469,28 @@ fn write_all(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Re
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_drips_its_request_is_given_up() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let mut client =
+            TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (mut stream, _) = listener.accept().expect("a client");
+        let dripping = thread::spawn(move || {
+            while client.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let until = Instant::now() + Duration::from_millis(50);
+        let Err(Some(answer)) = read_head(&mut stream, until, &mut Vec::new()) else {
+            panic!("it is no request")
+        };
+        assert_eq!(answer.status, 408);
+        drop(stream);
+        dripping.join().expect("no panic");
+    }
+}

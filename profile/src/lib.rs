@@ -39,7 +39,8 @@
 //! | `graph/ptx.rs` | sources of GPU kernels |
 //! | `stats/mod.rs`, `histogram.rs` | [`BrickStats`]; the histogram behind percentiles |
 //! | `stats/paired.rs`, `student.rs` | ratios of times measured in turns; Student's t |
-//! | `save.rs`, `text.rs` | files written whole or not at all; numbers and names as tables show them |
+//! | `save.rs`, `load.rs` | files written whole or not at all; files read up to a limit |
+//! | `text.rs` | numbers and names as tables show them |
 #![forbid(unsafe_code)]
 
 pub mod absent;
@@ -53,6 +54,8 @@ pub mod graph;
 pub mod latency;
 #[doc(hidden)]
 pub mod layers;
+#[doc(hidden)]
+pub mod load;
 pub mod machine;
 pub mod name;
 pub mod not_finite;

@@ -1,10 +1,10 @@
 //! Receipts as files: reading and writing JSON, and the errors of both.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use brickscope_profile::load::{self, Limit};
 use brickscope_profile::save;
 use serde::Deserialize;
 
@@ -82,14 +82,11 @@ impl Receipt {
 ///
 /// If it can't be read, or has more than [`MAX_BYTES`].
 pub fn read(path: &Path) -> Result<Vec<u8>, ReceiptError> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|source| ReceiptError::Io { path: path.to_owned(), source })?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(ReceiptError::TooLong { path: path.to_owned() });
-    }
-    Ok(bytes)
+    let limit = Limit { bytes: MAX_BYTES, instead: "is it a receipt?" };
+    load::bytes(path, limit).map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge => ReceiptError::TooLong { path: path.to_owned() },
+        _ => ReceiptError::Io { path: path.to_owned(), source },
+    })
 }
 
 /// A receipt, or a key, that can't be read, written, sealed or signed.

@@ -1,9 +1,9 @@
 //! SHA-256 (FIPS 180-4), in hexadecimal: of bytes, of files, of tokens.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use brickscope_profile::load;
 use sha2::{Digest, Sha256};
 
 /// The SHA-256 of `bytes`.
@@ -16,7 +16,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 ///
 /// # Errors
 ///
-/// If the file can't be read.
+/// If the file can't be read, or is a device, which may have no end.
 pub fn sha256_file(path: &Path) -> io::Result<(String, u64)> {
     sha256_file_with(path, &mut |_| ())
 }
@@ -27,7 +27,7 @@ pub fn sha256_file(path: &Path) -> io::Result<(String, u64)> {
 ///
 /// If the file can't be read.
 pub fn sha256_file_with(path: &Path, read: &mut dyn FnMut(u64)) -> io::Result<(String, u64)> {
-    let mut file = File::open(path)?;
+    let mut file = load::open(path)?;
     let mut hash = Sha256::new();
     let mut piece = vec![0; 1 << 20];
     let mut bytes = 0;

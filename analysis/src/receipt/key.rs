@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
+use brickscope_profile::load;
 use ed25519_dalek::SigningKey;
 
 use super::file::ReceiptError;
@@ -55,7 +56,7 @@ impl SecretKey {
     pub fn load(path: &Path) -> Result<Self, ReceiptError> {
         let mut text = String::new();
         // One byte more than a key file can have is enough to recognise another file.
-        let read = File::open(path).and_then(|file| file.take(67).read_to_string(&mut text));
+        let read = load::open(path).and_then(|file| file.take(67).read_to_string(&mut text));
         let not_a_key = || ReceiptError::NotAKey { path: path.to_owned() };
         match read {
             Ok(_) => {}

@@ -15,7 +15,7 @@ use brickscope_sampler::{Sampled, Sampler};
 use crate::device;
 use crate::flags::{By, DEFAULT_PROMPT, ExecutorArgs};
 use crate::flame::abilities::{Abilities, Via};
-use crate::flame::baseline::Baseline;
+use crate::flame::baseline::{self, Baseline};
 use crate::flame::captions::Written;
 use crate::flame::input::Input;
 use crate::flame::join::{self, BLOCKS};
@@ -267,8 +267,7 @@ impl Material {
                 Self { recorded: written_at(path)?, ..of(dir, new, Recorded { profile, sampled }) }
             }
             Input::Folded(path) => {
-                let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-                let folded = Some(export::folded::read(&text, path)?);
+                let folded = Some(baseline::folded(path)?);
                 let (dir, new) = place(None)?;
                 Self { folded, recorded: written_at(path)?, ..of(dir, new, Recorded::default()) }
             }

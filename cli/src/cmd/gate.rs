@@ -144,7 +144,8 @@ fn newest(baseline: &Path) -> Result<PathBuf> {
 }
 
 /// Makes `run` the baseline. If this is interrupted, the baseline is either the old or the new one: the
-/// new one is made beside it, and [`sides::files`] finds the old one if only its name is missing.
+/// new one is made beside it, and [`sides::files`] finds the old one if only its name is missing. If it fails, as on a
+/// full disk, the old one stays and nothing else does.
 fn update(run: &Path, baseline: &Path) -> Result<()> {
     let name = |which| {
         sides::beside(baseline, which)
@@ -152,6 +153,28 @@ fn update(run: &Path, baseline: &Path) -> Result<()> {
     };
     let (next, last) = (name("next")?, name("last")?);
     remove(&next)?;
+    let moved = |from: &Path, to: &Path| {
+        fs::rename(from, to).with_context(|| format!("{} to {}", from.display(), to.display()))
+    };
+    let exchanged = copy(run, &next).and_then(|()| {
+        if baseline.exists() {
+            moved(baseline, &last)?;
+        }
+        moved(&next, baseline).inspect_err(|_| {
+            // If this fails too, the next gate tries it again.
+            let _ = fs::rename(&last, baseline);
+        })
+    });
+    if exchanged.is_err() {
+        // What went wrong first matters more.
+        let _ = remove(&next);
+        return exchanged;
+    }
+    remove(&last)
+}
+
+/// Copies the files of a run to a new folder.
+fn copy(run: &Path, next: &Path) -> Result<()> {
     for (number, file) in sides::files(run)?.iter().enumerate() {
         let name = file.file_name().context("a run's file has a name")?;
         // Under its usual name, so that later runs find it.
@@ -163,14 +186,7 @@ fn update(run: &Path, baseline: &Path) -> Result<()> {
             .and_then(|_| File::open(&copy)?.sync_all())
             .with_context(|| copy.display().to_string())?;
     }
-    let moved = |from: &Path, to: &Path| {
-        fs::rename(from, to).with_context(|| format!("{} to {}", from.display(), to.display()))
-    };
-    if baseline.exists() {
-        moved(baseline, &last)?;
-    }
-    moved(&next, baseline)?;
-    remove(&last)
+    Ok(())
 }
 
 /// Finishes an interrupted update.

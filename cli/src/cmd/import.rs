@@ -1,12 +1,12 @@
 //! `brickscope import`: reads a file of another program as a run.
 
 use clap::ValueEnum;
-use std::fs::File;
 use std::io::{Read, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
+use brickscope::load::{self, Limit};
 use brickscope_analysis::import::{self, Format, MAX_BYTES, Options};
 use flate2::read::MultiGzDecoder;
 
@@ -96,6 +96,8 @@ impl From<WeightUnit> for brickscope_analysis::import::WeightUnit {
     }
 }
 
+const LIMIT: Limit = Limit { bytes: MAX_BYTES, instead: "record for a shorter time" };
+
 pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     let note = progress::note("reading");
     let text = text(&args.file)?;
@@ -146,17 +148,19 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
 /// The whole file as text, decompressed if it is a gzip file.
 fn text(path: &Path) -> Result<String> {
     let cannot = || path.display().to_string();
-    let file = File::open(path).with_context(cannot)?;
-    let mut bytes = Vec::new();
-    let at_most = MAX_BYTES + 1;
-    file.take(at_most).read_to_end(&mut bytes).with_context(cannot)?;
+    let mut bytes = load::bytes(path, LIMIT).with_context(cannot)?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
         let packed = std::mem::take(&mut bytes);
-        let unpacked = MultiGzDecoder::new(&packed[..]).take(at_most).read_to_end(&mut bytes);
+        let gzip = MultiGzDecoder::new(&packed[..]);
+        let unpacked = gzip.take(MAX_BYTES + 1).read_to_end(&mut bytes);
         unpacked.with_context(|| format!("{}, a gzip file", path.display()))?;
     }
     if bytes.len() as u64 > MAX_BYTES {
-        bail!("{} has more than {MAX_BYTES} bytes, the most that is read", path.display());
+        bail!(
+            "{}: unpacked, it has more than 1 GiB, the most that is read: {}",
+            path.display(),
+            LIMIT.instead
+        );
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

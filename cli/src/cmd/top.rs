@@ -1,13 +1,14 @@
 //! `brickscope top`: a live view of a running engine.
 
 use std::ffi::OsString;
-use std::io::{Write, stdout};
+use std::io::{ErrorKind, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use brickscope_live::socket::LiveError;
 
 use crate::flags::ExecutorArgs;
+use crate::top::app::State;
 use crate::top::draw;
 use crate::top::engine::Engine;
 use crate::top::numbers::Explained;
@@ -31,7 +32,8 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "PID|SOCKET", conflicts_with_all = ["tokens", "prompt", "out", "threads", "backend"])]
     pub(crate) attach: Option<String>,
 
-    /// Print one screen when its figures have settled, or with --tokens when the run has ended.
+    /// Print one screen when its figures have settled, or with --tokens when the run has ended. If the engine
+    /// dies, the exit code is 1, and the screen is its last.
     #[arg(long)]
     pub(crate) once: bool,
 
@@ -107,10 +109,13 @@ fn attach(what: &str) -> Result<Source> {
         Ok(pid) => Target::Process(pid),
         Err(_) => {
             let path = Path::new(what);
-            if !path.exists() {
-                bail!("--attach {what}: neither a process id nor a socket");
+            match path.metadata() {
+                Err(error) if error.kind() == ErrorKind::NotFound => bail!(
+                    "--attach {what}: neither a process id nor a socket, since there is no such file"
+                ),
+                // Connecting to it says what else is wrong.
+                _ => Target::Socket(path.to_owned()),
             }
-            Target::Socket(path.to_owned())
         }
     };
     match target.watch(&mut |_| false) {
@@ -132,5 +137,12 @@ fn once(source: Source, args: &TopArgs) -> Result<()> {
     if let Some(engine) = engine {
         if args.tokens.is_some() { engine.finish()? } else { drop(engine.end()) }
     }
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    stdout().lock().write_all(text.as_bytes()).context("standard output")?;
+    match &app.state {
+        State::Died(how) => {
+            let how = how.as_ref().map(|how| format!(" ({how})")).unwrap_or_default();
+            bail!("the engine died{how}: these are its last figures")
+        }
+        _ => Ok(()),
+    }
 }

@@ -1,15 +1,19 @@
 //! The baseline of `flamegraph --diff`.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use brickscope::load::{self, Limit};
 use brickscope_analysis::export;
 use brickscope_analysis::stacks::Stacks;
 
 use super::shares;
 use super::summary::{SCHEMA_VERSION, Source, Summary};
 use crate::run_dir::FLAMEGRAPH;
+
+/// The most that is read of folded stacks.
+const LIMIT: Limit =
+    Limit { bytes: 1 << 30, instead: "leave out rare stacks, or record for a shorter time" };
 
 /// An earlier flamegraph.
 #[derive(Debug)]
@@ -36,8 +40,9 @@ impl Baseline {
     }
 }
 
-fn folded(path: &Path) -> Result<Stacks> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+/// Reads folded stacks by any program.
+pub(crate) fn folded(path: &Path) -> Result<Stacks> {
+    let text = load::text(path, LIMIT).with_context(|| path.display().to_string())?;
     Ok(export::folded::read(&text, path)?)
 }
 

@@ -1,11 +1,12 @@
 //! The input of a flamegraph: a model or a program to run, or an earlier recording.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use brickscope::load;
 
 /// The input of a flamegraph.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,12 +33,16 @@ impl Input {
 
     /// Detected by the contents of the file, not by its name.
     fn of_path(path: &Path) -> Result<Self> {
-        let is_dir = path.metadata().with_context(|| path.display().to_string())?.is_dir();
-        if is_dir {
+        let kind = path.metadata().with_context(|| path.display().to_string())?.file_type();
+        if kind.is_dir() {
             return Ok(Self::Run(path.to_owned()));
         }
+        // Bytes read from a pipe would be lost, and a pipe can be none of the others.
+        if kind.is_fifo() {
+            return Ok(Self::Folded(path.to_owned()));
+        }
         let mut start = Vec::new();
-        File::open(path)
+        load::open(path)
             .and_then(|file| file.take(4096).read_to_end(&mut start))
             .with_context(|| path.display().to_string())?;
         let is_profile = path.file_name().is_some_and(|name| name == "profile.json");

@@ -1,16 +1,15 @@
 //! Reading `flamegraph.json`.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use brickscope::load::{self, Limit};
 use serde::Deserialize;
 
 use super::summary::{SCHEMA_VERSION, Summary};
 use crate::run_dir::FLAMEGRAPH;
 
 /// Room for ninety thousand functions, which take about 700 bytes each with forty blocks.
-const MAX_BYTES: u64 = 64 << 20;
+const LIMIT: Limit = Limit { bytes: 64 << 20, instead: "is it a flamegraph.json?" };
 
 impl Summary {
     /// Reads `flamegraph.json`, given the file or its folder.
@@ -21,13 +20,7 @@ impl Summary {
     /// of another schema.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let file: PathBuf = if path.is_dir() { path.join(FLAMEGRAPH) } else { path.to_owned() };
-        let mut bytes = Vec::new();
-        File::open(&file)
-            .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-            .map_err(|error| error.to_string())?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(format!("it has more than {} MiB", MAX_BYTES >> 20));
-        }
+        let bytes = load::bytes(&file, LIMIT).map_err(|error| error.to_string())?;
         Self::from_json(&bytes)
     }
 
@@ -108,9 +101,9 @@ mod tests {
         bytes.resize(40 << 20, b' ');
         std::fs::write(file.path(), &bytes).unwrap();
         assert_eq!(Summary::load(file.path()), Ok(made));
-        file.as_file().set_len(MAX_BYTES + 1).unwrap();
+        file.as_file().set_len(LIMIT.bytes + 1).unwrap();
         let said = Summary::load(file.path()).unwrap_err();
-        assert_eq!(said, "it has more than 64 MiB");
+        assert!(said.starts_with("it has more than 64 MiB, "), "{said}");
     }
 
     #[test]

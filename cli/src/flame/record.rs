@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::{env, fs, io};
 
 use anyhow::{Context, Result, bail};
+use brickscope::load::{self, Limit};
 use brickscope::{Profile, write_atomically};
 use brickscope_sampler::{Recording, Sampled, perf, perf_data, perf_event, resolve, timer};
 
@@ -194,9 +195,13 @@ pub(crate) fn name(recording: &Recording) -> Sampled {
     sampled
 }
 
+/// The most that is read of samples.
+const LIMIT: Limit =
+    Limit { bytes: 1 << 30, instead: "sample for a shorter time, or less often (--frequency)" };
+
 /// Reads the samples of a run.
 pub(crate) fn read(path: &Path) -> Result<Sampled> {
-    let json = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let json = load::text(path, LIMIT).with_context(|| path.display().to_string())?;
     let sampled: Sampled = serde_json::from_str(&json)
         .with_context(|| format!("{} doesn't hold samples by brickscope", path.display()))?;
     // All other code relies on these properties.

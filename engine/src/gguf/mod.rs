@@ -194,12 +194,16 @@ pub enum Placement {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    // A folder opens too, but to map one fails with "No such device".
-    if file.metadata()?.is_dir() {
+    // Before it is opened: a pipe that nobody writes would block. A folder opens, but to map one fails with "No such
+    // device".
+    let kind = std::fs::metadata(path)?;
+    if kind.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    Ok(file)
+    if !kind.is_file() {
+        return Err(io::Error::other("only a file can be mapped, not a pipe or a device"));
+    }
+    File::open(path)
 }
 
 /// What a model file says before its data begins.

@@ -69,7 +69,17 @@ impl<R: BufRead> Messages<R> {
         &mut self,
         told: &mut dyn FnMut(&str) -> bool,
     ) -> Result<Hello, LiveError> {
+        self.hello_with(told, &mut |_| ())
+    }
+
+    /// Like [`hello_telling`](Self::hello_telling). Calls `prepared` with the reader before each message.
+    pub(super) fn hello_with(
+        &mut self,
+        told: &mut dyn FnMut(&str) -> bool,
+        prepared: &mut dyn FnMut(&mut R),
+    ) -> Result<Hello, LiveError> {
         loop {
+            prepared(&mut self.reader);
             return match self.next()? {
                 Some(Message::Starting(what)) if told(&what) => continue,
                 Some(Message::Starting(what)) => Err(LiveError::Starting(what)),
@@ -123,6 +133,12 @@ impl<R: BufRead> Messages<R> {
             }
             other => Ok(Some(other)),
         }
+    }
+
+    /// Whether a part of a line has come.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "only sockets wait"))]
+    pub(super) fn is_within_line(&self) -> bool {
+        !self.line.is_empty()
     }
 
     fn malformed(&self, why: impl Into<String>) -> LiveError {

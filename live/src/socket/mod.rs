@@ -18,6 +18,8 @@ mod path;
 mod publisher;
 #[cfg(unix)]
 mod snapshotter;
+#[cfg(unix)]
+mod timed;
 #[cfg(not(unix))]
 mod unsupported;
 #[cfg(unix)]
@@ -91,6 +93,14 @@ pub enum LiveError {
     /// The socket exists, but nobody listens on it, because its process has ended.
     #[error("nobody listens on {}: the process that made it has ended", .0.display())]
     NobodyListens(PathBuf),
+    /// There is something else at the path of a socket.
+    #[error("{} is {what}, not a socket: name the number of the process, or the socket that it publishes on", .path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+        /// What is there.
+        what: &'static str,
+    },
     /// The socket belongs to another user.
     #[error("{} can't be watched: its process belongs to another user (uid {uid})", .path.display())]
     OtherUser {

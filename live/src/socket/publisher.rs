@@ -19,6 +19,7 @@ use super::lines::read_line;
 use super::listen::{bind, peer_uid, remove_stale};
 use super::path::{self, own_uid};
 use super::snapshotter::{Latest, Snapshotter, line_of, line_of_error};
+use super::timed::{Timed, Unfinished, is_time_out};
 use super::{
     DEFAULT_RATE, Facts, Hello, LEAST_RATE, LiveError, MOST_RATE, MOST_REQUEST, MOST_WATCHERS,
     Message, Request, io_error,
@@ -33,6 +34,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// A watcher that takes longer than this to receive a frame is disconnected.
 const SEND_WITHIN: Duration = Duration::from_secs(2);
+/// A watcher that takes longer than this to send a line is disconnected.
+const REQUEST_WITHIN: Duration = Duration::from_secs(2);
 /// How long dropping a publisher waits for watchers to receive the last frame.
 const END_WITHIN: Duration = Duration::from_millis(300);
 
@@ -406,7 +409,7 @@ impl Shared {
         };
         send_all(stream, &engine.hello)?;
         lock(&self.snapshotter).watcher_joined();
-        let mut requests = Requests::new(stream);
+        let mut requests = Requests::new(stream, REQUEST_WITHIN);
         let mut sent = Sent::default();
         loop {
             let began = Instant::now();
@@ -452,18 +455,22 @@ impl Sent {
 
 /// What a watcher asks for.
 struct Requests<'s> {
-    stream: &'s UnixStream,
-    reader: BufReader<&'s UnixStream>,
+    reader: BufReader<Timed<&'s UnixStream>>,
     line: Vec<u8>,
+    unfinished: Unfinished,
+    /// How long a line may take.
+    within: Duration,
     rate: u32,
     /// It has closed its writing half, but may still read.
     is_silent: bool,
 }
 
 impl<'s> Requests<'s> {
-    fn new(stream: &'s UnixStream) -> Self {
-        let reader = BufReader::with_capacity(MOST_REQUEST, stream);
-        Self { stream, reader, line: Vec::new(), rate: DEFAULT_RATE, is_silent: false }
+    fn new(stream: &'s UnixStream, within: Duration) -> Self {
+        let reader = BufReader::with_capacity(MOST_REQUEST, Timed::new(stream));
+        let unfinished = Unfinished::default();
+        let (line, rate, is_silent) = (Vec::new(), DEFAULT_RATE, false);
+        Self { reader, line, unfinished, within, rate, is_silent }
     }
 
     fn interval(&self) -> Duration {
@@ -481,14 +488,10 @@ impl<'s> Requests<'s> {
                 thread::park_timeout(left);
                 continue;
             }
-            // A time-out of zero means no time-out.
-            let left = left.max(Duration::from_millis(1));
-            if self.stream.set_read_timeout(Some(left)).is_err() {
-                self.is_silent = true;
-                continue;
-            }
+            self.reader.get_mut().wait_until(then);
             match read_line(&mut self.reader, &mut self.line, MOST_REQUEST) {
                 Ok(true) => {
+                    self.unfinished.is_whole();
                     let line = std::mem::take(&mut self.line);
                     let request: Request = serde_json::from_slice(&line)
                         .map_err(|error| format!("not a request: {error}"))?;
@@ -497,11 +500,18 @@ impl<'s> Requests<'s> {
                     }
                 }
                 Ok(false) => self.is_silent = true,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
-                    io::ErrorKind::InvalidData => return Err(format!("bad request: {error}")),
-                    _ => self.is_silent = true,
-                },
+                Err(error) if is_time_out(&error) => {
+                    if !self.line.is_empty() && self.unfinished.is_overdue(self.within) {
+                        return Err(format!(
+                            "bad request: it did not end within {:?}",
+                            self.within
+                        ));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Err(format!("bad request: {error}"));
+                }
+                Err(_) => self.is_silent = true,
             }
         }
         Ok(())
@@ -535,4 +545,25 @@ fn send_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::timed::tests::dripping;
+    use super::*;
+
+    #[test]
+    fn a_watcher_that_drips_its_request_waits_for_no_frame_and_is_told_why_it_is_given_up() {
+        let stream = dripping(b"{");
+        let mut requests = Requests::new(&stream, Duration::from_millis(40));
+        let mut frames = 0;
+        let why = loop {
+            match requests.until(Instant::now() + Duration::from_millis(2), || false) {
+                Ok(()) => frames += 1,
+                Err(why) => break why,
+            }
+        };
+        assert_eq!(why, "bad request: it did not end within 40ms");
+        assert!(frames > 0);
+    }
 }

@@ -1,23 +1,35 @@
 //! The watcher's side of a live view.
 
 use std::io::{self, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::listen::peer_uid;
 use super::path::{candidates, own_uid};
+use super::timed::{Timed, Unfinished, is_time_out};
 use super::{Hello, LiveError, Message, Messages, Next, Request, io_error};
 
-/// How long to wait for a publisher's hello.
-const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// How long to wait for a publisher.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// For each message up to its hello, from nothing to the end of its line.
+    hello: Duration,
+    /// For the end of a line of which a part has come. A publisher gives up after two seconds.
+    line: Duration,
+}
+
+const PATIENCE: Patience =
+    Patience { hello: Duration::from_secs(5), line: Duration::from_secs(10) };
 
 /// A connection to an engine that publishes.
 #[derive(Debug)]
 pub struct Watch {
     hello: Hello,
-    messages: Messages<BufReader<UnixStream>>,
+    messages: Messages<BufReader<Timed<UnixStream>>>,
+    unfinished: Unfinished,
+    patience: Patience,
     path: PathBuf,
 }
 
@@ -86,7 +98,10 @@ impl Watch {
     ) -> Result<Self, LiveError> {
         let name = || path.display().to_string();
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => LiveError::NobodyListens(path.to_owned()),
+            io::ErrorKind::ConnectionRefused => match what_else(path) {
+                Some(what) => LiveError::NotASocket { path: path.to_owned(), what },
+                None => LiveError::NobodyListens(path.to_owned()),
+            },
             _ => io_error(name())(error),
         })?;
         if let Some(uid) = peer_uid(&stream)
@@ -95,17 +110,36 @@ impl Watch {
         {
             return Err(LiveError::OtherUser { path: path.to_owned(), uid });
         }
-        stream.set_read_timeout(Some(HELLO_WITHIN)).map_err(io_error(name()))?;
-        stream.set_write_timeout(Some(HELLO_WITHIN)).map_err(io_error(name()))?;
-        let mut messages = Messages::new(BufReader::with_capacity(1 << 16, stream));
-        let hello = messages.hello_telling(told).map_err(|error| match error {
-            LiveError::Io { cause, .. } if is_time_out(&cause) => LiveError::Io {
-                what: name(),
-                cause: io::Error::new(cause.kind(), "whoever listens says nothing"),
-            },
+        Self::over(stream, path, told, PATIENCE)
+    }
+
+    fn over(
+        stream: UnixStream,
+        path: &Path,
+        told: &mut dyn FnMut(&str) -> bool,
+        patience: Patience,
+    ) -> Result<Self, LiveError> {
+        let name = || path.display().to_string();
+        stream.set_write_timeout(Some(patience.hello)).map_err(io_error(name()))?;
+        let reader = BufReader::with_capacity(1 << 16, Timed::new(stream));
+        let mut messages = Messages::new(reader);
+        let hello = messages.hello_with(told, &mut |reader| {
+            reader.get_mut().wait_until(Instant::now() + patience.hello);
+        });
+        let hello = hello.map_err(|error| match error {
+            LiveError::Io { cause, .. } if is_time_out(&cause) => {
+                let why = match messages.is_within_line() {
+                    true => {
+                        format!("whoever listens did not end a line within {:?}", patience.hello)
+                    }
+                    false => "whoever listens says nothing".to_owned(),
+                };
+                LiveError::Io { what: name(), cause: io::Error::new(cause.kind(), why) }
+            }
             other => other,
         })?;
-        Ok(Self { hello, messages, path: path.to_owned() })
+        let unfinished = Unfinished::default();
+        Ok(Self { hello, messages, unfinished, patience, path: path.to_owned() })
     }
 
     /// Describes the publisher.
@@ -129,7 +163,7 @@ impl Watch {
         let mut line = serde_json::to_vec(&Request { rate: Some(rate) })
             .map_err(|error| LiveError::Malformed { line: 0, why: error.to_string() })?;
         line.push(b'\n');
-        let stream = self.messages.reader.get_mut();
+        let mut stream = self.messages.reader.get_ref().stream();
         stream.write_all(&line).map_err(io_error("asking for a rate"))
     }
 
@@ -137,16 +171,21 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// If what arrives isn't a frame, or has a newer version.
+    /// If what arrives isn't a frame, has a newer version, or is a line that doesn't end within ten seconds.
     pub fn next(&mut self, within: Duration) -> Result<Next, LiveError> {
         let until = Instant::now() + within;
         loop {
-            // A time-out of zero means no time-out.
-            let left = until.saturating_duration_since(Instant::now());
-            let left = left.max(Duration::from_millis(1));
-            let stream = self.messages.reader.get_ref();
-            stream.set_read_timeout(Some(left)).map_err(io_error("the socket"))?;
-            match self.messages.next() {
+            let now = Instant::now();
+            self.messages.reader.get_mut().wait_until(until.min(now + self.patience.line));
+            let next = self.messages.next();
+            if !self.messages.is_within_line() {
+                self.unfinished.is_whole();
+            } else if self.unfinished.is_overdue(self.patience.line) {
+                let why = format!("a line did not end within {:?}", self.patience.line);
+                let source = io::Error::new(io::ErrorKind::TimedOut, why);
+                return Err(LiveError::Io { what: self.path.display().to_string(), source });
+            }
+            match next {
                 Ok(Some(Message::Frame(frame))) => return Ok(Next::Frame(frame)),
                 Ok(Some(Message::Error(why))) => return Err(LiveError::Refused(why)),
                 // The same format may gain further messages, which can be skipped.
@@ -167,8 +206,15 @@ impl Watch {
     }
 }
 
-fn is_time_out(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+/// What is at a path, if it isn't a socket.
+fn what_else(path: &Path) -> Option<&'static str> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    match () {
+        () if kind.is_socket() => None,
+        () if kind.is_dir() => Some("a folder"),
+        () if kind.is_file() => Some("a file"),
+        () => Some("a pipe or a device"),
+    }
 }
 
 /// The user that runs a process; `None` where the system doesn't tell.
@@ -180,5 +226,73 @@ fn owner_of(pid: u32) -> Result<Option<u32>, LiveError> {
         Ok(found) => Ok(Some(found.uid())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(LiveError::NoProcess(pid)),
         Err(_) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::ClockInfo;
+
+    use super::super::snapshotter::line_of;
+    use super::super::timed::tests::dripping;
+    use super::super::{Facts, Hello};
+    use super::*;
+
+    const SOON: Patience =
+        Patience { hello: Duration::from_millis(50), line: Duration::from_millis(50) };
+
+    fn watch(stream: UnixStream) -> Result<Watch, LiveError> {
+        Watch::over(stream, Path::new("a.sock"), &mut |_| true, SOON)
+    }
+
+    #[test]
+    fn a_publisher_that_drips_its_hello_is_given_up() {
+        let said = watch(dripping(b"{")).expect_err("it has no end").to_string();
+        assert_eq!(said, "a.sock: whoever listens did not end a line within 50ms");
+        let starting = line_of(&Message::Starting("loading".to_owned())).expect("a line");
+        let said =
+            watch(dripping(&[&starting, &b"{"[..]].concat())).expect_err("no end").to_string();
+        assert_eq!(said, "a.sock: whoever listens did not end a line within 50ms");
+        let (here, _there) = UnixStream::pair().expect("a pair of sockets");
+        let said = watch(here).expect_err("it says nothing").to_string();
+        assert_eq!(said, "a.sock: whoever listens says nothing");
+    }
+
+    #[test]
+    fn a_publisher_that_drips_a_frame_holds_no_wait_up_and_is_given_up() {
+        let hello = Message::Hello(Box::new(Hello::new(ClockInfo::default(), Facts::default())));
+        let mut hello = line_of(&hello).expect("a line");
+        hello.push(b'{');
+        for within in [Duration::from_millis(2), Duration::from_secs(3600)] {
+            let mut watch = watch(dripping(&hello)).expect("it says who it is");
+            let mut waits = 0;
+            let said = loop {
+                match watch.next(within) {
+                    Ok(Next::Nothing) => waits += 1,
+                    Ok(other) => panic!("{other:?}"),
+                    Err(error) => break error.to_string(),
+                }
+            };
+            assert_eq!(said, "a.sock: a line did not end within 50ms");
+            assert!(waits > 0 || within > SOON.line, "each wait ends when it should");
+        }
+    }
+
+    #[test]
+    fn what_is_no_socket_is_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        for (path, what) in [(file.as_path(), "a file"), (folder.path(), "a folder")] {
+            let error = Watch::socket(path).expect_err("it is none");
+            assert!(
+                matches!(&error, LiveError::NotASocket { what: is, .. } if *is == what),
+                "{error}"
+            );
+        }
+        let socket = folder.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&socket).expect("bound"));
+        let error = Watch::socket(&socket).expect_err("nobody is there");
+        assert!(matches!(error, LiveError::NobodyListens(_)), "{error}");
     }
 }

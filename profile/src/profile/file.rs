@@ -6,7 +6,14 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::{Profile, SCHEMA_VERSION};
+use crate::load::{self, Limit};
 use crate::save;
+
+/// Room for ten million spans.
+const LIMIT: Limit = Limit {
+    bytes: 1 << 30,
+    instead: "run fewer tokens, or keep fewer spans (`with_log_capacity`)",
+};
 
 impl Profile {
     /// The profile as JSON, with a line break at the end.
@@ -60,13 +67,13 @@ impl Profile {
         Ok(Some(path))
     }
 
-    /// Reads a profile from a file.
+    /// Reads a profile from a file or a pipe.
     ///
     /// # Errors
     ///
-    /// If the file can't be read, and for the reasons of [`Profile::from_json`].
+    /// If the file can't be read or has more than 1 GiB, and for the reasons of [`Profile::from_json`].
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        let json = std::fs::read_to_string(path)
+        let json = load::text(path, LIMIT)
             .map_err(|source| ProfileError::Io { path: path.to_owned(), source })?;
         Self::from_json(&json, path)
     }
