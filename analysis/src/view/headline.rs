@@ -1,6 +1,6 @@
 //! One sentence: what limits this run.
 
-use brickscope_profile::text::{percent, printable};
+use brickscope_profile::text::{percent, printable, printable_text, screened_lines};
 use brickscope_profile::{Phase, Profile};
 
 use crate::roofline::{Bound, Reach, Roofline};
@@ -17,7 +17,7 @@ use crate::view::{device, imported};
 /// For an imported profile, it begins with the file's format and program.
 #[must_use]
 pub fn headline(profile: &Profile) -> String {
-    match &profile.imported {
+    screened_lines(match &profile.imported {
         None => judgement(profile),
         Some(imported) => {
             let by = imported
@@ -26,12 +26,12 @@ pub fn headline(profile: &Profile) -> String {
                 .map_or(String::new(), |program| format!(", by {}", printable(program)));
             format!(
                 "Imported from {} ({}{by}); its times were not measured here. {}",
-                printable(&imported.file),
+                printable_text(&imported.file),
                 printable(&imported.format),
                 judgement(profile)
             )
         }
-    }
+    })
 }
 
 fn judgement(profile: &Profile) -> String {

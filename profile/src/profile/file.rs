@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::{Profile, SCHEMA_VERSION};
 use crate::save;
+use crate::text::printable_text;
 
 impl Profile {
     /// The profile as JSON, with a line break at the end.
@@ -111,7 +112,9 @@ impl fmt::Display for ProfileError {
                 write!(f, "{} is not a whole brickscope profile: {source}", path.display())
             }
             Self::Json { path, source } => {
-                write!(f, "{} is not a brickscope profile: {source}", path.display())
+                // It quotes the file.
+                let why = printable_text(&source.to_string());
+                write!(f, "{} is not a brickscope profile: {why}", path.display())
             }
             Self::Newer { path, found } => write!(
                 f,
