@@ -20,6 +20,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use brickscope_profile::text::printable;
 use brickscope_profile::{
     Absent, BrickId, BrickStats, Ceilings, DataSums, NameKind, Numbers, Phase, Profile, Source,
     Total,
@@ -154,9 +155,10 @@ impl fmt::Display for Note {
             ),
             Self::BeyondLevel { share, level } => write!(
                 f,
-                "{} of the measured bandwidth of {level}: its stated bytes are wrong, or a nearer level \
+                "{} of the measured bandwidth of {}: its stated bytes are wrong, or a nearer level \
                  held a part of them",
-                percent(share)
+                percent(share),
+                printable(level)
             ),
             Self::BeyondPeak(share) => write!(
                 f,

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::printable;
+
 /// The checksum of one kernel's output at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelChecksum {
@@ -38,7 +40,7 @@ impl fmt::Display for DivergenceInfo {
         write!(
             f,
             "DIVERGENCE at '{}' (layer {}, pos {}): expected 0x{:016X}, got 0x{:016X}",
-            self.kernel_name,
+            printable(&self.kernel_name),
             self.layer_idx,
             self.position,
             self.expected_checksum,

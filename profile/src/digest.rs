@@ -16,6 +16,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::printable;
+
 /// The number of random projections of a digest.
 const PROJECTIONS: usize = 16;
 
@@ -368,6 +370,7 @@ pub struct DigestFault {
 impl fmt::Display for DigestFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, layer_idx, position, verdict } = self;
+        let name = printable(name);
         write!(f, "DIVERGENCE at '{name}' (layer {layer_idx}, pos {position}): {verdict}")
     }
 }

@@ -1,27 +1,136 @@
-//! Formatting of numbers and names, the same in all tables.
+//! Formatting of numbers and text, the same in all tables; and the exits of text.
+//!
+//! Names and sentences come from files that anyone may have written, and their characters can control a
+//! terminal, turn the direction of a line, or be invisible. So text passes two guards. Fields pass the first
+//! while a view is written: [`printable`] or [`printable_text`], which also cut. The whole text passes the second
+//! when it leaves, so that a view can't forget one: [`screened`], [`screened_lines`] or [`screened_json`].
 
-/// `text` with control characters escaped, so that a name can't break a line, control a terminal, or
-/// look like another name.
+/// The most characters of a name that are shown.
+pub const NAME: usize = 200;
+
+/// The most characters of a sentence or a path that are shown.
+pub const TEXT: usize = 2_000;
+
+/// The most characters of a line of text.
+pub const LINE: usize = 6_000;
+
+/// A name, with characters escaped that could break a line, control a terminal, or make it look like another
+/// name; cut after 200 characters, with an ellipsis.
 #[must_use]
-pub fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let (escaped, plain) =
-                if is_unprintable(c) { (Some(c.escape_default()), None) } else { (None, Some(c)) };
-            escaped.into_iter().flatten().chain(plain)
-        })
-        .collect()
+pub fn printable(name: &str) -> String {
+    printable_in(name, NAME)
 }
 
-fn is_unprintable(c: char) -> bool {
+/// The same for what is longer than names are, such as reasons and paths: cut after 2000 characters.
+#[must_use]
+pub fn printable_text(text: &str) -> String {
+    printable_in(text, TEXT)
+}
+
+/// The same, cut after `most` characters.
+#[must_use]
+pub fn printable_in(text: &str, most: usize) -> String {
+    limited(text, most, is_unprintable)
+}
+
+/// `text` as it may leave: all characters escaped that [`printable`] escapes, but not line breaks, tabs, and
+/// the mark that makes an emoji of the character before it, which our own text has.
+#[must_use]
+pub fn screened(text: String) -> String {
+    if !text.contains(is_unprintable) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len() + 64);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_line_break = c == '\n' || (c == '\r' && chars.peek() == Some(&'\n'));
+        if is_line_break || matches!(c, '\t' | '\u{fe0f}') || !is_unprintable(c) {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_default());
+        }
+    }
+    shown
+}
+
+/// The same for text of lines, such as a report: lines of more than 6000 characters are cut.
+#[must_use]
+pub fn screened_lines(text: String) -> String {
+    let text = screened(text);
+    // In bytes, of which there are at least as many.
+    if text.split('\n').all(|line| line.len() <= LINE) {
+        return text;
+    }
+    let lines: Vec<String> = text.split('\n').map(|line| limited(line, LINE, |_| false)).collect();
+    lines.join("\n")
+}
+
+/// The same for JSON: escaped as JSON does, so its values stay the same.
+#[must_use]
+pub fn screened_json(json: String) -> String {
+    if !json.contains(is_unprintable) {
+        return json;
+    }
+    let mut shown = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        // Outside of strings, JSON has no others; inside of strings it has escaped these already.
+        if matches!(c, '\n' | '\r' | '\t') || !is_unprintable(c) {
+            shown.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                shown.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    shown
+}
+
+/// `text` in at most `most` characters, with an ellipsis if it is cut.
+fn limited(text: &str, most: usize, is_escaped: impl Fn(char) -> bool) -> String {
+    let mut shown = String::new();
+    // With the length up to which an ellipsis has room.
+    let (mut characters, mut room_at) = (0, 0);
+    for c in text.chars() {
+        if characters < most {
+            room_at = shown.len();
+        }
+        if is_escaped(c) {
+            let escaped = c.escape_default();
+            characters += escaped.len();
+            shown.extend(escaped);
+        } else {
+            characters += 1;
+            shown.push(c);
+        }
+        if characters > most {
+            shown.truncate(room_at);
+            shown.push('…');
+            break;
+        }
+    }
+    shown
+}
+
+/// Whether a character controls something, can't be seen, or is none in XML, and so in SVG.
+#[must_use]
+pub fn is_unprintable(c: char) -> bool {
     match c {
+        ' '..='~' => false,
+        // C0, DEL, C1.
         c if c.is_control() => true,
-        // Line and paragraph separators; bidirectional controls; the byte order mark; characters that
-        // XML, and so SVG, can't contain.
-        '\u{2028}' | '\u{2029}' => true,
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-        '\u{feff}' | '\u{fffe}' | '\u{ffff}' => true,
-        _ => false,
+        // Line and paragraph separators, and marks of annotations.
+        '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}' => true,
+        // Default_Ignorable_Code_Point of Unicode's DerivedCoreProperties.txt: what is drawn as nothing. The
+        // bidirectional controls, joiners, zero-width blanks, byte order mark, selectors and tags are in it.
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' => {
+            true
+        }
+        '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' => true,
+        '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' => true,
+        '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}' => true,
+        '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' => true,
+        // No characters.
+        c => c as u32 & 0xfffe == 0xfffe || matches!(c, '\u{fdd0}'..='\u{fdef}'),
     }
 }
 
@@ -87,5 +196,53 @@ mod tests {
         let expected =
             ["0", "7", "999", "1,000", "589,824", "1,000,000", "18,446,744,073,709,551,615"];
         assert_eq!(grouped, expected);
+    }
+
+    /// One of each kind that must not reach a terminal.
+    const HOSTILE: &str = "\u{0}\u{7}\u{1b}[2J\u{7f}\u{9b}\u{ad}\u{61c}\u{200b}\u{200e}\u{2028}\u{202e}\u{2060}\
+                           \u{2066}\u{fe0e}\u{feff}\u{fffa}\u{ffff}\u{e0041}";
+
+    #[test]
+    fn what_cannot_be_seen_in_a_name_is_spelt_out() {
+        assert_eq!(printable("a\nb\r\tc\u{202e}\u{0}é注 🦀"), "a\\nb\\r\\tc\\u{202e}\\u{0}é注 🦀");
+        let shown = printable(HOSTILE);
+        assert!(shown.is_ascii() && !shown.contains(is_unprintable), "{shown}");
+        // Nothing that people write names with.
+        for plain in ["ａ\u{a0}b", "e\u{301}", "\u{3000}", "\u{fffd}", "−±µ×≤", "a\\nb"] {
+            assert_eq!(printable(plain), plain);
+        }
+    }
+
+    #[test]
+    fn names_and_sentences_are_cut_and_never_inside_of_an_escape() {
+        for (cut, most) in [(printable as fn(&str) -> String, NAME), (printable_text, TEXT)] {
+            let fits = "é".repeat(most);
+            assert_eq!(cut(&fits), fits);
+            assert_eq!(cut(&(fits + "é")), "é".repeat(most - 1) + "…");
+            let of_8_each = cut(&"\u{202e}".repeat(1 << 20));
+            assert!((most - 8..=most).contains(&of_8_each.chars().count()), "{of_8_each}");
+            assert!(of_8_each.ends_with("\\u{202e}…"), "{of_8_each}");
+        }
+    }
+
+    #[test]
+    fn whole_text_keeps_its_lines_and_nothing_else_that_controls() {
+        let text = format!("⚠️ a\tb\r\n{HOSTILE}\rc\n");
+        let shown = screened(text);
+        assert!(shown.starts_with("⚠️ a\tb\r\n\\u{0}") && shown.ends_with("\\rc\n"), "{shown}");
+        assert_eq!(shown.matches(is_unprintable).collect::<String>(), "\u{fe0f}\t\r\n\n");
+        assert_eq!(screened(shown.clone()), shown);
+
+        let long = format!("a\n{}\nb\n", "é".repeat(LINE + 1));
+        assert_eq!(screened_lines(long), format!("a\n{}…\nb\n", "é".repeat(LINE - 1)));
+    }
+
+    #[test]
+    fn json_keeps_its_values() {
+        let value = serde_json::json!({ HOSTILE: [HOSTILE, "é注 🦀\n\t"] });
+        let json = screened_json(format!("{value:#}\n"));
+        let odd = |c| is_unprintable(c) && c != '\n';
+        assert!(!json.contains(odd) && json.contains("\\u202e") && json.contains("🦀"), "{json}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).ok(), Some(value));
     }
 }

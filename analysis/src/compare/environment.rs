@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use brickscope_profile::text::printable;
 use serde::Serialize;
 
 use super::{Process, Side};
@@ -53,7 +54,10 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} and {}", self.name, self.a.join(" or "), self.b.join(" or "))
+        let values = |values: &[String]| {
+            values.iter().map(|value| printable(value)).collect::<Vec<_>>().join(" or ")
+        };
+        write!(f, "{}: {} and {}", printable(&self.name), values(&self.a), values(&self.b))
     }
 }
 

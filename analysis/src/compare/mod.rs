@@ -68,6 +68,7 @@ use std::fmt;
 
 use brickscope_profile::Phase;
 use brickscope_profile::stats::median;
+use brickscope_profile::text::{printable, printable_text};
 use serde::Serialize;
 
 pub use self::environment::{Difference, Fact, Weight};
@@ -330,10 +331,12 @@ impl fmt::Display for CompareError {
             Self::Threshold(value) => {
                 write!(f, "the smallest change that matters must be above 0, not {value}")
             }
-            Self::Empty { side } => write!(f, "{side} has no runs"),
+            Self::Empty { side } => write!(f, "{} has no runs", printable_text(side)),
             Self::Copy { one, other } => write!(
                 f,
-                "{one} and {other} hold the same run: a copy says nothing about how runs vary"
+                "{} and {} hold the same run: a copy says nothing about how runs vary",
+                printable_text(one),
+                printable_text(other)
             ),
             Self::Unlike(differences) => {
                 writeln!(f, "these runs can't be compared, since they differ in")?;
@@ -343,7 +346,10 @@ impl fmt::Display for CompareError {
                 write!(f, "any of these could cause a change of time")
             }
             Self::NoCommonTest { a, b } => {
-                write!(f, "the sides have no test in common: {} and {}", a.join(", "), b.join(", "))
+                let [a, b] = [a, b].map(|names| {
+                    names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ")
+                });
+                write!(f, "the sides have no test in common: {a} and {b}")
             }
         }
     }

@@ -6,6 +6,7 @@
 //! (<https://owasp.org/www-community/attacks/CSV_Injection>); so has text that begins with `'`, so that
 //! readers can tell the two apart. Numbers are never negative.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use brickscope_profile::{Profile, Total};
@@ -125,6 +126,26 @@ pub fn totals(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<
     out.flush()
 }
 
+/// A cell of text: [`guarded`], and in quotes if it needs them. Line breaks in it stay, in quotes.
+#[must_use]
+pub fn cell(text: &str) -> String {
+    let needs_quotes = text.is_empty()
+        || text.contains(['"', ',', '\r', '\n'])
+        || text.starts_with(char::is_whitespace)
+        || text.ends_with(char::is_whitespace);
+    let text = guarded(text);
+    if needs_quotes { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into_owned() }
+}
+
+/// Text with a `'` before it if a spreadsheet would take it for a formula, or if it begins with `'`.
+#[must_use]
+pub fn guarded(text: &str) -> Cow<'_, str> {
+    match text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'']) {
+        true => Cow::Owned(format!("'{text}")),
+        false => Cow::Borrowed(text),
+    }
+}
+
 /// A line that is being written.
 #[derive(Default)]
 struct Line {
@@ -157,18 +178,7 @@ impl Line {
     fn text(&mut self, text: Option<&str>) {
         self.comma();
         let Some(text) = text else { return };
-        let is_like_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'']);
-        let needs_quotes = text.is_empty()
-            || text.contains(['"', ',', '\r', '\n'])
-            || text.starts_with(char::is_whitespace)
-            || text.ends_with(char::is_whitespace);
-        let mark = if is_like_formula { "'" } else { "" };
-        if needs_quotes {
-            self.text.push_str(&format!("\"{mark}{}\"", text.replace('"', "\"\"")));
-        } else {
-            self.text.push_str(mark);
-            self.text.push_str(text);
-        }
+        self.text.push_str(&cell(text));
     }
 
     fn stream(&mut self, table: &Table<'_>) {

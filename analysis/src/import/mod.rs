@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use brickscope_profile::name::category_of;
 pub use brickscope_profile::run::Format;
+use brickscope_profile::text::{printable, printable_text};
 use brickscope_profile::{
     Absent, BrickStats, ClockInfo, Imported, NameKind, Overhead, Percentiles, Phase, Profile,
     Source, Total,
@@ -130,9 +131,10 @@ impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
         if let Some(place) = &self.place {
-            write!(f, ", {place}")?;
+            write!(f, ", {}", printable(place))?;
         }
-        write!(f, ": {}", self.fault)
+        // It may quote the file.
+        write!(f, ": {}", printable_text(&self.fault))
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use brickscope_profile::load::{self, Limit};
 use brickscope_profile::save;
+use brickscope_profile::text::{printable, printable_in, printable_text};
 use serde::Deserialize;
 
 use super::v1::{Receipt, VERSION};
@@ -182,23 +183,31 @@ impl fmt::Display for ReceiptError {
                     false => write!(f, "{path} is not a receipt: ")?,
                 }
                 if !field.is_empty() {
-                    write!(f, "{field}: ")?;
+                    write!(f, "{}: ", printable(field))?;
                 }
-                write!(f, "{source} (byte {offset})")
+                // It quotes the file.
+                write!(f, "{} (byte {offset})", printable_text(&source.to_string()))
             }
             Self::Missing { path, field } => {
-                write!(f, "{} is not a receipt: missing field `{field}`", path.display())
+                write!(
+                    f,
+                    "{} is not a receipt: missing field `{}`",
+                    path.display(),
+                    printable(field)
+                )
             }
             Self::Version { path, found } => write!(
                 f,
                 "{} is a receipt of version `{}`, but this brickscope reads {VERSION}",
                 path.display(),
-                found.chars().take(32).collect::<String>().escape_debug()
+                printable_in(found, 32)
             ),
             Self::Number { field, number } => {
+                let (field, number) = (printable(field), printable(number));
                 write!(f, "{field} is {number}: whole numbers go up to 2^53 in a receipt")
             }
             Self::NotFinite { field } => {
+                let field = printable(field);
                 write!(f, "a number in {field} is not finite, so JSON can't hold it")
             }
             Self::Canonical { source } => {

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use brickscope_profile::Absent;
-use brickscope_profile::text::{MOST_ROWS, count, percent, printable, shortened};
+use brickscope_profile::text::{
+    MOST_ROWS, count, percent, printable, printable_text, screened_lines, shortened,
+};
 
 use crate::backends::{BackendCell, BackendComparison, BackendPhase, BackendRow};
 use crate::roofline::Reach;
@@ -28,7 +30,7 @@ pub fn backends(comparison: &BackendComparison) -> String {
     for line in notes(comparison).iter().flat_map(|note| wrap(note, 78)) {
         let _ = writeln!(text, "{line}");
     }
-    text
+    screened_lines(text)
 }
 
 fn block(comparison: &BackendComparison, phase: &BackendPhase, text: &mut String) {
@@ -109,10 +111,10 @@ fn notes(comparison: &BackendComparison) -> Vec<String> {
                 "roof of {backend}: {} GB/s, {} GFLOP/s, {}",
                 short(ceilings.read_bytes_per_second / 1e9),
                 short(ceilings.peak_per_second() / 1e9),
-                printable(&ceilings.basis)
+                printable_text(&ceilings.basis)
             ),
             (None, Some(Absent { reason })) => {
-                format!("no roof of {backend}: {}", printable(reason))
+                format!("no roof of {backend}: {}", printable_text(reason))
             }
             (None, None) => format!("no roof of {backend}: not measured"),
         });

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use brickscope_profile::save;
-use brickscope_profile::text::{count, printable};
+use brickscope_profile::text::{count, printable, printable_text, screened_json, screened_lines};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -64,7 +64,7 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
     if text.starts_with(|c: char| c.is_ascii_lowercase()) {
         text[..1].make_ascii_uppercase();
     }
-    not_verified(comparison) + &text
+    screened_lines(not_verified(comparison) + &text)
 }
 
 /// What stands before any verdict if it rests on receipts that may be forged.
@@ -77,7 +77,10 @@ fn not_verified(comparison: &Comparison) -> String {
     reasons.dedup();
     match refused.count() {
         0 => String::new(),
-        n => format!("Not verified: {n} of {all} receipts ({}). ", printable(&reasons.join(", "))),
+        n => format!(
+            "Not verified: {n} of {all} receipts ({}). ",
+            printable_text(&reasons.join(", "))
+        ),
     }
 }
 
@@ -127,7 +130,7 @@ fn inconclusive(names: &[String], rows: &[&Change], comparison: &Comparison) -> 
         names => format!(" for {}", names.join(", ")),
     };
     if let Some(reason) = rows.iter().find_map(|row| row.reason.as_ref()) {
-        return format!("inconclusive{of}: {reason}");
+        return format!("inconclusive{of}: {}", printable_text(reason));
     }
     let worst = rows.iter().filter_map(|row| row.visible).fold(0.0, f64::max);
     let needed =
@@ -257,7 +260,7 @@ pub fn comparison(comparison: &Comparison) -> String {
     for line in wrapped(&legend(comparison), 80) {
         let _ = writeln!(out, "{line}");
     }
-    out
+    screened_lines(out)
 }
 
 fn row(out: &mut String, name: &str, row: &Change) {
@@ -290,8 +293,9 @@ fn warnings(comparison: &Comparison) -> Vec<String> {
             "Forced: the two ran under different conditions, which any change can come from:"
                 .to_owned(),
         );
-        warnings
-            .extend(comparison.forced.iter().map(|difference| printable(&difference.to_string())));
+        warnings.extend(
+            comparison.forced.iter().map(|difference| printable_text(&difference.to_string())),
+        );
     }
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
         if side.disturbed > 0 {
@@ -310,7 +314,7 @@ fn warnings(comparison: &Comparison) -> Vec<String> {
             }
         }
         for (doubt, times) in doubts {
-            warnings.push(format!("{letter}, {}: {}", processes(times), printable(doubt)));
+            warnings.push(format!("{letter}, {}: {}", processes(times), printable_text(doubt)));
         }
     }
     warnings
@@ -323,7 +327,7 @@ fn processes(n: usize) -> String {
 fn side_line(side: &Compared) -> String {
     format!(
         "{}, {}, {}",
-        printable(&side.name),
+        printable_text(&side.name),
         processes(side.processes),
         count(side.samples, "sample")
     )
@@ -336,12 +340,14 @@ fn notes(comparison: &Comparison) -> Vec<String> {
         }
         Pairing::Unpaired { reason } => {
             format!(
-                "not paired: {reason}; a machine that changed between the two counts as a change"
+                "not paired: {}; a machine that changed between the two counts as a change",
+                printable_text(reason)
             )
         }
     }];
-    notes
-        .extend(comparison.differences.iter().map(|difference| printable(&difference.to_string())));
+    notes.extend(
+        comparison.differences.iter().map(|difference| printable_text(&difference.to_string())),
+    );
     notes
 }
 
@@ -358,7 +364,7 @@ fn test_notes(test: &TestChange) -> Vec<String> {
     // The reason of the whole is in the first sentence.
     for row in test.categories.iter().chain(&test.bricks) {
         if let Some(reason) = row.reason.as_ref().filter(|_| test.whole.reason != row.reason) {
-            notes.push(format!("{}: {reason}", printable(&row.name)));
+            notes.push(format!("{}: {}", printable(&row.name), printable_text(reason)));
         }
     }
     for (letter, names) in [("A", &test.only_in_a), ("B", &test.only_in_b)] {
@@ -460,13 +466,13 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
         let _ = writeln!(out, "- {}", escaped(&note));
     }
     let _ = write!(out, "\n{}\n\n</details>\n", escaped(&legend(comparison)));
-    out
+    screened_lines(out)
 }
 
 /// Text inside of Markdown, and of a cell of its tables.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
-    for c in printable(text).chars() {
+    for c in printable_text(text).chars() {
         if matches!(c, '|' | '<' | '>' | '*' | '_' | '[' | ']' | '\\' | '`') {
             out.push('\\');
         }
@@ -486,7 +492,8 @@ pub fn comparison_json(comparison: &Comparison) -> String {
         comparison: &'c Comparison,
     }
     let headline = comparison_headline(comparison);
-    save::to_json(&WithOutcome { outcome: comparison.outcome(), headline, comparison })
+    let outcome = comparison.outcome();
+    screened_json(save::to_json(&WithOutcome { outcome, headline, comparison }))
 }
 
 /// Side B in Bencher Metric Format: latencies in nanoseconds, throughputs in tokens per second, each
@@ -522,7 +529,7 @@ pub fn comparison_bmf(comparison: &Comparison) -> String {
             all.insert(format!("{}/{kind}{}", test.name, row.name), json!({ "latency": latency }));
         }
     }
-    format!("{:#}\n", Value::Object(all))
+    screened_json(format!("{:#}\n", Value::Object(all)))
 }
 
 /// Lines of at most `width` characters, broken at spaces; a longer word has a line of its own.

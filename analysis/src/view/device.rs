@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
 
 use brickscope_profile::graph::path_table;
-use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable};
+use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable, printable_text};
 use brickscope_profile::{
     Absent, Busy, DeviceProfile, DeviceStream, Grain, LayerTotal, Phase, Profile, Source, SyncMode,
     TreeOptions,
@@ -149,10 +149,13 @@ pub(super) fn notes(profile: &Profile) -> Vec<String> {
     for (index, device) in profile.devices.iter().enumerate() {
         let mut note = |text: String| notes.push(format!("device {index}: {text}"));
         if let Some(why) = &device.lost {
-            note(format!("{}; passes read back before that are in the tables", printable(why)));
+            note(format!(
+                "{}; passes read back before that are in the tables",
+                printable_text(why)
+            ));
         }
         if let Some(why) = &device.failure {
-            note(format!("a call failed: {}", printable(why)));
+            note(format!("a call failed: {}", printable_text(why)));
         }
         let outside = "they have no times";
         for (what, n) in [
@@ -247,7 +250,7 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
                 })
             ),
             (None, Some(Absent { reason })) => {
-                format!("cost unknown: {}", printable(reason))
+                format!("cost unknown: {}", printable_text(reason))
             }
             (None, None) => "cost unknown".to_owned(),
         },
@@ -264,7 +267,7 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
             0 => String::new(),
             n => format!(" (changed {})", count(n, "time")),
         };
-        let reason = printable(&choice.reason);
+        let reason = printable_text(&choice.reason);
         lines.push(("grain", format!("{}: {reason}{changes}", choice.phase.name())));
     }
     for phase in Phase::ALL {

@@ -1,6 +1,6 @@
 //! One sentence: what limits this run.
 
-use brickscope_profile::text::{percent, printable};
+use brickscope_profile::text::{percent, printable, printable_text, screened_lines};
 use brickscope_profile::{Phase, Profile};
 
 use crate::roofline::{Bound, Reach, Roofline};
@@ -18,10 +18,10 @@ use crate::view::{device, imported};
 /// says so comes first.
 #[must_use]
 pub fn headline(profile: &Profile) -> String {
-    match &profile.not_finite {
+    screened_lines(match &profile.not_finite {
         None => limit(profile),
         Some(not_finite) => format!("{not_finite}. {}", limit(profile)),
-    }
+    })
 }
 
 fn limit(profile: &Profile) -> String {
@@ -34,7 +34,7 @@ fn limit(profile: &Profile) -> String {
                 .map_or(String::new(), |program| format!(", by {}", printable(program)));
             format!(
                 "Imported from {} ({}{by}); its times were not measured here. {}",
-                printable(&imported.file),
+                printable_text(&imported.file),
                 printable(&imported.format),
                 judgement(profile)
             )

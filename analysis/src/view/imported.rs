@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::{MOST_ROWS, count, percent, printable, shortened};
+use brickscope_profile::text::{MOST_ROWS, count, percent, printable, printable_text, shortened};
 use brickscope_profile::{FunctionSamples, Profile};
 
 use crate::view::report::labelled;
@@ -63,16 +63,19 @@ pub(super) fn limits(profile: &Profile, text: &mut String) {
     let mut lines = Vec::new();
     let conditions = imported.conditions.iter().filter(|(_, value)| !value.is_empty());
     let conditions: Vec<String> = conditions
-        .map(|(name, value)| format!("{} {}", printable(name), printable(value)))
+        .map(|(name, value)| format!("{} {}", printable(name), printable_text(value)))
         .collect();
     if !conditions.is_empty() {
         lines.push(("measured", conditions.join(", ")));
     }
     for (n, lack) in imported.lacks.iter().enumerate() {
-        lines.push((if n == 0 { "lacks" } else { "" }, printable(&lack.reason)));
+        lines.push((if n == 0 { "lacks" } else { "" }, printable_text(&lack.reason)));
     }
     for (n, (why, number)) in imported.left_out.iter().enumerate() {
-        lines.push((if n == 0 { "left out" } else { "" }, format!("{}: {number}", printable(why))));
+        lines.push((
+            if n == 0 { "left out" } else { "" },
+            format!("{}: {number}", printable_text(why)),
+        ));
     }
     labelled(&lines, text);
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use brickscope_profile::graph::launch_text;
-use brickscope_profile::text::{count, micros, printable};
+use brickscope_profile::text::{count, micros, printable, printable_text, screened_lines};
 use brickscope_profile::{ExecutionNode, NameKind, Profile, PtxRegistry, PtxSource};
 
 /// The timed kernels, and those of the graph that was recorded by hand: how often each was launched,
@@ -61,7 +61,7 @@ pub fn kernels(profile: &Profile) -> String {
             let _ = writeln!(text, "  {:#018x}  {}", source.hash, names(source));
         }
     }
-    text
+    screened_lines(text)
 }
 
 /// A row of the table.
@@ -177,7 +177,7 @@ fn names(source: &PtxSource) -> String {
         .iter()
         .map(|name| match &name.path {
             Some(path) => {
-                format!("{} ({})", printable(&name.name), printable(&path.to_string_lossy()))
+                format!("{} ({})", printable(&name.name), printable_text(&path.to_string_lossy()))
             }
             None => printable(&name.name),
         })

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::{count, printable};
+use brickscope_profile::text::{count, printable, printable_text, screened_lines};
 use brickscope_profile::{Move, Survey};
 
 use crate::view::report::wrap;
@@ -34,7 +34,7 @@ pub fn machine(survey: &Survey) -> String {
 
     let mut notes: Vec<String> = Vec::new();
     let mut note = |what: &str, why: &str| {
-        let note = format!("- {what}: {}", printable(why));
+        let note = format!("- {}: {}", printable(what), printable_text(why));
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -107,7 +107,7 @@ pub fn machine(survey: &Survey) -> String {
             let _ = writeln!(text, "{line}");
         }
     }
-    text
+    screened_lines(text)
 }
 
 /// A size in the powers of two that caches have.

@@ -21,7 +21,9 @@ mod tiles;
 pub use brickscope_profile::graph::{
     PathRow, PathSummary, SlackRow, TreeOptions, critical_path, path_summary,
 };
-pub use brickscope_profile::text::printable;
+pub use brickscope_profile::text::{
+    is_unprintable, printable, printable_text, screened, screened_json, screened_lines,
+};
 
 pub use self::backends::backends;
 pub use self::comparison::{
@@ -41,5 +43,5 @@ pub use self::statistics::statistics;
 /// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]
 pub fn device_notes(profile: &brickscope_profile::profile::Profile) -> Vec<String> {
-    device::notes(profile)
+    device::notes(profile).into_iter().map(screened_lines).collect()
 }

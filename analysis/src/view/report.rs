@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use brickscope_profile::graph::path_table;
-use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable, shortened};
+use brickscope_profile::text::{
+    MOST_ROWS, count, micros, percent, printable, printable_text, screened_lines, shortened,
+};
 use brickscope_profile::{
     Absent, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens, Source,
     SyncMode, Total, TreeOptions,
@@ -131,7 +133,7 @@ pub fn report(profile: &Profile) -> String {
         }
     }
     how_known(profile, &mut text);
-    text
+    screened_lines(text)
 }
 
 /// How the tables of a phase add up with the passes that they leave out.
@@ -177,7 +179,7 @@ fn latency(profile: &Profile, text: &mut String) {
     }
     lines.extend(latency.slow.as_ref().map(|slow| ("slow", slow_tokens(slow))));
     if let Some(Absent { reason }) = &latency.slow_absent {
-        lines.push(("slow", format!("unknown: {reason}")));
+        lines.push(("slow", format!("unknown: {}", printable_text(reason))));
     }
     if !lines.is_empty() {
         text.push_str("\nTokens\n");
@@ -248,9 +250,9 @@ pub(super) fn labelled<T: AsRef<str>>(lines: &[(&str, T)], text: &mut String) {
 fn what_ran(profile: &Profile, text: &mut String) {
     let mut lines: Vec<(&str, String)> = Vec::new();
     if let Some(model) = &profile.model {
-        let name = model.name.as_deref().unwrap_or(&model.path);
+        let name = model.name.as_deref().map_or_else(|| printable_text(&model.path), printable);
         let mut parts = vec![
-            printable(name),
+            name,
             printable(&model.architecture),
             printable(&model.quantization),
             format!("{} layers", model.layers),
@@ -285,7 +287,7 @@ fn what_ran(profile: &Profile, text: &mut String) {
         let mut parts = vec![printable(cpu)];
         parts.extend(machine.logical_cpus.map(|n| format!("{n} CPUs")));
         parts.extend(machine.memory_bytes.map(|n| format!("{:.1} GB", n as f64 / 1e9)));
-        parts.push(format!("{} {}", machine.os, machine.arch));
+        parts.push(format!("{} {}", printable(&machine.os), printable(&machine.arch)));
         lines.push(("machine", parts.join(", ")));
     }
     if let Some(ceilings) = &profile.ceilings {
@@ -295,12 +297,12 @@ fn what_ran(profile: &Profile, text: &mut String) {
                 "reads {:.1} GB/s, computes {:.1} GFLOP/s ({})",
                 ceilings.read_bytes_per_second / 1e9,
                 ceilings.peak_per_second() / 1e9,
-                ceilings.basis
+                printable_text(&ceilings.basis)
             ),
         ));
     }
     if let Some(Absent { reason }) = &profile.ceilings_absent {
-        lines.push(("ceilings", reason.clone()));
+        lines.push(("ceilings", printable_text(reason)));
     }
     if let Some(run) = &profile.run {
         let threads = match run.threads {
@@ -476,11 +478,11 @@ fn how_known(profile: &Profile, text: &mut String) {
             format!(
                 "{:.1} µs{share}; {}: {span_ns:.0} ns × {}",
                 nanos / 1e3,
-                overhead.basis,
+                printable_text(&overhead.basis),
                 overhead.spans
             )
         }
-        (None, _) if !overhead.basis.is_empty() => overhead.basis.clone(),
+        (None, _) if !overhead.basis.is_empty() => printable_text(&overhead.basis),
         _ => "nothing was recorded".to_owned(),
     };
     let cost = match overhead.estimate_ns() {
@@ -493,7 +495,7 @@ fn how_known(profile: &Profile, text: &mut String) {
     let lines = [("overhead", cost), ("clock", clock(profile)), ("others", others(profile))];
     labelled(&lines, text);
     if let Some(Absent { reason }) = &profile.counters_absent {
-        labelled(&[("counters", reason)], text);
+        labelled(&[("counters", printable_text(reason))], text);
     }
     imported::limits(profile, text);
 }
@@ -510,14 +512,14 @@ fn others(profile: &Profile) -> String {
         );
     }
     match &profile.other_load_absent {
-        Some(Absent { reason }) => format!("unknown: {reason}"),
+        Some(Absent { reason }) => format!("unknown: {}", printable_text(reason)),
         None => "not measured".to_owned(),
     }
 }
 
 fn clock(profile: &Profile) -> String {
     let clock = &profile.clock;
-    let mut parts = vec![clock.source.clone()];
+    let mut parts = vec![printable_text(&clock.source)];
     if let Some(hertz) = clock.hertz {
         let error = clock.hertz_error_ppm.map_or(String::new(), |ppm| format!(" ± {ppm:.1} ppm"));
         parts[0] += &format!(" at {:.4} GHz{error}", hertz / 1e9);
@@ -528,7 +530,9 @@ fn clock(profile: &Profile) -> String {
         let over = over as f64 / 1e9;
         parts.push(format!("{ppm:+.1} ppm from the OS clock over {over:.1} s"));
     }
-    parts.extend(clock.instead.as_ref().map(|why| format!("counter not used: {why}")));
+    parts.extend(
+        clock.instead.as_ref().map(|why| format!("counter not used: {}", printable_text(why))),
+    );
     parts.join(", ")
 }
 

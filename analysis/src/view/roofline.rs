@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::{MOST_ROWS, micros, percent, printable, shortened};
+use brickscope_profile::text::{
+    MOST_ROWS, micros, percent, printable, printable_text, screened_lines, shortened,
+};
 use brickscope_profile::{Absent, Ceilings, Phase, Profile, ReadingTime};
 
 use crate::roofline::{
@@ -26,12 +28,12 @@ pub fn roofline(profile: &Profile) -> String {
                 table(&roofline, &mut text);
             }
             Err(Absent { reason }) => {
-                let _ = writeln!(text, "{gap}{name}: no roofline: {reason}");
+                let _ = writeln!(text, "{gap}{name}: no roofline: {}", printable_text(&reason));
             }
         }
     }
     if let Some(ceilings) = &profile.ceilings {
-        let basis = format!("ceilings: {}", printable(&ceilings.basis));
+        let basis = format!("ceilings: {}", printable_text(&ceilings.basis));
         for line in wrap(&basis, 78) {
             let _ = writeln!(text, "{line}");
         }
@@ -40,7 +42,7 @@ pub fn roofline(profile: &Profile) -> String {
     if text.is_empty() {
         text.push_str("No pass was recorded, so there is no roofline.\n");
     }
-    text
+    screened_lines(text)
 }
 
 /// Each measurement of memory's bandwidth that the ceilings carry, in a sentence: what memory gave around the run, the
@@ -100,7 +102,7 @@ pub(super) fn in_report(profile: &Profile, phase: Phase, text: &mut String) {
     match Roofline::of(profile, phase) {
         Ok(roofline) => table(&roofline, text),
         Err(Absent { reason }) => {
-            for line in wrap(&format!("no roofline: {reason}"), 78) {
+            for line in wrap(&format!("no roofline: {}", printable_text(&reason)), 78) {
                 let _ = writeln!(text, "{line}");
             }
         }
@@ -155,7 +157,7 @@ fn table(roofline: &Roofline, text: &mut String) {
         let name = shortened(&brick.name, 16, "");
         let Some(place) = &brick.place else {
             let why = brick.absent.as_ref().map_or("", |absent| &absent.reason);
-            let _ = writeln!(text, "{} {name:16} absent: {why}", letter(index));
+            let _ = writeln!(text, "{} {name:16} absent: {}", letter(index), printable_text(why));
             continue;
         };
         let Standing { intensity, flops_per_second, roof_flops_per_second, .. } = *place;

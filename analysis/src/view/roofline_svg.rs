@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use brickscope_profile::Profile;
-use brickscope_profile::text::{percent, printable};
+use brickscope_profile::text::{percent, printable, screened};
 
 use crate::roofline::{Roofline, is_rate};
 use crate::view::roofline::{Axes, decade, heading, letter, phases, points, short};
@@ -41,7 +41,7 @@ pub fn roofline_svg(profile: &Profile) -> String {
         text(&mut svg, LEFT, 24.0, "", "No pass was recorded, so there is no roofline.");
     }
     svg.push_str("</svg>\n");
-    svg
+    screened(svg)
 }
 
 fn panel(name: &str, roofline: &Roofline, profile: &Profile, svg: &mut String) {
@@ -83,7 +83,7 @@ fn panel(name: &str, roofline: &Roofline, profile: &Profile, svg: &mut String) {
         let [x, y] = at(&axes, place.intensity, place.flops_per_second);
         let title = format!(
             "{}: {} FLOP/byte, {} GFLOP/s, {} of the roof",
-            brick.name,
+            printable(&brick.name),
             short(place.intensity),
             short(place.flops_per_second / 1e9),
             percent(place.of_roof, 1.0)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::{count, printable};
+use brickscope_profile::text::{count, printable, screened_lines};
 use brickscope_profile::{Phase, Profile, Total};
 
 /// Count, mean, standard deviation, minimum, percentiles and maximum of the spans of each brick and
@@ -36,7 +36,7 @@ pub fn statistics(profile: &Profile) -> String {
              above the true percentile with 99 % confidence, which is not\n  said of the percentile shown.\n",
         );
     }
-    text
+    screened_lines(text)
 }
 
 const NAME: usize = 16;

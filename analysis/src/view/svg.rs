@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::printable;
+use brickscope_profile::text::printable_text;
 
 /// A line from one point to the other.
 pub(super) fn line(svg: &mut String, [x1, y1, x2, y2]: [f64; 4], colour: &str) {
@@ -19,7 +19,6 @@ pub(super) fn text(svg: &mut String, x: f64, y: f64, style: &str, content: &str)
 
 /// `text` as XML has it, without what XML has no form for.
 pub(super) fn escaped(text: &str) -> String {
-    let text = printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    // The last two code points of the first plane are no characters of XML.
-    text.replace('"', "&quot;").replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+    let text = printable_text(text).replace('&', "&amp;").replace('<', "&lt;");
+    text.replace('>', "&gt;").replace('"', "&quot;")
 }

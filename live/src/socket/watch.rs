@@ -182,8 +182,8 @@ impl Watch {
                 self.unfinished.is_whole();
             } else if self.unfinished.is_overdue(self.patience.line) {
                 let why = format!("a line did not end within {:?}", self.patience.line);
-                let source = io::Error::new(io::ErrorKind::TimedOut, why);
-                return Err(LiveError::Io { what: self.path.display().to_string(), source });
+                let cause = io::Error::new(io::ErrorKind::TimedOut, why);
+                return Err(LiveError::Io { what: self.path.display().to_string(), cause });
             }
             match next {
                 Ok(Some(Message::Frame(frame))) => return Ok(Next::Frame(frame)),

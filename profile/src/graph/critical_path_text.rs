@@ -6,7 +6,9 @@ use std::fmt::Write;
 use crate::graph::{
     ExecutionGraph, ExecutionNode, ExecutionNodeId, Schedule, Step, TransferDirection,
 };
-use crate::text::{MOST_ROWS, count, micros, percent, printable, shortened};
+use crate::text::{
+    MOST_ROWS, count, micros, percent, printable, printable_text, screened_lines, shortened,
+};
 
 impl ExecutionGraph {
     /// The critical path from the first node to the last, then the nodes with the most slack.
@@ -45,7 +47,7 @@ impl ExecutionGraph {
                 let _ = writeln!(text, "  {} slack={}µs", self.label(id), ns(nanos));
             }
         }
-        text
+        screened_lines(text)
     }
 
     fn label(&self, id: ExecutionNodeId) -> String {
@@ -107,7 +109,7 @@ pub fn critical_path(graph: &ExecutionGraph, what_if: &[(String, f64)]) -> Strin
             by(&found.back),
         );
     }
-    text
+    screened_lines(text)
 }
 
 /// A critical path, summed up by what its steps are.
@@ -313,9 +315,10 @@ fn label(
             Label::Between("around the shares of kernels")
         }
         node => {
-            let name = printable(&node.name());
+            // Labels tell steps apart, so they are longer than shown names.
+            let name = printable_text(&node.name());
             Label::Named(match brick.and_then(|brick| graph.node(brick)) {
-                Some(brick) => format!("{} › {name}", printable(&brick.name())),
+                Some(brick) => format!("{} › {name}", printable_text(&brick.name())),
                 None => name,
             })
         }

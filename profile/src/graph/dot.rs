@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::graph::tree::launch;
 use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode};
-use crate::text::{micros, printable};
+use crate::text::{micros, printable, screened};
 
 impl ExecutionGraph {
     /// The graph in Graphviz's DOT language; `dot -Tsvg` draws it. Names are escaped; of those longer
@@ -31,7 +31,7 @@ impl ExecutionGraph {
             let _ = writeln!(dot, "  n{} -> n{} [{style}];", edge.src.0, edge.dst.0);
         }
         dot.push_str("}\n");
-        dot
+        screened(dot)
     }
 }
 
@@ -82,18 +82,8 @@ fn label(node: &ExecutionNode, time: Option<u64>) -> (String, &'static str) {
         }
     };
     lines.retain(|line| !line.is_empty());
-    let lines: Vec<String> = lines.iter().map(|line| escape(&shortened(line))).collect();
+    let lines: Vec<String> = lines.iter().map(|line| escape(&printable(line))).collect();
     (lines.join("\\n"), color)
-}
-
-/// A line of a box that still can be drawn.
-fn shortened(line: &str) -> String {
-    const MOST: usize = 200;
-    let line = printable(line);
-    match line.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
 }
 
 /// Printable `text` inside a double-quoted DOT string that is a label. There a backslash begins an
@@ -217,7 +207,7 @@ mod tests {
 
     /// The lines that a function of this name should be drawn with.
     fn drawn(name: &str) -> String {
-        let lines = [shortened(name), shortened(&format!("{name}:7"))];
+        let lines = [printable(name), printable(&format!("{name}:7"))];
         lines.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n")
     }
 
@@ -242,7 +232,7 @@ mod tests {
     #[test]
     fn a_name_of_a_megabyte_is_cut_and_says_so() {
         let (labels, _) = parse(&named(&["\\".repeat(1 << 20)]).to_dot()).expect("DOT");
-        let line = format!("{}…", "\\".repeat(200));
+        let line = format!("{}…", "\\".repeat(199));
         assert_eq!(labels, [format!("{line}\n{line}")]);
     }
 

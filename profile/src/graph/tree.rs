@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::graph::nesting::Nesting;
 use crate::graph::{ExecutionGraph, ExecutionNode};
-use crate::text::{micros, printable};
+use crate::text::{micros, printable, printable_text, screened_lines};
 
 /// Which part of a graph a tree shows. By default all of it.
 ///
@@ -72,7 +72,7 @@ impl ExecutionGraph {
         let shapes = if options.fold { shapes(&nesting) } else { Vec::new() };
         let mut tree = Tree { nesting, shapes, options: *options, least_ns: 0.0 };
         match tree.top() {
-            Ok(lines) => tree.write(lines),
+            Ok(lines) => screened_lines(tree.write(lines)),
             Err(why) => why,
         }
     }
@@ -497,8 +497,8 @@ pub(super) fn label(node: &ExecutionNode, time: Option<u64>) -> Label {
         }
         ExecutionNode::Function { file, line, .. } => {
             let head = match (file, line) {
-                (Some(file), Some(line)) => format!("{name} ({}:{line})", printable(file)),
-                (Some(file), None) => format!("{name} ({})", printable(file)),
+                (Some(file), Some(line)) => format!("{name} ({}:{line})", printable_text(file)),
+                (Some(file), None) => format!("{name} ({})", printable_text(file)),
                 (None, _) => name,
             };
             (head, "  ", String::new())

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::{Profile, SCHEMA_VERSION};
 use crate::load::{self, Limit};
 use crate::save;
+use crate::text::printable_text;
 
 /// Room for ten million spans.
 const LIMIT: Limit = Limit {
@@ -118,7 +119,9 @@ impl fmt::Display for ProfileError {
                 write!(f, "{} is not a whole brickscope profile: {source}", path.display())
             }
             Self::Json { path, source } => {
-                write!(f, "{} is not a brickscope profile: {source}", path.display())
+                // It quotes the file.
+                let why = printable_text(&source.to_string());
+                write!(f, "{} is not a brickscope profile: {why}", path.display())
             }
             Self::Newer { path, found } => write!(
                 f,

@@ -51,7 +51,8 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
         None => {
             let reason =
                 receipt.ceilings_absent.as_deref().unwrap_or("the receipt doesn't say why");
-            let reason = format!("no ceilings: {}", super::clean(reason, 200));
+            let reason =
+                format!("no ceilings: {}", brickscope_profile::text::printable_in(reason, 200));
             found.not_checked("that the machine can reach what was measured", reason);
         }
     }

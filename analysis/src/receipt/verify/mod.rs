@@ -21,6 +21,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use brickscope_profile::text::printable_in;
 use serde::Serialize;
 
 pub use self::rerun::{Rerun, rerun_agrees};
@@ -88,7 +89,7 @@ pub struct Refusal {
 impl Refusal {
     fn new(code: Code, sentence: impl Into<String>) -> Self {
         // A parser's message may contain a field's name, which may be anything.
-        Self { code, sentence: clean(&sentence.into(), 1000), more: 0, about: String::new() }
+        Self { code, sentence: printable_in(&sentence.into(), 1000), more: 0, about: String::new() }
     }
 }
 
@@ -251,7 +252,7 @@ impl Findings {
         let dropped = dropped.map(|(what, count)| {
             format!("lost or not recorded as intended: {} {count}", said(what))
         });
-        let stated = receipt.load.doubts.iter().map(|doubt| clean(doubt, 400));
+        let stated = receipt.load.doubts.iter().map(|doubt| printable_in(doubt, 400));
         let mut all = dropped.chain(stated);
         let doubts = &mut self.verdict.doubts;
         doubts.extend(all.by_ref().take(MOST_DOUBTS));
@@ -437,26 +438,9 @@ fn span(sample: &Sample) -> u64 {
     sample.end_ns.saturating_sub(sample.start_ns)
 }
 
-/// A text from the receipt in quotes, without terminal control characters, and shortened.
+/// A text from the receipt in quotes, printable, and shortened.
 fn said(text: &str) -> String {
-    format!("`{}`", clean(text, 72))
-}
-
-fn clean(text: &str, most: usize) -> String {
-    let dots = if text.chars().nth(most).is_some() { "…" } else { "" };
-    let kept: String = text.chars().take(most).collect();
-    // `escape_debug` would escape quotes, too.
-    let plain = |c: char| match c.is_control() || turns_text(c) {
-        true => c.escape_debug().to_string(),
-        false => c.to_string(),
-    };
-    kept.chars().map(plain).collect::<String>() + dots
-}
-
-/// Whether a character changes the direction of those after it (Unicode Standard Annex 9), so that a line
-/// would look different from what it is.
-fn turns_text(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    format!("`{}`", printable_in(text, 72))
 }
 
 /// Nanoseconds in a readable unit.

@@ -219,7 +219,7 @@ fn walk(value: &Value, place: &mut Place, now: Option<u64>, found: &mut Findings
                 }
                 let dot = if place.pattern.is_empty() { "" } else { "." };
                 let pattern = if is_map { "*" } else { name.as_str() };
-                let named = super::clean(name, 72);
+                let named = brickscope_profile::text::printable_in(name, 72);
                 place.enter(&format!("{dot}{named}"), &format!("{dot}{pattern}"), |place| {
                     walk(field, place, now, found);
                 });

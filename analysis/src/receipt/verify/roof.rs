@@ -1,7 +1,9 @@
 //! Compares rates with the machine's ceilings.
 
+use brickscope_profile::text::printable_in;
+
 use super::kernels::least_flops;
-use super::{Code, Findings, clean, measured, said};
+use super::{Code, Findings, measured, said};
 use crate::receipt::v1::{Ceilings, Kernel, Receipt, Sample, Test};
 use crate::roofline::{MOST, is_rate};
 
@@ -51,7 +53,7 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     }
     let of_level = sound.map(|ceilings| {
         let (level, limit, from_there) = level(ceilings, test, bytes);
-        (format!("{} gives at most", clean(level, 72)), limit, from_there)
+        (format!("{} gives at most", printable_in(level, 72)), limit, from_there)
     });
     let of_any_cpu = |each: f64| Limit { most: threads * each, excused: None };
     let seconds = |sample: &Sample| sample.wall_ns as f64 / 1e9;
@@ -102,7 +104,7 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     }
     if let Some((doubt, times)) = doubted {
         let more = if times > 1 { format!(" ({times} such figures)") } else { String::new() };
-        found.verdict.doubts.push(clean(&(doubt + &more), 400));
+        found.verdict.doubts.push(printable_in(&(doubt + &more), 400));
     }
 }
 

@@ -1,7 +1,8 @@
 //! Runs over time, for spreadsheets: one line a point.
 
-use brickscope_profile::text::printable;
+use brickscope_profile::text::{printable_text, screened};
 
+use crate::export::csv::cell;
 use crate::history::{History, Measure};
 
 const HEAD: &str = "test,model,model_sha256,quantization,backend,kernels,threads,batch,profiled,cpu,cpu_id,\
@@ -9,10 +10,11 @@ const HEAD: &str = "test,model,model_sha256,quantization,backend,kernels,threads
      processes_of,against_before,against_level,is_change,p,disturbed,doubts,differences,absent,sources";
 
 /// A line with the names of the columns, then one for each point of each series (RFC 4180). Absent
-/// values are empty; several doubts, differences or sources are joined by ` | `.
+/// values are empty; several doubts, differences or sources are joined by ` | `. Text that a
+/// spreadsheet would take for a formula has a `'` before it, as [in exports](crate::export::csv).
 #[must_use]
 pub fn history_csv(history: &History) -> String {
-    let mut text = HEAD.to_owned() + "\r\n";
+    let mut lines = HEAD.to_owned() + "\r\n";
     let measure = match &history.measure {
         Measure::TokensPerSecond => "tokens_per_second",
         Measure::Brick(name) => name,
@@ -23,27 +25,26 @@ pub fn history_csv(history: &History) -> String {
             let change = series.changes.iter().find(|change| change.at == i as u64);
             let number =
                 |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-            let words = |value: &Option<String>| value.clone().unwrap_or_default();
-            let differences = point.differences.iter().map(super::difference);
+            let words = |value: &Option<String>| value.as_deref().map_or(String::new(), text);
             let cells = [
-                kind.test.clone(),
-                series.model.clone(),
-                kind.model_sha256.clone(),
-                kind.quantization.clone(),
-                kind.backend.clone(),
-                kind.kernels.clone(),
+                text(&kind.test),
+                text(&series.model),
+                text(&kind.model_sha256),
+                text(&kind.quantization),
+                text(&kind.backend),
+                text(&kind.kernels),
                 kind.threads.to_string(),
                 kind.batch.to_string(),
                 kind.profiled.to_string(),
                 words(&kind.machine.cpu),
                 words(&kind.machine.cpu_id),
                 kind.machine.logical_cpus.map_or(String::new(), |n| n.to_string()),
-                point.time.clone(),
-                point.version.clone(),
+                text(&point.time),
+                text(&point.version),
                 words(&point.binary),
                 words(&point.commit),
-                measure.to_owned(),
-                history.measure.unit().to_owned(),
+                text(measure),
+                text(history.measure.unit()),
                 number(point.figures.map(|figures| figures.median)),
                 number(point.figures.map(|figures| figures.low)),
                 number(point.figures.map(|figures| figures.high)),
@@ -55,21 +56,25 @@ pub fn history_csv(history: &History) -> String {
                 change.is_some().to_string(),
                 number(change.map(|change| change.p)),
                 point.disturbed.to_string(),
-                point.doubts.join(" | "),
-                differences.collect::<Vec<_>>().join(" | "),
+                texts(point.doubts.iter().map(|doubt| printable_text(doubt))),
+                texts(point.differences.iter().map(super::difference)),
                 words(&point.absent),
-                point.sources.join(" | "),
+                texts(point.sources.iter().map(|source| printable_text(source))),
             ];
-            let cells: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
-            text.push_str(&cells.join(","));
-            text.push_str("\r\n");
+            lines.push_str(&cells.join(","));
+            lines.push_str("\r\n");
         }
     }
-    text
+    screened(lines)
 }
 
-/// A cell, in quotes where it has to be.
-fn quoted(cell: &str) -> String {
-    let cell = printable(cell);
-    if cell.contains(['"', ',']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
+/// A cell of text; empty if the text is.
+fn text(text: &str) -> String {
+    if text.is_empty() { String::new() } else { cell(&printable_text(text)) }
+}
+
+/// A cell of several texts.
+fn texts(texts: impl Iterator<Item = String>) -> String {
+    let all = texts.collect::<Vec<_>>().join(" | ");
+    if all.is_empty() { all } else { cell(&all) }
 }

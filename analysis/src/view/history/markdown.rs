@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::printable;
+use brickscope_profile::text::{printable_text, screened_lines};
 
 use super::{
     BuiltOf, MOST_BRICKS, brick_cells, headline, legend, moment, new_there, no_change, notes,
@@ -76,13 +76,13 @@ pub fn history_markdown(history: &History) -> String {
             let _ = writeln!(text, "- {}: {}", cell(&left_out.path), cell(&left_out.reason));
         }
     }
-    text
+    screened_lines(text)
 }
 
 /// `text` so that nothing in it ends a cell or is markup.
 fn cell(text: &str) -> String {
     let mut escaped = String::new();
-    for c in printable(text).chars() {
+    for c in printable_text(text).chars() {
         match c {
             '<' => escaped.push_str("&lt;"),
             '&' => escaped.push_str("&amp;"),

@@ -7,7 +7,9 @@ mod svg;
 use std::fmt::Write;
 
 use brickscope_profile::save;
-use brickscope_profile::text::{count, micros, printable, shortened};
+use brickscope_profile::text::{
+    count, micros, printable, printable_text, screened_json, screened_lines, shortened,
+};
 
 pub use self::csv::history_csv;
 pub use self::markdown::history_markdown;
@@ -46,19 +48,20 @@ pub fn history(history: &History) -> String {
             let _ = writeln!(text, "\n{title}:");
         }
         for left_out in list {
-            let line = format!("{}: {}", printable(&left_out.path), printable(&left_out.reason));
+            let line =
+                format!("{}: {}", printable_text(&left_out.path), printable_text(&left_out.reason));
             for line in wrap(&line, 76) {
                 let _ = writeln!(text, "  {line}");
             }
         }
     }
-    text
+    screened_lines(text)
 }
 
 /// The history as JSON, for scripts.
 #[must_use]
 pub fn history_json(history: &History) -> String {
-    save::to_json(history)
+    screened_json(save::to_json(history))
 }
 
 /// How much there is.
@@ -287,7 +290,7 @@ fn changes(series: &Series, measure: &Measure, text: &mut String) {
 /// Why there are no changes.
 fn no_change(series: &Series) -> String {
     match &series.changes_absent {
-        Some(absent) => format!("no change can be detected yet: {}", printable(absent)),
+        Some(absent) => format!("no change can be detected yet: {}", printable_text(absent)),
         None => "no change of the level".to_owned(),
     }
 }
@@ -328,7 +331,7 @@ fn difference(difference: &Difference) -> String {
 
 fn bricks(change: &Change, text: &mut String) {
     if let Some(absent) = &change.bricks_absent {
-        for line in wrap(&format!("no bricks: {}", printable(absent)), 74) {
+        for line in wrap(&format!("no bricks: {}", printable_text(absent)), 74) {
             let _ = writeln!(text, "    {line}");
         }
     }

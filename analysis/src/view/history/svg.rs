@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::shortened;
+use brickscope_profile::text::{screened, shortened};
 
 use super::{moment, no_change, signed, title};
 use crate::history::{Figures, History, Series};
@@ -43,7 +43,7 @@ pub fn history_svg(history: &History) -> String {
         text(&mut svg, LEFT, 24.0, "", "No run was read, so there is no history.");
     }
     svg.push_str("</svg>\n");
-    svg
+    screened(svg)
 }
 
 fn panel(series: &Series, history: &History, svg: &mut String) {
