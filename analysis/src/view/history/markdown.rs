@@ -5,8 +5,8 @@ use std::fmt::Write;
 use brickscope_profile::text::{printable_text, screened_lines};
 
 use super::{
-    BuiltOf, MOST_BRICKS, brick_cells, headline, legend, moment, new_there, no_change, notes,
-    sentence, signed, title,
+    BuiltOf, MOST_BRICKS, brick_cells, headline, legend, listed, moment, new_there, no_change,
+    notes, sentence, signed, title,
 };
 use crate::history::{Figures, History};
 use crate::view::roofline::short;
@@ -70,10 +70,13 @@ pub fn history_markdown(history: &History) -> String {
     for (i, line) in legend(history).iter().enumerate() {
         let _ = writeln!(text, "{}{}  ", if i == 0 { "\n" } else { "" }, cell(line));
     }
-    if !history.left_out.is_empty() {
-        let _ = writeln!(text, "\nLeft out:\n");
-        for left_out in &history.left_out {
-            let _ = writeln!(text, "- {}: {}", cell(&left_out.path), cell(&left_out.reason));
+    for (title, list) in [("Not verified", &history.not_verified), ("Left out", &history.left_out)]
+    {
+        if !list.is_empty() {
+            let _ = writeln!(text, "\n{title}:\n");
+        }
+        for line in listed(list) {
+            let _ = writeln!(text, "- {}", cell(&line));
         }
     }
     screened_lines(text)

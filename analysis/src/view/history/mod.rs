@@ -14,7 +14,7 @@ use brickscope_profile::text::{
 pub use self::csv::history_csv;
 pub use self::markdown::history_markdown;
 pub use self::svg::history_svg;
-use crate::history::{BrickChange, Change, Difference, History, Measure, Point, Series};
+use crate::history::{BrickChange, Change, Difference, History, LeftOut, Measure, Point, Series};
 use crate::view::report::wrap;
 use crate::view::roofline::short;
 
@@ -47,15 +47,42 @@ pub fn history(history: &History) -> String {
         if !list.is_empty() {
             let _ = writeln!(text, "\n{title}:");
         }
-        for left_out in list {
-            let line =
-                format!("{}: {}", printable_text(&left_out.path), printable_text(&left_out.reason));
-            for line in wrap(&line, 76) {
-                let _ = writeln!(text, "  {line}");
-            }
+        for line in listed(list).iter().flat_map(|line| wrap(line, 76)) {
+            let _ = writeln!(text, "  {line}");
         }
     }
     screened_lines(text)
+}
+
+/// The receipts of a reason that are named; of a hundred equal ones the first say all. JSON has all of them.
+const MOST_OF_A_REASON: usize = 3;
+
+/// A line for each receipt of a list, and one for all further ones of the same reason.
+fn listed(list: &[LeftOut]) -> Vec<String> {
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    let mut lines = Vec::new();
+    for LeftOut { path, reason } in list {
+        let nth = match reasons.iter_mut().find(|(of, _)| of == reason) {
+            Some((_, n)) => {
+                *n += 1;
+                *n
+            }
+            None => {
+                reasons.push((reason, 1));
+                1
+            }
+        };
+        if nth <= MOST_OF_A_REASON {
+            lines.push(format!("{}: {}", printable_text(path), printable_text(reason)));
+        }
+    }
+    let more = reasons.iter().filter(|(_, n)| *n > MOST_OF_A_REASON);
+    lines.extend(
+        more.map(|(reason, n)| {
+            format!("{} more: {}", n - MOST_OF_A_REASON, printable_text(reason))
+        }),
+    );
+    lines
 }
 
 /// The history as JSON, for scripts.
