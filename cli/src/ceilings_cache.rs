@@ -200,7 +200,7 @@ fn store_unless_worse<T: Cacheable>(
     {
         let path = path::<T>(folder, &cached.identity);
         let path = path.display();
-        eprintln!("note: not stored, since others used {share} of the CPUs: {path} is unchanged");
+        tell!("note: not stored, since others used {share} of the CPUs: {path} is unchanged");
         return Ok(None);
     }
     store(folder, cached).map(Some)
@@ -222,7 +222,7 @@ fn cached_or<T: Cacheable>(
             }
             Ok(None) => {}
             Err(why) => {
-                eprintln!("note: measuring again, since the stored file can't be used: {why}")
+                tell!("note: measuring again, since the stored file can't be used: {why}")
             }
         }
     }
@@ -233,7 +233,7 @@ fn cached_or<T: Cacheable>(
     let cached = Cached { identity, others_share, value };
     let stored = folder.and_then(|folder| Ok(store_unless_worse(&folder, &cached)?));
     if let Err(error) = &stored {
-        eprintln!("note: the ceilings couldn't be stored for next time: {error:#}");
+        tell!("note: the ceilings couldn't be stored for next time: {error:#}");
     }
     Ok((cached, Source { path: stored.ok().flatten(), is_cached: false }))
 }
@@ -410,7 +410,7 @@ fn keep_reading(reading: CeilingReading, identity: Identity, others_share: Optio
     let surplus = value.readings.len().saturating_sub(MOST_READINGS);
     value.readings.drain(1..1 + surplus);
     if let Err(error) = store(&folder, &Cached { identity, others_share, value }) {
-        eprintln!("note: memory's bandwidth couldn't be stored for next time: {error:#}");
+        tell!("note: memory's bandwidth couldn't be stored for next time: {error:#}");
     }
 }
 
@@ -464,7 +464,7 @@ pub(crate) fn survey(
                 && let Err(error) =
                     store_unless_worse(folder, &Cached { identity, others_share, value })
             {
-                eprintln!("note: ceilings couldn't be stored in {}: {error}", folder.display());
+                tell!("note: ceilings couldn't be stored in {}: {error}", folder.display());
             }
         }
     }

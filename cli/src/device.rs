@@ -34,7 +34,7 @@ pub(crate) fn where_it_ran(profile: Profile, what: &str) -> Profile {
     let Some(index) = that_ran(&profile) else { return profile };
     let Some(on_device) = profile.whole_device(index) else { return profile };
     let name: String = profile.devices[index].name.escape_debug().collect();
-    eprintln!(
+    tell!(
         "note: {what} by the clock of {name}, which ran the bricks; what the host did is in the report"
     );
     on_device

@@ -22,12 +22,19 @@
 //! | `run_dir`, `sides` | the folder of a run; the runs on each side of a comparison |
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `parquet` | the one export format that the library doesn't write |
+//! | `output` | the exits: all that is printed passes them, so that nothing controls a terminal |
 //! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
 //! | `docs`, `chromium` | tests: the documentation's commands; pages in a browser |
 //!
 //! Imports go one way: a room never imports `cmd` or `args`, and no two modules import each other. What a
 //! room needs from the command line it takes as plain values. The command prints and handles errors;
 //! analysing runs and rendering most views is the library's part.
+
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+// Its macro is for the modules below.
+#[macro_use]
+mod output;
 
 mod args;
 mod benchmark;
@@ -74,7 +81,18 @@ fn main() -> ExitCode {
 
 #[inline(never)]
 fn parse() -> Box<Args> {
-    Box::new(Args::parse())
+    let args = Args::try_parse();
+    Box::new(args.unwrap_or_else(|error| {
+        let is_plain = |word: std::ffi::OsString| {
+            !word.to_string_lossy().contains(brickscope_analysis::view::is_unprintable)
+        };
+        if error.use_stderr() && !std::env::args_os().all(is_plain) {
+            // It quotes a word, which may be the name of a file; so without its colours.
+            tell!("{}", error.render());
+            std::process::exit(error.exit_code());
+        }
+        error.exit()
+    }))
 }
 
 #[inline(never)]
@@ -122,11 +140,7 @@ fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
         // The reader has closed the pipe, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // The error may quote names of untrusted files, which may contain escape sequences.
-            let text = format!("{error:#}");
-            let lines: Vec<String> =
-                text.lines().map(brickscope_analysis::view::printable).collect();
-            eprintln!("brickscope: {}", lines.join("\n"));
+            tell!("brickscope: {error:#}");
             ExitCode::from(trouble)
         }
     }

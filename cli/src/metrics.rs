@@ -37,11 +37,11 @@ pub(crate) fn serve(
     })?;
     let addr = server.addr();
     if !addr.ip().is_loopback() {
-        eprintln!(
+        tell!(
             "warning: anyone who can reach {addr} can read these metrics, unencrypted; they name the \
             model and its file"
         );
     }
-    eprintln!("metrics: http://{addr}/metrics");
+    tell!("metrics: http://{addr}/metrics");
     Ok(Some(server))
 }

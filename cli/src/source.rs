@@ -129,7 +129,7 @@ fn kernels(args: &ExecutorArgs) -> Result<Kernels> {
 pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
     let kernels = kernels(args)?;
     if let Some(caveat) = kernels.backend().caveat() {
-        eprintln!("note: {caveat}");
+        tell!("note: {caveat}");
     }
     let threads = args.threads.unwrap_or_else(all_threads);
     Cpu::new(kernels, threads)

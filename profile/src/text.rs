@@ -3,7 +3,9 @@
 //! Names and sentences come from files that anyone may have written, and their characters can control a
 //! terminal, turn the direction of a line, or be invisible. So text passes two guards. Fields pass the first
 //! while a view is written: [`printable`] or [`printable_text`], which also cut. The whole text passes the second
-//! when it leaves, so that a view can't forget one: [`screened`], [`screened_lines`] or [`screened_json`].
+//! when it leaves, so that a view can't forget one: [`screened`] or [`screened_lines`].
+
+use std::fmt::Write;
 
 /// The most characters of a name that are shown.
 pub const NAME: usize = 200;
@@ -35,6 +37,9 @@ pub fn printable_in(text: &str, most: usize) -> String {
 
 /// `text` as it may leave: all characters escaped that [`printable`] escapes, but not line breaks, tabs, and
 /// the mark that makes an emoji of the character before it, which our own text has.
+///
+/// They are escaped as in JSON, `\u202e`, so JSON keeps its values, and so does the JSON in a page: outside of
+/// strings it has none of them.
 #[must_use]
 pub fn screened(text: String) -> String {
     if !text.contains(is_unprintable) {
@@ -47,7 +52,9 @@ pub fn screened(text: String) -> String {
         if is_line_break || matches!(c, '\t' | '\u{fe0f}') || !is_unprintable(c) {
             shown.push(c);
         } else {
-            shown.extend(c.escape_default());
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
         }
     }
     shown
@@ -63,26 +70,6 @@ pub fn screened_lines(text: String) -> String {
     }
     let lines: Vec<String> = text.split('\n').map(|line| limited(line, LINE, |_| false)).collect();
     lines.join("\n")
-}
-
-/// The same for JSON: escaped as JSON does, so its values stay the same.
-#[must_use]
-pub fn screened_json(json: String) -> String {
-    if !json.contains(is_unprintable) {
-        return json;
-    }
-    let mut shown = String::with_capacity(json.len() + 64);
-    for c in json.chars() {
-        // Outside of strings, JSON has no others; inside of strings it has escaped these already.
-        if matches!(c, '\n' | '\r' | '\t') || !is_unprintable(c) {
-            shown.push(c);
-        } else {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                shown.push_str(&format!("\\u{unit:04x}"));
-            }
-        }
-    }
-    shown
 }
 
 /// `text` in at most `most` characters, with an ellipsis if it is cut.
@@ -229,7 +216,8 @@ mod tests {
     fn whole_text_keeps_its_lines_and_nothing_else_that_controls() {
         let text = format!("⚠️ a\tb\r\n{HOSTILE}\rc\n");
         let shown = screened(text);
-        assert!(shown.starts_with("⚠️ a\tb\r\n\\u{0}") && shown.ends_with("\\rc\n"), "{shown}");
+        assert!(shown.starts_with("⚠️ a\tb\r\n\\u0000\\u0007"), "{shown}");
+        assert!(shown.ends_with("\\u000dc\n"), "{shown}");
         assert_eq!(shown.matches(is_unprintable).collect::<String>(), "\u{fe0f}\t\r\n\n");
         assert_eq!(screened(shown.clone()), shown);
 
@@ -240,9 +228,12 @@ mod tests {
     #[test]
     fn json_keeps_its_values() {
         let value = serde_json::json!({ HOSTILE: [HOSTILE, "é注 🦀\n\t"] });
-        let json = screened_json(format!("{value:#}\n"));
+        let json = screened(format!("{value:#}\n"));
         let odd = |c| is_unprintable(c) && c != '\n';
-        assert!(!json.contains(odd) && json.contains("\\u202e") && json.contains("🦀"), "{json}");
+        assert!(
+            !json.contains(odd) && json.contains("\\u202e\\u2060") && json.contains("🦀"),
+            "{json}"
+        );
         assert_eq!(serde_json::from_str::<serde_json::Value>(&json).ok(), Some(value));
     }
 }

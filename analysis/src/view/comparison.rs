@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use brickscope_profile::save;
-use brickscope_profile::text::{count, printable, printable_text, screened_json, screened_lines};
+use brickscope_profile::text::{count, printable, printable_text, screened, screened_lines};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -493,7 +493,7 @@ pub fn comparison_json(comparison: &Comparison) -> String {
     }
     let headline = comparison_headline(comparison);
     let outcome = comparison.outcome();
-    screened_json(save::to_json(&WithOutcome { outcome, headline, comparison }))
+    screened(save::to_json(&WithOutcome { outcome, headline, comparison }))
 }
 
 /// Side B in Bencher Metric Format: latencies in nanoseconds, throughputs in tokens per second, each
@@ -529,7 +529,7 @@ pub fn comparison_bmf(comparison: &Comparison) -> String {
             all.insert(format!("{}/{kind}{}", test.name, row.name), json!({ "latency": latency }));
         }
     }
-    screened_json(format!("{:#}\n", Value::Object(all)))
+    screened(format!("{:#}\n", Value::Object(all)))
 }
 
 /// Lines of at most `width` characters, broken at spaces; a longer word has a line of its own.

@@ -1,6 +1,6 @@
 //! JSON for scripts: the profile, and what is computed from it.
 
-use brickscope_profile::text::screened_json;
+use brickscope_profile::text::screened;
 use brickscope_profile::{Profile, save};
 use serde::Serialize;
 
@@ -20,5 +20,5 @@ pub fn json(profile: &Profile) -> String {
         typical: Vec<Typical>,
     }
     let (roofline, typical) = (Roofline::all(profile), Typical::all(profile));
-    screened_json(save::to_json(&WithRoofline { profile, roofline, typical }))
+    screened(save::to_json(&WithRoofline { profile, roofline, typical }))
 }

@@ -22,7 +22,7 @@ pub use brickscope_profile::graph::{
     PathRow, PathSummary, SlackRow, TreeOptions, critical_path, path_summary,
 };
 pub use brickscope_profile::text::{
-    is_unprintable, printable, printable_text, screened, screened_json, screened_lines,
+    is_unprintable, printable, printable_text, screened, screened_lines,
 };
 
 pub use self::backends::backends;

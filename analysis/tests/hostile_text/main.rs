@@ -4,3 +4,4 @@
 #[path = "../../../tests/hostile/mod.rs"]
 mod hostile;
 mod of_profiles;
+mod of_receipts;

@@ -9,12 +9,14 @@ use clap::ValueEnum;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use brickscope_analysis::export::csv::guarded;
 use brickscope_analysis::receipt::v1::{Receipt, Test};
 use brickscope_engine::Model;
 use serde_json::{Map, Value, json};
 
 use crate::benchmark::receipt::WEIGHTS;
 use crate::source::MAPPED;
+use crate::text::printable_text;
 
 /// The output formats, which are those of llama-bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -203,11 +205,11 @@ fn object(measurement: &Measurement, model: &ModelRow, test: &Test) -> Value {
     Value::Object(object)
 }
 
-/// A value as text; `None` if it is absent.
+/// A value as text in one line; `None` if it is absent.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
-        Value::String(text) => Some(text.clone()),
+        Value::String(text) => Some(printable_text(text)),
         // The spelling of llama-bench.
         Value::Bool(is) => Some(u8::from(*is).to_string()),
         value => Some(value.to_string()),
@@ -221,8 +223,11 @@ fn csv(rows: Vec<Vec<Column>>) -> String {
         let _ = writeln!(text, "{}", names.join(","));
     }
     for row in rows {
+        // As llama-bench does, all in quotes; text is none that a spreadsheet takes for a formula.
         let quoted = |(_, value, _): &Column| {
-            format!("\"{}\"", plain(value).unwrap_or_default().replace('"', "\"\""))
+            let cell = plain(value).unwrap_or_default();
+            let cell = if value.is_string() { guarded(&cell).into_owned() } else { cell };
+            format!("\"{}\"", cell.replace('"', "\"\""))
         };
         let _ = writeln!(text, "{}", row.iter().map(quoted).collect::<Vec<_>>().join(","));
     }

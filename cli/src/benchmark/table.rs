@@ -7,7 +7,8 @@ use brickscope_analysis::receipt::v1::{Receipt, Spread, Test};
 
 use super::rows::{Measurement, ModelRow};
 use crate::figures::{median, std_dev};
-use crate::text::{printable, wrapped};
+use crate::output;
+use crate::text::{printable, printable_text, wrapped};
 
 /// The table, with a row for each test of each process. It has the columns of llama-bench, so that rows
 /// of both can go into one table.
@@ -17,12 +18,12 @@ pub(crate) fn markdown(measurements: &[Measurement], model: &ModelRow) -> String
     for Measurement { receipt, .. } in measurements {
         for test in &receipt.tests {
             rows.push([
-                model.model_type.clone(),
+                printable(&model.model_type),
                 size(model.bytes),
                 parameters(receipt.model.parameters),
-                receipt.backend.to_uppercase(),
+                printable(&receipt.backend.to_uppercase()),
                 receipt.run.threads.to_string(),
-                test.name.clone(),
+                printable(&test.name),
                 rate(test),
             ]);
         }
@@ -111,21 +112,21 @@ pub(crate) fn notes(measurement: &Measurement) -> String {
     line("overhead", &overhead(receipt));
     line("clock", &clock(receipt));
     for warning in &receipt.load.doubts {
-        line("warning", warning);
+        line("warning", &printable_text(warning));
     }
     if let Some(absent) = &receipt.load.absent {
-        line("load", absent);
+        line("load", &printable_text(absent));
     }
     for (what, n) in &receipt.dropped {
-        line("dropped", &format!("{what}: {n}"));
+        line("dropped", &format!("{}: {n}", printable(what)));
     }
-    let _ = writeln!(text, "{:9} {}", "run in", folder.display());
+    let _ = writeln!(text, "{:9} {}", "run in", output::shown(folder));
     text
 }
 
 fn of_test(test: &Test, text: &mut String) {
     let of = &test.aggregates;
-    let label = format!("\n{}", test.name);
+    let label = format!("\n{}", printable(&test.name));
     text.push_str(&label);
     text.push('\n');
     if let Some(median) = of.median_ts {
@@ -178,7 +179,7 @@ fn warm_ups(receipt: &Receipt) -> String {
     let of = |test: &Test| {
         let n = test.samples.iter().filter(|sample| sample.is_warm_up).count();
         let steady = if test.warm_up.steady { "" } else { " (not steady)" };
-        format!("{} {n}{steady}", test.name)
+        format!("{} {n}{steady}", printable(&test.name))
     };
     let tests: Vec<String> = receipt.tests.iter().map(of).collect();
     let part = receipt.tests.first().map_or(0.0, |test| 100.0 * test.warm_up.within);
@@ -190,16 +191,17 @@ fn warm_ups(receipt: &Receipt) -> String {
 
 fn overhead(receipt: &Receipt) -> String {
     let of = &receipt.overhead;
-    let Some(span_ns) = of.span_ns else { return of.basis.clone() };
+    let Some(span_ns) = of.span_ns else { return printable_text(&of.basis) };
     let walls = receipt.tests.iter().flat_map(|test| &test.samples);
     let wall_ns: u64 = walls.filter(|sample| !sample.is_warm_up).map(|sample| sample.wall_ns).sum();
     let share = 100.0 * span_ns * of.spans as f64 / wall_ns as f64;
-    format!("{share:.2} % of the walls; {}: {span_ns:.0} ns × {}", of.basis, of.spans)
+    let basis = printable_text(&of.basis);
+    format!("{share:.2} % of the walls; {basis}: {span_ns:.0} ns × {}", of.spans)
 }
 
 fn clock(receipt: &Receipt) -> String {
     let of = &receipt.clock;
-    let mut text = of.source.clone();
+    let mut text = printable(&of.source);
     if let Some(ns) = of.resolution_ns {
         let _ = write!(text, ", resolution {ns:.0} ns");
     }
@@ -228,7 +230,7 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
             Some(sd) => format!(", standard deviation {:.2} %", 100.0 * sd / median),
             None => String::new(),
         };
-        let label = format!("  {:14} ", test.name);
+        let label = format!("  {:14} ", printable(&test.name));
         wrapped(&label, &format!("median {median:.2}, {least:.2} to {most:.2}{spread}"), &mut text);
     }
     text.push('\n');
@@ -238,10 +240,10 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
             [one, others @ ..] => format!("process {one}, similar in {}", others.join(", ")),
             [] => String::new(),
         };
-        wrapped("warning   ", &format!("{warning} ({of})"), &mut text);
+        wrapped("warning   ", &format!("{} ({of})", printable_text(warning)), &mut text);
     }
     let n = measurements.len();
-    let _ = writeln!(text, "{:9} {}, 1 to {n}", "runs in", folder.display());
+    let _ = writeln!(text, "{:9} {}, 1 to {n}", "runs in", output::shown(folder));
     text
 }
 

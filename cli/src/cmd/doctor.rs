@@ -1,10 +1,10 @@
 //! `brickscope doctor`: shows what this machine offers to a profiler, and how to enable the rest.
 
-use std::io::{IsTerminal, Write, stdout};
-
 use anyhow::Result;
 
 use crate::doctor::{self, Finding};
+use crate::output::{self, GREEN, PLAIN, RED};
+use crate::text::printable_text;
 
 /// Show what a profiler can measure on this machine, and how to enable the rest.
 ///
@@ -22,20 +22,17 @@ pub(crate) struct DoctorArgs {
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     let findings = doctor::examine();
-    let text = if args.json {
-        serde_json::to_string_pretty(&findings)? + "\n"
-    } else {
-        text(&findings, wants_colour())
-    };
-    stdout().lock().write_all(text.as_bytes())?;
-    Ok(())
+    if args.json {
+        return output::print(serde_json::to_string_pretty(&findings)? + "\n");
+    }
+    output::print_painted(&text(&findings, wants_colour()))
 }
 
 /// Whether to colour: only on a terminal, and not against <https://no-color.org>.
 pub(crate) fn wants_colour() -> bool {
     let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    stdout().is_terminal() && !declined && !dumb
+    output::is_terminal() && !declined && !dumb
 }
 
 const WIDTH: usize = 80;
@@ -46,15 +43,15 @@ pub(crate) fn text(findings: &[Finding], colour: bool) -> String {
     let mut text = String::new();
     for Finding { name, ok, found, fix } in findings {
         let mark = match (ok, colour) {
-            (true, false) => "✓",
-            (false, false) => "✗",
-            (true, true) => "\x1b[32m✓\x1b[0m",
-            (false, true) => "\x1b[31m✗\x1b[0m",
+            (true, false) => "✓".to_owned(),
+            (false, false) => "✗".to_owned(),
+            (true, true) => format!("{GREEN}✓{PLAIN}"),
+            (false, true) => format!("{RED}✗{PLAIN}"),
         };
         let name_width = INDENT - 2;
-        text += &format!("{mark} {name:name_width$}{}\n", wrap(found, INDENT));
+        text += &format!("{mark} {name:name_width$}{}\n", wrap(&printable_text(found), INDENT));
         if let Some(fix) = fix {
-            text += &format!("{:INDENT$}fix: {}\n", "", wrap(fix, INDENT + 5));
+            text += &format!("{:INDENT$}fix: {}\n", "", wrap(&printable_text(fix), INDENT + 5));
         }
     }
     text

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Write, stdout};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +14,7 @@ use brickscope_analysis::stacks::Stacks;
 
 use crate::flags::{By, MetricsNames};
 use crate::text::count;
-use crate::{device, progress, run_dir};
+use crate::{device, output, progress, run_dir};
 
 /// Write a run in the format of another program.
 ///
@@ -128,11 +128,11 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     reading.finish_and_clear();
     let profile = profile?;
     if let Err(why) = profile.check() {
-        eprintln!("note: this profile is inconsistent: {why}");
+        tell!("note: this profile is inconsistent: {why}");
     }
     let of = profile.imported.as_ref().filter(|of| !of.samples.is_empty());
     if of.is_some() && profile.totals.is_empty() {
-        eprintln!(
+        tell!(
             "note: this run counts samples by function and has no times, so this export is empty. \
             `brickscope show` and `report` show the samples"
         );
@@ -306,14 +306,14 @@ impl Target {
         if let (Self::File(path), written @ 1..) = (self, paths.len()) {
             let removed = remove_stale(path, written)?;
             if removed > 0 {
-                eprintln!(
+                tell!(
                     "note: removed {} of an earlier export with this name",
                     count(removed as u64, "part")
                 );
             }
         }
         if left_out > 0 {
-            eprintln!(
+            tell!(
                 "note: {left_out} spans are left out: they overlap too many others to get a track"
             );
         }
@@ -329,7 +329,7 @@ fn is_stdout(path: &Path) -> bool {
 }
 
 fn to_stdout(write: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<()> {
-    let mut out = io::BufWriter::new(stdout());
+    let mut out = output::file();
     write(&mut out)?;
     Ok(out.flush()?)
 }
@@ -387,7 +387,7 @@ fn part_of(path: &Path, name: &OsStr) -> Option<usize> {
 }
 
 fn print(path: &Path) -> Result<()> {
-    Ok(writeln!(stdout().lock(), "{}", path.display())?)
+    output::print(output::shown(path) + "\n")
 }
 
 /// Shows the number of written spans while `write` runs.

@@ -1,7 +1,7 @@
 //! `brickscope flamegraph`: draws where time went.
 
 use std::ffi::OsString;
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::{fs, io};
@@ -22,7 +22,9 @@ use crate::flame::join::{self, BLOCKS};
 use crate::flame::record::{self, Recorded, Recorder};
 use crate::flame::summary::{SCHEMA_VERSION, Source, Summary};
 use crate::flame::{diff, draw, markdown, shares, terminal};
+use crate::output;
 use crate::run_dir::{self, RunDir};
+use crate::text::screened;
 
 /// Draw a flamegraph, from exact measured spans or from samples of the running program.
 ///
@@ -145,7 +147,7 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
 }
 
 fn print(text: &str) -> Result<()> {
-    Ok(stdout().lock().write_all(text.as_bytes())?)
+    output::print(text)
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String> {
@@ -237,7 +239,7 @@ impl Material {
                 let (via, abilities) = via(args);
                 let new = RunDir::create(out, &started)?;
                 // With --json standard output is for the JSON.
-                let stdout = if args.json { Stdio::from(io::stderr()) } else { Stdio::inherit() };
+                let stdout = if args.json { output::stderr_of_child() } else { Stdio::inherit() };
                 let recorded = recorder(args, via, &abilities, &new).command(line, stdout)?;
                 let command = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
                 Self { command: Some(command), ..of(new.path().to_owned(), Some(new), recorded) }
@@ -407,8 +409,8 @@ fn via(args: &FlamegraphArgs) -> (Via, Abilities) {
     let via = args
         .via
         .unwrap_or_else(|| if args.command.is_empty() { abilities.best() } else { Via::Sampler });
-    let colour = super::doctor::wants_colour() && io::IsTerminal::is_terminal(&io::stderr());
-    eprint!("{}", super::doctor::text(&abilities.findings(via), colour));
+    let colour = super::doctor::wants_colour() && output::is_stderr_terminal();
+    output::tell_painted(&super::doctor::text(&abilities.findings(via), colour));
     (via, abilities)
 }
 
@@ -485,7 +487,9 @@ impl Drawn {
     }
 }
 
+/// Writes what people read, or JSON.
 fn write(dir: &Path, file: &str, text: &str) -> Result<()> {
+    let text = screened(text.to_owned());
     save(dir, file, |out| out.write_all(text.as_bytes()))
 }
 

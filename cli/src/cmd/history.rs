@@ -2,11 +2,10 @@
 
 use clap::ValueEnum;
 use std::collections::BTreeSet;
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use brickscope_analysis::history::{History, LeftOut, Measure, Run};
 use brickscope_analysis::receipt::{self, Options, Receipt, verify};
 use brickscope_analysis::view;
@@ -14,9 +13,10 @@ use serde::Serialize;
 
 use crate::flame::history::Flamegraphs;
 use crate::flame::summary::Summary;
+use crate::output;
 use crate::progress;
 use crate::run_dir::FLAMEGRAPH;
-use crate::text::count;
+use crate::text::{count, printable_text};
 
 /// Show a folder of benchmarks over time, and mark lasting changes.
 ///
@@ -136,10 +136,10 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
     let lists = [("not verified", &history.not_verified), ("left out", &history.left_out)];
     for (what, list) in lists.iter().filter(|_| !is_left_out_in_it) {
         for LeftOut { path, reason } in *list {
-            eprintln!("{what}: {path}: {reason}");
+            tell!("{what}: {}: {}", printable_text(path), printable_text(reason));
         }
     }
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 /// The text to print, and whether it lists what was left out.
@@ -156,7 +156,7 @@ fn shown(
         }
         HistoryForm::Svg | HistoryForm::Csv if has_both => {
             let n = flamegraphs.flamegraphs;
-            eprintln!("not shown: {}; {other}", count(n, "flamegraph"));
+            tell!("not shown: {}; {other}", count(n, "flamegraph"));
             let svg = args.output == HistoryForm::Svg;
             (if svg { view::history_svg(history) } else { view::history_csv(history) }, false)
         }

@@ -1,7 +1,7 @@
 //! `brickscope import`: reads a file of another program as a run.
 
 use clap::ValueEnum;
-use std::io::{Read, Write, stdout};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -10,8 +10,10 @@ use brickscope::load::{self, Limit};
 use brickscope_analysis::import::{self, Format, MAX_BYTES, Options};
 use flate2::read::MultiGzDecoder;
 
+use crate::output;
 use crate::progress;
 use crate::run_dir::RunDir;
+use crate::text::printable_text;
 
 /// Read a file of another program as a run, for `show`, `compare` and `export`.
 ///
@@ -133,16 +135,15 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     note.set_message("writing the run");
     dir.save(&profile)?;
     note.finish_and_clear();
-    let mut out = stdout().lock();
-    let path = dir.path().display();
+    let path = output::shown(dir.path());
     if args.json {
-        let imported = serde_json::json!({ "run": path.to_string(), "imported": profile.imported });
-        return Ok(writeln!(out, "{imported}")?);
+        let imported = serde_json::json!({ "run": dir.path().display().to_string(), "imported": profile.imported });
+        return output::print(format!("{imported}\n"));
     }
     for (why, number) in profile.imported.iter().flat_map(|imported| &imported.left_out) {
-        eprintln!("note: left out: {why}: {number}");
+        tell!("note: left out: {}: {number}", printable_text(why));
     }
-    Ok(writeln!(out, "{path}")?)
+    output::print(path + "\n")
 }
 
 /// The whole file as text, decompressed if it is a gzip file.

@@ -1,9 +1,8 @@
 //! `brickscope machine`: measures the peak rates of this machine.
 
-use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use brickscope::{CeilingReading, Ceilings, Survey};
 use brickscope_analysis::view;
 use brickscope_kernels::Kernels;
@@ -11,7 +10,9 @@ use serde::Serialize;
 
 use crate::ceilings_cache::{self, Cached, Identity};
 use crate::flags::threads;
+use crate::output;
 use crate::progress;
+use crate::text::printable_text;
 
 /// Measure the peak rates of this machine: memory bandwidths and operations per second.
 ///
@@ -79,9 +80,9 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
         }
         if let Some(path) = kept_in {
             let how = if source.is_cached { "stored earlier" } else { "stored" };
-            text += &format!("{how} in {path}\n");
+            text += &format!("{how} in {}\n", printable_text(&path));
         }
         text
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }

@@ -2,7 +2,6 @@
 
 use clap::ValueEnum;
 use std::collections::{HashMap, HashSet};
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,7 +25,7 @@ use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::RunDir;
 use crate::text::printable;
-use crate::{ceilings_cache, device, metrics, progress, source};
+use crate::{ceilings_cache, device, metrics, output, progress, source};
 
 /// Run a model and report where its time went.
 ///
@@ -412,7 +411,7 @@ fn measure(
         && let Err(absent) = profiler.enable_counters()
     {
         // The report says so too, but at its end. The user asked for counters, so say it now.
-        eprintln!("note: no hardware counters: {}", absent.reason);
+        tell!("note: no hardware counters: {}", absent.reason);
     }
     if args.shares {
         session.profile_shares(Some(&profiler));
@@ -633,10 +632,10 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
     } else {
         let answer = excerpt(model, prompt, &generated.tokens)?;
         let report = view::report(&profile);
-        let run_in = dir.path().display();
+        let run_in = output::shown(dir.path());
         format!("{report}{:9} {answer}\n{:9} {run_in}\n", "text", "run in")
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 fn described(
@@ -670,7 +669,7 @@ pub(super) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
         let passes = || profile.passes.iter().filter(|p| p.phase == phase && !p.is_left_out);
         let of_phase: Vec<u32> = passes().filter(is_out).map(|pass| pass.serial).collect();
         if !of_phase.is_empty() && of_phase.len() == passes().count() {
-            eprintln!(
+            tell!(
                 "note: all passes of {phase} were disturbed or had a stall ({}), so none is left out of it",
                 of_phase.len()
             );
@@ -683,7 +682,7 @@ pub(super) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
         return profile;
     }
     profile.without(|pass| out.contains(&pass.serial)).unwrap_or_else(|absent| {
-        eprintln!("note: {}", absent.reason);
+        tell!("note: {}", absent.reason);
         profile
     })
 }
@@ -749,7 +748,7 @@ fn trace_kernels(profile: &Profile) {
         let (name, count) = (printable(&total.stats.name), total.stats.count);
         let shape = total.host.as_ref().map_or("", |host| &host.shape);
         let phase = total.phase.map_or("outside", |phase| phase.name());
-        eprintln!("quant_dispatch: {name} {} phase={phase} calls={count}", printable(shape));
+        tell!("quant_dispatch: {name} {} phase={phase} calls={count}", printable(shape));
     }
 }
 
@@ -780,7 +779,7 @@ fn trace_timing(profile: &Profile) {
                 line.push_str(&format!(" {name}={}", (end - start) / 1_000));
             }
         }
-        eprintln!("{line}");
+        tell!("{line}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! `brickscope report`: writes one run, or two side by side, as an HTML file.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::report::{self, Run};
 use crate::text::wrapped;
-use crate::{progress, run_dir, sides};
+use crate::{output, progress, run_dir, sides};
 
 /// Write a run, or two side by side, as one self-contained HTML file.
 ///
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         Some(other) => two(&args.run, other, args.force)?,
     };
     if out.as_os_str() == "-" {
-        return stdout().lock().write_all(page.as_bytes()).context("standard output");
+        return output::print(page);
     }
     write_atomically(&out, anyhow::Error::from, |file| Ok(file.write_all(page.as_bytes())?))
         .with_context(|| out.display().to_string())?;
@@ -71,11 +71,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     } else {
         let mut told = String::new();
         headline.lines().for_each(|line| wrapped("", line, &mut told));
-        let written = format!("{}, {:.1} kB", out.display(), page.len() as f64 / 1e3);
+        let written = format!("{}, {:.1} kB", output::shown(&out), page.len() as f64 / 1e3);
         wrapped("written   ", &written, &mut told);
         told
     };
-    stdout().lock().write_all(told.as_bytes()).context("standard output")
+    output::print(told)
 }
 
 /// The default file of a report: in the folder of the run, or of the second of two.

@@ -1,7 +1,6 @@
 //! `brickscope verify-receipt`: checks whether a benchmark's receipt is plausible.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,9 +14,11 @@ use crate::benchmark::receipt::WEIGHTS;
 use crate::ceilings_cache::memory_readings;
 use crate::cmd::receipt::receipt_file;
 use crate::flags::share;
+use crate::output;
 use crate::progress;
 use crate::run_dir::newest_receipt;
 use crate::source::MAPPED;
+use crate::text::printable;
 
 /// Check whether a receipt is plausible, and if not, say why.
 ///
@@ -126,7 +127,7 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
         true => format!("{:#}\n", as_json(&path, &verdict, rerun.as_ref())),
         false => as_text(&path, &verdict, rerun.as_ref()),
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")?;
+    output::print(text)?;
     Ok(verdict.is_accepted())
 }
 
@@ -237,7 +238,7 @@ fn write_text(
     verdict: &Verdict,
     rerun: Option<&Rerun>,
 ) -> std::fmt::Result {
-    let path = path.display();
+    let path = output::shown(path);
     match verdict.refusals.len() {
         0 => writeln!(out, "accepted  {path}")?,
         1 => writeln!(out, "REFUSED   {path}: 1 reason")?,
@@ -256,7 +257,11 @@ fn write_text(
             };
             if let (Some(then), Some(now)) = (rate(receipt), rate(again)) {
                 let off = 100.0 * (now / then - 1.0);
-                writeln!(out, "  {:16} {then:>12.2} {now:>12.2} {off:>+8.1} %", test.name)?;
+                writeln!(
+                    out,
+                    "  {:16} {then:>12.2} {now:>12.2} {off:>+8.1} %",
+                    printable(&test.name)
+                )?;
             }
         }
     }

@@ -6,7 +6,7 @@ use brickscope_analysis::stacks::Class;
 use super::draw::{Look, amount};
 use super::summary::{Agreement, Compared, Share, Source, Summary};
 use crate::figures::{fine_percent_of, points};
-use crate::text::{count, cut_front, printable};
+use crate::text::{count, cut_front, printable, printable_text};
 
 /// A file that was written along with the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +154,7 @@ const NAME: usize = 64;
 
 /// A printable name, without its beginning if it is long.
 pub(super) fn short(name: &str) -> String {
-    cut_front(&printable(name), NAME)
+    cut_front(&printable_text(name), NAME)
 }
 
 /// The bricks, the largest first.
@@ -231,7 +231,7 @@ pub(super) fn warning(agreement: &Agreement) -> Option<String> {
 /// A name, for bricks with their phase, without its beginning if it is longer than `width`.
 pub(super) fn titled(phase: Option<Phase>, name: &str, width: usize) -> String {
     let phase = phase.map_or(String::new(), |phase| format!("{} ", phase.name()));
-    let name = cut_front(&printable(name), width - phase.len());
+    let name = cut_front(&printable_text(name), width - phase.len());
     phase + &name
 }
 

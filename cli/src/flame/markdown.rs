@@ -8,7 +8,7 @@ use super::captions::{self, Written};
 use super::draw::amount;
 use super::summary::Summary;
 use crate::figures::fine_percent_of;
-use crate::text::{columns, printable};
+use crate::text::{columns, printable_text};
 
 /// The whole summary, with the command that made it and a guide to reading the flamegraph.
 pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
@@ -215,7 +215,7 @@ fn longest_run(text: &str, of: char) -> usize {
 /// `text`, escaped so that nothing in it is markup or mentions a user.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
-    for c in printable(text).chars() {
+    for c in printable_text(text).chars() {
         match c {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),

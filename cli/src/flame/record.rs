@@ -55,7 +55,7 @@ impl Recorder<'_> {
         command.args(rest).env("BRICKSCOPE_PROFILE", asked);
         let watched = self.watch(command, stdout)?;
         if !watched.status.success() {
-            eprintln!("note: {} ended with {}", program.display(), watched.status);
+            tell!("note: {} ended with {}", program.display(), watched.status);
         }
         let profile = if profile.exists() { Some(Profile::load(&profile)?) } else { None };
         if self.via == Via::Spans && profile.is_none() {

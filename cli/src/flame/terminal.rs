@@ -6,7 +6,7 @@ use super::captions::{self, Written};
 use super::draw::amount;
 use super::summary::Summary;
 use crate::figures::fine_percent_of;
-use crate::text::{columns, cut, cut_front, padded, printable, wrapped};
+use crate::text::{columns, cut, cut_front, padded, printable_text, wrapped};
 
 /// Columns of a line at most.
 const WIDTH: usize = 80;
@@ -36,15 +36,15 @@ pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
     }
     for Written { path, what } in files {
         // A path is never broken, so that it can be copied.
-        let _ = writeln!(text, "{:10}{}", "written", printable(path));
-        let _ = writeln!(text, "{:10}{}", "", cut(&printable(what), WIDTH - 10));
+        let _ = writeln!(text, "{:10}{}", "written", printable_text(path));
+        let _ = writeln!(text, "{:10}{}", "", cut(&printable_text(what), WIDTH - 10));
     }
     text
 }
 
 fn line(name: &str, value: &str, text: &mut String) {
     // A word that is longer than a line would break the layout.
-    let words = printable(value);
+    let words = printable_text(value);
     let words: Vec<String> = words.split(' ').map(|word| cut(word, WIDTH - 10)).collect();
     wrapped(&format!("{name:10}"), &words.join(" "), text);
 }
@@ -161,7 +161,7 @@ fn row([name, of]: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
     let numbers = numbers.iter().map(|&(number, width)| (number, width.max(columns(number) + 1)));
     let taken: usize = numbers.clone().map(|(_, width)| width).sum();
     let room = WIDTH.saturating_sub(taken + of.len());
-    let name = padded(&cut_front(&printable(name), room), room);
+    let name = padded(&cut_front(&printable_text(name), room), room);
     let _ = write!(text, "{name}{of}");
     for (number, width) in numbers {
         let _ = write!(text, "{number:>width$}");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_analysis::view::printable;
+use brickscope_analysis::view::{printable, printable_text};
 
 /// The longest text that is shown whole.
 const MOST_CHARACTERS: usize = 160;
@@ -56,7 +56,7 @@ pub(super) fn called(what: &str) -> String {
 
 /// A sentence that the library derives from the file.
 pub(super) fn told(what: &str) -> String {
-    let what = printable(what);
+    let what = printable_text(what);
     format!("<span data-text=\"library\">{}</span>", attribute(&what))
 }
 

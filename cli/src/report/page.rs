@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use brickscope::{BrickCategory, NameKind, Phase, Profile};
 use brickscope_analysis::receipt::sha256_hex;
+use brickscope_analysis::view::screened;
 use serde_json::{Value, json};
 
 use super::html::{attribute, json as json_text, shown};
@@ -115,7 +116,7 @@ pub(super) fn page(title: &str, head: &str, sections: &[Section], diagrams: &Dia
         ("{{sections}}", body),
         ("{{data}}", json_text(&data)),
     ];
-    filled(&parts)
+    screened(filled(&parts))
 }
 
 /// Fills each hole of the template once, without expanding the inserted text again.

@@ -233,7 +233,7 @@ impl<'f> Files<'f> {
             }
         }
         self.told.extend(told.iter().map(|told| shown(told)));
-        self.told.extend(told.iter().map(|told| brickscope_analysis::view::printable(told)));
+        self.told.extend(told.iter().map(|told| brickscope_analysis::view::printable_text(told)));
     }
 
     fn file(&self, place: &str) -> (&Value, String) {
@@ -256,7 +256,7 @@ impl<'f> Files<'f> {
             match value {
                 Value::String(text) => {
                     into.insert(shown(text));
-                    into.insert(brickscope_analysis::view::printable(text));
+                    into.insert(brickscope_analysis::view::printable_text(text));
                 }
                 Value::Array(values) => values.iter().for_each(|value| of(value, into)),
                 Value::Object(values) => values.values().for_each(|value| of(value, into)),

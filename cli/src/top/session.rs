@@ -14,6 +14,7 @@ use super::app::{App, Event, State};
 use super::draw;
 use super::engine::Engine;
 use super::process::Process;
+use crate::output;
 use crate::progress;
 
 /// How long to wait before checking again whether an engine publishes.
@@ -56,7 +57,7 @@ pub(crate) fn has_colour() -> bool {
 ///
 /// If there is no terminal for drawing and for reading keys.
 pub(crate) fn needs_terminal() -> Result<()> {
-    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+    if !output::is_terminal() || !io::stdin().is_terminal() {
         bail!(
             "a live view needs a terminal: `--once` prints one screen, `--once --json` its figures"
         );

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use brickscope_profile::save;
 use brickscope_profile::text::{
-    count, micros, printable, printable_text, screened_json, screened_lines, shortened,
+    count, micros, printable, printable_text, screened, screened_lines, shortened,
 };
 
 pub use self::csv::history_csv;
@@ -88,7 +88,7 @@ fn listed(list: &[LeftOut]) -> Vec<String> {
 /// The history as JSON, for scripts.
 #[must_use]
 pub fn history_json(history: &History) -> String {
-    screened_json(save::to_json(history))
+    screened(save::to_json(history))
 }
 
 /// How much there is.

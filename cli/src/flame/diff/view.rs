@@ -8,7 +8,7 @@ use super::{Diff, Row, Verdict};
 use crate::figures::percent;
 use crate::flame::captions::titled;
 use crate::flame::markdown::escaped;
-use crate::text::{count, padded, printable, wrapped};
+use crate::text::{count, padded, printable, printable_text, wrapped};
 
 /// The most rows of a table; JSON has all.
 const MOST_ROWS: usize = 20;
@@ -81,7 +81,7 @@ impl Diff {
         let mut out = String::new();
         wrapped("", &self.headline(), &mut out);
         for warning in &self.warnings {
-            wrapped("! ", &printable(warning), &mut out);
+            wrapped("! ", &printable_text(warning), &mut out);
         }
         for (head, rows) in self.sections() {
             let _ =

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{Options, from_lines};
 
-use crate::text::{cut, cut_front, printable};
+use crate::text::{cut, cut_front, printable_text};
 
 /// The contents of a page.
 pub(super) struct Page<'l> {
@@ -91,7 +91,7 @@ impl Page<'_> {
     fn frame_of_page(&self, width: u32, rows: usize) -> Result<String> {
         let mut options = Options::default();
         let room = (f64::from(width) - 2.0 * BUTTON) / (0.6 * TITLE_SIZE as f64);
-        options.title = cut(&printable(self.title), room as usize);
+        options.title = cut(&printable_text(self.title), room as usize);
         options.name_type = String::new();
         options.image_width = self.width.map(|width| width as usize);
         options.frame_height = ROW;
@@ -119,7 +119,7 @@ impl Page<'_> {
         let room = (f64::from(width) - 2.0 * SIDE as f64) / (0.6 * FONT_SIZE as f64);
         let mut y = FIRST_LINE;
         for line in self.lines {
-            let line = escaped(&cut(&printable(line), room as usize));
+            let line = escaped(&cut(&printable_text(line), room as usize));
             let _ = writeln!(
                 svg,
                 "<text class=\"subtitle\" text-anchor=\"middle\" x=\"50%\" y=\"{y}\" fill=\"#555\">{line}</text>"
@@ -137,7 +137,7 @@ impl Page<'_> {
             let _ = write!(
                 svg,
                 "{gap}<tspan fill=\"rgb({r},{g},{b})\">■</tspan>\u{a0}{}",
-                escaped(&printable(text)).replace(' ', "\u{a0}")
+                escaped(&printable_text(text)).replace(' ', "\u{a0}")
             );
         }
         svg.push_str("</text>\n");
@@ -157,7 +157,7 @@ impl Page<'_> {
             let wide = 100.0 * frame.weight as f64 / total;
             let bottom = root - frame.depth * ROW;
             let top = bottom - ROW + 1;
-            let name = printable(&frame.name);
+            let name = printable_text(&frame.name);
             let fits = (wide / 100.0 * pixels - 3.0) / (FONT_SIZE as f64 * FONT_WIDTH);
             // One letter and the ellipsis.
             let label = match fits as usize {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use brickscope_analysis::export::csv::cell;
 use brickscope_analysis::history::LeftOut;
 
 use super::{Family, Flamegraphs, Kind, Move, Point, Series, Shares};
@@ -9,7 +10,7 @@ use crate::figures::percent;
 use crate::flame::captions::titled;
 use crate::flame::diff::named;
 use crate::flame::markdown::escaped;
-use crate::text::{count, padded, printable, wrapped};
+use crate::text::{count, padded, printable, printable_text, wrapped};
 
 /// The most rows of a family; JSON and CSV have all.
 const MOST_ROWS: usize = 10;
@@ -67,7 +68,11 @@ impl Flamegraphs {
         if !left_out.is_empty() {
             let _ = writeln!(out, "\nleft out:");
             for LeftOut { path, reason } in left_out {
-                wrapped("  ", &format!("{}: {}", printable(path), printable(reason)), &mut out);
+                wrapped(
+                    "  ",
+                    &format!("{}: {}", printable_text(path), printable_text(reason)),
+                    &mut out,
+                );
             }
         }
         out
@@ -133,24 +138,25 @@ impl Flamegraphs {
             let kind = &series.kind;
             for (at, point) in series.points.iter().enumerate() {
                 for row in &series.shares {
+                    let or_none =
+                        |text: &Option<String>| text.as_deref().map_or(String::new(), quoted);
                     let cells = [
-                        kind.model.clone().unwrap_or_default(),
-                        kind.workload.clone().unwrap_or_default(),
-                        kind.machine.clone().unwrap_or_default(),
-                        kind.via.clone(),
-                        kind.event.clone().unwrap_or_default(),
-                        kind.unit.to_owned(),
-                        point.time.clone(),
-                        point.version.clone(),
+                        or_none(&kind.model),
+                        or_none(&kind.workload),
+                        or_none(&kind.machine),
+                        quoted(&kind.via),
+                        or_none(&kind.event),
+                        quoted(kind.unit),
+                        quoted(&point.time),
+                        quoted(&point.version),
                         point.total.to_string(),
-                        point.source.clone(),
-                        row.family.name().to_owned(),
-                        row.phase.map_or(String::new(), |phase| phase.name().to_owned()),
-                        row.name.clone(),
+                        quoted(&point.source),
+                        quoted(row.family.name()),
+                        row.phase.map_or(String::new(), |phase| quoted(phase.name())),
+                        quoted(&row.name),
                         row.shares[at].map_or(String::new(), |share| share.to_string()),
                         series.is_moved(row, at).to_string(),
                     ];
-                    let cells: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
                     out.push_str(&cells.join(","));
                     out.push_str("\r\n");
                 }
@@ -183,7 +189,7 @@ fn title(kind: &Kind) -> String {
     parts.extend(kind.workload.clone());
     parts.push(format!("{} by {}", event.unwrap_or_else(|| kind.unit.to_owned()), kind.via));
     parts.push(kind.machine.clone().unwrap_or_else(|| "no machine named".to_owned()));
-    printable(&parts.join("; "))
+    printable_text(&parts.join("; "))
 }
 
 fn plural(family: Family) -> &'static str {
@@ -235,8 +241,7 @@ fn clock(point: &Point) -> String {
     moment(&point.time).chars().skip(11).collect()
 }
 
-/// A cell, in quotes if necessary.
-fn quoted(cell: &str) -> String {
-    let cell = printable(cell);
-    if cell.contains(['"', ',']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
+/// A cell of text; empty if the text is.
+fn quoted(text: &str) -> String {
+    if text.is_empty() { String::new() } else { cell(&printable_text(text)) }
 }

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 
 use super::{Paint, absent, bar, heading, in_sight};
 use crate::figures::{micros, percent_of, total_time};
-use crate::text::{cut, padded, printable};
+use crate::text::{cut, padded, printable, printable_text};
 use crate::top::app::{App, Row, Seen};
 use crate::top::numbers::categories;
 
@@ -57,7 +57,7 @@ pub(super) fn lines(
         Ok(_) => {
             format!(" · roof of {}", if backend.is_empty() { "this machine" } else { &backend })
         }
-        Err(why) => format!(" · no roof: {}", printable(&why.reason)),
+        Err(why) => format!(" · no roof: {}", printable_text(&why.reason)),
     });
     lines.push(Line::styled(cut(&heading, width), paint.bold()));
     let row = |mark: char, name: &str, cells: [&str; 8]| {

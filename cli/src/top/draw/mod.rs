@@ -17,7 +17,7 @@ use ratatui::widgets::Paragraph;
 use super::app::{App, Seen, State, View};
 use super::numbers::{Known, Numbers};
 use crate::figures::{bytes, total_time};
-use crate::text::{columns, cut, padded, printable};
+use crate::text::{columns, cut, is_unprintable, padded, printable, printable_text};
 
 /// Draws the whole screen.
 pub(crate) fn draw(app: &App, frame: &mut Frame<'_>) {
@@ -31,7 +31,7 @@ pub(crate) fn draw(app: &App, frame: &mut Frame<'_>) {
     let body = Rect { height: area.height - 1, ..area };
     frame.render_widget(Paragraph::new(lines), body);
     let last = Rect { y: area.y + area.height - 1, height: 1, ..area };
-    frame.render_widget(Paragraph::new(footer(app, paint)), last);
+    frame.render_widget(Paragraph::new(screened(footer(app, paint))), last);
 }
 
 /// Everything above the keys as text, with as many lines as it needs.
@@ -71,7 +71,17 @@ fn lines(app: &App, paint: Paint, width: usize, height: usize) -> Vec<Line<'stat
             State::Ended | State::Died(_) => " no frame came before it ended".to_owned(),
         }));
     }
-    lines
+    lines.into_iter().map(screened).collect()
+}
+
+/// A line without what could control the terminal: whatever a view forgot.
+fn screened(mut line: Line<'static>) -> Line<'static> {
+    for span in &mut line.spans {
+        if span.content.contains(is_unprintable) {
+            span.content = printable_text(&span.content).into();
+        }
+    }
+    line
 }
 
 const HELP: &[&str] = &[
@@ -267,7 +277,7 @@ fn memory(numbers: &Numbers<'_>, paint: Paint) -> Line<'static> {
             let percent = 100.0 * share;
             spans.push(Span::raw(format!(" {}/{} tokens {percent:.0}%", fill.tokens, fill.room)));
         }
-        Err(absent) => spans.push(Span::raw(format!("- ({})", absent.reason))),
+        Err(absent) => spans.push(Span::raw(format!("- ({})", printable(&absent.reason)))),
     }
     match &numbers.memory.0 {
         Ok(memory) => {
@@ -308,7 +318,7 @@ fn load(numbers: &Numbers<'_>) -> String {
                 None => text.push_str("; others -"),
             }
         }
-        Err(absent) => text.push_str(&format!("- ({})", absent.reason)),
+        Err(absent) => text.push_str(&format!("- ({})", printable(&absent.reason))),
     }
     text
 }

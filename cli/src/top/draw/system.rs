@@ -5,7 +5,7 @@ use ratatui::text::Line;
 
 use super::Paint;
 use crate::figures::bytes;
-use crate::text::{cut, padded, printable};
+use crate::text::{cut, padded, printable, printable_text};
 use crate::top::app::{App, Seen, State};
 
 pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Line<'static>> {
@@ -105,7 +105,7 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
         .overhead
         .estimate_ns()
         .map(|ns| format!("{:.1} ms of {} spans; ", ns / 1e6, profile.overhead.spans));
-    let basis = printable(&profile.overhead.basis);
+    let basis = printable_text(&profile.overhead.basis);
     section("Overhead", vec![format!("{}{basis}", estimate.unwrap_or_default())]);
     let clock = &profile.clock;
     section("Clock", vec![printable(&clock.source)]);
@@ -116,9 +116,9 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
                 "reads {:.1} GB/s, computes {:.1} GFLOP/s ({})",
                 ceilings.read_bytes_per_second / 1e9,
                 ceilings.peak_per_second() / 1e9,
-                printable(&ceilings.basis)
+                printable_text(&ceilings.basis)
             ),
-            (None, Some(why)) => format!("absent: {}", printable(&why.reason)),
+            (None, Some(why)) => format!("absent: {}", printable_text(&why.reason)),
             (None, None) => "absent: the engine doesn't state the machine's ceilings".to_owned(),
         }],
     );
