@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::rc::Rc;
 use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
@@ -190,7 +191,7 @@ struct Material {
     dir: PathBuf,
     profile: Option<Profile>,
     sampled: Option<Sampled>,
-    folded: Option<Stacks>,
+    folded: Option<Rc<Stacks>>,
     command: Option<Vec<String>>,
     /// Whether to leave out everything outside of passes.
     only_passes: bool,
@@ -267,7 +268,7 @@ impl Material {
                 Self { recorded: written_at(path)?, ..of(dir, new, Recorded { profile, sampled }) }
             }
             Input::Folded(path) => {
-                let folded = Some(baseline::folded(path)?);
+                let folded = Some(Rc::new(baseline::folded(path)?));
                 let (dir, new) = place(None)?;
                 Self { folded, recorded: written_at(path)?, ..of(dir, new, Recorded::default()) }
             }
@@ -279,7 +280,7 @@ impl Material {
         let (mut agreement, mut agreement_absent) = (None, None);
         let first = args.by.unwrap_or(By::Layer);
         let stacks = match (&self.folded, &self.sampled, &self.profile) {
-            (Some(folded), ..) => folded.clone(),
+            (Some(folded), ..) => Rc::clone(folded),
             (None, Some(sampled), Some(profile)) => {
                 match join::join(sampled, profile, first, self.only_passes) {
                     Ok(joined) => {
@@ -288,12 +289,12 @@ impl Material {
                             Ok(found) => agreement = Some(found),
                             Err(absent) => agreement_absent = Some(absent),
                         }
-                        joined.stacks
+                        Rc::new(joined.stacks)
                     }
                     Err(absent) => {
                         warnings.push(format!("stacks have no bricks: {}", absent.reason));
                         agreement_absent = Some(absent);
-                        join::alone(sampled, first)
+                        Rc::new(join::alone(sampled, first))
                     }
                 }
             }
@@ -303,9 +304,9 @@ impl Material {
                     warnings.push(format!("stacks have no bricks: {reason}"));
                 }
                 agreement_absent = Some(brickscope::Absent { reason });
-                join::alone(sampled, first)
+                Rc::new(join::alone(sampled, first))
             }
-            (None, None, Some(profile)) => Stacks::of_spans(profile, first.into(), BLOCKS),
+            (None, None, Some(profile)) => Rc::new(Stacks::of_spans(profile, first.into(), BLOCKS)),
             (None, None, None) => bail!("there is nothing to draw"),
         };
         if stacks.is_empty() {
@@ -442,7 +443,7 @@ fn of_samples(sampled: &Sampled) -> impl Iterator<Item = String> {
 
 /// A flamegraph that is not yet written.
 struct Drawn {
-    stacks: Stacks,
+    stacks: Rc<Stacks>,
     summary: Summary,
 }
 
