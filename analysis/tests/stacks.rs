@@ -17,7 +17,7 @@ const VIEWS: [By; 3] = [By::Layer, By::Brick, By::Thread];
 /// Each stack as its frames' names, and its weight.
 fn lines(stacks: &Stacks) -> BTreeMap<String, u64> {
     let mut lines = BTreeMap::new();
-    for stack in &stacks.stacks {
+    for stack in stacks.iter() {
         let names: Vec<&str> = stacks.frames_of(stack).map(|frame| frame.name.as_str()).collect();
         *lines.entry(names.join(";")).or_default() += stack.weight;
     }
@@ -31,7 +31,7 @@ fn hold(profile: &Profile, blocks: usize) {
         let stacks = Stacks::of_spans(profile, by, blocks);
         let mut walls: BTreeMap<&str, u64> = BTreeMap::new();
         let mut bricks: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-        for stack in &stacks.stacks {
+        for stack in stacks.iter() {
             assert_eq!(stack.by_block.len(), blocks);
             let placed: u64 = stack.by_block.iter().sum();
             let is_kept = stacks.frames_of(stack).all(|frame| frame.name != NOT_KEPT);
@@ -414,6 +414,6 @@ fn spans_nested_beyond_any_sense_are_drawn_at_a_bounded_depth() {
     let profile = profiler.profile();
     hold(&profile, 1);
     let stacks = Stacks::of_spans(&profile, By::Layer, 0);
-    assert!(stacks.stacks.iter().all(|stack| stack.frames.len() <= 257));
+    assert!(stacks.iter().all(|stack| stack.frames.len() <= 257));
     assert_eq!(stacks.total(), 2_001);
 }

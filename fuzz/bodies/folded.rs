@@ -8,7 +8,7 @@ use brickscope_analysis::stacks::{Level, Stacks};
 /// Each stack's names and weight.
 fn named(stacks: &Stacks) -> Vec<(Vec<&str>, u64)> {
     let names = |stack| stacks.frames_of(stack).map(|frame| frame.name.as_str()).collect();
-    stacks.stacks.iter().map(|stack| (names(stack), stack.weight)).collect()
+    stacks.iter().map(|stack| (names(stack), stack.weight)).collect()
 }
 
 /// Panics if that is not so.

@@ -48,29 +48,58 @@ fn is_standard_input(path: &Path) -> bool {
     io::IsTerminal::is_terminal(&io::stdin()) && device(path) == device(Path::new("/dev/stdin"))
 }
 
+/// Reads what [`open`] opens, up to a limit.
+#[derive(Debug)]
+pub struct UpTo {
+    file: File,
+    limit: Limit,
+    left: u64,
+}
+
+impl UpTo {
+    /// Opens a file. One that states a size beyond the limit isn't read.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`]; [`ErrorKind::FileTooLarge`].
+    pub fn open(path: &Path, limit: Limit) -> io::Result<Self> {
+        let file = open(path)?;
+        let opened = Self { limit, left: limit.bytes, file };
+        if opened.stated()? > limit.bytes { Err(opened.too_large()) } else { Ok(opened) }
+    }
+
+    /// 0 for a pipe.
+    fn stated(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn too_large(&self) -> io::Error {
+        let Limit { bytes, instead } = self.limit;
+        let why = format!("it has more than {}, the most that is read: {instead}", said(bytes));
+        io::Error::new(ErrorKind::FileTooLarge, why)
+    }
+}
+
+impl Read for UpTo {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(bytes)?;
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| self.too_large())?;
+        Ok(read)
+    }
+}
+
 /// All bytes of what [`open`] opens.
 ///
 /// # Errors
 ///
-/// As [`open`]; if reading fails; [`ErrorKind::FileTooLarge`] beyond the limit, which is found without reading the file
-/// unless it is a pipe.
+/// As [`open`]; if reading fails; [`ErrorKind::FileTooLarge`] beyond the limit.
 pub fn bytes(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
-    let too_large = || {
-        let most = said(limit.bytes);
-        let why = format!("it has more than {most}, the most that is read: {}", limit.instead);
-        Err(io::Error::new(ErrorKind::FileTooLarge, why))
-    };
-    let file = open(path)?;
-    // 0 for a pipe.
-    let stated = file.metadata()?.len();
-    if stated > limit.bytes {
-        return too_large();
-    }
+    let mut file = UpTo::open(path, limit)?;
     let mut bytes = Vec::new();
     // With room for one more the end is found without growing.
-    bytes.try_reserve_exact(usize::try_from(stated + 1).unwrap_or(usize::MAX))?;
-    file.take(limit.bytes + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit.bytes { too_large() } else { Ok(bytes) }
+    bytes.try_reserve_exact(usize::try_from(file.stated()? + 1).unwrap_or(usize::MAX))?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The same as text.

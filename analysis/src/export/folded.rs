@@ -15,7 +15,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::refused;
@@ -25,6 +25,8 @@ use crate::stacks::{Class, Frame, Level, Stacks, Unit};
 const MOST_BYTES: usize = 1 << 20;
 /// The most frames of a stack.
 const MOST_FRAMES: usize = 1 << 14;
+/// The most different names of frames.
+const MOST_NAMES: usize = 1 << 20;
 
 /// Writes stacks in their order. Stacks with the same names become one line.
 ///
@@ -38,26 +40,47 @@ pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()>
             "there is no stack: the folded format can't represent an empty profile",
         ));
     }
-    let names: Vec<String> = stacks.frames.iter().map(|frame| escaped(&frame.name)).collect();
-    let mut lines: Vec<(String, u64)> = Vec::new();
-    let mut of_line: HashMap<String, usize> = HashMap::new();
-    for stack in &stacks.stacks {
+    // Frames of the same name are one here, and so may stacks be.
+    let mut names: Vec<String> = Vec::new();
+    let mut of_name: HashMap<String, u32> = HashMap::new();
+    let of_frame: Vec<u32> = stacks
+        .frames
+        .iter()
+        .map(|frame| {
+            *of_name.entry(escaped(&frame.name)).or_insert_with_key(|name| {
+                names.push(name.clone());
+                names.len() as u32 - 1
+            })
+        })
+        .collect();
+    let merged = (names.len() < stacks.frames.len()).then(|| {
+        let mut merged = Stacks::new(stacks.unit, 0);
+        for name in &names {
+            let (name, level, class) = (name.clone(), Level::Function, Class::Other);
+            merged.frame(Frame { name, level, class });
+        }
+        let mut frames = Vec::new();
+        for stack in stacks.iter() {
+            frames.clear();
+            frames.extend(stack.frames.iter().map(|&frame| of_frame[frame as usize]));
+            merged.add(&frames, stack.weight, 0);
+        }
+        merged
+    });
+    let is_merged = merged.is_some();
+    let mut line = String::new();
+    for stack in merged.as_ref().unwrap_or(stacks).iter() {
         if stack.frames.is_empty() {
             return Err(refused("a stack has no frames, which the folded format can't represent"));
         }
-        let frames: Vec<&str> =
-            stack.frames.iter().map(|&frame| names[frame as usize].as_str()).collect();
-        let line = frames.join(";");
-        match of_line.get(&line) {
-            Some(&at) => lines[at].1 = lines[at].1.saturating_add(stack.weight),
-            None => {
-                of_line.insert(line.clone(), lines.len());
-                lines.push((line, stack.weight));
-            }
+        line.clear();
+        for &frame in stack.frames {
+            let name = if is_merged { frame } else { of_frame[frame as usize] };
+            line += &names[name as usize];
+            line.push(';');
         }
-    }
-    for (line, weight) in lines {
-        writeln!(out, "{line} {weight}")?;
+        line.pop();
+        writeln!(out, "{line} {}", stack.weight)?;
     }
     Ok(())
 }
@@ -70,20 +93,54 @@ pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()>
 ///
 /// # Errors
 ///
-/// With the line number: if the line has no whole number at its end or no stack before it, is too long or
-/// has too many frames, or if the weights up to it add up to more than 64 bits hold. Without one: if
+/// With the line number: if the line has no whole number at its end or no stack before it, is too long, has
+/// too many frames or with it there are too many names, or if the weights up to it add up to more than 64 bits hold. Without one: if
 /// there is no stack at all.
 pub fn read(text: &str, path: &Path) -> Result<Stacks, FoldedError> {
+    read_from(text.as_bytes(), path)
+}
+
+/// Like [`read`], line by line, so that the text isn't in memory.
+///
+/// # Errors
+///
+/// As for [`read`]; if reading fails, or a line isn't UTF-8.
+pub fn read_from(reader: impl BufRead, path: &Path) -> Result<Stacks, FoldedError> {
     let mut stacks = Stacks::new(Unit::Samples, 0);
-    let mut of_name: HashMap<&str, u32> = HashMap::new();
+    each(reader, path, &mut stacks, |stacks, frames, weight| stacks.add(frames, weight, 0))?;
+    Ok(stacks)
+}
+
+/// Calls `take` with the frames and the weight of each line. The frames are added to `stacks`, and nothing else is.
+pub(crate) fn each(
+    mut reader: impl BufRead,
+    path: &Path,
+    stacks: &mut Stacks,
+    mut take: impl FnMut(&mut Stacks, &[u32], u64),
+) -> Result<(), FoldedError> {
+    let mut of_name: HashMap<String, u32> = HashMap::new();
     let mut frames: Vec<u32> = Vec::new();
     let mut total = 0_u64;
-    for (line, text) in (1..).zip(text.lines()) {
+    let mut bytes = Vec::new();
+    for line in 1.. {
         let fault = |fault| FoldedError::Line { path: path.to_owned(), line, fault };
-        if text.len() > MOST_BYTES {
+        bytes.clear();
+        // With its line break, and one byte that says that it is too long.
+        let most = MOST_BYTES as u64 + 2;
+        let read = reader.by_ref().take(most).read_until(b'\n', &mut bytes);
+        if read
+            .map_err(|error| FoldedError::Io { path: path.to_owned(), why: error.to_string() })?
+            == 0
+        {
+            break;
+        }
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+        }
+        if bytes.len() > MOST_BYTES {
             return Err(fault(LineFault::Long));
         }
-        let text = text.trim_end();
+        let text = std::str::from_utf8(&bytes).map_err(|_| fault(LineFault::NotText))?.trim_end();
         if text.is_empty() {
             continue;
         }
@@ -102,14 +159,21 @@ pub fn read(text: &str, path: &Path) -> Result<Stacks, FoldedError> {
             if frames.len() == MOST_FRAMES {
                 return Err(fault(LineFault::Deep));
             }
-            frames.push(*of_name.entry(name).or_insert_with(|| stacks.frame(function(name))));
+            let frame = match of_name.get(name) {
+                Some(&frame) => frame,
+                None if of_name.len() == MOST_NAMES => return Err(fault(LineFault::Names)),
+                None => {
+                    let frame = stacks.frame(function(name));
+                    of_name.insert(name.to_owned(), frame);
+                    frame
+                }
+            };
+            frames.push(frame);
         }
-        stacks.add(&frames, weight, 0);
+        take(stacks, &frames, weight);
     }
-    if stacks.is_empty() {
-        return Err(FoldedError::Empty { path: path.to_owned() });
-    }
-    Ok(stacks)
+    // A stack of no weight is none.
+    if total == 0 { Err(FoldedError::Empty { path: path.to_owned() }) } else { Ok(()) }
 }
 
 fn function(name: &str) -> Frame {
@@ -193,6 +257,13 @@ pub enum FoldedError {
         /// The file.
         path: PathBuf,
     },
+    /// It can't be read to its end.
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: String,
+    },
     /// A line isn't a stack with its weight.
     Line {
         /// The file.
@@ -218,6 +289,10 @@ pub enum LineFault {
     Long,
     /// It has too many frames.
     Deep,
+    /// It isn't UTF-8.
+    NotText,
+    /// With it, frames have too many different names.
+    Names,
 }
 
 impl fmt::Display for FoldedError {
@@ -231,6 +306,7 @@ impl fmt::Display for FoldedError {
                     path.display()
                 );
             }
+            Self::Io { path, why } => return write!(f, "{}: {why}", path.display()),
             Self::Line { path, line, fault } => (path.display(), line, fault),
         };
         write!(f, "{path}, line {line}: ")?;
@@ -244,6 +320,12 @@ impl fmt::Display for FoldedError {
             }
             LineFault::Long => write!(f, "is longer than {MOST_BYTES} bytes"),
             LineFault::Deep => write!(f, "has more than {MOST_FRAMES} frames"),
+            LineFault::NotText => f.write_str("is not UTF-8"),
+            LineFault::Names => write!(
+                f,
+                "with it, frames have more than {MOST_NAMES} names: name functions instead of addresses, or leave out \
+                 rare stacks"
+            ),
         }
     }
 }

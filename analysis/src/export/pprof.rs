@@ -127,28 +127,33 @@ pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()>
         (Level::Layer, "layer"),
         (Level::Brick, "brick"),
     ];
-    let sample = stacks
-        .stacks
-        .iter()
-        .map(|stack| {
-            let label = labels
-                .iter()
-                .filter_map(|&(level, key)| {
-                    // Of nested bricks, the innermost.
-                    let frame = stacks.frames_of(stack).rev().find(|f| f.level == level)?;
-                    Some(Label { key: strings.number(key), str: strings.number(&frame.name) })
-                })
-                .collect();
-            Sample {
-                location_id: stack.frames.iter().rev().map(|&f| u64::from(f) + 1).collect(),
-                value: vec![stack.weight as i64],
-                label,
-            }
-        })
-        .collect();
-    let string_table = strings.table;
-    let profile = Profile { sample_type, sample, location, function, string_table };
+    // A message is the concatenation of its parts, so each sample is written by itself: together they would take more
+    // memory than the stacks.
     let mut packed = GzEncoder::new(out, Compression::default());
-    packed.write_all(&profile.encode_to_vec())?;
+    let mut bytes = Vec::new();
+    let mut part = |profile: &Profile| {
+        bytes.clear();
+        profile.encode(&mut bytes).expect("memory is written to");
+        packed.write_all(&bytes)
+    };
+    part(&Profile { sample_type, ..Profile::default() })?;
+    for stack in stacks.iter() {
+        let label = labels
+            .iter()
+            .filter_map(|&(level, key)| {
+                // Of nested bricks, the innermost.
+                let frame = stacks.frames_of(stack).rev().find(|f| f.level == level)?;
+                Some(Label { key: strings.number(key), str: strings.number(&frame.name) })
+            })
+            .collect();
+        let sample = vec![Sample {
+            location_id: stack.frames.iter().rev().map(|&f| u64::from(f) + 1).collect(),
+            value: vec![stack.weight as i64],
+            label,
+        }];
+        part(&Profile { sample, ..Profile::default() })?;
+    }
+    let string_table = strings.table;
+    part(&Profile { location, function, string_table, ..Profile::default() })?;
     packed.finish()?.flush()
 }

@@ -70,8 +70,8 @@ pub fn write(stacks: &Stacks, name: &str, out: &mut (impl Write + ?Sized)) -> io
             unit,
             start_value: 0,
             end_value: stacks.total(),
-            samples: stacks.stacks.iter().map(|stack| stack.frames.as_slice()).collect(),
-            weights: stacks.stacks.iter().map(|stack| stack.weight).collect(),
+            samples: stacks.iter().map(|stack| stack.frames).collect(),
+            weights: stacks.iter().map(|stack| stack.weight).collect(),
         }],
     };
     serde_json::to_writer(&mut *out, &file)?;

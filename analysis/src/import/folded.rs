@@ -4,6 +4,7 @@ use brickscope_profile::{BrickStats, FunctionSamples, Profile, Source};
 
 use super::{At, Format, ImportError, WeightUnit, lacks, total};
 use crate::export::folded;
+use crate::stacks::{Stacks, Unit};
 
 pub(super) fn read(
     text: &str,
@@ -16,23 +17,28 @@ pub(super) fn read(
              samples)",
         ));
     };
-    let stacks = folded::read(text, at.path).map_err(|error| at.folded(&error))?;
     // For each name its own weight, and that of all stacks that contain it. A recursive name counts once
-    // for each stack.
-    let mut own = vec![0_u64; stacks.frames.len()];
-    let mut inclusive = own.clone();
-    let mut seen = vec![usize::MAX; stacks.frames.len()];
-    for (nth, stack) in stacks.stacks.iter().enumerate() {
-        for &frame in &stack.frames {
+    // for each stack. The stacks themselves aren't kept: there may be millions.
+    let mut stacks = Stacks::new(Unit::Samples, 0);
+    let (mut own, mut inclusive, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut nth, mut sum) = (0_u64, 0_u64);
+    let read = folded::each(text.as_bytes(), at.path, &mut stacks, |stacks, frames, weight| {
+        nth += 1;
+        sum += weight;
+        own.resize(stacks.frames.len(), 0_u64);
+        inclusive.resize(stacks.frames.len(), 0_u64);
+        seen.resize(stacks.frames.len(), 0);
+        for &frame in frames {
             let frame = frame as usize;
             if std::mem::replace(&mut seen[frame], nth) != nth {
-                inclusive[frame] = inclusive[frame].saturating_add(stack.weight);
+                inclusive[frame] += weight;
             }
         }
-        if let Some(&leaf) = stack.frames.last() {
-            own[leaf as usize] = own[leaf as usize].saturating_add(stack.weight);
+        if let Some(&leaf) = frames.last() {
+            own[leaf as usize] += weight;
         }
-    }
+    });
+    read.map_err(|error| at.folded(&error))?;
     let weights = || stacks.frames.iter().zip(own.iter().copied().zip(inclusive.iter().copied()));
     let mut profile = at.profile(Format::Folded, None, "of the program that wrote the stacks");
     let nanos = match unit {
@@ -60,7 +66,7 @@ pub(super) fn read(
             return Ok(profile);
         }
     };
-    if stacks.total().checked_mul(nanos).is_none() {
+    if sum.checked_mul(nanos).is_none() {
         return Err(at.whole(format!("its weights add up to more than {} ns", u64::MAX)));
     }
     lacks(

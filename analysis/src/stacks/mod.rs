@@ -7,6 +7,8 @@ mod spans;
 mod sums;
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,30 +27,49 @@ pub enum Unit {
 }
 
 /// Stacks, each with its time or its number of samples. No stack is in it twice.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// A stack takes four bytes for each of its frames and some sixty besides, since there may be millions: of a large
+/// program, most of its samples have a stack of their own.
+#[derive(Debug, Clone)]
 pub struct Stacks {
     /// What the weights count.
     pub unit: Unit,
     /// The frames of all stacks, each once.
     pub frames: Vec<Frame>,
-    /// The stacks, in the order in which they were first seen.
-    pub stacks: Vec<Stack>,
     /// The number of blocks of time that the run is cut into, to tell how much weights vary within it; 0
     /// if times aren't known.
     pub blocks: usize,
-    index: HashMap<Vec<u32>, u32>,
+    /// In the order in which they were first seen.
+    entries: Vec<Entry>,
+    /// The frames of one stack after those of another.
+    of_stacks: Vec<u32>,
+    /// The weights in blocks, likewise.
+    by_block: Vec<u64>,
+    /// For each hash of a stack's frames, the newest stack that has it.
+    index: HashMap<u64, u32>,
+    hasher: RandomState,
     frame_index: HashMap<Frame, u32>,
 }
 
+/// A stack as it is kept.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// Where its frames end.
+    end: usize,
+    weight: u64,
+    /// An older stack with the same hash.
+    same_hash: Option<u32>,
+}
+
 /// One stack.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stack {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stack<'s> {
     /// Indices into [`Stacks::frames`], the outermost first.
-    pub frames: Vec<u32>,
+    pub frames: &'s [u32],
     /// The weight of exactly this stack, without deeper ones.
     pub weight: u64,
     /// The weight in each block of time.
-    pub by_block: Vec<u64>,
+    pub by_block: &'s [u64],
 }
 
 /// A part of a stack.
@@ -89,9 +110,12 @@ impl Stacks {
         Self {
             unit,
             frames: Vec::new(),
-            stacks: Vec::new(),
             blocks,
+            entries: Vec::new(),
+            of_stacks: Vec::new(),
+            by_block: Vec::new(),
             index: HashMap::new(),
+            hasher: RandomState::new(),
             frame_index: HashMap::new(),
         }
     }
@@ -117,7 +141,7 @@ impl Stacks {
         if let Some(stack) = self.stack_to_add(frames, weight)
             && self.blocks > 0
         {
-            let sum = &mut self.stacks[stack].by_block[block];
+            let sum = &mut self.by_block[stack * self.blocks..][..self.blocks][block];
             *sum = sum.saturating_add(weight);
         }
     }
@@ -137,24 +161,65 @@ impl Stacks {
             return None;
         }
         assert!(frames.iter().all(|&frame| (frame as usize) < self.frames.len()));
-        let number = match self.index.get(frames) {
-            Some(&number) => number as usize,
-            None => {
-                let number = self.stacks.len();
-                self.index.insert(frames.to_vec(), number as u32);
-                let by_block = vec![0; self.blocks];
-                self.stacks.push(Stack { frames: frames.to_vec(), weight: 0, by_block });
-                number
+        let hash = self.hasher.hash_one(frames);
+        let newest = self.index.get(&hash).copied();
+        let mut same_hash = newest;
+        while let Some(number) = same_hash.map(|number| number as usize) {
+            if self.frames_at(number) == frames {
+                let sum = &mut self.entries[number].weight;
+                *sum = sum.saturating_add(weight);
+                return Some(number);
             }
-        };
-        let stack = &mut self.stacks[number];
-        stack.weight = stack.weight.saturating_add(weight);
+            same_hash = self.entries[number].same_hash;
+        }
+        let number = self.entries.len();
+        self.index.insert(hash, u32::try_from(number).expect("memory ends before"));
+        self.of_stacks.extend_from_slice(frames);
+        self.entries.push(Entry { end: self.of_stacks.len(), weight, same_hash: newest });
+        self.by_block.resize(self.by_block.len() + self.blocks, 0);
         Some(number)
+    }
+
+    fn frames_at(&self, number: usize) -> &[u32] {
+        let start = number.checked_sub(1).map_or(0, |before| self.entries[before].end);
+        &self.of_stacks[start..self.entries[number].end]
+    }
+
+    /// The stack with this number, in the order in which they were first seen.
+    ///
+    /// # Panics
+    ///
+    /// If there are no more than `number` stacks.
+    #[must_use]
+    pub fn stack(&self, number: usize) -> Stack<'_> {
+        Stack {
+            frames: self.frames_at(number),
+            weight: self.entries[number].weight,
+            by_block: &self.by_block[number * self.blocks..][..self.blocks],
+        }
+    }
+
+    /// The stacks, in the order in which they were first seen.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Stack<'_>> + ExactSizeIterator + Clone {
+        (0..self.len()).map(|number| self.stack(number))
+    }
+
+    /// The number of stacks.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// The weight of all stacks.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.stacks.iter().fold(0, |sum, stack| u64::saturating_add(sum, stack.weight))
+        self.iter().fold(0, |sum, stack| u64::saturating_add(sum, stack.weight))
+    }
+}
+
+impl PartialEq for Stacks {
+    fn eq(&self, other: &Self) -> bool {
+        (self.unit, &self.frames, self.blocks) == (other.unit, &other.frames, other.blocks)
+            && self.iter().eq(other.iter())
     }
 }

@@ -68,7 +68,7 @@ impl Stacks {
     /// profiler.end_pass(pass, 1, 0);
     ///
     /// let stacks = Stacks::of_spans(&profiler.profile(), By::Layer, 0);
-    /// let last = stacks.stacks.last().expect("there are two");
+    /// let last = stacks.iter().next_back().expect("there are two");
     /// let names: Vec<&str> = stacks.frames_of(last).map(|frame| frame.name.as_str()).collect();
     /// assert_eq!((names, last.weight), (vec!["decode", "unattributed"], 2));
     /// assert_eq!(stacks.total(), 42);

@@ -34,7 +34,7 @@ impl Stacks {
     /// The frames of a stack, the outermost first.
     pub fn frames_of<'a>(
         &'a self,
-        stack: &'a Stack,
+        stack: Stack<'a>,
     ) -> impl DoubleEndedIterator<Item = &'a Frame> + Clone {
         stack.frames.iter().map(|&frame| &self.frames[frame as usize])
     }
@@ -42,7 +42,7 @@ impl Stacks {
     /// Whether there are no stacks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.stacks.is_empty()
+        self.len() == 0
     }
 
     /// For each name of a frame of this level, the weight of the stacks that contain it and of those that
@@ -72,12 +72,12 @@ impl Stacks {
             .collect();
         // The index of the stack that was last added to each sum.
         let mut last_seen = vec![usize::MAX; sums.len()];
-        for (number, stack) in self.stacks.iter().enumerate() {
-            for &frame in &stack.frames {
+        for (number, stack) in self.iter().enumerate() {
+            for &frame in stack.frames {
                 let Some(at) = of_frame[frame as usize] else { continue };
                 if std::mem::replace(&mut last_seen[at], number) != number {
                     sums[at].weight = sums[at].weight.saturating_add(stack.weight);
-                    add_blocks(&mut sums[at].by_block, &stack.by_block);
+                    add_blocks(&mut sums[at].by_block, stack.by_block);
                 }
             }
             if let Some(at) = stack.frames.last().and_then(|&last| of_frame[last as usize]) {
@@ -98,7 +98,7 @@ impl Stacks {
     /// the class of the innermost function. So a page fault in a kernel counts as memory, and an unknown
     /// helper counts as the function that calls it.
     #[must_use]
-    pub fn class_of(&self, stack: &Stack) -> Class {
+    pub fn class_of(&self, stack: Stack<'_>) -> Class {
         let mut told = self.frames_of(stack).rev().filter(|frame| frame.class != Class::Other);
         let Some(innermost) = told.clone().next() else { return Class::Other };
         if matches!(innermost.class, Class::Memory | Class::System | Class::Waiting) {
@@ -114,10 +114,10 @@ impl Stacks {
     pub fn by_class(&self) -> Vec<ClassSum> {
         let sum = |class| ClassSum { class, weight: 0, by_block: vec![0; self.blocks] };
         let mut sums = Class::ALL.map(sum);
-        for stack in &self.stacks {
+        for stack in self.iter() {
             let sum = &mut sums[self.class_of(stack) as usize];
             sum.weight = sum.weight.saturating_add(stack.weight);
-            add_blocks(&mut sum.by_block, &stack.by_block);
+            add_blocks(&mut sum.by_block, stack.by_block);
         }
         sums.into()
     }
@@ -126,7 +126,7 @@ impl Stacks {
     #[must_use]
     pub fn block_totals(&self) -> Vec<u64> {
         let mut totals = vec![0; self.blocks];
-        self.stacks.iter().for_each(|stack| add_blocks(&mut totals, &stack.by_block));
+        self.iter().for_each(|stack| add_blocks(&mut totals, stack.by_block));
         totals
     }
 }
@@ -236,8 +236,8 @@ mod tests {
             (&[fault, gemv, rows], Class::Quantized),
             (&[gemv, fault, rows], Class::Quantized),
         ] {
-            let stack = Stack { frames: frames.to_vec(), weight: 1, by_block: Vec::new() };
-            assert_eq!(stacks.class_of(&stack), class, "{frames:?}");
+            let stack = Stack { frames, weight: 1, by_block: &[] };
+            assert_eq!(stacks.class_of(stack), class, "{frames:?}");
         }
     }
 

@@ -36,7 +36,7 @@ proptest! {
         prop_assert_eq!(back.total(), stacks.total());
         let others = as_others_read(&text);
         prop_assert_eq!(others.iter().map(|(_, weight)| weight).sum::<u64>(), stacks.total());
-        for (names, stack) in others.iter().map(|(names, _)| names).zip(&stacks.stacks) {
+        for (names, stack) in others.iter().map(|(names, _)| names).zip(stacks.iter()) {
             prop_assert_eq!(names.len(), stack.frames.len());
             let is_plain = |name: &&str| !name.is_empty() && name.trim() == *name;
             prop_assert!(names.iter().all(is_plain), "{:?}", names);

@@ -63,7 +63,7 @@ fn functions<S: AsRef<str>>(list: &[(Vec<S>, u64)]) -> Stacks {
 /// Each stack's names and weight.
 fn named(stacks: &Stacks) -> Vec<(Vec<String>, u64)> {
     let names = |stack| stacks.frames_of(stack).map(|frame| frame.name.clone()).collect();
-    stacks.stacks.iter().map(|stack| (names(stack), stack.weight)).collect()
+    stacks.iter().map(|stack| (names(stack), stack.weight)).collect()
 }
 
 /// A run of two passes with two layers.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::rc::Rc;
 use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
@@ -192,7 +193,7 @@ struct Material {
     dir: PathBuf,
     profile: Option<Profile>,
     sampled: Option<Sampled>,
-    folded: Option<Stacks>,
+    folded: Option<Rc<Stacks>>,
     command: Option<Vec<String>>,
     /// Whether to leave out everything outside of passes.
     only_passes: bool,
@@ -269,7 +270,7 @@ impl Material {
                 Self { recorded: written_at(path)?, ..of(dir, new, Recorded { profile, sampled }) }
             }
             Input::Folded(path) => {
-                let folded = Some(baseline::folded(path)?);
+                let folded = Some(Rc::new(baseline::folded(path)?));
                 let (dir, new) = place(None)?;
                 Self { folded, recorded: written_at(path)?, ..of(dir, new, Recorded::default()) }
             }
@@ -281,7 +282,7 @@ impl Material {
         let (mut agreement, mut agreement_absent) = (None, None);
         let first = args.by.unwrap_or(By::Layer);
         let stacks = match (&self.folded, &self.sampled, &self.profile) {
-            (Some(folded), ..) => folded.clone(),
+            (Some(folded), ..) => Rc::clone(folded),
             (None, Some(sampled), Some(profile)) => {
                 match join::join(sampled, profile, first, self.only_passes) {
                     Ok(joined) => {
@@ -290,12 +291,12 @@ impl Material {
                             Ok(found) => agreement = Some(found),
                             Err(absent) => agreement_absent = Some(absent),
                         }
-                        joined.stacks
+                        Rc::new(joined.stacks)
                     }
                     Err(absent) => {
                         warnings.push(format!("stacks have no bricks: {}", absent.reason));
                         agreement_absent = Some(absent);
-                        join::alone(sampled, first)
+                        Rc::new(join::alone(sampled, first))
                     }
                 }
             }
@@ -305,9 +306,9 @@ impl Material {
                     warnings.push(format!("stacks have no bricks: {reason}"));
                 }
                 agreement_absent = Some(brickscope::Absent { reason });
-                join::alone(sampled, first)
+                Rc::new(join::alone(sampled, first))
             }
-            (None, None, Some(profile)) => Stacks::of_spans(profile, first.into(), BLOCKS),
+            (None, None, Some(profile)) => Rc::new(Stacks::of_spans(profile, first.into(), BLOCKS)),
             (None, None, None) => bail!("there is nothing to draw"),
         };
         if stacks.is_empty() {
@@ -445,7 +446,7 @@ fn of_samples(sampled: &Sampled) -> impl Iterator<Item = String> {
 
 /// A flamegraph that is not yet written.
 struct Drawn {
-    stacks: Stacks,
+    stacks: Rc<Stacks>,
     summary: Summary,
 }
 

@@ -1,9 +1,10 @@
 //! The baseline of `flamegraph --diff`.
 
+use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use brickscope::load::{self, Limit};
+use brickscope::load::{Limit, UpTo};
 use brickscope_analysis::export;
 use brickscope_analysis::stacks::Stacks;
 
@@ -42,8 +43,8 @@ impl Baseline {
 
 /// Reads folded stacks by any program.
 pub(crate) fn folded(path: &Path) -> Result<Stacks> {
-    let text = load::text(path, LIMIT).with_context(|| path.display().to_string())?;
-    Ok(export::folded::read(&text, path)?)
+    let file = UpTo::open(path, LIMIT).with_context(|| path.display().to_string())?;
+    Ok(export::folded::read_from(BufReader::with_capacity(1 << 16, file), path)?)
 }
 
 fn of_folded(stacks: &Stacks) -> Summary {

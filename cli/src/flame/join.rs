@@ -538,7 +538,6 @@ mod tests {
 
     fn folded(stacks: &Stacks) -> Vec<String> {
         let mut lines: Vec<String> = stacks
-            .stacks
             .iter()
             .map(|stack| {
                 let names: Vec<&str> = stacks.frames_of(stack).map(|f| f.name.as_str()).collect();
@@ -687,7 +686,7 @@ mod tests {
     fn a_product_in_a_quantised_kernel_is_of_its_class() {
         let stacks =
             joined(&[(MAIN, 1400, &["gemv_rows"][..])], &profile(), By::Brick, false).stacks;
-        let last = stacks.frames_of(&stacks.stacks[0]).next_back().expect("a function");
+        let last = stacks.frames_of(stacks.stack(0)).next_back().expect("a function");
         assert_eq!((last.name.as_str(), last.class), ("gemv_rows", Class::Quantized));
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn classes(stacks: &Stacks) -> Vec<Share<Class>> {
 pub(crate) fn bricks(stacks: &Stacks) -> Vec<Share<String>> {
     let mut numbers: HashMap<(Option<Phase>, &str), usize> = HashMap::new();
     let mut shares: Vec<Share<String>> = Vec::new();
-    for stack in &stacks.stacks {
+    for stack in stacks.iter() {
         let mut phase = None;
         let mut brick = None;
         for frame in stacks.frames_of(stack) {
@@ -52,7 +52,7 @@ pub(crate) fn bricks(stacks: &Stacks) -> Vec<Share<String>> {
         });
         let share = &mut shares[number];
         share.weight = share.weight.saturating_add(stack.weight);
-        for (sum, block) in share.by_block.iter_mut().zip(&stack.by_block) {
+        for (sum, block) in share.by_block.iter_mut().zip(stack.by_block) {
             *sum = u64::saturating_add(*sum, *block);
         }
         let ends = stacks.frames_of(stack).next_back();

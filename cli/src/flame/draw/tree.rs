@@ -3,24 +3,42 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use anyhow::{Result, bail};
-use brickscope_analysis::stacks::{Class, Frame, Level, Stacks};
+use anyhow::{Context, Result, bail};
+use brickscope_analysis::stacks::{Class, Frame, Level, Stack, Stacks};
 
 /// The frames of one or two sets of stacks, merged if their callers are equal.
+///
+/// The tree itself may have a frame for each of twenty million frames in stacks, and most are too narrow to draw. So it
+/// isn't made: stacks in the order of its branches pass along them, and only what is drawn is kept.
 pub(super) struct Tree<'s> {
-    /// The first is the root, which is the total; parents come before children.
-    nodes: Vec<Node<'s>>,
+    sets: Vec<Set<'s>>,
+    /// The place of each frame among all, by its number.
+    places: Vec<u32>,
+    /// The stacks of all sets in the order of the branches, each with its set and its number there.
+    sorted: Vec<(u8, u32)>,
+    totals: [u64; 2],
 }
 
-struct Node<'s> {
-    frame: Option<&'s Frame>,
-    /// The weight including the frames above, for each set of stacks.
-    weights: [u64; 2],
-    children: Vec<usize>,
+struct Set<'s> {
+    stacks: &'s Stacks,
+    /// The number of each frame, across all sets.
+    numbers: Vec<u32>,
 }
 
 /// The key by which frames are merged: the name and, in one set, the level and class.
 type Key<'s> = (&'s str, Option<(Level, Class)>);
+
+/// A frame whose stacks are passing.
+struct Open {
+    number: u32,
+    /// Where it is among the blocks, if it will be drawn.
+    block: usize,
+    /// The frames from it upwards that have any weight.
+    frames: u64,
+    left_out: LeftOut,
+    /// The set and the number of the stack that its frame is from.
+    from: (u8, u32),
+}
 
 /// A frame with its place.
 pub(super) struct Block<'s> {
@@ -59,120 +77,139 @@ impl<'s> Tree<'s> {
     ///
     /// If a set has no weight, or more than 64 bits can hold.
     pub(super) fn of(sets: &[&'s Stacks]) -> Result<Self> {
-        let mut nodes = vec![Node { frame: None, weights: [0; 2], children: Vec::new() }];
         // Number the frames across all sets, since comparing names is slow.
-        let mut numbers: HashMap<Key, usize> = HashMap::new();
-        let mut known: HashMap<(usize, usize), usize> = HashMap::new();
-        for (side, set) in sets.iter().enumerate() {
+        let mut by_key: HashMap<Key, u32> = HashMap::new();
+        let mut of_number: Vec<&Frame> = Vec::new();
+        let mut totals = [0; 2];
+        let mut numbered = Vec::new();
+        let mut sorted = Vec::new();
+        for (side, &stacks) in sets.iter().enumerate() {
             let of = match (sets.len(), side) {
                 (1, _) => "",
                 (_, 0) => "before: ",
                 _ => "after: ",
             };
-            let total: u128 = set.stacks.iter().map(|stack| u128::from(stack.weight)).sum();
+            let total: u128 = stacks.iter().map(|stack| u128::from(stack.weight)).sum();
             if total == 0 {
                 bail!("{of}there is nothing to draw: no stack has any weight");
             }
-            if u64::try_from(total).is_err() {
-                bail!("{of}the weights of the stacks sum up to {total}, more than 64 bits hold");
-            }
-            let of_set: Vec<usize> = set
-                .frames
-                .iter()
-                .map(|frame| {
-                    let next = numbers.len();
-                    let kind = (sets.len() == 1).then_some((frame.level, frame.class));
-                    *numbers.entry((frame.name.as_str(), kind)).or_insert(next)
-                })
-                .collect();
-            for stack in set.stacks.iter().filter(|stack| stack.weight > 0) {
-                let mut at = 0;
-                nodes[at].weights[side] += stack.weight;
-                for &frame in &stack.frames {
-                    let frame = frame as usize;
-                    let Some(&number) = of_set.get(frame) else {
-                        bail!("{of}a stack has a frame {frame}, of {}", of_set.len());
-                    };
-                    let frame = &set.frames[frame];
-                    at = match known.get(&(at, number)) {
-                        Some(&child) => {
-                            if nodes[child].frame.is_none_or(|other| told(frame) > told(other)) {
-                                nodes[child].frame = Some(frame);
-                            }
-                            child
-                        }
-                        None => {
-                            let child = nodes.len();
-                            nodes.push(Node {
-                                frame: Some(frame),
-                                weights: [0; 2],
-                                children: Vec::new(),
-                            });
-                            nodes[at].children.push(child);
-                            known.insert((at, number), child);
-                            child
-                        }
-                    };
-                    nodes[at].weights[side] += stack.weight;
+            totals[side] = u64::try_from(total).with_context(|| {
+                format!("{of}the weights of the stacks sum up to {total}, more than 64 bits hold")
+            })?;
+            let numbers = stacks.frames.iter().map(|frame| {
+                let kind = (sets.len() == 1).then_some((frame.level, frame.class));
+                let number = *by_key.entry((frame.name.as_str(), kind)).or_insert_with(|| {
+                    of_number.push(frame);
+                    of_number.len() as u32 - 1
+                });
+                let best = &mut of_number[number as usize];
+                if told(frame) > told(best) {
+                    *best = frame;
                 }
-            }
+                number
+            });
+            numbered.push(Set { numbers: numbers.collect(), stacks });
+            sorted.extend((0..stacks.len() as u32).map(|number| (side as u8, number)));
         }
-        let mut tree = Self { nodes };
-        tree.sort();
+        let mut in_place: Vec<u32> = (0..of_number.len() as u32).collect();
+        in_place.sort_by(|&a, &b| in_order(of_number[a as usize], of_number[b as usize]));
+        let mut places = vec![0; in_place.len()];
+        for (place, number) in (0..).zip(in_place) {
+            places[number as usize] = place;
+        }
+        let mut tree = Self { sets: numbered, places, sorted: Vec::new(), totals };
+        // Siblings by their names only, so that the same program gives the same flamegraph, whichever sample came first.
+        // A stack comes before those that go on from it, as in sorted folded lines.
+        sorted.sort_unstable_by(|&a, &b| {
+            let places = |which| tree.numbers(which).map(|number| tree.places[number as usize]);
+            places(a).cmp(places(b)).then(a.cmp(&b))
+        });
+        tree.sorted = sorted;
         Ok(tree)
     }
 
-    /// Sorts siblings by their names only, so that the same program gives the same flamegraph, whichever
-    /// sample came first.
-    fn sort(&mut self) {
-        for at in 0..self.nodes.len() {
-            let mut children = std::mem::take(&mut self.nodes[at].children);
-            children.sort_by(|&a, &b| in_order(self.nodes[a].frame, self.nodes[b].frame));
-            self.nodes[at].children = children;
-        }
+    fn stack(&self, (set, number): (u8, u32)) -> Stack<'s> {
+        self.sets[usize::from(set)].stacks.stack(number as usize)
+    }
+
+    /// The numbers of a stack's frames.
+    fn numbers(&self, which: (u8, u32)) -> impl Iterator<Item = u32> {
+        let numbers = &self.sets[usize::from(which.0)].numbers;
+        self.stack(which).frames.iter().map(|&frame| numbers[frame as usize])
     }
 
     /// Lays out the tree with the weights of set `side` as widths.
     pub(super) fn layout(&self, side: usize) -> Layout<'s> {
-        let total = u128::from(self.nodes[0].weights[side]);
-        let mut blocks = Vec::new();
-        let mut left_out = LeftOut::default();
-        // Depth first, without recursion: these stacks may be deeper than our own could get.
-        let mut waiting = vec![(0, 0, 0)];
-        while let Some((at, depth, start)) = waiting.pop() {
-            let Node { frame, weights, children } = &self.nodes[at];
-            blocks.push(Block { frame: *frame, depth, start, weights: *weights });
-            let width = |child: usize| self.nodes[child].weights[side];
-            // Its own weight comes first, as in sorted folded lines.
-            let on_it: u64 = children.iter().map(|&child| width(child)).sum();
-            let mut x = start + (weights[side] - on_it);
-            let first = waiting.len();
-            for &child in children {
-                let weight = width(child);
-                if u128::from(weight) * PARTS >= total {
-                    waiting.push((child, depth + 1, x));
-                } else if weight > 0 {
-                    left_out.weight += weight;
-                    left_out.frames += self.frames_in(child, side);
-                }
-                x += weight;
+        let root = Block { frame: None, depth: 0, start: 0, weights: [0; 2] };
+        let mut layout = Layout { blocks: vec![root], left_out: LeftOut::default() };
+        let mut open = vec![Open {
+            number: u32::MAX,
+            block: 0,
+            frames: 0,
+            left_out: LeftOut::default(),
+            from: (0, 0),
+        }];
+        let mut x = 0;
+        for &which in &self.sorted {
+            let stack = self.stack(which);
+            // What this stack shares with the one before it.
+            let common = open[1..].iter().zip(self.numbers(which));
+            let common = common.take_while(|(open, number)| open.number == *number).count();
+            while open.len() > common + 1 {
+                self.close(&mut open, &mut layout.blocks, side);
             }
-            waiting[first..].reverse();
+            let frames = &self.sets[usize::from(which.0)].stacks.frames;
+            for (depth, (&frame, number)) in (1..).zip(stack.frames.iter().zip(self.numbers(which)))
+            {
+                let frame = &frames[frame as usize];
+                if depth <= common {
+                    // The frame that says most and, of equal ones, that of the first stack.
+                    let (block, from) =
+                        (&mut layout.blocks[open[depth].block], &mut open[depth].from);
+                    let best = block.frame.map_or(0, told);
+                    if told(frame) > best || (told(frame) == best && which < *from) {
+                        (block.frame, *from) = (Some(frame), which);
+                    }
+                } else {
+                    let block = layout.blocks.len();
+                    let left_out = LeftOut::default();
+                    open.push(Open { number, block, frames: 0, left_out, from: which });
+                    layout.blocks.push(Block {
+                        frame: Some(frame),
+                        depth,
+                        start: x,
+                        weights: [0; 2],
+                    });
+                }
+            }
+            for open in &open {
+                layout.blocks[open.block].weights[usize::from(which.0)] += stack.weight;
+            }
+            if usize::from(which.0) == side {
+                x += stack.weight;
+            }
         }
-        Layout { blocks, left_out }
+        while open.len() > 1 {
+            self.close(&mut open, &mut layout.blocks, side);
+        }
+        layout.left_out = open.remove(0).left_out;
+        layout
     }
 
-    /// The number of frames with any weight from `root` upwards.
-    fn frames_in(&self, root: usize, side: usize) -> u64 {
-        let mut n = 0;
-        let mut waiting = vec![root];
-        while let Some(at) = waiting.pop() {
-            if self.nodes[at].weights[side] > 0 {
-                n += 1;
-                waiting.extend(&self.nodes[at].children);
-            }
+    /// Ends the innermost open frame, and forgets it if it is too narrow.
+    fn close(&self, open: &mut Vec<Open>, blocks: &mut Vec<Block<'s>>, side: usize) {
+        let (Some(closed), Some(around)) = (open.pop(), open.last_mut()) else { return };
+        let weight = blocks[closed.block].weights[side];
+        let frames = closed.frames + u64::from(weight > 0);
+        around.frames += frames;
+        if u128::from(weight) * PARTS >= u128::from(self.totals[side]) {
+            around.left_out.frames += closed.left_out.frames;
+            around.left_out.weight += closed.left_out.weight;
+        } else {
+            blocks.truncate(closed.block);
+            around.left_out.frames += frames;
+            around.left_out.weight += weight;
         }
-        n
     }
 }
 
@@ -181,8 +218,7 @@ fn told(frame: &Frame) -> usize {
     usize::from(frame.level != Level::Function) + usize::from(frame.class != Class::Other)
 }
 
-fn in_order(a: Option<&Frame>, b: Option<&Frame>) -> Ordering {
-    let (Some(a), Some(b)) = (a, b) else { return a.is_some().cmp(&b.is_some()) };
+fn in_order(a: &Frame, b: &Frame) -> Ordering {
     rank(a)
         .cmp(&rank(b))
         .then_with(|| by_name(&a.name, &b.name))
