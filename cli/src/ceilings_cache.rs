@@ -16,6 +16,7 @@ use brickscope_kernels::{Kernels, ThreadPool};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::output::tell;
 use crate::source;
 
 /// None of our files comes close to this size.
@@ -207,7 +208,7 @@ fn store_unless_worse<T: Cacheable>(
     {
         let path = path::<T>(folder, &cached.identity);
         let path = path.display();
-        eprintln!("note: not stored, since others used {share} of the CPUs: {path} is unchanged");
+        tell!("note: not stored, since others used {share} of the CPUs: {path} is unchanged");
         return Ok(None);
     }
     store(folder, cached).map(Some)
@@ -229,7 +230,7 @@ fn cached_or<T: Cacheable>(
             }
             Ok(None) => {}
             Err(why) => {
-                eprintln!("note: measuring again, since the stored file can't be used: {why}")
+                tell!("note: measuring again, since the stored file can't be used: {why}")
             }
         }
     }
@@ -240,7 +241,7 @@ fn cached_or<T: Cacheable>(
     let cached = Cached { identity, others_share, value };
     let stored = folder.and_then(|folder| Ok(store_unless_worse(&folder, &cached)?));
     if let Err(error) = &stored {
-        eprintln!("note: the ceilings couldn't be stored for next time: {error:#}");
+        tell!("note: the ceilings couldn't be stored for next time: {error:#}");
     }
     Ok((cached, Source { path: stored.ok().flatten(), is_cached: false }))
 }
@@ -417,7 +418,7 @@ fn keep_reading(reading: CeilingReading, identity: Identity, others_share: Optio
     let surplus = value.readings.len().saturating_sub(MOST_READINGS);
     value.readings.drain(1..1 + surplus);
     if let Err(error) = store(&folder, &Cached { identity, others_share, value }) {
-        eprintln!("note: memory's bandwidth couldn't be stored for next time: {error:#}");
+        tell!("note: memory's bandwidth couldn't be stored for next time: {error:#}");
     }
 }
 
@@ -471,7 +472,7 @@ pub(crate) fn survey(
                 && let Err(error) =
                     store_unless_worse(folder, &Cached { identity, others_share, value })
             {
-                eprintln!("note: ceilings couldn't be stored in {}: {error}", folder.display());
+                tell!("note: ceilings couldn't be stored in {}: {error}", folder.display());
             }
         }
     }

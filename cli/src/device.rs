@@ -9,6 +9,7 @@ use brickscope_engine::{AnySession, GpuSession, Model};
 use brickscope_kernels::Backend;
 
 use crate::flags::ExecutorArgs;
+use crate::output::tell;
 
 /// The device that was asked for, if one was.
 pub(crate) fn asked(args: &ExecutorArgs) -> Option<Backend> {
@@ -34,7 +35,7 @@ pub(crate) fn where_it_ran(profile: Profile, what: &str) -> Profile {
     let Some(index) = that_ran(&profile) else { return profile };
     let Some(on_device) = profile.whole_device(index) else { return profile };
     let name: String = profile.devices[index].name.escape_debug().collect();
-    eprintln!(
+    tell!(
         "note: {what} by the clock of {name}, which ran the bricks; what the host did is in the report"
     );
     on_device

@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use brickscope::BrickProfiler;
 use brickscope_live::socket::{Facts, Publisher, Starting};
 
+use crate::output::tell;
+
 /// A run that is being prepared.
 pub(crate) struct Live {
     starting: Option<Starting>,
@@ -19,7 +21,7 @@ impl Live {
         // Fail before all the work, for example if the socket's name is taken.
         let starting = is_asked.then(Starting::begin).transpose().context("--live")?;
         if let Some(starting) = starting.as_ref().filter(|_| is_told) {
-            eprintln!("live: will publish at {} once the model runs", starting.path().display());
+            tell!("live: will publish at {} once the model runs", starting.path().display());
         }
         let live = Self { starting, is_told };
         live.say("reading the model");
@@ -50,10 +52,7 @@ impl Live {
         let Some(starting) = self.starting else { return Ok(None) };
         let publisher = starting.publish_with(current, facts()).context("--live")?;
         if self.is_told {
-            eprintln!(
-                "live: publishing; `brickscope top --attach {}` shows it",
-                std::process::id()
-            );
+            tell!("live: publishing; `brickscope top --attach {}` shows it", std::process::id());
         }
         Ok(Some(publisher))
     }

@@ -22,12 +22,16 @@
 //! | `run_dir`, `sides` | the folder of a run; the runs on each side of a comparison |
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `parquet` | the one export format that the library doesn't write |
+//! | `output` | standard output and standard error |
 //! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
 //! | `docs`, `chromium` | tests: the documentation's commands; pages in a browser |
 //!
 //! Imports go one way: a room never imports `cmd` or `args`, and no two modules import each other. What a
 //! room needs from the command line it takes as plain values. The command prints and handles errors;
 //! analysing runs and rendering most views is the library's part.
+
+// They panic if nobody reads the output any more: `output` has what prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod benchmark;
@@ -44,6 +48,7 @@ mod flags;
 mod flame;
 mod live;
 mod metrics;
+mod output;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod progress;
@@ -59,6 +64,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Args, Command};
+use crate::output::tell;
 
 fn main() -> ExitCode {
     let args = parse();
@@ -119,14 +125,12 @@ fn run(command: &Command) -> ExitCode {
 fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has closed the pipe, as `head` does.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // The error may quote names of untrusted files, which may contain escape sequences.
             let text = format!("{error:#}");
             let lines: Vec<String> =
                 text.lines().map(brickscope_analysis::view::printable).collect();
-            eprintln!("brickscope: {}", lines.join("\n"));
+            tell!("brickscope: {}", lines.join("\n"));
             ExitCode::from(trouble)
         }
     }
@@ -137,10 +141,4 @@ fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let asked = flame::timer::Asked::start()?;
     run()?;
     asked.map_or(Ok(()), flame::timer::Asked::finish)
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

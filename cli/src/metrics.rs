@@ -7,6 +7,7 @@ use brickscope::{BrickProfiler, Profile};
 use brickscope_live::metrics::{MetricsOptions, MetricsServer};
 
 use crate::flags::MetricsArgs;
+use crate::output::tell;
 
 /// The profiler that is recording: a benchmark has several, one after the other.
 pub(crate) type Current = Arc<Mutex<Arc<BrickProfiler>>>;
@@ -37,11 +38,11 @@ pub(crate) fn serve(
     })?;
     let addr = server.addr();
     if !addr.ip().is_loopback() {
-        eprintln!(
+        tell!(
             "warning: anyone who can reach {addr} can read these metrics, unencrypted; they name the \
             model and its file"
         );
     }
-    eprintln!("metrics: http://{addr}/metrics");
+    tell!("metrics: http://{addr}/metrics");
     Ok(Some(server))
 }

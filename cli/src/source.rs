@@ -11,6 +11,7 @@ use brickscope_engine::{Architecture, Model};
 use brickscope_kernels::Kernels;
 
 use crate::flags::ExecutorArgs;
+use crate::output::tell;
 use crate::{device, progress};
 
 /// The model that runs if none is given.
@@ -129,7 +130,7 @@ fn kernels(args: &ExecutorArgs) -> Result<Kernels> {
 pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
     let kernels = kernels(args)?;
     if let Some(caveat) = kernels.backend().caveat() {
-        eprintln!("note: {caveat}");
+        tell!("note: {caveat}");
     }
     let threads = args.threads.unwrap_or_else(all_threads);
     Cpu::new(kernels, threads)

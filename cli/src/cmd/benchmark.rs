@@ -1,10 +1,9 @@
 //! `brickscope benchmark`: measures how fast a model runs, in a way that others can check.
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use brickscope::{Absent, Clock, CpuLimit, LoadWatch, Profile};
 use brickscope_analysis::receipt::MAX_BYTES;
 use brickscope_analysis::receipt::v1::{Load, Run};
@@ -21,6 +20,7 @@ use crate::benchmark::table;
 use crate::benchmark::warm_up::Rule;
 use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs};
 use crate::live::Live;
+use crate::output;
 use crate::run_dir::RunDir;
 use crate::{ceilings_cache, metrics, progress, source};
 
@@ -198,7 +198,7 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
         }
         format => rows::render(&measurements, &model, format),
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 /// Measures in separate processes, one after the other.

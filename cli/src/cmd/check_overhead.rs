@@ -4,9 +4,7 @@
 //! `forward_profiled` (B), in the order A B B A, and B A A B at the next position. Each A has a B right
 //! next to it, and each of them comes first and last equally often.
 
-use std::io::{Write, stdout};
-
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use brickscope::{
     BrickProfiler, Clock, ClockInfo, Machine, PairedError, PairedRatio, Phase, Profile,
 };
@@ -17,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::profile::log_capacity;
 use crate::cmd::profile::{ProfileArgs, Sync};
 use crate::figures::{median, pass_time, signed_percent};
+use crate::output;
 use crate::text::{WIDTH, count};
 use crate::{device, progress, source};
 
@@ -141,7 +140,7 @@ fn check(
     } else {
         report.text()
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 /// The order of the passes of a quad.

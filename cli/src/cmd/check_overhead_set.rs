@@ -2,7 +2,6 @@
 //! differences between processes.
 
 use std::env;
-use std::io::{Write, stdout};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +11,7 @@ use serde::Serialize;
 use super::check_overhead::{Arm, Report, SLOW, line};
 use crate::cmd::profile::ProfileArgs;
 use crate::figures::{median, pass_time, signed_percent};
+use crate::output;
 
 /// The result. `--json` prints it as it is.
 #[derive(Serialize)]
@@ -45,7 +45,7 @@ pub(super) fn run(args: &ProfileArgs) -> Result<()> {
     let report = AllProcesses::new(processes.collect::<Result<_>>()?);
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 impl AllProcesses {

@@ -1,7 +1,6 @@
 //! `brickscope compare`: says what became slower or faster from one side to the other.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,6 +11,7 @@ use brickscope_analysis::compare::{Comparison, Options, Outcome, Side, compare, 
 use brickscope_analysis::view;
 
 use crate::flags::{ComparisonArgs, ComparisonFormat, MAX_PROCESSES};
+use crate::output::{self, tell};
 use crate::run_dir::RunDir;
 use crate::{progress, sides};
 
@@ -92,7 +92,7 @@ pub(super) fn print(comparison: &Comparison, how: &ComparisonArgs) -> Result<()>
         ComparisonFormat::Json => view::comparison_json(comparison),
         ComparisonFormat::Bmf => view::comparison_bmf(comparison),
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 /// The exit codes that the help of both commands lists.
@@ -136,7 +136,7 @@ fn measure_in_turns(args: &CompareArgs, processes: u32) -> Result<[Side; 2]> {
         })?;
     }
     bar.finish_and_clear();
-    eprintln!("their runs: {} and {}", folders[0].display(), folders[1].display());
+    tell!("their runs: {} and {}", folders[0].display(), folders[1].display());
     let mut sides = [
         sides::load(&folders[0], args.how.force).context("A")?,
         sides::load(&folders[1], args.how.force).context("B")?,

@@ -1,9 +1,7 @@
 //! `brickscope profile --compare-backends`: compares the backends of this CPU on the same tokens, brick
 //! by brick.
 
-use std::io::{Write, stdout};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, Profile, Run};
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::view;
@@ -15,6 +13,7 @@ use serde::Serialize;
 
 use super::profile::log_capacity;
 use crate::cmd::profile::ProfileArgs;
+use crate::output::{self, tell};
 use crate::{ceilings_cache, progress, source, text};
 
 /// The most rows of a round's trace. They only serve to find spans without stated work.
@@ -105,7 +104,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     };
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 /// Measures memory once more, and gives all backends the same roof, of all measurements: they share one memory.
@@ -133,7 +132,7 @@ fn interleaved(model: &Model) -> Result<Option<Model>> {
     source::copy(&mut copy, &|_, _| ())?;
     source::interleave(&mut copy, kernels);
     if copy.interleaved().is_none() {
-        eprintln!(
+        tell!(
             "note: not enough memory for a second copy of the model, so {} reads rows in the order of the \
             file, unlike in a run of its own",
             kernels.backend()

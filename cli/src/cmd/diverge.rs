@@ -2,7 +2,6 @@
 
 use brickscope::Backend;
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,7 @@ use brickscope_kernels::Kernels;
 use serde_json::{Value, json};
 
 use crate::flags::{threads, token_id};
+use crate::output;
 use crate::{device, progress, source};
 
 /// Find the first kernel whose output differs between two backends.
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &DivergeArgs) -> Result<bool> {
         true => format!("{:#}\n", as_json(&sides, &report, prompt.len())),
         false => as_text(&sides, &report, models[0]),
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")?;
+    output::print(text)?;
     Ok(report.first.is_some())
 }
 

@@ -1,10 +1,11 @@
 //! `brickscope doctor`: shows what this machine offers to a profiler, and how to enable the rest.
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{IsTerminal, stdout};
 
 use anyhow::Result;
 
 use crate::doctor::{self, Finding};
+use crate::output;
 
 /// Show what a profiler can measure on this machine, and how to enable the rest.
 ///
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     } else {
         text(&findings, wants_colour())
     };
-    stdout().lock().write_all(text.as_bytes())?;
+    output::print(text)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Write, stdout};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,6 +13,7 @@ use brickscope_analysis::export::Part;
 use brickscope_analysis::stacks::Stacks;
 
 use crate::flags::{By, MetricsNames};
+use crate::output::{self, tell};
 use crate::text::count;
 use crate::{device, progress, run_dir};
 
@@ -128,11 +129,11 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     reading.finish_and_clear();
     let profile = profile?;
     if let Err(why) = profile.check() {
-        eprintln!("note: this profile is inconsistent: {why}");
+        tell!("note: this profile is inconsistent: {why}");
     }
     let of = profile.imported.as_ref().filter(|of| !of.samples.is_empty());
     if of.is_some() && profile.totals.is_empty() {
-        eprintln!(
+        tell!(
             "note: this run counts samples by function and has no times, so this export is empty. \
             `brickscope show` and `report` show the samples"
         );
@@ -223,7 +224,7 @@ fn check(args: &ExportArgs) -> Result<()> {
     if args.part_size.is_some() && !is_timeline {
         bail!("--part-size goes with the formats of timelines: perfetto and chrome");
     }
-    if args.part_size.is_some() && args.output.as_deref().is_some_and(is_stdout) {
+    if args.part_size.is_some() && args.output.as_deref().is_some_and(output::is_stdout) {
         bail!("--part-size: standard output can't be split");
     }
     if args.names.is_some() && args.format != ExportFormat::Prometheus {
@@ -241,7 +242,7 @@ enum Target {
 impl Target {
     fn of(args: &ExportArgs) -> Self {
         match &args.output {
-            Some(path) if is_stdout(path) => Self::Stdout,
+            Some(path) if output::is_stdout(path) => Self::Stdout,
             Some(path) => Self::File(path.clone()),
             None => {
                 let file = match args.table {
@@ -257,7 +258,7 @@ impl Target {
     /// Writes a file atomically, and prints its path.
     fn write(&self, write: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<()> {
         match self {
-            Self::Stdout => to_stdout(write),
+            Self::Stdout => output::stream(write),
             Self::File(path) => {
                 to_file(path, write)?;
                 print(path)
@@ -280,7 +281,10 @@ impl Target {
                 Ok(is_last)
             };
             let path = match self {
-                Self::Stdout => return to_stdout(|out| part(out).map(drop)).map(|()| Vec::new()),
+                Self::Stdout => {
+                    output::stream(|out| part(out).map(drop))?;
+                    return Ok(Vec::new());
+                }
                 Self::File(path) => path,
             };
             // Each part has its own name, and the first may have to be renamed.
@@ -306,14 +310,14 @@ impl Target {
         if let (Self::File(path), written @ 1..) = (self, paths.len()) {
             let removed = remove_stale(path, written)?;
             if removed > 0 {
-                eprintln!(
+                tell!(
                     "note: removed {} of an earlier export with this name",
                     count(removed as u64, "part")
                 );
             }
         }
         if left_out > 0 {
-            eprintln!(
+            tell!(
                 "note: {left_out} spans are left out: they overlap too many others to get a track"
             );
         }
@@ -323,16 +327,6 @@ impl Target {
 
 /// The file or stream that exports write to.
 type Out<'a> = dyn Write + Send + 'a;
-
-fn is_stdout(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
-fn to_stdout(write: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<()> {
-    let mut out = io::BufWriter::new(stdout());
-    write(&mut out)?;
-    Ok(out.flush()?)
-}
 
 fn to_file<T>(path: &Path, write: impl FnOnce(&mut Out<'_>) -> io::Result<T>) -> Result<T> {
     write_atomically(path, |error| error, |out| write(out))
@@ -387,7 +381,7 @@ fn part_of(path: &Path, name: &OsStr) -> Option<usize> {
 }
 
 fn print(path: &Path) -> Result<()> {
-    Ok(writeln!(stdout().lock(), "{}", path.display())?)
+    output::print(format!("{}\n", path.display()))
 }
 
 /// Shows the number of written spans while `write` runs.

@@ -1,7 +1,7 @@
 //! `brickscope flamegraph`: draws where time went.
 
 use std::ffi::OsString;
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::{fs, io};
@@ -22,6 +22,7 @@ use crate::flame::join::{self, BLOCKS};
 use crate::flame::record::{self, Recorded, Recorder};
 use crate::flame::summary::{SCHEMA_VERSION, Source, Summary};
 use crate::flame::{diff, draw, markdown, shares, terminal};
+use crate::output::{self, tell};
 use crate::run_dir::{self, RunDir};
 
 /// Draw a flamegraph, from exact measured spans or from samples of the running program.
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
         } else {
             terminal::text(&drawn.summary, &written(Some(&material.dir)))
         };
-        print(&text)?;
+        output::print(text)?;
         return Ok(ExitCode::SUCCESS);
     };
     let dir = &material.dir;
@@ -136,16 +137,12 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
         write(dir, file, &draw::diff_svg(&baseline.stacks, &drawn.stacks, &look, direction)?)?;
     }
     write(dir, "diff.md", &diff.markdown())?;
-    print(&if args.json { diff.json()? } else { diff.text() })?;
+    output::print(if args.json { diff.json()? } else { diff.text() })?;
     Ok(match (diff.exceeds_threshold(), diff.is_undecided()) {
         (true, _) => ExitCode::from(1),
         (false, true) => ExitCode::from(3),
         (false, false) => ExitCode::SUCCESS,
     })
-}
-
-fn print(text: &str) -> Result<()> {
-    Ok(stdout().lock().write_all(text.as_bytes())?)
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String> {
@@ -408,7 +405,7 @@ fn via(args: &FlamegraphArgs) -> (Via, Abilities) {
         .via
         .unwrap_or_else(|| if args.command.is_empty() { abilities.best() } else { Via::Sampler });
     let colour = super::doctor::wants_colour() && io::IsTerminal::is_terminal(&io::stderr());
-    eprint!("{}", super::doctor::text(&abilities.findings(via), colour));
+    tell!("{}", super::doctor::text(&abilities.findings(via), colour).trim_end());
     (via, abilities)
 }
 

@@ -11,6 +11,7 @@ use brickscope_analysis::compare::{Fact, Outcome, Pairing, Side};
 
 use super::compare::{compared, exit_code, print};
 use crate::flags::ComparisonArgs;
+use crate::output::{self, tell};
 use crate::sides;
 
 /// Compare a run with a stored baseline, for CI.
@@ -59,12 +60,12 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
         trust(&side)?;
         update(&run, &args.baseline)
             .with_context(|| format!("{} can't be made the baseline", run.display()))?;
-        println!(
-            "{} is now the baseline: {} processes of {}",
+        output::print(format!(
+            "{} is now the baseline: {} processes of {}\n",
             args.baseline.display(),
             side.processes.len(),
             run.display()
-        );
+        ))?;
         return Ok(ExitCode::SUCCESS);
     }
     if !args.baseline.exists() {
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     print(&comparison, &args.how)?;
     let is_unpaired = matches!(comparison.pairing, Pairing::Unpaired { .. });
     if is_unpaired && comparison.outcome() != Outcome::Pass {
-        eprintln!(
+        tell!(
             "the baseline was measured at another time, and nothing is promised if the machine has changed its \
              state since: `brickscope compare OLD NEW --processes 20` measures two builds in turns, which is \
              safe from that and detects smaller changes"

@@ -2,11 +2,10 @@
 
 use clap::ValueEnum;
 use std::collections::BTreeSet;
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use brickscope_analysis::history::{History, LeftOut, Measure, Run};
 use brickscope_analysis::receipt::{self, Options, Receipt, verify};
 use brickscope_analysis::view;
@@ -14,6 +13,7 @@ use serde::Serialize;
 
 use crate::flame::history::Flamegraphs;
 use crate::flame::summary::Summary;
+use crate::output::{self, tell};
 use crate::progress;
 use crate::run_dir::FLAMEGRAPH;
 use crate::text::count;
@@ -134,9 +134,9 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
     history.not_verified = not_verified;
     let (text, is_left_out_in_it) = shown(args, &history, &flamegraphs)?;
     for LeftOut { path, reason } in history.left_out.iter().filter(|_| !is_left_out_in_it) {
-        eprintln!("left out: {path}: {reason}");
+        tell!("left out: {path}: {reason}");
     }
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 /// The text to print, and whether it lists what was left out.
@@ -153,7 +153,7 @@ fn shown(
         }
         HistoryForm::Svg | HistoryForm::Csv if has_both => {
             let n = flamegraphs.flamegraphs;
-            eprintln!("not shown: {}; {other}", count(n, "flamegraph"));
+            tell!("not shown: {}; {other}", count(n, "flamegraph"));
             let svg = args.output == HistoryForm::Svg;
             (if svg { view::history_svg(history) } else { view::history_csv(history) }, false)
         }

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use std::fs::File;
-use std::io::{Read, Write, stdout};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +10,7 @@ use brickscope::Profile;
 use brickscope_analysis::import::{self, Format, MAX_BYTES, Options};
 use flate2::read::MultiGzDecoder;
 
+use crate::output::{self, tell};
 use crate::progress;
 use crate::run_dir::RunDir;
 
@@ -131,16 +132,15 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     note.set_message("writing the run");
     dir.save(&profile)?;
     note.finish_and_clear();
-    let mut out = stdout().lock();
     let path = dir.path().display();
     if args.json {
         let imported = serde_json::json!({ "run": path.to_string(), "imported": profile.imported });
-        return Ok(writeln!(out, "{imported}")?);
+        return output::print(format!("{imported}\n"));
     }
     for (why, number) in profile.imported.iter().flat_map(|imported| &imported.left_out) {
-        eprintln!("note: left out: {why}: {number}");
+        tell!("note: left out: {why}: {number}");
     }
-    Ok(writeln!(out, "{path}")?)
+    output::print(format!("{path}\n"))
 }
 
 /// The whole file as text, decompressed if it is a gzip file.

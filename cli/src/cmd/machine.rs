@@ -1,9 +1,8 @@
 //! `brickscope machine`: measures the peak rates of this machine.
 
-use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use brickscope::{CeilingReading, Ceilings, Survey};
 use brickscope_analysis::view;
 use brickscope_kernels::Kernels;
@@ -11,6 +10,7 @@ use serde::Serialize;
 
 use crate::ceilings_cache::{self, Cached, Identity};
 use crate::flags::threads;
+use crate::output;
 use crate::progress;
 
 /// Measure the peak rates of this machine: memory bandwidths and operations per second.
@@ -83,5 +83,5 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
         }
         text
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }

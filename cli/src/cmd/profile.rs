@@ -2,7 +2,6 @@
 
 use clap::ValueEnum;
 use std::collections::{HashMap, HashSet};
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,6 +22,7 @@ use brickscope_live::socket::{Facts, Publisher};
 
 use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs};
 use crate::live::Live;
+use crate::output::{self, tell};
 use crate::run_dir::RunDir;
 use crate::text::printable;
 use crate::{ceilings_cache, device, metrics, progress, source};
@@ -410,7 +410,7 @@ fn measure(
         && let Err(absent) = profiler.enable_counters()
     {
         // The report says so too, but at its end. The user asked for counters, so say it now.
-        eprintln!("note: no hardware counters: {}", absent.reason);
+        tell!("note: no hardware counters: {}", absent.reason);
     }
     if args.shares {
         session.profile_shares(Some(&profiler));
@@ -631,7 +631,7 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
         let run_in = dir.path().display();
         format!("{report}{:9} {answer}\n{:9} {run_in}\n", "text", "run in")
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 fn described(
@@ -665,7 +665,7 @@ pub(super) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
         let passes = || profile.passes.iter().filter(|p| p.phase == phase && !p.is_left_out);
         let of_phase: Vec<u32> = passes().filter(is_out).map(|pass| pass.serial).collect();
         if !of_phase.is_empty() && of_phase.len() == passes().count() {
-            eprintln!(
+            tell!(
                 "note: all passes of {phase} were disturbed or had a stall ({}), so none is left out of it",
                 of_phase.len()
             );
@@ -678,7 +678,7 @@ pub(super) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
         return profile;
     }
     profile.without(|pass| out.contains(&pass.serial)).unwrap_or_else(|absent| {
-        eprintln!("note: {}", absent.reason);
+        tell!("note: {}", absent.reason);
         profile
     })
 }
@@ -744,7 +744,7 @@ fn trace_kernels(profile: &Profile) {
         let (name, count) = (printable(&total.stats.name), total.stats.count);
         let shape = total.host.as_ref().map_or("", |host| &host.shape);
         let phase = total.phase.map_or("outside", |phase| phase.name());
-        eprintln!("quant_dispatch: {name} {} phase={phase} calls={count}", printable(shape));
+        tell!("quant_dispatch: {name} {} phase={phase} calls={count}", printable(shape));
     }
 }
 
@@ -775,7 +775,7 @@ fn trace_timing(profile: &Profile) {
                 line.push_str(&format!(" {name}={}", (end - start) / 1_000));
             }
         }
-        eprintln!("{line}");
+        tell!("{line}");
     }
 }
 

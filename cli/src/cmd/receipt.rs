@@ -1,12 +1,12 @@
 //! `brickscope receipt`: makes keys and signs receipts.
 
 use clap::Subcommand;
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use brickscope_analysis::receipt::{Receipt, SecretKey};
 
+use crate::output;
 use crate::run_dir::receipt_in;
 
 /// Sign receipts, and make keys for signing.
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ReceiptArgs) -> Result<()> {
             format!("{} is signed by {}\n", path.display(), key.public_key())
         }
     };
-    stdout().lock().write_all(line.as_bytes()).context("standard output")
+    output::print(line)
 }
 
 /// The receipt's file, given the file itself or the folder of its run.

@@ -1,6 +1,6 @@
 //! `brickscope report`: writes one run, or two side by side, as an HTML file.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +10,7 @@ use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::view;
 use serde_json::json;
 
+use crate::output;
 use crate::report::{self, Run};
 use crate::text::wrapped;
 use crate::{progress, run_dir, sides};
@@ -59,8 +60,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         None => one(&args.run)?,
         Some(other) => two(&args.run, other, args.force)?,
     };
-    if out.as_os_str() == "-" {
-        return stdout().lock().write_all(page.as_bytes()).context("standard output");
+    if output::is_stdout(&out) {
+        return output::print(page);
     }
     write_atomically(&out, anyhow::Error::from, |file| Ok(file.write_all(page.as_bytes())?))
         .with_context(|| out.display().to_string())?;
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         wrapped("written   ", &written, &mut told);
         told
     };
-    stdout().lock().write_all(told.as_bytes()).context("standard output")
+    output::print(told)
 }
 
 /// The default file of a report: in the folder of the run, or of the second of two.

@@ -1,6 +1,5 @@
 //! `brickscope selftest`: checks on this machine's device what tests without a device can't check.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use serde::Serialize;
 
 use crate::figures::signed_percent;
 use crate::flags::ExecutorArgs;
+use crate::output;
 use crate::{progress, source};
 
 /// Check this machine's device: its times, their cost and its results.
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<bool> {
     } else {
         table(&checks)
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")?;
+    output::print(text)?;
     Ok(ok)
 }
 

@@ -1,7 +1,7 @@
 //! `brickscope show`: shows a saved run in several forms.
 
 use clap::ValueEnum;
-use std::io::{ErrorKind, Write, stdout};
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -11,6 +11,7 @@ use brickscope_analysis::view;
 
 use super::profile::without_disturbed;
 use crate::flags::share;
+use crate::output::{self, tell};
 use crate::{device, run_dir};
 
 /// Show a saved run: its report, tree, critical path, kernels or roofline.
@@ -121,7 +122,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     check(args)?;
     let mut profile = run_dir::load(&args.run)?;
     if let Err(why) = profile.check() {
-        eprintln!("note: this profile is inconsistent: {why}");
+        tell!("note: this profile is inconsistent: {why}");
     }
     if args.leave_out_disturbed {
         profile = without_disturbed(profile, args.view == View::Report);
@@ -143,7 +144,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
         View::RooflineSvg => view::roofline_svg(&profile),
         View::Json => view::json(&profile),
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }
 
 /// The part of a run to show: all of it, its host or a device.
@@ -260,7 +261,7 @@ fn svg(graph: &ExecutionGraph) -> Result<String> {
         child => child.context("can't start Graphviz's `dot`")?,
     };
     if graph.num_nodes() > NODES_IN_SECONDS {
-        eprintln!("Graphviz lays out {} nodes; that can take minutes …", graph.num_nodes());
+        tell!("Graphviz lays out {} nodes; that can take minutes …", graph.num_nodes());
     }
     let dot = graph.to_dot();
     let mut stdin = child.stdin.take().context("no pipe to `dot`")?;

@@ -1,11 +1,12 @@
 //! `brickscope tokenize`: prints the token ids of a text.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use anyhow::Result;
 use brickscope_engine::Model;
 use brickscope_engine::tokenizer::Special;
+
+use crate::output;
 
 /// Print the token ids of a text on one line.
 #[derive(Debug, clap::Args)]
@@ -36,6 +37,6 @@ pub(crate) fn run(args: &TokenizeArgs) -> Result<()> {
     let ids = model.encode(&args.text, special)?;
     let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
     let line = if args.json { format!("[{}]", ids.join(",")) } else { ids.join(" ") };
-    writeln!(stdout().lock(), "{line}")?;
+    output::print(line + "\n")?;
     Ok(())
 }

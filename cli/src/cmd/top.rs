@@ -1,13 +1,13 @@
 //! `brickscope top`: a live view of a running engine.
 
 use std::ffi::OsString;
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use brickscope_live::socket::LiveError;
 
 use crate::flags::ExecutorArgs;
+use crate::output::{self, tell};
 use crate::top::draw;
 use crate::top::engine::Engine;
 use crate::top::numbers::Explained;
@@ -77,10 +77,10 @@ pub(crate) fn run(args: &TopArgs) -> Result<()> {
     let engine = session::run(source, args.rate)?;
     let report = engine.map(Engine::end).unwrap_or_default();
     if args.tokens.is_some() && report.is_empty() {
-        eprintln!("note: the run was ended early, and nothing was written");
+        tell!("note: the run was ended early, and nothing was written");
     }
     // The run's own output, now that the view has left the screen.
-    stdout().lock().write_all(&report).context("standard output")
+    output::print(report)
 }
 
 /// The arguments of the `brickscope profile` that is watched.
@@ -132,5 +132,5 @@ fn once(source: Source, args: &TopArgs) -> Result<()> {
     if let Some(engine) = engine {
         if args.tokens.is_some() { engine.finish()? } else { drop(engine.end()) }
     }
-    stdout().lock().write_all(text.as_bytes()).context("standard output")
+    output::print(text)
 }

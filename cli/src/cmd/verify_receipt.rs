@@ -1,7 +1,6 @@
 //! `brickscope verify-receipt`: checks whether a benchmark's receipt is plausible.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,6 +14,7 @@ use crate::benchmark::receipt::WEIGHTS;
 use crate::ceilings_cache::memory_readings;
 use crate::cmd::receipt::receipt_file;
 use crate::flags::share;
+use crate::output;
 use crate::progress;
 use crate::run_dir::newest_receipt;
 use crate::source::MAPPED;
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
         true => format!("{:#}\n", as_json(&path, &verdict, rerun.as_ref())),
         false => as_text(&path, &verdict, rerun.as_ref()),
     };
-    stdout().lock().write_all(text.as_bytes()).context("standard output")?;
+    output::print(text)?;
     Ok(verdict.is_accepted())
 }
 

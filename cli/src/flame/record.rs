@@ -10,6 +10,7 @@ use brickscope::{Profile, write_atomically};
 use brickscope_sampler::{Recording, Sampled, perf, perf_data, perf_event, resolve, timer};
 
 use super::abilities::{Abilities, Via};
+use crate::output::tell;
 use crate::progress;
 use crate::run_dir::{self, SAMPLES};
 
@@ -54,7 +55,7 @@ impl Recorder<'_> {
         command.args(rest).env("BRICKSCOPE_PROFILE", asked);
         let watched = self.watch(command, stdout)?;
         if !watched.status.success() {
-            eprintln!("note: {} ended with {}", program.display(), watched.status);
+            tell!("note: {} ended with {}", program.display(), watched.status);
         }
         let profile = if profile.exists() { Some(Profile::load(&profile)?) } else { None };
         if self.via == Via::Spans && profile.is_none() {
