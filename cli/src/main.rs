@@ -30,6 +30,7 @@
 //! room needs from the command line it takes as plain values. The command prints and handles errors;
 //! analysing runs and rendering most views is the library's part.
 
+// `output` has what prints: these would panic if nobody reads the output any more.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 // Its macro is for the modules below.
@@ -137,8 +138,6 @@ fn run(command: &Command) -> ExitCode {
 fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has closed the pipe, as `head` does.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             tell!("brickscope: {error:#}");
             ExitCode::from(trouble)
@@ -151,10 +150,4 @@ fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let asked = flame::timer::Asked::start()?;
     run()?;
     asked.map_or(Ok(()), flame::timer::Asked::finish)
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -1,9 +1,13 @@
-//! The exits of the command: all that it prints passes one of these, so that nothing reaches a terminal that
-//! controls it. `clippy.toml` and the lints in `main.rs` forbid other ways out.
+//! The exits of the command: all that it prints passes one of these. `clippy.toml` and the lints in `main.rs`
+//! forbid other ways out.
+//!
+//! Nothing reaches a terminal that controls it. And an exit code is a verdict, which must not depend on whether
+//! somebody reads the text: a closed pipe is no error here; the text isn't printed, and the command goes on. All
+//! other errors, such as a full disk, are errors.
 #![expect(clippy::disallowed_methods, reason = "these are the ways that all others take")]
 
 use std::fmt;
-use std::io::{BufWriter, IsTerminal, Stdout, Write, stderr, stdout};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write, stderr, stdout};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -12,12 +16,13 @@ use brickscope_analysis::view::{printable_text, screened, screened_lines};
 
 /// Prints text, JSON or a page on standard output, without what could control a terminal.
 pub(crate) fn print(text: impl Into<String>) -> Result<()> {
-    stdout().lock().write_all(screened(text.into()).as_bytes()).context("standard output")
+    let text = screened(text.into());
+    stream(|out| out.write_all(text.as_bytes()))
 }
 
 /// Prints text with our own colours on standard output.
 pub(crate) fn print_painted(text: &str) -> Result<()> {
-    stdout().lock().write_all(screened_but_paint(text).as_bytes()).context("standard output")
+    stream(|out| out.write_all(screened_but_paint(text).as_bytes()))
 }
 
 /// The same on standard error.
@@ -42,9 +47,46 @@ pub(crate) fn shown(path: &Path) -> String {
     printable_text(&path.to_string_lossy())
 }
 
-/// Standard output for a file of another program, which has its own rules for characters.
-pub(crate) fn file() -> BufWriter<Stdout> {
-    BufWriter::new(stdout())
+/// Gives standard output to `write`, for a file of another program, which has its own rules for characters. `write`
+/// may return early with the error of a closed pipe.
+pub(crate) fn stream(write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(Reader { out: stdout(), is_gone: false });
+    let written = write(&mut out).and_then(|()| out.flush());
+    // Not by the kind of the error: `write` may have wrapped it, or have read from another pipe.
+    if out.get_ref().is_gone {
+        return Ok(());
+    }
+    written.context("standard output")
+}
+
+/// Whether a path given for a file means standard output.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-" || path.as_os_str() == "/dev/stdout"
+}
+
+/// Who reads standard output.
+struct Reader {
+    out: Stdout,
+    is_gone: bool,
+}
+
+impl Reader {
+    fn noticed<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        self.is_gone |= result.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe);
+        result
+    }
+}
+
+impl Write for Reader {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.out.write(bytes);
+        self.noticed(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.out.flush();
+        self.noticed(result)
+    }
 }
 
 /// Standard error for the output of a program that is run.

@@ -177,6 +177,28 @@ fn sets_in_every_form_with_the_exit_code_of_what_was_found() {
 }
 
 #[test]
+fn what_was_found_is_the_exit_code_though_nobody_reads_it() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 10, 0, 1.0);
+    let slower = set(dir.path(), "slower", 10, 1, 1.15);
+    let same = set(dir.path(), "same", 10, 1, 1.0);
+    let unread = |args: &[&str]| command::unread(&mut command::brickscope(args)).code();
+    assert_eq!(unread(&["compare", str(&a), str(&slower)]), Some(1));
+    assert_eq!(unread(&["compare", str(&a), str(&slower), "--json"]), Some(1));
+    assert_eq!(unread(&["compare", str(&a), str(&same)]), Some(0));
+    assert_eq!(unread(&["compare", str(&a.join("1")), str(&slower.join("1"))]), Some(3));
+    assert_eq!(unread(&["compare", str(&a), "nowhere"]), Some(2));
+    let gate = |more: &[&str]| unread(&[&["gate", "--baseline", str(&a)], more].concat());
+    assert_eq!(gate(&[str(&slower)]), Some(1));
+    assert_eq!(gate(&[str(&slower.join("1"))]), Some(3));
+    assert_eq!(gate(&["nowhere"]), Some(2));
+    let baseline = dir.path().join("baseline");
+    let update = ["gate", "--baseline", str(&baseline), "--update", str(&same)];
+    let update = unread(&[&update[..], &["--force"]].concat());
+    assert_eq!((update, baseline.is_dir()), (Some(0), true));
+}
+
+#[test]
 fn few_processes_are_inconclusive_and_never_a_pass() {
     let dir = folder();
     let a = set(dir.path(), "a", 1, 0, 1.0);

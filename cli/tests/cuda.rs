@@ -57,6 +57,14 @@ fn every_check_is_made_and_one_that_fails_is_the_exit_code() {
         of(name);
     }
     assert_eq!(json["ok"], false);
+    // The verdict doesn't depend on whether anybody reads it.
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models");
+    let mut unread = Command::new(env!("CARGO_BIN_EXE_brickscope"));
+    unread.args(["selftest", "--backend", "cuda"]).arg(models.join("tiny-Q8_0.gguf"));
+    unread.env("LD_LIBRARY_PATH", fake_cuda::folder()).env("FAKE_CUDA_EVENT_NS", "10");
+    let closed = || std::io::pipe().expect("a pipe").1;
+    let status = unread.stdout(closed()).stderr(closed()).status().expect("it runs");
+    assert_eq!(status.code(), Some(1));
 }
 
 #[test]

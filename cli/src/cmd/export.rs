@@ -223,7 +223,7 @@ fn check(args: &ExportArgs) -> Result<()> {
     if args.part_size.is_some() && !is_timeline {
         bail!("--part-size goes with the formats of timelines: perfetto and chrome");
     }
-    if args.part_size.is_some() && args.output.as_deref().is_some_and(is_stdout) {
+    if args.part_size.is_some() && args.output.as_deref().is_some_and(output::is_stdout) {
         bail!("--part-size: standard output can't be split");
     }
     if args.names.is_some() && args.format != ExportFormat::Prometheus {
@@ -241,7 +241,7 @@ enum Target {
 impl Target {
     fn of(args: &ExportArgs) -> Self {
         match &args.output {
-            Some(path) if is_stdout(path) => Self::Stdout,
+            Some(path) if output::is_stdout(path) => Self::Stdout,
             Some(path) => Self::File(path.clone()),
             None => {
                 let file = match args.table {
@@ -257,7 +257,7 @@ impl Target {
     /// Writes a file atomically, and prints its path.
     fn write(&self, write: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<()> {
         match self {
-            Self::Stdout => to_stdout(write),
+            Self::Stdout => output::stream(write),
             Self::File(path) => {
                 to_file(path, write)?;
                 print(path)
@@ -280,7 +280,10 @@ impl Target {
                 Ok(is_last)
             };
             let path = match self {
-                Self::Stdout => return to_stdout(|out| part(out).map(drop)).map(|()| Vec::new()),
+                Self::Stdout => {
+                    output::stream(|out| part(out).map(drop))?;
+                    return Ok(Vec::new());
+                }
                 Self::File(path) => path,
             };
             // Each part has its own name, and the first may have to be renamed.
@@ -323,16 +326,6 @@ impl Target {
 
 /// The file or stream that exports write to.
 type Out<'a> = dyn Write + Send + 'a;
-
-fn is_stdout(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
-fn to_stdout(write: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<()> {
-    let mut out = output::file();
-    write(&mut out)?;
-    Ok(out.flush()?)
-}
 
 fn to_file<T>(path: &Path, write: impl FnOnce(&mut Out<'_>) -> io::Result<T>) -> Result<T> {
     write_atomically(path, |error| error, |out| write(out))

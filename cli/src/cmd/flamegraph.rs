@@ -126,7 +126,7 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
         } else {
             terminal::text(&drawn.summary, &written(Some(&material.dir)))
         };
-        print(&text)?;
+        output::print(text)?;
         return Ok(ExitCode::SUCCESS);
     };
     let dir = &material.dir;
@@ -139,16 +139,12 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
         write(dir, file, &draw::diff_svg(&baseline.stacks, &drawn.stacks, &look, direction)?)?;
     }
     write(dir, "diff.md", &diff.markdown())?;
-    print(&if args.json { diff.json()? } else { diff.text() })?;
+    output::print(if args.json { diff.json()? } else { diff.text() })?;
     Ok(match (diff.exceeds_threshold(), diff.is_undecided()) {
         (true, _) => ExitCode::from(1),
         (false, true) => ExitCode::from(3),
         (false, false) => ExitCode::SUCCESS,
     })
-}
-
-fn print(text: &str) -> Result<()> {
-    output::print(text)
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String> {

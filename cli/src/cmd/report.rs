@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         None => one(&args.run)?,
         Some(other) => two(&args.run, other, args.force)?,
     };
-    if out.as_os_str() == "-" {
+    if output::is_stdout(&out) {
         return output::print(page);
     }
     write_atomically(&out, anyhow::Error::from, |file| Ok(file.write_all(page.as_bytes())?))

@@ -21,6 +21,14 @@ pub(crate) fn run(command: &mut Command) -> Output {
     output
 }
 
+/// Runs a command whose standard output and standard error nobody reads: the pipes are closed before it
+/// starts.
+#[allow(dead_code, reason = "not every test needs it")]
+pub(crate) fn unread(command: &mut Command) -> std::process::ExitStatus {
+    let closed = || std::io::pipe().expect("a pipe").1;
+    command.stdout(closed()).stderr(closed()).status().expect("the command starts")
+}
+
 pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("the command writes UTF-8")
 }

@@ -267,15 +267,12 @@ fn text(text: &str, place: &Place, now: Option<u64>, found: &mut Findings) {
         None => {}
         Some(Form::Name) if text.trim().is_empty() => refuse(format!("{name} is empty")),
         Some(Form::Name) => {}
-        Some(Form::OneOf(words)) => {
-            if !words.contains(&text) {
-                refuse(format!(
-                    "{name} is {}, but it can only be one of {}",
-                    said(text),
-                    words.join(", ")
-                ));
-            }
-        }
+        Some(Form::OneOf(words)) if words.contains(&text) => {}
+        Some(Form::OneOf(words)) => refuse(format!(
+            "{name} is {}, but it can only be one of {}",
+            said(text),
+            words.join(", ")
+        )),
         Some(Form::Sha256) => {
             if unhex::<32>(text).is_none() {
                 refuse(format!(
