@@ -11,6 +11,7 @@
 //! receipts: for each process and test, a row for each measured sample with its wall time, unattributed
 //! time and each brick, in nanoseconds. Leave the machine idle meanwhile, or use it to learn how reliable
 //! comparisons are on a busy machine.
+#![expect(clippy::disallowed_methods, reason = "the command's exits are not for examples")]
 
 use std::error::Error;
 use std::io::Write;

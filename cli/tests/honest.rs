@@ -1,5 +1,6 @@
 //! Honest receipts with different models, threads, kernels and lengths, on the machine that runs the tests, quiet and
 //! busy: none is refused.
+#![expect(clippy::disallowed_methods, reason = "the command's exits are not for tests")]
 
 // These tests don't use all shared helpers.
 #[allow(dead_code)]
