@@ -107,6 +107,21 @@ fn the_first_line_of_a_profile_names_the_first_bad_weights() {
 }
 
 #[test]
+fn a_comparison_of_backends_says_it_first_too() {
+    let bench = Bench::new();
+    let model = bench.nan();
+    let args = ["profile", "--compare-backends", "--tokens", "3", "--rounds", "1"];
+    let compared = run(brickscope(&args).arg(&model));
+    let first = format!(
+        "Not a number: the logits of 3 of 3 passes; the first bad weights are NaN in {GATE} (1 {OF}. "
+    );
+    begins(text(&compared.stdout), &first);
+    let json = run(brickscope(&args).arg("--json").arg(&model));
+    let json: Value = serde_json::from_str(text(&json.stdout)).expect("JSON");
+    assert_eq!(json["not_finite"]["began"]["weights"]["tensor"], GATE);
+}
+
+#[test]
 fn the_first_line_names_the_brick_where_weights_are_fine() {
     let bench = Bench::new();
     let report = bench.profile(&bench.overflowing(), &[]);

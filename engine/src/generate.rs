@@ -4,8 +4,9 @@ use brickscope::{NotFinite, Phase};
 
 use crate::any_session::{AnyProbe, AnySession};
 use crate::error::Error;
-use crate::finite::{LogitsSeen, not_finite};
+use crate::finite::LogitsSeen;
 use crate::forward::Outputs;
+use crate::not_finite::not_finite;
 use crate::sample::{Sampler, Sampling};
 
 /// How to continue a prompt.

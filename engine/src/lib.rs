@@ -45,7 +45,7 @@
 //! | `executor/cuda/` | NVIDIA: `driver.rs` has **every call into the driver and its `unsafe`**, `kernels/` a `.cu` and its `.ptx` for each operation, `graph.rs` decode passes as graphs, `clock.rs` timestamps, `bricks.rs` the predecessor's names, `cupti/` CUPTI's timings, an optional cross-check (`library.rs`: every call into it and its `unsafe`) |
 //! | `executor/wgpu/` | Vulkan, Metal and DX12 (feature `wgpu`); `shaders/` has the kernels |
 //! | `any_session.rs`, `generate.rs`, `sample.rs` | sessions on any executor; from prompt to answer; choosing tokens |
-//! | `finite.rs` | whether logits are numbers; the weights or the brick in which NaN and infinity began |
+//! | `finite.rs`, `not_finite.rs` | whether logits are numbers; if not, the weights or the brick in which that began |
 //! | `diverge/` | two executors in lockstep: `compare.rs` compares a value, `tolerance.rs` says how far off it may be |
 //!
 //! `engine/fake-cuda/` is a CUDA driver, and CUPTI, without a device, for tests.
@@ -67,6 +67,7 @@ mod generate;
 mod interleave;
 mod kv_cache;
 mod model;
+mod not_finite;
 mod probe;
 mod routines;
 mod sample;
@@ -83,11 +84,12 @@ pub use error::{Error, GpuError};
 #[cfg(feature = "wgpu")]
 pub use executor::Wgpu;
 pub use executor::gpu::{Gpu, GpuProbe, GpuSession};
-pub use finite::{LogitsSeen, all_finite, not_finite};
+pub use finite::{LogitsSeen, all_finite};
 pub use generate::{GenerateOptions, Generated, generate};
 pub use interleave::Interleaved;
 pub use kv_cache::{Heads, KvCache};
 pub use model::Model;
+pub use not_finite::not_finite;
 pub use probe::{KernelProbe, NoProbe, Probe, Profiled, ProfiledKernels};
 pub use sample::{Sampler, Sampling};
 pub use session::Session;

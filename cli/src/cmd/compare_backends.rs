@@ -2,7 +2,7 @@
 //! by brick.
 
 use anyhow::Result;
-use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, Profile, Run};
+use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, NotFinite, Profile, Run};
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
@@ -56,7 +56,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     }
     note.finish_and_clear();
 
-    let decoded = chosen(read_by(best.kernels), best.clone(), &prompt, args.tokens, context)?;
+    let (decoded, not_finite) =
+        chosen(read_by(best.kernels), best.clone(), &prompt, args.tokens, context)?;
     let turns = args.rounds as usize * sides.len();
     let turn = prompt.len() + decoded.len();
     let bar = progress::tokens("running", ((turns + sides.len()) * turn) as u64);
@@ -86,6 +87,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         .collect();
     let comparison = BackendComparison::new(&rounds).map_err(|why| anyhow::anyhow!(why.reason))?;
     let report = Report {
+        not_finite,
         created,
         model: source::describe(&model),
         machine: brickscope::machine::detect(),
@@ -141,22 +143,24 @@ fn interleaved(model: &Model) -> Result<Option<Model>> {
     Ok(Some(copy))
 }
 
-/// The tokens that all backends decode: the likeliest according to the fastest backend.
+/// The tokens that all backends decode: the likeliest according to the fastest backend. Also its logits that aren't
+/// numbers, if there are any.
 fn chosen(
     model: &Model,
     cpu: brickscope_engine::executor::Cpu,
     prompt: &[u32],
     n_tokens: usize,
     context: usize,
-) -> Result<Vec<u32>> {
+) -> Result<(Vec<u32>, Option<NotFinite>)> {
     let mut session = Session::new(model, cpu, context)?;
     let options = GenerateOptions { n_tokens, sampling: Sampling::Greedy };
     let bar = progress::tokens("choosing", context as u64);
     let mut show = |done: usize| bar.set_position(done as u64);
-    let mut tokens = generate(&mut session, None, prompt, options, &mut show)?.tokens;
+    let mut answer = generate(&mut session, None, prompt, options, &mut show)?;
     bar.finish_and_clear();
-    tokens.pop();
-    Ok(tokens)
+    let not_finite = answer.not_finite(&mut session, prompt)?;
+    answer.tokens.pop();
+    Ok((answer.tokens, not_finite))
 }
 
 /// A backend and its rounds.
@@ -241,6 +245,8 @@ struct LeftOut {
 /// What is printed, and in this form with `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_finite: Option<NotFinite>,
     created: String,
     model: brickscope::Model,
     machine: Machine,
@@ -264,7 +270,11 @@ impl Report {
         let name = text::printable(model.name.as_deref().unwrap_or(&model.path));
         // One line on an 80-column terminal, however long the model's name is.
         let name = text::cut(&name, 78_usize.saturating_sub(text::columns(&run)));
-        let mut text = format!("{name}, {run}\n\n{}", view::backends(&self.comparison));
+        let mut text = String::new();
+        if let Some(not_finite) = &self.not_finite {
+            text::wrapped("", &format!("{not_finite}."), &mut text);
+        }
+        text += &format!("{name}, {run}\n\n{}", view::backends(&self.comparison));
         for backend in &self.interleaved {
             text += &format!("{backend} with rows of weights interleaved, as when it runs alone\n");
         }

@@ -1,10 +1,10 @@
 //! Tests of pages: runs with known times.
 
 use brickscope::{
-    Absent, BrickId, BrickProfiler, CacheCeiling, Ceilings, FunctionSamples, HostLaunch, Imported,
-    Lane, LayerBrick, Machine, MockClock, Model, Name, NameKind, Numbers, Pass, Phase, PhaseTotal,
-    Profile, SimulatedDevice, Source, Span, StreamId, TileBalance, TileLevel, TileStats,
-    TileThread, TransferDirection, Work,
+    Absent, Began, BrickId, BrickProfiler, CacheCeiling, Ceilings, FunctionSamples, HostLaunch,
+    Imported, Lane, LayerBrick, Machine, MockClock, Model, Name, NameKind, NotFinite, Numbers,
+    Pass, Phase, PhaseTotal, Profile, SimulatedDevice, Source, Span, StreamId, TileBalance,
+    TileLevel, TileStats, TileThread, TransferDirection, Work,
 };
 use brickscope_analysis::compare::{Options, Process, Side, compare};
 
@@ -593,6 +593,22 @@ fn what_was_dropped_is_said_before_anything_else() {
     let (page, _) = traced(&profile);
     let dropped = page.find("spans that did not fit the log: 12").expect("it is said");
     assert!(dropped < page.find("class=\"headline\"").unwrap());
+}
+
+#[test]
+fn logits_that_are_no_numbers_are_said_before_anything_else() {
+    for tensor in ["blk.3.ffn_gate.weight", HOSTILE] {
+        let mut profile = sample("moe");
+        profile.dropped.spans = 12;
+        let tensor = tensor.to_owned();
+        let began = Began::Weights { tensor, is_nan: true, bad: 1, of: 589_824, more_tensors: 2 };
+        profile.not_finite = Some(NotFinite { passes: 64, of: 65, began: Some(began) });
+        let (page, _) = traced(&profile);
+        let said = page.find("Not a number: the logits of 64 of 65 passes").expect("it is said");
+        assert!(said < page.find("spans that did not fit the log: 12").unwrap());
+        assert!(said < page.find("class=\"headline\"").unwrap());
+        assert!(!page.contains("<script>hacked"));
+    }
 }
 
 /// A huge number of spans, in one pass with one brick and two hundred layers.

@@ -236,7 +236,7 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::path::{Path, PathBuf};
 
-    use brickscope::{BrickId, DeviceError, Profile, SyncMode};
+    use brickscope::{Began, BrickId, DeviceError, Profile, SyncMode};
     use brickscope_kernels::{Backend, Kernels};
 
     use super::*;
@@ -244,6 +244,9 @@ mod tests {
     use crate::diverge::diverge;
     use crate::executor::gpu::reference::Reference;
     use crate::executor::gpu::{Op, Step};
+    use crate::finite::LogitsSeen;
+    use crate::generate::{GenerateOptions, generate};
+    use crate::sample::Sampling;
     use crate::session::Session;
     use crate::value::Value;
 
@@ -316,6 +319,36 @@ mod tests {
         let said = Plan::check(&model.weights, "device").expect_err("a scale").to_string();
         assert!(said.starts_with("device: the model has a scale"), "{said}");
         assert!(said.contains("only the CPU"), "{said}");
+    }
+
+    #[test]
+    fn where_logits_began_not_to_be_numbers_is_found_on_a_device_too() {
+        let options = GenerateOptions { n_tokens: 3, sampling: Sampling::Greedy };
+        // Longer than a batch. Memory of the device that nothing was written to is NaN.
+        let prompt = [1, 5, 9, 2, 7, 3];
+        for path in models() {
+            let mut model = Model::open(&path).expect("a model");
+            let mut session = GpuSession::new(&model, Reference::new(&model, 12));
+            let answer = generate(&mut session, None, &prompt, options, &mut |_| ());
+            let mut answer = answer.expect("it fits");
+            assert_eq!(answer.not_finite(&mut session, &prompt).expect("it fits"), None);
+            answer.logits = LogitsSeen { times: 3, not_finite: 1, first: Some(2) };
+            let found = answer.not_finite(&mut session, &prompt).expect("it fits");
+            assert_eq!(found.map(|found| found.began), Some(None), "{}", path.display());
+            drop(session);
+
+            model.weights.layers[1].ffn_norm.fill(3e38);
+            let mut session = GpuSession::new(&model, Reference::new(&model, 12));
+            let answer = generate(&mut session, None, &prompt, options, &mut |_| ());
+            let answer = answer.expect("it fits");
+            let found = answer.not_finite(&mut session, &prompt).expect("it fits").expect("bad");
+            assert_eq!((found.passes, found.of), (3, 3));
+            let Some(Began::Output { brick, layer: Some(1), is_nan: false, .. }) = &found.began
+            else {
+                panic!("{}: {found}", path.display())
+            };
+            assert_eq!(brick, "RmsNorm");
+        }
     }
 
     fn profiled(mode: SyncMode) -> (Profile, u64, usize) {
