@@ -13,19 +13,18 @@ use tempfile::TempDir;
 
 use crate::command::{brickscope, run, text};
 
-/// Runs a command with 3 GB of address space and 30 s of CPU time, so that what reads without end fails instead of
-/// taking the machine's memory.
-fn bounded(words: &[&str]) -> Output {
+/// Runs a command with this much address space, in KiB, and a minute of CPU time.
+fn bounded(memory: u32, words: &[&str]) -> Output {
     let direct = brickscope(words);
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -v 3000000; ulimit -t 30; exec \"$0\" \"$@\""]);
+    command.arg("-c").arg(format!("ulimit -v {memory}; ulimit -t 60; exec \"$0\" \"$@\""));
     command.arg(direct.get_program()).args(words).stdin(Stdio::null());
     command.output().expect("the command starts")
 }
 
-/// What a command says that must fail in good order.
+/// What a command says that must fail in good order, and not by taking all memory that it gets.
 fn refusal(words: &[&str]) -> String {
-    let output = bounded(words);
+    let output = bounded(3_000_000, words);
     let said = text(&output.stderr).to_owned();
     assert!(matches!(output.status.code(), Some(1 | 2)), "{words:?}: {}: {said}", output.status);
     assert!(!said.contains("Usage: "), "{words:?}: {said}");
@@ -200,4 +199,33 @@ fn a_pipe_of_the_shell_is_read_as_a_file_is() {
     assert!(shown.starts_with('{'), "{shown}");
     shell("\"$B\" show /dev/stdin --as json < \"$D/run/profile.json\" > /dev/null");
     shell("cat \"$D/run/profile.json\" | \"$B\" show /dev/stdin --as json > /dev/null");
+}
+
+#[test]
+fn fifty_thousand_stacks_without_a_common_beginning_are_drawn_in_little_memory() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let mut state = 1_u64;
+    let mut lines = String::new();
+    for _ in 0..50_000 {
+        for _ in 0..20 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            lines += &format!("f{};", (state >> 33) % 2_000);
+        }
+        lines.pop();
+        lines += " 3\n";
+    }
+    std::fs::write(path("stacks.folded"), lines).expect("written");
+    // The program itself takes 50 MB. Each stack takes a twentieth of a tree's nodes for all of its frames.
+    for words in [
+        &["flamegraph", &path("stacks.folded"), "--out", &path("graph")][..],
+        &["import", &path("stacks.folded"), "--unit", "samples", "--out", &path("run")],
+    ] {
+        let output = bounded(160_000, words);
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    }
+    let graph = std::fs::read_to_string(path("graph/flamegraph.svg")).expect("it is drawn");
+    assert!(graph.contains("narrower than 0.01 %"), "most frames are too narrow");
 }

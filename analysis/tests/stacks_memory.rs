@@ -1,0 +1,110 @@
+//! The memory that stacks take: what their frames need, and little besides, however many stacks there are.
+
+// A global allocator that counts can't be had without it.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use brickscope_analysis::export::{folded, speedscope};
+use brickscope_analysis::import::{self, Format, Options, WeightUnit};
+use brickscope_analysis::stacks::{Level, Stacks};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: all functions pass their arguments on to the system's allocator, which keeps the contract; the counting besides
+// allocates nothing and can't unwind.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(live, Relaxed);
+        // SAFETY: the caller's promises are the ones that it asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: `pointer` came from `alloc` above, hence from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // As the system does with what is large: it moves pages instead of copying them.
+        let live = LIVE.fetch_add(size, Relaxed) + size;
+        PEAK.fetch_max(live - layout.size(), Relaxed);
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are the ones that it asks for.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most bytes at once while this ran, beyond those before it.
+fn peak<T>(run: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let result = run();
+    (result, PEAK.load(Relaxed) - before)
+}
+
+const STACKS: usize = 65_536;
+const FRAMES: usize = 20;
+
+/// Stacks of frames of two thousand names, no two alike, and hardly two with the same beginning.
+fn text() -> String {
+    let mut state = 1_u64;
+    let mut lines = String::new();
+    for _ in 0..STACKS {
+        lines += "main";
+        for _ in 1..FRAMES {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            lines += &format!(";function {}", (state >> 33) % 2_000);
+        }
+        lines += " 3\n";
+    }
+    lines
+}
+
+// One test, since all threads are counted.
+#[test]
+fn a_stack_takes_little_more_than_its_frames_to_read_to_sum_up_and_to_write() {
+    let text = text();
+    let path = Path::new("many.folded");
+    let (stacks, read): (Stacks, _) = peak(|| folded::read(&text, path).expect("stacks"));
+    assert_eq!(stacks.total(), 3 * STACKS as u64);
+    let to_sum = peak(|| (stacks.by_class(), stacks.inclusive(Level::Function))).1;
+    let to_fold = peak(|| folded::write(&stacks, &mut io::sink()).expect("written")).1;
+    let to_speedscope =
+        peak(|| speedscope::write(&stacks, "many", &mut io::sink()).expect("written")).1;
+    #[cfg(feature = "pprof")]
+    let to_pprof = peak(|| {
+        brickscope_analysis::export::pprof::write(&stacks, &mut io::sink()).expect("written")
+    })
+    .1;
+    #[cfg(not(feature = "pprof"))]
+    let to_pprof = 0;
+    let options = Options { unit: Some(WeightUnit::Samples), ..Options::default() };
+    let to_import = peak(|| import::read(&text, path, Format::Folded, &options).expect("stacks")).1;
+    // Twenty frames are 80 bytes.
+    for (what, took, most) in [
+        ("read", read, 220),
+        ("sum up", to_sum, 20),
+        ("write folded", to_fold, 20),
+        ("write for speedscope", to_speedscope, 40),
+        ("write for pprof", to_pprof, 40),
+        ("import", to_import, 20),
+    ] {
+        let each = took / STACKS;
+        assert!(each <= most, "to {what} takes {each} bytes for each stack, of at most {most}");
+    }
+}
