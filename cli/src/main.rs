@@ -23,6 +23,7 @@
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `parquet` | the one export format that the library doesn't write |
 //! | `output` | standard output and standard error |
+//! | `interrupt`, `family` | Ctrl-C and SIGTERM; child processes and threads |
 //! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
 //! | `docs`, `chromium` | tests: the documentation's commands; pages in a browser |
 //!
@@ -43,9 +44,11 @@ mod device;
 #[cfg(test)]
 mod docs;
 mod doctor;
+mod family;
 mod figures;
 mod flags;
 mod flame;
+mod interrupt;
 mod live;
 mod metrics;
 mod output;
@@ -68,6 +71,9 @@ use crate::output::tell;
 
 fn main() -> ExitCode {
     let args = parse();
+    if let Err(error) = family::watch_parent() {
+        return ended(Err(error), 1);
+    }
     match &args.command {
         // Separate from the others, to keep the stack small while the model runs: samplers copy only a few
         // kilobytes of it.
@@ -124,7 +130,10 @@ fn run(command: &Command) -> ExitCode {
 /// an error.
 fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => interrupt::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from),
+        Err(error) if error.is::<interrupt::Nothing>() => {
+            ExitCode::from(interrupt::exit_code().unwrap_or(trouble))
+        }
         Err(error) => {
             // The error may quote names of untrusted files, which may contain escape sequences.
             let text = format!("{error:#}");
@@ -139,6 +148,8 @@ fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
 /// Runs the command while sampling it, if the parent process asked for that.
 fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let asked = flame::timer::Asked::start()?;
-    run()?;
-    asked.map_or(Ok(()), flame::timer::Asked::finish)
+    let ran = run();
+    // The samples of a run that couldn't be written are still samples.
+    let finished = asked.map_or(Ok(()), flame::timer::Asked::finish);
+    ran.and(finished)
 }

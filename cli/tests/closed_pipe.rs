@@ -75,15 +75,16 @@ fn what_grew_and_what_diverges_is_the_exit_code_though_nobody_reads_it() {
 
 #[test]
 fn to_print_for_nobody_is_no_error_and_the_run_is_written() {
+    let model = model();
     let dir = TempDir::new().expect("a folder");
     let at = |name: &str| word(&dir.path().join(name));
     let small = ["--threads", "1", "--tokens", "2"];
-    let profile = [&["profile", &model(), "--prompt", "Hi"], &small[..]].concat();
+    let profile = [&["profile", &model, "--prompt", "Hi"], &small[..]].concat();
     let mut command = brickscope(&profile);
     assert!(unread(command.arg("--out").arg(at("profile"))).success());
     let run_in = at("profile");
     assert!(dir.path().join("profile/profile.json").is_file());
-    let bench = ["benchmark", &model(), "--prompt-tokens", "2", "--repetitions", "1"];
+    let bench = ["benchmark", &model, "--prompt-tokens", "2", "--repetitions", "1"];
     let mut command = brickscope(&[&bench[..], &small].concat());
     assert!(unread(command.arg("--out").arg(at("bench"))).success());
     assert!(dir.path().join("bench/receipt.json").is_file());
@@ -101,7 +102,7 @@ fn to_print_for_nobody_is_no_error_and_the_run_is_written() {
         &["history", &at("bench")],
         &["machine"],
         &["doctor"],
-        &["tokenize", &model(), "Once"],
+        &["tokenize", &model, "Once"],
         &["flamegraph", &run_in, "--via", "spans", "-o", &at("flames")],
     ] {
         assert_eq!(code(args), 0, "{args:?}");

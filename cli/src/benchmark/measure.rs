@@ -13,6 +13,7 @@ use brickscope_engine::{Profiled, Sampler, Sampling, Session};
 use super::plan::Plan;
 use super::sums::{Sums, disturbed, run_queue_wait};
 use super::warm_up::Rule;
+use crate::interrupt;
 use crate::metrics::Current;
 
 /// How to measure.
@@ -101,13 +102,14 @@ impl<'s, 'm> Bench<'s, 'm> {
     }
 
     /// Runs a test: its warm-up, then the repetitions that count. With `keep` the last of these goes into
-    /// the run's profile. Calls `show` with the progress.
+    /// the run's profile. Calls `show` with the progress. If a signal asks to stop, it stops after the
+    /// repetition that runs: `None` if none of those that count was measured.
     pub(crate) fn run(
         &mut self,
         plan: Plan,
         keep: bool,
         show: &mut dyn FnMut(String),
-    ) -> Result<Measured> {
+    ) -> Result<Option<Measured>> {
         let Settings { repetitions, warm_up: rule, .. } = self.settings;
         let name = plan.name();
         show(format!("{name}: preparing"));
@@ -124,17 +126,26 @@ impl<'s, 'm> Bench<'s, 'm> {
             walls.push(sample.wall_ns);
             samples.push((sample, sums));
             outputs.push(output);
+            if interrupt::is_asked() {
+                return Ok(None);
+            }
             let elapsed = self.clock.now().saturating_sub(began);
             if let Some(warm_up) = rule.verdict(&walls, elapsed) {
                 break warm_up;
             }
         };
+        let mut counted = 0;
         for n in 1..=repetitions {
             show(format!("{name}: {n} of {repetitions}"));
             let Repetition { sample, sums, output } =
                 self.repetition(plan, &input, keep && n == repetitions)?;
             samples.push((sample, sums));
             outputs.push(output);
+            counted = n;
+            interrupt::keep();
+            if n < repetitions && interrupt::is_asked() {
+                break;
+            }
         }
 
         let is_deterministic = outputs.windows(2).all(|pair| pair[0] == pair[1]);
@@ -150,8 +161,9 @@ impl<'s, 'm> Bench<'s, 'm> {
             warm_up,
             ..Test::default()
         };
-        let sums = fill(&mut test, samples, repetitions, self.settings.profiled);
-        Ok(Measured { test, is_deterministic, spans: sums.spans, dropped: sums.dropped })
+        let sums = fill(&mut test, samples, counted, self.settings.profiled);
+        let (spans, dropped) = (sums.spans, sums.dropped);
+        Ok(Some(Measured { test, is_deterministic, spans, dropped }))
     }
 
     /// Fills the KV cache to the depth of `plan`, and returns the state in which repetitions begin.

@@ -1,6 +1,8 @@
 //! `brickscope profile --compare-backends`: compares the backends of this CPU on the same tokens, brick
 //! by brick.
 
+use std::ops::ControlFlow;
+
 use anyhow::Result;
 use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, Profile, Run};
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
@@ -14,12 +16,13 @@ use serde::Serialize;
 use super::profile::log_capacity;
 use crate::cmd::profile::ProfileArgs;
 use crate::output::{self, tell};
-use crate::{ceilings_cache, progress, source, text};
+use crate::{ceilings_cache, interrupt, progress, source, text};
 
 /// The most rows of a round's trace. They only serve to find spans without stated work.
 const MAX_LOG: usize = 1 << 16;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
+    interrupt::watch()?;
     let created = Profile::empty(Default::default()).created;
     let mut model = source::model(args.model())?;
     if !args.executor.mmap {
@@ -66,15 +69,24 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         bar.inc(turn as u64);
     }
     let count = sides.len();
-    for round in 0..args.rounds as usize {
+    'rounds: for round in 0..args.rounds as usize {
         // Each round begins with another backend, so that none always follows the same one.
         for nth in 0..count {
+            if interrupt::is_asked() {
+                break 'rounds;
+            }
             let side = &mut sides[(round + nth) % count];
             side.turn(&prompt, &decoded, &mut || bar.inc(1))?;
             bar.inc(prompt.len() as u64);
         }
+        interrupt::keep();
     }
     bar.finish_and_clear();
+    // Only whole rounds compare all backends.
+    let whole = sides.iter().map(|side| side.rounds.len()).min().unwrap_or_default();
+    sides.iter_mut().for_each(|side| side.rounds.truncate(whole));
+    let cut_short = interrupt::was_heeded()
+        .then(|| format!("interrupted after {whole} of {} rounds", args.rounds));
 
     let threads = best.threads();
     one_memory(&model, &best, &mut sides);
@@ -87,6 +99,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         .collect();
     let comparison = BackendComparison::new(&rounds).map_err(|why| anyhow::anyhow!(why.reason))?;
     let report = Report {
+        cut_short,
         created,
         model: source::describe(&model),
         machine: brickscope::machine::detect(),
@@ -153,7 +166,10 @@ fn chosen(
     let mut session = Session::new(model, cpu, context)?;
     let options = GenerateOptions { n_tokens, sampling: Sampling::Greedy };
     let bar = progress::tokens("choosing", context as u64);
-    let mut show = |done: usize| bar.set_position(done as u64);
+    let mut show = |done: usize| {
+        bar.set_position(done as u64);
+        ControlFlow::Continue(())
+    };
     let mut tokens = generate(&mut session, None, prompt, options, &mut show)?.tokens;
     bar.finish_and_clear();
     tokens.pop();
@@ -220,6 +236,7 @@ impl<'m> Side<'m> {
             generated_tokens: decoded.len() as u64,
             pinned: false,
             seed: None,
+            cut_short: None,
         };
         for round in &mut self.rounds {
             round.run = Some(run.clone());
@@ -242,6 +259,9 @@ struct LeftOut {
 /// What is printed, and in this form with `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
+    /// How it was cut short, and after how many rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_short: Option<String>,
     created: String,
     model: brickscope::Model,
     machine: Machine,
@@ -265,7 +285,9 @@ impl Report {
         let name = text::printable(model.name.as_deref().unwrap_or(&model.path));
         // One line on an 80-column terminal, however long the model's name is.
         let name = text::cut(&name, 78_usize.saturating_sub(text::columns(&run)));
-        let mut text = format!("{name}, {run}\n\n{}", view::backends(&self.comparison));
+        let cut_short = self.cut_short.as_ref().map(|how| format!("note: cut short: {how}\n"));
+        let cut_short = cut_short.unwrap_or_default();
+        let mut text = format!("{name}, {run}\n{cut_short}\n{}", view::backends(&self.comparison));
         for backend in &self.interleaved {
             text += &format!("{backend} with rows of weights interleaved, as when it runs alone\n");
         }
