@@ -23,6 +23,7 @@
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `parquet` | the one export format that the library doesn't write |
 //! | `output` | the exits: all that is printed passes them, so that nothing controls a terminal |
+//! | `interrupt`, `family` | Ctrl-C and SIGTERM; child processes and threads |
 //! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
 //! | `docs`, `chromium` | tests: the documentation's commands; pages in a browser |
 //!
@@ -47,9 +48,11 @@ mod device;
 #[cfg(test)]
 mod docs;
 mod doctor;
+mod family;
 mod figures;
 mod flags;
 mod flame;
+mod interrupt;
 mod live;
 mod metrics;
 #[cfg(feature = "parquet")]
@@ -70,6 +73,9 @@ use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
     let args = parse();
+    if let Err(error) = family::watch_parent() {
+        return ended(Err(error), 1);
+    }
     match &args.command {
         // Separate from the others, to keep the stack small while the model runs: samplers copy only a few
         // kilobytes of it.
@@ -137,7 +143,10 @@ fn run(command: &Command) -> ExitCode {
 /// an error.
 fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => interrupt::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from),
+        Err(error) if error.is::<interrupt::Nothing>() => {
+            ExitCode::from(interrupt::exit_code().unwrap_or(trouble))
+        }
         Err(error) => {
             tell!("brickscope: {error:#}");
             ExitCode::from(trouble)
@@ -148,6 +157,8 @@ fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
 /// Runs the command while sampling it, if the parent process asked for that.
 fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let asked = flame::timer::Asked::start()?;
-    run()?;
-    asked.map_or(Ok(()), flame::timer::Asked::finish)
+    let ran = run();
+    // The samples of a run that couldn't be written are still samples.
+    let finished = asked.map_or(Ok(()), flame::timer::Asked::finish);
+    ran.and(finished)
 }

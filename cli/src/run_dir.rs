@@ -4,9 +4,10 @@ use std::cell::OnceCell;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use brickscope::Profile;
 use brickscope_analysis::receipt::Receipt;
 
@@ -31,6 +32,10 @@ pub(crate) struct RunDir {
     path: PathBuf,
     /// Whether its contents may be removed.
     overwrite: bool,
+    /// The outermost folder that was made for it.
+    absent: Option<PathBuf>,
+    /// The folder for a run that can't be written here; by default a new one among temporary files.
+    rescue: Option<PathBuf>,
     /// For a folder that is made when something is written to it: how to make it, and its final path.
     late: Option<Late>,
 }
@@ -52,17 +57,13 @@ impl RunDir {
     /// As [`create`](Self::create), for a run that writes nothing until its end. Checks now that the folder
     /// can be written to, but makes it only when the run is saved, so that a killed run leaves none.
     pub(crate) fn create_late(path: Option<&Path>, created: &str) -> Result<Self> {
-        let absent = first_absent(path.unwrap_or(Path::new(RUNS)));
-        let mut dir = Self::create(path, created)?;
-        // Remove only folders that didn't exist before, which may be none if the folder has a name.
-        let absent = absent.or_else(|| path.is_none().then(|| dir.path.clone()));
-        if let Some(absent) = absent {
-            for folder in dir.path.ancestors().take_while(|folder| folder.starts_with(&absent)) {
-                if fs::remove_dir(folder).is_err() {
-                    break;
-                }
-            }
-        }
+        Self::open_late(path, created, false)
+    }
+
+    /// As [`create_late`](Self::create_late), but with `overwrite` it accepts a folder that holds a run.
+    pub(crate) fn open_late(path: Option<&Path>, created: &str, overwrite: bool) -> Result<Self> {
+        let mut dir = Self::open(path, created, overwrite)?;
+        dir.remove_empty();
         let created = path.is_none().then(|| created.to_owned());
         dir.late = Some(Late { created, made: OnceCell::new() });
         Ok(dir)
@@ -70,6 +71,8 @@ impl RunDir {
 
     /// As [`create`](Self::create), but with `overwrite` it accepts a folder that holds a run.
     pub(crate) fn open(path: Option<&Path>, created: &str, overwrite: bool) -> Result<Self> {
+        let absent = first_absent(path.unwrap_or(Path::new(RUNS)));
+        let is_named = path.is_some();
         let cannot = |path: &Path| format!("can't write the run to {}", path.display());
         let path = match path {
             Some(path) => {
@@ -99,12 +102,69 @@ impl RunDir {
         fs::write(&probe, b"")
             .and_then(|()| fs::remove_file(&probe))
             .with_context(|| cannot(&path))?;
-        Ok(Self { path, overwrite, late: None })
+        // A folder without a name is always new.
+        let absent = absent.or_else(|| (!is_named).then(|| path.clone()));
+        Ok(Self { path, overwrite, absent, rescue: None, late: None })
+    }
+
+    /// Names the folder for a run that can't be written here.
+    pub(crate) fn rescued_to(mut self, rescue: Option<&Path>) -> Self {
+        self.rescue = rescue.map(Path::to_owned);
+        self
+    }
+
+    /// Writes what was measured, here or, if that fails, to another folder: it can't be measured again.
+    pub(crate) fn write(&self, write: impl Fn(&Self) -> Result<()>) -> Written {
+        let Err(why) = write(self) else {
+            return Written { folder: Some(self.path().to_owned()), trouble: None };
+        };
+        let other = match &self.rescue {
+            Some(rescue) => fs::create_dir_all(rescue)
+                .with_context(|| rescue.display().to_string())
+                .map(|()| rescue.clone()),
+            None => temporary(),
+        };
+        let other = other.and_then(|path| {
+            let dir = Self { path, overwrite: false, absent: None, rescue: None, late: None };
+            write(&dir).inspect_err(|_| drop(fs::remove_dir(&dir.path)))?;
+            Ok(dir.path.clone())
+        });
+        let not_here = format!(
+            "the run could not be written to {}: {}",
+            self.path().display(),
+            why.root_cause()
+        );
+        match other {
+            Ok(folder) => {
+                let trouble = anyhow!("{not_here}; it was saved to {} instead", folder.display());
+                Written { folder: Some(folder), trouble: Some(trouble) }
+            }
+            Err(error) => {
+                let trouble = anyhow!("{not_here}; nor could it be saved elsewhere: {error:#}");
+                Written { folder: None, trouble: Some(trouble) }
+            }
+        }
+    }
+
+    /// Removes the folders that were made for this run and are empty.
+    fn remove_empty(&self) {
+        let Some(absent) = &self.absent else { return };
+        for folder in self.path().ancestors().take_while(|folder| folder.starts_with(absent)) {
+            if fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
     }
 
     /// The path; for a folder that is made late, the final one once it is made.
     pub(crate) fn path(&self) -> &Path {
         self.late.as_ref().and_then(|late| late.made.get()).unwrap_or(&self.path)
+    }
+
+    /// Whether an earlier run is there, which a part of another must not replace.
+    pub(crate) fn holds_a_run(&self) -> bool {
+        [PROFILE, RECEIPT].iter().any(|file| self.path().join(file).exists())
+            || processes(self.path()).is_ok_and(|processes| !processes.is_empty())
     }
 
     /// Writes the profile of the run.
@@ -138,8 +198,9 @@ impl RunDir {
         receipt: &Receipt,
         profile: Option<&Profile>,
     ) -> Result<()> {
-        remove(&self.path.join(PROFILE))?;
-        receipt.save(&self.path.join(RECEIPT))?;
+        self.make().with_context(|| format!("can't write the run to {}", self.path.display()))?;
+        remove(&self.path().join(PROFILE))?;
+        receipt.save(&self.path().join(RECEIPT))?;
         profile.map_or(Ok(()), |profile| self.save(profile))?;
         self.remove_processes(0)
     }
@@ -148,7 +209,7 @@ impl RunDir {
     /// set, and a run beside their folders for the whole set.
     pub(crate) fn leave_the_first_process(&self) -> Result<()> {
         self.remove_processes(1)?;
-        if self.overwrite { remove_run(&self.path) } else { Ok(()) }
+        if self.overwrite { remove_run(self.path()) } else { Ok(()) }
     }
 
     /// Removes the runs of a set's processes, except the first `kept`.
@@ -156,8 +217,8 @@ impl RunDir {
         if !self.overwrite {
             return Ok(());
         }
-        let cannot = || self.path.display().to_string();
-        for (nth, folder) in processes(&self.path).with_context(cannot)? {
+        let cannot = || self.path().display().to_string();
+        for (nth, folder) in processes(self.path()).with_context(cannot)? {
             if nth > kept {
                 remove_run(&folder)?;
                 // A folder with anything else in it stays.
@@ -202,12 +263,33 @@ fn remove(file: &Path) -> Result<()> {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        if self.late.as_ref().is_some_and(|late| late.made.get().is_none()) {
-            return;
-        }
         // A failed run leaves nothing behind; a folder with anything in it stays.
-        let _ = fs::remove_dir(self.path());
+        self.remove_empty();
     }
+}
+
+/// Where a run was written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// `None` if it couldn't be written anywhere.
+    pub(crate) folder: Option<PathBuf>,
+    /// Why not where it should be, and where it is: to be said after the report.
+    pub(crate) trouble: Option<anyhow::Error>,
+}
+
+/// A new folder among the system's temporary files.
+pub(crate) fn temporary() -> Result<PathBuf> {
+    let parent = std::env::temp_dir();
+    ensure!(
+        parent.is_dir(),
+        "there is no folder {}, which should hold temporary files: make it, or name another with TMPDIR",
+        parent.display()
+    );
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let path = parent.join(format!("brickscope-{}-{now}", std::process::id()));
+    // It must be new, so that nobody else can have prepared it.
+    fs::create_dir(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
 }
 
 /// The outermost missing folder of `path`; `None` if all exist.

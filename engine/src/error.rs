@@ -88,6 +88,10 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] GpuError),
 
+    /// The system has no room for another thread. The reason is a string, since errors are compared.
+    #[error("can't start a thread: {0}")]
+    Thread(String),
+
     /// A pass over no tokens.
     #[error("a forward pass needs at least one token")]
     NoTokens,

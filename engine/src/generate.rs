@@ -1,5 +1,7 @@
 //! Generation: from a prompt to an answer, profiled or not.
 
+use std::ops::ControlFlow;
+
 use brickscope::{NotFinite, Phase};
 
 use crate::any_session::{AnyProbe, AnySession};
@@ -51,8 +53,8 @@ impl Generated {
 /// Runs `prompt` and generates what follows.
 ///
 /// With a probe ([`AnySession::probe`]), each pass contains the forward pass and, where its logits are used, the
-/// sampling of the next token. After each pass `progress` gets the number of tokens processed so far, of prompt and
-/// answer together.
+/// sampling of the next token. After each pass `go_on` gets the number of tokens processed so far, of prompt and
+/// answer together, and says whether to go on: after a `Break` the answer is what there is of it.
 ///
 /// # Errors
 ///
@@ -67,7 +69,7 @@ pub fn generate(
     mut probe: Option<&mut AnyProbe<'_>>,
     prompt: &[u32],
     options: GenerateOptions,
-    progress: &mut dyn FnMut(usize),
+    go_on: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Generated, Error> {
     session.check_run(prompt, options.n_tokens)?;
     let mut sampler = Sampler::new(options.sampling);
@@ -84,19 +86,22 @@ pub fn generate(
         }
         // After the pass, so that drawing a progress bar isn't part of it.
         done += input.len();
-        progress(done);
-        next
+        let flow = go_on(done);
+        next.map(|next| (next, flow))
     };
     let mut passes = prompt.chunks(batch).peekable();
     let mut next = None;
-    while let Some(pass) = passes.next() {
+    let mut flow = ControlFlow::Continue(());
+    while flow.is_continue()
+        && let Some(pass) = passes.next()
+    {
         let samples = passes.peek().is_none() && options.n_tokens > 0;
-        next = step(Phase::Prefill, pass, samples)?;
+        (next, flow) = step(Phase::Prefill, pass, samples)?;
     }
     while let Some(token) = next.take() {
         tokens.push(token);
-        if tokens.len() < options.n_tokens {
-            next = step(Phase::Decode, &[token], true)?;
+        if flow.is_continue() && tokens.len() < options.n_tokens {
+            (next, flow) = step(Phase::Decode, &[token], true)?;
         }
     }
     Ok(Generated { tokens, logits: sampler.seen() })

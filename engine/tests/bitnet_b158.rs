@@ -11,6 +11,7 @@ mod reference;
 
 use std::fs;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use brickscope_engine::executor::Cpu;
@@ -101,7 +102,9 @@ fn sixteen_tokens_after_the_prompt_are_those_of_bitnet_cpp() {
         let cpu = Cpu::new(kernels, NonZeroUsize::new(2).unwrap()).unwrap();
         let mut session = Session::new(&model, cpu, 32).unwrap();
         let options = GenerateOptions { n_tokens: 16, sampling: Sampling::Greedy };
-        let answer = generate(&mut session, None, &prompt, options, &mut |_| ()).unwrap();
+        let answer =
+            generate(&mut session, None, &prompt, options, &mut |_| ControlFlow::Continue(()))
+                .unwrap();
         assert_eq!(answer.tokens, GREEDY, "{}", kernels.backend());
     }
 }

@@ -22,6 +22,9 @@ pub struct Run {
     pub generated_tokens: u64,
     /// The seed of the sampler; `None` for greedy decoding.
     pub seed: Option<u64>,
+    /// How the run was cut short, as by Ctrl-C, and after how much of it; `None` for a whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_short: Option<String>,
 }
 
 /// The model that ran.

@@ -36,7 +36,9 @@ pub fn probe() -> Result<PerfProgram, String> {
 
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     let folder = env::temp_dir().join(format!("brickscope-perf-{}-{now}", process::id()));
-    fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    fs::create_dir(&folder).map_err(|error| {
+        format!("{}, for temporary files (TMPDIR): {error}", env::temp_dir().display())
+    })?;
     let event = smoke_test(&folder.join("perf.data"));
     // If the folder for temporary files can't be removed, the probe has still succeeded.
     let _ = fs::remove_dir_all(&folder);

@@ -149,6 +149,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         generated_tokens: tokens(Phase::Decode),
         pinned: false,
         seed: None,
+        cut_short: None,
     });
     profile.model = Some(Model {
         path: first.shown("model_filename").unwrap_or_default(),

@@ -43,6 +43,9 @@ pub fn report(profile: &Profile) -> String {
     if !profile.phases.is_empty() || has_devices || profile.imported.is_some() {
         wrapped(&headline(all), &mut text);
     }
+    if let Some(how) = profile.run.as_ref().and_then(|run| run.cut_short.as_ref()) {
+        wrapped(&format!("note: cut short: {}", printable(how)), &mut text);
+    }
     // What was disturbed or left out here is told with its causes.
     let mut dropped = all.dropped;
     dropped.disturbed_passes = 0;

@@ -14,6 +14,7 @@ use brickscope_engine::{LogitsSeen, Profiled, Sampler, Sampling, Session, not_fi
 use super::plan::Plan;
 use super::sums::{Sums, disturbed, run_queue_wait};
 use super::warm_up::Rule;
+use crate::interrupt;
 use crate::metrics::Current;
 
 /// How to measure.
@@ -107,13 +108,14 @@ impl<'s, 'm> Bench<'s, 'm> {
     }
 
     /// Runs a test: its warm-up, then the repetitions that count. With `keep` the last of these goes into
-    /// the run's profile. Calls `show` with the progress.
+    /// the run's profile. Calls `show` with the progress. If a signal asks to stop, it stops after the
+    /// repetition that runs: `None` if none of those that count was measured.
     pub(crate) fn run(
         &mut self,
         plan: Plan,
         keep: bool,
         show: &mut dyn FnMut(String),
-    ) -> Result<Measured> {
+    ) -> Result<Option<Measured>> {
         let Settings { repetitions, warm_up: rule, .. } = self.settings;
         let name = plan.name();
         show(format!("{name}: preparing"));
@@ -132,17 +134,26 @@ impl<'s, 'm> Bench<'s, 'm> {
             samples.push((repetition.sample, repetition.sums));
             outputs.push(repetition.output);
             logits.push(repetition.logits);
+            if interrupt::is_asked() {
+                return Ok(None);
+            }
             let elapsed = self.clock.now().saturating_sub(began);
             if let Some(warm_up) = rule.verdict(&walls, elapsed) {
                 break warm_up;
             }
         };
+        let mut counted = 0;
         for n in 1..=repetitions {
             show(format!("{name}: {n} of {repetitions}"));
             let repetition = self.repetition(plan, &input, keep && n == repetitions)?;
             samples.push((repetition.sample, repetition.sums));
             outputs.push(repetition.output);
             logits.push(repetition.logits);
+            counted = n;
+            interrupt::keep();
+            if n < repetitions && interrupt::is_asked() {
+                break;
+            }
         }
         let all = self.not_finite(plan, &input, &logits, &outputs)?;
         let of_kept = logits.last().filter(|seen| keep && seen.not_finite > 0);
@@ -169,9 +180,9 @@ impl<'s, 'm> Bench<'s, 'm> {
             }),
             ..Test::default()
         };
-        let sums = fill(&mut test, samples, repetitions, self.settings.profiled);
+        let sums = fill(&mut test, samples, counted, self.settings.profiled);
         let Sums { spans, dropped, .. } = sums;
-        Ok(Measured { test, is_deterministic, spans, dropped, not_finite })
+        Ok(Some(Measured { test, is_deterministic, spans, dropped, not_finite }))
     }
 
     /// Finds out where the logits of repetitions began not to be numbers, if any did.

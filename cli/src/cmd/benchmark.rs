@@ -20,8 +20,8 @@ use crate::benchmark::table;
 use crate::benchmark::warm_up::Rule;
 use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs};
 use crate::live::Live;
-use crate::run_dir::RunDir;
-use crate::{ceilings_cache, metrics, output, progress, source};
+use crate::run_dir::{RunDir, Written};
+use crate::{ceilings_cache, interrupt, metrics, output, progress, source, text};
 
 /// Measure how fast a model runs, repeatedly, and write a receipt.
 ///
@@ -29,6 +29,9 @@ use crate::{ceilings_cache, metrics, output, progress, source};
 /// 128 decode passes of one token. Each is repeated until its times agree, and then as often as
 /// --repetitions says. All single times, the settings and the conditions are written to receipt.json in
 /// the run's folder; docs/benchmark.md says what each number includes.
+///
+/// Ctrl-C or SIGTERM ends it after the repetition that runs, with the figures until then and without a
+/// receipt; the exit code is 130 or 143. A second signal ends it at once.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope benchmark model.gguf --threads 2\n  brickscope benchmark model.gguf --tokens 64 --depth 0,512 -o json\n  brickscope benchmark model.gguf --processes 5 --out runs/today"
@@ -153,6 +156,10 @@ struct Done {
     measurements: Vec<Measurement>,
     model: ModelRow,
     folder: PathBuf,
+    /// How it was cut short.
+    cut_short: Option<String>,
+    /// What went wrong after the measurement.
+    trouble: Option<anyhow::Error>,
 }
 
 pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
@@ -180,14 +187,18 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
             MAX_BYTES as f64 / 1e6
         );
     }
-    let Done { measurements, model, folder } = if args.processes > 1 && args.process.is_none() {
-        measure_apart(args)?
-    } else {
-        measure(args, &plans)?
-    };
+    interrupt::watch()?;
+    let Done { measurements, model, folder, cut_short, trouble } =
+        if args.processes > 1 && args.process.is_none() {
+            measure_apart(args)?
+        } else {
+            measure(args, &plans)?
+        };
     let text = match args.format() {
         Format::Md => {
             let mut text = table::not_finite(&measurements);
+            let note = cut_short.map(|how| format!("note: cut short: {how}\n\n"));
+            text += &note.unwrap_or_default();
             text += &table::markdown(&measurements, &model);
             if let [measurement] = &measurements[..] {
                 text += &table::notes(measurement);
@@ -196,9 +207,15 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
             }
             text
         }
-        format => rows::render(&measurements, &model, format),
+        format => {
+            if let Some(how) = cut_short {
+                tell!("note: cut short: {how}");
+            }
+            rows::render(&measurements, &model, format)
+        }
     };
-    output::print(text)
+    let printed = output::print(text);
+    trouble.map_or(printed, Err)
 }
 
 /// Measures in separate processes, one after the other.
@@ -206,11 +223,21 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let model = source::model(args.model())?;
     let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
+    // A process that is cut short ends by itself, and this one has to report the others.
+    interrupt::keep();
     let bar = progress::steps("processes", u64::from(args.processes));
     let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
-    let measurements = benchmark_set::run(args, &dir, &mut show)?;
+    let mut measurements = Vec::new();
+    let trouble = benchmark_set::run(args, &dir, &mut show, &mut measurements).err();
     bar.finish_and_clear();
-    Ok(Done { measurements, model: ModelRow::of(&model), folder: dir.path().to_owned() })
+    if measurements.is_empty() {
+        return Err(trouble.unwrap_or_else(|| interrupt::Nothing.into()));
+    }
+    let cut_short = interrupt::was_heeded().then(|| {
+        format!("interrupted after {} of {} processes", measurements.len(), args.processes)
+    });
+    let (model, folder) = (ModelRow::of(&model), dir.path().to_owned());
+    Ok(Done { measurements, model, folder, cut_short, trouble })
 }
 
 /// Measures in this process, and writes the run.
@@ -226,7 +253,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let cpu = source::cpu(&args.executor)?;
     let context = plans.iter().map(Plan::context).max().unwrap_or_default();
     let mut session = Session::new(&model, cpu, context)?;
-    let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
+    let dir = RunDir::open_late(args.out.as_deref(), &started, args.overwrite)?;
     live.say("hashing the model, measuring what this machine can do");
     let mut before = before(args, &model, &session)?;
 
@@ -264,8 +291,24 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     };
     let mut tests: Vec<Measured> = Vec::new();
     for &plan in plans {
-        tests.push(bench.run(plan, kept.contains(&Some(plan)), &mut show)?);
+        if !tests.is_empty() && interrupt::is_asked() {
+            break;
+        }
+        tests.extend(bench.run(plan, kept.contains(&Some(plan)), &mut show)?);
     }
+    let cut_short = interrupt::was_heeded().then(|| {
+        let counted = |measured: &Measured| {
+            let samples = measured.test.samples.iter();
+            let counted = samples.filter(|sample| !sample.is_warm_up).count();
+            format!("{} of {} repetitions of {}", counted, args.repetitions, measured.test.name)
+        };
+        let left_out = match plans.len() - tests.len() {
+            0 => String::new(),
+            n => format!(", and without {}", text::count(n as u64, "further test")),
+        };
+        let counted: Vec<String> = tests.iter().map(counted).collect();
+        format!("interrupted after {}{left_out}; no receipt is written", counted.join(", "))
+    });
     note.finish_and_clear();
     drop(live);
 
@@ -291,14 +334,26 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
         generated_tokens: kept[1].map_or(0, |plan| plan.n_gen as u64),
         pinned: false,
         seed: None,
+        cut_short: cut_short.clone(),
     });
     let after =
         After { timestamp: profile.created.clone(), tests, profile: &profile, load, throttled };
-    let receipt = receipt::receipt(before, after).sealed()?;
-    dir.save_benchmark(&receipt, settings.profiled.then_some(&profile))?;
-    let folder = dir.path().to_owned();
+    let mut receipt = receipt::receipt(before, after);
+    let written = if cut_short.is_some() {
+        // A receipt of a part could pass for one of the whole, and a part of a set for one of its runs.
+        let is_kept = args.set.is_none() && !profile.passes.is_empty();
+        match is_kept && !dir.holds_a_run() {
+            true => dir.write(|dir| dir.save(&profile)),
+            false => Written { folder: None, trouble: None },
+        }
+    } else {
+        receipt = receipt.sealed()?;
+        dir.write(|dir| dir.save_benchmark(&receipt, settings.profiled.then_some(&profile)))
+    };
+    let Written { folder, trouble } = written;
+    let folder = folder.unwrap_or_else(|| PathBuf::from("(nothing is written)"));
     let measurements = vec![Measurement { receipt, folder: folder.clone() }];
-    Ok(Done { measurements, model: ModelRow::of(&model), folder })
+    Ok(Done { measurements, model: ModelRow::of(&model), folder, cut_short, trouble })
 }
 
 /// Lets others watch the repetition that runs, if asked for.

@@ -12,18 +12,19 @@ use brickscope_analysis::receipt::{Receipt, sha256_hex};
 use super::benchmark::BenchmarkArgs;
 use crate::benchmark::rows::Measurement;
 use crate::run_dir::{RunDir, receipt_in};
+use crate::{family, interrupt};
 
-/// Runs the processes of a set, each with its own folder in `dir`: `1`, `2`, … Returns their results.
-/// Calls `show` with the number of each process before it runs.
+/// Runs the processes of a set, each with its own folder in `dir`: `1`, `2`, … Adds their results to
+/// `measurements`, and stops at one that fails or is interrupted. Calls `show` with the number of each process before it runs.
 pub(crate) fn run(
     args: &BenchmarkArgs,
     dir: &RunDir,
     show: &mut dyn FnMut(u32),
-) -> Result<Vec<Measurement>> {
+    measurements: &mut Vec<Measurement>,
+) -> Result<()> {
     let folder = dir.path();
     let program = std::env::current_exe().context("the path of this program")?;
     let set = name(folder);
-    let mut measurements = Vec::new();
     for process in 1..=args.processes {
         show(process);
         let out = folder.join(process.to_string());
@@ -33,8 +34,12 @@ pub(crate) fn run(
         if let Some(model) = &args.model {
             command.arg("--").arg(model);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdout(Stdio::null());
+        let _tied = family::tie(&mut command)?;
         let status = command.status().with_context(|| program.display().to_string())?;
+        if interrupt::was_child(status.code()) {
+            break;
+        }
         if !status.success() {
             bail!("process {process} of {} failed: {status}", args.processes);
         }
@@ -44,8 +49,11 @@ pub(crate) fn run(
         }
         let receipt = Receipt::load(&receipt_in(&out))?;
         measurements.push(Measurement { receipt, folder: out });
+        if process < args.processes && interrupt::is_asked() {
+            break;
+        }
     }
-    Ok(measurements)
+    Ok(())
 }
 
 /// The arguments of one process: those of this one, except the model and the folder.

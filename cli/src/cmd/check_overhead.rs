@@ -16,7 +16,7 @@ use super::profile::log_capacity;
 use crate::cmd::profile::{ProfileArgs, Sync};
 use crate::figures::{median, pass_time, signed_percent};
 use crate::text::{WIDTH, count};
-use crate::{device, output, progress, source};
+use crate::{device, interrupt, output, progress, source};
 
 /// The interval is narrow enough at this half-width: 0.1 %.
 const HALF_WIDTH: f64 = 0.001;
@@ -47,6 +47,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         "cuda times one decode pass in eight, which pairs of passes don't show: \
         `brickscope selftest --backend cuda` measures its cost"
     );
+    interrupt::watch()?;
     if args.overhead_processes > 1 && !args.overhead_process {
         return super::check_overhead_set::run(args);
     }
@@ -206,6 +207,8 @@ enum Stopped {
     HalfWidth,
     /// The time limit was reached.
     Time,
+    /// It was interrupted.
+    Interrupted,
 }
 
 #[derive(Debug)]
@@ -271,6 +274,13 @@ fn measure(
             so_far = compare(&quads).ok();
         }
         show(elapsed_ns, quads.len(), so_far);
+        if quads.len() >= LEAST_OF_A_PROCESS {
+            interrupt::keep();
+        }
+        if interrupt::is_asked() {
+            let stopped = Stopped::Interrupted;
+            return Ok(Measured { quads, spans_per_pass, elapsed_ns, stopped });
+        }
         let narrow = so_far.is_some_and(|ratio| ratio.half_width() <= HALF_WIDTH);
         if narrow || elapsed_ns >= limit_ns && quads.len() >= least {
             let stopped = if narrow { Stopped::HalfWidth } else { Stopped::Time };
@@ -417,6 +427,7 @@ impl Report {
         let ended = match self.stopped {
             Stopped::HalfWidth => format!("known to ±{:.1} %", 100.0 * HALF_WIDTH),
             Stopped::Time => "time limit reached; --overhead-seconds raises it".to_owned(),
+            Stopped::Interrupted => "cut short: interrupted".to_owned(),
         };
         lines.push(("ended", format!("{:.1} s", self.seconds), ended));
         let slow = format!(
@@ -430,7 +441,11 @@ impl Report {
     fn text(&self) -> String {
         let lines = self.lines();
         let lines = lines.iter().map(|(what, value, how)| line(what, value, how));
-        self.setting.heading() + &lines.collect::<String>()
+        let cut_short = match self.stopped {
+            Stopped::Interrupted => "note: cut short: interrupted before the interval was narrow\n",
+            Stopped::HalfWidth | Stopped::Time => "",
+        };
+        self.setting.heading() + cut_short + &lines.collect::<String>()
     }
 }
 

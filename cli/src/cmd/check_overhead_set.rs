@@ -12,10 +12,14 @@ use super::check_overhead::{Arm, Report, SLOW, line};
 use crate::cmd::profile::ProfileArgs;
 use crate::figures::{median, pass_time, signed_percent};
 use crate::output;
+use crate::{family, interrupt};
 
 /// The result. `--json` prints it as it is.
 #[derive(Serialize)]
 struct AllProcesses {
+    /// How it was cut short, and after how many processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_short: Option<String>,
     /// From the means of all processes.
     slow_down: Option<RatioOfRuns>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,21 +32,36 @@ struct AllProcesses {
 pub(super) fn run(args: &ProfileArgs) -> Result<()> {
     let program = env::current_exe().context("the path of this program")?;
     let n = args.overhead_processes;
-    let processes = (1..=n).map(|i| {
+    let mut processes = Vec::new();
+    // A process that is cut short ends by itself, and this one has to report the others.
+    interrupt::keep();
+    for i in 1..=n {
         let mut command = Command::new(&program);
         // Right after the subcommand: there may be a `--` before the model.
         let mut words = env::args_os().skip(1);
         command.args(words.next()).arg("--overhead-process").args(words);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let _tied = family::tie(&mut command)?;
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit());
         let output = child.spawn().and_then(|child| child.wait_with_output());
         let output = output.with_context(|| format!("process {i} of {n}"))?;
+        if interrupt::was_child(output.status.code()) {
+            break;
+        }
         if !output.status.success() {
             bail!("process {i} of {n} failed ({}); see its message above", output.status);
         }
         let report = serde_json::from_slice(&output.stdout);
-        report.with_context(|| format!("the output of process {i} of {n}"))
-    });
-    let report = AllProcesses::new(processes.collect::<Result<_>>()?);
+        processes.push(report.with_context(|| format!("the output of process {i} of {n}"))?);
+        if i < n && interrupt::is_asked() {
+            break;
+        }
+    }
+    if processes.is_empty() {
+        return Err(interrupt::Nothing.into());
+    }
+    let mut report = AllProcesses::new(processes);
+    report.cut_short = interrupt::was_heeded()
+        .then(|| format!("interrupted after {} of {n} processes", report.processes.len()));
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
     output::print(text)
@@ -63,13 +82,16 @@ impl AllProcesses {
                 (None, why)
             }
         };
-        Self { slow_down, slow_down_absent, processes }
+        Self { cut_short: None, slow_down, slow_down_absent, processes }
     }
 
     fn text(&self) -> String {
         let Some(first) = self.processes.first() else { return String::new() };
         let n = self.processes.len();
         let mut text = first.setting.heading();
+        if let Some(how) = &self.cut_short {
+            text += &format!("note: cut short: {how}\n");
+        }
         let arm = |of: fn(&Report) -> Arm| {
             let medians = self.processes.iter().map(|p| of(p).median_ns).collect();
             let passes: usize = self.processes.iter().map(|p| of(p).passes).sum();

@@ -12,7 +12,7 @@ use brickscope_analysis::view;
 
 use crate::flags::{ComparisonArgs, ComparisonFormat, MAX_PROCESSES};
 use crate::run_dir::RunDir;
-use crate::{output, progress, sides};
+use crate::{family, interrupt, output, progress, sides};
 
 /// Show what became slower or faster from A to B: tests, categories and bricks.
 ///
@@ -116,9 +116,13 @@ fn measure_in_turns(args: &CompareArgs, processes: u32) -> Result<[Side; 2]> {
     }
     let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
     let folders = ["a", "b"].map(|side| dir.path().join(side));
+    // The folder must be removed if it is empty, so signals end the process that runs, and then this one.
+    interrupt::watch()?;
+    interrupt::keep();
     if let Some(folder) = folders.iter().find(|folder| folder.exists()) {
         bail!("{} exists already: name another folder with --out", folder.display());
     }
+    let told = format!("their runs: {} and {}", folders[0].display(), folders[1].display());
     let (set, seed) = set_name();
     let order = turns_at_random(processes as usize, seed);
     let total = 2 * processes;
@@ -129,13 +133,23 @@ fn measure_in_turns(args: &CompareArgs, processes: u32) -> Result<[Side; 2]> {
         let is_a = order[pair as usize] == (second == 0);
         let side = usize::from(!is_a);
         bar.set_position(turn.into());
+        if interrupt::is_asked() {
+            tell!("{told}, as far as they ran");
+            return Err(interrupt::Nothing.into());
+        }
         let out = folders[side].join((pair + 1).to_string());
-        benchmark(programs[side], args, &out, &set, turn + 1, total).with_context(|| {
-            format!("{}, process {} of {processes}", programs[side].display(), pair + 1)
-        })?;
+        let ran = benchmark(programs[side], args, &out, &set, turn + 1, total);
+        if let Err(error) = ran {
+            if turn > 0 {
+                tell!("{told}, as far as they ran");
+            }
+            return Err(error).with_context(|| {
+                format!("{}, process {} of {processes}", programs[side].display(), pair + 1)
+            });
+        }
     }
     bar.finish_and_clear();
-    tell!("their runs: {} and {}", output::shown(&folders[0]), output::shown(&folders[1]));
+    tell!("{told}");
     let mut sides = [
         sides::load(&folders[0], args.how.force).context("A")?,
         sides::load(&folders[1], args.how.force).context("B")?,
@@ -157,7 +171,9 @@ fn benchmark(
 ) -> Result<()> {
     // A bare name would be looked up in PATH.
     let program = std::path::absolute(program)?;
-    let output = Command::new(&program)
+    let mut command = Command::new(&program);
+    let _tied = family::tie(&mut command)?;
+    let output = command
         .arg("benchmark")
         .args(args.model.iter())
         .args(&args.benchmark)
@@ -165,11 +181,13 @@ fn benchmark(
         .arg(out)
         .args([OsStr::new("--set"), OsStr::new(set)])
         .args(["--process", &process.to_string(), "--processes", &processes.to_string()])
-        .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .output()
         .context("can't start it")?;
+    if interrupt::was_child(output.status.code()) {
+        return Err(interrupt::Nothing.into());
+    }
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("`benchmark` failed ({}): {}", output.status, said.trim());

@@ -1,6 +1,8 @@
 //! `brickscope profile --compare-backends`: compares the backends of this CPU on the same tokens, brick
 //! by brick.
 
+use std::ops::ControlFlow;
+
 use anyhow::Result;
 use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, NotFinite, Profile, Run};
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
@@ -13,12 +15,13 @@ use serde::Serialize;
 
 use super::profile::log_capacity;
 use crate::cmd::profile::ProfileArgs;
-use crate::{ceilings_cache, output, progress, source, text};
+use crate::{ceilings_cache, interrupt, output, progress, source, text};
 
 /// The most rows of a round's trace. They only serve to find spans without stated work.
 const MAX_LOG: usize = 1 << 16;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
+    interrupt::watch()?;
     let created = Profile::empty(Default::default()).created;
     let mut model = source::model(args.model())?;
     if !args.executor.mmap {
@@ -66,15 +69,24 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         bar.inc(turn as u64);
     }
     let count = sides.len();
-    for round in 0..args.rounds as usize {
+    'rounds: for round in 0..args.rounds as usize {
         // Each round begins with another backend, so that none always follows the same one.
         for nth in 0..count {
+            if interrupt::is_asked() {
+                break 'rounds;
+            }
             let side = &mut sides[(round + nth) % count];
             side.turn(&prompt, &decoded, &mut || bar.inc(1))?;
             bar.inc(prompt.len() as u64);
         }
+        interrupt::keep();
     }
     bar.finish_and_clear();
+    // Only whole rounds compare all backends.
+    let whole = sides.iter().map(|side| side.rounds.len()).min().unwrap_or_default();
+    sides.iter_mut().for_each(|side| side.rounds.truncate(whole));
+    let cut_short = interrupt::was_heeded()
+        .then(|| format!("interrupted after {whole} of {} rounds", args.rounds));
 
     let threads = best.threads();
     one_memory(&model, &best, &mut sides);
@@ -88,6 +100,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let comparison = BackendComparison::new(&rounds).map_err(|why| anyhow::anyhow!(why.reason))?;
     let report = Report {
         not_finite,
+        cut_short,
         created,
         model: source::describe(&model),
         machine: brickscope::machine::detect(),
@@ -155,7 +168,10 @@ fn chosen(
     let mut session = Session::new(model, cpu, context)?;
     let options = GenerateOptions { n_tokens, sampling: Sampling::Greedy };
     let bar = progress::tokens("choosing", context as u64);
-    let mut show = |done: usize| bar.set_position(done as u64);
+    let mut show = |done: usize| {
+        bar.set_position(done as u64);
+        ControlFlow::Continue(())
+    };
     let mut answer = generate(&mut session, None, prompt, options, &mut show)?;
     bar.finish_and_clear();
     let not_finite = answer.not_finite(&mut session, prompt)?;
@@ -223,6 +239,7 @@ impl<'m> Side<'m> {
             generated_tokens: decoded.len() as u64,
             pinned: false,
             seed: None,
+            cut_short: None,
         };
         for round in &mut self.rounds {
             round.run = Some(run.clone());
@@ -247,6 +264,9 @@ struct LeftOut {
 struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     not_finite: Option<NotFinite>,
+    /// How it was cut short, and after how many rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_short: Option<String>,
     created: String,
     model: brickscope::Model,
     machine: Machine,
@@ -274,7 +294,9 @@ impl Report {
         if let Some(not_finite) = &self.not_finite {
             text::wrapped("", &format!("{not_finite}."), &mut text);
         }
-        text += &format!("{name}, {run}\n\n{}", view::backends(&self.comparison));
+        let cut_short = self.cut_short.as_ref().map(|how| format!("note: cut short: {how}\n"));
+        let cut_short = cut_short.unwrap_or_default();
+        text += &format!("{name}, {run}\n{cut_short}\n{}", view::backends(&self.comparison));
         for backend in &self.interleaved {
             text += &format!("{backend} with rows of weights interleaved, as when it runs alone\n");
         }

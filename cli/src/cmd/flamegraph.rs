@@ -13,19 +13,19 @@ use brickscope_analysis::export;
 use brickscope_analysis::stacks::Stacks;
 use brickscope_sampler::{Sampled, Sampler};
 
-use crate::device;
 use crate::flags::{By, DEFAULT_PROMPT, ExecutorArgs};
 use crate::flame::abilities::{Abilities, Via};
 use crate::flame::baseline::{self, Baseline};
 use crate::flame::captions::Written;
 use crate::flame::input::Input;
 use crate::flame::join::{self, BLOCKS};
-use crate::flame::record::{self, Recorded, Recorder};
+use crate::flame::record::{self, Place, Recorded, Recorder};
 use crate::flame::summary::{SCHEMA_VERSION, Source, Summary};
 use crate::flame::{diff, draw, markdown, shares, terminal};
 use crate::output;
 use crate::run_dir::{self, RunDir};
 use crate::text::screened;
+use crate::{device, interrupt};
 
 /// Draw a flamegraph, from exact measured spans or from samples of the running program.
 ///
@@ -117,29 +117,34 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
     let baseline = args.diff.as_deref().map(Baseline::load).transpose()?;
     let input = Input::of(args.what.as_deref().or(args.named_model.as_deref()), &args.command)?;
     check(args, &input)?;
-    let material = Material::of(args, &input)?;
+    let mut material = Material::of(args, &input)?;
     let drawn = material.draw(args)?;
-    drawn.save(&material.dir)?;
+    material.place.write(|dir| drawn.save(dir));
     let Some(baseline) = baseline else {
         let text = if args.json {
             json(&drawn.summary)?
         } else {
-            terminal::text(&drawn.summary, &written(Some(&material.dir)))
+            terminal::text(&drawn.summary, &written(Some(&material.place.dir)))
         };
-        output::print(text)?;
-        return Ok(ExitCode::SUCCESS);
+        let printed = output::print(text);
+        // Only after the figures, which it must not lose.
+        return material.place.trouble.map_or(printed, Err).map(|()| ExitCode::SUCCESS);
     };
-    let dir = &material.dir;
+    let place = &mut material.place;
     let diff = diff::compare(&baseline.summary, &drawn.summary, args.threshold, args.force)
-        .with_context(|| format!("the flamegraph is in {}", dir.display()))?;
+        .with_context(|| format!("the flamegraph is in {}", place.dir.display()))?;
     let look = drawn.look();
     for (file, direction) in
         [("diff.svg", draw::Direction::Forward), ("diff-reverse.svg", draw::Direction::Reverse)]
     {
-        write(dir, file, &draw::diff_svg(&baseline.stacks, &drawn.stacks, &look, direction)?)?;
+        let svg = draw::diff_svg(&baseline.stacks, &drawn.stacks, &look, direction)?;
+        place.write(|dir| write(dir, file, &svg));
     }
-    write(dir, "diff.md", &diff.markdown())?;
+    place.write(|dir| write(dir, "diff.md", &diff.markdown()));
     output::print(if args.json { diff.json()? } else { diff.text() })?;
+    if let Some(trouble) = material.place.trouble {
+        return Err(trouble);
+    }
     Ok(match (diff.exceeds_threshold(), diff.is_undecided()) {
         (true, _) => ExitCode::from(1),
         (false, true) => ExitCode::from(3),
@@ -186,7 +191,7 @@ fn check(args: &FlamegraphArgs, input: &Input) -> Result<()> {
 struct Material {
     /// The folder, if it was made for this flamegraph: removed again if nothing is written to it.
     _new: Option<RunDir>,
-    dir: PathBuf,
+    place: Place,
     profile: Option<Profile>,
     sampled: Option<Sampled>,
     folded: Option<Rc<Stacks>>,
@@ -202,9 +207,9 @@ impl Material {
         let started = Profile::empty(Default::default()).created;
         let out = args.out.as_deref();
         let of =
-            |dir: PathBuf, new: Option<RunDir>, Recorded { profile, sampled }: Recorded| Self {
+            |place: Place, new: Option<RunDir>, Recorded { profile, sampled }: Recorded| Self {
                 _new: new,
-                dir,
+                place,
                 profile,
                 sampled,
                 folded: None,
@@ -213,13 +218,15 @@ impl Material {
                 recorded: started.clone(),
             };
         // In the folder of its material, or in a new one.
-        let place = |beside: Option<&Path>| -> Result<(PathBuf, Option<RunDir>)> {
+        let place = |beside: Option<&Path>| -> Result<(Place, Option<RunDir>)> {
             match (out, beside) {
-                (None, Some(beside)) => Ok((beside.to_owned(), None)),
-                (Some(out), Some(beside)) if is_same(out, beside) => Ok((out.to_owned(), None)),
+                (None, Some(beside)) => Ok((Place::new(beside.to_owned()), None)),
+                (Some(out), Some(beside)) if is_same(out, beside) => {
+                    Ok((Place::new(out.to_owned()), None))
+                }
                 (out, _) => {
                     let new = RunDir::create(out, &started)?;
-                    Ok((new.path().to_owned(), Some(new)))
+                    Ok((Place::new(new.path().to_owned()), Some(new)))
                 }
             }
         };
@@ -228,18 +235,24 @@ impl Material {
                 let (via, abilities) = via(args);
                 let new = RunDir::create(out, &started)?;
                 let flags = profile_flags(args);
+                // The run ends by itself after a signal, and what there is of it is drawn. If there is
+                // nothing, its folder is removed.
+                interrupt::watch()?;
+                interrupt::keep();
+                let mut place = Place::new(new.path().to_owned());
                 let recorded =
-                    recorder(args, via, &abilities, &new).model(path.as_deref(), &flags)?;
-                Self { only_passes: true, ..of(new.path().to_owned(), Some(new), recorded) }
+                    recorder(args, via, &abilities, &mut place).model(path.as_deref(), &flags)?;
+                Self { only_passes: true, ..of(place, Some(new), recorded) }
             }
             Input::Command(line) => {
                 let (via, abilities) = via(args);
                 let new = RunDir::create(out, &started)?;
                 // With --json standard output is for the JSON.
                 let stdout = if args.json { output::stderr_of_child() } else { Stdio::inherit() };
-                let recorded = recorder(args, via, &abilities, &new).command(line, stdout)?;
+                let mut place = Place::new(new.path().to_owned());
+                let recorded = recorder(args, via, &abilities, &mut place).command(line, stdout)?;
                 let command = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-                Self { command: Some(command), ..of(new.path().to_owned(), Some(new), recorded) }
+                Self { command: Some(command), ..of(place, Some(new), recorded) }
             }
             Input::Run(run) => {
                 let folder = run_dir::folder_of(run);
@@ -253,22 +266,25 @@ impl Material {
                     None => Some(device::where_it_ran(run_dir::load(run)?, "drawn")),
                 };
                 let before = Summary::load(folder).ok();
-                let (dir, new) = place(Some(folder))?;
+                let (place, new) = place(Some(folder))?;
                 let command = before.as_ref().and_then(|before| before.command.clone());
                 let recorded = before.map_or(started.clone(), |before| before.generated);
-                let material = of(dir, new, Recorded { profile, sampled });
+                let material = of(place, new, Recorded { profile, sampled });
                 Self { only_passes: command.is_none(), command, recorded, ..material }
             }
             Input::PerfData(path) => {
                 let profile = args.run.as_deref().map(run_dir::load).transpose()?;
                 let sampled = Some(record::name(&record::from_perf(path)?));
-                let (dir, new) = place(None)?;
-                Self { recorded: written_at(path)?, ..of(dir, new, Recorded { profile, sampled }) }
+                let (place, new) = place(None)?;
+                Self {
+                    recorded: written_at(path)?,
+                    ..of(place, new, Recorded { profile, sampled })
+                }
             }
             Input::Folded(path) => {
                 let folded = Some(Rc::new(baseline::folded(path)?));
-                let (dir, new) = place(None)?;
-                Self { folded, recorded: written_at(path)?, ..of(dir, new, Recorded::default()) }
+                let (place, new) = place(None)?;
+                Self { folded, recorded: written_at(path)?, ..of(place, new, Recorded::default()) }
             }
         })
     }
@@ -415,9 +431,9 @@ fn recorder<'a>(
     args: &FlamegraphArgs,
     via: Via,
     abilities: &'a Abilities,
-    dir: &'a RunDir,
+    place: &'a mut Place,
 ) -> Recorder<'a> {
-    Recorder { via, abilities, frequency: args.frequency, dir: dir.path() }
+    Recorder { via, abilities, frequency: args.frequency, place }
 }
 
 /// The flags of the `brickscope profile` that is recorded.

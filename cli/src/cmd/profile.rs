@@ -1,7 +1,9 @@
 //! `brickscope profile`: runs a model and reports where its time went.
 
 use clap::ValueEnum;
+use indicatif::ProgressBar;
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,13 +27,16 @@ use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::RunDir;
 use crate::text::printable;
-use crate::{ceilings_cache, device, metrics, output, progress, source};
+use crate::{ceilings_cache, device, family, interrupt, metrics, output, progress, source};
 
 /// Run a model and report where its time went.
 ///
 /// Without a model, a small one with random weights is made (110 million weights, q8_0) and stored in
 /// the cache folder, which BRICKSCOPE_CACHE overrides. Its timings are real, its text is noise. The run
 /// is written to a folder that `brickscope show` reads.
+///
+/// Ctrl-C or SIGTERM ends the run after its pass, and what ran until then is reported and written, marked
+/// as cut short; the exit code is 130 or 143. A second signal ends it at once.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope profile\n  brickscope profile model.gguf --prompt \"Hello\" --tokens 128 --threads 2\n  brickscope profile model.gguf --json | jq .phases\n  brickscope profile --check-overhead --threads 2\n  brickscope profile model.gguf --compare-backends --tokens 16"
@@ -55,6 +60,10 @@ pub(crate) struct ProfileArgs {
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// The folder to write the run to if --out can't be written to any more.
+    #[arg(long, value_name = "DIR", hide = true, requires = "out")]
+    pub(crate) rescue: Option<PathBuf>,
 
     /// Print the profile as JSON instead of the report.
     #[arg(long)]
@@ -314,6 +323,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     if let Some(temperature) = args.temperature().filter(|_| args.greedy) {
         bail!("--greedy takes the likeliest token, and --temperature {temperature} does not");
     }
+    interrupt::watch()?;
     // A view that starts this run doesn't read its messages.
     let live = Live::begin(args.live, !args.await_watcher)?;
     let mut model = source::model_with(args.model(), &|done, total| {
@@ -356,7 +366,7 @@ fn prepare(
     // Early, so that bad settings are refused before the model is loaded.
     drop(Session::new(model, cpu.clone(), context)?);
     // Before the run, so that an unwritable folder is reported before it and not after.
-    let dir = RunDir::create_late(args.out.as_deref(), started)?;
+    let dir = new_folder(args, started)?;
     // Before the weights, since this needs memory as well.
     let what = "measuring what this machine can do";
     live.say(what);
@@ -364,6 +374,27 @@ fn prepare(
     let ceilings = ceilings_cache::ceilings(model, cpu.kernels, cpu.pool());
     note.finish_and_clear();
     Ok(Host { cpu, dir, ceilings, context })
+}
+
+fn new_folder(args: &ProfileArgs, started: &str) -> Result<RunDir> {
+    let dir = RunDir::create_late(args.out.as_deref(), started)?;
+    Ok(dir.rescued_to(args.rescue.as_deref()))
+}
+
+/// What to do after a pass: a signal ends the run, but the pass that ran then is whole. An endless run has
+/// no report.
+fn go_on(args: &ProfileArgs, bar: &ProgressBar, done: usize) -> ControlFlow<()> {
+    bar.set_position(done as u64);
+    if args.endless {
+        return ControlFlow::Continue(());
+    }
+    interrupt::keep();
+    let is_over = bar.length().is_some_and(|all| done as u64 >= all);
+    if !is_over && interrupt::is_asked() {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
 }
 
 /// A finished run, before it is reported or saved.
@@ -435,7 +466,7 @@ fn measure(
     })?;
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
-    let mut show = |done: usize| bar.set_position(done as u64);
+    let mut show = |done: usize| go_on(args, &bar, done);
     let mut probe = session.probe(&profiler)?;
     // All threads that don't run the model exist by now, since new ones stay on the CPU of the thread that starts them.
     let pool = session.cpu().clone();
@@ -505,7 +536,7 @@ fn measure_on_device(
     live.say(what);
     let note = progress::note(what);
     let mut session = device::session(backend, model, context)?;
-    let dir = RunDir::create_late(args.out.as_deref(), started)?;
+    let dir = new_folder(args, started)?;
     // The first dispatch of each kernel compiles it, on many drivers.
     for warm_up in [&prompt[..prompt.len().min(session.batch())], &prompt[..1]] {
         session.forward(warm_up)?;
@@ -538,7 +569,7 @@ fn measure_on_device(
     }
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
-    let mut show = |done: usize| bar.set_position(done as u64);
+    let mut show = |done: usize| go_on(args, &bar, done);
     let generated = loop {
         let generated = generate(&mut *session, Some(&mut probe), prompt, options, &mut show);
         if !args.endless || generated.is_err() {
@@ -556,10 +587,13 @@ fn measure_on_device(
             profile.model = Some(source::describe(session.model()));
             profile.machine = Some(brickscope::machine::detect());
             profile.run = Some(described(args, prompt, backend.name(), 0, 0));
-            dir.save(&profile)?;
-            let kept = dir.path().display().to_string();
-            return Err(error)
-                .with_context(|| format!("the run ended early; {kept} has what was measured"));
+            let written = dir.write(|dir| dir.save(&profile));
+            let kept = match (&written.folder, &written.trouble) {
+                (_, Some(trouble)) => trouble.to_string(),
+                (Some(folder), None) => format!("{} has what was measured", folder.display()),
+                (None, None) => "nothing was written".to_owned(),
+            };
+            return Err(error).with_context(|| format!("the run ended early; {kept}"));
         }
     };
     session.finish(probe)?;
@@ -592,11 +626,9 @@ fn publish(
     if args.endless {
         let live = Arc::clone(&live);
         // The process that started this has gone, or wants it to end.
-        std::thread::spawn(move || {
-            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        family::end_with_input(move || {
             drop(live.lock().unwrap_or_else(PoisonError::into_inner).take());
-            std::process::exit(0);
-        });
+        })?;
     }
     Ok(Some(live))
 }
@@ -612,9 +644,16 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
         Ok(ceilings) => profile.ceilings = Some(ceilings),
         Err(absent) => profile.ceilings_absent = Some(absent),
     }
-    profile.run = Some(described(args, prompt, backend, threads, generated.tokens.len()));
     profile.not_finite = not_finite;
-    dir.save(&profile)?;
+    let n_generated = generated.tokens.len();
+    let mut described = described(args, prompt, backend, threads, n_generated);
+    if interrupt::was_heeded() {
+        described.cut_short =
+            Some(format!("interrupted after {n_generated} of {} tokens", args.tokens));
+    }
+    profile.run = Some(described);
+    // An error must not lose the figures: it is told after the report.
+    let written = dir.write(|dir| dir.save(&profile));
     let is_set =
         |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     if is_set("BRICKSCOPE_TRACE_TIMING") || is_set("BITNET_TRACE_TIMING") {
@@ -630,12 +669,15 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
     let text = if args.json {
         view::json(&profile)
     } else {
-        let answer = excerpt(model, prompt, &generated.tokens)?;
-        let report = view::report(&profile);
-        let run_in = output::shown(dir.path());
-        format!("{report}{:9} {answer}\n{:9} {run_in}\n", "text", "run in")
+        let answer = excerpt(model, prompt, &generated.tokens);
+        let mut text = format!("{}{:9} {answer}\n", view::report(&profile), "text");
+        if let Some(folder) = &written.folder {
+            text += &format!("{:9} {}\n", "run in", output::shown(folder));
+        }
+        text
     };
-    output::print(text)
+    let printed = output::print(text);
+    written.trouble.map_or(printed, Err)
 }
 
 fn described(
@@ -653,6 +695,7 @@ fn described(
         prompt_tokens: prompt.len() as u64,
         generated_tokens: n_generated as u64,
         seed: args.temperature().map(|_| args.seed),
+        cut_short: None,
     }
 }
 
@@ -721,12 +764,12 @@ fn warm_up(session: &mut Session<'_>, prompt: &[u32]) -> Result<()> {
 }
 
 /// The beginning of the answer, quoted, on one line.
-fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> Result<String> {
+fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> String {
     const WIDTH: usize = 64;
     let mut decoder = model.tokenizer.decoder();
     // Only the answer is printed, but how it begins depends on the end of the prompt.
     for &token in prompt {
-        decoder.push(token)?;
+        let _ = decoder.push(token);
     }
     let mut text = String::new();
     for &token in tokens {
@@ -738,7 +781,7 @@ fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> Result<String> {
     if text.escape_debug().count() > WIDTH {
         line.push('…');
     }
-    Ok(format!("\"{line}\""))
+    format!("\"{line}\"")
 }
 
 /// Prints a line on standard error for each kernel that ran: its name has the format of its weights.

@@ -8,10 +8,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use brickscope::{ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, TreeOptions};
 use brickscope_analysis::view;
+use brickscope_sampler::child::{End, end_with_parent};
 
 use super::profile::without_disturbed;
 use crate::flags::share;
-use crate::{device, output, run_dir};
+use crate::{device, family, output, run_dir};
 
 /// Show a saved run: its report, tree, critical path, kernels or roofline.
 #[derive(Debug, clap::Args)]
@@ -246,7 +247,9 @@ const NODES_IN_SECONDS: usize = 1_000;
 
 /// The graph, drawn by Graphviz.
 fn svg(graph: &ExecutionGraph) -> Result<String> {
-    let child = Command::new("dot")
+    let mut command = Command::new("dot");
+    end_with_parent(&mut command, End::Kill);
+    let child = command
         .arg("-Tsvg")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -265,7 +268,7 @@ fn svg(graph: &ExecutionGraph) -> Result<String> {
     let dot = graph.to_dot();
     let mut stdin = child.stdin.take().context("no pipe to `dot`")?;
     // On a separate thread, since `dot` may write before it has read everything.
-    let feeder = std::thread::spawn(move || stdin.write_all(dot.as_bytes()));
+    let feeder = family::spawn("dot-input", move || stdin.write_all(dot.as_bytes()))?;
     let output = child.wait_with_output().context("Graphviz's `dot`")?;
     let fed = feeder.join();
     let said = String::from_utf8_lossy(&output.stderr);

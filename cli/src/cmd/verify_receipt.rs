@@ -15,10 +15,10 @@ use crate::ceilings_cache::memory_readings;
 use crate::cmd::receipt::receipt_file;
 use crate::flags::share;
 use crate::output;
-use crate::progress;
-use crate::run_dir::newest_receipt;
+use crate::run_dir::{self, newest_receipt};
 use crate::source::MAPPED;
 use crate::text::printable;
+use crate::{family, progress};
 
 /// Check whether a receipt is plausible, and if not, say why.
 ///
@@ -144,8 +144,9 @@ fn rerun(receipt: &Receipt, model: &Path) -> Result<Receipt> {
     let folder = Scratch::new()?;
     let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
     command.args(arguments(receipt, model, &folder.0)?);
+    let _tied = family::tie(&mut command)?;
     // Show the progress bars of the benchmark, but not its report.
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = command.stdout(Stdio::null()).status();
     let status = status.context("can't start the benchmark")?;
     if !status.success() {
         bail!("the rerun failed ({status}), so it neither confirms nor contradicts the receipt");
@@ -201,18 +202,7 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self> {
-        let parent = std::env::temp_dir();
-        for n in 0..1000 {
-            let path = parent.join(format!("brickscope-rerun-{}-{n}", std::process::id()));
-            match std::fs::create_dir(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                made => {
-                    made.with_context(|| path.display().to_string())?;
-                    return Ok(Self(path));
-                }
-            }
-        }
-        bail!("{} is full of reruns", parent.display())
+        run_dir::temporary().map(Self)
     }
 }
 

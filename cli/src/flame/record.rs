@@ -3,16 +3,67 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs, io};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use brickscope::load::{self, Limit};
 use brickscope::{Profile, write_atomically};
+use brickscope_sampler::child::{End, end_with_parent};
 use brickscope_sampler::{Recording, Sampled, perf, perf_data, perf_event, resolve, timer};
 
 use super::abilities::{Abilities, Via};
-use crate::progress;
+use crate::family::{self, Lifeline};
 use crate::run_dir::{self, SAMPLES};
+use crate::{interrupt, progress};
+
+/// The folder of a flamegraph. If it can't be written to any more, another one takes its place, since a
+/// recording can't be repeated.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) dir: PathBuf,
+    /// What went wrong with the first folder, to be said at the end.
+    pub(crate) trouble: Option<anyhow::Error>,
+}
+
+impl Place {
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self { dir, trouble: None }
+    }
+
+    /// Writes with `write` to the folder, or else to another. An error of both is kept, so that what was
+    /// recorded can still be shown.
+    pub(crate) fn write(&mut self, write: impl Fn(&Path) -> Result<()>) {
+        let Err(why) = write(&self.dir) else { return };
+        if self.trouble.is_some() {
+            return;
+        }
+        let other = run_dir::temporary().and_then(|other| {
+            write(&other).inspect_err(|_| drop(fs::remove_dir(&other)))?;
+            Ok(other)
+        });
+        let why = why.root_cause().to_string();
+        match other {
+            Ok(other) => self.move_to(other, &why),
+            Err(error) => {
+                let dir = self.dir.display();
+                self.trouble = Some(anyhow!(
+                    "the flamegraph could not be written to {dir}: {why}; nor could it be saved \
+                     elsewhere: {error:#}"
+                ));
+            }
+        }
+    }
+
+    fn move_to(&mut self, other: PathBuf, why: &str) {
+        let dir = self.dir.display();
+        let other_dir = other.display();
+        self.trouble = Some(anyhow!(
+            "the flamegraph could not be written to {dir}: {why}; it was saved to {other_dir} instead"
+        ));
+        self.dir = other;
+    }
+}
 
 /// What a recorded run left behind.
 #[derive(Debug, Default)]
@@ -28,32 +79,61 @@ pub(crate) struct Recorder<'a> {
     pub(crate) abilities: &'a Abilities,
     /// Samples per second of each thread's CPU time.
     pub(crate) frequency: u32,
-    pub(crate) dir: &'a Path,
+    pub(crate) place: &'a mut Place,
+}
+
+/// Prepares a command to end with this process. What is returned must live until it has ended.
+type Tie = fn(&mut Command, Via) -> Result<Option<Lifeline>>;
+
+fn tie_own(command: &mut Command, _: Via) -> Result<Option<Lifeline>> {
+    family::tie(command).map(Some)
+}
+
+fn tie_foreign(command: &mut Command, via: Via) -> Result<Option<Lifeline>> {
+    family::untie(command);
+    // `perf` ends what it runs, if it is asked to end.
+    end_with_parent(command, if via == Via::Perf { End::Ask } else { End::Kill });
+    Ok(None)
 }
 
 impl Recorder<'_> {
     /// Runs the model with `brickscope profile` in a process of its own.
-    pub(crate) fn model(&self, model: Option<&Path>, flags: &[String]) -> Result<Recorded> {
+    pub(crate) fn model(&mut self, model: Option<&Path>, flags: &[String]) -> Result<Recorded> {
         let mut command = Command::new(env::current_exe().context("this program")?);
         command.arg("profile").args(model);
-        command.arg("--out").arg(self.dir).arg("--json").args(flags);
+        let rescue = rescue();
+        command.arg("--out").arg(&self.place.dir).arg("--rescue").arg(&rescue);
+        command.arg("--json").args(flags);
         // The folder holds what it prints.
-        let watched = self.watch(command, Stdio::null())?;
-        if !watched.status.success() {
-            bail!("the run failed ({}): see its message above", watched.status);
+        let watched = self.watch(command, Stdio::null(), tie_own)?;
+        let status = watched.status;
+        let has_profile = |dir: &Path| run_dir::profile_in(dir).is_file();
+        if interrupt::was_child(status.code()) {
+            // What ran until then is drawn.
+            if !has_profile(&self.place.dir) {
+                return Err(interrupt::Nothing.into());
+            }
+        } else if !status.success() && has_profile(&rescue) {
+            // It has said why.
+            self.place.move_to(rescue, "the run could not be written there");
+        } else if !status.success() {
+            bail!("the run failed ({status}): see its message above");
         }
-        Ok(Recorded { profile: Some(run_dir::load(self.dir)?), sampled: watched.sampled })
+        let profile = run_dir::load(&self.place.dir)?;
+        self.keep(watched.sampled.as_ref());
+        Ok(Recorded { profile: Some(profile), sampled: watched.sampled })
     }
 
     /// Runs a program, which may leave its profile in the folder.
-    pub(crate) fn command(&self, line: &[OsString], stdout: Stdio) -> Result<Recorded> {
+    pub(crate) fn command(&mut self, line: &[OsString], stdout: Stdio) -> Result<Recorded> {
         let [program, rest @ ..] = line else { bail!("there is no command to run") };
         let mut command = Command::new(program);
-        let profile = run_dir::profile_in(self.dir);
+        let profile = run_dir::profile_in(&self.place.dir);
         // The program may change its working directory before it writes.
         let asked = std::path::absolute(&profile).context("the current folder")?;
         command.args(rest).env("BRICKSCOPE_PROFILE", asked);
-        let watched = self.watch(command, stdout)?;
+        let watched = self.watch(command, stdout, tie_foreign)?;
+        self.keep(watched.sampled.as_ref());
         if !watched.status.success() {
             tell!("note: {} ended with {}", program.display(), watched.status);
         }
@@ -68,11 +148,20 @@ impl Recorder<'_> {
         Ok(Recorded { profile, sampled: watched.sampled })
     }
 
-    fn watch(&self, mut command: Command, stdout: Stdio) -> Result<Watched> {
-        let Self { via, abilities, frequency, dir } = *self;
+    /// Writes the samples that this process took.
+    fn keep(&mut self, sampled: Option<&Sampled>) {
+        if let Some(sampled) = sampled.filter(|_| self.via != Via::Timer) {
+            self.place.write(|dir| write(&dir.join(SAMPLES), sampled));
+        }
+    }
+
+    fn watch(&self, mut command: Command, stdout: Stdio, tie: Tie) -> Result<Watched> {
+        let (via, abilities, frequency) = (self.via, self.abilities, self.frequency);
+        let dir = &*self.place.dir;
         let cannot = |command: &Command| format!("can't run {}", command.get_program().display());
         let (recording, status) = match via {
             Via::Spans => {
+                let _tied = tie(&mut command, via)?;
                 let status = command.stdout(stdout).status().with_context(|| cannot(&command))?;
                 return Ok(Watched { status, sampled: None });
             }
@@ -85,6 +174,7 @@ impl Recorder<'_> {
                     ..perf_event::Options::default()
                 };
                 command.stdout(stdout);
+                let _tied = tie(&mut command, via)?;
                 perf_event::record(command, &options, |_| ())?
             }
             Via::Timer => {
@@ -93,7 +183,11 @@ impl Recorder<'_> {
                 command
                     .env(timer::SAMPLES_VARIABLE, asked)
                     .env(timer::FREQUENCY_VARIABLE, frequency.to_string());
+                let _tied = tie(&mut command, via)?;
                 let status = command.stdout(stdout).status().with_context(|| cannot(&command))?;
+                if !path.exists() && !status.success() {
+                    return Ok(Watched { status, sampled: None });
+                }
                 if !path.exists() {
                     bail!(
                         "{} left no samples: only a program that samples itself can be sampled by \
@@ -123,6 +217,7 @@ impl Recorder<'_> {
                     &data,
                     &command,
                 );
+                let _tied = tie(&mut recorder, via)?;
                 let status = recorder.stdout(stdout).status().with_context(|| cannot(&recorder))?;
                 let of = command.get_program().display();
                 if !data.exists() {
@@ -144,10 +239,14 @@ impl Recorder<'_> {
                 (recording, status)
             }
         };
-        let sampled = name(&recording);
-        write(&dir.join(SAMPLES), &sampled)?;
-        Ok(Watched { status, sampled: Some(sampled) })
+        Ok(Watched { status, sampled: Some(name(&recording)) })
     }
+}
+
+/// A folder for the run of a child that can't write to its own: made by the child, if it comes to that.
+fn rescue() -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    env::temp_dir().join(format!("brickscope-run-{}-{now}", std::process::id()))
 }
 
 struct Watched {

@@ -117,6 +117,7 @@ fn slower(named: &str, by: u64) -> Profile {
         generated_tokens: 60,
         pinned: false,
         seed: None,
+        cut_short: None,
     });
     profile
 }

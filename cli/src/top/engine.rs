@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+use crate::family::{self, Lifeline};
 
 /// The most output of the engine that is kept.
 const MOST_OUTPUT: usize = 1 << 20;
@@ -17,8 +19,9 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Engine {
     child: Child,
-    /// Closing it ends an endless run; so does the death of this process.
-    input: Option<ChildStdin>,
+    /// Closing it ends the engine.
+    tied: Option<Lifeline>,
+    is_endless: bool,
     complaints: Arc<Mutex<Vec<u8>>>,
     report: Option<JoinHandle<Vec<u8>>>,
 }
@@ -26,24 +29,30 @@ pub(crate) struct Engine {
 impl Engine {
     /// Runs `brickscope profile` with these arguments; it begins when somebody watches.
     pub(crate) fn start(args: impl IntoIterator<Item = OsString>) -> Result<Self> {
+        let args: Vec<OsString> = args.into_iter().collect();
+        let is_endless = args.iter().any(|word| word == "--endless");
         let program = std::env::current_exe().context("this program's file")?;
         let mut command = Command::new(program);
         command.arg("profile").args(args).args(["--live", "--await-watcher"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let tied = family::tie(&mut command)?;
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("can't start the engine")?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        // From here on, an error ends it.
         let complaints = Arc::default();
-        if let Some(stderr) = child.stderr.take() {
-            let kept = Arc::clone(&complaints);
-            thread::spawn(move || keep(stderr, &kept));
+        let kept = Arc::clone(&complaints);
+        let mut engine = Self { child, tied: Some(tied), is_endless, complaints, report: None };
+        if let Some(stderr) = stderr {
+            family::spawn("engine-errors", move || keep(stderr, &kept))?;
         }
-        let report = child.stdout.take().map(|stdout| {
-            thread::spawn(move || {
+        if let Some(stdout) = stdout {
+            engine.report = Some(family::spawn("engine-report", move || {
                 let kept = Mutex::default();
                 keep(stdout, &kept);
                 kept.into_inner().unwrap_or_else(PoisonError::into_inner)
-            })
-        });
-        Ok(Self { input: child.stdin.take(), child, complaints, report })
+            })?);
+        }
+        Ok(engine)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -74,7 +83,10 @@ impl Engine {
 
     /// Ends the engine if it still runs, and returns its output.
     pub(crate) fn end(mut self) -> Vec<u8> {
-        drop(self.input.take());
+        // A run that is to be written may just be at its end.
+        if self.is_endless {
+            self.tied = None;
+        }
         let until = Instant::now() + END_WITHIN;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(Duration::from_millis(10));

@@ -14,8 +14,7 @@ use super::app::{App, Event, State};
 use super::draw;
 use super::engine::Engine;
 use super::process::Process;
-use crate::output;
-use crate::progress;
+use crate::{family, output, progress};
 
 /// How long to wait before checking again whether an engine publishes.
 const TRY_EVERY: Duration = Duration::from_millis(50);
@@ -70,11 +69,15 @@ pub(crate) fn run(source: Source, rate: u32) -> Result<Option<Engine>> {
     needs_terminal()?;
     let (events, happens) = mpsc::channel();
     let mut app = App::new(has_colour());
-    let mut terminal = ratatui::try_init().context("the terminal")?;
     let keys = events.clone();
+    // Before the view covers the screen, since the system may have no room for a thread.
+    let feeder = family::spawn("feeder", move || feed(source, rate, &events))?;
+    let mut terminal = ratatui::try_init().context("the terminal")?;
     // This thread ends with the program: nothing wakes a thread that waits for a key.
-    thread::spawn(move || read_keys(&keys));
-    let feeder = thread::spawn(move || feed(source, rate, &events));
+    if let Err(error) = family::spawn("keys", move || read_keys(&keys)) {
+        ratatui::try_restore().context("the terminal")?;
+        return Err(error);
+    }
     let shown = (|| -> io::Result<()> {
         while !app.has_quit {
             terminal.draw(|frame| draw::draw(&app, frame))?;

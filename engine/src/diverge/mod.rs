@@ -207,7 +207,7 @@ fn lockstep<'a, 'b>(
     thread::scope(|scope| {
         // Owned by this closure: if it panics, `a` finds the channel closed and ends.
         let (from_a, give_back) = (from_a, give_back);
-        let a = scope.spawn(move || {
+        let a = thread::Builder::new().spawn_scoped(scope, move || {
             let send = |at: At<'_>, out: &mut [f32]| {
                 let mut data = spare.try_recv().unwrap_or_default();
                 data.clear();
@@ -217,6 +217,7 @@ fn lockstep<'a, 'b>(
             };
             a.pass_tapped(tokens, outputs, &send)
         });
+        let a = a.map_err(|error| Error::Thread(error.to_string()))?;
         let receive = |at: At<'_>, out: &mut [f32]| {
             plant(at, out);
             let Ok(sent) = from_a.recv() else { return };

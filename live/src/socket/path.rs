@@ -30,6 +30,10 @@ fn in_temp(uid: u32) -> PathBuf {
 }
 
 fn make_private(folder: &Path) -> Result<(), LiveError> {
+    if let Some(parent) = folder.parent().filter(|of| !of.as_os_str().is_empty() && !of.is_dir()) {
+        let why = "there is no such directory: make it, or name another one with TMPDIR";
+        return Err(LiveError::Folder { path: parent.to_owned(), why });
+    }
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             return Err(io_error(folder.display().to_string())(error));

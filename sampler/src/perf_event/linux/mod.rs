@@ -40,7 +40,7 @@ pub(super) fn record(
         let (give, given) = mpsc::channel();
         // Processes inherit the events of the thread that starts them. This is a thread of its own, so that
         // processes started by the caller's `on_tick` aren't sampled.
-        let starter = scope.spawn(move || {
+        let starter = thread::Builder::new().spawn_scoped(scope, move || {
             let rings = Rings::open(options)?;
             let started = command.spawn();
             let mut child = started.map_err(|error| {
@@ -53,6 +53,8 @@ pub(super) fn record(
                 .wait()
                 .map_err(|error| RecordError::System { what: "wait for the command", error })
         });
+        let starter =
+            starter.map_err(|error| RecordError::System { what: "start a thread", error })?;
         let mut rings = given.recv().ok();
         if let Some(rings) = &mut rings {
             while !starter.is_finished() {

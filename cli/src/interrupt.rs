@@ -1,0 +1,113 @@
+//! Ctrl-C and SIGTERM.
+//!
+//! What was measured so far is worth reporting, so the first signal only asks to stop: after the pass or
+//! the sample that runs. The second one ends the process at once, and so does the first while there is
+//! nothing to report yet.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// The signals that ask to stop.
+pub(crate) const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+
+/// What a shell adds to the number of the signal that ended a process.
+const BY_SIGNAL: i32 = 128;
+
+struct State {
+    /// Whether a signal ends the process at once.
+    at_once: Arc<AtomicBool>,
+    /// The signal that asked to stop; 0 for none.
+    asked: Arc<AtomicUsize>,
+    /// Whether something was cut short because of it.
+    heeded: AtomicBool,
+    is_watching: AtomicBool,
+}
+
+static STATE: LazyLock<State> = LazyLock::new(|| State {
+    at_once: Arc::new(AtomicBool::new(true)),
+    asked: Arc::default(),
+    heeded: AtomicBool::new(false),
+    is_watching: AtomicBool::new(false),
+});
+
+/// Begins to take signals. Until [`keep`] they end the process at once.
+pub(crate) fn watch() -> Result<()> {
+    STATE.is_watching.store(true, Ordering::Release);
+    for signal in SIGNALS {
+        let (at_once, asked) = (Arc::clone(&STATE.at_once), Arc::clone(&STATE.asked));
+        // In this order: a signal ends the process if an earlier one, or nobody yet, has set the flag.
+        flag::register_conditional_shutdown(signal, BY_SIGNAL + signal, Arc::clone(&at_once))
+            .and_then(|_| flag::register_usize(signal, asked, signal as usize))
+            .and_then(|_| flag::register(signal, at_once))
+            .context("can't take signals")?;
+    }
+    Ok(())
+}
+
+/// Whether this process takes signals: else they end it.
+pub(crate) fn is_watching() -> bool {
+    STATE.is_watching.load(Ordering::Acquire)
+}
+
+/// From now on there is something to report: the next signal only asks to stop.
+pub(crate) fn keep() {
+    if STATE.asked.load(Ordering::Acquire) == 0 {
+        STATE.at_once.store(false, Ordering::Release);
+    }
+}
+
+/// Asks to stop, as a signal does. Asking again changes nothing.
+pub(crate) fn ask() {
+    if STATE.at_once.load(Ordering::Acquire) && STATE.asked.load(Ordering::Acquire) == 0 {
+        std::process::exit(BY_SIGNAL + SIGTERM);
+    }
+    let signal = SIGTERM as usize;
+    let _ = STATE.asked.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
+}
+
+/// Whether to stop now. Who asks must heed the answer.
+pub(crate) fn is_asked() -> bool {
+    let asked = STATE.asked.load(Ordering::Acquire) != 0;
+    if asked {
+        STATE.heeded.store(true, Ordering::Release);
+    }
+    asked
+}
+
+/// Whether something was cut short.
+pub(crate) fn was_heeded() -> bool {
+    STATE.heeded.load(Ordering::Acquire)
+}
+
+/// The exit code of a command that was cut short and has reported what there was: 130 after SIGINT, 143
+/// after SIGTERM, as if the signal had ended it.
+pub(crate) fn exit_code() -> Option<u8> {
+    was_heeded().then(|| (BY_SIGNAL + STATE.asked.load(Ordering::Acquire) as i32) as u8)
+}
+
+/// Whether a child was cut short, given its exit code. Then so is this process.
+pub(crate) fn was_child(code: Option<i32>) -> bool {
+    let signal = SIGNALS.into_iter().find(|signal| code == Some(BY_SIGNAL + signal));
+    if let Some(signal) = signal {
+        let asked = &STATE.asked;
+        let _ = asked.compare_exchange(0, signal as usize, Ordering::AcqRel, Ordering::Acquire);
+        STATE.heeded.store(true, Ordering::Release);
+    }
+    signal.is_some()
+}
+
+/// The end of a command that a signal stopped before there was anything to report: no error to print.
+#[derive(Debug)]
+pub(crate) struct Nothing;
+
+impl std::fmt::Display for Nothing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted before anything was measured")
+    }
+}
+
+impl std::error::Error for Nothing {}
