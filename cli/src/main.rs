@@ -49,6 +49,9 @@ mod doctor;
 mod figures;
 mod flags;
 mod flame;
+#[cfg(test)]
+#[path = "../../tests/hostile/mod.rs"]
+mod hostile;
 mod live;
 mod metrics;
 #[cfg(feature = "parquet")]

@@ -81,7 +81,8 @@ fn screened_but_paint(text: &str) -> String {
 }
 
 fn note(text: &str) -> String {
-    screened_lines(text.trim_end_matches('\n').replace('\n', "\n  ")) + "\n"
+    let text = text.trim_end_matches('\n').replace('\t', "\\t").replace('\n', "\n  ");
+    screened_lines(text) + "\n"
 }
 
 #[cfg(test)]
