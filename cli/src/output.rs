@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "these are the ways that all others take")]
 
 use std::fmt;
-use std::io::{BufWriter, IsTerminal, Stdout, Write, stderr, stdout};
+use std::io::{self, BufWriter, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -42,9 +42,38 @@ pub(crate) fn shown(path: &Path) -> String {
     printable_text(&path.to_string_lossy())
 }
 
-/// Standard output for a file of another program, which has its own rules for characters.
-pub(crate) fn file() -> BufWriter<Stdout> {
-    BufWriter::new(stdout())
+/// Standard output for a file of another program, which has its own rules for characters; but a terminal gets none that
+/// could control it.
+pub(crate) fn file() -> Box<dyn Write + Send> {
+    let out = BufWriter::new(stdout());
+    if is_terminal() { Box::new(Screen { out, line: Vec::new() }) } else { Box::new(out) }
+}
+
+/// Writes lines without what could control a terminal.
+struct Screen<W: Write> {
+    out: W,
+    /// What has no line break yet.
+    line: Vec<u8>,
+}
+
+impl<W: Write> Write for Screen<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        if let Some(end) = self.line.iter().rposition(|&byte| byte == b'\n') {
+            let rest = self.line.split_off(end + 1);
+            let lines = std::mem::replace(&mut self.line, rest);
+            let lines = screened(String::from_utf8_lossy(&lines).into_owned());
+            self.out.write_all(lines.as_bytes())?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let rest = screened(String::from_utf8_lossy(&self.line).into_owned());
+        self.line.clear();
+        self.out.write_all(rest.as_bytes())?;
+        self.out.flush()
+    }
 }
 
 /// Standard error for the output of a program that is run.
@@ -96,6 +125,18 @@ mod tests {
             "note: x\n  brickscope: all is well\\u001b[2J\\u202e\\u009b1m\\u000d\n"
         );
         assert!(note(&"x".repeat(1 << 20)).len() < 7_000);
+    }
+
+    #[test]
+    fn an_export_on_a_terminal_does_not_control_it() {
+        let mut screen = Screen { out: Vec::new(), line: Vec::new() };
+        // However it is cut.
+        for part in "é\u{1b}[2J,\u{202e}\r\na\u{9b}".as_bytes().chunks(1) {
+            screen.write_all(part).expect("in memory");
+        }
+        screen.flush().expect("in memory");
+        let shown = String::from_utf8(screen.out).expect("UTF-8");
+        assert_eq!(shown, "é\\u001b[2J,\\u202e\r\na\\u009b");
     }
 
     #[test]
