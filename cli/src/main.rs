@@ -52,6 +52,9 @@ mod family;
 mod figures;
 mod flags;
 mod flame;
+#[cfg(test)]
+#[path = "../../tests/hostile/mod.rs"]
+mod hostile;
 mod interrupt;
 mod live;
 mod metrics;

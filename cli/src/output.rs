@@ -17,12 +17,12 @@ use brickscope_analysis::view::{printable_text, screened, screened_lines};
 /// Prints text, JSON or a page on standard output, without what could control a terminal.
 pub(crate) fn print(text: impl Into<String>) -> Result<()> {
     let text = screened(text.into());
-    stream(|out| out.write_all(text.as_bytes()))
+    to_reader(|out| out.write_all(text.as_bytes()))
 }
 
 /// Prints text with our own colours on standard output.
 pub(crate) fn print_painted(text: &str) -> Result<()> {
-    stream(|out| out.write_all(screened_but_paint(text).as_bytes()))
+    to_reader(|out| out.write_all(screened_but_paint(text).as_bytes()))
 }
 
 /// The same on standard error.
@@ -47,9 +47,20 @@ pub(crate) fn shown(path: &Path) -> String {
     printable_text(&path.to_string_lossy())
 }
 
-/// Gives standard output to `write`, for a file of another program, which has its own rules for characters. `write`
-/// may return early with the error of a closed pipe.
+/// Gives standard output to `write`, for a file of another program, which has its own rules for characters; but a
+/// terminal gets none that could control it. `write` may return early with the error of a closed pipe.
 pub(crate) fn stream(write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>) -> Result<()> {
+    if !is_terminal() {
+        return to_reader(write);
+    }
+    to_reader(|out| {
+        let mut out = Screen { out, line: Vec::new() };
+        write(&mut out)?;
+        out.flush()
+    })
+}
+
+fn to_reader(write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>) -> Result<()> {
     let mut out = BufWriter::new(Reader { out: stdout(), is_gone: false });
     let written = write(&mut out).and_then(|()| out.flush());
     // Not by the kind of the error: `write` may have wrapped it, or have read from another pipe.
@@ -89,6 +100,33 @@ impl Write for Reader {
     }
 }
 
+/// Writes lines without what could control a terminal.
+struct Screen<W: Write> {
+    out: W,
+    /// What has no line break yet.
+    line: Vec<u8>,
+}
+
+impl<W: Write> Write for Screen<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        if let Some(end) = self.line.iter().rposition(|&byte| byte == b'\n') {
+            let rest = self.line.split_off(end + 1);
+            let lines = std::mem::replace(&mut self.line, rest);
+            let lines = screened(String::from_utf8_lossy(&lines).into_owned());
+            self.out.write_all(lines.as_bytes())?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let rest = screened(String::from_utf8_lossy(&self.line).into_owned());
+        self.line.clear();
+        self.out.write_all(rest.as_bytes())?;
+        self.out.flush()
+    }
+}
+
 /// Standard error for the output of a program that is run.
 pub(crate) fn stderr_of_child() -> Stdio {
     Stdio::from(stderr())
@@ -123,7 +161,8 @@ fn screened_but_paint(text: &str) -> String {
 }
 
 fn note(text: &str) -> String {
-    screened_lines(text.trim_end_matches('\n').replace('\n', "\n  ")) + "\n"
+    let text = text.trim_end_matches('\n').replace('\t', "\\t").replace('\n', "\n  ");
+    screened_lines(text) + "\n"
 }
 
 #[cfg(test)]
@@ -137,6 +176,18 @@ mod tests {
             "note: x\n  brickscope: all is well\\u001b[2J\\u202e\\u009b1m\\u000d\n"
         );
         assert!(note(&"x".repeat(1 << 20)).len() < 7_000);
+    }
+
+    #[test]
+    fn an_export_on_a_terminal_does_not_control_it() {
+        let mut screen = Screen { out: Vec::new(), line: Vec::new() };
+        // However it is cut.
+        for part in "é\u{1b}[2J,\u{202e}\r\na\u{9b}".as_bytes().chunks(1) {
+            screen.write_all(part).expect("in memory");
+        }
+        screen.flush().expect("in memory");
+        let shown = String::from_utf8(screen.out).expect("UTF-8");
+        assert_eq!(shown, "é\\u001b[2J,\\u202e\r\na\\u009b");
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn change(value: &mut Value, bytes: &mut Bytes<'_>) {
         _ => 0,
     };
     // Deep inside more often than not: most of a receipt is there.
-    if inside > 0 && bytes.next() % 16 != 0 {
+    if inside > 0 && !bytes.next().is_multiple_of(16) {
         let which = bytes.below(inside);
         let next = match value {
             Value::Object(fields) => fields.iter_mut().nth(which).map(|(_, field)| field),

@@ -4,7 +4,8 @@ use brickscope_analysis::receipt::{Options, Receipt, rerun_agrees, verify};
 
 /// Panics if that is not so.
 pub(crate) fn run(bytes: &[u8]) {
-    let options = Options { require_gpu_kernels: bytes.len() % 2 == 0, ..Options::default() };
+    let options =
+        Options { require_gpu_kernels: bytes.len().is_multiple_of(2), ..Options::default() };
     let verdict = verify(bytes, &options);
     for refusal in &verdict.refusals {
         let sentence = refusal.to_string();

@@ -35,7 +35,7 @@ const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
 /// first byte says which server.
 pub(crate) fn run(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else { return };
-    if first % 2 == 0 { ask_for_metrics(bytes) } else { watch(bytes) }
+    if first.is_multiple_of(2) { ask_for_metrics(bytes) } else { watch(bytes) }
 }
 
 fn ask_for_metrics(bytes: &[u8]) {

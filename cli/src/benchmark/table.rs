@@ -318,6 +318,46 @@ mod tests {
     }
 
     #[test]
+    fn no_text_of_a_receipt_controls_forges_or_floods_what_a_benchmark_prints() {
+        use hostile::{HOSTILE, assert_harmless, flood, forbidden};
+
+        use crate::hostile;
+        let honest = serde_json::to_value(&measurement(1).receipt).expect("JSON");
+        for place in hostile::places(&honest) {
+            for (text, is_flood) in [(flood(20_000), true), (HOSTILE.to_owned(), false)] {
+                let planted = hostile::planted(&honest, &place, &text);
+                let Ok(receipt) = serde_json::from_value::<Receipt>(planted) else { continue };
+                let one = [Measurement { receipt, folder: HOSTILE.into() }];
+                let table = markdown(&one, &model()) + &notes(&one[0]);
+                assert_harmless(&format!("{place:?}"), &table);
+                assert_harmless(&format!("{place:?}"), &across(&one, Path::new(HOSTILE)));
+                let n_tests = one[0].receipt.tests.len();
+                for (format, lines) in [(Format::Csv, n_tests + 1), (Format::Sql, 0)] {
+                    let rows = render(&one, &model(), format);
+                    assert_eq!(forbidden(&rows), None, "{place:?}");
+                    assert!(lines == 0 || rows.lines().count() == lines, "{place:?}: {rows}");
+                    assert!(!is_flood || rows.len() < 40_000, "{place:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_cell_of_a_benchmark_is_a_formula() {
+        for start in ["=", "+", "-", "@", "'"] {
+            let mut one = [measurement(1)];
+            one[0].receipt.model.path = format!("{start}HYPERLINK(\"http://a\")");
+            one[0].folder = format!("{start}1+1").into();
+            let csv = render(&one, &model(), Format::Csv);
+            let tests = one[0].receipt.tests.len();
+            let cell = format!(",\"'{start}HYPERLINK(\"\"http://a\"\")\",");
+            assert_eq!(csv.matches(&cell).count(), tests, "{csv}");
+            assert_eq!(csv.matches(&format!(",\"'{start}1+1\",")).count(), tests, "{csv}");
+            assert!(!csv.contains(&format!(",\"{start}H")), "{csv}");
+        }
+    }
+
+    #[test]
     fn sizes_are_written_as_llama_bench_writes_them() {
         assert_eq!(size(1_954_816), "1.86 MiB");
         assert_eq!(size(1 << 30), "1.00 GiB");

@@ -11,6 +11,8 @@ use brickscope_analysis::compare::{Options, Process, Side, compare};
 use proptest::prelude::*;
 
 use super::provenance::{Files, check, walk};
+use crate::hostile;
+
 use super::{Run, of_run, of_two};
 
 /// A name with everything that a page, a script or a terminal could misinterpret.
@@ -450,6 +452,29 @@ fn names_stay_names() {
     assert!(!page.contains('\u{202e}') && !page.contains('\u{0}'));
     // No inserted text was expanded again.
     assert!(page.contains("{{title}}"));
+}
+
+/// Each text of a file in turn, among them those that no other test makes hostile.
+#[test]
+fn no_text_of_a_file_controls_forges_or_floods_a_page() {
+    let mut on_host = sample("moe");
+    // Enough for each section, and fast enough for each text.
+    on_host.passes.truncate(4);
+    on_host.spans.retain(|span| span.pass.is_none_or(|pass| pass <= 4));
+    for profile in [on_host, on_a_device()] {
+        let honest = page(&profile).len();
+        let value = serde_json::to_value(&profile).expect("JSON");
+        let leaves = hostile::places(&value).into_iter();
+        for place in leaves.filter(|place| matches!(place, hostile::Place::Leaf(_))) {
+            let json = hostile::planted(&value, &place, &hostile::flood(20_000)).to_string();
+            let Ok(profile) = Profile::from_json(&json, "x".as_ref()) else { continue };
+            let page = page(&profile);
+            assert_eq!(hostile::forbidden(&page), None, "{place:?}");
+            assert!(page.lines().all(|line| !line.starts_with("FORGED")), "{place:?}");
+            assert!(page.len() < honest + 200_000, "{place:?}: {} of {honest}", page.len());
+            assert_eq!(page.matches("<script").count(), 2, "{place:?}");
+        }
+    }
 }
 
 #[test]

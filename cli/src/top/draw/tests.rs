@@ -14,6 +14,7 @@ use ratatui::style::Color;
 use super::super::app::{App, Event, State};
 use super::super::process::{Cpus, Memory, Reading, Thread};
 use super::draw;
+use crate::text::is_unprintable;
 
 /// An engine with a mock clock.
 struct Engine {
@@ -323,7 +324,8 @@ fn an_engine_that_forgets_begins_anew() {
 /// No size, state or key makes it panic, and no name reaches the terminal unescaped.
 #[test]
 fn any_size_will_do_and_hostile_names_are_spelt_out() {
-    let hostile = "\u{1b}[2J</script>\"'\n\r\t🔥\u{202e}";
+    let hostile =
+        "\u{1b}[2J</script>\"'\n\r\t🔥\u{202e}\u{9b}\u{7f}\u{200b}\u{2066}\u{feff}\u{2028}";
     let mut engine = Engine::new();
     for _ in 0..3 {
         let pass = engine.profiler.begin_pass(Phase::Decode);
@@ -351,7 +353,7 @@ fn any_size_will_do_and_hostile_names_are_spelt_out() {
                 replay(&mut app, &messages);
             }
             let shown = text(&app, width, height).expect("a screen in memory");
-            let odd = shown.chars().find(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}');
+            let odd = shown.chars().find(|&c| is_unprintable(c) && c != '\n');
             assert_eq!(odd, None, "{shown}");
         }
         app.update(Event::Gone(Some(hostile.to_owned())));
