@@ -304,10 +304,14 @@ impl Typical {
     }
 
     fn by_passes(&mut self, profile: &Profile, passes: &Passes<'_>, kept: &[bool]) {
-        let mut by_brick: BTreeMap<(u16, u8), Vec<u64>> = BTreeMap::new();
+        // Only of the passes that have spans of a brick: a file may have many of both.
+        let mut by_brick: BTreeMap<(u16, u8), Vec<(usize, u64)>> = BTreeMap::new();
         passes.each(profile, |pass, (name, source, _), _, ns| {
-            let each = by_brick.entry((name, source)).or_insert_with(|| vec![0; kept.len()]);
-            each[pass] = each[pass].saturating_add(ns);
+            let times = by_brick.entry((name, source)).or_default();
+            match times.last_mut() {
+                Some((last, sum)) if *last == pass => *sum = sum.saturating_add(ns),
+                _ => times.push((pass, ns)),
+            }
         });
         let of_kept = |times: &[u64]| {
             mean(times.iter().zip(kept).filter(|(_, kept)| **kept).map(|(ns, _)| *ns))
@@ -317,10 +321,18 @@ impl Typical {
         };
         self.wall = of_kept(&each(|pass| pass.wall_ns));
         self.unattributed = of_kept(&each(|pass| pass.unattributed_ns));
-        self.bricks = by_brick
-            .iter()
-            .filter_map(|(&(name, source), times)| brick(profile, name, source, of_kept(times)))
-            .collect();
+        let mut in_passes = vec![0_u64; kept.len()];
+        let of_brick = |((name, source), times): ((u16, u8), Vec<(usize, u64)>)| {
+            for &(pass, ns) in &times {
+                in_passes[pass] = in_passes[pass].saturating_add(ns);
+            }
+            let found = brick(profile, name, source, of_kept(&in_passes));
+            for (pass, _) in times {
+                in_passes[pass] = 0;
+            }
+            found
+        };
+        self.bricks = by_brick.into_iter().filter_map(of_brick).collect();
     }
 
     fn by_medians(&mut self, profile: &Profile, passes: &Passes<'_>) {

@@ -7,13 +7,37 @@ use brickscope_profile::{BrickCategory, BrickId, NameKind, Pass, Phase, Profile}
 
 use super::{Brick, Fact, Process, Sample, Test};
 
-/// The profile has no pass whose spans were all kept, so there is nothing to compare.
+/// The most times, one for each brick in each pass: those of a million passes with 64 bricks. Few spans with many names
+/// in many passes could take more memory than there is.
+const MOST_TIMES: usize = 1 << 26;
+
+/// Why a profile can't be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnusableProfile;
+#[non_exhaustive]
+pub enum UnusableProfile {
+    /// It has no pass whose spans were all kept.
+    NoPass,
+    /// Its bricks times its passes are too many.
+    TooManyTimes {
+        /// Bricks in these passes.
+        bricks: usize,
+        /// Passes of one phase.
+        passes: usize,
+    },
+}
 
 impl fmt::Display for UnusableProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it has no pass whose spans were all kept, so there is nothing to compare")
+        match self {
+            Self::NoPass => f.write_str(
+                "it has no pass whose spans were all kept, so there is nothing to compare",
+            ),
+            Self::TooManyTimes { bricks, passes } => write!(
+                f,
+                "it has {bricks} bricks in {passes} passes, and at most {MOST_TIMES} times can be compared: run fewer \
+                 tokens, or name fewer bricks"
+            ),
+        }
     }
 }
 
@@ -26,7 +50,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// If there is no such pass.
+    /// If there is no such pass, or bricks times passes are too many.
     pub fn from_profile(name: &str, profile: &Profile) -> Result<Self, UnusableProfile> {
         let times = times_of_passes(profile);
         let is_whole = |pass: &&Pass| {
@@ -37,10 +61,10 @@ impl Process {
         let whole: Vec<&Pass> = profile.passes.iter().filter(is_whole).collect();
         let tests: Vec<Test> = Phase::ALL
             .into_iter()
-            .filter_map(|phase| test(phase, &whole, &times, profile))
-            .collect();
+            .filter_map(|phase| test(phase, &whole, &times, profile).transpose())
+            .collect::<Result<_, _>>()?;
         if tests.is_empty() {
-            return Err(UnusableProfile);
+            return Err(UnusableProfile::NoPass);
         }
         let mut doubts = Vec::new();
         let left = profile.passes.len() - whole.len();
@@ -79,9 +103,14 @@ fn times_of_passes(profile: &Profile) -> Times {
     times
 }
 
-fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Option<Test> {
+fn test(
+    phase: Phase,
+    passes: &[&Pass],
+    times: &Times,
+    profile: &Profile,
+) -> Result<Option<Test>, UnusableProfile> {
     let passes: Vec<&Pass> = passes.iter().copied().filter(|pass| pass.phase == phase).collect();
-    let first = passes.first()?;
+    let Some(first) = passes.first() else { return Ok(None) };
     let mut names: Vec<u16> = passes
         .iter()
         .filter_map(|pass| times.get(&pass.serial))
@@ -89,6 +118,10 @@ fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Opt
         .collect();
     names.sort_unstable();
     names.dedup();
+    let (bricks, n_passes) = (names.len(), passes.len());
+    if bricks.saturating_mul(n_passes) > MOST_TIMES {
+        return Err(UnusableProfile::TooManyTimes { bricks, passes: n_passes });
+    }
     let brick = |&number: &u16| {
         let name = &profile.names.get(usize::from(number))?.name;
         let total = profile.totals.iter().find(|total| {
@@ -106,7 +139,7 @@ fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Opt
     // Other programs define passes otherwise.
     let tokens = format!("tokens of a {phase} pass");
     let facts = profile.imported.iter().map(|_| Fact::must(&tokens, first.tokens.to_string()));
-    Some(Test {
+    Ok(Some(Test {
         name: phase.name().to_owned(),
         phase: Some(phase),
         tokens: first.tokens,
@@ -115,7 +148,7 @@ fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Opt
         wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
         unattributed_ns: passes.iter().map(|pass| pass.unattributed_ns).collect(),
         bricks: names.iter().filter_map(brick).collect(),
-    })
+    }))
 }
 
 fn facts(profile: &Profile) -> Vec<Fact> {

@@ -119,6 +119,7 @@ impl<'s> Tree<'s> {
         }
         let mut tree = Self { sets: numbered, places, sorted: Vec::new(), totals };
         // Siblings by their names only, so that the same program gives the same flamegraph, whichever sample came first.
+        // A name that is a phase in one of two sets stands as one in both.
         // A stack comes before those that go on from it, as in sorted folded lines.
         sorted.sort_unstable_by(|&a, &b| {
             let places = |which| tree.numbers(which).map(|number| tree.places[number as usize]);

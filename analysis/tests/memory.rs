@@ -1,4 +1,4 @@
-//! The memory that stacks take: what their frames need, and little besides, however many stacks there are.
+//! The memory that reading takes: what a file holds, and little besides, however much of a kind there is.
 
 // A global allocator that counts can't be had without it.
 #![allow(unsafe_code)]
@@ -8,10 +8,14 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
 
+use brickscope::{BrickProfiler, MockClock, Phase};
+use brickscope_analysis::compare::{Process, UnusableProfile};
 use brickscope_analysis::export::{folded, speedscope};
 use brickscope_analysis::import::{self, Format, Options, WeightUnit};
 use brickscope_analysis::stacks::{Level, Stacks};
+use brickscope_analysis::typical::Typical;
 
 struct Counting;
 
@@ -47,6 +51,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// One test at a time, since live bytes are counted for all threads.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// The most bytes at once while this ran, beyond those before it.
 fn peak<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.load(Relaxed);
@@ -75,9 +82,9 @@ fn text() -> String {
     lines
 }
 
-// One test, since all threads are counted.
 #[test]
 fn a_stack_takes_little_more_than_its_frames_to_read_to_sum_up_and_to_write() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let text = text();
     let path = Path::new("many.folded");
     let (stacks, read): (Stacks, _) = peak(|| folded::read(&text, path).expect("stacks"));
@@ -107,4 +114,34 @@ fn a_stack_takes_little_more_than_its_frames_to_read_to_sum_up_and_to_write() {
         let each = took / STACKS;
         assert!(each <= most, "to {what} takes {each} bytes for each stack, of at most {most}");
     }
+}
+
+/// Each pass has one brick of many: a table of all bricks by all passes would be empty but for these.
+#[test]
+fn many_passes_and_many_bricks_take_no_table_of_both() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Just too many for `compare`, in whose resampling each brick has a time in each pass.
+    const BRICKS: usize = 4_000;
+    const PASSES: usize = 17_000;
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for nth in 0..PASSES {
+        let pass = profiler.begin_pass(Phase::Decode);
+        let timer = profiler.start(&format!("brick {}", nth % BRICKS));
+        hand.advance(100);
+        profiler.stop(timer, 1);
+        profiler.end_pass(pass, 1, nth as u64);
+    }
+    let profile = profiler.profile();
+    assert_eq!(profile.spans.len(), PASSES, "{:?}", profile.dropped);
+    let (typical, took) = peak(|| Typical::of(&profile, Phase::Decode).expect("passes"));
+    assert_eq!(typical.bricks.len(), BRICKS);
+    let each = took / PASSES;
+    assert!(each < 2_000, "{each} bytes for each pass");
+    let (refused, took) = peak(|| Process::from_profile("many", &profile).map(drop));
+    let many = UnusableProfile::TooManyTimes { bricks: BRICKS, passes: PASSES };
+    assert_eq!(refused, Err(many));
+    let each = took / PASSES;
+    assert!(each < 2_000, "{each} bytes for each pass");
 }
