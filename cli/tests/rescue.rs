@@ -70,9 +70,15 @@ impl Place {
 
     /// The one folder among the temporary files.
     fn rescued(&self) -> PathBuf {
-        let found: Vec<_> = fs::read_dir(self.dir.path().join("tmp")).expect("a folder").collect();
-        let [Ok(one)] = &found[..] else { panic!("{found:?}") };
-        one.path()
+        let entries = fs::read_dir(self.dir.path().join("tmp")).expect("a folder");
+        let found = entries.map(|entry| entry.expect("an entry").path());
+        // The folder of sockets has the user's number in its name only.
+        let of_runs = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().matches('-').count() == 2)
+        };
+        let found: Vec<PathBuf> = found.filter(of_runs).collect();
+        let [one] = &found[..] else { panic!("{found:?}") };
+        one.clone()
     }
 }
 
