@@ -330,6 +330,8 @@ impl Material {
         }
         if let Some(profile) = &self.profile {
             warnings.extend(profile.dropped.lines());
+            let cut_short = profile.run.as_ref().and_then(|run| run.cut_short.as_ref());
+            warnings.extend(cut_short.map(|how| format!("the run was cut short: {how}")));
         }
         let run = self.profile.as_ref().and_then(|profile| profile.run.clone());
         let generated = match &self.profile {
