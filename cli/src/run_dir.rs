@@ -84,13 +84,18 @@ impl RunDir {
                 new_folder(parent, created).with_context(|| cannot(parent))?
             }
         };
+        // A folder without a name is always new.
+        let absent = absent.or_else(|| (!is_named).then(|| path.clone()));
+        // From here on, an error removes what was made.
+        let dir = Self { path, overwrite, absent, rescue: None, late: None };
+        let path = &dir.path;
         if !overwrite {
             let kept = [PROFILE, RECEIPT, SAMPLES, FLAMEGRAPH];
             if kept.iter().any(|file| path.join(file).exists()) {
                 bail!("{} already holds a run: name another folder with --out", path.display());
             }
             // A run beside the folders of a set would be taken for the whole set.
-            if !processes(&path).with_context(|| cannot(&path))?.is_empty() {
+            if !processes(path).with_context(|| cannot(path))?.is_empty() {
                 bail!(
                     "{} already holds a set of runs: name another folder with --out",
                     path.display()
@@ -101,10 +106,8 @@ impl RunDir {
         let probe = path.join(format!(".writable.{}.partial", std::process::id()));
         fs::write(&probe, b"")
             .and_then(|()| fs::remove_file(&probe))
-            .with_context(|| cannot(&path))?;
-        // A folder without a name is always new.
-        let absent = absent.or_else(|| (!is_named).then(|| path.clone()));
-        Ok(Self { path, overwrite, absent, rescue: None, late: None })
+            .with_context(|| cannot(path))?;
+        Ok(dir)
     }
 
     /// Names the folder for a run that can't be written here.

@@ -159,7 +159,10 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
                 imported.format
             );
         }
-        return Ok((Process::from_profile(&name, &profile).with_context(|| name)?, None));
+        let mut process = Process::from_profile(&name, &profile).with_context(|| name)?;
+        let cut_short = profile.run.and_then(|run| run.cut_short);
+        process.doubts.extend(cut_short.map(|how| format!("it was cut short: {how}")));
+        return Ok((process, None));
     }
     let receipt = Receipt::load(file)?;
     let mut process = Process::from_receipt(&name, &receipt);

@@ -25,6 +25,16 @@ fn word(path: &Path) -> String {
 
 /// The exit code of a command, which must be the same whether somebody reads its output or not.
 fn code(args: &[&str]) -> i32 {
+    code_with(args, &mut || Vec::new())
+}
+
+/// The same, with further arguments for each time that it runs.
+fn code_with(args: &[&str], more: &mut dyn FnMut() -> Vec<String>) -> i32 {
+    let mut brickscope = |args: &[&str]| {
+        let mut command = brickscope(args);
+        command.args(more());
+        command
+    };
     let read = brickscope(args).output().expect("it starts");
     let code = read.status.code().expect("it isn't killed");
     assert_eq!(unread(&mut brickscope(args)).code(), Some(code), "nobody reads {args:?}");
@@ -60,8 +70,13 @@ fn what_grew_and_what_diverges_is_the_exit_code_though_nobody_reads_it() {
     let at = |name: &str| word(&dir.path().join(name));
     fs::write(at("before.folded"), "main;work 900\nmain;copy 100\n").expect("written");
     fs::write(at("after.folded"), "main;work 900\nmain;copy 300\n").expect("written");
-    let out = at("drawn");
-    let diff = |new: &str, old: &str| code(&["flamegraph", new, "--diff", old, "-o", &out]);
+    let mut drawn = 0;
+    let mut a_new_folder = || {
+        drawn += 1;
+        vec!["-o".to_owned(), at(&format!("drawn-{drawn}"))]
+    };
+    let mut diff =
+        |new: &str, old: &str| code_with(&["flamegraph", new, "--diff", old], &mut a_new_folder);
     assert_eq!(diff(&at("after.folded"), &at("before.folded")), 1);
     assert_eq!(diff(&at("before.folded"), &at("before.folded")), 0);
     assert_eq!(diff(&at("before.folded"), "/nowhere"), 2);
@@ -103,7 +118,7 @@ fn to_print_for_nobody_is_no_error_and_the_run_is_written() {
         &["machine"],
         &["doctor"],
         &["tokenize", &model, "Once"],
-        &["flamegraph", &run_in, "--via", "spans", "-o", &at("flames")],
+        &["flamegraph", &run_in, "--via", "spans"],
     ] {
         assert_eq!(code(args), 0, "{args:?}");
     }

@@ -23,11 +23,6 @@ fn model() -> String {
     models.join("tiny-Q8_0.gguf").to_str().expect("UTF-8").to_owned()
 }
 
-/// A model whose passes take a while: the synthetic one.
-fn slow(args: &[&str]) -> Command {
-    brickscope(args)
-}
-
 fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
     assert!(status.expect("kill").success());
@@ -37,10 +32,8 @@ fn signal(pid: u32, name: &str) {
 fn children(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let all: Vec<u32> = lists
-        .flat_map(|list| list.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>())
-        .collect();
-    all
+    let lists: Vec<String> = lists.collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).flat_map(str::parse).collect()
 }
 
 /// Waits for something that comes sooner or later.
@@ -120,7 +113,7 @@ fn out() -> (TempDir, PathBuf) {
 fn an_interrupted_profile_reports_and_saves_its_passes() {
     for (name, code) in [("INT", 130), ("TERM", 143)] {
         let (dir, out) = out();
-        let mut command = slow(&["profile", "--tokens", "1900", "--live", "--prompt", "Hi"]);
+        let mut command = brickscope(&["profile", "--tokens", "1900", "--live", "--prompt", "Hi"]);
         let running = Running::start(command.arg("--out").arg(&out)).says("publishing;");
         until("passes", || has_passes(running.child.id()).then_some(()));
         running.signal(name);
@@ -143,7 +136,7 @@ fn an_interrupted_profile_reports_and_saves_its_passes() {
 fn before_the_first_pass_it_just_ends_and_leaves_nothing() {
     for command in ["profile", "benchmark"] {
         let (dir, out) = out();
-        let mut command = slow(&[command, "--live"]);
+        let mut command = brickscope(&[command, "--live"]);
         // Long before the run: the model is still read.
         let running = Running::start(command.arg("--out").arg(&out)).says("will publish");
         running.signal("TERM");
@@ -161,8 +154,8 @@ fn an_interrupted_benchmark_reports_its_samples_and_has_no_receipt() {
     let mut command = brickscope(&args);
     let running = Running::start(command.arg("--out").arg(&out)).says("publishing;");
     until("passes", || has_passes(running.child.id()).then_some(()));
-    // After the warm-up, which is at most ten repetitions of a millisecond each.
-    thread::sleep(Duration::from_secs(2));
+    // After the warm-up, which is ten repetitions of some milliseconds at most.
+    thread::sleep(Duration::from_secs(5));
     running.signal("INT");
     let (ended, shown) = running.end();
     assert_eq!(ended, Some(130), "{shown}");
@@ -192,17 +185,18 @@ fn an_interrupted_flamegraph_draws_what_ran() {
     // What is measured once is in the cache by then.
     let before = dir.path().join("before");
     let once = ["profile", "--tokens", "2", "--prompt", "Hi", "--out"];
-    command::run(slow(&once).arg(&before));
+    command::run(brickscope(&once).arg(&before));
     command::quiet_ceilings(concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").as_ref());
     let args = ["flamegraph", "--via", "spans", "--tokens", "1900", "--prompt", "Hi", "-o"];
-    let running = Running::start(slow(&args).arg(&out));
+    let running = Running::start(brickscope(&args).arg(&out));
     let child = until("the run", || children(running.child.id()).first().copied());
     // Far more than what comes before the first pass.
-    until("passes", || (cpu_ticks(child)? > 800).then_some(()));
+    until("passes", || (cpu_ticks(child)? > 500).then_some(()));
     running.signal("TERM");
     let (ended, shown) = running.end();
     assert_eq!(ended, Some(143), "{shown}");
     assert!(out.join("flamegraph.svg").exists(), "{shown}");
+    assert!(shown.contains("the run was cut short: interrupted"), "{shown}");
     let profile = Profile::load(&out.join("profile.json")).expect("a profile");
     assert!(profile.run.expect("it says how").cut_short.is_some());
 }
@@ -211,7 +205,7 @@ fn an_interrupted_flamegraph_draws_what_ran() {
 fn a_flamegraph_of_nothing_leaves_no_folder() {
     let (dir, out) = out();
     let args = ["flamegraph", "--via", "spans", "--tokens", "1900", "-o"];
-    let running = Running::start(slow(&args).arg(&out));
+    let running = Running::start(brickscope(&args).arg(&out));
     until("the run", || children(running.child.id()).first().copied());
     running.signal("TERM");
     let (ended, shown) = running.end();
@@ -246,7 +240,7 @@ fn children_end_with_their_parent_even_if_it_is_killed() {
     let model = model();
     let at = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
     let out = out.to_str().expect("UTF-8");
-    let long = ["--repetitions", "10000", "-p", "64", "-n", "64"];
+    let long = ["--repetitions", "1000", "-p", "64", "-n", "4"];
     let set = ["benchmark", &model, "--processes", "2", "--out", out];
     no_orphans(&mut brickscope(&[&set[..], &long].concat()));
     let check = ["profile", "--check-overhead", "--overhead-seconds", "600"];

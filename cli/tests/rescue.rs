@@ -70,9 +70,15 @@ impl Place {
 
     /// The one folder among the temporary files.
     fn rescued(&self) -> PathBuf {
-        let found: Vec<_> = fs::read_dir(self.dir.path().join("tmp")).expect("a folder").collect();
-        let [Ok(one)] = &found[..] else { panic!("{found:?}") };
-        one.path()
+        let entries = fs::read_dir(self.dir.path().join("tmp")).expect("a folder");
+        let found = entries.map(|entry| entry.expect("an entry").path());
+        // The folder of sockets has the user's number in its name only.
+        let of_runs = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().matches('-').count() == 2)
+        };
+        let found: Vec<PathBuf> = found.filter(of_runs).collect();
+        let [one] = &found[..] else { panic!("{found:?}") };
+        one.clone()
     }
 }
 
@@ -212,6 +218,81 @@ fn a_flamegraph_is_shown_and_kept_elsewhere() {
     let (_, said) = failed(&output);
     assert!(said.contains("the run could not be written to"), "{said}");
     assert!(!place.out().exists(), "an empty folder is left");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn too_few_file_handles_are_an_error_and_take_no_figures() {
+    let place = Place::new();
+    assert!(place.profile().output().expect("it starts").status.success());
+    let mut refused = 0;
+    for n in 4..20 {
+        let _ = fs::remove_dir_all(place.out());
+        let command = place.profile();
+        let mut limited = Command::new("bash");
+        limited.args(["-c", &format!("ulimit -n {n}; exec \"$0\" \"$@\"")]);
+        limited.arg(command.get_program()).args(command.get_args()).current_dir(place.dir.path());
+        limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = limited.output().expect("bash starts");
+        if output.status.success() {
+            continue;
+        }
+        let (shown, said) = failed(&output);
+        refused += 1;
+        assert!(!said.contains("could not be written") || shown.contains("Decode"), "{n}: {said}");
+        assert!(!place.out().exists(), "{n}: an empty folder is left");
+    }
+    assert!(refused > 0, "four handles were enough");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_thread_or_a_process_that_can_not_start_is_an_error() {
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    let has_setpriv = Command::new("setpriv").arg("--version").output().is_ok();
+    if !is_root || !has_setpriv {
+        return eprintln!("skipped: only root can run a process as a user without threads");
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    assert!(place.profile().output().expect("it starts").status.success());
+    for folder in [place.dir.path().to_owned(), place.out(), place.dir.path().join("tmp")] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    }
+    // Where that user can read it, wherever the build folder is.
+    let program = place.dir.path().join("brickscope");
+    fs::copy(brickscope(&[]).get_program(), &program).expect("there is room");
+    let model_here = place.dir.path().join("model.gguf");
+    fs::copy(model(), &model_here).expect("there is room");
+    fs::set_permissions(&model_here, fs::Permissions::from_mode(0o644)).expect("it is ours");
+    for args in [
+        &["top", "model.gguf", "--once"][..],
+        &["profile", "model.gguf", "--threads", "2"],
+        &["benchmark", "model.gguf", "--threads", "2"],
+        &["benchmark", "model.gguf", "--processes", "2"],
+        &["profile", "model.gguf", "--check-overhead"],
+        &["profile", "model.gguf", "--threads", "1", "--tokens", "2", "--live"],
+        &["profile", "model.gguf", "--threads", "1", "--metrics", "127.0.0.1:0"],
+        &["diverge", "model.gguf", "--threads-a", "1", "--threads-b", "1"],
+        &["flamegraph", "model.gguf"],
+        &["flamegraph", "--", "true"],
+        &["show", "out", "--as", "svg"],
+    ] {
+        let mut alone = Command::new("setpriv");
+        alone.args(["--reuid=65531", "--regid=65531", "--clear-groups", "bash", "-c"]);
+        alone.arg("ulimit -u 1; exec \"$0\" \"$@\"").arg(&program).args(args);
+        alone.current_dir(place.dir.path()).env("TMPDIR", place.dir.path().join("tmp"));
+        alone.env("BRICKSCOPE_CACHE", place.dir.path().join("tmp"));
+        let output = alone.output().expect("setpriv starts");
+        let said = text(&output.stderr);
+        assert!(!said.contains("panicked"), "{args:?}: {said}");
+        assert!(
+            matches!(output.status.code(), Some(1 | 2)),
+            "{args:?}: {:?} {said}",
+            output.status
+        );
+        assert!(said.contains("brickscope: "), "{args:?}: {said}");
+    }
 }
 
 #[test]

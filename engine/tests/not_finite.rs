@@ -27,7 +27,15 @@ fn answered(model: &Model, kernels: Kernels) -> Option<NotFinite> {
     let cpu = Cpu::new(kernels, NonZeroUsize::new(2).unwrap()).unwrap();
     let mut session = Session::new(model, cpu, 16).unwrap();
     let options = GenerateOptions { n_tokens: N, sampling: Sampling::Greedy };
-    let answer = generate(&mut session, None, &PROMPT, options, &mut |_| ()).unwrap();
+    let answer =
+        generate(
+            &mut session,
+            None,
+            &PROMPT,
+            options,
+            &mut |_| std::ops::ControlFlow::Continue(()),
+        )
+        .unwrap();
     assert_eq!(answer.logits.times, N as u64);
     answer.not_finite(&mut session, &PROMPT).unwrap()
 }

@@ -332,6 +332,8 @@ impl Material {
         if let Some(profile) = &self.profile {
             warnings.extend(profile.dropped.lines());
             warnings.extend(profile.not_finite.as_ref().map(ToString::to_string));
+            let cut_short = profile.run.as_ref().and_then(|run| run.cut_short.as_ref());
+            warnings.extend(cut_short.map(|how| format!("the run was cut short: {how}")));
         }
         let run = self.profile.as_ref().and_then(|profile| profile.run.clone());
         let generated = match &self.profile {

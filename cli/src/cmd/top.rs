@@ -78,12 +78,17 @@ pub(crate) fn run(args: &TopArgs) -> Result<()> {
         return once(source, args);
     }
     let engine = session::run(source, args.rate)?;
-    let report = engine.map(Engine::end).unwrap_or_default();
-    if args.tokens.is_some() && report.is_empty() {
+    let (report, failure) = engine.map(Engine::end).unwrap_or_default();
+    if args.tokens.is_some() && report.is_empty() && failure.is_none() {
         tell!("note: the run was ended early, and nothing was written");
     }
     // The run's own output, now that the view has left the screen.
-    output::print(String::from_utf8_lossy(&report))
+    output::print(String::from_utf8_lossy(&report))?;
+    // Such as a run that couldn't be written. Without --tokens the view has said so.
+    match failure.filter(|_| args.tokens.is_some()) {
+        Some(failure) => bail!("the engine: {failure}"),
+        None => Ok(()),
+    }
 }
 
 /// The arguments of the `brickscope profile` that is watched.
@@ -135,15 +140,21 @@ fn once(source: Source, args: &TopArgs) -> Result<()> {
         draw::text(&app, COLUMNS)
     };
     // A run with --tokens still has to be written.
-    if let Some(engine) = engine {
-        if args.tokens.is_some() { engine.finish()? } else { drop(engine.end()) }
-    }
+    let ended = match engine {
+        Some(engine) if args.tokens.is_some() => engine.finish(),
+        Some(engine) => {
+            drop(engine.end());
+            Ok(())
+        }
+        None => Ok(()),
+    };
+    // The figures first: an error at the end of the run must not lose them.
     output::print(text)?;
     match &app.state {
         State::Died(how) => {
             let how = how.as_ref().map(|how| format!(" ({how})")).unwrap_or_default();
             bail!("the engine died{how}: these are its last figures")
         }
-        _ => Ok(()),
+        _ => ended,
     }
 }

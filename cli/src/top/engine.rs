@@ -81,8 +81,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the engine if it still runs, and returns its output.
-    pub(crate) fn end(mut self) -> Vec<u8> {
+    /// Ends the engine if it still runs. Returns its output, and how it failed if it did so by itself.
+    pub(crate) fn end(mut self) -> (Vec<u8>, Option<String>) {
         // A run that is to be written may just be at its end.
         if self.is_endless {
             self.tied = None;
@@ -91,9 +91,12 @@ impl Engine {
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(Duration::from_millis(10));
         }
+        let has_failed = matches!(self.child.try_wait(), Ok(Some(status)) if !status.success());
+        let failure = has_failed.then(|| self.ended()).flatten();
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.report.take().and_then(|report| report.join().ok()).unwrap_or_default()
+        let report = self.report.take().and_then(|report| report.join().ok());
+        (report.unwrap_or_default(), failure)
     }
 }
 

@@ -234,6 +234,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
+    use std::ops::ControlFlow;
     use std::path::{Path, PathBuf};
 
     use brickscope::{Began, BrickId, DeviceError, Profile, SyncMode};
@@ -329,7 +330,8 @@ mod tests {
         for path in models() {
             let mut model = Model::open(&path).expect("a model");
             let mut session = GpuSession::new(&model, Reference::new(&model, 12));
-            let answer = generate(&mut session, None, &prompt, options, &mut |_| ());
+            let answer =
+                generate(&mut session, None, &prompt, options, &mut |_| ControlFlow::Continue(()));
             let mut answer = answer.expect("it fits");
             assert_eq!(answer.not_finite(&mut session, &prompt).expect("it fits"), None);
             answer.logits = LogitsSeen { times: 3, not_finite: 1, first: Some(2) };
@@ -339,7 +341,8 @@ mod tests {
 
             model.weights.layers[1].ffn_norm.fill(3e38);
             let mut session = GpuSession::new(&model, Reference::new(&model, 12));
-            let answer = generate(&mut session, None, &prompt, options, &mut |_| ());
+            let answer =
+                generate(&mut session, None, &prompt, options, &mut |_| ControlFlow::Continue(()));
             let answer = answer.expect("it fits");
             let found = answer.not_finite(&mut session, &prompt).expect("it fits").expect("bad");
             assert_eq!((found.passes, found.of), (3, 3));
