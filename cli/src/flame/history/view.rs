@@ -245,3 +245,15 @@ fn clock(point: &Point) -> String {
 fn quoted(text: &str) -> String {
     if text.is_empty() { String::new() } else { cell(&printable_text(text)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_no_formula_and_one_line() {
+        assert_eq!(quoted("=1+1"), "'=1+1");
+        assert_eq!(quoted("-a,\"b\"\n\u{1b}"), "\"'-a,\"\"b\"\"\\n\\u{1b}\"");
+        assert_eq!([quoted(""), quoted("ffn")], ["", "ffn"]);
+    }
+}
