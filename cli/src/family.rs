@@ -32,7 +32,7 @@ pub(crate) fn tie(command: &mut Command) -> Result<Lifeline> {
     let mut tied = || -> io::Result<Lifeline> {
         let (from_parent, to_child) = io::pipe()?;
         command.stdin(from_parent).env(VARIABLE, "stdin");
-        let mut line = Lifeline { to_child: to_child, passing_on: Vec::new() };
+        let mut line = Lifeline { to_child, passing_on: Vec::new() };
         // Without a handler of its own, a signal ends this process, and with it the child.
         for signal in interrupt::SIGNALS.into_iter().filter(|_| interrupt::is_watching()) {
             let to_child = line.to_child.try_clone()?;
