@@ -109,7 +109,10 @@ fn without_the_kernel_and_without_stacks_there_are_leaves() {
     let (recording, _) = record(this_program("abort"), &options, |_| ()).expect("permitted");
     assert_eq!(recording.event, "cpu-clock:u");
     assert!(recording.samples.iter().all(|sample| sample.n_kernel == 0));
-    assert!(recording.samples.iter().all(|sample| sample.ending != Ending::Root));
+    assert!(recording.samples.iter().all(|sample| sample.stack.len() == 1));
+    // Only the entry of a program is known to have no caller.
+    let roots = recording.samples.iter().filter(|sample| sample.ending == Ending::Root).count();
+    assert!(roots <= 1 + recording.samples.len() / 20, "{roots} of {}", recording.samples.len());
     assert!(hits(&recording, spinning(&recording)[0])[1] > 50);
 }
 
