@@ -4,6 +4,8 @@
 //! the sample that runs. The second one ends the process at once, and so does the first while there is
 //! nothing to report yet.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -66,7 +68,10 @@ pub(crate) fn ask() {
         std::process::exit(BY_SIGNAL + SIGTERM);
     }
     let signal = SIGTERM as usize;
-    let _ = STATE.asked.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
+    if STATE.asked.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        // A signal after that is the second one.
+        STATE.at_once.store(true, Ordering::Release);
+    }
 }
 
 /// Whether to stop now. Who asks must heed the answer.
@@ -89,9 +94,12 @@ pub(crate) fn exit_code() -> Option<u8> {
     was_heeded().then(|| (BY_SIGNAL + STATE.asked.load(Ordering::Acquire) as i32) as u8)
 }
 
-/// Whether a child was cut short, given its exit code. Then so is this process.
-pub(crate) fn was_child(code: Option<i32>) -> bool {
-    let signal = SIGNALS.into_iter().find(|signal| code == Some(BY_SIGNAL + signal));
+/// Whether a signal cut a child short, which may have ended at once or after a report. Then so is this process.
+pub(crate) fn was_child(status: ExitStatus) -> bool {
+    let is_of = |signal: &i32| {
+        status.code() == Some(BY_SIGNAL + signal) || status.signal() == Some(*signal)
+    };
+    let signal = SIGNALS.into_iter().find(is_of);
     if let Some(signal) = signal {
         let asked = &STATE.asked;
         let _ = asked.compare_exchange(0, signal as usize, Ordering::AcqRel, Ordering::Acquire);

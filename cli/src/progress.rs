@@ -2,6 +2,8 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::text::printable;
+
 /// A bar of `total` bytes.
 pub(crate) fn bytes(what: &'static str, total: u64) -> ProgressBar {
     bar(what, total, "{msg:10} [{bar:40}] {bytes}/{total_bytes}")
@@ -29,6 +31,11 @@ pub(crate) fn note(what: &'static str) -> ProgressBar {
     note
 }
 
+/// Changes the message of a bar to what another program says.
+pub(crate) fn quote(bar: &ProgressBar, what: &str) {
+    bar.set_message(printable(what));
+}
+
 fn bar(what: &'static str, total: u64, template: &str) -> ProgressBar {
     // Without a thread of its own, since the cores belong to what is measured. The bar is redrawn at most
     // ten times a second, and only between passes.
@@ -37,4 +44,20 @@ fn bar(what: &'static str, total: u64, template: &str) -> ProgressBar {
     bar.set_style(style.progress_chars("=> "));
     bar.set_message(what);
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_program_says_controls_no_terminal() {
+        let bar = note("connecting");
+        quote(&bar, "loading\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\n");
+        assert!(
+            !bar.message().contains(brickscope_analysis::view::is_unprintable),
+            "{}",
+            bar.message()
+        );
+    }
 }

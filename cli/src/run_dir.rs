@@ -122,7 +122,8 @@ impl RunDir {
             return Written { folder: Some(self.path().to_owned()), trouble: None };
         };
         let other = match &self.rescue {
-            Some(rescue) => fs::create_dir_all(rescue)
+            // It must be new, as it is in a folder that others can write to.
+            Some(rescue) => fs::create_dir(rescue)
                 .with_context(|| rescue.display().to_string())
                 .map(|()| rescue.clone()),
             None => temporary(),

@@ -164,7 +164,8 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
         process.doubts.extend(cut_short.map(|how| format!("it was cut short: {how}")));
         return Ok((process, None));
     }
-    let receipt = Receipt::load(file)?;
+    let bytes = read(file)?;
+    let receipt = Receipt::from_bytes(&bytes, file)?;
     let mut process = Process::from_receipt(&name, &receipt);
     let fault = match &receipt.seal {
         Some(seal) if receipt.canonical_sha256()? == seal.sha256 => None,
@@ -178,7 +179,7 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
         Some(fault) => process.doubts.push(format!("it {fault}")),
         None => {}
     }
-    process.not_verified = verify(&read(file)?, &Options::default()).not_verified();
+    process.not_verified = verify(&bytes, &Options::default()).not_verified();
     let run = receipt.run;
     Ok((process, run.set.map(|set| (set, run.process, run.processes))))
 }

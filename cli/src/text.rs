@@ -6,6 +6,11 @@ use std::fmt::Write;
 
 use unicode_width::UnicodeWidthChar;
 
+/// The words that this program was started with. Those that aren't UTF-8 have a mark in place of what isn't.
+pub(crate) fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
 /// The columns of `text` in a monospaced font, where a Chinese character takes two.
 pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()

@@ -37,8 +37,10 @@ impl Random {
     }
 }
 
-/// The most that a command may take before it is ended. Some of them run until they are told to end.
-const MOST: Duration = Duration::from_secs(20);
+/// A command that takes longer hangs, or runs until it is told to end; it is killed.
+const MOST: Duration = Duration::from_secs(120);
+/// The same for one that may run for long.
+const MOST_OF_ANY: Duration = Duration::from_secs(20);
 
 const HOSTILE: [&str; 4] = [
     "\u{1b}]0;title\u{7}\u{1b}[31m",
@@ -63,6 +65,14 @@ const TEXTS: [&str; 14] = [
     "=cmd|' /C calc'!A0",
     "a b;c\nd\re\tf",
 ];
+
+/// Whether a command has to end by itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Ends {
+    Surely,
+    /// Some run until they are told to end, or measure for long.
+    Perhaps,
+}
 
 /// A folder in which commands run, with a model, runs of it, and files that are none.
 struct Scratch {
@@ -127,11 +137,14 @@ impl Scratch {
     }
 
     /// Runs a command to its end, or for as long as it may take, and judges how it ended.
-    fn judge(&self, words: &[String]) {
+    fn judge(&self, words: &[String], ends: Ends) {
         let mut command = brickscope(self.path());
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
         let Ok(child) = command.spawn() else { return };
-        let Some(output) = ended(child) else { return };
+        let Some(output) = ended(child, ends) else {
+            assert_eq!(ends, Ends::Perhaps, "{words:?} doesn't end");
+            return;
+        };
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
         let what = || format!("{words:?}: {}\n{said}", output.status);
@@ -154,7 +167,7 @@ impl Scratch {
 }
 
 /// What a child has printed, if it ends in time; otherwise it is killed.
-fn ended(mut child: std::process::Child) -> Option<Output> {
+fn ended(mut child: std::process::Child, ends: Ends) -> Option<Output> {
     let id = child.id();
     let (done, is_done) = std::sync::mpsc::channel();
     let mut out = child.stdout.take()?;
@@ -171,7 +184,8 @@ fn ended(mut child: std::process::Child) -> Option<Output> {
         let _ = done.send(());
         (status, bytes)
     });
-    let is_late = is_done.recv_timeout(MOST).is_err();
+    let is_late =
+        is_done.recv_timeout(if ends == Ends::Surely { MOST } else { MOST_OF_ANY }).is_err();
     if is_late {
         let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
     }
@@ -413,7 +427,7 @@ fn attack(few: u64, one: impl Fn(&mut Random)) {
 
 #[test]
 fn a_random_command_line_ends_with_an_exit_code() {
-    attack(40, |random| Scratch::new().judge(&command_line(random)));
+    attack(40, |random| Scratch::new().judge(&command_line(random), Ends::Perhaps));
 }
 
 #[test]
@@ -425,7 +439,7 @@ fn a_run_with_a_broken_file_is_read_or_refused() {
         let is_a_run = |word: &&String| FOLDERS.iter().any(|(_, run)| word.as_str() == *run);
         let run = words.iter().find(is_a_run).expect("each reads a run");
         break_a_file(random, &scratch.path().join(run));
-        scratch.judge(&words);
+        scratch.judge(&words, Ends::Surely);
     });
 }
 
@@ -435,7 +449,7 @@ fn command_lines_that_failed_once_do_not_any_more() {
     let mut replayed = 0;
     for entry in fs::read_dir(folder).expect("the corpus is in the repository") {
         let text = fs::read_to_string(entry.expect("a file").path()).expect("UTF-8");
-        Scratch::new().judge(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+        Scratch::new().judge(&text.lines().map(str::to_owned).collect::<Vec<_>>(), Ends::Surely);
         replayed += 1;
     }
     assert!(replayed >= 4, "{replayed} files are left of the corpus");

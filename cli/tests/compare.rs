@@ -353,6 +353,14 @@ fn no_baseline_is_made_of_receipts_that_are_refused_nor_of_copies() {
             assert!(!base.exists(), "{says}");
         }
     }
+    // Without the profiler nothing shows what ran, but nothing speaks against it.
+    let dir = folder();
+    let [run, base] = ["run", "base"].map(|name| dir.path().join(name));
+    let model = fixture("tiny-Q8_0.gguf");
+    let args = ["benchmark", &model, "-p", "0", "-n", "4", "-r", "2", "--no-profiler", "--out"];
+    command::run(command::brickscope(&args).arg(&run));
+    let (code, _, said) = brickscope(&["gate", "--baseline", str(&base), "--update", str(&run)]);
+    assert!(code == 0 && base.exists(), "{said}");
     // A process that is there twice, under another number.
     let dir = folder();
     let run = set(dir.path(), "run", 5, 0, 1.0);

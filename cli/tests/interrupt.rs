@@ -181,20 +181,33 @@ fn an_interrupted_set_reports_the_processes_that_are_whole() {
 
 #[test]
 fn an_interrupted_flamegraph_draws_what_ran() {
+    let samples = ["flamegraph", "--via", "sampler", "-o"];
+    let dir = TempDir::new().expect("a folder");
+    let probe =
+        brickscope(&samples).arg(dir.path().join("flames")).args(["--", "sleep", "0.1"]).output();
+    let can_sample = probe.expect("it starts").status.success();
+    an_interrupted_flamegraph("spans", "TERM", 143);
+    an_interrupted_flamegraph("timer", "INT", 130);
+    if can_sample {
+        an_interrupted_flamegraph("sampler", "INT", 130);
+    }
+}
+
+fn an_interrupted_flamegraph(via: &str, name: &str, code: i32) {
     let (dir, out) = out();
     // What is measured once is in the cache by then.
     let before = dir.path().join("before");
     let once = ["profile", "--tokens", "2", "--prompt", "Hi", "--out"];
     command::run(brickscope(&once).arg(&before));
     command::quiet_ceilings(concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").as_ref());
-    let args = ["flamegraph", "--via", "spans", "--tokens", "1900", "--prompt", "Hi", "-o"];
-    let running = Running::start(brickscope(&args).arg(&out));
+    let args = ["flamegraph", "--via", via, "--tokens", "1900", "--prompt", "Hi", "--threads", "1"];
+    let running = Running::start(brickscope(&args).arg("-o").arg(&out));
     let child = until("the run", || children(running.child.id()).first().copied());
     // Far more than what comes before the first pass.
     until("passes", || (cpu_ticks(child)? > 500).then_some(()));
-    running.signal("TERM");
+    running.signal(name);
     let (ended, shown) = running.end();
-    assert_eq!(ended, Some(143), "{shown}");
+    assert_eq!(ended, Some(code), "--via {via}: {shown}");
     assert!(out.join("flamegraph.svg").exists(), "{shown}");
     assert!(shown.contains("the run was cut short: interrupted"), "{shown}");
     let profile = Profile::load(&out.join("profile.json")).expect("a profile");
@@ -227,8 +240,10 @@ fn no_orphans(command: &mut Command) {
         assert!(parent.try_wait().expect("it is ours").is_none(), "{command:?} ended");
         children(parent.id()).first().copied()
     });
-    // Not in the moment between fork and exec.
-    thread::sleep(Duration::from_millis(300));
+    // Not in the moment between fork and exec, when it has the command line of its parent.
+    let words = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).ok();
+    let own = words(parent.id());
+    until("its command line", || words(child).filter(|words| Some(words) != own.as_ref()));
     parent.kill().expect("it runs");
     parent.wait().expect("it was killed");
     until(&format!("{command:?}: the end of its child"), || (!runs(child)).then_some(()));

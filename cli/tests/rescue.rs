@@ -105,29 +105,34 @@ fn failed(output: &Output) -> (&str, &str) {
 /// Runs a command, and once its run has begun, puts a file where its folder should be: the early check has
 /// found that it can be made.
 fn in_the_way(command: &mut Command, out: &Path) -> Output {
-    let mut child = command
-        .arg("--live")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
+    // On a busy machine the run may be over before this process goes on.
+    let mut tries = (0..20).filter_map(|_| once_in_the_way(command, out));
+    tries.next().expect("a run that is still on when it says that it begins")
+}
+
+fn once_in_the_way(command: &mut Command, out: &Path) -> Option<Output> {
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
     let mut lines = String::new();
     // It says so right before the first pass.
     while !lines.contains("publishing;") {
         assert_ne!(said.read_line(&mut lines).expect("UTF-8"), 0, "{lines}");
     }
-    fs::write(out, "in the way").expect("it isn't there yet");
+    if fs::write(out, "in the way").is_err() {
+        let _ = (child.kill(), child.wait(), fs::remove_dir_all(out));
+        return None;
+    }
     said.read_to_string(&mut lines).expect("UTF-8");
     let mut output = child.wait_with_output().expect("it ends");
     output.stderr = lines.into_bytes();
-    output
+    Some(output)
 }
 
 #[test]
 fn a_profile_is_shown_and_kept_elsewhere_if_its_folder_is_gone() {
     let place = Place::new();
-    let output = in_the_way(&mut place.profile_of("500"), &place.out());
+    let output = in_the_way(place.profile_of("500").arg("--live"), &place.out());
     let (shown, said) = failed(&output);
     assert!(shown.contains("Decode"), "{shown}");
     let rescued = place.rescued();
@@ -174,7 +179,7 @@ fn a_full_disk_takes_no_figures() {
 #[test]
 fn a_benchmark_is_shown_and_kept_elsewhere() {
     let place = Place::new();
-    let output = in_the_way(&mut place.benchmark_of("500"), &place.out());
+    let output = in_the_way(place.benchmark_of("500").arg("--live"), &place.out());
     let (shown, said) = failed(&output);
     assert!(shown.contains(" tg4 "), "{shown}");
     let rescued = place.rescued();

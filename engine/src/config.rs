@@ -259,8 +259,13 @@ impl Config {
         }
         let rope_scale = match meta.opt_str(&key("rope.scaling.type"))? {
             None | Some("none" | "linear") => {
-                let older = number("rope.scale_linear", ROPE_FACTORS)?;
-                let factor = number("rope.scaling.factor", ROPE_FACTORS)?.or(older).unwrap_or(1.0);
+                // As in llama.cpp, 0 means that there is none.
+                let scale = |name: &str| match meta.f32(&key(name)) {
+                    Ok(0.0) => Ok(None),
+                    _ => number(name, ROPE_FACTORS),
+                };
+                let older = scale("rope.scale_linear")?;
+                let factor = scale("rope.scaling.factor")?.or(older).unwrap_or(1.0);
                 // With `none`, a factor in the file doesn't apply.
                 let none = meta.opt_str(&key("rope.scaling.type"))? == Some("none");
                 if none { 1.0 } else { 1.0 / factor }

@@ -1,6 +1,6 @@
 //! What a receipt's own figures say against it: a sentence for each circumstance that may have distorted them.
 //!
-//! `brickscope benchmark` writes these sentences into `load.doubts`, and [`verify`](super::verify) derives them anew, so
+//! `brickscope benchmark` writes these sentences into `load.doubts`, and [`verify`](super::verify()) derives them anew, so
 //! that nobody can leave one out.
 
 use super::v1::{NotFinite, Receipt, Sample, Test};

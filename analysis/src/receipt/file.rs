@@ -68,8 +68,16 @@ impl Receipt {
     ///
     /// If the file can't be read; otherwise as [`Receipt::from_json`].
     pub fn load(path: &Path) -> Result<Self, ReceiptError> {
-        let bytes = read(path)?;
-        let text = std::str::from_utf8(&bytes).map_err(|error| ReceiptError::NotText {
+        Self::from_bytes(&read(path)?, path)
+    }
+
+    /// Reads a receipt from the [bytes](read) of its file; errors name `path`.
+    ///
+    /// # Errors
+    ///
+    /// If they aren't UTF-8; otherwise as [`Receipt::from_json`].
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, ReceiptError> {
+        let text = std::str::from_utf8(bytes).map_err(|error| ReceiptError::NotText {
             path: path.to_owned(),
             offset: error.valid_up_to(),
         })?;

@@ -387,7 +387,7 @@ fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<
     let ceilings = ceilings_cache::sure_ceilings(model, cpu.kernels, cpu.pool());
     note.finish_and_clear();
     let run = Run {
-        command: std::env::args().collect(),
+        command: text::command_line(),
         kernels: session.cpu().kernels.backend().name().to_owned(),
         threads: session.cpu().threads() as u32,
         batch: session.batch() as u64,

@@ -37,7 +37,7 @@ pub(crate) fn run(
         command.stdout(Stdio::null());
         let _tied = family::tie(&mut command)?;
         let status = command.status().with_context(|| program.display().to_string())?;
-        if interrupt::was_child(status.code()) {
+        if interrupt::was_child(status) {
             break;
         }
         if !status.success() {

@@ -44,7 +44,7 @@ pub(super) fn run(args: &ProfileArgs) -> Result<()> {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit());
         let output = child.spawn().and_then(|child| child.wait_with_output());
         let output = output.with_context(|| format!("process {i} of {n}"))?;
-        if interrupt::was_child(output.status.code()) {
+        if interrupt::was_child(output.status) {
             break;
         }
         if !output.status.success() {

@@ -185,7 +185,7 @@ fn benchmark(
         .stderr(Stdio::piped())
         .output()
         .context("can't start it")?;
-    if interrupt::was_child(output.status.code()) {
+    if interrupt::was_child(output.status) {
         return Err(interrupt::Nothing.into());
     }
     if !output.status.success() {

@@ -232,7 +232,7 @@ impl<'m> Side<'m> {
     /// The fields that the profiles of all rounds share.
     fn describe(&mut self, prompt: &[u32], decoded: &[u32]) {
         let run = Run {
-            command: std::env::args().collect(),
+            command: text::command_line(),
             backend: self.backend().to_owned(),
             threads: self.session.cpu().threads() as u32,
             prompt_tokens: prompt.len() as u64,

@@ -357,7 +357,7 @@ impl Material {
                 .or_else(|| self.command.is_some().then(brickscope::machine::detect)),
             run,
             command: self.command.clone(),
-            command_line: std::env::args().collect(),
+            command_line: crate::text::command_line(),
             build: build(),
             classes: shares::classes(&stacks),
             bricks: shares::bricks(&stacks),

@@ -280,7 +280,8 @@ fn read(path: &Path) -> Result<(Run, Option<String>), String> {
         Some(rest) => rest.trim_start_matches([':', ' ']).to_owned(),
         None => error,
     };
-    let receipt = Receipt::load(path).map_err(|error| of_file(error.to_string()))?;
+    let bytes = receipt::read(path).map_err(|error| of_file(error.to_string()))?;
+    let receipt = Receipt::from_bytes(&bytes, path).map_err(|error| of_file(error.to_string()))?;
     let sha256 = receipt.canonical_sha256().map_err(|error| of_file(error.to_string()))?;
     match &receipt.seal {
         None => Err("it has no seal, so changes to it can't be detected".to_owned()),
@@ -288,7 +289,6 @@ fn read(path: &Path) -> Result<(Run, Option<String>), String> {
             Err("its seal is broken: it was changed after it was made".to_owned())
         }
         Some(_) => {
-            let bytes = receipt::read(path).map_err(|error| of_file(error.to_string()))?;
             Ok((Run::of(&name, &receipt)?, verify(&bytes, &Options::default()).not_verified()))
         }
     }

@@ -688,7 +688,7 @@ fn described(
     n_generated: usize,
 ) -> Run {
     Run {
-        command: std::env::args().collect(),
+        command: crate::text::command_line(),
         backend: backend.to_owned(),
         threads: threads as u32,
         pinned: args.pin,

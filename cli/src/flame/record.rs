@@ -1,6 +1,7 @@
 //! Recording a run for a flamegraph: runs a model or a program, and samples it.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,7 +36,10 @@ impl Place {
     /// recorded can still be shown.
     pub(crate) fn write(&mut self, write: impl Fn(&Path) -> Result<()>) {
         let Err(why) = write(&self.dir) else { return };
-        if self.trouble.is_some() {
+        if let Some(trouble) = self.trouble.take() {
+            let dir = self.dir.display();
+            self.trouble =
+                Some(anyhow!("{trouble:#}; and then {dir} could not be written to: {why:#}"));
             return;
         }
         let other = run_dir::temporary().and_then(|other| {
@@ -85,7 +89,11 @@ pub(crate) struct Recorder<'a> {
 /// Prepares a command to end with this process. What is returned must live until it has ended.
 type Tie = fn(&mut Command, Via) -> Result<Option<Lifeline>>;
 
-fn tie_own(command: &mut Command, _: Via) -> Result<Option<Lifeline>> {
+fn tie_own(command: &mut Command, via: Via) -> Result<Option<Lifeline>> {
+    if via == Via::Perf {
+        // Ctrl-C in a terminal would end `perf` before the run has reported. This process passes it on to the run.
+        command.process_group(0);
+    }
     family::tie(command).map(Some)
 }
 
@@ -108,7 +116,7 @@ impl Recorder<'_> {
         let watched = self.watch(command, Stdio::null(), tie_own)?;
         let status = watched.status;
         let has_profile = |dir: &Path| run_dir::profile_in(dir).is_file();
-        if interrupt::was_child(status.code()) {
+        if interrupt::was_child(status) {
             // What ran until then is drawn.
             if !has_profile(&self.place.dir) {
                 return Err(interrupt::Nothing.into());

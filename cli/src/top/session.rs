@@ -238,7 +238,7 @@ pub(crate) fn once(source: Source, rate: u32, to_the_end: bool) -> Result<Once> 
     const SETTLE_WITHIN: Duration = Duration::from_secs(30);
     let note = progress::note("connecting");
     let mut tell = |what: &str| {
-        note.set_message(what.to_owned());
+        progress::quote(&note, what);
         note.tick();
         true
     };

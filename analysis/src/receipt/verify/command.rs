@@ -52,8 +52,7 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
         }
     };
     for (flag, is) in stated(receipt) {
-        let value = asked.value(flag);
-        let value = value.or_else(|| default(flag));
+        let value = asked.value(flag).or_else(|| default(flag).map(str::to_owned));
         let Some(value) = value.filter(|value| !means(flag, value, &is)) else { continue };
         let how = if asked.value(flag).is_some() { "says" } else { "means, by default," };
         found.refuse_about(
@@ -61,7 +60,7 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
             flag,
             format!(
                 "the command line {how} {flag} {}, but the receipt is of {}",
-                said(value),
+                said(&value),
                 said(&is)
             ),
         );
@@ -169,8 +168,14 @@ impl<'w> Asked<'w> {
         Ok(asked)
     }
 
-    fn value(&self, flag: &str) -> Option<&'w str> {
-        self.values.iter().rev().find(|(name, _)| *name == flag).map(|(_, value)| *value)
+    /// The value of a flag. A list that is given in parts is one list; of other flags clap allows no second one.
+    fn value(&self, flag: &str) -> Option<String> {
+        let values = self.values.iter().filter(|(name, _)| *name == flag);
+        let values: Vec<&str> = values.map(|(_, value)| *value).collect();
+        match flag {
+            "--depth" if !values.is_empty() => Some(values.join(",")),
+            _ => values.last().map(|&value| value.to_owned()),
+        }
     }
 
     fn has(&self, flag: &str) -> bool {
@@ -223,6 +228,9 @@ mod tests {
             of("--out x --no-profiler -- --odd"),
             Ok(vec!["--out x".into(), "--model --odd".into(), "--no-profiler".into()])
         );
+        let twice = ["-d0", "--depth", "8"].map(str::to_owned);
+        let asked = Asked::of(&twice).expect("known flags");
+        assert_eq!(asked.value("--depth").as_deref(), Some("0,8"));
         assert!(of("--later 5").is_err_and(|reason| reason.contains("`--later`")));
         assert!(of("--seed").is_err());
     }

@@ -138,11 +138,11 @@ pub(super) fn least_flops(receipt: &Receipt, test: &Test) -> u128 {
     u128::from(receipt.model.parameters) * u128::from(test.n_gen)
 }
 
-/// A decode pass reads every weight but those of a separate embedding, which is at most half of the file. A vocabulary
-/// takes a part of it, too.
+/// A decode pass reads every weight but those of a separate embedding, which is at most half of them. In the file it may
+/// take more, as floats beside weights of two bits. A vocabulary takes a part of it, too.
 fn least_bytes(receipt: &Receipt, test: &Test) -> u128 {
     const METADATA: u64 = 64 << 20;
-    u128::from(receipt.model.bytes.saturating_sub(METADATA)) * 2 / 5 * u128::from(test.n_gen)
+    u128::from(receipt.model.bytes.saturating_sub(METADATA)) / 10 * u128::from(test.n_gen)
 }
 
 fn understated(receipt: &Receipt, test: &Test, found: &mut Findings) {

@@ -128,7 +128,7 @@ fn backend(receipt: &Receipt, found: &mut Findings) {
     if is_gpu == (receipt.backend == "cpu") {
         found.refuse_about(
             Code::Contradiction,
-            "resolution",
+            "backend",
             format!(
                 "backend is {}, but run.kernels is {}",
                 said(&receipt.backend),

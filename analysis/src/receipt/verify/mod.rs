@@ -81,7 +81,7 @@ pub struct Refusal {
     pub sentence: String,
     /// The number of further places with the same kind of fault.
     pub more: u64,
-    /// The field that is wrong, where a code stands for many.
+    /// What is wrong, where a code stands for many things.
     #[serde(skip)]
     about: String,
 }

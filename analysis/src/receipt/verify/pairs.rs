@@ -109,7 +109,7 @@ fn model(receipt: &Receipt, found: &mut Findings) {
         let first = products().next().map_or("", String::as_str);
         found.refuse_about(
             Code::Contradiction,
-"model",
+                "model",
             format!(
                 "the model's quantization is {}, but no kernel multiplies by that format: {} is one that ran",
                 said(&model.quantization),
@@ -129,10 +129,12 @@ fn memory(receipt: &Receipt, found: &mut Findings) {
         ("memory_bytes", machine.memory_bytes),
         ("cgroup_memory_bytes", machine.cgroup_memory_bytes),
     ] {
-        if let Some(bytes) = bytes.filter(|&bytes| bytes < needed) {
+        // Unless they were swapped out.
+        let swapped = machine.swap_used_bytes.unwrap_or(0);
+        if let Some(bytes) = bytes.filter(|&bytes| bytes.saturating_add(swapped) < needed) {
             found.refuse_about(
                 Code::Contradiction,
-"memory",
+                "memory",
                 format!(
                     "machine.{name} is {bytes}, but the weights of a file of {} bytes were in memory",
                     receipt.model.bytes
@@ -195,7 +197,10 @@ fn build(receipt: &Receipt, found: &mut Findings) {
     let (machine, environment) = (&receipt.machine, &receipt.environment);
     if let Some(target) = environment.get("TARGET") {
         let os = if machine.os == "macos" { "darwin" } else { &machine.os };
-        if !target.starts_with(machine.arch.as_str()) || !target.contains(os) {
+        // Such as `i686`.
+        let is_i86 = machine.arch == "x86" && target.starts_with('i') && target.contains("86-");
+        let is_arch = is_i86 || target.starts_with(machine.arch.as_str());
+        if !is_arch || !target.contains(os) {
             found.refuse(
                 Code::MachinesMixed,
                 format!(
@@ -296,7 +301,7 @@ fn hashes(receipt: &Receipt, found: &mut Findings) {
             if others != tokens {
                 found.refuse_about(
                     Code::Contradiction,
-"hashes",
+                "hashes",
                     format!(
                         "the {what}s of tests {} and {} have the same SHA-256, but {others} and {tokens} tokens",
                         said(name),
@@ -393,7 +398,7 @@ fn layers(receipt: &Receipt, test: &Test, found: &mut Findings) {
         if launches > MOST_LAUNCHES * each {
             found.refuse_about(
                 Code::Contradiction,
-"layers",
+                "layers",
                 format!(
                     "{} was launched {launches} times in {passes} passes of test {name}, over {MOST_LAUNCHES} times \
                      for each of {layers} layers",
@@ -411,7 +416,7 @@ fn layers(receipt: &Receipt, test: &Test, found: &mut Findings) {
         if !fits {
             found.refuse_about(
                 Code::Contradiction,
-"layers",
+                "layers",
                 format!(
                     "{} was launched {launches} times in {passes} passes of test {name}, which doesn't fit {layers} \
                      layers",

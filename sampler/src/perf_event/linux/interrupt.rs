@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SIGNALS: [libc::c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 
-/// While this exists, SIGINT and SIGQUIT don't affect this process.
+/// While this exists, SIGINT and SIGQUIT don't end this process. Handlers that the program has installed stay.
 ///
 /// It installs a handler instead of ignoring the signals, because the command would inherit that: `exec` preserves
 /// ignored signals, but resets handlers.
@@ -33,8 +33,9 @@ impl Outlive {
             // SAFETY: both pointers are to valid sigactions. The handler does nothing, which is allowed in a signal
             // handler.
             unsafe { libc::sigaction(signal, &raw const action, &raw mut before) };
-            if before.sa_sigaction == libc::SIG_IGN {
-                // The parent wants it ignored, by the command as well, as `nohup` does.
+            if before.sa_sigaction != libc::SIG_DFL {
+                // This program has its own way with the signal. Or whoever started it wants it ignored, by the command as
+                // well, as `nohup` does.
                 // SAFETY: the pointer is to the sigaction that the system returned.
                 unsafe { libc::sigaction(signal, &raw const before, std::ptr::null_mut()) };
             }
