@@ -23,6 +23,7 @@
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `parquet` | the one export format that the library doesn't write |
 //! | `output` | the exits: all that is printed passes them, so that nothing controls a terminal |
+//! | `summary` | the first screen of a run, as wide and high as the terminal |
 //! | `interrupt`, `family` | Ctrl-C and SIGTERM; child processes and threads |
 //! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
 //! | `docs`, `chromium` | tests: the documentation's commands; pages in a browser |
@@ -65,6 +66,7 @@ mod report;
 mod run_dir;
 mod sides;
 mod source;
+mod summary;
 mod text;
 mod top;
 

@@ -136,6 +136,13 @@ pub(crate) fn is_terminal() -> bool {
     stdout().is_terminal()
 }
 
+/// Whether to colour standard output: only on a terminal, and not against <https://no-color.org>.
+pub(crate) fn wants_colour() -> bool {
+    let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    is_terminal() && !declined && !dumb
+}
+
 pub(crate) fn is_stderr_terminal() -> bool {
     stderr().is_terminal()
 }

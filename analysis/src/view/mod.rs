@@ -15,6 +15,7 @@ mod report;
 mod roofline;
 mod roofline_svg;
 mod statistics;
+mod summary;
 mod svg;
 mod tiles;
 
@@ -39,6 +40,7 @@ pub use self::report::report;
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
+pub use self::summary::{Piece, Size, Summary, Tone, summary};
 
 /// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]

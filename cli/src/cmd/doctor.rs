@@ -25,14 +25,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     if args.json {
         return output::print(serde_json::to_string_pretty(&findings)? + "\n");
     }
-    output::print_painted(&text(&findings, wants_colour()))
-}
-
-/// Whether to colour: only on a terminal, and not against <https://no-color.org>.
-pub(crate) fn wants_colour() -> bool {
-    let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    output::is_terminal() && !declined && !dumb
+    output::print_painted(&text(&findings, output::wants_colour()))
 }
 
 const WIDTH: usize = 80;

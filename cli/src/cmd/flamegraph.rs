@@ -424,7 +424,7 @@ fn via(args: &FlamegraphArgs) -> (Via, Abilities) {
     let via = args
         .via
         .unwrap_or_else(|| if args.command.is_empty() { abilities.best() } else { Via::Sampler });
-    let colour = super::doctor::wants_colour() && output::is_stderr_terminal();
+    let colour = output::wants_colour() && output::is_stderr_terminal();
     output::tell_painted(&super::doctor::text(&abilities.findings(via), colour));
     (via, abilities)
 }

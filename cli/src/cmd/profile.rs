@@ -27,7 +27,9 @@ use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::RunDir;
 use crate::text::printable;
-use crate::{ceilings_cache, device, family, interrupt, metrics, output, progress, source};
+use crate::{
+    ceilings_cache, device, family, interrupt, metrics, output, progress, source, summary,
+};
 
 /// Run a model and report where its time went.
 ///
@@ -68,6 +70,11 @@ pub(crate) struct ProfileArgs {
     /// Print the profile as JSON instead of the report.
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Print the whole report instead of one screen: every table, tokens, a pass as a tree, its critical path, the
+    /// clock. `brickscope show RUN --full` prints it later.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) full: bool,
 
     /// How often to wait for a device: after every brick, after every layer, or once per pass with bricks
     /// timed by the device's own clock. On the CPU all modes time bricks the same way, except `none`,
@@ -211,8 +218,9 @@ const MAX_ROUNDS: i64 = 100;
 /// Flags that mean nothing to a measurement of the overhead or a comparison of backends, or would
 /// disturb it. Flags that require one of these are listed too: where a required flag conflicts with
 /// another that is given, clap considers the requirement met.
-const NOT_WITH_MEASUREMENTS: [&str; 16] = [
+const NOT_WITH_MEASUREMENTS: [&str; 17] = [
     "out",
+    "full",
     "temperature",
     "top_k",
     "top_p",
@@ -666,17 +674,18 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
     if args.leave_out_disturbed {
         profile = without_disturbed(profile, !args.json);
     }
-    let text = if args.json {
-        view::json(&profile)
-    } else {
+    let printed = if args.json {
+        output::print(view::json(&profile))
+    } else if args.full {
         let answer = excerpt(model, prompt, &generated.tokens);
         let mut text = format!("{}{:9} {answer}\n", view::report(&profile), "text");
         if let Some(folder) = &written.folder {
             text += &format!("{:9} {}\n", "run in", output::shown(folder));
         }
-        text
+        output::print(text)
+    } else {
+        summary::print(&profile, written.folder.as_deref())
     };
-    let printed = output::print(text);
     written.trouble.map_or(printed, Err)
 }
 

@@ -12,7 +12,7 @@ use brickscope_sampler::child::{End, end_with_parent};
 
 use super::profile::without_disturbed;
 use crate::flags::share;
-use crate::{device, family, output, run_dir};
+use crate::{device, family, output, run_dir, summary};
 
 /// Show a saved run: its report, tree, critical path, kernels or roofline.
 #[derive(Debug, clap::Args)]
@@ -24,8 +24,12 @@ pub(crate) struct ShowArgs {
     pub(crate) run: PathBuf,
 
     /// What to show.
-    #[arg(long = "as", value_enum, default_value_t = View::Report)]
+    #[arg(long = "as", value_enum, default_value_t = View::Summary)]
     pub(crate) view: View,
+
+    /// The whole report, the same as `--as report`.
+    #[arg(long, conflicts_with = "view")]
+    pub(crate) full: bool,
 
     /// With --as tree: the most levels. Lines say how much they hide.
     #[arg(long, value_name = "LEVELS", value_parser = levels)]
@@ -76,7 +80,9 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum View {
-    /// The report that was printed after the run.
+    /// One screen: how fast, what limits it, the longest bricks, what to do next.
+    Summary,
+    /// The whole report: every table, tokens, a pass as a tree, its critical path, the clock.
     Report,
     /// Count, mean, standard deviation and percentiles of every brick and kernel.
     Statistics,
@@ -120,15 +126,17 @@ fn what_if(text: &str) -> Result<(String, f64), String> {
 
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     check(args)?;
+    let view = if args.full { View::Report } else { args.view };
     let mut profile = run_dir::load(&args.run)?;
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");
     }
     if args.leave_out_disturbed {
-        profile = without_disturbed(profile, args.view == View::Report);
+        profile = without_disturbed(profile, matches!(view, View::Summary | View::Report));
     }
     let profile = shown(profile, args)?;
-    let text = match args.view {
+    let text = match view {
+        View::Summary => return summary::print(&profile, Some(&args.run)),
         View::Report => view::report(&profile),
         View::Statistics => view::statistics(&profile),
         View::Tree => tree(&graph(&profile)?, args)?,
@@ -149,7 +157,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
 
 /// The part of a run to show: all of it, its host or a device.
 fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
-    let is_whole = matches!(args.view, View::Report | View::Json);
+    let is_whole = args.full || matches!(args.view, View::Summary | View::Report | View::Json);
     // A host that only waits has no bricks worth a tree.
     let by_itself = || device::that_ran(&profile).filter(|_| !is_whole);
     if args.host {

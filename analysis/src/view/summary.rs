@@ -1,0 +1,838 @@
+//! The first screen: how fast the run was, what limits it, where its time goes, and what to do next.
+
+use std::fmt::{self, Write};
+
+use brickscope_profile::text::{count, percent, printable, printable_text, screened_lines};
+use brickscope_profile::{Disturber, Phase, Profile, Source, Total};
+
+use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
+use crate::typical::{self, Basis, Stall, Typical};
+use crate::view::report::{MOST_DRIFT_PPM, heading, wrap};
+use crate::view::{device, headline};
+
+/// The room for a summary, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Its width. Less than 60 counts as 60.
+    pub columns: usize,
+    /// Its height. Less than 12 counts as 12.
+    pub rows: usize,
+}
+
+impl Default for Size {
+    /// A terminal of 80 × 24, with a line for the prompt.
+    fn default() -> Self {
+        Self { columns: 80, rows: 23 }
+    }
+}
+
+/// What a piece of a line says, for its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tone {
+    /// Nothing in particular.
+    Plain,
+    /// At its limit.
+    Good,
+    /// Far from it, or doubtful.
+    Bad,
+}
+
+/// A part of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The text, without line breaks.
+    pub text: String,
+    /// What it says.
+    pub tone: Tone,
+}
+
+/// The first screen of a run, see [`summary()`]. Its [`Display`](fmt::Display) is the text without colours.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// The lines.
+    pub lines: Vec<Vec<Piece>>,
+}
+
+impl Summary {
+    /// The text, each piece after what `paint` gives for its tone; `plain` ends a colour.
+    #[must_use]
+    pub fn painted(&self, paint: impl Fn(Tone) -> &'static str, plain: &str) -> String {
+        let mut text = String::new();
+        for line in &self.lines {
+            for piece in line {
+                let colour = paint(piece.tone);
+                let plain = if colour.is_empty() { "" } else { plain };
+                let _ = write!(text, "{colour}{}{plain}", piece.text);
+            }
+            text.truncate(text.trim_end_matches(' ').len());
+            text.push('\n');
+        }
+        text
+    }
+
+    fn line(&mut self, text: impl Into<String>) {
+        self.toned(text, Tone::Plain);
+    }
+
+    fn toned(&mut self, text: impl Into<String>, tone: Tone) {
+        self.lines.push(vec![Piece { text: screened_lines(text.into()), tone }]);
+    }
+
+    /// `text` in as many lines as it needs; lines but the first are indented.
+    fn wrapped(&mut self, text: &str, columns: usize, indent: usize, tone: Tone) {
+        for (i, line) in wrap(text, columns - indent).into_iter().enumerate() {
+            let before = if i == 0 { 0 } else { indent };
+            self.toned(format!("{:before$}{line}", ""), tone);
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.painted(|_| "", ""))
+    }
+}
+
+/// A brick with less of the time than this is not worth a row.
+const LEAST_SHARE: f64 = 0.01;
+/// Then a phase can't be judged, since too much of it lies outside of all bricks.
+const MOST_UNATTRIBUTED: f64 = 0.1;
+/// Then disturbances are what to do something about.
+const MANY_DISTURBED: f64 = 0.2;
+/// The CPU time of other programs, as a part of the machine's, that is worth a word.
+const MUCH_LOAD: f64 = 0.1;
+/// The most notes; the report has all.
+const MOST_NOTES: usize = 3;
+
+/// The first screen of a run: how fast each phase was and what limits it, how much of it was disturbed, the bricks
+/// that take the most time, and what to do next. `run` is the run's folder, for the commands in the last line.
+///
+/// It goes by what passes [typically](crate::typical) take, as [`headline`](crate::view::headline) does.
+///
+/// ```
+/// use brickscope::{BrickId, BrickProfiler, MockClock, Phase};
+/// use brickscope_analysis::view::{self, Size};
+///
+/// let hand = MockClock::default();
+/// let profiler = BrickProfiler::with_clock(hand.clock());
+/// profiler.enable();
+/// let pass = profiler.begin_pass(Phase::Decode);
+/// let timer = profiler.start_brick(BrickId::LmHead);
+/// hand.advance(950_000);
+/// profiler.stop_brick(timer, 32_000);
+/// hand.advance(50_000);
+/// profiler.end_pass(pass, 1, 0);
+/// let text = view::summary(&profiler.profile(), Size::default(), None).to_string();
+/// assert!(text.starts_with("Decode   1000 tok/s"));
+/// assert!(text.contains("██████████ LmHead   95.0 %     950 µs × 1"), "{text}");
+/// assert!(text.contains("unattributed 5.0 %"));
+/// ```
+#[must_use]
+pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
+    let (columns, rows) = (size.columns.max(60), size.rows.max(12));
+    let mut head = Summary::default();
+    let main = Main::of(profile);
+    if main.is_told {
+        head.wrapped(&headline(profile), columns, 2, Tone::Plain);
+    } else {
+        if let Some(not_finite) = &profile.not_finite {
+            head.wrapped(&format!("{not_finite}."), columns, 2, Tone::Bad);
+        }
+        for phase in [Phase::Decode, Phase::Prefill] {
+            rate_line(profile, phase, columns, &mut head);
+        }
+    }
+    for note in notes(profile, &main) {
+        head.wrapped(&note.text, columns, 2, note.tone);
+    }
+
+    let mut foot = Summary::default();
+    foot.line(fitting(ends(profile, &main), columns));
+    foot.line("");
+    let mut advice = Summary::default();
+    advice.wrapped(&format!("Next: {}", next(profile, &main)), columns, 6, Tone::Plain);
+    foot.lines.append(&mut advice.lines);
+    let run_or = run.map_or_else(|| "RUN".to_owned(), printable_text);
+    let commands = format!("More: brickscope show {run_or} --full · brickscope report {run_or}");
+    foot.wrapped(&commands, columns, 6, Tone::Plain);
+    let ran = what_ran(profile);
+    if !ran.is_empty() {
+        foot.line(fitting(ran, columns));
+    }
+
+    // A blank line before the bricks and a row that sums up the rest are kept free.
+    let room = rows.saturating_sub(head.lines.len() + foot.lines.len() + 2).max(3);
+    if !main.bricks.is_empty() {
+        head.line("");
+        table(&main, columns, room, &mut head);
+    }
+    head.lines.append(&mut foot.lines);
+    head
+}
+
+/// What the table of bricks is of.
+struct Main {
+    phase: Option<Phase>,
+    /// Whether a sentence says how fast it was, since no phase of the host does.
+    is_told: bool,
+    bricks: Vec<Brick>,
+    /// Their shares are of this.
+    whole_ns: f64,
+    unattributed_ns: Option<f64>,
+    /// What the time between bricks is called.
+    rest: &'static str,
+    verdict: Option<Verdict>,
+    typical: Option<Typical>,
+    /// The bytes that the bricks of a pass move, where each stated some.
+    pass_bytes: Option<f64>,
+    passes: f64,
+}
+
+struct Brick {
+    name: String,
+    own_ns: f64,
+    spans: u64,
+    /// Of whole spans, if no other brick lies inside.
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    roof: Option<RooflineBrick>,
+}
+
+impl Main {
+    fn of(profile: &Profile) -> Self {
+        if !profile.devices.is_empty() {
+            let on_device = (0..profile.devices.len())
+                .filter_map(|index| profile.whole_device(index))
+                .find(|of| !of.totals.is_empty());
+            let mut main = on_device.map_or_else(Self::empty, |of| Self::of_host(&of));
+            main.is_told = true;
+            main.rest = "gaps";
+            return main;
+        }
+        let mut main = Self::of_host(profile);
+        main.is_told |= profile.imported.is_some();
+        main
+    }
+
+    fn empty() -> Self {
+        Self {
+            phase: None,
+            is_told: true,
+            bricks: Vec::new(),
+            whole_ns: 0.0,
+            unattributed_ns: None,
+            rest: "unattributed",
+            verdict: None,
+            typical: None,
+            pass_bytes: None,
+            passes: 0.0,
+        }
+    }
+
+    fn of_host(profile: &Profile) -> Self {
+        let phase =
+            [Phase::Decode, Phase::Prefill].into_iter().find(|&p| profile.phase(p).is_some());
+        let judged = phase.map(|phase| typical::judged(profile, phase));
+        let judged = judged.as_deref().unwrap_or(profile);
+        let totals = judged.bricks(phase);
+        let total = phase.and_then(|phase| judged.phase(phase));
+        let attributed = totals.iter().map(|brick| brick.stats.exclusive_ns as f64).sum();
+        let roofline = phase.and_then(|phase| Roofline::of_sums(judged, phase).ok());
+        let verdict = roofline.as_ref().and_then(Roofline::verdict);
+        let passes = total.map_or(0.0, |total| total.passes as f64);
+        let stats = || totals.iter().map(|brick| &brick.stats);
+        let bytes: f64 = stats().map(|stats| stats.total_bytes as f64).sum();
+        let flops: f64 = stats().map(|stats| stats.total_flops as f64).sum();
+        let mut roofs = roofline.map(|roofline| roofline.bricks).unwrap_or_default().into_iter();
+        let bricks = totals.iter().map(|total| Brick::of(total, roofs.next())).collect();
+        Self {
+            phase,
+            is_told: total.is_none(),
+            bricks,
+            whole_ns: total.map_or(attributed, |total| total.wall_ns as f64),
+            unattributed_ns: total.map(|total| total.unattributed_ns as f64),
+            rest: "unattributed",
+            verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
+            typical: phase.and_then(|phase| Typical::of(profile, phase)),
+            pass_bytes: (bytes > 0.0 && passes > 0.0).then(|| bytes / passes),
+            passes,
+        }
+    }
+
+    fn share(&self, ns: f64) -> f64 {
+        if self.whole_ns > 0.0 { ns / self.whole_ns } else { 0.0 }
+    }
+
+    fn unattributed(&self) -> f64 {
+        self.unattributed_ns.map_or(0.0, |ns| self.share(ns))
+    }
+}
+
+impl Brick {
+    fn of(total: &Total, roof: Option<RooflineBrick>) -> Self {
+        let stats = &total.stats;
+        let is_whole = stats.exclusive_ns == stats.total_ns;
+        let percentiles = Some(&total.percentiles).filter(|_| is_whole);
+        let mark = if total.source == Source::HostOrder { "†" } else { "" };
+        Self {
+            name: printable(&stats.name) + mark,
+            own_ns: stats.exclusive_ns as f64,
+            spans: stats.count,
+            p50_ns: percentiles.and_then(|of| of.p50_ns),
+            p99_ns: percentiles.and_then(|of| of.p99_ns),
+            roof,
+        }
+    }
+
+    /// Where it stands below its roof, in at most 20 characters.
+    fn reach(&self, share: f64) -> (String, Tone) {
+        let Some(place) = self.roof.as_ref().and_then(|roof| roof.place.as_ref()) else {
+            return (String::new(), Tone::Plain);
+        };
+        let of_roof = whole_percent(place.of_roof);
+        match place.reach {
+            Reach::At => ("at the roof".to_owned(), Tone::Good),
+            Reach::Near => (format!("{of_roof} of its roof"), Tone::Plain),
+            // Red is for what is worth a look.
+            Reach::Far if share < 0.05 => (format!("{of_roof} of its roof"), Tone::Plain),
+            Reach::Far => (format!("{of_roof} of its roof"), Tone::Bad),
+            Reach::Above => ("above its roof".to_owned(), Tone::Plain),
+        }
+    }
+
+    /// What it takes beyond its least time, in all passes.
+    fn above_ns(&self) -> f64 {
+        let place = self.roof.as_ref().and_then(|roof| roof.place.as_ref());
+        place.map_or(0.0, |place| place.us_to_roof * 1e3 * self.spans as f64)
+    }
+}
+
+/// `Decode   291 tok/s   p50 3.39 ms   memory-bound: at the roof, 38 GB/s ± 4 %`
+fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary) {
+    let judged = typical::judged(profile, phase);
+    let Some(total) = judged.phase(phase) else { return };
+    let rate = total
+        .tokens_per_second()
+        .map_or("no rate".to_owned(), |rate| format!("{} tok/s", digits(rate)));
+    let p50 = match phase {
+        Phase::Decode => {
+            let p50_ns = typical::shown(profile).latency.per_token.percentiles.p50_ns;
+            p50_ns.map_or(String::new(), |ns| format!("p50 {}", time(ns as f64)))
+        }
+        Phase::Prefill => String::new(),
+    };
+    let (limit, tone) = limit(profile, phase);
+    let start = format!("{:8} {rate:11} {p50:12} ", heading(phase));
+    if start.chars().count() + limit.chars().count() <= columns {
+        head.lines.push(vec![
+            Piece { text: start, tone: Tone::Plain },
+            Piece { text: screened_lines(limit), tone },
+        ]);
+    } else {
+        head.line(start.trim_end());
+        for line in wrap(&limit, columns - 9) {
+            head.toned(format!("{:9}{line}", ""), tone);
+        }
+    }
+}
+
+/// What limits a phase, in a few words.
+fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
+    let judged = typical::judged(profile, phase);
+    let Some(total) = judged.phase(phase) else { return (String::new(), Tone::Plain) };
+    let wall = total.wall_ns as f64;
+    let bricks = judged.bricks(Some(phase));
+    if bricks.is_empty() {
+        return ("no brick was timed in it".to_owned(), Tone::Bad);
+    }
+    if total.unattributed_ns as f64 > MOST_UNATTRIBUTED * wall {
+        let share = percent(total.unattributed_ns as f64, wall);
+        return (format!("unknown limit: {share} of it lies outside of all bricks"), Tone::Bad);
+    }
+    let sum = |of: fn(&Total) -> u64| bricks.iter().map(|brick| of(brick) as f64).sum::<f64>();
+    let (bytes, flops) = (sum(|of| of.stats.total_bytes), sum(|of| of.stats.total_flops));
+    if bytes == 0.0 || flops == 0.0 {
+        return ("unknown limit: no FLOPs and bytes were stated".to_owned(), Tone::Plain);
+    }
+    let roofline = match Roofline::of_sums(&judged, phase) {
+        Ok(roofline) => roofline,
+        Err(_) => return ("unknown limit: no measured ceilings".to_owned(), Tone::Plain),
+    };
+    let Some(verdict) = roofline.verdict() else {
+        return ("unknown limit: no brick has a roof".to_owned(), Tone::Plain);
+    };
+    let (bound, roof) = match verdict.bound {
+        Bound::Compute => ("compute-bound".to_owned(), "peak".to_owned()),
+        Bound::Memory => ("memory-bound".to_owned(), "roof".to_owned()),
+        Bound::Cache => {
+            let level = printable(&verdict.level);
+            (format!("{level}-bound"), "roof".to_owned())
+        }
+    };
+    let share = whole_percent(verdict.of_roof);
+    let rate = match verdict.bound {
+        Bound::Memory => format!(", {} GB/s{}", digits(bytes / wall), spread(profile, phase)),
+        _ => String::new(),
+    };
+    match verdict.reach {
+        Reach::At => (format!("{bound}: at the {roof}{rate}"), Tone::Good),
+        Reach::Near => (format!("{bound}: {share} of the {roof}{rate}"), Tone::Plain),
+        Reach::Far => {
+            let limit = if verdict.bound == Bound::Compute { "compute" } else { &verdict.level };
+            let limit = printable(limit);
+            (format!("far from its {limit} limit: {share} of the {roof}"), Tone::Bad)
+        }
+        Reach::Above => (format!("{bound}: above the measured {roof} ({share})"), Tone::Plain),
+    }
+}
+
+/// ` ± 4 %`, of the mean pass; nothing if that isn't known.
+fn spread(profile: &Profile, phase: Phase) -> String {
+    let Some(wall) = Typical::of(profile, phase).map(|typical| typical.wall) else {
+        return String::new();
+    };
+    match wall.interval_ns {
+        Some([low, high]) if wall.ns > 0.0 => {
+            let half = 50.0 * (high - low) / wall.ns;
+            if half < 0.95 { format!(" ± {half:.1} %") } else { format!(" ± {half:.0} %") }
+        }
+        _ => String::new(),
+    }
+}
+
+/// What is doubtful, or was left out: a short line each.
+fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
+    let mut notes = Vec::new();
+    let bad = |text: String| Piece { text, tone: Tone::Bad };
+    if let Some(how) = profile.run.as_ref().and_then(|run| run.cut_short.as_ref()) {
+        notes.push(bad(format!("cut short: {}", printable_text(how))));
+    }
+    if let (Some(typical), Some(phase)) = (&main.typical, main.phase)
+        && !main.is_told
+    {
+        notes.extend(disturbances(profile, typical, phase));
+    }
+    let mut dropped = profile.dropped;
+    // The line above has these.
+    (dropped.disturbed_passes, dropped.left_out_passes) = (0, 0);
+    notes.extend(dropped.lines().map(bad));
+    notes.extend(device::notes(profile).into_iter().map(bad));
+    if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
+        notes.push(bad(format!("the counter drifted {ppm:+.0} ppm from the OS clock")));
+    }
+    for phase in [Phase::Decode, Phase::Prefill] {
+        let verdict = Roofline::of(profile, phase).ok().and_then(|roofline| roofline.verdict());
+        if let Some(verdict) = verdict.filter(|verdict| verdict.reach == Reach::Above) {
+            let roof = match verdict.bound {
+                Bound::Compute => "peak FLOP/s were".to_owned(),
+                _ => format!("bandwidth of {} was", printable(&verdict.level)),
+            };
+            notes.push(Piece {
+                text: format!(
+                    "{phase}: the {roof} measured too low, or more work was stated than was done"
+                ),
+                tone: Tone::Plain,
+            });
+        }
+    }
+    if notes.len() > MOST_NOTES {
+        let more = notes.len() - (MOST_NOTES - 1);
+        notes.truncate(MOST_NOTES - 1);
+        notes.push(bad(format!("{more} more notes: `--full`")));
+    }
+    notes
+}
+
+/// How many passes count, and what became of the others.
+fn disturbances(profile: &Profile, typical: &Typical, phase: Phase) -> Option<Piece> {
+    let all = profile.phase(phase)?.passes;
+    let out = &typical.left_out;
+    let plain = |text: String| Some(Piece { text, tone: Tone::Plain });
+    if typical.basis == Basis::Sums || out.passes == 0 {
+        let unwatched = typical.unwatched.is_none_or(|unwatched| unwatched > 0);
+        return match (all, unwatched) {
+            (_, true) => None,
+            (1, false) => plain("the pass was undisturbed".to_owned()),
+            (_, false) => plain(format!("all {all} passes of {phase} undisturbed")),
+        };
+    }
+    let mut causes: Vec<String> =
+        out.disturbed.iter().map(|(&by, n)| format!("{} ({n})", who(by))).collect();
+    let by_itself =
+        |stall: &&Stall| !stall.disturbance.is_some_and(|disturbance| disturbance.is_disturbed());
+    if let (Some(stall), 1..) = (typical.stalls.iter().find(by_itself), out.stalled) {
+        let stalls = match out.stalled {
+            1 => "one stall".to_owned(),
+            n => format!("{n} stalls, the longest"),
+        };
+        let layer = stall.layer.map_or(String::new(), |layer| format!(" in layer {layer}"));
+        causes.push(format!("{stalls} of {}{layer}", time(stall.ns as f64)));
+    }
+    let causes = causes.join(", ");
+    if typical.basis == Basis::Spans {
+        return Some(Piece {
+            text: format!(
+                "{} of {all} passes disturbed, so times are of median spans: {causes}",
+                out.passes
+            ),
+            tone: Tone::Bad,
+        });
+    }
+    let share = profile.phase(phase)?.wall_ns as f64;
+    let share = fraction(out.wall_ns as f64 / share.max(1.0));
+    plain(format!(
+        "{} of {all} passes undisturbed; {} left out, {share} of wall: {causes}",
+        all.saturating_sub(out.passes),
+        out.passes
+    ))
+}
+
+fn who(by: Disturber) -> &'static str {
+    match by {
+        Disturber::Others => "other programs",
+        Disturber::OwnThreads => "threads shared a CPU",
+        Disturber::Quota => "the CPU quota",
+        Disturber::Hypervisor => "the hypervisor",
+        Disturber::Unknown => "waits for a CPU",
+    }
+}
+
+/// The rows of bricks, and one that sums up the rest.
+fn table(main: &Main, columns: usize, room: usize, text: &mut Summary) {
+    let (bar, has_spread, has_rates) = match columns {
+        ..110 => (10, false, false),
+        110..150 => (20, true, false),
+        _ => (30, true, true),
+    };
+    let room = if has_spread { room.saturating_sub(1).max(3) } else { room };
+    let is_shown = |brick: &&Brick| main.share(brick.own_ns) >= LEAST_SHARE;
+    let mut n = main.bricks.iter().take_while(is_shown).count().min(room);
+    // A row that sums up one brick is as long as its own.
+    if n + 1 == main.bricks.len() && n < room {
+        n += 1;
+    }
+    let shown = &main.bricks[..n];
+    let longest = shown.iter().map(|brick| brick.name.chars().count()).max().unwrap_or(0);
+    // Beside the name: its bar, share, time and place, and the further columns.
+    let others = bar + 50 + if has_spread { 22 } else { 0 } + if has_rates { 30 } else { 0 };
+    let width = longest.min(columns.saturating_sub(others)).max(5);
+    if has_spread {
+        let mut header = format!(
+            "{:bar$} {:width$} {:>7} {:>10}   {:7}",
+            "", "brick", "share", "mean", "a pass"
+        );
+        let _ = write!(header, "{:>9}{:>11}", "p50", "p99");
+        if has_rates {
+            let _ = write!(header, "{:>9}{:>10}{:>11}", "GB/s", "GFLOP/s", "µs above");
+        }
+        text.line(header.trim_end());
+    }
+    let most = shown.first().map_or(0.0, |brick| brick.own_ns);
+    for brick in shown {
+        let share = main.share(brick.own_ns);
+        let (reach, tone) = brick.reach(share);
+        let mean = match brick.spans {
+            0 => String::new(),
+            n => time(brick.own_ns / n as f64),
+        };
+        let times = match brick.spans as f64 / main.passes {
+            each if main.passes > 0.0 && each.is_finite() && brick.spans > 0 => {
+                format!("× {}", times(each))
+            }
+            _ if brick.spans > 0 => format!("× {}", brick.spans),
+            _ => String::new(),
+        };
+        let mut row = format!(
+            " {:width$} {:>7} {mean:>10} {times:7}",
+            cut(&brick.name, width),
+            fraction(share),
+        );
+        if has_spread {
+            let of = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| time(ns as f64));
+            let _ = write!(row, "  {:>9}{:>11}", of(brick.p50_ns), of(brick.p99_ns));
+        }
+        if has_rates {
+            let place = brick.roof.as_ref().and_then(|roof| roof.place.as_ref());
+            let of = |rate: f64| if rate > 0.0 { digits(rate / 1e9) } else { "-".to_owned() };
+            let [bytes, flops, above] = place.map_or([const { String::new() }; 3], |place| {
+                let above = format!("{:.1}", place.us_to_roof);
+                [of(place.bytes_per_second), of(place.flops_per_second), above]
+            });
+            let _ = write!(row, "{bytes:>9}{flops:>10}{above:>11}");
+        }
+        row.push_str("  ");
+        text.lines.push(vec![
+            Piece { text: bar_of(brick.own_ns / most, bar), tone },
+            Piece { text: screened_lines(row), tone: Tone::Plain },
+            Piece { text: screened_lines(reach), tone },
+        ]);
+    }
+    let rest = &main.bricks[n..];
+    if !rest.is_empty() {
+        let sum: f64 = rest.iter().map(|brick| brick.own_ns).sum();
+        let text_of_rest = format!("{} more, {} together", rest.len(), fraction(main.share(sum)));
+        text.line(format!("{:bar$} {text_of_rest}", "…"));
+    }
+}
+
+/// `parts` in a line, without the last ones if it would be too long.
+fn fitting(parts: Vec<String>, columns: usize) -> String {
+    let mut line = String::new();
+    for part in parts {
+        let more = if line.is_empty() { part } else { format!(" · {part}") };
+        if !line.is_empty() && line.chars().count() + more.chars().count() > columns {
+            break;
+        }
+        line += &more;
+    }
+    cut(&line, columns)
+}
+
+/// `unattributed 0.1 % · profiling cost 0.2 %`
+fn ends(profile: &Profile, main: &Main) -> Vec<String> {
+    let mut parts = Vec::new();
+    if main.unattributed_ns.is_some() {
+        parts.push(format!("{} {}", main.rest, fraction(main.unattributed())));
+    }
+    let wall: u64 = profile.phases.iter().map(|phase| phase.wall_ns).fold(0, u64::saturating_add);
+    let cost = profile.overhead.estimate_ns().filter(|_| profile.overhead.spans > 0 && wall > 0);
+    match cost {
+        Some(ns) => parts.push(format!("profiling cost {} (estimate)", fraction(ns / wall as f64))),
+        None => parts.push("profiling cost unknown".to_owned()),
+    }
+    if main.bricks.iter().any(|brick| brick.name.ends_with('†')) {
+        parts.push("† host order".to_owned());
+    }
+    if let Some(load) = profile.other_load.as_ref().filter(|load| load.others_share() >= 0.01) {
+        parts.push(format!("other programs {} of the CPUs", fraction(load.others_share())));
+    }
+    parts
+}
+
+/// `brickscope-synth-110m, q8_0`, `avx512, 2 threads`, `AMD EPYC, 2 CPUs`
+fn what_ran(profile: &Profile) -> Vec<String> {
+    let mut parts = Vec::new();
+    if let Some(model) = &profile.model {
+        let name = model.name.as_deref().map_or_else(|| printable_text(&model.path), printable);
+        let random = if model.synthetic { ", random weights" } else { "" };
+        let quantization = match model.quantization.as_str() {
+            "" => String::new(),
+            of => format!(", {}", printable(of)),
+        };
+        parts.push(format!("{name}{quantization}{random}"));
+    }
+    if let Some(run) = &profile.run {
+        let threads = match run.threads {
+            0 => String::new(),
+            n => format!(", {}", count(n.into(), "thread")),
+        };
+        parts.push(format!("{}{threads}", printable(&run.backend)));
+    }
+    if let Some(machine) = &profile.machine {
+        let cpus = machine.logical_cpus;
+        let cpus = cpus.map_or(String::new(), |n| format!(", {}", count(n.into(), "CPU")));
+        let cpu = machine.cpu.as_deref().unwrap_or("unnamed CPU");
+        parts.push(format!("{}{cpus}", printable(cpu)));
+    }
+    parts
+}
+
+/// What to do next: the first that applies.
+fn next(profile: &Profile, main: &Main) -> String {
+    if profile.not_finite.is_some() {
+        return "find out where the values stop being numbers before trusting any time".to_owned();
+    }
+    if !profile.devices.is_empty() {
+        return "look at the gaps and the longest brick of the device in the full report"
+            .to_owned();
+    }
+    if main.bricks.is_empty() {
+        return match main.phase {
+            Some(_) => "time bricks inside the pass, to see where its time goes".to_owned(),
+            None => "begin a pass and time bricks inside it".to_owned(),
+        };
+    }
+    if main.unattributed() > MOST_UNATTRIBUTED {
+        let share = fraction(main.unattributed());
+        return format!(
+            "time what lies between the bricks: {share} of the pass is in none of them"
+        );
+    }
+    if let Some(advice) = quiet(profile, main) {
+        return advice;
+    }
+    let longest = &main.bricks[0];
+    let longest_is =
+        format!("{} takes the most time, {}", longest.name, fraction(main.share(longest.own_ns)));
+    let Some(verdict) = &main.verdict else {
+        return if profile.imported.is_some() {
+            longest_is
+        } else if profile.ceilings.is_none() {
+            format!(
+                "{longest_is}; measured ceilings (`brickscope machine`) would say how fast it could be"
+            )
+        } else {
+            format!("{longest_is}; state its FLOPs and bytes to see how fast it could be")
+        };
+    };
+    let phase = main.phase.map_or(String::new(), |phase| phase.to_string());
+    let now = profile.model.as_ref().filter(|model| !model.quantization.is_empty());
+    let now =
+        now.map_or(String::new(), |model| format!(" (now {})", printable(&model.quantization)));
+    match verdict.reach {
+        Reach::At | Reach::Above if verdict.bound == Bound::Memory => {
+            let bytes = main.pass_bytes.map_or(String::new(), |bytes| format!(" {}", size(bytes)));
+            let now = profile.model.as_ref().filter(|model| !model.quantization.is_empty());
+            let now = now.map_or(String::new(), |model| {
+                format!(" (now {})", printable(&model.quantization))
+            });
+            format!(
+                "faster kernels won't help, since each pass reads{bytes} as fast as memory gives them: try \
+                 smaller weights{now}, several sequences at once, or speculative decoding"
+            )
+        }
+        Reach::At | Reach::Above => format!(
+            "{phase} is at its limit, so kernels have little to gain: try less work (a smaller model) or more cores"
+        ),
+        Reach::Near | Reach::Far => {
+            let by_gain = |a: &&Brick, b: &&Brick| a.above_ns().total_cmp(&b.above_ns());
+            let Some(most) =
+                main.bricks.iter().max_by(by_gain).filter(|most| most.above_ns() > 0.0)
+            else {
+                return longest_is;
+            };
+            let gain = fraction(main.share(most.above_ns()));
+            let name = &most.name;
+            if verdict.reach == Reach::Near && verdict.bound == Bound::Memory {
+                let all = whole_percent(1.0 - verdict.of_roof);
+                return format!(
+                    "faster kernels can save at most {all}, {gain} of it in {name}; smaller weights{now} or several \
+                     sequences at once lower what memory has to give"
+                );
+            }
+            let each = time(most.above_ns() / main.passes.max(1.0));
+            let more = match (verdict.reach, profile.run.as_ref().map_or(0, |run| run.threads)) {
+                (Reach::Far, 2..) => {
+                    "; likely waits or idle threads, so try other `--threads`, and `--shares` shows who waits"
+                }
+                (Reach::Far, _) => "; likely latency, or a single thread: try more `--threads`",
+                _ => "; no other brick has more to gain",
+            };
+            format!("{name} takes {each} a pass more than its roof allows, {gain} of {phase}{more}")
+        }
+    }
+}
+
+/// What to do about disturbances, if there were so many that they come first.
+fn quiet(profile: &Profile, main: &Main) -> Option<String> {
+    let threads = profile.run.as_ref().map_or(0, |run| run.threads);
+    let cpus = profile.machine.as_ref().and_then(|machine| machine.logical_cpus);
+    if let (Some(typical), Some(phase)) = (&main.typical, main.phase) {
+        let all = profile.phase(phase).map_or(0, |total| total.passes);
+        let disturbed: u64 = typical.left_out.disturbed.values().sum();
+        if all > 0 && disturbed as f64 > MANY_DISTURBED * all as f64 {
+            let by =
+                typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, _)| *by)?;
+            let fewer = match threads {
+                2.. => format!(", or run fewer threads (`--threads {}`)", threads - 1),
+                _ => String::new(),
+            };
+            return Some(match by {
+                Disturber::Others => {
+                    format!(
+                        "stop other programs, which took the CPU in {disturbed} of {all} passes{fewer}"
+                    )
+                }
+                Disturber::OwnThreads => {
+                    let may = cpus.filter(|&cpus| threads > cpus);
+                    let to = may.unwrap_or(threads.saturating_sub(1).max(1));
+                    format!(
+                        "run fewer threads (`--threads {to}`) or allow more CPUs: {threads} threads shared a CPU in \
+                         {disturbed} of {all} passes"
+                    )
+                }
+                Disturber::Quota => format!(
+                    "raise the CPU quota of this control group (cpu.max), which stopped {disturbed} of {all} passes{fewer}"
+                ),
+                Disturber::Hypervisor => format!(
+                    "measure on another machine or later: the hypervisor took the CPU in {disturbed} of {all} passes"
+                ),
+                Disturber::Unknown => format!(
+                    "find out what else runs: {disturbed} of {all} passes waited for a CPU{fewer}"
+                ),
+            });
+        }
+    }
+    let load = profile.other_load.as_ref().map(|load| load.others_share());
+    let load = load.filter(|&share| share > MUCH_LOAD)?;
+    Some(format!("stop other programs, which used {} of this machine's CPU time", fraction(load)))
+}
+
+/// A bar of `share` of `width` characters, in steps of an eighth.
+fn bar_of(share: f64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+    let eighths = ((share * width as f64 * 8.0).round() as usize).max(1);
+    let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
+    let blank = width.saturating_sub(bar.chars().count());
+    bar + &" ".repeat(blank)
+}
+
+/// `text` in at most `most` characters: if it is longer, its beginning and an ellipsis.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// `19.5 %`; a share above 0 is never shown as 0.
+fn fraction(share: f64) -> String {
+    match 100.0 * share {
+        of if of > 0.0 && of < 0.05 => "<0.1 %".to_owned(),
+        of => format!("{of:.1} %"),
+    }
+}
+
+fn whole_percent(share: f64) -> String {
+    match 100.0 * share {
+        of if of > 0.0 && of < 1.0 => "<1 %".to_owned(),
+        of => format!("{of:.0} %"),
+    }
+}
+
+/// Three digits and a unit.
+fn time(ns: f64) -> String {
+    match ns {
+        _ if ns < 1e3 => format!("{ns:.0} ns"),
+        _ if ns < 1e4 => format!("{:.2} µs", ns / 1e3),
+        _ if ns < 1e5 => format!("{:.1} µs", ns / 1e3),
+        _ if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
+        _ if ns < 1e7 => format!("{:.2} ms", ns / 1e6),
+        _ if ns < 1e8 => format!("{:.1} ms", ns / 1e6),
+        _ if ns < 1e9 => format!("{:.0} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// Three digits or more.
+fn digits(rate: f64) -> String {
+    match rate {
+        _ if rate < 10.0 => format!("{rate:.2}"),
+        _ if rate < 100.0 => format!("{rate:.1}"),
+        _ => format!("{rate:.0}"),
+    }
+}
+
+/// A number of spans in a pass, whole where it is.
+fn times(each: f64) -> String {
+    if (each - each.round()).abs() < 0.005 { format!("{each:.0}") } else { format!("{each:.1}") }
+}
+
+fn size(bytes: f64) -> String {
+    match bytes {
+        _ if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
+        _ if bytes < 1e9 => format!("{:.0} MB", bytes / 1e6),
+        _ => format!("{:.1} GB", bytes / 1e9),
+    }
+}
