@@ -8,29 +8,55 @@ use brickscope_analysis::view::{self, Size, Tone};
 use ratatui::crossterm::terminal;
 
 use crate::output::{self, GREEN, PLAIN, RED};
+use crate::text::cut;
 
-/// Prints what limits a run, its longest bricks and what to do next. `run` is its folder, if it was written.
-pub(crate) fn print(profile: &Profile, run: Option<&Path>) -> Result<()> {
-    let is_terminal = output::is_terminal();
-    let run = run.map(|run| run.to_string_lossy());
-    let summary = view::summary(profile, size(is_terminal), run.as_deref());
+/// Prints what limits a run, its longest bricks and what to do next. `run` is its folder, if it was written; `last` is
+/// a line to print after it.
+pub(crate) fn print(profile: &Profile, run: Option<&Path>, last: Option<&str>) -> Result<()> {
+    let mut size = size();
+    size.rows = size.rows.saturating_sub(usize::from(last.is_some()));
+    let run = run.map(|run| quoted(&run.to_string_lossy()));
+    let summary = view::summary(profile, size, run.as_deref());
+    let last = last.map(|last| cut(last, size.columns) + "\n").unwrap_or_default();
     if output::wants_colour() {
         let paint = |tone| match tone {
             Tone::Plain => "",
             Tone::Good => GREEN,
             Tone::Bad => RED,
         };
-        return output::print_painted(&summary.painted(paint, PLAIN));
+        return output::print_painted(&(summary.painted(paint, PLAIN) + &last));
     }
-    output::print(summary.to_string())
+    output::print(summary.to_string() + &last)
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%:,".contains(c);
+    if !path.is_empty() && path.chars().all(is_plain) {
+        return path.to_owned();
+    }
+    format!("'{}'", path.replace('\'', "'\\''"))
 }
 
 /// The size of the terminal less a line for the prompt; 80 × 23 for a file or a pipe.
-fn size(is_terminal: bool) -> Size {
+fn size() -> Size {
+    let is_terminal = output::is_terminal();
     let known =
         terminal::size().ok().filter(|&(columns, rows)| is_terminal && columns > 0 && rows > 0);
     known.map_or_else(Size::default, |(columns, rows)| Size {
         columns: usize::from(columns),
         rows: usize::from(rows).saturating_sub(1),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_quoted_where_a_shell_would_split_or_expand_it() {
+        assert_eq!(quoted("runs/a-1_b.2"), "runs/a-1_b.2");
+        assert_eq!(quoted("my run"), "'my run'");
+        assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
+    }
 }

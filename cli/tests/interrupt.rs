@@ -120,7 +120,7 @@ fn an_interrupted_profile_reports_and_saves_its_passes() {
         let (ended, shown) = running.end();
         assert_eq!(ended, Some(code), "{shown}");
         let first: Vec<&str> = shown.lines().take(6).collect();
-        let marked = first.iter().any(|line| line.starts_with("note: cut short: interrupted"));
+        let marked = first.iter().any(|line| line.starts_with("cut short: interrupted"));
         assert!(marked && shown.contains("Decode"), "{shown}");
         let profile = Profile::load(&out.join("profile.json")).expect("a profile");
         assert_eq!(profile.check(), Ok(()));

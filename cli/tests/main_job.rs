@@ -12,7 +12,7 @@ use command::{adds_up, brickscope, run, text};
 fn without_a_model_one_is_made_and_all_but_two_percent_of_decoding_is_explained() {
     let dir = TempDir::new().expect("a temporary folder");
     let out = dir.path().join("run");
-    let mut command = brickscope(&["profile", "--tokens", "24", "--out"]);
+    let mut command = brickscope(&["profile", "--full", "--tokens", "24", "--out"]);
     let cache = dir.path().join("cache");
     command.arg(&out).env("BRICKSCOPE_CACHE", &cache);
     let output = run(&mut command);

@@ -35,7 +35,9 @@ fn every_model_in_the_repository_is_profiled() {
         "tiny-bitnet-b158-I2_S",
     ] {
         let (output, dir) = profile(&model(name), &["--tokens", "4", "--threads", "2"]);
-        assert!(text(&output.stdout).contains("Decode: 3 tokens"), "{name}");
+        let said = text(&output.stdout);
+        assert!(said.starts_with("Decode ") && said.contains(" tok/s"), "{name}: {said}");
+        assert!(said.lines().count() <= 24, "{name}: {said}");
         let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
         assert_eq!(profile.check(), Ok(()), "{name}");
     }
@@ -96,13 +98,18 @@ fn json_on_standard_output_is_the_profile_that_was_written() {
 
 #[test]
 fn a_run_is_shown_again_in_every_form() {
-    let (output, dir) = profile(&model("tiny-Q8_0"), &["--tokens", "5"]);
+    let (output, dir) = profile(&model("tiny-Q8_0"), &["--tokens", "5", "--full"]);
     let show = |view: &str| {
         let mut command = brickscope(&["show", "--as", view]);
         text(&run(command.arg(dir.path())).stdout).to_owned()
     };
     let printed = text(&output.stdout);
     assert!(printed.starts_with(&show("report")), "the same profile gives the same report");
+    let full = run(brickscope(&["show", "--full"]).arg(dir.path()));
+    assert_eq!(text(&full.stdout), show("report"));
+    let first = run(brickscope(&["show"]).arg(dir.path()));
+    assert_eq!(text(&first.stdout), show("summary"));
+    assert!(show("summary").lines().count() <= 24);
     assert!(show("tree").starts_with("Decode pass  "));
     assert!(show("tree").contains("\n├── Embedding  "));
     assert!(show("tree").contains("\n├── Layer 1  "), "the whole tree, nothing folded");
@@ -161,7 +168,7 @@ fn the_same_seed_gives_the_same_run_and_threads_do_not_change_it() {
     let ids = |args: &[&str]| {
         let (output, _dir) = profile(&model("tiny-Q4_K_M"), args);
         let report = text(&output.stdout);
-        let line = report.lines().find(|line| line.starts_with("text ")).expect("the text");
+        let line = report.lines().find(|line| line.starts_with("Text: ")).expect("the text");
         line.to_owned()
     };
     let random = ["--tokens", "12", "--temperature", "0.9", "--seed", "7", "--threads", "1"];
@@ -197,7 +204,7 @@ fn bitnet_b158_is_profiled_with_a_prompt_at_temperature_0_for_16_tokens() {
         assert_eq!(launches("gemv_i2_s_"), 15 * 2 * 7, "{backend}");
         assert_eq!(launches("gemv_f16_"), 15, "{backend}");
         let report = text(&output.stdout);
-        Some(report.lines().find(|line| line.starts_with("text ")).expect("the text").to_owned())
+        Some(report.lines().find(|line| line.starts_with("Text: ")).expect("the text").to_owned())
     });
     let texts: Vec<_> = texts.collect();
     assert!(texts[0].contains(" mo wo|"), "{}", texts[0]);
@@ -207,11 +214,11 @@ fn bitnet_b158_is_profiled_with_a_prompt_at_temperature_0_for_16_tokens() {
 #[test]
 fn sync_none_times_nothing_and_says_so() {
     let (output, dir) = profile(&model("tiny-Q8_0"), &["--tokens", "2", "--sync", "none"]);
-    assert!(
-        text(&output.stdout).contains("Nothing was recorded: the sync mode `none` times nothing."),
-        "{}",
-        text(&output.stdout)
-    );
+    let said = text(&output.stdout);
+    assert!(said.contains("the mode `none` times nothing"), "{said}");
+    let full = run(brickscope(&["show", "--full"]).arg(dir.path()));
+    let said = text(&full.stdout);
+    assert!(said.contains("Nothing was recorded: the sync mode `none` times nothing."), "{said}");
     let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
     assert!(profile.totals.is_empty() && profile.phases.is_empty());
 }
@@ -264,14 +271,14 @@ fn tiles_are_in_the_report_the_file_and_json_only_when_asked_for() {
     assert_eq!(parsed(&written)["tiles"], serde_json::json!([]));
     assert!(parsed(&written)["tile_threads"].is_null());
 
-    let (output, dir) = profile(&model("tiny-Q8_0"), &[&args[..], &["--tiles"]].concat());
+    let (output, dir) = profile(&model("tiny-Q8_0"), &[&args[..], &["--tiles", "--full"]].concat());
     let said = text(&output.stdout);
     for part in ["\nTiles: ", "\nmacro ", "GFLOP/s", "\nimbalance of "] {
         assert!(said.contains(part), "{part:?}: {said}");
     }
     let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
     assert_eq!(profile.check(), Ok(()));
-    let shown = run(brickscope(&["show"]).arg(dir.path()));
+    let shown = run(brickscope(&["show", "--full"]).arg(dir.path()));
     assert!(text(&shown.stdout).contains("\nTiles: "));
     let shown = run(brickscope(&["show", "--as", "json"]).arg(dir.path()));
     let json = parsed(text(&shown.stdout));

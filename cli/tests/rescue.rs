@@ -142,7 +142,8 @@ fn a_profile_is_shown_and_kept_elsewhere_if_its_folder_is_gone() {
         rescued.display()
     );
     assert!(said.contains(&expected), "{said}");
-    assert!(shown.contains(&format!("run in    {}", rescued.display())), "{shown}");
+    let more = format!("brickscope show {} --full", rescued.display());
+    assert!(shown.contains(&more), "{shown}");
     assert_eq!(Profile::load(&rescued.join("profile.json")).expect("a profile").check(), Ok(()));
 }
 

@@ -319,7 +319,9 @@ fn on_a_device() -> Profile {
 #[test]
 fn a_run_on_a_device_shows_host_and_device_and_in_other_forms_the_device() {
     let run = Run::of(&on_a_device());
-    let report = run.show(&[]);
+    let first = run.show(&[]);
+    assert!(first.contains("the device is busy 100.0% of") && first.contains("LmHead"), "{first}");
+    let report = run.show(&["--full"]);
     assert!(
         report.contains("the device is busy 100.0% of") && report.contains("(in 1 of 1 pass)"),
         "{report}"

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use brickscope_profile::text::{count, percent, printable, printable_text, screened_lines};
-use brickscope_profile::{Disturber, Phase, Profile, Source, Total};
+use brickscope_profile::{Disturber, Phase, Profile, Source, SyncMode, Total};
 
 use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::typical::{self, Basis, Stall, Typical};
@@ -152,9 +152,16 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     let mut advice = Summary::default();
     advice.wrapped(&format!("Next: {}", next(profile, &main)), columns, 6, Tone::Plain);
     foot.lines.append(&mut advice.lines);
-    let run_or = run.map_or_else(|| "RUN".to_owned(), printable_text);
-    let commands = format!("More: brickscope show {run_or} --full · brickscope report {run_or}");
-    foot.wrapped(&commands, columns, 6, Tone::Plain);
+    let run = run.map_or_else(|| "RUN".to_owned(), printable_text);
+    let commands = [format!("brickscope show {run} --full"), format!("brickscope report {run}")];
+    // To be copied, so no command is broken.
+    let line = format!("More: {}", commands.join(" · "));
+    if line.chars().count() <= columns {
+        foot.line(line);
+    } else {
+        foot.line(format!("More: {}", commands[0]));
+        foot.line(format!("      {}", commands[1]));
+    }
     let ran = what_ran(profile);
     if !ran.is_empty() {
         foot.line(fitting(ran, columns));
@@ -392,7 +399,7 @@ fn spread(profile: &Profile, phase: Phase) -> String {
         return String::new();
     };
     match wall.interval_ns {
-        Some([low, high]) if wall.ns > 0.0 => {
+        Some([low, high]) if low < high && wall.ns > 0.0 => {
             let half = 50.0 * (high - low) / wall.ns;
             if half < 0.95 { format!(" ± {half:.1} %") } else { format!(" ± {half:.0} %") }
         }
@@ -600,6 +607,9 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
         Some(ns) => parts.push(format!("profiling cost {} (estimate)", fraction(ns / wall as f64))),
         None => parts.push("profiling cost unknown".to_owned()),
     }
+    if !profile.tiles.is_empty() {
+        parts.push("tiles: `--full`".to_owned());
+    }
     if main.bricks.iter().any(|brick| brick.name.ends_with('†')) {
         parts.push("† host order".to_owned());
     }
@@ -648,6 +658,9 @@ fn next(profile: &Profile, main: &Main) -> String {
     }
     if main.bricks.is_empty() {
         return match main.phase {
+            _ if profile.sync_mode == SyncMode::None => {
+                "use another sync mode: the mode `none` times nothing".to_owned()
+            }
             Some(_) => "time bricks inside the pass, to see where its time goes".to_owned(),
             None => "begin a pass and time bricks inside it".to_owned(),
         };

@@ -251,8 +251,13 @@ fn variants() -> Vec<Profile> {
 
 /// What people see of a profile, each form with its name.
 fn views(profile: &Profile) -> Vec<(String, String)> {
+    let summary = |columns| {
+        view::summary(profile, view::Size { columns, rows: 50 }, Some(&flood(9))).to_string()
+    };
     let mut seen = vec![
         ("report".to_owned(), view::report(profile)),
+        ("summary".to_owned(), summary(80)),
+        ("wide summary".to_owned(), summary(200)),
         ("statistics".to_owned(), view::statistics(profile)),
         ("kernels".to_owned(), view::kernels(profile)),
         ("roofline".to_owned(), view::roofline(profile)),

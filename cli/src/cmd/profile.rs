@@ -684,7 +684,10 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
         }
         output::print(text)
     } else {
-        summary::print(&profile, written.folder.as_deref())
+        let is_noise = profile.model.as_ref().is_some_and(|model| model.synthetic);
+        let answer = (!is_noise && !generated.tokens.is_empty())
+            .then(|| format!("Text: {}", excerpt(model, prompt, &generated.tokens)));
+        summary::print(&profile, written.folder.as_deref(), answer.as_deref())
     };
     written.trouble.map_or(printed, Err)
 }

@@ -136,7 +136,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     }
     let profile = shown(profile, args)?;
     let text = match view {
-        View::Summary => return summary::print(&profile, Some(&args.run)),
+        View::Summary => return summary::print(&profile, Some(&args.run), None),
         View::Report => view::report(&profile),
         View::Statistics => view::statistics(&profile),
         View::Tree => tree(&graph(&profile)?, args)?,

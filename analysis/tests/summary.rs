@@ -1,0 +1,217 @@
+//! The first screen of runs whose times are known: a quiet one, and ones with a planted cause.
+
+use brickscope::{
+    BrickId, BrickProfiler, CacheCeiling, Ceilings, Disturbance, Machine, MockClock, Model, Phase,
+    Profile, Run, Work,
+};
+use brickscope_analysis::view::{self, Size, Tone};
+
+const SIZES: [(usize, usize); 3] = [(80, 24), (120, 40), (200, 50)];
+
+/// Each brick of a layer: microseconds, megabytes of weights, FLOPs for each byte.
+const LAYER: [(BrickId, u64, u64); 9] = [
+    (BrickId::RmsNorm, 300, 0),
+    (BrickId::QkvProjection, 48_000, 1_880_000),
+    (BrickId::RopeEmbedding, 1_300, 0),
+    (BrickId::AttentionScore, 6_800, 0),
+    (BrickId::OutputProjection, 16_000, 630_000),
+    (BrickId::GateProjection, 41_000, 1_670_000),
+    (BrickId::UpProjection, 41_000, 1_670_000),
+    (BrickId::Activation, 1_100, 0),
+    (BrickId::DownProjection, 42_000, 1_670_000),
+];
+
+/// A run of a model with twelve layers that reads memory at up to 40 GB/s. Each product takes `times` as long;
+/// `extra_ns` is what the n-th pass of decode spends in no brick, beyond 2 µs.
+fn run(times: u64, extra_ns: impl Fn(u64) -> u64) -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(1 << 16);
+    profiler.enable();
+    let brick = |id: BrickId, ns: u64, weights: u64, tokens: u64| {
+        let timer = profiler.start_brick(id);
+        hand.advance(if weights > 0 { ns * times } else { ns });
+        let bytes = weights.max(64);
+        // A prompt's products read their weights once.
+        let work = Work { elements: 768, flops: 2 * bytes * tokens, bytes, ..Work::default() };
+        profiler.stop_brick_with(timer, work);
+    };
+    for position in 0..64 {
+        let (phase, tokens) = match position {
+            0 => (Phase::Prefill, 100),
+            _ => (Phase::Decode, 1),
+        };
+        let pass = profiler.begin_pass(phase);
+        // Products of a prompt are bound by arithmetic: 500 GFLOP/s are 2 ms for each GFLOP.
+        let longer = if phase == Phase::Prefill { 16 } else { 1 };
+        for layer in 0..12 {
+            let layer = profiler.begin_layer(layer);
+            for (id, ns, weights) in LAYER {
+                brick(id, ns * longer, weights, tokens);
+            }
+            profiler.end_layer(layer);
+        }
+        brick(BrickId::LmHead, 660_000, 26_000_000, 1);
+        hand.advance(2_000 + if position == 0 { 0 } else { extra_ns(position) });
+        profiler.end_pass(pass, tokens, if position == 0 { 0 } else { 99 + position });
+    }
+    let mut profile = profiler.profile();
+    let cache = |level: &str, bytes, read_bytes_per_second| CacheCeiling {
+        level: level.to_owned(),
+        bytes,
+        read_bytes_per_second,
+    };
+    profile.ceilings = Some(Ceilings {
+        read_bytes_per_second: 41e9,
+        flops_per_second: 500e9,
+        basis: "planted".to_owned(),
+        caches: vec![cache("L1", 64_000, 400e9), cache("L2", 2_000_000, 200e9)],
+        ..Ceilings::default()
+    });
+    profile.machine = Some(Machine {
+        os: "linux".to_owned(),
+        arch: "x86_64".to_owned(),
+        cpu: Some("Example CPU".to_owned()),
+        logical_cpus: Some(2),
+        memory_bytes: None,
+    });
+    profile.model = Some(Model {
+        path: "example.gguf".to_owned(),
+        name: Some("example-110m".to_owned()),
+        architecture: "llama".to_owned(),
+        quantization: "q8_0".to_owned(),
+        file_bytes: 117_000_000,
+        parameters: 110_000_000,
+        layers: 12,
+        embedding_length: 768,
+        synthetic: false,
+        weights_in: None,
+        copied_in_ns: None,
+        interleaved_bytes: None,
+        interleaved_in_ns: None,
+    });
+    profile.run = Some(Run { backend: "avx512".to_owned(), threads: 2, ..Run::default() });
+    profile
+}
+
+/// Marks passes of decode: a thread waited `of` of a millisecond for a CPU that threads of its own process had.
+fn disturb(profile: &mut Profile, passes: usize, own_ns: u64) {
+    for pass in profile.passes.iter_mut().filter(|pass| pass.phase == Phase::Decode).take(passes) {
+        pass.disturbance = Some(Disturbance {
+            passes: 1,
+            wall_ns: pass.wall_ns,
+            longest_wait_ns: Some(1_000_000),
+            run_queue_wait_ns: Some(1_000_000),
+            own_wait_ns: Some(own_ns),
+            ..Disturbance::default()
+        });
+    }
+    let disturbed = profile.passes.iter().filter(|pass| pass.is_disturbed()).count() as u64;
+    let phases = &mut profile.phases;
+    phases.iter_mut().find(|total| total.phase == Phase::Decode).expect("decode").disturbed =
+        disturbed;
+    profile.dropped.disturbed_passes = disturbed;
+}
+
+fn screen(profile: &Profile, (columns, rows): (usize, usize)) -> String {
+    // A line is the prompt's.
+    view::summary(profile, Size { columns, rows: rows - 1 }, Some("runs/1")).to_string()
+}
+
+#[test]
+fn a_screen_has_room_for_all_of_it_at_each_size() {
+    let mut profile = run(1, |_| 0);
+    disturb(&mut profile, 4, 0);
+    for (columns, rows) in SIZES {
+        let text = screen(&profile, (columns, rows));
+        insta::assert_snapshot!(format!("screen_{columns}x{rows}"), text);
+        assert!(text.lines().count() < rows, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+    }
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let profile = run(1, |_| 0);
+    let paint = |tone| match tone {
+        Tone::Plain => "",
+        Tone::Good => "<good>",
+        Tone::Bad => "<bad>",
+    };
+    for (columns, rows) in SIZES {
+        let summary = view::summary(&profile, Size { columns, rows: rows - 1 }, Some("runs/1"));
+        let painted = summary.painted(paint, "<plain>");
+        insta::assert_snapshot!(format!("painted_{columns}x{rows}"), painted);
+        let bare =
+            ["<good>", "<bad>", "<plain>"].iter().fold(painted, |text, of| text.replace(of, ""));
+        assert_eq!(bare, summary.to_string());
+    }
+}
+
+#[test]
+fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
+    let mut other_programs = run(1, |_| 0);
+    disturb(&mut other_programs, 40, 0);
+    let mut own_threads = run(3, |_| 0);
+    disturb(&mut own_threads, 63, 990_000);
+    let mut no_ceilings = run(1, |_| 0);
+    no_ceilings.ceilings = None;
+    let mut slow_reads = run(1, |_| 0);
+    slow_reads.ceilings.as_mut().expect("planted").read_bytes_per_second = 52e9;
+    for (name, profile, limit, advice) in [
+        ("at the roof", run(1, |_| 0), "memory-bound: at the roof", "smaller weights (now q8_0)"),
+        ("near it", slow_reads, "memory-bound: 7", "faster kernels can save at most 2"),
+        ("far from it", run(3, |_| 0), "far from its memory limit", "try other `--threads`"),
+        (
+            "between bricks",
+            run(1, |_| 900_000),
+            "lies outside of all bricks",
+            "time what lies between",
+        ),
+        (
+            "other programs",
+            other_programs,
+            "at the roof",
+            "stop other programs, which took the CPU in 40",
+        ),
+        ("own threads", own_threads, "", "run fewer threads (`--threads 1`)"),
+        ("no ceilings", no_ceilings, "no measured ceilings", "`brickscope machine`"),
+    ] {
+        let text = screen(&profile, (80, 24));
+        let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let next = joined.split("Next: ").nth(1).unwrap_or_default();
+        assert!(joined.contains(limit), "{name}: {limit}\n{text}");
+        assert!(next.contains(advice), "{name}: {advice}\n{text}");
+    }
+}
+
+#[test]
+fn one_stall_is_a_line_and_moves_no_bar() {
+    let quiet = screen(&run(1, |_| 0), (80, 24));
+    let mut stalled = run(1, |nth| if nth == 40 { 36_000_000 } else { 0 });
+    disturb(&mut stalled, 0, 0);
+    let text = screen(&stalled, (80, 24));
+    assert!(text.contains("62 of 63 passes undisturbed; 1 left out, "), "{text}");
+    assert!(text.contains("one stall of 36.0 ms"), "{text}");
+    let bars = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.starts_with('█')).map(str::to_owned).collect()
+    };
+    assert_eq!(bars(&text), bars(&quiet));
+    assert!(!bars(&quiet).is_empty());
+}
+
+#[test]
+fn long_names_are_whole_where_there_is_room() {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let name = "model.layers.mixture_of_experts.shared_expert.gate_projection";
+    let pass = profiler.begin_pass(Phase::Decode);
+    let timer = profiler.start(name);
+    hand.advance(1_000);
+    profiler.stop(timer, 1);
+    profiler.end_pass(pass, 1, 0);
+    let profile = profiler.profile();
+    assert!(screen(&profile, (200, 50)).contains(name));
+    let narrow = screen(&profile, (80, 24));
+    assert!(narrow.contains("model.layers.mixtur… "), "{narrow}");
+}
