@@ -1,15 +1,22 @@
 //! The table of bricks, with the shares of categories above it, and the view of one brick.
 
+use brickscope::name::category_of;
 use brickscope::{Phase, Profile};
 use brickscope_analysis::roofline::Roofline;
 use brickscope_analysis::typical;
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::{Paint, absent, bar, heading, in_sight};
 use crate::figures::{micros, percent_of, total_time};
-use crate::text::{cut, padded, printable, printable_text};
+use crate::text::{columns, cut, padded, printable, printable_text};
 use crate::top::app::{App, Row, Seen};
 use crate::top::numbers::categories;
+
+/// The columns of a row beside the name.
+const CELLS: usize = 61;
+/// The shortest bar that is worth drawing.
+const LEAST_BAR: usize = 10;
 
 pub(super) fn lines(
     app: &App,
@@ -60,10 +67,18 @@ pub(super) fn lines(
         Err(why) => format!(" · no roof: {}", printable_text(&why.reason)),
     });
     lines.push(Line::styled(cut(&heading, width), paint.bold()));
+    let rows = app.rows();
+    // A name is whole where there is room; what then is left is for bars.
+    let total_width = if width >= 100 { 12 } else { 0 };
+    let longest = rows.iter().map(|row| columns(&printable(&row.name))).max().unwrap_or(0);
+    let name_width = longest.min(width.saturating_sub(CELLS + total_width)).max(19);
+    let bar_width = width.saturating_sub(CELLS + total_width + name_width + 2).min(60);
+    let bar_width = if bar_width >= LEAST_BAR { bar_width } else { 0 };
+    let longest_ns = rows.iter().map(|row| row.exclusive_ns).max().unwrap_or(0).max(1);
     let row = |mark: char, name: &str, cells: [&str; 8]| {
         let [share, average, total, count, p50, p99, roof, bound] = cells;
         let wide = if width >= 100 { format!("{total:>12}") } else { String::new() };
-        let name = padded(&cut(name, 19), 19);
+        let name = padded(&cut(name, name_width), name_width);
         format!(
             "{mark}{name} {share:>6} {average:>9}{wide} {count:>8} {p50:>8} {p99:>8} {roof:>7} {bound:<7}"
         )
@@ -75,7 +90,6 @@ pub(super) fn lines(
     );
     lines.push(Line::raw(header));
     let wall = profile.phase(app.phase).map_or(0, |total| total.wall_ns);
-    let rows = app.rows();
     let left = room.saturating_sub(lines.len() + 1);
     let selected = app.selected.min(rows.len().saturating_sub(1));
     let table: Vec<Line<'static>> = in_sight(rows.iter().enumerate(), selected, left)
@@ -101,7 +115,14 @@ pub(super) fn lines(
                     &cut(bound, 7),
                 ],
             );
-            if is_selected { Line::styled(text, paint.selected()) } else { Line::raw(text) }
+            let style = if is_selected { paint.selected() } else { Style::new() };
+            let mut spans = vec![Span::styled(text, style)];
+            if bar_width > 0 {
+                let full = exclusive_ns as f64 / longest_ns as f64 * bar_width as f64;
+                let bar = format!(" {}", "#".repeat((full.round() as usize).min(bar_width)));
+                spans.push(Span::styled(bar, paint.category(Some(category_of(&brick.name)))));
+            }
+            Line::from(spans)
         })
         .collect();
     if rows.is_empty() {

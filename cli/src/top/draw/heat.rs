@@ -11,7 +11,17 @@ use crate::top::app::{App, Heat};
 /// From the least to the most. A space is a brick that didn't run.
 const DENSITY: &[u8] = b".:-=+*#%@";
 
+/// The map as a view of its own, with a cursor.
 pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
+    map(app, paint, width, room, true)
+}
+
+/// The map below another view, whose keys it doesn't take.
+pub(super) fn below(app: &App, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
+    map(app, paint, width, room, false)
+}
+
+fn map(app: &App, paint: Paint, width: usize, room: usize, has_cursor: bool) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled(heading_of_layers(app, "layers by bricks"), paint.bold())];
     let heat = match app.heat() {
         Ok(heat) => heat,
@@ -21,26 +31,36 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
         }
     };
     let most = heat.most();
-    let row = app.selected.min(heat.layers.len() - 1);
-    let column = app.column.min(heat.bricks.len().saturating_sub(1));
-    lines.push(Line::raw(cut(&cell(&heat, row, column), width)));
+    let (row, column) = match has_cursor {
+        true => (
+            app.selected.min(heat.layers.len() - 1),
+            app.column.min(heat.bricks.len().saturating_sub(1)),
+        ),
+        false => (0, 0),
+    };
+    if has_cursor {
+        lines.push(Line::raw(cut(&cell(&heat, row, column), width)));
+    }
     // As wide as fits, at least a letter and a gap.
     let cells = width.saturating_sub(6) / heat.bricks.len().max(1);
-    let cells = cells.clamp(2, 6);
+    let cells = cells.clamp(2, if width >= 150 { 12 } else { 6 });
     let n_shown = (width.saturating_sub(6) / cells).min(heat.bricks.len());
     let first = (column + 1).saturating_sub(n_shown);
     let shown = first..(first + n_shown).min(heat.bricks.len());
     let mut header = vec![Span::raw("layer ")];
     header.extend(shown.clone().map(|brick| {
         let text = format!("{:<cells$}", letter(brick));
-        Span::styled(text, if brick == column { paint.selected() } else { paint.bold() })
+        Span::styled(
+            text,
+            if has_cursor && brick == column { paint.selected() } else { paint.bold() },
+        )
     }));
     lines.push(Line::from(header));
     let names = legend(&heat, shown.clone(), width);
     let left = room.saturating_sub(lines.len() + names.len());
     let rows = in_sight(heat.layers.iter().zip(&heat.cells).enumerate(), row, left.max(1));
     lines.extend(rows.map(|(at, (layer, of_layer))| {
-        let mark = if at == row { '>' } else { ' ' };
+        let mark = if has_cursor && at == row { '>' } else { ' ' };
         let name = layer.map_or("ends".to_owned(), |layer| layer.to_string());
         let mut spans = vec![Span::raw(format!("{mark}{name:>4} "))];
         for brick in shown.clone() {
@@ -53,7 +73,7 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
                 Some(_) => paint.fg(Color::Red),
                 None => paint.fg(Color::Reset),
             };
-            spans.push(if at == row && brick == column {
+            spans.push(if has_cursor && at == row && brick == column {
                 Span::styled(text, paint.selected())
             } else {
                 Span::styled(text, style)

@@ -8,6 +8,7 @@ mod tests;
 mod tree;
 
 use brickscope::{Absent, BrickCategory, Dropped, Percentiles, Phase};
+use brickscope_analysis::view::{Tone, phase_limit};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -58,7 +59,16 @@ fn lines(app: &App, paint: Paint, width: usize, height: usize) -> Vec<Line<'stat
         lines.extend(head.into_iter().take(head_room));
         let room = room.saturating_sub(head_room);
         lines.extend(match app.view {
-            View::Bricks => bricks::lines(app, &seen, paint, width, room),
+            View::Bricks => {
+                let mut lines = bricks::lines(app, &seen, paint, width, room);
+                // What has no limit is printed, and there each thing once.
+                let left = if height == usize::MAX { 0 } else { room.saturating_sub(lines.len()) };
+                if app.drilled.is_none() && left >= LEAST_MAP {
+                    lines.push(Line::raw(""));
+                    lines.extend(heat::below(app, paint, width, left - 1));
+                }
+                lines
+            }
             View::Heat => heat::lines(app, paint, width, room),
             View::Tree => tree::lines(app, paint, width, room),
             View::System => system::lines(app, &seen, paint, room),
@@ -73,6 +83,9 @@ fn lines(app: &App, paint: Paint, width: usize, height: usize) -> Vec<Line<'stat
     }
     lines.into_iter().map(screened).collect()
 }
+
+/// The lines for which the heat map is worth drawing below the bricks.
+const LEAST_MAP: usize = 9;
 
 /// A line without what could control the terminal: whatever a view forgot.
 fn screened(mut line: Line<'static>) -> Line<'static> {
@@ -228,6 +241,18 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
                 total_time(row.total.wall_ns)
             )),
         ]));
+    }
+    if let Ok(profile) = app.shown(seen)
+        && profile.phase(app.phase).is_some()
+    {
+        let limit = phase_limit(profile, app.phase);
+        let style = match limit.tone {
+            Tone::Plain => Style::new(),
+            Tone::Good => paint.fg(Color::Green),
+            Tone::Bad => paint.fg(Color::Red),
+        };
+        let text = format!(" limit    {}: {}", app.phase, limit.text);
+        lines.push(Line::styled(cut(&text, width), style));
     }
     lines.push(Line::raw(cut(&tokens(&numbers), width)));
     lines.push(memory(&numbers, paint));

@@ -190,6 +190,9 @@ fn the_screens_of_a_running_engine() {
     let (_engine, mut app) = running();
     insta::assert_snapshot!("bricks", screen(&app));
     insta::assert_snapshot!("bricks_wide", text(&app, 120, 40).expect("a screen in memory"));
+    let widest = text(&app, 200, 50).expect("a screen in memory");
+    assert!(widest.lines().filter(|line| line.is_empty()).count() <= 25, "{widest}");
+    insta::assert_snapshot!("bricks_widest", widest);
     press(&mut app, "\n");
     insta::assert_snapshot!("brick", screen(&app));
     press(&mut app, "⎋\t↓→");
