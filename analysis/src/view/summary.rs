@@ -653,7 +653,12 @@ fn what_ran(profile: &Profile) -> Vec<String> {
     parts
 }
 
-/// What to do next: the first that applies.
+/// What to do about what limits the run, in a sentence without its first capital letter: the first that applies.
+#[must_use]
+pub fn next_step(profile: &Profile) -> String {
+    screened_lines(next(profile, &Main::of(profile)))
+}
+
 fn next(profile: &Profile, main: &Main) -> String {
     if profile.not_finite.is_some() {
         return "find out where the values stop being numbers before trusting any time".to_owned();
@@ -756,6 +761,10 @@ fn quiet(profile: &Profile, main: &Main) -> Option<String> {
                 2.. => format!(", or run fewer threads (`--threads {}`)", threads - 1),
                 _ => String::new(),
             };
+            let load = profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
+            // Threads that have a CPU each share one if other programs push them together.
+            let is_pushed = load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
+            let by = if by == Disturber::OwnThreads && is_pushed { Disturber::Others } else { by };
             return Some(match by {
                 Disturber::Others => {
                     format!(

@@ -9,8 +9,10 @@ use clap::ValueEnum;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use brickscope::{Phase, Profile};
 use brickscope_analysis::export::csv::guarded;
 use brickscope_analysis::receipt::v1::{Receipt, Test};
+use brickscope_analysis::view;
 use brickscope_engine::Model;
 use serde_json::{Map, Value, json};
 
@@ -38,6 +40,33 @@ pub(crate) enum Format {
 pub(crate) struct Measurement {
     pub(crate) receipt: Receipt,
     pub(crate) folder: PathBuf,
+    /// What its profile says, if it has one.
+    pub(crate) answer: Option<Answer>,
+}
+
+/// What limits a run, and what to do about it.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    /// For each phase that ran.
+    limits: Vec<(Phase, String)>,
+    next: String,
+}
+
+impl Answer {
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let phases = [Phase::Decode, Phase::Prefill].into_iter();
+        let limits = phases
+            .filter(|&phase| profile.phase(phase).is_some())
+            .map(|phase| (phase, view::phase_limit(profile, phase).text))
+            .collect();
+        Self { limits, next: view::next_step(profile) }
+    }
+
+    /// Lines for people, each with its label.
+    pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
+        let limits = self.limits.iter().map(|(phase, limit)| (phase.name(), limit.clone()));
+        limits.chain([("next", self.next.clone())]).collect()
+    }
 }
 
 /// Properties of a model that llama-bench prints and a receipt lacks.
@@ -126,7 +155,7 @@ fn theirs(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Colum
 
 /// Our additional columns.
 fn ours(measurement: &Measurement, test: &Test) -> Vec<Column> {
-    let Measurement { receipt, folder } = measurement;
+    let Measurement { receipt, folder, .. } = measurement;
     let run = &receipt.run;
     let of = &test.aggregates;
     let (token, first) = (&of.per_token, &of.first_token);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use brickscope_analysis::receipt::v1::{Receipt, Spread, Test};
 
-use super::rows::{Measurement, ModelRow};
+use super::rows::{Answer, Measurement, ModelRow};
 use crate::figures::{median, std_dev};
 use crate::output;
 use crate::text::{printable, printable_text, wrapped};
@@ -99,7 +99,7 @@ fn rate(test: &Test) -> String {
 
 /// The notes on the measurement of one process, below the table.
 pub(crate) fn notes(measurement: &Measurement) -> String {
-    let Measurement { receipt, folder } = measurement;
+    let Measurement { receipt, folder, answer } = measurement;
     let mut text = String::new();
     for test in &receipt.tests {
         of_test(test, &mut text);
@@ -108,6 +108,9 @@ pub(crate) fn notes(measurement: &Measurement) -> String {
     let mut line = |label: &str, value: &str| {
         wrapped(&format!("{label:9} "), value, &mut text);
     };
+    for (label, what) in answer.iter().flat_map(Answer::lines) {
+        line(label, &what);
+    }
     line("warm-up", &warm_ups(receipt));
     line("overhead", &overhead(receipt));
     line("clock", &clock(receipt));
@@ -288,7 +291,7 @@ mod tests {
         let mut receipt = Receipt::from_json(text, "receipt-v1.json".as_ref()).expect("a receipt");
         receipt.run.process = process;
         receipt.run.processes = 2;
-        Measurement { receipt, folder: "runs/it's 1".into() }
+        Measurement { receipt, folder: "runs/it's 1".into(), answer: None }
     }
 
     #[test]
@@ -327,7 +330,7 @@ mod tests {
             for (text, is_flood) in [(flood(20_000), true), (HOSTILE.to_owned(), false)] {
                 let planted = hostile::planted(&honest, &place, &text);
                 let Ok(receipt) = serde_json::from_value::<Receipt>(planted) else { continue };
-                let one = [Measurement { receipt, folder: HOSTILE.into() }];
+                let one = [Measurement { receipt, folder: HOSTILE.into(), answer: None }];
                 let table = markdown(&one, &model()) + &notes(&one[0]);
                 assert_harmless(&format!("{place:?}"), &table);
                 assert_harmless(&format!("{place:?}"), &across(&one, Path::new(HOSTILE)));

@@ -15,7 +15,7 @@ use super::profile::log_capacity;
 use crate::benchmark::measure::{Bench, Measured, Settings};
 use crate::benchmark::plan::Plan;
 use crate::benchmark::receipt::{self, After, Before};
-use crate::benchmark::rows::{self, Format, Measurement, ModelRow};
+use crate::benchmark::rows::{self, Answer, Format, Measurement, ModelRow};
 use crate::benchmark::table;
 use crate::benchmark::warm_up::Rule;
 use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs};
@@ -352,7 +352,8 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     };
     let Written { folder, trouble } = written;
     let folder = folder.unwrap_or_else(|| PathBuf::from("(nothing is written)"));
-    let measurements = vec![Measurement { receipt, folder: folder.clone() }];
+    let answer = settings.profiled.then(|| Answer::of(&profile));
+    let measurements = vec![Measurement { receipt, folder: folder.clone(), answer }];
     Ok(Done { measurements, model: ModelRow::of(&model), folder, cut_short, trouble })
 }
 

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use brickscope_analysis::receipt::{Receipt, sha256_hex};
 
 use super::benchmark::BenchmarkArgs;
-use crate::benchmark::rows::Measurement;
-use crate::run_dir::{RunDir, receipt_in};
+use crate::benchmark::rows::{Answer, Measurement};
+use crate::run_dir::{self, RunDir, receipt_in};
 use crate::{family, interrupt};
 
 /// Runs the processes of a set, each with its own folder in `dir`: `1`, `2`, … Adds their results to
@@ -48,7 +48,9 @@ pub(crate) fn run(
             dir.leave_the_first_process()?;
         }
         let receipt = Receipt::load(&receipt_in(&out))?;
-        measurements.push(Measurement { receipt, folder: out });
+        // Without the profiler there is none.
+        let answer = run_dir::load(&out).ok().map(|profile| Answer::of(&profile));
+        measurements.push(Measurement { receipt, folder: out, answer });
         if process < args.processes && interrupt::is_asked() {
             break;
         }
