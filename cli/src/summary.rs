@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use brickscope::Profile;
 use brickscope_analysis::view::{self, Size, Tone};
-use ratatui::crossterm::terminal;
+use terminal_size::terminal_size;
 
 use crate::output::{self, GREEN, PLAIN, RED};
 use crate::text::cut;
@@ -40,12 +40,11 @@ fn quoted(path: &str) -> String {
 
 /// The size of the terminal less a line for the prompt; 80 × 23 for a file or a pipe.
 fn size() -> Size {
-    let is_terminal = output::is_terminal();
-    let known =
-        terminal::size().ok().filter(|&(columns, rows)| is_terminal && columns > 0 && rows > 0);
+    let known = terminal_size().filter(|(columns, rows)| columns.0 > 0 && rows.0 > 0);
+    let known = known.filter(|_| output::is_terminal());
     known.map_or_else(Size::default, |(columns, rows)| Size {
-        columns: usize::from(columns),
-        rows: usize::from(rows).saturating_sub(1),
+        columns: usize::from(columns.0),
+        rows: usize::from(rows.0).saturating_sub(1),
     })
 }
 
