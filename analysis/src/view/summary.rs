@@ -329,7 +329,7 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
         Phase::Prefill => String::new(),
     };
     let (limit, tone) = limit(profile, phase);
-    let start = format!("{:8} {rate:11} {p50:12} ", heading(phase));
+    let start = format!("{:8} {rate:11} {p50:11} ", heading(phase));
     if start.chars().count() + limit.chars().count() <= columns {
         head.lines.push(vec![
             Piece { text: start, tone: Tone::Plain },
@@ -481,7 +481,11 @@ fn disturbances(profile: &Profile, typical: &Typical, phase: Phase) -> Option<Pi
         let layer = stall.layer.map_or(String::new(), |layer| format!(" in layer {layer}"));
         causes.push(format!("{stalls} of {}{layer}", time(stall.ns as f64)));
     }
-    let causes = causes.join(", ");
+    let causes = match &out.disturbed.iter().collect::<Vec<_>>()[..] {
+        // The number is in the sentence.
+        [(by, n)] if **n == out.passes => who(**by).to_owned(),
+        _ => causes.join(", "),
+    };
     if typical.basis == Basis::Spans {
         return Some(Piece {
             text: format!(
