@@ -153,14 +153,21 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
     disturb(&mut other_programs, 40, 0);
     let mut own_threads = run(3, |_| 0);
     disturb(&mut own_threads, 63, 990_000);
+    let mut too_many = own_threads.clone();
+    too_many.machine.as_mut().expect("planted").logical_cpus = Some(1);
     let mut no_ceilings = run(1, |_| 0);
     no_ceilings.ceilings = None;
     let mut slow_reads = run(1, |_| 0);
     slow_reads.ceilings.as_mut().expect("planted").read_bytes_per_second = 52e9;
     for (name, profile, limit, advice) in [
         ("at the roof", run(1, |_| 0), "memory-bound: at the roof", "smaller weights (now q8_0)"),
-        ("near it", slow_reads, "memory-bound: 7", "faster kernels can save at most 2"),
-        ("far from it", run(3, |_| 0), "far from its memory limit", "try other `--threads`"),
+        (
+            "near it",
+            slow_reads,
+            "memory-bound: 38 of 52 GB/s (7",
+            "read fewer bytes a token: smaller weights (now q8_0)",
+        ),
+        ("far from it", run(3, |_| 0), "far from the memory roof: 3", "try other `--threads`"),
         (
             "between bricks",
             run(1, |_| 900_000),
@@ -173,7 +180,18 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
             "at the roof",
             "stop other programs, which took the CPU in 40",
         ),
-        ("own threads", own_threads, "", "run fewer threads (`--threads 1`)"),
+        (
+            "own threads",
+            own_threads,
+            "threads shared a CPU: ",
+            "give each thread a CPU (`--pin`), or run fewer threads",
+        ),
+        (
+            "more threads than CPUs",
+            too_many,
+            "threads shared a CPU: ",
+            "2 threads run on 1 CPU: allow",
+        ),
         ("no ceilings", no_ceilings, "no measured ceilings", "`brickscope machine`"),
     ] {
         let text = screen(&profile, (80, 24));
@@ -190,7 +208,7 @@ fn one_stall_is_a_line_and_moves_no_bar() {
     let mut stalled = run(1, |nth| if nth == 40 { 36_000_000 } else { 0 });
     disturb(&mut stalled, 0, 0);
     let text = screen(&stalled, (80, 24));
-    assert!(text.contains("62 of 63 passes undisturbed; 1 left out, "), "{text}");
+    assert!(text.contains("1 of 63 decode passes left out ("), "{text}");
     assert!(text.contains("one stall of 36.0 ms"), "{text}");
     let bars = |text: &str| -> Vec<String> {
         text.lines().filter(|line| line.starts_with('█')).map(str::to_owned).collect()

@@ -124,7 +124,7 @@ const MOST_NOTES: usize = 3;
 /// profiler.end_pass(pass, 1, 0);
 /// let text = view::summary(&profiler.profile(), Size::default(), None).to_string();
 /// assert!(text.starts_with("Decode   1000 tok/s"));
-/// assert!(text.contains("██████████ LmHead   95.0 %     950 µs × 1"), "{text}");
+/// assert!(text.contains("██████████ LmHead  95.0 %     950 µs × 1"), "{text}");
 /// assert!(text.contains("unattributed 5.0 %"));
 /// ```
 #[must_use]
@@ -297,14 +297,15 @@ impl Brick {
             return (String::new(), Tone::Plain);
         };
         let of_roof = whole_percent(place.of_roof);
-        match place.reach {
-            Reach::At => ("at the roof".to_owned(), Tone::Good),
-            Reach::Near => (format!("{of_roof} of its roof"), Tone::Plain),
+        let tone = match place.reach {
+            Reach::At => return (format!("{of_roof}, at the roof"), Tone::Good),
+            Reach::Above => return (format!("{of_roof}, above it"), Tone::Plain),
+            Reach::Near => Tone::Plain,
             // Red is for what is worth a look.
-            Reach::Far if share < 0.05 => (format!("{of_roof} of its roof"), Tone::Plain),
-            Reach::Far => (format!("{of_roof} of its roof"), Tone::Bad),
-            Reach::Above => ("above its roof".to_owned(), Tone::Plain),
-        }
+            Reach::Far if share < 0.05 => Tone::Plain,
+            Reach::Far => Tone::Bad,
+        };
+        (of_roof, tone)
     }
 
     /// What it takes beyond its least time, in all passes.
@@ -314,13 +315,13 @@ impl Brick {
     }
 }
 
-/// `Decode   291 tok/s   p50 3.39 ms   memory-bound: at the roof, 38 GB/s ± 4 %`
+/// `Decode   291 tok/s ± 1 % p50 3.39 ms memory-bound: at the roof, 38 of 41 GB/s`
 fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary) {
     let judged = typical::judged(profile, phase);
     let Some(total) = judged.phase(phase) else { return };
-    let rate = total
-        .tokens_per_second()
-        .map_or("no rate".to_owned(), |rate| format!("{} tok/s", digits(rate)));
+    let rate = total.tokens_per_second().map_or("no rate".to_owned(), |rate| {
+        format!("{} tok/s{}", digits(rate), spread(profile, phase))
+    });
     let p50 = match phase {
         Phase::Decode => {
             let p50_ns = typical::shown(profile).latency.per_token.percentiles.p50_ns;
@@ -329,7 +330,7 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
         Phase::Prefill => String::new(),
     };
     let (limit, tone) = limit(profile, phase);
-    let start = format!("{:8} {rate:11} {p50:11} ", heading(phase));
+    let start = format!("{:8} {rate:16} {p50:11} ", heading(phase));
     if start.chars().count() + limit.chars().count() <= columns {
         head.lines.push(vec![
             Piece { text: start, tone: Tone::Plain },
@@ -374,34 +375,59 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     let Some(verdict) = roofline.verdict() else {
         return ("unknown limit: no brick has a roof".to_owned(), Tone::Plain);
     };
-    let (bound, roof) = match verdict.bound {
-        Bound::Compute => ("compute-bound".to_owned(), "peak".to_owned()),
-        Bound::Memory => ("memory-bound".to_owned(), "roof".to_owned()),
-        Bound::Cache => {
-            let level = printable(&verdict.level);
-            (format!("{level}-bound"), "roof".to_owned())
-        }
+    let bound = match verdict.bound {
+        Bound::Compute => "compute".to_owned(),
+        Bound::Memory => "memory".to_owned(),
+        Bound::Cache => printable(&verdict.level),
     };
     let share = whole_percent(verdict.of_roof);
-    let rate = match verdict.bound {
-        Bound::Memory => format!(", {} GB/s{}", digits(bytes / wall), spread(profile, phase)),
-        _ => String::new(),
+    // Caches have several roofs, and arithmetic may have others than the peak of products.
+    let (rate, roof) = match verdict.bound {
+        Bound::Memory => (
+            format!("{} of ", whole(bytes / wall)),
+            format!("{} GB/s", whole(roofline.peak_bytes_per_second / 1e9)),
+        ),
+        _ => (String::new(), String::new()),
     };
-    match verdict.reach {
-        Reach::At => (format!("{bound}: at the {roof}{rate}"), Tone::Good),
-        Reach::Near => (format!("{bound}: {share} of the {roof}{rate}"), Tone::Plain),
-        Reach::Far => {
-            let limit = if verdict.bound == Bound::Compute { "compute" } else { &verdict.level };
-            let limit = printable(limit);
-            (format!("far from its {limit} limit: {share} of the {roof}"), Tone::Bad)
+    let cause = Typical::of(profile, phase)
+        .filter(|typical| typical.basis == Basis::Spans)
+        .and_then(|typical| cause(&typical, total.passes));
+    match (cause, verdict.reach) {
+        // What disturbs nearly all passes is what limits them.
+        (Some(by), Reach::Near | Reach::Far) => {
+            (format!("{}: {share} of {bound} roof", who(by)), Tone::Bad)
         }
-        Reach::Above => (format!("{bound}: above the measured {roof} ({share})"), Tone::Plain),
+        (_, Reach::At) if roof.is_empty() => (format!("{bound}-bound: at the roof"), Tone::Good),
+        (_, Reach::At) => (format!("{bound}-bound: at the roof, {rate}{roof}"), Tone::Good),
+        (_, Reach::Near) if roof.is_empty() => {
+            (format!("{bound}-bound: {share} of the roof"), Tone::Plain)
+        }
+        (_, Reach::Near) => (format!("{bound}-bound: {rate}{roof} ({share})"), Tone::Plain),
+        (_, Reach::Far) if roof.is_empty() => {
+            (format!("far from the {bound} roof: {share} of it"), Tone::Bad)
+        }
+        (_, Reach::Far) => (format!("far from the {bound} roof: {share} of {roof}"), Tone::Bad),
+        (_, Reach::Above) => {
+            (format!("{bound}-bound: above the measured roof ({share})"), Tone::Plain)
+        }
     }
+}
+
+/// Who disturbed most of the disturbed passes, if more than a fifth of all were.
+fn cause(typical: &Typical, all: u64) -> Option<Disturber> {
+    let disturbed: u64 = typical.left_out.disturbed.values().sum();
+    if all == 0 || disturbed as f64 <= MANY_DISTURBED * all as f64 {
+        return None;
+    }
+    typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, _)| *by)
 }
 
 /// ` ± 4 %`, of the mean pass; nothing if that isn't known.
 fn spread(profile: &Profile, phase: Phase) -> String {
-    let Some(wall) = Typical::of(profile, phase).map(|typical| typical.wall) else {
+    let typical = Typical::of(profile, phase);
+    // Of median spans it would say how alike they are, not how sure the rate is.
+    let Some(Typical { wall, .. }) = typical.filter(|typical| typical.basis == Basis::Passes)
+    else {
         return String::new();
     };
     match wall.interval_ns {
@@ -466,7 +492,7 @@ fn disturbances(profile: &Profile, typical: &Typical, phase: Phase) -> Option<Pi
         return match (all, unwatched) {
             (_, true) => None,
             (1, false) => plain("the pass was undisturbed".to_owned()),
-            (_, false) => plain(format!("all {all} passes of {phase} undisturbed")),
+            (_, false) => plain(format!("all {all} {phase} passes undisturbed")),
         };
     }
     let mut causes: Vec<String> =
@@ -487,21 +513,15 @@ fn disturbances(profile: &Profile, typical: &Typical, phase: Phase) -> Option<Pi
         _ => causes.join(", "),
     };
     if typical.basis == Basis::Spans {
-        return Some(Piece {
-            text: format!(
-                "{} of {all} passes disturbed, so times are of median spans: {causes}",
-                out.passes
-            ),
-            tone: Tone::Bad,
-        });
+        let n = out.passes;
+        let text = format!(
+            "no clean pass to go by: {n} of {all} {phase} passes disturbed ({causes}); times are of median spans"
+        );
+        return Some(Piece { text, tone: Tone::Bad });
     }
-    let share = profile.phase(phase)?.wall_ns as f64;
-    let share = fraction(out.wall_ns as f64 / share.max(1.0));
-    plain(format!(
-        "{} of {all} passes undisturbed; {} left out, {share} of wall: {causes}",
-        all.saturating_sub(out.passes),
-        out.passes
-    ))
+    let wall = profile.phase(phase)?.wall_ns as f64;
+    let share = fraction(out.wall_ns as f64 / wall.max(1.0));
+    plain(format!("{} of {all} {phase} passes left out ({share} of wall): {causes}", out.passes))
 }
 
 fn who(by: Disturber) -> &'static str {
@@ -521,7 +541,8 @@ fn table(main: &Main, columns: usize, room: usize, text: &mut Summary) {
         110..150 => (20, true, false),
         _ => (30, true, true),
     };
-    let room = if has_spread { room.saturating_sub(1).max(3) } else { room };
+    // The header.
+    let room = room.saturating_sub(1).max(3);
     let is_shown = |brick: &&Brick| main.share(brick.own_ns) >= LEAST_SHARE;
     let mut n = main.bricks.iter().take_while(is_shown).count().min(room);
     // A row that sums up one brick is as long as its own.
@@ -533,17 +554,20 @@ fn table(main: &Main, columns: usize, room: usize, text: &mut Summary) {
     // Beside the name: its bar, share, time and place, and the further columns.
     let others = bar + 50 + if has_spread { 22 } else { 0 } + if has_rates { 30 } else { 0 };
     let width = longest.min(columns.saturating_sub(others)).max(5);
+    let phase = main.phase.map_or("", Phase::name);
+    let each = if main.passes > 0.0 { "× a pass" } else { "× spans" };
+    let mut header =
+        format!("{phase:bar$} {:width$} {:>7} {:>10} {each:9}", "brick", "share", "each");
     if has_spread {
-        let mut header = format!(
-            "{:bar$} {:width$} {:>7} {:>10}   {:7}",
-            "", "brick", "share", "mean", "a pass"
-        );
         let _ = write!(header, "{:>9}{:>11}", "p50", "p99");
-        if has_rates {
-            let _ = write!(header, "{:>9}{:>10}{:>11}", "GB/s", "GFLOP/s", "µs above");
-        }
-        text.line(header.trim_end());
     }
+    if has_rates {
+        let _ = write!(header, "{:>9}{:>10}{:>11}", "GB/s", "GFLOP/s", "µs above");
+    }
+    if main.bricks.iter().any(|brick| brick.roof.is_some()) {
+        header.push_str("  of its roof");
+    }
+    text.line(header.trim_end());
     let most = shown.first().map_or(0.0, |brick| brick.own_ns);
     for brick in shown {
         let share = main.share(brick.own_ns);
@@ -560,13 +584,13 @@ fn table(main: &Main, columns: usize, room: usize, text: &mut Summary) {
             _ => String::new(),
         };
         let mut row = format!(
-            " {:width$} {:>7} {mean:>10} {times:7}",
+            " {:width$} {:>7} {mean:>10} {times:9}",
             cut(&brick.name, width),
             fraction(share),
         );
         if has_spread {
             let of = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| time(ns as f64));
-            let _ = write!(row, "  {:>9}{:>11}", of(brick.p50_ns), of(brick.p99_ns));
+            let _ = write!(row, "{:>9}{:>11}", of(brick.p50_ns), of(brick.p99_ns));
         }
         if has_rates {
             let place = brick.roof.as_ref().and_then(|roof| roof.place.as_ref());
@@ -623,6 +647,9 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
     if main.bricks.iter().any(|brick| brick.name.ends_with('†')) {
         parts.push("† host order".to_owned());
     }
+    if main.bricks.iter().any(|brick| brick.roof.is_some()) {
+        parts.push("roof: measured limit".to_owned());
+    }
     if let Some(load) = profile.other_load.as_ref().filter(|load| load.others_share() >= 0.01) {
         parts.push(format!("other programs {} of the CPUs", fraction(load.others_share())));
     }
@@ -646,7 +673,11 @@ fn what_ran(profile: &Profile) -> Vec<String> {
             0 => String::new(),
             n => format!(", {}", count(n.into(), "thread")),
         };
-        parts.push(format!("{}{threads}", printable(&run.backend)));
+        let tokens = match (run.prompt_tokens, run.generated_tokens) {
+            (0, 0) => String::new(),
+            (prompt, generated) => format!(", {prompt} + {generated} tokens"),
+        };
+        parts.push(format!("{}{threads}{tokens}", printable(&run.backend)));
     }
     if let Some(machine) = &profile.machine {
         let cpus = machine.logical_cpus;
@@ -734,8 +765,8 @@ fn next(profile: &Profile, main: &Main) -> String {
             if verdict.reach == Reach::Near && verdict.bound == Bound::Memory {
                 let all = whole_percent(1.0 - verdict.of_roof);
                 return format!(
-                    "faster kernels can save at most {all}, {gain} of it in {name}; smaller weights{now} or several \
-                     sequences at once lower what memory has to give"
+                    "read fewer bytes a token: smaller weights{now}, or several sequences at once; faster \
+                     kernels alone can save {all} of the time at most, and {gain} in {name}, more than in any other"
                 );
             }
             let each = time(most.above_ns() / main.passes.max(1.0));
@@ -755,45 +786,42 @@ fn next(profile: &Profile, main: &Main) -> String {
 fn quiet(profile: &Profile, main: &Main) -> Option<String> {
     let threads = profile.run.as_ref().map_or(0, |run| run.threads);
     let cpus = profile.machine.as_ref().and_then(|machine| machine.logical_cpus);
-    if let (Some(typical), Some(phase)) = (&main.typical, main.phase) {
-        let all = profile.phase(phase).map_or(0, |total| total.passes);
+    let all = main.phase.and_then(|phase| profile.phase(phase)).map_or(0, |total| total.passes);
+    if let Some(typical) = &main.typical
+        && let Some(by) = cause(typical, all)
+    {
         let disturbed: u64 = typical.left_out.disturbed.values().sum();
-        if all > 0 && disturbed as f64 > MANY_DISTURBED * all as f64 {
-            let by =
-                typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, _)| *by)?;
-            let fewer = match threads {
-                2.. => format!(", or run fewer threads (`--threads {}`)", threads - 1),
-                _ => String::new(),
-            };
-            let load = profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
-            // Threads that have a CPU each share one if other programs push them together.
-            let is_pushed = load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
-            let by = if by == Disturber::OwnThreads && is_pushed { Disturber::Others } else { by };
-            return Some(match by {
-                Disturber::Others => {
-                    format!(
-                        "stop other programs, which took the CPU in {disturbed} of {all} passes{fewer}"
-                    )
-                }
-                Disturber::OwnThreads => {
-                    let may = cpus.filter(|&cpus| threads > cpus);
-                    let to = may.unwrap_or(threads.saturating_sub(1).max(1));
-                    format!(
-                        "run fewer threads (`--threads {to}`) or allow more CPUs: {threads} threads shared a CPU in \
-                         {disturbed} of {all} passes"
-                    )
-                }
-                Disturber::Quota => format!(
-                    "raise the CPU quota of this control group (cpu.max), which stopped {disturbed} of {all} passes{fewer}"
+        let fewer = match threads {
+            2.. => format!(", or run fewer threads (`--threads {}`)", threads - 1),
+            _ => String::new(),
+        };
+        let load = profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
+        // Threads that have a CPU each share one if other programs push them together.
+        let is_pushed = load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
+        return Some(match by {
+            Disturber::OwnThreads if !is_pushed => match cpus.filter(|&cpus| threads > cpus) {
+                Some(cpus) => format!(
+                    "{threads} threads run on {}: allow this process as many CPUs as threads (taskset, the \
+                     container's limits), or run `--threads {cpus}`",
+                    count(cpus.into(), "CPU")
                 ),
-                Disturber::Hypervisor => format!(
-                    "measure on another machine or later: the hypervisor took the CPU in {disturbed} of {all} passes"
+                None => format!(
+                    "give each thread a CPU (`--pin`){fewer}: threads shared a CPU in {disturbed} of {all} passes"
                 ),
-                Disturber::Unknown => format!(
-                    "find out what else runs: {disturbed} of {all} passes waited for a CPU{fewer}"
-                ),
-            });
-        }
+            },
+            Disturber::Others | Disturber::OwnThreads => format!(
+                "stop other programs, which took the CPU in {disturbed} of {all} passes{fewer}"
+            ),
+            Disturber::Quota => format!(
+                "raise the CPU quota of this control group (cpu.max), which stopped {disturbed} of {all} passes{fewer}"
+            ),
+            Disturber::Hypervisor => format!(
+                "measure on another machine or later: the hypervisor took the CPU in {disturbed} of {all} passes"
+            ),
+            Disturber::Unknown => format!(
+                "find out what else runs: {disturbed} of {all} passes waited for a CPU{fewer}"
+            ),
+        });
     }
     let load = profile.other_load.as_ref().map(|load| load.others_share());
     let load = load.filter(|&share| share > MUCH_LOAD)?;
@@ -854,6 +882,11 @@ fn digits(rate: f64) -> String {
         _ if rate < 100.0 => format!("{rate:.1}"),
         _ => format!("{rate:.0}"),
     }
+}
+
+/// A rate without decimals where it has two digits.
+fn whole(rate: f64) -> String {
+    if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
 /// A number of spans in a pass, whole where it is.
