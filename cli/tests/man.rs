@@ -33,11 +33,11 @@ fn every_command_has_a_manual_page_with_its_example() {
     let pages: BTreeSet<String> = fs::read_dir(&out)
         .expect("the folder was made")
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
-        .filter(|name| !name.starts_with("brickscope-help"))
         .collect();
-    let of_commands = commands().into_iter().map(|name| format!("brickscope-{name}.1"));
-    let expected: BTreeSet<String> = of_commands.chain(["brickscope.1".to_owned()]).collect();
-    assert_eq!(pages, expected);
+    for name in commands() {
+        assert!(pages.contains(&format!("brickscope-{name}.1")), "{name}: {pages:?}");
+    }
+    assert!(pages.contains("brickscope.1") && pages.contains("brickscope-receipt-sign.1"));
     for page in pages {
         let roff = fs::read_to_string(out.join(&page)).expect("readable");
         assert!(roff.contains("Example"), "{page} has no example");

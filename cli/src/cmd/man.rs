@@ -23,6 +23,9 @@ pub(crate) struct ManArgs {
 /// `command` is the whole command line.
 pub(crate) fn run(args: &ManArgs, command: Command) -> Result<()> {
     let Some(folder) = &args.out else {
+        // As `generate_to` does.
+        let mut command = command.disable_help_subcommand(true);
+        command.build();
         let mut page = Vec::new();
         clap_mangen::Man::new(command).render(&mut page)?;
         return output::stream(|out| out.write_all(&page));
