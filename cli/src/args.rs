@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::cmd::benchmark::BenchmarkArgs;
 use crate::cmd::compare::CompareArgs;
+use crate::cmd::completions::CompletionsArgs;
 use crate::cmd::diverge::DivergeArgs;
 use crate::cmd::doctor::DoctorArgs;
 use crate::cmd::export::ExportArgs;
@@ -13,6 +14,7 @@ use crate::cmd::history::HistoryArgs;
 use crate::cmd::import::ImportArgs;
 use crate::cmd::logits::LogitsArgs;
 use crate::cmd::machine::MachineArgs;
+use crate::cmd::man::ManArgs;
 use crate::cmd::profile::ProfileArgs;
 use crate::cmd::receipt::ReceiptArgs;
 use crate::cmd::report::ReportArgs;
@@ -60,4 +62,6 @@ pub(crate) enum Command {
     Selftest(SelftestArgs),
     History(HistoryArgs),
     Flamegraph(FlamegraphArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }

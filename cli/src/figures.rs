@@ -14,6 +14,7 @@ pub(crate) fn signed_percent(ratio: f64) -> String {
 }
 
 /// `part` of `whole` with one digit; `-` if there is no whole.
+#[cfg_attr(not(feature = "top"), allow(dead_code))]
 pub(crate) fn percent_of(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();
@@ -43,6 +44,7 @@ pub(crate) fn points(difference: f64) -> String {
 }
 
 /// Microseconds without a unit, in at most six columns.
+#[cfg_attr(not(feature = "top"), allow(dead_code))]
 pub(crate) fn micros(ns: f64) -> String {
     match ns / 1e3 {
         us if us < 100.0 => format!("{us:.2}"),
@@ -57,6 +59,7 @@ pub(crate) fn pass_time(ns: f64) -> String {
 }
 
 /// The time of many passes: milliseconds, or seconds from ten on.
+#[cfg_attr(not(feature = "top"), allow(dead_code))]
 pub(crate) fn total_time(ns: u64) -> String {
     match ns as f64 / 1e6 {
         ms if ms < 10.0 => format!("{ms:.3} ms"),
@@ -66,6 +69,7 @@ pub(crate) fn total_time(ns: u64) -> String {
 }
 
 /// Decimal megabytes or gigabytes.
+#[cfg_attr(not(feature = "top"), allow(dead_code))]
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         ..1_000_000_000 => format!("{:.0} MB", bytes as f64 / 1e6),

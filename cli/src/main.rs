@@ -68,11 +68,12 @@ mod sides;
 mod source;
 mod summary;
 mod text;
+#[cfg(feature = "top")]
 mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::args::{Args, Command};
 
@@ -140,6 +141,8 @@ fn run(command: &Command) -> ExitCode {
         Command::Machine(args) => cmd::machine::run(args),
         Command::History(args) => cmd::history::run(args),
         Command::Flamegraph(args) => cmd::flamegraph::run(args).map(drop),
+        Command::Completions(args) => cmd::completions::run(args, Args::command()),
+        Command::Man(args) => cmd::man::run(args, Args::command()),
     };
     ended(result, 1)
 }

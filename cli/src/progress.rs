@@ -32,6 +32,7 @@ pub(crate) fn note(what: &'static str) -> ProgressBar {
 }
 
 /// Changes the message of a bar to what another program says.
+#[cfg_attr(not(feature = "top"), allow(dead_code))]
 pub(crate) fn quote(bar: &ProgressBar, what: &str) {
     bar.set_message(printable(what));
 }

@@ -1,6 +1,8 @@
 //! Text for terminals and pages: names made printable, measured, cut, padded and wrapped.
 
-pub(crate) use brickscope_analysis::view::{is_unprintable, printable, printable_text, screened};
+#[cfg(feature = "top")]
+pub(crate) use brickscope_analysis::view::is_unprintable;
+pub(crate) use brickscope_analysis::view::{printable, printable_text, screened};
 
 use std::fmt::Write;
 

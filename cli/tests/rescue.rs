@@ -272,8 +272,9 @@ fn a_thread_or_a_process_that_can_not_start_is_an_error() {
     fs::copy(model(), &model_here).expect("there is room");
     fs::set_permissions(&model_here, fs::Permissions::from_mode(0o644)).expect("it is ours");
     for args in [
-        &["top", "model.gguf", "--once"][..],
-        &["profile", "model.gguf", "--threads", "2"],
+        &["profile", "model.gguf", "--threads", "2"][..],
+        #[cfg(feature = "top")]
+        &["top", "model.gguf", "--once"],
         &["benchmark", "model.gguf", "--threads", "2"],
         &["benchmark", "model.gguf", "--processes", "2"],
         &["profile", "model.gguf", "--check-overhead"],

@@ -82,7 +82,6 @@ pub(crate) enum ExportFormat {
     /// A table for spreadsheets and scripts.
     Csv,
     /// A table of all spans, for DuckDB, Polars, pandas and others.
-    #[cfg(feature = "parquet")]
     Parquet,
     /// Metrics in the text format of Prometheus. docs/metrics.md lists them.
     Prometheus,
@@ -179,6 +178,10 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
         ExportFormat::Parquet => to.write(|out| {
             with_bar(&profile, |progress| crate::parquet::write(&profile, out, progress))
         }),
+        #[cfg(not(feature = "parquet"))]
+        ExportFormat::Parquet => anyhow::bail!(
+            "--format parquet: this brickscope was built without it; `cargo install … --features full` has it"
+        ),
         ExportFormat::Prometheus => to.write(|out| {
             let names = args.names.unwrap_or(MetricsNames::Brickscope).into();
             let options = export::prometheus::Options { names, ..Default::default() };
@@ -198,7 +201,6 @@ impl ExportFormat {
             Self::Folded => "stacks.folded",
             Self::Pprof => "profile.pb.gz",
             Self::Csv => "spans.csv",
-            #[cfg(feature = "parquet")]
             Self::Parquet => "spans.parquet",
             Self::Prometheus => "metrics.prom",
             Self::OtlpJson => "metrics.otlp.json",

@@ -5,6 +5,7 @@ mod cpu;
 mod cuda;
 mod load;
 mod perf;
+#[cfg(feature = "wgpu")]
 mod vulkan;
 
 use serde::Serialize;
@@ -49,6 +50,13 @@ pub(crate) fn examine() -> Vec<Finding> {
         cpu::limit(),
         cpu::governor(),
         cuda::devices(),
+        #[cfg(feature = "wgpu")]
         vulkan::devices(),
+        #[cfg(not(feature = "wgpu"))]
+        Finding::bad(
+            "wgpu",
+            "this brickscope was built without it",
+            "cargo install … --features wgpu",
+        ),
     ]
 }
