@@ -648,7 +648,11 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
         parts.push("† host order".to_owned());
     }
     if main.bricks.iter().any(|brick| brick.roof.is_some()) {
-        parts.push("roof: measured limit".to_owned());
+        let threads = profile.run.as_ref().map_or(0, |run| run.threads);
+        parts.push(match threads {
+            0 => "roof: measured limit".to_owned(),
+            n => format!("roof: of {}", count(n.into(), "thread")),
+        });
     }
     if let Some(load) = profile.other_load.as_ref().filter(|load| load.others_share() >= 0.01) {
         parts.push(format!("other programs {} of the CPUs", fraction(load.others_share())));
