@@ -45,6 +45,32 @@ pub(crate) fn cut_front(text: &str, most: usize) -> String {
     end
 }
 
+/// `text` in lines of at most `most` columns, broken between words; a longer word is broken anywhere. No text
+/// is one empty line.
+pub(crate) fn broken(text: &str, most: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && columns(&line) + 1 + columns(word) > most {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        while columns(&line) > most {
+            let start = fitting(line.chars(), most);
+            if start.is_empty() {
+                break;
+            }
+            line = line.split_off(start.len());
+            lines.push(start);
+        }
+    }
+    lines.push(line);
+    lines
+}
+
 /// The first of `chars` that fit into `most` columns.
 fn fitting(chars: impl Iterator<Item = char>, most: usize) -> String {
     let mut room = most;
@@ -96,6 +122,16 @@ pub(crate) fn count(n: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broken_text_has_all_its_words_and_no_line_too_wide() {
+        assert_eq!(broken("", 5), [""]);
+        assert_eq!(broken("ab cd ef", 5), ["ab cd", "ef"]);
+        assert_eq!(broken("abcdefghijk l", 5), ["abcde", "fghij", "k l"]);
+        // A character of two columns in one of them can't be broken.
+        assert_eq!(broken("a 注意", 1), ["a", "注意"]);
+        assert_eq!(broken("注意力 機制", 5), ["注意", "力", "機制"]);
+    }
 
     #[test]
     fn what_cannot_be_seen_is_spelt_out() {

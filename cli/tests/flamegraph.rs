@@ -133,6 +133,8 @@ fn a_spin_in_one_brick_of_one_layer_is_seen_there_by_every_source() {
             "flamegraph",
             "--via",
             via,
+            "--by",
+            "layer",
             "-o",
             &out,
             "--",
@@ -226,9 +228,31 @@ fn all_forms_of_a_run_are_written_and_add_up() {
         );
     }
 
+    // What the picture doesn't show is counted, in it and in the tables.
+    let of = |what: &str| {
+        let hidden = json(Path::new(&out).join("flamegraph.json"))["hidden"].clone();
+        assert_eq!(hidden["width"], 1200);
+        hidden[what]["frames"].as_u64().expect("a number")
+    };
+    let svg = fs::read_to_string(Path::new(&out).join("flamegraph.svg")).expect("it was written");
+    let unnamed = svg.matches("\"></text></g>").count() as u64;
+    assert_eq!(of("unnamed"), unnamed);
+    if unnamed > 0 {
+        assert!(svg.contains("without its name at 1200 pixels: "), "{svg:.3000}");
+        assert!(printed.contains("without its name at 1200 pixels: "), "{printed}");
+    }
+
     // Drawn again from the run in another way, into its folder.
-    run(&mut brickscope(&["flamegraph", &out, "--by", "brick"]));
-    assert!(folded(&out).iter().all(|(frames, _)| !frames.iter().any(|f| f.starts_with("layer"))));
+    let has_layers =
+        || folded(&out).iter().any(|(frames, _)| frames.iter().any(|f| f.starts_with("layer ")));
+    assert!(!has_layers(), "bricks come first");
+    run(&mut brickscope(&["flamegraph", &out, "--by", "layer"]));
+    assert!(has_layers());
+    // A comparison is drawn as its baseline is, whichever way it comes out.
+    brickscope(&["flamegraph", &out, "--diff", &out]).output().expect("it starts");
+    assert!(has_layers());
+    run(&mut brickscope(&["flamegraph", &out]));
+    assert!(!has_layers());
     let why = refused(&["flamegraph", &out, "--via", "sampler"]);
     assert!(why.contains("has no samples"), "{why}");
     let why = refused(&["flamegraph", &model, "-o", &out]);

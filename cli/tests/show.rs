@@ -138,9 +138,18 @@ fn flags_that_do_nothing_or_ask_for_what_is_not_there_are_refused() {
     let say = |args: &[&str]| run.refuse(args);
     assert_eq!(say(&["--depth", "2"]), "brickscope: --depth goes with --as tree\n");
     assert_eq!(say(&["--as", "dot", "--fold"]), "brickscope: --fold goes with --as tree\n");
+    assert_eq!(say(&["--layer", "1"]), "brickscope: --layer goes with --as tree, dot or svg\n");
+    assert_eq!(
+        say(&["--as", "tree", "--unfolded"]),
+        "brickscope: --unfolded goes with --as dot or svg\n"
+    );
     assert_eq!(say(&["--ptx", "k"]), "brickscope: --ptx goes with --as kernels\n");
     assert_eq!(
         say(&["--as", "tree", "--layer", "3"]),
+        "brickscope: there is no layer 3: the layers are 0 to 2\n"
+    );
+    assert_eq!(
+        say(&["--as", "svg", "--layer", "3"]),
         "brickscope: there is no layer 3: the layers are 0 to 2\n"
     );
     for share in ["1", "0.01", "-1%", "101%", "NaN%", "%"] {
@@ -223,6 +232,20 @@ fn the_graph_as_json_is_the_same_bytes_each_time_and_reads_back() {
         let expected = profile.graph.clone().or(profile.execution_graph(pass.unwrap_or_default()));
         assert_eq!(Some(graph), expected);
     }
+}
+
+#[test]
+fn a_drawing_has_equal_layers_once_and_unfolded_all_of_them() {
+    let run = Run::of(&on_cpu());
+    let folded = run.show(&["--as", "dot"]);
+    assert!(folded.contains("Layers 0–2  ×3\\n330.0µs sum, 100.0–120.0µs each"), "{folded}");
+    assert!(folded.contains("11 nodes as 5 boxes: layers of the same bricks"), "{folded}");
+    let one = run.show(&["--as", "dot", "--layer", "1"]);
+    assert!(one.contains("\"Layer 1\\n110.0µs\"") && one.contains("8 outside of this"), "{one}");
+    let whole = run.show(&["--as", "dot", "--unfolded"]);
+    let graph: ExecutionGraph =
+        serde_json::from_str(&run.show(&["--as", "graph-json"])).expect("JSON of a graph");
+    assert_eq!(whole, graph.to_dot(), "what embedders get");
 }
 
 #[test]

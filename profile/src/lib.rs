@@ -80,9 +80,9 @@ pub use crate::device::{
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::dropped::Dropped;
 pub use crate::graph::{
-    Cycle, DeviceLaunch, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId,
-    HostLaunch, NodeTime, PingPong, PtxName, PtxRegistry, PtxSource, Registered, Schedule, Slack,
-    Step, TransferDirection, TreeOptions, WhatIf,
+    Cycle, DeviceLaunch, DotOptions, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode,
+    ExecutionNodeId, HostLaunch, NodeTime, PingPong, PtxName, PtxRegistry, PtxSource, Registered,
+    Schedule, Slack, Step, TransferDirection, TreeOptions, WhatIf,
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{

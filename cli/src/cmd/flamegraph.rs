@@ -38,7 +38,7 @@ use crate::{device, interrupt};
 /// did, 3 if the samples don't decide it, 2 if the two can't be compared.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope flamegraph model.gguf\n  brickscope flamegraph model.gguf --via spans --by brick\n  brickscope flamegraph RUN\n  brickscope flamegraph -o flames -- ./my-engine model.gguf\n  brickscope flamegraph perf.data --run RUN\n  brickscope flamegraph model.gguf --diff flames/main --threshold 3"
+    after_help = "Examples:\n  brickscope flamegraph model.gguf\n  brickscope flamegraph model.gguf --via spans --by layer\n  brickscope flamegraph RUN\n  brickscope flamegraph -o flames -- ./my-engine model.gguf\n  brickscope flamegraph perf.data --run RUN\n  brickscope flamegraph model.gguf --diff flames/main --threshold 3"
 )]
 pub(crate) struct FlamegraphArgs {
     /// The GGUF file to run, or the folder of a run, a perf.data file or folded stacks to draw.
@@ -68,7 +68,7 @@ pub(crate) struct FlamegraphArgs {
     #[arg(long, value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) frequency: u32,
 
-    /// What the stacks begin with. By default `layer`.
+    /// What the stacks begin with. By default `brick`; with --diff, `layer` if the baseline has layers.
     #[arg(long, value_enum)]
     pub(crate) by: Option<By>,
 
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
     let input = Input::of(args.what.as_deref().or(args.named_model.as_deref()), &args.command)?;
     check(args, &input)?;
     let mut material = Material::of(args, &input)?;
-    let drawn = material.draw(args)?;
+    let drawn = material.draw(args, baseline.as_ref())?;
     material.place.write(|dir| drawn.save(dir));
     let Some(baseline) = baseline else {
         let text = if args.json {
@@ -289,10 +289,12 @@ impl Material {
         })
     }
 
-    fn draw(&self, args: &FlamegraphArgs) -> Result<Drawn> {
+    fn draw(&self, args: &FlamegraphArgs, baseline: Option<&Baseline>) -> Result<Drawn> {
         let mut warnings = Vec::new();
         let (mut agreement, mut agreement_absent) = (None, None);
-        let first = args.by.unwrap_or(By::Layer);
+        // Two pictures can be compared if their stacks are alike.
+        let has_layers = baseline.is_some_and(Baseline::has_layers);
+        let first = args.by.unwrap_or(if has_layers { By::Layer } else { By::Brick });
         let stacks = match (&self.folded, &self.sampled, &self.profile) {
             (Some(folded), ..) => Rc::clone(folded),
             (None, Some(sampled), Some(profile)) => {
@@ -340,7 +342,7 @@ impl Material {
             Some(profile) => profile.created.clone(),
             None => self.recorded.clone(),
         };
-        let summary = Summary {
+        let mut summary = Summary {
             schema_version: SCHEMA_VERSION,
             brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
             generated,
@@ -364,8 +366,13 @@ impl Material {
             functions: shares::functions(&stacks),
             agreement,
             agreement_absent,
+            hidden: None,
         };
-        Ok(Drawn { stacks, summary })
+        // Stacks that can't be drawn still have their figures.
+        let picture = draw::svg(&stacks, &draw::Look::of(&summary));
+        summary.hidden = picture.as_ref().ok().map(|picture| picture.hidden);
+        let svg = picture.map(|picture| picture.text);
+        Ok(Drawn { stacks, summary, svg })
     }
 
     fn source(&self) -> Source {
@@ -462,6 +469,7 @@ fn of_samples(sampled: &Sampled) -> impl Iterator<Item = String> {
 struct Drawn {
     stacks: Rc<Stacks>,
     summary: Summary,
+    svg: Result<String>,
 }
 
 /// The files of a flamegraph, each with a description.
@@ -488,8 +496,11 @@ fn written(dir: Option<&Path>) -> Vec<Written> {
 
 impl Drawn {
     fn save(&self, dir: &Path) -> Result<()> {
-        let Self { stacks, summary } = self;
-        write(dir, FILES[0].0, &draw::svg(stacks, &self.look())?)?;
+        let Self { stacks, summary, svg } = self;
+        match svg {
+            Ok(svg) => write(dir, FILES[0].0, svg)?,
+            Err(why) => bail!("{why:#}"),
+        }
         write(dir, FILES[1].0, &markdown::markdown(summary, &written(None)))?;
         write(dir, FILES[2].0, &json(summary)?)?;
         save(dir, FILES[3].0, |out| export::folded::write(stacks, out))?;

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use brickscope::{ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, TreeOptions};
+use brickscope::{
+    DotOptions, ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, TreeOptions,
+};
 use brickscope_analysis::view;
 use brickscope_sampler::child::{End, end_with_parent};
 
@@ -17,7 +19,7 @@ use crate::{device, family, output, run_dir, summary};
 /// Show a saved run: its report, tree, critical path, kernels or roofline.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --device 0 --as statistics\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
+    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as svg --unfolded > all-layers.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --device 0 --as statistics\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
 )]
 pub(crate) struct ShowArgs {
     /// The run's folder, or its profile.json.
@@ -35,7 +37,7 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "LEVELS", value_parser = levels)]
     pub(crate) depth: Option<usize>,
 
-    /// With --as tree: only this transformer layer.
+    /// With --as tree, dot or svg: only this transformer layer.
     #[arg(long, value_name = "I")]
     pub(crate) layer: Option<u32>,
 
@@ -48,6 +50,11 @@ pub(crate) struct ShowArgs {
     /// and the shortest and longest time of a layer.
     #[arg(long)]
     pub(crate) fold: bool,
+
+    /// With --as dot or svg: draw every layer, instead of folding those with the same bricks and kernels into
+    /// one with the sum of their times. The drawing of a model has the size of a wall.
+    #[arg(long, conflicts_with = "layer")]
+    pub(crate) unfolded: bool,
 
     /// With --as kernels: print the PTX source of this kernel, given by its name or hash.
     #[arg(long, value_name = "NAME")]
@@ -88,9 +95,9 @@ pub(crate) enum View {
     Statistics,
     /// The tree of one decode pass with all its layers.
     Tree,
-    /// The tree as input for Graphviz.
+    /// The tree as input for Graphviz, with equal layers folded into one.
     Dot,
-    /// The tree drawn by Graphviz, which must be installed.
+    /// The same drawn by Graphviz, which must be installed.
     Svg,
     /// The tree as JSON: nodes and edges.
     GraphJson,
@@ -140,8 +147,8 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
         View::Report => view::report(&profile),
         View::Statistics => view::statistics(&profile),
         View::Tree => tree(&graph(&profile)?, args)?,
-        View::Dot => graph(&profile)?.to_dot(),
-        View::Svg => svg(&graph(&profile)?)?,
+        View::Dot => dot(&graph(&profile)?, args)?,
+        View::Svg => svg(dot(&graph(&profile)?, args)?)?,
         View::GraphJson => serde_json::to_string(&graph(&profile)?)? + "\n",
         View::Kernels => match &args.ptx {
             Some(name) => ptx(&profile, name)?,
@@ -183,15 +190,21 @@ fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
 /// Refuses flags that would have no effect.
 fn check(args: &ShowArgs) -> Result<()> {
     let is_tree = args.view == View::Tree;
+    let is_drawing = matches!(args.view, View::Dot | View::Svg);
     for (flag, is_given) in [
         ("--depth", args.depth.is_some()),
-        ("--layer", args.layer.is_some()),
         ("--min-share", args.min_share.is_some()),
         ("--fold", args.fold),
     ] {
         if is_given && !is_tree {
             bail!("{flag} goes with --as tree");
         }
+    }
+    if args.layer.is_some() && !is_tree && !is_drawing {
+        bail!("--layer goes with --as tree, dot or svg");
+    }
+    if args.unfolded && !is_drawing {
+        bail!("--unfolded goes with --as dot or svg");
     }
     if args.ptx.is_some() && args.view != View::Kernels {
         bail!("--ptx goes with --as kernels");
@@ -216,6 +229,12 @@ fn graph(profile: &Profile) -> Result<ExecutionGraph> {
 
 fn tree(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
     let &ShowArgs { depth, layer, min_share, fold, .. } = args;
+    has_layer(graph, layer)?;
+    Ok(graph.to_tree(&TreeOptions { depth, layer, min_share, fold }) + "\n")
+}
+
+/// Refuses a layer that the graph doesn't have.
+fn has_layer(graph: &ExecutionGraph, layer: Option<u32>) -> Result<()> {
     if let Some(layer) = layer {
         let layers = || {
             graph.nodes().filter_map(|node| match node {
@@ -232,7 +251,16 @@ fn tree(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
             }
         }
     }
-    Ok(graph.to_tree(&TreeOptions { depth, layer, min_share, fold }) + "\n")
+    Ok(())
+}
+
+/// The graph as input for Graphviz.
+fn dot(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
+    has_layer(graph, args.layer)?;
+    Ok(match args.unfolded {
+        true => graph.to_dot(),
+        false => graph.to_dot_with(&DotOptions { fold: true, layer: args.layer }),
+    })
 }
 
 /// The critical path, with predictions for names in the graph.
@@ -253,8 +281,8 @@ fn path(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
 /// Graphviz lays out this many nodes in seconds; its time grows faster than linearly.
 const NODES_IN_SECONDS: usize = 1_000;
 
-/// The graph, drawn by Graphviz.
-fn svg(graph: &ExecutionGraph) -> Result<String> {
+/// A graph in Graphviz's language, drawn by Graphviz.
+fn svg(dot: String) -> Result<String> {
     let mut command = Command::new("dot");
     end_with_parent(&mut command, End::Kill);
     let child = command
@@ -270,10 +298,10 @@ fn svg(graph: &ExecutionGraph) -> Result<String> {
         ),
         child => child.context("can't start Graphviz's `dot`")?,
     };
-    if graph.num_nodes() > NODES_IN_SECONDS {
-        tell!("Graphviz lays out {} nodes; that can take minutes …", graph.num_nodes());
+    let nodes = dot.lines().filter(|line| line.contains(",style=filled,")).count();
+    if nodes > NODES_IN_SECONDS {
+        tell!("Graphviz lays out {nodes} nodes; that can take minutes …");
     }
-    let dot = graph.to_dot();
     let mut stdin = child.stdin.take().context("no pipe to `dot`")?;
     // On a separate thread, since `dot` may write before it has read everything.
     let feeder = family::spawn("dot-input", move || stdin.write_all(dot.as_bytes()))?;

@@ -39,6 +39,16 @@ impl Baseline {
         stacks.unit = summary.unit;
         Ok(Self { summary, stacks })
     }
+
+    /// Whether its stacks have frames of layers.
+    pub(crate) fn has_layers(&self) -> bool {
+        let number = |name: &'_ str| name.strip_prefix("layer ").is_some_and(is_number);
+        self.stacks.frames.iter().any(|frame| number(&frame.name))
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Reads folded stacks by any program.
@@ -67,5 +77,6 @@ fn of_folded(stacks: &Stacks) -> Summary {
         functions: shares::functions(stacks),
         agreement: None,
         agreement_absent: None,
+        hidden: None,
     }
 }

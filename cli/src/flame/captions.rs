@@ -3,7 +3,7 @@
 use brickscope::{Machine, Model, Phase, Run};
 use brickscope_analysis::stacks::Class;
 
-use super::draw::{Look, amount};
+use super::draw::{self, Look, amount};
 use super::summary::{Agreement, Compared, Share, Source, Summary};
 use crate::figures::{fine_percent_of, points};
 use crate::text::{count, cut_front, printable, printable_text};
@@ -36,7 +36,8 @@ impl Look {
         ];
         subtitle.extend(summary.warnings.iter().take(MOST_WARNINGS).cloned());
         if let Some(more) = summary.warnings.len().checked_sub(MOST_WARNINGS + 1) {
-            subtitle.push(format!("and {} more", more + 1));
+            subtitle
+                .push(format!("and {}, in flamegraph.md", count(more as u64 + 1, "more warning")));
         }
         Self { title: title(summary), subtitle, width: None }
     }
@@ -147,6 +148,21 @@ pub(super) fn headline(summary: &Summary) -> String {
         );
     }
     text + "."
+}
+
+/// What the picture doesn't show in full, a sentence each.
+pub(super) fn hidden(summary: &Summary) -> Vec<String> {
+    let hidden = summary.hidden.as_ref();
+    hidden.map_or_else(Vec::new, |hidden| draw::of_hidden(hidden, summary.unit, summary.total))
+}
+
+/// The rows that a table leaves out: `and 3 more, together 1.2 ms, 0.50 %`. `weights` are those of all rows.
+pub(super) fn more(summary: &Summary, weights: impl Iterator<Item = u64>) -> Option<String> {
+    let rest: Vec<u64> = weights.skip(MOST_ROWS).collect();
+    let weight = rest.iter().copied().fold(0, u64::saturating_add);
+    let held =
+        format!("{}, {}", amount(weight, summary.unit), fine_percent_of(weight, summary.total));
+    (!rest.is_empty()).then(|| format!("and {} more, together {held}", rest.len()))
 }
 
 /// The most columns of a name in a sentence or a plain-text table.
@@ -277,6 +293,7 @@ pub(super) mod tests {
     use brickscope::Phase;
     use brickscope_analysis::stacks::Unit;
 
+    use super::super::summary::{Frames, Hidden};
     use super::*;
 
     /// A summary of samples, with every field filled and a name of each dangerous kind.
@@ -371,6 +388,12 @@ pub(super) mod tests {
                 ],
             }),
             agreement_absent: None,
+            hidden: Some(Hidden {
+                width: 1200,
+                left_out: Frames { frames: 41, weight: 17 },
+                unnamed: Frames { frames: 1, weight: 60 },
+                shortened: Frames { frames: 2, weight: 400 },
+            }),
         }
     }
 

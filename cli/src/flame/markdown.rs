@@ -20,8 +20,11 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
         ("Hardware", captions::hardware(summary)),
         ("Build", captions::build(summary)),
         ("Source", captions::source(&summary.source)),
+        ("Picture", captions::hidden(summary).join(". ")),
     ] {
-        let _ = writeln!(text, "**{name}**: {}  ", escaped(&value));
+        if !value.is_empty() {
+            let _ = writeln!(text, "**{name}**: {}  ", escaped(&value));
+        }
     }
     let _ = writeln!(text, "\n{}", escaped(&captions::headline(summary)));
     if let Some(drawing) = files.iter().find(|file| file.path.ends_with(".svg")) {
@@ -68,7 +71,7 @@ fn hotspots(summary: &Summary, text: &mut String) {
         text.push_str("No bricks are known.\n");
     } else {
         table(["Brick", "Phase", "!Weight", "!Share"], rows, text);
-        more(bricks.len(), "bricks", text);
+        more(summary, bricks.iter().map(|brick| brick.weight), text);
     }
     text.push_str("\n### By function\n\n");
     let functions = captions::functions(summary);
@@ -83,7 +86,7 @@ fn hotspots(summary: &Summary, text: &mut String) {
         });
     } else {
         table(["Function", "!Self", "!Share", "!Total", "!Share of total"], rows, text);
-        more(functions.len(), "functions", text);
+        more(summary, functions.iter().map(|function| function.self_weight), text);
     }
     text.push_str("\n## By class\n\n");
     let rows = captions::classes(summary).into_iter().map(|class| {
@@ -94,13 +97,9 @@ fn hotspots(summary: &Summary, text: &mut String) {
     table(["Class", "Colour", "!Self", "!Share"], rows, text);
 }
 
-fn more(n: usize, what: &str, text: &mut String) {
-    if n > captions::MOST_ROWS {
-        let _ = writeln!(
-            text,
-            "\n{} of {n} {what}; the others are in the JSON file.",
-            captions::MOST_ROWS
-        );
+fn more(summary: &Summary, weights: impl Iterator<Item = u64>, text: &mut String) {
+    if let Some(more) = captions::more(summary, weights) {
+        let _ = writeln!(text, "\n{}; flamegraph.json has them all.", escaped(&more));
     }
 }
 

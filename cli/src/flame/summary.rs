@@ -43,6 +43,30 @@ pub(crate) struct Summary {
     pub(crate) agreement: Option<Agreement>,
     /// Why there is none, for a sampled flamegraph.
     pub(crate) agreement_absent: Option<Absent>,
+    /// What the picture doesn't show in full; `None` without a picture, or from an older brickscope.
+    #[serde(default)]
+    pub(crate) hidden: Option<Hidden>,
+}
+
+/// What the picture of a flamegraph doesn't show in full. The weight of frames that lie in one another
+/// counts once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hidden {
+    /// The width in pixels that names were fitted to.
+    pub(crate) width: u32,
+    /// Frames that are too narrow to be drawn.
+    pub(crate) left_out: Frames,
+    /// Frames that are drawn, but too narrow for their name.
+    pub(crate) unnamed: Frames,
+    /// Frames whose name is shortened.
+    pub(crate) shortened: Frames,
+}
+
+/// A number of frames, and the weight they hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Frames {
+    pub(crate) frames: u64,
+    pub(crate) weight: u64,
 }
 
 /// The source of the stacks.

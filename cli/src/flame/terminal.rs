@@ -27,6 +27,9 @@ pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
     for warning in &summary.warnings {
         line("warning", warning, &mut text);
     }
+    for hidden in captions::hidden(summary) {
+        line("picture", &hidden, &mut text);
+    }
     bricks(summary, &mut text);
     functions(summary, &mut text);
     classes(summary, &mut text);
@@ -66,7 +69,7 @@ fn bricks(summary: &Summary, text: &mut String) {
             text,
         );
     }
-    more(bricks.len(), text);
+    more(summary, bricks.iter().map(|brick| brick.weight), text);
 }
 
 fn functions(summary: &Summary, text: &mut String) {
@@ -87,7 +90,7 @@ fn functions(summary: &Summary, text: &mut String) {
             text,
         );
     }
-    more(functions.len(), text);
+    more(summary, functions.iter().map(|function| function.self_weight), text);
 }
 
 fn classes(summary: &Summary, text: &mut String) {
@@ -169,10 +172,8 @@ fn row([name, of]: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
     text.push('\n');
 }
 
-fn more(n: usize, text: &mut String) {
-    if n > captions::MOST_ROWS {
-        let _ = writeln!(text, "and {} more", n - captions::MOST_ROWS);
-    }
+fn more(summary: &Summary, weights: impl Iterator<Item = u64>, text: &mut String) {
+    text.extend(captions::more(summary, weights).map(|more| more + "\n"));
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize, Serializer};
 #[doc(hidden)]
 pub use self::critical_path_text::path_table;
 pub use self::critical_path_text::{PathRow, PathSummary, SlackRow, critical_path, path_summary};
+pub use self::dot::DotOptions;
 #[doc(hidden)]
 pub use self::node::gpu_kernel;
 pub use self::node::{

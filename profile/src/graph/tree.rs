@@ -78,6 +78,41 @@ impl ExecutionGraph {
     }
 }
 
+/// Nodes that a drawing has one box for: one, or those of folded layers that differ only in their times.
+pub(super) struct Group {
+    pub(super) nodes: Vec<u32>,
+    /// The group that contains it, by number.
+    pub(super) parent: Option<usize>,
+}
+
+/// The lines of a tree as groups, parents first. None if there is no such layer, or nothing that lies in
+/// no other.
+pub(super) fn groups(
+    nesting: Nesting<'_>,
+    layer: Option<u32>,
+    fold: bool,
+) -> (Nesting<'_>, Vec<Group>) {
+    let shapes = if fold { shapes(&nesting) } else { Vec::new() };
+    let tops = match layer {
+        Some(layer) => only_layer(&nesting, layer).0,
+        None => nesting.roots().to_vec(),
+    };
+    let options = TreeOptions { fold, layer, ..TreeOptions::default() };
+    let tree = Tree { nesting, shapes, options, least_ns: 0.0 };
+    let folded = |nodes: Vec<Nodes>| if fold { tree.fold(nodes) } else { nodes };
+    let mut groups: Vec<Group> = Vec::new();
+    let mut todo: Vec<(Nodes, Option<usize>)> =
+        folded(tops.into_iter().map(Nodes::One).collect()).into_iter().map(|n| (n, None)).collect();
+    todo.reverse();
+    while let Some((nodes, parent)) = todo.pop() {
+        let number = groups.len();
+        let children = folded(tree.children(&nodes));
+        todo.extend(children.into_iter().rev().map(|child| (child, Some(number))));
+        groups.push(Group { nodes: nodes.as_slice().to_vec(), parent });
+    }
+    (tree.nesting, groups)
+}
+
 /// A tree that is being written.
 struct Tree<'g> {
     nesting: Nesting<'g>,
@@ -371,7 +406,7 @@ fn write_rest(what: &str, rest: &Rest, text: &mut String) {
 
 /// The measured times of nodes that are shown as one.
 #[derive(Clone, Copy)]
-struct Times {
+pub(super) struct Times {
     sum: u64,
     least: u64,
     most: u64,
@@ -379,7 +414,7 @@ struct Times {
 
 impl Times {
     /// `None` unless all are known.
-    fn of(times: impl Iterator<Item = Option<u64>>) -> Option<Self> {
+    pub(super) fn of(times: impl Iterator<Item = Option<u64>>) -> Option<Self> {
         let mut all = Self { sum: 0, least: u64::MAX, most: 0 };
         for time in times {
             let nanos = time?;
@@ -390,11 +425,11 @@ impl Times {
         Some(all)
     }
 
-    fn sum(self) -> String {
+    pub(super) fn sum(self) -> String {
         format!("{}µs sum", micros(self.sum as f64))
     }
 
-    fn in_full(self) -> String {
+    pub(super) fn in_full(self) -> String {
         let (least, most) = (micros(self.least as f64), micros(self.most as f64));
         let each = if least == most { least } else { format!("{least}–{most}") };
         format!("{}, {each}µs each", self.sum())
@@ -402,7 +437,7 @@ impl Times {
 }
 
 /// `Layers 0–3, 6, 9–11`; a long list is cut short.
-fn ranges(layers: impl Iterator<Item = u32>) -> String {
+pub(super) fn ranges(layers: impl Iterator<Item = u32>) -> String {
     /// As many as fit in a line beside the times.
     const MOST_RANGES: usize = 6;
     let mut numbers: Vec<u32> = layers.collect();

@@ -612,6 +612,7 @@ pub(crate) mod tests {
                 functions: functions.map(|(name, blocks)| function(name, &blocks)).into(),
                 agreement: None,
                 agreement_absent: None,
+                hidden: None,
             }
         }
     }

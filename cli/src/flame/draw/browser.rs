@@ -4,7 +4,7 @@
 use brickscope_analysis::stacks::{Stacks, Unit};
 use serde::Deserialize;
 
-use super::tests::{folded, function, look, spans};
+use super::tests::{folded, function, look, spans, svg};
 use super::*;
 use crate::chromium;
 

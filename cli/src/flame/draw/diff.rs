@@ -5,7 +5,7 @@ use brickscope_analysis::stacks::Stacks;
 
 use super::page::{Drawn, Page};
 use super::tree::{Block, Tree};
-use super::{Look, amount, colours, of_left_out};
+use super::{Look, amount, colours};
 use crate::figures::{fine_percent_of, points};
 
 /// The side whose widths are drawn.
@@ -71,7 +71,6 @@ pub(crate) fn diff_svg(
             "widths are those of before; new frames are in the forward flamegraph".into()
         }
     });
-    lines.extend(of_left_out(&layout.left_out, totals[side]));
     let full =
         format!("share of the whole, at most {} points", points(most).trim_start_matches('+'));
     let legend = [
@@ -83,8 +82,10 @@ pub(crate) fn diff_svg(
         lines: &lines,
         legend: &legend,
         width: look.width,
+        unit,
         total: totals[side],
         frames: frames.collect(),
+        left_out: layout.left_out,
     };
-    page.svg()
+    Ok(page.svg()?.text)
 }

@@ -2,7 +2,8 @@
 //!
 //! The width of a frame is its share of the total, its height the depth of the stack. Names are
 //! unchanged, except for unprintable characters, which are escaped: a newline is `\n`. Frames of less
-//! than 0.01 % of the total are left out, and the flamegraph says how much that is.
+//! than 0.01 % of the total are left out. The flamegraph says how many these are, how many names are
+//! shortened or don't fit, and how much time that is.
 
 mod colours;
 mod diff;
@@ -14,16 +15,18 @@ use brickscope_analysis::stacks::{Class, Stacks, Unit};
 use inferno::flamegraph::color::Color;
 
 pub(crate) use self::diff::{Direction, diff_svg};
+pub(crate) use self::page::Picture;
 use self::page::{Drawn, Page};
-use self::tree::{LeftOut, Tree};
-
+use self::tree::Tree;
+use super::summary::{Frames, Hidden};
 use crate::figures::fine_percent_of;
+use crate::text::count;
 
 /// The text of a flamegraph besides its frames, and its width.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Look {
     pub(crate) title: String,
-    /// The lines below the title: model, workload, machine, source, warnings. Long lines are cut.
+    /// The lines below the title: model, workload, machine, source, warnings. Long lines are wrapped.
     pub(crate) subtitle: Vec<String>,
     /// In pixels; `None` is as wide as the window.
     pub(crate) width: Option<u32>,
@@ -34,7 +37,7 @@ pub(crate) struct Look {
 /// # Errors
 ///
 /// If no stack has a weight, or the width is below 400 pixels.
-pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
+pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<Picture> {
     let layout = Tree::of(&[stacks])?.layout(0);
     let total = layout.blocks[0].weights[0];
     let frames = layout.blocks.iter().map(|block| {
@@ -48,15 +51,15 @@ pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
             figures: format!("{}, {}", amount(weight, stacks.unit), fine_percent_of(weight, total)),
         }
     });
-    let mut lines = look.subtitle.clone();
-    lines.extend(of_left_out(&layout.left_out, total));
     let page = Page {
         title: &look.title,
-        lines: &lines,
+        lines: &look.subtitle,
         legend: &legend(stacks, total),
         width: look.width,
+        unit: stacks.unit,
         total,
         frames: frames.collect(),
+        left_out: layout.left_out,
     };
     page.svg()
 }
@@ -77,18 +80,37 @@ fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
         .collect()
 }
 
-/// The line about frames that are too narrow to draw.
-fn of_left_out(left_out: &LeftOut, total: u64) -> Option<String> {
-    let LeftOut { frames, weight } = *left_out;
-    let what = match frames {
-        0 => return None,
-        1 => "1 frame".to_owned(),
-        n => format!("{n} frames"),
-    };
-    Some(format!(
-        "left out: {what} narrower than 0.01 %, together {}",
-        fine_percent_of(weight, total)
-    ))
+/// What a picture doesn't show in full, a sentence each.
+pub(crate) fn of_hidden(hidden: &Hidden, unit: Unit, total: u64) -> Vec<String> {
+    let Hidden { width, left_out, unnamed, shortened } = *hidden;
+    let frames = |n: u64| count(n, "frame");
+    let held = |weight| format!("{}, {}", amount(weight, unit), fine_percent_of(weight, total));
+    let mut lines = Vec::new();
+    if left_out.frames > 0 {
+        let Frames { frames: n, weight } = left_out;
+        lines.push(format!(
+            "left out: {} narrower than 0.01 %, together {}",
+            frames(n),
+            held(weight)
+        ));
+    }
+    if unnamed.frames > 0 {
+        let Frames { frames: n, weight } = unnamed;
+        lines.push(format!(
+            "without its name at {width} pixels: {}, together {}; zoom in, or see the tooltip",
+            frames(n),
+            held(weight)
+        ));
+    }
+    if shortened.frames > 0 {
+        let Frames { frames: n, weight } = shortened;
+        lines.push(format!(
+            "with a shortened name at {width} pixels: {}, together {}; zoom in, or see the tooltip",
+            frames(n),
+            held(weight)
+        ));
+    }
+    lines
 }
 
 /// A weight with its unit.

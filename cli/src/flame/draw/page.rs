@@ -7,10 +7,13 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
+use brickscope_analysis::stacks::Unit;
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{Options, from_lines};
 
-use crate::text::{cut, cut_front, printable_text};
+use super::of_hidden;
+use crate::flame::summary::{Frames, Hidden};
+use crate::text::{broken, cut, cut_front, printable_text};
 
 /// The contents of a page.
 pub(super) struct Page<'l> {
@@ -21,10 +24,21 @@ pub(super) struct Page<'l> {
     pub(super) legend: &'l [(Color, String)],
     /// In pixels; `None` is as wide as the window.
     pub(super) width: Option<u32>,
-    /// The total weight.
+    /// What weights count, and their total.
+    pub(super) unit: Unit,
     pub(super) total: u64,
-    /// The root first.
+    /// The root first, and callers before their callees.
     pub(super) frames: Vec<Drawn>,
+    /// The frames that are too narrow to be among them.
+    pub(super) left_out: Frames,
+}
+
+/// A picture that was drawn.
+#[derive(Debug)]
+pub(crate) struct Picture {
+    /// The SVG file.
+    pub(crate) text: String,
+    pub(crate) hidden: Hidden,
 }
 
 /// A frame to draw.
@@ -72,26 +86,81 @@ impl Page<'_> {
     /// # Errors
     ///
     /// If the width is too small, or `inferno` writes a different page than this code expects.
-    pub(super) fn svg(&self) -> Result<String> {
+    pub(super) fn svg(&self) -> Result<Picture> {
         let width = self.width.unwrap_or(WIDTH);
         if width < LEAST_WIDTH {
             bail!("a flamegraph is at least {LEAST_WIDTH} pixels wide, not {width}");
         }
         let depth = self.frames.iter().map(|frame| frame.depth).max().unwrap_or(0);
         // The header's lines take the place of rows of frames, which moves everything else down.
-        let rows = depth + self.lines.len() + usize::from(!self.legend.is_empty());
+        let labels = self.labels(width);
+        let hidden = self.hidden(width, &labels);
+        let lines = self.lines(width, &hidden);
+        let rows = depth + lines.len() + usize::from(!self.legend.is_empty());
         let mut svg = self.frame_of_page(width, rows)?;
-        self.header(&mut svg, width);
-        self.frames(&mut svg, width, rows);
+        self.header(&mut svg, &lines);
+        self.frames(&mut svg, width, rows, &labels);
         svg.push_str("</svg></svg>\n");
-        Ok(svg)
+        Ok(Picture { text: svg, hidden })
+    }
+
+    /// What is written in each frame: its name, as far as it fits.
+    fn labels(&self, width: u32) -> Vec<Label> {
+        let pixels = f64::from(width) - 2.0 * SIDE as f64;
+        let label = |frame: &Drawn| {
+            let wide = frame.weight as f64 / self.total as f64 * pixels;
+            let name = printable_text(&frame.name);
+            // One letter and the ellipsis.
+            match ((wide - 3.0) / (FONT_SIZE as f64 * FONT_WIDTH)) as usize {
+                0..=2 => Label::None,
+                fits => match cut_front(&name, fits) {
+                    label if label == name => Label::Whole(label),
+                    label => Label::Shortened(label),
+                },
+            }
+        };
+        self.frames.iter().map(label).collect()
+    }
+
+    fn hidden(&self, width: u32, labels: &[Label]) -> Hidden {
+        let sum = |is_counted: fn(&Label) -> bool| {
+            let mut sum = Frames::default();
+            // The depth of the counted frame around the next ones, whose weight is counted already.
+            let mut around = None;
+            for (frame, _) in self.frames.iter().zip(labels).filter(|(_, l)| is_counted(l)) {
+                sum.frames += 1;
+                if around.is_none_or(|(depth, end)| frame.depth <= depth || frame.start >= end) {
+                    sum.weight = sum.weight.saturating_add(frame.weight);
+                    around = Some((frame.depth, frame.start.saturating_add(frame.weight)));
+                }
+            }
+            sum
+        };
+        Hidden {
+            width,
+            left_out: self.left_out,
+            unnamed: sum(|label| matches!(label, Label::None)),
+            shortened: sum(|label| matches!(label, Label::Shortened(_))),
+        }
+    }
+
+    /// The lines below the title, wrapped: the whole title if it doesn't fit, the given lines, and what
+    /// isn't shown in full.
+    fn lines(&self, width: u32, hidden: &Hidden) -> Vec<String> {
+        let room = (f64::from(width) - 2.0 * SIDE as f64) / (0.6 * FONT_SIZE as f64);
+        let title = printable_text(self.title);
+        let is_cut = cut(&title, room_of_title(width)) != title;
+        let title = is_cut.then_some(title);
+        let lines = self.lines.iter().map(|line| printable_text(line));
+        let of_hidden = of_hidden(hidden, self.unit, self.total);
+        let lines = title.into_iter().chain(lines).chain(of_hidden);
+        lines.flat_map(|line| broken(&line, room as usize)).collect()
     }
 
     /// The page up to the frames, with room for `rows` above the root.
     fn frame_of_page(&self, width: u32, rows: usize) -> Result<String> {
         let mut options = Options::default();
-        let room = (f64::from(width) - 2.0 * BUTTON) / (0.6 * TITLE_SIZE as f64);
-        options.title = cut(&printable_text(self.title), room as usize);
+        options.title = cut(&printable_text(self.title), room_of_title(width));
         options.name_type = String::new();
         options.image_width = self.width.map(|width| width as usize);
         options.frame_height = ROW;
@@ -114,12 +183,11 @@ impl Page<'_> {
         Ok(page)
     }
 
-    fn header(&self, svg: &mut String, width: u32) {
+    fn header(&self, svg: &mut String, lines: &[String]) {
         svg.push_str(STYLE);
-        let room = (f64::from(width) - 2.0 * SIDE as f64) / (0.6 * FONT_SIZE as f64);
         let mut y = FIRST_LINE;
-        for line in self.lines {
-            let line = escaped(&cut(&printable_text(line), room as usize));
+        for line in lines {
+            let line = escaped(line);
             let _ = writeln!(
                 svg,
                 "<text class=\"subtitle\" text-anchor=\"middle\" x=\"50%\" y=\"{y}\" fill=\"#555\">{line}</text>"
@@ -143,7 +211,7 @@ impl Page<'_> {
         svg.push_str("</text>\n");
     }
 
-    fn frames(&self, svg: &mut String, width: u32, rows: usize) {
+    fn frames(&self, svg: &mut String, width: u32, rows: usize, labels: &[Label]) {
         let pixels = f64::from(width) - 2.0 * SIDE as f64;
         let total = self.total as f64;
         let root = ABOVE + (rows.max(1) + 1) * ROW;
@@ -152,17 +220,15 @@ impl Page<'_> {
             "{FRAMES} x=\"{SIDE}\" width=\"{pixels}\" total_samples=\"{}\">",
             self.total
         );
-        for frame in &self.frames {
+        for (frame, label) in self.frames.iter().zip(labels) {
             let x = 100.0 * frame.start as f64 / total;
             let wide = 100.0 * frame.weight as f64 / total;
             let bottom = root - frame.depth * ROW;
             let top = bottom - ROW + 1;
             let name = printable_text(&frame.name);
-            let fits = (wide / 100.0 * pixels - 3.0) / (FONT_SIZE as f64 * FONT_WIDTH);
-            // One letter and the ellipsis.
-            let label = match fits as usize {
-                0..=2 => String::new(),
-                fits => cut_front(&name, fits),
+            let label = match label {
+                Label::None => "",
+                Label::Whole(label) | Label::Shortened(label) => label,
             };
             let Color { r, g, b } = frame.colour;
             let _ = writeln!(
@@ -177,10 +243,22 @@ impl Page<'_> {
                 frame.weight,
                 x + 100.0 * 3.0 / pixels,
                 3.0 + (top + bottom) as f64 / 2.0,
-                escaped(&label),
+                escaped(label),
             );
         }
     }
+}
+
+/// What is written in a frame.
+enum Label {
+    None,
+    Whole(String),
+    Shortened(String),
+}
+
+/// The letters of a title between the buttons.
+fn room_of_title(width: u32) -> usize {
+    ((f64::from(width) - 2.0 * BUTTON) / (0.6 * TITLE_SIZE as f64)) as usize
 }
 
 /// `text`, escaped for XML.

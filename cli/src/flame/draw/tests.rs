@@ -73,6 +73,11 @@ pub(in crate::flame) fn look() -> Look {
     }
 }
 
+/// The text of a flamegraph.
+pub(super) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
+    super::svg(stacks, look).map(|picture| picture.text)
+}
+
 /// The tooltip, colour and label of each frame in `svg`.
 fn drawn(svg: &str) -> Vec<(String, String, String)> {
     let (_, frames) = svg.split_once("<svg id=\"frames\"").expect("frames");
@@ -131,7 +136,7 @@ fn tooltips_have_the_unit_and_the_share() {
     has(&svg, "prefill (57.419 ms, 37.50 %)");
     has(&svg, "futex_wait (75.000 µs, 0.05 %)");
     let stacks = folded(&[("a", 9_999), ("b", 1)]);
-    let svg = super::svg(&stacks, &look()).unwrap();
+    let svg = self::svg(&stacks, &look()).unwrap();
     has(&svg, "a (9999 samples, 99.99 %)");
     has(&svg, "b (1 sample, 0.01 %)");
 }
@@ -185,7 +190,7 @@ fn classes_have_their_colours_and_what_bricks_lie_on_is_grey() {
     }
     // A class that doesn't occur isn't in the legend.
     let legend =
-        header(&super::svg(&folded(&[("a", 1)]), &look()).unwrap()).pop().expect("a legend");
+        header(&self::svg(&folded(&[("a", 1)]), &look()).unwrap()).pop().expect("a legend");
     assert!(legend.contains("rest\u{a0}100.00\u{a0}%") && !legend.contains("matmul"), "{legend}");
 }
 
@@ -193,9 +198,62 @@ fn classes_have_their_colours_and_what_bricks_lie_on_is_grey() {
 fn what_is_too_narrow_is_told_and_zoomed_into_by_nobody() {
     let stacks = folded(&[("a", 99_999), ("b;c", 1)]);
     let svg = svg(&stacks, &look()).unwrap();
-    let told = "left out: 2 frames narrower than 0.01 %, together &lt;0.01 %";
+    let told = "left out: 2 frames narrower than 0.01 %, together 1 sample, &lt;0.01 %";
     assert!(header(&svg).iter().any(|line| line.contains(told)), "{:?}", header(&svg));
     assert_eq!(drawn(&svg).len(), 2);
+}
+
+#[test]
+fn names_that_do_not_fit_are_counted_with_their_time_once() {
+    let long = "a::very::long::path::to::some::function::of::a::crate::write_str";
+    // On 380 pixels a thousandth has no room for a letter, and nor has what lies in it.
+    let stacks = folded(&[
+        (&format!("main;{long}"), 100),
+        (&format!("main;{long};{long}"), 200),
+        ("narrow;inside", 5),
+        ("narrow", 5),
+        ("main", 690),
+    ]);
+    let look = Look { width: Some(400), ..look() };
+    let picture = super::svg(&stacks, &look).unwrap();
+    let expected = Hidden {
+        width: 400,
+        left_out: Frames::default(),
+        unnamed: Frames { frames: 2, weight: 10 },
+        shortened: Frames { frames: 2, weight: 300 },
+    };
+    assert_eq!(picture.hidden, expected);
+    let lines = header(&picture.text).join(" ").replace("</text>", "").replace("><text", "> <text");
+    let mut lines = lines.split('>').flat_map(|part| part.split('<').next()).collect::<Vec<_>>();
+    lines.retain(|line| !line.trim().is_empty());
+    let said = lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains("without its name at 400 pixels: 2 frames, together 10 samples, 1.00 %"),
+        "{said}"
+    );
+    assert!(
+        said.contains(
+            "with a shortened name at 400 pixels: 2 frames, together 300 samples, 30.00 %"
+        ),
+        "{said}"
+    );
+    // What fits is not mentioned.
+    let whole = super::svg(&folded(&[("a", 1), ("b", 2)]), &look).unwrap();
+    assert_eq!(whole.hidden, Hidden { width: 400, ..Hidden::default() });
+    assert!(!whole.text.contains("pixels:") && !whole.text.contains("left out"));
+}
+
+#[test]
+fn long_lines_above_the_frames_are_wrapped_and_a_title_that_is_cut_stands_there_whole() {
+    let title = "a title ".repeat(20);
+    let line = "a line that is too long; ".repeat(20);
+    let look = Look { title: title.clone(), subtitle: vec![line.clone()], width: Some(800) };
+    let svg = svg(&folded(&[("a", 1)]), &look).unwrap();
+    let header = header(&svg).join("\n");
+    assert!(!header.contains('…'), "{header}");
+    let words = |text: &str, word: &str| text.matches(word).count();
+    assert_eq!(words(&header, "title"), words(&title, "title") + words(&header, "\"subtitle\""));
+    assert_eq!(words(&header, "long;"), words(&line, "long;"));
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use anyhow::{Context, Result, bail};
 use brickscope_analysis::stacks::{Class, Frame, Level, Stack, Stacks};
 
+use crate::flame::summary::Frames;
+
 /// The frames of one or two sets of stacks, merged if their callers are equal.
 ///
 /// The tree itself may have a frame for each of twenty million frames in stacks, and most are too narrow to draw. So it
@@ -35,7 +37,7 @@ struct Open {
     block: usize,
     /// The frames from it upwards that have any weight.
     frames: u64,
-    left_out: LeftOut,
+    left_out: Frames,
     /// The set and the number of the stack that its frame is from.
     from: (u8, u32),
 }
@@ -55,14 +57,8 @@ pub(super) struct Block<'s> {
 pub(super) struct Layout<'s> {
     /// Parents before children; the root is the first.
     pub(super) blocks: Vec<Block<'s>>,
-    pub(super) left_out: LeftOut,
-}
-
-/// The frames that are too narrow.
-#[derive(Debug, PartialEq, Eq, Default)]
-pub(super) struct LeftOut {
-    pub(super) frames: u64,
-    pub(super) weight: u64,
+    /// The frames that are too narrow.
+    pub(super) left_out: Frames,
 }
 
 /// A frame with less than this fraction of the total is left out: on a screen of 1200 pixels that is an
@@ -142,12 +138,12 @@ impl<'s> Tree<'s> {
     /// Lays out the tree with the weights of set `side` as widths.
     pub(super) fn layout(&self, side: usize) -> Layout<'s> {
         let root = Block { frame: None, depth: 0, start: 0, weights: [0; 2] };
-        let mut layout = Layout { blocks: vec![root], left_out: LeftOut::default() };
+        let mut layout = Layout { blocks: vec![root], left_out: Frames::default() };
         let mut open = vec![Open {
             number: u32::MAX,
             block: 0,
             frames: 0,
-            left_out: LeftOut::default(),
+            left_out: Frames::default(),
             from: (0, 0),
         }];
         let mut x = 0;
@@ -173,7 +169,7 @@ impl<'s> Tree<'s> {
                     }
                 } else {
                     let block = layout.blocks.len();
-                    let left_out = LeftOut::default();
+                    let left_out = Frames::default();
                     open.push(Open { number, block, frames: 0, left_out, from: which });
                     layout.blocks.push(Block {
                         frame: Some(frame),
@@ -297,10 +293,10 @@ mod tests {
         let names: Vec<_> = placed(&layout).into_iter().map(|(name, ..)| name).collect();
         // 2 of 20 001 is just below a ten-thousandth.
         assert_eq!(names, ["all", "a"]);
-        assert_eq!(layout.left_out, LeftOut { frames: 5, weight: 3 });
+        assert_eq!(layout.left_out, Frames { frames: 5, weight: 3 });
         let stacks = folded(&[("a", 19_998), ("b;x", 2)]);
         let layout = Tree::of(&[&stacks]).unwrap().layout(0);
-        assert_eq!(layout.left_out, LeftOut::default());
+        assert_eq!(layout.left_out, Frames::default());
         assert_eq!(layout.blocks.len(), 4);
     }
 
