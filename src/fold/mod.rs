@@ -21,7 +21,7 @@ use crate::row::{
 /// How many passes a thread keeps one by one, 8 MiB of them; the sums of all passes are exact in any
 /// case.
 const MOST_PASSES: usize = if cfg!(miri) { 64 } else { 1 << 16 };
-/// How many if no spans are kept: who wants sums only wants them small.
+/// The limit when only sums are kept.
 const FEW_PASSES: usize = MOST_PASSES / 16;
 
 /// One pass, as read back from a log.
