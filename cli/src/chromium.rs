@@ -20,6 +20,9 @@ fn chromium() -> Option<PathBuf> {
     programs.into_iter().filter(|program| program.is_file()).find(starts)
 }
 
+/// Chromium has no narrower window. A narrower page is in a frame of its width.
+const LEAST_WIDTH: u32 = 500;
+
 /// Opens a page, as a file called `name`, in a window of the given size. `None` without a browser.
 fn open(
     dir: &Path,
@@ -32,8 +35,18 @@ fn open(
         eprintln!("skipped: no Chromium on PATH, so nothing was opened in a browser");
         return None;
     };
-    let file = dir.join(name);
+    let mut file = dir.join(name);
     std::fs::write(&file, page).expect("it is written");
+    if width < LEAST_WIDTH {
+        let frame = format!(
+            "<!DOCTYPE html><html><script>window.onmessage = function (e) {{ \
+             document.documentElement.setAttribute('seen', e.data); }};</script>\
+             <body style='margin: 0'><iframe src='{name}' width={width} height={height} \
+             style='border: 0; display: block'></iframe></body></html>"
+        );
+        file = dir.join("frame.html");
+        std::fs::write(&file, frame).expect("it is written");
+    }
     let output = Command::new(chromium)
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
         .args(["--hide-scrollbars", "--virtual-time-budget=5000"])
@@ -47,7 +60,8 @@ fn open(
 }
 
 /// The JSON that a script of the page left in the attribute `seen` of the root, encoded by
-/// `encodeURIComponent`. `None` without a browser.
+/// `encodeURIComponent`. In a window of less than [`LEAST_WIDTH`] the script posts that to its parent, too. `None`
+/// without a browser.
 pub(crate) fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Option<T> {
     let dir = TempDir::new().expect("a temporary folder");
     let output = open(dir.path(), page, name, window, &["--dump-dom".to_owned()])?;

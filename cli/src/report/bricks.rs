@@ -3,7 +3,7 @@
 use brickscope::{BrickCategory, Phase, Source as Clock, Total};
 
 use super::figure::{From, Unit, absent, count, counted, div, percent, scaled, sum};
-use super::html::{Table, bar, details, note, reason, said};
+use super::html::{Table, bar, details, note, said};
 use super::source::{Source, heading};
 
 /// The most rows of a table; further ones are summed up in one.
@@ -22,9 +22,6 @@ pub(super) fn section(source: &Source<'_>) -> String {
         kernels(source, None, &mut html);
     }
     html.push_str(&samples(source));
-    if html.is_empty() {
-        html = reason("No passes and no bricks were recorded.");
-    }
     html
 }
 

@@ -1,6 +1,7 @@
 //! Tests of reports in a real browser, if Chromium is on `PATH`: they visit each section, drive the
 //! diagrams by keys, and check the display against the data.
 
+use brickscope::{BrickId, LayerBrick, Phase, Profile};
 use serde::Deserialize;
 
 use super::page::hash;
@@ -19,8 +20,16 @@ struct Seen {
     unseen: Vec<String>,
     /// Tables that stay hidden when their `details` is opened.
     closed: usize,
-    /// How much wider the page is than the window.
-    overflow: f64,
+    /// How much wider the page is than the window, and its body: at first, and after each click on the button
+    /// for colours.
+    overflow: Vec<f64>,
+    /// The window.
+    width: f64,
+    /// How much wider the heat maps, and the plots and tables of the roofline, are than their place.
+    heat: f64,
+    roofline: f64,
+    /// The smallest text of the roofline's plots, in pixels.
+    smallest: f64,
     /// The line below the first timeline: at first, and after each key.
     details: Vec<String>,
     /// The visible share of the timeline: at first, after Enter, after Escape.
@@ -71,7 +80,22 @@ window.addEventListener("load", function () { setTimeout(function () {
             one("summary", details).click();
             if (one("table", details).getBoundingClientRect().height < 10) seen.closed += 1;
         });
-        seen.overflow = document.documentElement.scrollWidth - window.innerWidth;
+        var wider = function () {
+            return Math.max(document.documentElement.scrollWidth, document.body.scrollWidth) - window.innerWidth;
+        };
+        seen.overflow = [wider()];
+        seen.width = window.innerWidth;
+        var widest = function (what) {
+            return all(what).reduce(function (most, e) {
+                var place = e.closest(".scroll");
+                return Math.max(most, place.scrollWidth - place.clientWidth);
+            }, 0);
+        };
+        seen.heat = widest("table.heat");
+        seen.roofline = widest(".roofline svg, table.roofline");
+        seen.smallest = all(".roofline svg text").reduce(function (least, e) {
+            return Math.min(least, parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a);
+        }, 99);
         seen.details = []; seen.zooms = []; seen.frames = []; seen.focus = ""; seen.rects = 0; seen.passes = 0;
         var timeline = one("[data-timeline]");
         if (timeline) {
@@ -104,6 +128,7 @@ window.addEventListener("load", function () { setTimeout(function () {
         }
         seen.colours = [0, 1, 2].map(function () {
             document.getElementById("theme").click();
+            seen.overflow.push(wider());
             return getComputedStyle(document.body).backgroundColor;
         });
         var cell = one("table.heat td.k12:not(.h12)");
@@ -126,6 +151,7 @@ window.addEventListener("load", function () { setTimeout(function () {
     }
     seen.errors = errors;
     document.documentElement.setAttribute("seen", encodeURIComponent(JSON.stringify(seen)));
+    if (window.parent !== window) window.parent.postMessage(document.documentElement.getAttribute("seen"), "*");
 }, 400); });
 "##;
 
@@ -148,7 +174,8 @@ fn check(seen: &Seen) {
     assert_eq!(seen.first, "skip");
     assert!(seen.unseen.is_empty(), "{:?}", seen.unseen);
     assert_eq!(seen.closed, 0);
-    assert!(seen.overflow <= 0.0, "{} wider than the window", seen.overflow);
+    assert_eq!(seen.overflow.len(), 4);
+    assert!(seen.overflow.iter().all(|wider| *wider <= 0.0), "wider: {:?}", seen.overflow);
     assert!(seen.wrong.is_empty(), "{:?}", seen.wrong);
     // The system's setting is one of the two.
     let [a, b, c] = &seen.colours[..] else { panic!("{:?}", seen.colours) };
@@ -159,10 +186,13 @@ fn check(seen: &Seen) {
 #[test]
 fn a_report_is_read_by_mouse_and_keyboard() {
     let page = page(&sample("moe"));
-    for window in [[1280, 900], [500, 800]] {
+    for window in [[1280, 900], [480, 800]] {
         let Some(seen) = drive(&page, window) else { return };
         check(&seen);
-        assert_eq!(seen.sections, 12);
+        assert_eq!(seen.sections, 10);
+        assert_eq!(seen.width, f64::from(window[0]));
+        assert_eq!(seen.roofline, 0.0, "the roofline fits {window:?}");
+        assert!(seen.smallest > 7.5, "text of {} pixels at {window:?}", seen.smallest);
         assert!(seen.numbers > 300, "{}", seen.numbers);
         assert_ne!(seen.focus, "none");
         let begins = [
@@ -188,6 +218,39 @@ fn a_report_is_read_by_mouse_and_keyboard() {
     }
 }
 
+/// A run of twelve layers of as many bricks as a heat map has columns, with times of many digits.
+fn of_many_bricks() -> Profile {
+    let mut profile = sample("moe");
+    profile.spans.clear();
+    for layer in 0..12 {
+        let further = ["FurtherProjection", "OtherNormalisation", "AnotherEmbedding"];
+        let names = BrickId::ALL.iter().map(|id| id.name()).chain(further);
+        for (nth, name) in names.enumerate() {
+            let ns = 999_994_321 - 7_654_321 * (nth as u64 + layer);
+            profile.layers.push(LayerBrick {
+                phase: Some(Phase::Decode),
+                layer: Some(layer as u16),
+                name: name.to_owned(),
+                count: 60,
+                total_ns: ns,
+                exclusive_ns: ns,
+            });
+        }
+    }
+    profile
+}
+
+#[test]
+fn a_heat_map_of_all_columns_fits_a_window_of_1280_pixels() {
+    let page = page(&of_many_bricks());
+    assert!(page.contains("further bricks"), "more than there are columns");
+    let Some(seen) = drive(&page, [1280, 900]) else { return };
+    check(&seen);
+    assert_eq!(seen.heat, 0.0);
+    let Some(seen) = drive(&page, [480, 800]) else { return };
+    check(&seen);
+}
+
 #[test]
 fn names_of_any_kind_are_text_in_a_browser() {
     let Some(seen) = drive(&page(&sample(HOSTILE)), [1280, 900]) else { return };
@@ -201,7 +264,7 @@ fn a_run_on_a_device_and_one_of_nothing_work_in_a_browser() {
     check(&seen);
     assert!(seen.details.iter().any(|detail| detail.contains("takes")), "{:?}", seen.details);
     let empty = page(&brickscope::Profile::empty(Default::default()));
-    let Some(seen) = drive(&empty, [500, 800]) else { return };
+    let Some(seen) = drive(&empty, [480, 800]) else { return };
     check(&seen);
 }
 

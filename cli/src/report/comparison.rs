@@ -157,7 +157,7 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
         cards.push_str(&format!("<h3><span class=\"side\">{letter}</span> {name}</h3>\n"));
         cards.push_str(&format!("<p class=\"facts\">{}</p>\n", overview::facts(profile, &run)));
         cards.push_str(&overview::notes(profile, &run));
-        cards.push_str(&overview::cards(profile, &format!("{letter}:")));
+        cards.push_str(&overview::cards(profile, profile, &format!("{letter}:")));
     }
     let mut sections = vec![Section {
         id: "figures",

@@ -91,6 +91,16 @@ impl Unit {
         }
     }
 
+    /// The unit in which the largest of some times has at most six characters, for tables of many columns.
+    pub(super) fn of_cells(most_ns: u64) -> Self {
+        match most_ns {
+            ..10_000_000 => Self { name: "µs", per: 1e3, digits: 1 },
+            10_000_000..1_000_000_000 => Self { name: "ms", per: 1e6, digits: 2 },
+            1_000_000_000..10_000_000_000 => Self { name: "ms", per: 1e6, digits: 1 },
+            _ => Self { name: "s", per: 1e9, digits: 2 },
+        }
+    }
+
     /// A difference in this unit, with its sign and without the unit's name.
     pub(super) fn signed(self, ns: f64, from: From) -> String {
         signed(ns, self.per, self.digits, "", from)

@@ -6,7 +6,7 @@ use brickscope::Phase;
 use serde_json::{Value, json};
 
 use super::figure::{From, count, div, percent, time};
-use super::html::{Table, details, note, reason, said};
+use super::html::{Table, details, note, said};
 use super::page::Names;
 use super::source::{Source, heading};
 
@@ -130,7 +130,7 @@ fn shown(frames: &[Frame]) -> Vec<u32> {
 pub(super) fn section(source: &Source<'_>, names: &mut Names, diagrams: &mut Vec<Value>) -> String {
     let profile = source.profile;
     if profile.spans.is_empty() {
-        return reason("No spans were kept, so their nesting is unknown.");
+        return String::new();
     }
     let (frames, left_out) = summed(source);
     let order = shown(&frames);

@@ -6,7 +6,7 @@ use brickscope::{LayerBrick, NameKind, Phase};
 use serde_json::{Map, Value, json};
 
 use super::figure::{From, Unit, sum};
-use super::html::{Table, note, reason, said_in_parts};
+use super::html::{Table, note, said_in_parts};
 use super::source::{Source, heading};
 
 /// The most columns and rows. Further bricks share a column, further layers are left out and counted.
@@ -137,12 +137,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         html.push_str(&map(&cells));
     }
     if !any {
-        let why = if profile.spans.is_empty() {
-            "No spans were kept, and bricks were not summed by layer."
-        } else {
-            "No bricks were recorded inside of passes."
-        };
-        return reason(why);
+        return String::new();
     }
     html.push_str(&note(
         "Time without inner bricks, summed over the passes. Bricks before and after the layers are in the \
@@ -158,7 +153,7 @@ fn map(cells: &Cells<'_>) -> String {
     bricks.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     let (shown, rest) = bricks.split_at(bricks.len().min(MOST_BRICKS));
     let most = cells.of.values().map(|cell| cell.ns).max().unwrap_or(0);
-    let unit = Unit::of(most.min(9_000_000_000));
+    let unit = Unit::of_cells(most);
     let mut columns = vec!["Layer".to_owned()];
     columns.extend(shown.iter().map(|(name, _)| format!("#{}", said_in_parts(name))));
     if !rest.is_empty() {

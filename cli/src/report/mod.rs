@@ -116,13 +116,14 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
     let mut parts: [String; SHEETS.len()] = Default::default();
     let left_out = source::each(profile, "", |source| {
         for (sheet, part) in SHEETS.iter().zip(&mut parts) {
-            if let Some(title) = &source.title {
+            let html = (sheet.html)(source, &mut diagrams);
+            if let Some(title) = source.title.as_ref().filter(|_| !html.is_empty()) {
                 part.push_str(&format!(
                     "<h3 class=\"source\">{}</h3>\n",
                     html::said_or_ours(title, "Host")
                 ));
             }
-            part.push_str(&(sheet.html)(source, &mut diagrams));
+            part.push_str(&html);
             done();
         }
     });

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use brickscope::{Imported, Phase, Profile};
-use brickscope_analysis::{typical, view};
+use brickscope_analysis::roofline::{self, Reach, Roofline};
+use brickscope_analysis::typical::{self, Basis, Typical};
+use brickscope_analysis::view;
 
 use super::figure::{absent, at, count, counted, div, mul, percent, scaled, time};
 use super::html::{self, attribute, reason, said, told};
@@ -27,7 +29,7 @@ pub(super) fn head(profile: &Profile, all: &Profile, name: &str) -> String {
     );
     html.push_str(&notes_with(profile, "", typical::notes(all)));
     html.push_str(&format!("<p class=\"headline\">{}</p>\n", told(&view::headline(all))));
-    html.push_str(&cards(profile, ""));
+    html.push_str(&cards(profile, all, ""));
     html
 }
 
@@ -87,7 +89,7 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
     }
     let lines: Vec<String> = notes.iter().map(|note| format!("<li>{}</li>", told(note))).collect();
     format!(
-        "{imported}<div class=\"banner warn\" role=\"note\"><strong>First:</strong><ul>{}</ul></div>\n",
+        "{imported}<div class=\"banner warn\" role=\"note\"><strong>Warnings</strong><ul>{}</ul></div>\n",
         lines.concat()
     )
 }
@@ -136,11 +138,12 @@ fn of_other_program(imported: &Imported, run: &str) -> String {
     html + "</div>\n"
 }
 
-/// The main figures. `run` is the prefix of pointers.
-pub(super) fn cards(profile: &Profile, run: &str) -> String {
+/// The main figures. `run` is the prefix of pointers, `all` has the passes that `profile` leaves out, too.
+pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
     let source = Source::host(profile, run);
     let mut cards: Vec<(String, String, String)> = Vec::new();
-    for (phase, name) in [(Phase::Decode, "Decode"), (Phase::Prefill, "Prefill")] {
+    let phases = [(Phase::Decode, "Decode"), (Phase::Prefill, "Prefill")];
+    for (phase, name) in phases {
         let Some(total) = profile.phase(phase) else { continue };
         let of = |field: &str| source.of_phase(phase, field);
         let rate = total.tokens_per_second().map_or_else(
@@ -165,33 +168,24 @@ pub(super) fn cards(profile: &Profile, run: &str) -> String {
             )
         };
         cards.push(card);
-        let share = total.unattributed_ns as f64 / total.wall_ns as f64;
-        cards.push((
-            format!("{name}, unattributed"),
-            percent(share, div(of("unattributed_ns"), of("wall_ns"))),
-            format!("{} unattributed", time(total.unattributed_ns, of("unattributed_ns"))),
-        ));
     }
-    let latency = &profile.latency;
-    let place = |field: &str| source.at(&format!("/latency/{field}"));
-    if let Some(mean) = latency.first_token.mean_ns {
-        let of = counted(latency.first_token.count, "prompt", place("first_token/count"));
-        cards.push((
-            "First token".to_owned(),
-            time(mean, place("first_token/mean_ns")),
-            format!("mean of {of}"),
-        ));
+    for (phase, _) in phases {
+        if let Some(Bound { by, how }) = bound(all, phase) {
+            cards.push((format!("Limit of {phase}"), told(&by), told(&how)));
+        }
     }
-    if let Some(p50) = latency.per_token.percentiles.p50_ns {
-        let beside = match latency.per_token.percentiles.p99_ns {
-            Some(p99) => format!("p99 {}", time(p99, place("per_token/p99_ns"))),
-            None => format!(
-                "p50 of {}",
-                counted(latency.per_token.count, "token", place("per_token/count"))
-            ),
+    let latency = &profile.latency.per_token;
+    let place = |field: &str| source.at(&format!("/latency/per_token/{field}"));
+    if let Some(p50) = latency.percentiles.p50_ns {
+        let beside = match latency.percentiles.p99_ns {
+            Some(p99) => format!("p99 {}", time(p99, place("p99_ns"))),
+            None => {
+                format!("{} are too few for a p99", counted(latency.count, "token", place("count")))
+            }
         };
-        cards.push(("Each further token".to_owned(), time(p50, place("per_token/p50_ns")), beside));
+        cards.push(("Token, p50".to_owned(), time(p50, place("p50_ns")), beside));
     }
+    cards.extend(left_out(profile, all, &source));
     if let Some(ns) = profile.overhead.estimate_ns() {
         let overhead = |field: &str| source.at(&format!("/overhead/{field}"));
         let from = mul(overhead("span_ns"), overhead("spans"));
@@ -200,6 +194,17 @@ pub(super) fn cards(profile: &Profile, run: &str) -> String {
             "Profiling cost".to_owned(),
             time(ns, from),
             format!("an estimate, for {spans}"),
+        ));
+    }
+    // Of one phase: the other is in the tables of bricks.
+    let first = phases.iter().find_map(|&(phase, _)| profile.phase(phase));
+    if let Some(total) = first {
+        let of = |field: &str| source.of_phase(total.phase, field);
+        let share = total.unattributed_ns as f64 / total.wall_ns as f64;
+        cards.push((
+            "Unattributed".to_owned(),
+            percent(share, div(of("unattributed_ns"), of("wall_ns"))),
+            format!("{} of {}", time(total.unattributed_ns, of("unattributed_ns")), total.phase),
         ));
     }
     if cards.is_empty() {
@@ -215,4 +220,91 @@ pub(super) fn cards(profile: &Profile, run: &str) -> String {
         })
         .collect();
     format!("<dl class=\"cards\">\n{}</dl>\n", cards.concat())
+}
+
+/// What bounds a phase.
+struct Bound {
+    /// A level of memory, compute, or unknown.
+    by: String,
+    /// How near it is, or why it isn't known.
+    how: String,
+}
+
+/// What bounds a phase, by the verdict that the headline states. `None` if the host's clock can't tell, since a device
+/// did the work, or if there is nothing to judge.
+fn bound(all: &Profile, phase: Phase) -> Option<Bound> {
+    if !all.devices.is_empty() {
+        return None;
+    }
+    let judged = typical::judged(all, phase);
+    let total = judged.phase(phase)?;
+    let bricks = judged.bricks(Some(phase));
+    let unknown = |why: &str| Some(Bound { by: "unknown".to_owned(), how: why.to_owned() });
+    if bricks.is_empty() {
+        return None;
+    }
+    if total.unattributed_ns as f64 > 0.1 * total.wall_ns as f64 {
+        return unknown("more than a tenth of its time is unattributed");
+    }
+    let roofline = match Roofline::of_sums(&judged, phase) {
+        Ok(roofline) => roofline,
+        // An imported file can't have ceilings of its machine, and says so above.
+        Err(_) if all.imported.is_some() => return None,
+        Err(absent) => return unknown(&absent.reason),
+    };
+    if bricks.iter().all(|brick| brick.stats.total_bytes == 0)
+        || bricks.iter().all(|brick| brick.stats.total_flops == 0)
+    {
+        return unknown("no work was stated");
+    }
+    let Some(verdict) = roofline.verdict() else { return unknown("no work was stated") };
+    let by = match verdict.bound {
+        roofline::Bound::Compute => "compute".to_owned(),
+        roofline::Bound::Memory | roofline::Bound::Cache => verdict.level,
+    };
+    let how = match verdict.reach {
+        Reach::At => "at the roof",
+        Reach::Near => "near the roof",
+        Reach::Far => "far from the roof",
+        Reach::Above => "above the roof: the stated work or the ceilings are wrong",
+    };
+    Some(Bound { by, how: how.to_owned() })
+}
+
+/// The passes that figures leave out, or that were disturbed and are in them. `None` if nobody looked.
+fn left_out(
+    profile: &Profile,
+    all: &Profile,
+    source: &Source<'_>,
+) -> Option<(String, String, String)> {
+    let n = profile.dropped.left_out_passes;
+    if n > 0 {
+        let card = count(n, source.at("/dropped/left_out_passes"));
+        return Some(("Passes left out".to_owned(), card, told(&causes(all))));
+    }
+    let disturbed: u64 = profile.phases.iter().map(|total| total.disturbed).sum();
+    if disturbed > 0 {
+        let places =
+            (0..profile.phases.len()).map(|n| source.at(&format!("/phases/{n}/disturbed")));
+        let card = count(disturbed, super::figure::sum(places.collect()));
+        let name = "Disturbed passes".to_owned();
+        return Some((name, card, "in the figures; the warnings say why".into()));
+    }
+    let is_known = profile.phases.iter().all(|total| total.unwatched == Some(0));
+    (is_known && !profile.phases.is_empty()).then(|| {
+        let none = attribute("none").to_owned();
+        ("Passes left out".to_owned(), none, "none was disturbed or had a stall".to_owned())
+    })
+}
+
+/// Why passes are left out: `3 disturbed, 1 with a stall`.
+pub(super) fn causes(all: &Profile) -> String {
+    let (mut disturbed, mut stalled) = (0_u64, 0_u64);
+    for typical in Typical::all(all).iter().filter(|typical| typical.basis == Basis::Passes) {
+        disturbed += typical.left_out.disturbed.values().sum::<u64>();
+        stalled += typical.left_out.stalled;
+    }
+    let parts = [(disturbed, "disturbed"), (stalled, "with a stall")];
+    let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+    parts.collect::<Vec<_>>().join(", ")
 }

@@ -19,6 +19,7 @@ pub(super) struct Section {
     pub(super) title: &'static str,
     /// One sentence: the question that it answers.
     pub(super) lead: &'static str,
+    /// Empty if there is nothing to show: then the section isn't on the page.
     pub(super) html: String,
 }
 
@@ -82,12 +83,11 @@ impl Names {
 
 /// The whole page. `title` is plain text, `head` and the sections are HTML.
 pub(super) fn page(title: &str, head: &str, sections: &[Section], diagrams: &Diagrams) -> String {
-    let contents: String = sections
-        .iter()
+    let with_text = || sections.iter().filter(|section| !section.html.is_empty());
+    let contents: String = with_text()
         .map(|section| format!("<li><a href=\"#{}\">{}</a></li>\n", section.id, section.title))
         .collect();
-    let body: String = sections
-        .iter()
+    let body: String = with_text()
         .map(|section| {
             format!(
                 "<section id=\"{id}\" aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{}</h2>\n\

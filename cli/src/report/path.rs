@@ -50,12 +50,12 @@ pub(super) fn section(source: &Source<'_>) -> String {
         html.push_str(&tables(graph, &from));
     }
     if html.is_empty() {
-        let why = if profile.spans.is_empty() {
-            "No spans were kept, so it is unknown what waited for what."
-        } else {
-            "No pass was kept with all its spans, so there is no graph."
+        // Without any span of a pass, the timeline says so.
+        let has_spans = profile.spans.iter().any(|span| span.pass.is_some());
+        return match has_spans {
+            true => reason("No pass was kept with all its spans, so there is no critical path."),
+            false => String::new(),
         };
-        return reason(why);
     }
     html.push_str(&note(
         "Own time is the time outside of inner spans; the rows add up to the length of the path. \
@@ -169,9 +169,6 @@ pub(super) fn transfers(source: &Source<'_>) -> String {
     }
     if let Some(graph) = &profile.graph {
         html.push_str(&in_graph(source, graph));
-    }
-    if html.is_empty() {
-        return reason("No copies between memories were recorded.");
     }
     html
 }

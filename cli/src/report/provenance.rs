@@ -196,6 +196,7 @@ impl<'f> Files<'f> {
         told.push(brickscope_analysis::view::headline(profile));
         told.extend(profile.not_finite.as_ref().map(ToString::to_string));
         told.extend(brickscope_analysis::typical::notes(profile));
+        told.push(super::overview::causes(profile));
         told.push(super::overview::LEFT_OUT.to_owned());
         told.push(super::overview::OF_SUMS.to_owned());
         told.extend(profile.run.iter().map(|run| run.command.join(" ")));

@@ -8,15 +8,15 @@ use serde_json::json;
 
 use super::bricks::colour;
 use super::figure::{From, at, div, mul, percent, scaled, signed, sub, sum};
-use super::html::{Table, note, reason, said, told};
+use super::html::{Table, note, reason, said, said_in_parts, told};
 use super::source::{Source, heading};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
-const LEFT: f64 = 56.0;
+const LEFT: f64 = 72.0;
 const RIGHT: f64 = 700.0;
-const TOP: f64 = 24.0;
-const BOTTOM: f64 = 312.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 306.0;
 
 /// The most bricks in the plot and its table: the longest.
 const MOST_BRICKS: usize = 40;
@@ -26,6 +26,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
     let phases =
         [Phase::Decode, Phase::Prefill].into_iter().filter(|p| profile.phase(*p).is_some());
     let mut html = String::new();
+    let mut why = None;
     for phase in phases {
         match Roofline::of_sums(profile, phase) {
             Ok(roofline) => {
@@ -33,13 +34,13 @@ pub(super) fn section(source: &Source<'_>) -> String {
                 html.push_str(&diagram(&roofline, profile));
                 html.push_str(&table(source, &roofline));
             }
+            // Both phases lack the same.
+            Err(absent) if why.as_ref() == Some(&absent.reason) => {}
             Err(absent) => {
                 html.push_str(&reason(&absent.reason));
+                why = Some(absent.reason);
             }
         }
-    }
-    if html.is_empty() {
-        return reason("No passes were recorded, so there is no roofline.");
     }
     html
 }
@@ -100,7 +101,7 @@ fn diagram(roofline: &Roofline, profile: &Profile) -> String {
     for exponent in x_axis[0]..=x_axis[1] {
         let at = x(10f64.powi(exponent));
         line(&mut svg, "grid", [at, TOP, at, BOTTOM]);
-        tick(&mut svg, at, BOTTOM + 16.0, "middle", &decade(exponent));
+        tick(&mut svg, at, BOTTOM + 22.0, "middle", &decade(exponent));
     }
     for exponent in y_axis[0]..=y_axis[1] {
         let at = y(10f64.powi(exponent));
@@ -110,9 +111,9 @@ fn diagram(roofline: &Roofline, profile: &Profile) -> String {
     let _ = writeln!(
         svg,
         "<text x=\"{RIGHT}\" y=\"{}\" text-anchor=\"end\">FLOP per byte</text>",
-        BOTTOM + 34.0
+        BOTTOM + 46.0
     );
-    let _ = writeln!(svg, "<text x=\"4\" y=\"12\">GFLOP/s</text>");
+    let _ = writeln!(svg, "<text x=\"4\" y=\"16\">GFLOP/s</text>");
     let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
     let caches =
         caches.map(|cache| (cache.level.as_str(), cache.read_bytes_per_second, "roof cache"));
@@ -173,7 +174,7 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
     let caption = format!("Roofline of {}", roofline.phase);
     let columns =
         ["Brick", "#FLOP/B", "#GFLOP/s", "#GB/s", "#of roof", "bound by", "reach", "#µs above"];
-    let mut table = Table::new(&caption, &columns);
+    let mut table = Table::of_class("roofline", &caption, &columns);
     let ceilings = |field: &str| run_at(source, &format!("/ceilings/{field}"));
     let peak_field = profile.ceilings.as_ref().map_or("flops_per_second", Ceilings::peak_field);
     let peak_of_run = ceilings(peak_field);
@@ -184,7 +185,7 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
             "<span class=\"key {}\" aria-hidden=\"true\">{}</span>{}",
             colour(total.category),
             letter(index),
-            said(&brick.name)
+            said_in_parts(&brick.name)
         );
         let Some(place) = &brick.place else {
             let why = brick.absent.as_ref().map_or("", |absent| &absent.reason);

@@ -303,12 +303,90 @@ fn every_number_of_a_page_is_in_the_file() {
         ("tokens", "Bricks behind the slow tokens"),
         ("tiles", "Imbalance of 2 products: the slowest thread took 13.0 % longer"),
         ("machine", "A Processor 9000"),
-        ("receipt", "has no receipt"),
-        ("devices", "No devices were timed"),
     ] {
         let text = section(&page, id);
         assert!(text.contains(has), "{id}: {text}");
     }
+    assert_eq!(sections(&page).len(), 10, "without devices and receipt");
+}
+
+/// The sections of a page, after checking that the contents list them.
+fn sections(page: &str) -> Vec<String> {
+    let of = |start: &str| -> Vec<String> {
+        let ids = page.split(start).skip(1);
+        ids.map(|rest| rest.split('"').next().expect("an end").to_owned()).collect()
+    };
+    let sections = of("<section id=\"");
+    assert_eq!(of("<li><a href=\"#"), sections, "the contents are the sections");
+    sections
+}
+
+/// The cards at the top: what, how much, and what stands beside it.
+fn cards(page: &str) -> Vec<[String; 3]> {
+    let mut cards: Vec<Vec<String>> = Vec::new();
+    walk(page, |around, text, ends| {
+        let is_in_card = around.iter().any(|element| element.get("class") == Some("card"));
+        match around.last().map(|element| element.name.as_str()) {
+            Some("dt") if ends && is_in_card => cards.push(vec![text.to_owned()]),
+            Some("dd") if ends && is_in_card => {
+                cards.last_mut().expect("a card").push(text.to_owned());
+            }
+            _ => {}
+        }
+    });
+    cards.into_iter().map(|card| card.try_into().expect("three texts")).collect()
+}
+
+fn names_of(cards: &[[String; 3]]) -> Vec<&str> {
+    cards.iter().map(|[name, ..]| name.as_str()).collect()
+}
+
+#[test]
+fn the_cards_say_how_fast_what_bounds_it_and_how_sure_that_is() {
+    let mut profile = sample("moe");
+    for total in &mut profile.phases {
+        total.unwatched = Some(0);
+    }
+    profile.overhead.span_ns = Some(31.5);
+    let (page, _) = traced(&profile);
+    let cards = cards(&page);
+    assert_eq!(
+        names_of(&cards),
+        [
+            "Decode",
+            "Prefill",
+            "Limit of decode",
+            "Limit of prefill",
+            "Token, p50",
+            "Passes left out",
+            "Profiling cost",
+            "Unattributed"
+        ]
+    );
+    let of = |name: &str| cards.iter().find(|[of, ..]| of == name).expect("a card").clone();
+    assert!(of("Decode")[1].ends_with(" tokens/s"), "{cards:?}");
+    // What the headline says, of the same roofline.
+    let [_, by, how] = of("Limit of decode");
+    let headline = brickscope_analysis::view::headline(&profile);
+    assert_eq!((by.as_str(), &how[..17]), ("compute", "far from the roof"), "{headline}");
+    assert!(headline.contains("far from its roof, compute"), "{headline}");
+    assert_eq!(of("Passes left out")[1], "none");
+    assert!(of("Unattributed")[2].ends_with(" of decode"), "{cards:?}");
+    // What isn't known is not said to be none.
+    profile.phases[0].unwatched = None;
+    let (page, _) = traced(&profile);
+    assert!(!names_of(&self::cards(&page)).contains(&"Passes left out"));
+    profile.ceilings = None;
+    profile.ceilings_absent = Some(Absent { reason: "no time was given to it".to_owned() });
+    let (page, _) = traced(&profile);
+    let cards = self::cards(&page);
+    let bound = cards.iter().find(|[name, ..]| name == "Limit of decode").expect("a card");
+    assert_eq!(bound[1], "unknown");
+    assert!(bound[2].contains("no time was given to it"), "{bound:?}");
+    // Of a run on a device the host can't tell what bounds it.
+    let (page, _) = traced(&on_a_device());
+    let cards = self::cards(&page);
+    assert!(names_of(&cards).iter().all(|name| !name.contains("Limit")), "{cards:?}");
 }
 
 #[test]
@@ -495,26 +573,11 @@ fn nothing_is_loaded_and_nothing_inline_is_needed() {
 }
 
 #[test]
-fn an_empty_profile_says_why_each_section_is_empty() {
+fn sections_with_nothing_to_show_are_not_on_the_page() {
     let (page, numbers) = traced(&Profile::empty(Default::default()));
     assert!(numbers < 5, "{numbers}");
-    for (id, why) in [
-        ("bricks", "No passes and no bricks were recorded."),
-        ("layers", "No spans were kept"),
-        ("timeline", "No passes were recorded."),
-        ("flame", "No spans were kept"),
-        ("roofline", "No passes were recorded"),
-        ("path", "No spans were kept"),
-        ("transfers", "No copies"),
-        ("tokens", "No tokens were timed"),
-        ("tiles", "No tiles were timed"),
-        ("devices", "No devices were timed"),
-        ("machine", "The machine is not recorded."),
-        ("receipt", "no receipt"),
-    ] {
-        let text = section(&page, id);
-        assert!(text.contains(why), "{id}: {text}");
-    }
+    assert_eq!(sections(&page), ["machine"]);
+    assert!(section(&page, "machine").contains("The machine is not recorded."));
     assert!(page.contains("No pass was recorded, so there is no wall time to attribute."));
 }
 
@@ -524,8 +587,12 @@ fn a_profile_without_spans_has_its_tables() {
     profile.spans.clear();
     let (page, _) = traced(&profile);
     assert!(section(&page, "bricks").contains("QkvProjection"));
-    assert!(section(&page, "timeline").contains("No spans of passes were kept"));
-    assert!(section(&page, "layers").contains("No spans were kept, and bricks were not summed"));
+    // One line says what is missing, and why.
+    assert!(section(&page, "timeline").contains("No spans of passes were kept, so there is no"));
+    let listed = sections(&page);
+    for missing in ["layers", "flame"] {
+        assert!(!listed.iter().any(|id| id == missing), "{missing}: {listed:?}");
+    }
     // With sums by layer there is a heat map.
     profile.layers = vec![LayerBrick {
         phase: Some(Phase::Decode),
@@ -608,6 +675,10 @@ fn a_stall_has_a_line_and_the_figures_are_of_the_other_passes() {
     assert!(page.contains("left out of the tables: 1 of 20 passes of decode"), "{page}");
     assert!(page.contains("stall: RmsNorm took 90.000 ms, 1800 times its median"), "{page}");
     assert!(page.contains("LmHead takes the most time, 95.2%"), "{page}");
+    let [_, n, why] =
+        cards(&page).into_iter().find(|card| card[0] == "Passes left out").expect("it");
+    assert_eq!((n.as_str(), why.as_str()), ("1", "1 with a stall"));
+    assert!(page.contains("<strong>Warnings</strong>"));
     let bricks = section(&page, "bricks");
     assert!(bricks.find("LmHead") < bricks.find("RmsNorm"), "{bricks}");
 }

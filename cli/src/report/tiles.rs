@@ -4,7 +4,7 @@ use brickscope::{Profile, TileBalance, TileLevel, TileStats};
 use serde_json::json;
 
 use super::figure::{From, Unit, absent, at, count, counted, div, percent, scaled, sub};
-use super::html::{Table, note, reason, said};
+use super::html::{Table, note, said};
 
 /// The most rows of levels: an imported file may have a level twice.
 const MOST_LEVELS: usize = 60;
@@ -13,7 +13,7 @@ const MOST_THREADS: usize = 32;
 
 pub(super) fn section(profile: &Profile) -> String {
     if profile.tiles.is_empty() {
-        return reason("No tiles were timed: `brickscope profile --tiles` times them.");
+        return String::new();
     }
     let mut html = levels(profile);
     if profile.tile_threads.len() > 1 {

@@ -152,13 +152,13 @@ pub(super) fn section(
     };
     let chosen = choose(profile, &issued);
     if chosen.is_empty() {
-        let has_passes = !profile.passes.is_empty();
-        return reason(if profile.phases.is_empty() {
-            "No passes were recorded."
-        } else if has_passes {
-            "No spans of passes were kept, so none can be drawn."
+        if profile.phases.is_empty() {
+            return untold;
+        }
+        return reason(if profile.passes.is_empty() {
+            "Single passes were not kept, so there is no timeline and no critical path."
         } else {
-            "Single passes were not kept."
+            "No spans of passes were kept, so there is no timeline, no flame view and no critical path."
         }) + &untold;
     }
     let host = Source::host(profile, run);

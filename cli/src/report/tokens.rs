@@ -17,7 +17,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
     let latency = &profile.latency;
     let mut html = String::new();
     if latency.first_token.count == 0 && latency.per_token.count == 0 {
-        return reason("No tokens were timed: there was no prompt and no pass of one token.");
+        return String::new();
     }
     let columns = [
         "Tokens",
