@@ -26,7 +26,11 @@ def main() -> None:
         column = 0
         for part in re.split(r"(\x1b\[[0-9;]*m)", line):
             if part.startswith("\x1b["):
-                for code in (int(word or 0) for word in part[2:-1].split(";")):
+                codes = [int(word or 0) for word in part[2:-1].split(";")]
+                # A colour of the palette of 256, of which the first are those with numbers of their own.
+                if codes[:2] == [38, 5]:
+                    codes = [30 + codes[2]] if codes[2] < 8 else [90]
+                for code in codes:
                     if code == 0:
                         colour, bold, reverse = None, False, False
                     elif code == 1:

@@ -317,14 +317,15 @@ impl Brick {
 
 /// `Decode   291 tok/s ± 1 % p50 3.39 ms memory-bound: at the roof, 38 of 41 GB/s`
 fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary) {
-    let judged = typical::judged(profile, phase);
-    let Some(total) = judged.phase(phase) else { return };
+    // As measured: what is judged may be of median spans.
+    let shown = typical::shown(profile);
+    let Some(total) = shown.phase(phase) else { return };
     let rate = total.tokens_per_second().map_or("no rate".to_owned(), |rate| {
         format!("{} tok/s{}", digits(rate), spread(profile, phase))
     });
     let p50 = match phase {
         Phase::Decode => {
-            let p50_ns = typical::shown(profile).latency.per_token.percentiles.p50_ns;
+            let p50_ns = shown.latency.per_token.percentiles.p50_ns;
             p50_ns.map_or(String::new(), |ns| format!("p50 {}", time(ns as f64)))
         }
         Phase::Prefill => String::new(),
