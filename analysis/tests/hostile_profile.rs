@@ -2,9 +2,9 @@
 
 use brickscope::{
     Alignment, BrickStats, CacheCeiling, Ceilings, Dependency, DeviceProfile, DeviceStream,
-    Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Lane, Latency, Launch, LaunchKind,
-    LayerTotal, Name, NameKind, Numbers, Pass, Phase, PhaseTotal, Point, Profile, Route, Source,
-    Span, StampCost, Ticks, Total, TransferDirection, TreeOptions, Work,
+    DotOptions, Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Lane, Latency, Launch,
+    LaunchKind, LayerTotal, Name, NameKind, Numbers, Pass, Phase, PhaseTotal, Point, Profile,
+    Route, Source, Span, StampCost, Ticks, Total, TransferDirection, TreeOptions, Work,
 };
 use brickscope_analysis::export::prometheus::{self, Dialect, Names};
 use brickscope_analysis::export::{folded, otlp, speedscope};
@@ -380,6 +380,9 @@ proptest! {
                 let _ = graph.to_tree(&TreeOptions { depth, layer, min_share: Some(0.5), fold });
             }
             let _ = graph.to_dot();
+            for (layer, fold) in [(None, true), (Some(1), false)] {
+                let _ = graph.to_dot_with(&DotOptions { fold, layer });
+            }
             let _ = graph.critical_path_summary();
             let _ = graph.roofline_distance(1.0, 1.0);
             let _ = graph.ping_pong_findings();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use brickscope::{Profile, TreeOptions};
+use brickscope::{DotOptions, Profile, TreeOptions};
 use brickscope_analysis::view;
 
 /// Panics if that is not so.
@@ -27,6 +27,7 @@ pub(crate) fn run(text: &str) {
             for graph in recorded.chain(profile.graph.clone()) {
                 let folded = TreeOptions { fold: true, ..TreeOptions::default() };
                 let _ = (graph.to_ascii_tree(), graph.to_tree(&folded), graph.to_dot());
+                let _ = graph.to_dot_with(&DotOptions { fold: true, layer: None });
                 let _ = (graph.critical_path_summary(), view::critical_path(&graph, &[]));
             }
         }

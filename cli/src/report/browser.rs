@@ -4,6 +4,7 @@
 use brickscope::{BrickId, LayerBrick, Phase, Profile};
 use serde::Deserialize;
 
+use super::of_two;
 use super::page::hash;
 use super::tests::{HOSTILE, on_a_device, page, sample};
 use crate::chromium;
@@ -249,6 +250,19 @@ fn a_heat_map_of_all_columns_fits_a_window_of_1280_pixels() {
     assert_eq!(seen.heat, 0.0);
     let Some(seen) = drive(&page, [480, 800]) else { return };
     check(&seen);
+}
+
+#[test]
+fn two_runs_fit_a_wide_and_a_narrow_window() {
+    let runs = [Ok(sample("moe")), Ok(sample("moe"))];
+    let page = of_two(["a", "b"], &Err("not compared".to_owned()), [&runs[0], &runs[1]]);
+    for window in [[1280, 900], [480, 800]] {
+        let Some(seen) = drive(&page, window) else { return };
+        check(&seen);
+        assert_eq!(seen.width, f64::from(window[0]));
+        assert!(seen.sections > 3 && seen.numbers > 100, "{seen:?}");
+        assert!(window[0] < 1280 || seen.heat == 0.0, "{}", seen.heat);
+    }
 }
 
 #[test]

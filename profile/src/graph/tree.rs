@@ -85,8 +85,8 @@ pub(super) struct Group {
     pub(super) parent: Option<usize>,
 }
 
-/// The lines of a tree as groups, parents first. None if there is no such layer, or nothing that lies in
-/// no other.
+/// The lines of a tree as groups, parents first. There are none if there is no such layer, or nothing that
+/// lies in no other.
 pub(super) fn groups(
     nesting: Nesting<'_>,
     layer: Option<u32>,

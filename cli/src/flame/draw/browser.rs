@@ -15,6 +15,9 @@ struct Seen {
     errors: Vec<String>,
     /// The number of frames.
     frames: usize,
+    /// Frames without a letter of their name, and with a part of it, in a window of 1200 pixels.
+    unnamed: u64,
+    shortened: u64,
     /// Texts above the frames, and the frames' own box, as `[top, bottom]` in pixels.
     header: Vec<[f64; 2]>,
     highest: f64,
@@ -65,6 +68,9 @@ window.addEventListener("load", function () { setTimeout(function () {
     var colour = function (g) { return rect(g).getAttribute("fill"); };
     try {
         seen.frames = all().length;
+        var label = function (g) { return g.querySelector("text").textContent.trim(); };
+        seen.unnamed = all().filter(function (g) { return /^\.*$/.test(label(g)); }).length;
+        seen.shortened = all().filter(function (g) { return /^\.\..+/.test(label(g)); }).length;
         var header = Array.from(document.querySelectorAll("#title, .subtitle, #legend"));
         seen.header = header.map(function (e) { return [box(e).top, box(e).bottom]; });
         seen.widest = Math.max.apply(null, header.map(function (e) { return box(e).width; }));
@@ -128,9 +134,12 @@ fn check(seen: &Seen) {
 
 #[test]
 fn a_flamegraph_zooms_and_is_searched() {
-    let svg = svg(&spans(), &look()).unwrap();
+    let Picture { text: svg, hidden } = super::svg(&spans(), &look()).unwrap();
     let Some(seen) = drive(&svg, "decode", "^q4_k_gemv") else { return };
     check(&seen);
+    // What the picture says it doesn't show is what isn't seen.
+    assert!(seen.unnamed > 100 && seen.shortened > 0, "{seen:?}");
+    assert_eq!((seen.unnamed, seen.shortened), (hidden.unnamed.frames, hidden.shortened.frames));
     assert!(seen.shown.iter().any(|title| title.starts_with("layer 11 (")), "{:?}", seen.shown);
     assert!(!seen.shown.iter().any(|title| title.starts_with("prefill")), "{:?}", seen.shown);
     assert!(seen.details.contains("decode (95.698 ms, 62.50 %)"), "{}", seen.details);

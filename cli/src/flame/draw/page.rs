@@ -13,7 +13,7 @@ use inferno::flamegraph::{Options, from_lines};
 
 use super::of_hidden;
 use crate::flame::summary::{Frames, Hidden};
-use crate::text::{broken, cut, cut_front, printable_text};
+use crate::text::{broken, columns, cut, cut_front, printable_text};
 
 /// The contents of a page.
 pub(super) struct Page<'l> {
@@ -58,10 +58,11 @@ pub(super) struct Drawn {
 const WIDTH: u32 = 1200;
 /// On a narrower page the buttons would overlap the title.
 const LEAST_WIDTH: u32 = 400;
-/// The measures of `inferno`: the font size, the width of a letter relative to it, the height of a frame,
+/// The measures of `inferno`: the font size, the width of a letter relative to it (of DejaVu Sans Mono, which is the
+/// widest of the usual ones), the height of a frame,
 /// and the margins: left and right, above the frames without a subtitle, and below.
 const FONT_SIZE: usize = 12;
-const FONT_WIDTH: f64 = 0.59;
+const FONT_WIDTH: f64 = 0.602;
 const ROW: usize = 16;
 const SIDE: usize = 10;
 const ABOVE: usize = 3 * FONT_SIZE;
@@ -110,13 +111,13 @@ impl Page<'_> {
         let label = |frame: &Drawn| {
             let wide = frame.weight as f64 / self.total as f64 * pixels;
             let name = printable_text(&frame.name);
-            // One letter and the ellipsis.
-            match ((wide - 3.0) / (FONT_SIZE as f64 * FONT_WIDTH)) as usize {
-                0..=2 => Label::None,
-                fits => match cut_front(&name, fits) {
-                    label if label == name => Label::Whole(label),
-                    label => Label::Shortened(label),
-                },
+            // As `inferno`'s script does it in a browser: a blank follows each name, and two dots stand for what is
+            // cut off. A frame with the dots alone has no name.
+            let room = (wide - 3.0) / (FONT_SIZE as f64 * FONT_WIDTH);
+            match room as usize {
+                _ if ((columns(&name) + 1) as f64) < room => Label::Whole(name),
+                0..=3 => Label::None,
+                fits => Label::Shortened(cut_front(&name, fits - 2)),
             }
         };
         self.frames.iter().map(label).collect()
