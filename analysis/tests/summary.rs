@@ -203,6 +203,17 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
 }
 
 #[test]
+fn the_rate_is_measured_where_bricks_are_of_median_spans() {
+    // Each pass is disturbed, and half of the time is waiting that no median span shows.
+    let mut profile = run(1, |_| 3_000_000);
+    disturb(&mut profile, 63, 990_000);
+    let decode = profile.phase(Phase::Decode).expect("decode");
+    let rate = format!("{:.0} tok/s", decode.tokens_per_second().expect("tokens"));
+    let text = screen(&profile, (80, 24));
+    assert!(text.starts_with(&format!("Decode   {rate} ")), "{rate}: {text}");
+}
+
+#[test]
 fn one_stall_is_a_line_and_moves_no_bar() {
     let quiet = screen(&run(1, |_| 0), (80, 24));
     let mut stalled = run(1, |nth| if nth == 40 { 36_000_000 } else { 0 });
