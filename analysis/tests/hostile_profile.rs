@@ -343,6 +343,11 @@ proptest! {
             }
         }
         prop_assert!(!view::report(&profile).is_empty());
+        for columns in [0, 66, 80, 120, 200] {
+            let size = view::Size { columns, rows: 24 };
+            let text = view::summary(&profile, size, Some("RUN")).to_string();
+            prop_assert!(text.contains("Next: "));
+        }
         let _ = view::statistics(&profile);
         let _ = view::kernels(&profile);
         prop_assert!(!view::json(&profile).is_empty());

@@ -157,7 +157,7 @@ fn all_views_of_the_saved_profile_say_it_again() {
     let told = run(brickscope(&["report", "-o"]).arg(&page).arg(&dir));
     assert!(unwrapped(text(&told.stdout)).contains(&sentence), "{told:?}");
     let page = std::fs::read_to_string(page).expect("it was written");
-    let first = page.split_once("First:").expect("the page has warnings").1;
+    let first = page.split_once("<strong>Warnings</strong>").expect("the page has warnings").1;
     let first = first.split_once("</li>").expect("a list").0;
     assert!(first.ends_with(&format!(">{sentence}</span>")), "{first}");
     let disturbed = run(brickscope(&["show", "--leave-out-disturbed"]).arg(&dir));

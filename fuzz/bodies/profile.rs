@@ -11,6 +11,7 @@ pub(crate) fn run(text: &str) {
         Ok(profile) => {
             let _ = (profile.check(), profile.without_disturbed());
             let _ = (view::report(&profile), view::statistics(&profile));
+            let _ = view::summary(&profile, view::Size::default(), None).to_string();
             let _ = (view::kernels(&profile), view::json(&profile));
             let _ = (view::roofline(&profile), view::roofline_svg(&profile));
             for (index, device) in profile.devices.iter().enumerate() {

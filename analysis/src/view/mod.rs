@@ -40,7 +40,7 @@ pub use self::report::report;
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
-pub use self::summary::{Piece, Size, Summary, Tone, next_step, phase_limit, summary};
+pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_limit, summary};
 
 /// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]

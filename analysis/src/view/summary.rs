@@ -3,9 +3,9 @@
 use std::fmt::{self, Write};
 
 use brickscope_profile::text::{count, percent, printable, printable_text, screened_lines};
-use brickscope_profile::{Disturber, Phase, Profile, Source, SyncMode, Total};
+use brickscope_profile::{Disturber, Phase, PhaseTotal, Profile, Source, SyncMode, Total};
 
-use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
+use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{MOST_DRIFT_PPM, heading, wrap};
 use crate::view::{device, headline};
@@ -13,7 +13,7 @@ use crate::view::{device, headline};
 /// The room for a summary, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Its width. Less than 60 counts as 60.
+    /// Its width. Less than 66 counts as 66.
     pub columns: usize,
     /// Its height. Less than 12 counts as 12.
     pub rows: usize,
@@ -93,8 +93,12 @@ impl fmt::Display for Summary {
     }
 }
 
+/// The narrowest row of a brick.
+const LEAST_COLUMNS: usize = 66;
 /// A brick with less of the time than this is not worth a row.
 const LEAST_SHARE: f64 = 0.01;
+/// With fewer passes, an interval of their mean says little.
+const LEAST_FOR_INTERVAL: u64 = 5;
 /// Then a phase can't be judged, since too much of it lies outside of all bricks.
 const MOST_UNATTRIBUTED: f64 = 0.1;
 /// Then disturbances are what to do something about.
@@ -129,7 +133,7 @@ const MOST_NOTES: usize = 3;
 /// ```
 #[must_use]
 pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
-    let (columns, rows) = (size.columns.max(60), size.rows.max(12));
+    let (columns, rows) = (size.columns.max(LEAST_COLUMNS), size.rows.max(12));
     let mut head = Summary::default();
     let main = Main::of(profile);
     if main.is_told {
@@ -143,7 +147,8 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
         }
     }
     for note in notes(profile, &main) {
-        head.wrapped(&note.text, columns, 2, note.tone);
+        // The whole is in the report.
+        head.wrapped(&cut(&note.text, 2 * columns - 12), columns, 2, note.tone);
     }
 
     let mut foot = Summary::default();
@@ -298,6 +303,10 @@ impl Brick {
         };
         let of_roof = whole_percent(place.of_roof);
         let tone = match place.reach {
+            // By what memory gave right before or after the run: then it's the lower of two roofs.
+            Reach::At if place.of_roof < roofline::AT => {
+                return ("at the roof".to_owned(), Tone::Good);
+            }
             Reach::At => return (format!("{of_roof}, at the roof"), Tone::Good),
             Reach::Above => return (format!("{of_roof}, above it"), Tone::Plain),
             Reach::Near => Tone::Plain,
@@ -315,7 +324,7 @@ impl Brick {
     }
 }
 
-/// `Decode   291 tok/s ± 1 % p50 3.39 ms memory-bound: at the roof, 38 of 41 GB/s`
+/// `Decode   291 tok/s ± 1 % p50 3.39 ms memory-bound: at the roof (41 GB/s)`
 fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary) {
     // As measured: what is judged may be of median spans.
     let shown = typical::shown(profile);
@@ -345,7 +354,7 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
     }
 }
 
-/// What limits a phase, in a few words: `memory-bound: at the roof, 38.2 GB/s ± 1 %`. Empty if it had no pass.
+/// What limits a phase, in a few words: `memory-bound: at the roof (41 GB/s)`. Empty if it had no pass.
 #[must_use]
 pub fn phase_limit(profile: &Profile, phase: Phase) -> Piece {
     let (text, tone) = limit(profile, phase);
@@ -383,54 +392,71 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     };
     let share = whole_percent(verdict.of_roof);
     // Caches have several roofs, and arithmetic may have others than the peak of products.
-    let (rate, roof) = match verdict.bound {
-        Bound::Memory => (
-            format!("{} of ", whole(bytes / wall)),
-            format!("{} GB/s", whole(roofline.peak_bytes_per_second / 1e9)),
-        ),
-        _ => (String::new(), String::new()),
+    let roof = match verdict.bound {
+        Bound::Memory => {
+            let most = roofline.peak_bytes_per_second;
+            match roofline.least_bytes_per_second {
+                // Memory gave less right before or after the run, by which it may be at the roof, too.
+                least if least > 0.0 && least < 0.95 * most => {
+                    format!(" ({} to {} GB/s)", whole(least / 1e9), whole(most / 1e9))
+                }
+                _ => format!(" ({} GB/s)", whole(most / 1e9)),
+            }
+        }
+        Bound::Compute | Bound::Cache => String::new(),
     };
-    let cause = Typical::of(profile, phase)
-        .filter(|typical| typical.basis == Basis::Spans)
-        .and_then(|typical| cause(&typical, total.passes));
-    match (cause, verdict.reach) {
+    let typical = Typical::of(profile, phase);
+    let is_of_spans = typical.as_ref().is_some_and(|typical| typical.basis == Basis::Spans);
+    let disturber = disturber(profile, phase);
+    match (disturber, verdict.reach) {
         // What disturbs nearly all passes is what limits them.
         (Some(by), Reach::Near | Reach::Far) => {
-            (format!("{}: {share} of {bound} roof", who(by)), Tone::Bad)
+            (format!("{by}: {share} of {bound} roof"), Tone::Bad)
         }
-        (_, Reach::At) if roof.is_empty() => (format!("{bound}-bound: at the roof"), Tone::Good),
-        (_, Reach::At) => (format!("{bound}-bound: at the roof, {rate}{roof}"), Tone::Good),
-        (_, Reach::Near) if roof.is_empty() => {
-            (format!("{bound}-bound: {share} of the roof"), Tone::Plain)
+        (_, Reach::At) if is_of_spans => {
+            (format!("{bound}-bound: at the roof, by median spans"), Tone::Plain)
         }
-        (_, Reach::Near) => (format!("{bound}-bound: {rate}{roof} ({share})"), Tone::Plain),
-        (_, Reach::Far) if roof.is_empty() => {
-            (format!("far from the {bound} roof: {share} of it"), Tone::Bad)
-        }
-        (_, Reach::Far) => (format!("far from the {bound} roof: {share} of {roof}"), Tone::Bad),
+        (_, Reach::At) => (format!("{bound}-bound: at the roof{roof}"), Tone::Good),
+        (_, Reach::Near) => (format!("{bound}-bound: {share} of the roof{roof}"), Tone::Plain),
+        (_, Reach::Far) => (format!("far from the {bound} roof{roof}: {share}"), Tone::Bad),
         (_, Reach::Above) => {
             (format!("{bound}-bound: above the measured roof ({share})"), Tone::Plain)
         }
     }
 }
 
-/// Who disturbed most of the disturbed passes, if more than a fifth of all were.
-fn cause(typical: &Typical, all: u64) -> Option<Disturber> {
+/// What disturbed nearly all passes of a phase, in a few words: `threads shared a CPU`. `None` if enough passes were
+/// clean.
+#[must_use]
+pub fn disturber(profile: &Profile, phase: Phase) -> Option<&'static str> {
+    let typical = Typical::of(profile, phase).filter(|typical| typical.basis == Basis::Spans)?;
+    cause(&typical, profile.phase(phase)?).map(|(by, _)| who(by))
+}
+
+/// Who disturbed most of the disturbed passes, and how many, if more than a fifth of all were disturbed.
+fn cause(typical: &Typical, total: &PhaseTotal) -> Option<(Disturber, u64)> {
     let disturbed: u64 = typical.left_out.disturbed.values().sum();
-    if all == 0 || disturbed as f64 <= MANY_DISTURBED * all as f64 {
+    if total.passes == 0 || disturbed as f64 <= MANY_DISTURBED * total.passes as f64 {
         return None;
     }
-    typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, _)| *by)
+    typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, n)| (*by, *n))
 }
 
 /// ` ± 4 %`, of the mean pass; nothing if that isn't known.
 fn spread(profile: &Profile, phase: Phase) -> String {
     let typical = Typical::of(profile, phase);
     // Of median spans it would say how alike they are, not how sure the rate is.
-    let Some(Typical { wall, .. }) = typical.filter(|typical| typical.basis == Basis::Passes)
+    let Some(Typical { wall, passes: LEAST_FOR_INTERVAL.., .. }) =
+        typical.filter(|typical| typical.basis == Basis::Passes)
     else {
         return String::new();
     };
+    let mut tokens = profile.passes.iter().filter(|pass| pass.phase == phase).map(|of| of.tokens);
+    let first = tokens.next();
+    // Passes over other numbers of tokens take other times.
+    if tokens.any(|other| Some(other) != first) {
+        return String::new();
+    }
     match wall.interval_ns {
         Some([low, high]) if low < high && wall.ns > 0.0 => {
             let half = 50.0 * (high - low) / wall.ns;
@@ -447,14 +473,16 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     if let Some(how) = profile.run.as_ref().and_then(|run| run.cut_short.as_ref()) {
         notes.push(bad(format!("cut short: {}", printable_text(how))));
     }
-    if let (Some(typical), Some(phase)) = (&main.typical, main.phase)
-        && !main.is_told
-    {
-        notes.extend(disturbances(profile, typical, phase));
-    }
     let mut dropped = profile.dropped;
-    // The line above has these.
-    (dropped.disturbed_passes, dropped.left_out_passes) = (0, 0);
+    if !main.is_told {
+        let phases = [Phase::Decode, Phase::Prefill].into_iter();
+        let lines: Vec<Piece> = phases.filter_map(|phase| disturbances(profile, phase)).collect();
+        if !lines.is_empty() {
+            // They have these, with the causes.
+            dropped.disturbed_passes = 0;
+        }
+        notes.extend(lines);
+    }
     notes.extend(dropped.lines().map(bad));
     notes.extend(device::notes(profile).into_iter().map(bad));
     if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
@@ -484,16 +512,26 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
 }
 
 /// How many passes count, and what became of the others.
-fn disturbances(profile: &Profile, typical: &Typical, phase: Phase) -> Option<Piece> {
-    let all = profile.phase(phase)?.passes;
+fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
+    let total = profile.phase(phase)?;
+    let typical = Typical::of(profile, phase)?;
+    let all = total.passes;
     let out = &typical.left_out;
+    if typical.basis == Basis::Sums && total.disturbed > 0 {
+        let n = total.disturbed;
+        let text = format!("{n} of {all} {phase} passes disturbed; they are in the times");
+        return Some(Piece { text, tone: Tone::Bad });
+    }
     let plain = |text: String| Some(Piece { text, tone: Tone::Plain });
-    if typical.basis == Basis::Sums || out.passes == 0 {
-        let unwatched = typical.unwatched.is_none_or(|unwatched| unwatched > 0);
-        return match (all, unwatched) {
-            (_, true) => None,
-            (1, false) => plain("the pass was undisturbed".to_owned()),
-            (_, false) => plain(format!("all {all} {phase} passes undisturbed")),
+    if out.passes == 0 {
+        let is_known = total.disturbed == 0
+            && profile.dropped.left_out_passes == 0
+            && typical.unwatched == Some(0);
+        // One pass says little, and a line is dear.
+        return if is_known && all > 1 {
+            plain(format!("all {all} {phase} passes undisturbed"))
+        } else {
+            None
         };
     }
     let mut causes: Vec<String> =
@@ -514,14 +552,16 @@ fn disturbances(profile: &Profile, typical: &Typical, phase: Phase) -> Option<Pi
         _ => causes.join(", "),
     };
     if typical.basis == Basis::Spans {
-        let n = out.passes;
-        let text = format!(
-            "no clean pass to go by: {n} of {all} {phase} passes disturbed ({causes}); times are of median spans"
-        );
+        let text = match (all, all.saturating_sub(out.passes)) {
+            (1, _) => format!("the {phase} pass was disturbed: {causes}"),
+            (_, 0) => format!("no {phase} pass is clean, so bricks are by median spans: {causes}"),
+            (_, n) => format!(
+                "only {n} of {all} {phase} passes are clean, so bricks are by median spans: {causes}"
+            ),
+        };
         return Some(Piece { text, tone: Tone::Bad });
     }
-    let wall = profile.phase(phase)?.wall_ns as f64;
-    let share = fraction(out.wall_ns as f64 / wall.max(1.0));
+    let share = fraction(out.wall_ns as f64 / (total.wall_ns as f64).max(1.0));
     plain(format!("{} of {all} {phase} passes left out ({share} of wall): {causes}", out.passes))
 }
 
@@ -649,11 +689,7 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
         parts.push("† host order".to_owned());
     }
     if main.bricks.iter().any(|brick| brick.roof.is_some()) {
-        let threads = profile.run.as_ref().map_or(0, |run| run.threads);
-        parts.push(match threads {
-            0 => "roof: measured limit".to_owned(),
-            n => format!("roof: of {}", count(n.into(), "thread")),
-        });
+        parts.push("roof: measured limit".to_owned());
     }
     if let Some(load) = profile.other_load.as_ref().filter(|load| load.others_share() >= 0.01) {
         parts.push(format!("other programs {} of the CPUs", fraction(load.others_share())));
@@ -744,7 +780,11 @@ fn next(profile: &Profile, main: &Main) -> String {
     let now =
         now.map_or(String::new(), |model| format!(" (now {})", printable(&model.quantization)));
     match verdict.reach {
-        Reach::At | Reach::Above if verdict.bound == Bound::Memory => {
+        Reach::Above => {
+            "measure the machine's limits again (`brickscope machine`), and check the stated work: the run beat its roof"
+                .to_owned()
+        }
+        Reach::At if verdict.bound == Bound::Memory => {
             let bytes = main.pass_bytes.map_or(String::new(), |bytes| format!(" {}", size(bytes)));
             let now = profile.model.as_ref().filter(|model| !model.quantization.is_empty());
             let now = now.map_or(String::new(), |model| {
@@ -755,7 +795,7 @@ fn next(profile: &Profile, main: &Main) -> String {
                  smaller weights{now}, several sequences at once, or speculative decoding"
             )
         }
-        Reach::At | Reach::Above => format!(
+        Reach::At => format!(
             "{phase} is at its limit, so kernels have little to gain: try less work (a smaller model) or more cores"
         ),
         Reach::Near | Reach::Far => {
@@ -791,11 +831,11 @@ fn next(profile: &Profile, main: &Main) -> String {
 fn quiet(profile: &Profile, main: &Main) -> Option<String> {
     let threads = profile.run.as_ref().map_or(0, |run| run.threads);
     let cpus = profile.machine.as_ref().and_then(|machine| machine.logical_cpus);
-    let all = main.phase.and_then(|phase| profile.phase(phase)).map_or(0, |total| total.passes);
-    if let Some(typical) = &main.typical
-        && let Some(by) = cause(typical, all)
+    let total = main.phase.and_then(|phase| profile.phase(phase));
+    if let (Some(typical), Some(total)) = (&main.typical, total)
+        && let Some((by, disturbed)) = cause(typical, total)
     {
-        let disturbed: u64 = typical.left_out.disturbed.values().sum();
+        let all = total.passes;
         let fewer = match threads {
             2.. => format!(", or run fewer threads (`--threads {}`)", threads - 1),
             _ => String::new(),
@@ -828,8 +868,10 @@ fn quiet(profile: &Profile, main: &Main) -> Option<String> {
             ),
         });
     }
+    // Passes that nobody disturbed were not slowed by others.
+    let is_clean = |total: &PhaseTotal| total.disturbed == 0 && total.unwatched == Some(0);
     let load = profile.other_load.as_ref().map(|load| load.others_share());
-    let load = load.filter(|&share| share > MUCH_LOAD)?;
+    let load = load.filter(|&share| share > MUCH_LOAD && !total.is_some_and(is_clean))?;
     Some(format!("stop other programs, which used {} of this machine's CPU time", fraction(load)))
 }
 
@@ -862,6 +904,7 @@ fn fraction(share: f64) -> String {
 fn whole_percent(share: f64) -> String {
     match 100.0 * share {
         of if of > 0.0 && of < 1.0 => "<1 %".to_owned(),
+        of if of > 999.0 => ">999 %".to_owned(),
         of => format!("{of:.0} %"),
     }
 }

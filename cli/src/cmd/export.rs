@@ -180,7 +180,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
         }),
         #[cfg(not(feature = "parquet"))]
         ExportFormat::Parquet => anyhow::bail!(
-            "--format parquet: this brickscope was built without it; `cargo install … --features full` has it"
+            "--format parquet: this brickscope was built without it; `cargo install --path cli --profile dist --features full` has it"
         ),
         ExportFormat::Prometheus => to.write(|out| {
             let names = args.names.unwrap_or(MetricsNames::Brickscope).into();

@@ -67,13 +67,13 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "DIR", hide = true, requires = "out")]
     pub(crate) rescue: Option<PathBuf>,
 
-    /// Print the profile as JSON instead of the report.
+    /// Print the profile as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 
     /// Print the whole report instead of one screen: every table, tokens, a pass as a tree, its critical path, the
     /// clock. `brickscope show RUN --full` prints it later.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "endless"])]
     pub(crate) full: bool,
 
     /// How often to wait for a device: after every brick, after every layer, or once per pass with bricks
@@ -175,7 +175,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) shares: bool,
 
     /// Time the tiles of matrix products over several tokens: each thread's share, the blocks that fit a
-    /// core's caches, and the runs of register tiles inside them. The report then shows the GFLOP/s of
+    /// core's caches, and the runs of register tiles inside them. `--full` then shows the GFLOP/s of
     /// each level and how evenly the threads shared the work. This slows short prompts and small matrices
     /// down.
     #[arg(long)]

@@ -16,7 +16,7 @@ use super::profile::without_disturbed;
 use crate::flags::share;
 use crate::{device, family, output, run_dir, summary};
 
-/// Show a saved run: its report, tree, critical path, kernels or roofline.
+/// Show a saved run: what limits it, its report, tree, critical path, kernels or roofline.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as svg --unfolded > all-layers.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --device 0 --as statistics\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
@@ -52,7 +52,7 @@ pub(crate) struct ShowArgs {
     pub(crate) fold: bool,
 
     /// With --as dot or svg: draw every layer, instead of folding those with the same bricks and kernels into
-    /// one with the sum of their times. The drawing of a model has the size of a wall.
+    /// one with the sum of their times. The drawing of a model is some metres wide.
     #[arg(long, conflicts_with = "layer")]
     pub(crate) unfolded: bool,
 
@@ -66,7 +66,7 @@ pub(crate) struct ShowArgs {
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
 
-    /// Show only this device, timed by its own clock. Forms other than the report and JSON show the first
+    /// Show only this device, timed by its own clock. Forms other than the summary, the report and JSON show the first
     /// device by default if the host only issued work to it and waited.
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<usize>,

@@ -58,6 +58,6 @@ pub(crate) use super::top_view::run;
 #[cfg(not(feature = "top"))]
 pub(crate) fn run(_: &TopArgs) -> anyhow::Result<()> {
     anyhow::bail!(
-        "top: this brickscope was built without it; `cargo install … --features full` has it"
+        "top: this brickscope was built without it; `cargo install --path cli --profile dist --features full` has it"
     )
 }

@@ -56,7 +56,7 @@ pub(crate) fn examine() -> Vec<Finding> {
         Finding::bad(
             "wgpu",
             "this brickscope was built without it",
-            "cargo install … --features wgpu",
+            "cargo install --path cli --profile dist --features full,wgpu",
         ),
     ]
 }

@@ -268,7 +268,11 @@ fn bound(all: &Profile, phase: Phase) -> Option<Bound> {
         Reach::Far => "far from the roof",
         Reach::Above => "above the roof: the stated work or the ceilings are wrong",
     };
-    Some(Bound { by, how: how.to_owned() })
+    let how = match view::disturber(all, phase) {
+        Some(why) => format!("{how}: {why}"),
+        None => how.to_owned(),
+    };
+    Some(Bound { by, how })
 }
 
 /// The passes that figures leave out, or that were disturbed and are in them. `None` if nobody looked.
@@ -290,7 +294,8 @@ fn left_out(
         let name = "Disturbed passes".to_owned();
         return Some((name, card, "in the figures; the warnings say why".into()));
     }
-    let is_known = profile.phases.iter().all(|total| total.unwatched == Some(0));
+    let is_known = profile.phases.iter().all(|total| total.unwatched == Some(0))
+        && Typical::all(all).iter().all(|of| of.basis == Basis::Passes && of.stalls.is_empty());
     (is_known && !profile.phases.is_empty()).then(|| {
         let none = attribute("none").to_owned();
         ("Passes left out".to_owned(), none, "none was disturbed or had a stall".to_owned())
