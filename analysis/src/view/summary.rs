@@ -111,7 +111,7 @@ const MOST_NOTES: usize = 3;
 /// The first screen of a run: how fast each phase was and what limits it, how much of it was disturbed, the bricks
 /// that take the most time, and what to do next. `run` is the run's folder, for the commands in the last line.
 ///
-/// It goes by what passes [typically](crate::typical) take, as [`headline`](crate::view::headline) does.
+/// It goes by what passes [typically](crate::typical) take, as [`headline`](crate::view::headline()) does.
 ///
 /// ```
 /// use brickscope::{BrickId, BrickProfiler, MockClock, Phase};
