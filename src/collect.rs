@@ -5,9 +5,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use brickscope_profile::layers::LayerTables;
-use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL, category_of};
+use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::{
-    BrickStats, Data, Dependency, Dropped, Latency, Name, NameKind, Pass, Phase, PhaseTotal, Point,
+    BrickCategory, BrickStats, Data, Dependency, Dropped, Latency, Name, NameKind, Pass, Phase, PhaseTotal, Point,
     Profile, Source, Span, Total, Work,
 };
 
@@ -322,7 +322,10 @@ fn new_total(name: Option<&Name>, index: NameIdx, phase: Option<Phase>, source: 
     Total {
         phase,
         kind,
-        category: (kind == NameKind::Brick).then(|| category_of(text)),
+        category: match name {
+            Some(name) => name.brick_category(),
+            None => (kind == NameKind::Brick).then(BrickCategory::default),
+        },
         source,
         host: name.and_then(|name| name.host.clone()),
         device: name.and_then(|name| name.device.clone()),
@@ -411,6 +414,7 @@ mod tests {
             .map(|brick| Name {
                 name: brick.name().to_owned(),
                 kind: NameKind::Brick,
+                category: None,
                 host: None,
                 device: None,
                 transfer: None,

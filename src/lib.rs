@@ -45,11 +45,11 @@ pub use crate::device_timer::DeviceTimer;
 pub use crate::machine::{
     CpuLimit, LoadWatch, MachineDetails, Missing, cpu_frequency_khz, probe_counters, probe_sampling,
 };
-pub use crate::names::KernelId;
+pub use crate::names::{BrickKey, KernelId};
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickProfiler, BrickTimer, ChecksumRecorder,
     DeviceRecorder, GraphRecorder, HandOff, KernelTimer, LayerTimer, PassTimer, PassTimestamps,
-    TileRecorder, TileTimer, UnlabelledPass,
+    TileRecorder, TileTimer, TimedPass, TimedPassError, TimedSpan, TimedWork, UnlabelledPass,
 };
 pub use crate::template::{GrowingWork, PassTemplate, PassTemplateBuilder};
 

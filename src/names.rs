@@ -9,10 +9,23 @@ use brickscope_profile::{BrickId, Name, NameKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KernelId(pub(crate) NameIdx);
 
+/// A brick to time: a well-known one, or one of your own. See
+/// [`BrickProfiler::named_brick`](crate::BrickProfiler::named_brick).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BrickKey(pub(crate) NameIdx);
+
+impl From<BrickId> for BrickKey {
+    #[inline(always)]
+    fn from(brick: BrickId) -> Self {
+        Self(brick as NameIdx)
+    }
+}
+
 /// The table of names. Bricks and kernels share the numbers; the well-known bricks come first.
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) list: Vec<Name>,
+    /// By their names without a category, of which a brick has one at most.
     pub(crate) index: HashMap<Name, NameIdx>,
     /// Uses of names that did not fit the table.
     pub(crate) refused: u64,
@@ -28,5 +41,5 @@ impl Names {
 
 pub(crate) fn brick_name(name: &str) -> Name {
     let kind = NameKind::Brick;
-    Name { name: name.to_owned(), kind, host: None, device: None, transfer: None }
+    Name { name: name.to_owned(), kind, category: None, host: None, device: None, transfer: None }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use brickscope_profile::{BrickId, Data, Source, Work};
+use brickscope_profile::{Data, Source, Work};
 
-use crate::names::KernelId;
+use crate::names::{BrickKey, KernelId};
 use crate::row::{self, Event, NONE, NameIdx, Record, SpanKind};
 
 /// Work that grows linearly with the number of tokens before it, like that of attention.
@@ -240,26 +240,31 @@ impl PassTemplateBuilder {
     }
 
     /// Adds a brick: two timestamps, its begin and its end.
-    pub fn brick(&mut self, brick: BrickId, work: impl Into<GrowingWork>) {
-        self.kernels(brick as NameIdx, work.into(), &[]);
+    pub fn brick(&mut self, brick: impl Into<BrickKey>, work: impl Into<GrowingWork>) {
+        self.kernels(brick.into().0, work.into(), &[]);
     }
 
     /// Adds a brick that is a single kernel: two timestamps.
-    pub fn brick_kernel(&mut self, brick: BrickId, kernel: KernelId, work: impl Into<GrowingWork>) {
+    pub fn brick_kernel(
+        &mut self,
+        brick: impl Into<BrickKey>,
+        kernel: KernelId,
+        work: impl Into<GrowingWork>,
+    ) {
         let work = work.into();
-        self.kernels(brick as NameIdx, work, &[(kernel.0, work)]);
+        self.kernels(brick.into().0, work, &[(kernel.0, work)]);
     }
 
     /// Adds a brick of these kernels: a timestamp at the begin of each kernel, and one at the end of the last kernel
     /// and of the brick. Without kernels, the same as [`brick`](Self::brick).
     pub fn brick_kernels(
         &mut self,
-        brick: BrickId,
+        brick: impl Into<BrickKey>,
         work: impl Into<GrowingWork>,
         kernels: &[(KernelId, GrowingWork)],
     ) {
         let kernels: Vec<_> = kernels.iter().map(|&(kernel, work)| (kernel.0, work)).collect();
-        self.kernels(brick as NameIdx, work.into(), &kernels);
+        self.kernels(brick.into().0, work.into(), &kernels);
     }
 
     /// Adds a brick of these kernels, by number.

@@ -295,6 +295,7 @@ fn profile() -> impl Strategy<Value = Profile> {
                     .map(|(name, kind, host)| Name {
                         name: name.to_owned(),
                         kind,
+                        category: None,
                         host,
                         device: None,
                         transfer: (name == "moe").then(|| Route {

@@ -250,6 +250,7 @@ fn many(spans: u64) -> Profile {
     let name = |name: &str, kind, host| Name {
         name: name.to_owned(),
         kind,
+        category: None,
         host,
         device: None,
         transfer: None,

@@ -18,6 +18,7 @@ use crate::cmd::man::ManArgs;
 use crate::cmd::profile::ProfileArgs;
 use crate::cmd::receipt::ReceiptArgs;
 use crate::cmd::report::ReportArgs;
+use crate::cmd::run::RunArgs;
 use crate::cmd::selftest::SelftestArgs;
 use crate::cmd::show::ShowArgs;
 use crate::cmd::synth::SynthArgs;
@@ -41,8 +42,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    #[command(alias = "run")]
     Profile(ProfileArgs),
+    Run(RunArgs),
     Benchmark(BenchmarkArgs),
     Compare(CompareArgs),
     Gate(GateArgs),

@@ -14,6 +14,7 @@
 //! | `flags` | flags that several commands share, and the parsers of their values |
 //! | `benchmark/` | measuring repeatedly: plan, warm-up, samples, receipt, tables, warnings |
 //! | `doctor/` | one probe per capability of the machine |
+//! | `nodes/` | what `run` records of llama.cpp: the library that it loads into the program (in `preload/`), and profiles of it |
 //! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
 //! | `report/` | the HTML report: one file per section; `provenance` (a test) checks every number against its file |
 //! | `top/` | the live view: state, screens, terminal |
@@ -59,6 +60,7 @@ mod hostile;
 mod interrupt;
 mod live;
 mod metrics;
+mod nodes;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod progress;
@@ -71,6 +73,7 @@ mod text;
 #[cfg(feature = "top")]
 mod top;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -94,7 +97,7 @@ fn main() -> ExitCode {
 
 #[inline(never)]
 fn parse() -> Box<Args> {
-    let args = Args::try_parse();
+    let args = Args::try_parse_from(words(std::env::args_os().collect()));
     Box::new(args.unwrap_or_else(|error| {
         let is_plain = |word: std::ffi::OsString| {
             !word.to_string_lossy().contains(brickscope_analysis::view::is_unprintable)
@@ -106,6 +109,18 @@ fn parse() -> Box<Args> {
         }
         error.exit()
     }))
+}
+
+/// `run` without a command after `--` is `profile`, as it was before there was another `run`.
+fn words(mut words: Vec<OsString>) -> Vec<OsString> {
+    if let [_, command, rest @ ..] = &mut words[..]
+        && command == "run"
+        && !rest.is_empty()
+        && !rest.iter().any(|word| word == "--" || word == "--help" || word == "-h")
+    {
+        *command = "profile".into();
+    }
+    words
 }
 
 #[inline(never)]
@@ -123,6 +138,7 @@ fn run(command: &Command) -> ExitCode {
             return code(cmd::flamegraph::run(args));
         }
         Command::Diverge(args) => return yes_or_no(cmd::diverge::run(args).map(|found| !found)),
+        Command::Run(args) => return cmd::run::run(args).unwrap_or_else(|error| ended(Err(error), 1)),
         Command::VerifyReceipt(args) => return yes_or_no(cmd::verify_receipt::run(args)),
         Command::Selftest(args) => return yes_or_no(cmd::selftest::run(args)),
         Command::Profile(args) if args.compare_backends => cmd::compare_backends::run(args),

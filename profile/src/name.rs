@@ -22,6 +22,9 @@ pub struct Name {
     pub name: String,
     /// Whether it is a brick or a kernel.
     pub kind: NameKind,
+    /// The category of a brick that isn't well known, if its engine says one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub category: Option<BrickCategory>,
     /// How a kernel runs on the CPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<HostLaunch>,
@@ -31,6 +34,19 @@ pub struct Name {
     /// The source and destination, if the brick is a copy between memories.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub transfer: Option<Route>,
+}
+
+impl Name {
+    /// The category of a brick: its own if it is well known, else what its engine says, else
+    /// [`BrickCategory::Other`]. `None` for a kernel.
+    #[must_use]
+    pub fn brick_category(&self) -> Option<BrickCategory> {
+        if self.kind != NameKind::Brick {
+            return None;
+        }
+        let known = BrickId::from_str(&self.name).map(BrickId::category);
+        Some(known.or(self.category).unwrap_or_default())
+    }
 }
 
 /// The source and destination of a copy.

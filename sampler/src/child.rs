@@ -1,6 +1,6 @@
 //! Commands that end with the process that starts them.
 
-use std::process::Command;
+use std::process::{Child, Command};
 
 /// How a command is told that its parent has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +20,16 @@ pub fn end_with_parent(command: &mut Command, how: End) {
     system::end_with_parent(command, how);
 }
 
+/// Asks a process to end, with SIGTERM. Does nothing on systems where [`end_with_parent`] doesn't, or if it has ended.
+pub fn ask_to_end(child: &Child) {
+    system::ask_to_end(child);
+}
+
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod system {
     pub(super) fn end_with_parent(_: &mut super::Command, _: super::End) {}
+
+    pub(super) fn ask_to_end(_: &super::Child) {}
 }
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -35,7 +42,12 @@ mod system {
     use std::io;
     use std::os::unix::process::CommandExt;
 
-    use super::{Command, End};
+    use super::{Child, Command, End};
+
+    pub(super) fn ask_to_end(child: &Child) {
+        // SAFETY: it takes numbers only. The process has not been waited for, so the number is still its own.
+        unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+    }
 
     pub(super) fn end_with_parent(command: &mut Command, how: End) {
         let signal = match how {

@@ -118,6 +118,13 @@ impl Clock {
         }
     }
 
+    /// The nanoseconds of a raw count of the processor's counter, which another thread or process may have read (`rdtsc`,
+    /// `cntvct_el0`). `None` if this clock isn't the counter.
+    #[must_use]
+    pub fn time_of_count(&self, count: u64) -> Option<u64> {
+        self.ticks().map(|ticks| ticks.at(count))
+    }
+
     /// What a reading needs, if this is the processor's counter.
     pub(crate) fn ticks(&self) -> Option<Ticks> {
         match &self.0 {

@@ -23,6 +23,8 @@ mod switches;
 
 mod recording;
 
+mod timed;
+
 mod results;
 
 mod handles;
@@ -43,6 +45,7 @@ pub use self::checksums::ChecksumRecorder;
 pub use self::device::DeviceRecorder;
 pub use self::graph::GraphRecorder;
 pub use self::tiles::TileRecorder;
+pub use self::timed::{TimedPass, TimedPassError, TimedSpan, TimedWork};
 pub use self::timers::{
     BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickTimer, HandOff, KernelTimer, LayerTimer,
     PassTimer, PassTimestamps, TileTimer, UnlabelledPass,

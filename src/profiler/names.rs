@@ -3,7 +3,7 @@
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 use brickscope_profile::name::{NameIdx, OTHER_BRICK, OTHER_KERNEL};
-use brickscope_profile::{BrickId, Name, NameKind, Route};
+use brickscope_profile::{BrickCategory, BrickId, Name, NameKind, Route};
 
 use super::BrickProfiler;
 use crate::names::{Names, brick_name};
@@ -21,6 +21,19 @@ impl BrickProfiler {
         let Route { src, dst, direction } = &route;
         let name = format!("{}: {src} → {dst}", direction.name());
         self.index_of(Name { transfer: Some(route), ..brick_name(&name) })
+    }
+
+    /// The number of a brick of this name, which is in this category unless it is well known or has been given another
+    /// one before.
+    pub(super) fn categorised_index(&self, name: &str, category: BrickCategory) -> NameIdx {
+        let index = self.brick_index(name);
+        let mut names = self.write_names();
+        if let Some(known) = names.list.get_mut(usize::from(index))
+            && BrickId::from_str(name).is_none()
+        {
+            known.category.get_or_insert(category);
+        }
+        index
     }
 
     pub(super) fn index_of(&self, name: Name) -> NameIdx {

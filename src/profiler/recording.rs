@@ -3,22 +3,46 @@
 use std::time::Duration;
 
 use brickscope_profile::name::NameIdx;
-use brickscope_profile::{BrickId, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Work};
+use brickscope_profile::{
+    BrickCategory, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Work,
+};
 
 use super::timers::RunningKernel;
 use super::{
     BrickGuard, BrickKernelsTimer, BrickProfiler, BrickTimer, HandOff, KernelTimer, LayerTimer,
     PassTimer, PassTimestamps,
 };
-use crate::names::KernelId;
+use crate::names::{BrickKey, KernelId};
 use crate::recorder::Open;
 
 /// # Timing bricks
 impl BrickProfiler {
-    /// Begins a well-known brick. If profiling is off, returns without reading the clock.
+    /// Begins a brick: a [`BrickId`](crate::BrickId), or a brick of your own by its
+    /// [key](Self::named_brick). If profiling is off, returns without reading the clock.
     #[inline]
-    pub fn start_brick(&self, brick: BrickId) -> BrickTimer {
-        BrickTimer(self.recorder.begin_brick(brick as NameIdx))
+    pub fn start_brick(&self, brick: impl Into<BrickKey>) -> BrickTimer {
+        BrickTimer(self.recorder.begin_brick(brick.into().0))
+    }
+
+    /// The key of a brick with this name, which is timed as fast as a well-known one. Look it up once, where the model is
+    /// loaded: the look-up takes a lock.
+    ///
+    /// The name of a well-known brick gives its key. Reports count another brick in `category`, or in the one that
+    /// the name was given first. A key is of use only with the profiler that made it.
+    ///
+    /// ```
+    /// # use brickscope::{BrickCategory, BrickId, BrickProfiler, Work};
+    /// # let profiler = BrickProfiler::enabled();
+    /// let cache = profiler.named_brick("KvCache", BrickCategory::Attention);
+    /// let timer = profiler.start_brick(BrickId::RopeEmbedding);
+    /// // … RoPE …
+    /// let timer = profiler.lap(timer, 4096, cache);
+    /// // … the new keys and values are stored …
+    /// profiler.stop_brick_with(timer, Work { bytes: 8192, ..Work::elements(4096) });
+    /// ```
+    #[must_use]
+    pub fn named_brick(&self, name: &str, category: BrickCategory) -> BrickKey {
+        BrickKey(self.categorised_index(name, category))
     }
 
     /// Ends a brick that processed `elements` elements.
@@ -36,14 +60,19 @@ impl BrickProfiler {
     /// Ends a brick that processed `elements` elements and begins `next` with the same reading of the clock. For
     /// bricks that follow each other without a gap.
     #[inline]
-    pub fn lap(&self, timer: BrickTimer, elements: u64, next: BrickId) -> BrickTimer {
+    pub fn lap(&self, timer: BrickTimer, elements: u64, next: impl Into<BrickKey>) -> BrickTimer {
         self.lap_with(timer, Work::elements(elements), next)
     }
 
     /// Like [`lap`](Self::lap), for a brick whose work is known.
     #[inline]
-    pub fn lap_with(&self, timer: BrickTimer, work: Work, next: BrickId) -> BrickTimer {
-        BrickTimer(self.recorder.lap(timer.0, work, next as NameIdx))
+    pub fn lap_with(
+        &self,
+        timer: BrickTimer,
+        work: Work,
+        next: impl Into<BrickKey>,
+    ) -> BrickTimer {
+        BrickTimer(self.recorder.lap(timer.0, work, next.into().0))
     }
 
     /// Begins a brick that ends when the guard is dropped. See also the macro [`brick!`](crate::brick!).
@@ -59,8 +88,8 @@ impl BrickProfiler {
     /// assert_eq!(profiler.brick_stats(BrickId::RmsNorm).total_elements, 4096);
     /// ```
     #[inline]
-    pub fn brick(&self, brick: BrickId) -> BrickGuard<'_> {
-        let open = self.recorder.begin_brick(brick as NameIdx);
+    pub fn brick(&self, brick: impl Into<BrickKey>) -> BrickGuard<'_> {
+        let open = self.recorder.begin_brick(brick.into().0);
         BrickGuard { recorder: &self.recorder, open, work: Work::default() }
     }
 
@@ -107,13 +136,13 @@ impl BrickProfiler {
     /// The same name and launch give the same number. There is room for about 4000 names of bricks and kernels.
     pub fn kernel(&self, name: &str, host: Option<HostLaunch>) -> KernelId {
         let (name, kind) = (name.to_owned(), NameKind::Kernel);
-        KernelId(self.index_of(Name { name, kind, host, device: None, transfer: None }))
+        KernelId(self.index_of(Name { name, kind, category: None, host, device: None, transfer: None }))
     }
 
     /// The number of the kernel with this name that runs on a device.
     pub fn device_kernel(&self, name: &str, launch: DeviceLaunch) -> KernelId {
         let (name, kind, device) = (name.to_owned(), NameKind::Kernel, Some(launch));
-        KernelId(self.index_of(Name { name, kind, host: None, device, transfer: None }))
+        KernelId(self.index_of(Name { name, kind, category: None, host: None, device, transfer: None }))
     }
 
     /// Begins a kernel.
@@ -145,8 +174,12 @@ impl BrickProfiler {
     /// profiler.stop_kernels(timer, Work::elements(4096), Work::elements(4096));
     /// ```
     #[inline]
-    pub fn start_brick_kernel(&self, brick: BrickId, first: KernelId) -> BrickKernelsTimer {
-        let brick = self.recorder.begin_both(brick as NameIdx);
+    pub fn start_brick_kernel(
+        &self,
+        brick: impl Into<BrickKey>,
+        first: KernelId,
+    ) -> BrickKernelsTimer {
+        let brick = self.recorder.begin_both(brick.into().0);
         BrickKernelsTimer { brick, kernel: RunningKernel::First(first) }
     }
 

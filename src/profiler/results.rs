@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::name::{NameIdx, OTHER_BRICK, category_of};
+use brickscope_profile::name::{NameIdx, OTHER_BRICK};
 use brickscope_profile::stats::by_category;
 use brickscope_profile::{
-    Absent, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo, Dropped, NameKind,
-    Overhead, Profile, Source,
+    Absent, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo, Dropped, Name, Overhead,
+    Profile, Source,
 };
 
 use super::{BrickProfiler, short_forms, tiles};
@@ -83,7 +83,8 @@ impl BrickProfiler {
     /// What one well-known brick did.
     #[must_use]
     pub fn brick_stats(&self, brick: BrickId) -> BrickStats {
-        self.sums_of([(brick.name().to_owned(), brick as NameIdx)]).together().remove(0)
+        let one = (brick.name().to_owned(), brick as NameIdx, brick.category());
+        self.sums_of([one]).together().remove(0)
     }
 
     /// What the brick of this name did. `None` if no brick has the name.
@@ -93,7 +94,8 @@ impl BrickProfiler {
             return Some(self.brick_stats(brick));
         }
         let index = *self.read_names().index.get(&brick_name(name))?;
-        Some(self.sums_of([(name.to_owned(), index)]).together().remove(0))
+        let one = (name.to_owned(), index, BrickCategory::Other);
+        Some(self.sums_of([one]).together().remove(0))
     }
 
     /// All bricks: the fifteen well-known ones, then the others in the order of their first use.
@@ -104,7 +106,7 @@ impl BrickProfiler {
     /// Sums by category, indexed by `BrickCategory as usize`.
     #[must_use]
     pub fn category_stats(&self) -> [CategoryStats; BrickCategory::COUNT] {
-        categories_of(&self.brick_sums().together())
+        self.brick_sums().by_category()
     }
 
     /// The nanoseconds that bricks of the host account for, or, if it has none, those of devices. Where bricks nest, each
@@ -147,6 +149,7 @@ impl BrickProfiler {
 pub(super) struct BrickSums {
     pub(super) host: Vec<BrickStats>,
     pub(super) devices: Vec<BrickStats>,
+    categories: Vec<BrickCategory>,
 }
 
 impl BrickSums {
@@ -169,10 +172,12 @@ impl BrickSums {
         all.iter_mut().zip(&self.devices).for_each(|(stats, device)| stats.merge(device));
         all
     }
-}
 
-pub(super) fn categories_of(bricks: &[BrickStats]) -> [CategoryStats; BrickCategory::COUNT] {
-    by_category(bricks.iter().map(|stats| (category_of(&stats.name), stats)))
+    /// Both sides, by category.
+    pub(super) fn by_category(self) -> [CategoryStats; BrickCategory::COUNT] {
+        let categories = self.categories.clone();
+        by_category(categories.into_iter().zip(&self.together()))
+    }
 }
 
 impl BrickProfiler {
@@ -181,24 +186,29 @@ impl BrickProfiler {
         self.sums_of(self.brick_names_and_numbers())
     }
 
-    fn brick_names_and_numbers(&self) -> Vec<(String, NameIdx)> {
+    fn brick_names_and_numbers(&self) -> Vec<(String, NameIdx, BrickCategory)> {
         let names = self.read_names();
-        let bricks = names.list.iter().zip(0..).filter(|(name, _)| name.kind == NameKind::Brick);
-        let mut bricks: Vec<_> = bricks.map(|(name, index)| (name.name.clone(), index)).collect();
+        let brick = |(name, index): (&Name, NameIdx)| {
+            Some((name.name.clone(), index, name.brick_category()?))
+        };
+        let mut bricks: Vec<_> = names.list.iter().zip(0..).filter_map(brick).collect();
         if names.refused > 0 {
-            bricks.push(("(other)".to_owned(), OTHER_BRICK));
+            bricks.push(("(other)".to_owned(), OTHER_BRICK, BrickCategory::Other));
         }
         bricks
     }
 
     /// What each of these bricks did, in all phases and by all sources.
-    fn sums_of(&self, bricks: impl IntoIterator<Item = (String, NameIdx)>) -> BrickSums {
-        let (mut host, numbers): (Vec<BrickStats>, Vec<NameIdx>) = bricks
-            .into_iter()
-            .map(|(name, index)| {
-                (BrickStats { name, min_ns: u64::MAX, ..Default::default() }, index)
-            })
-            .unzip();
+    fn sums_of(
+        &self,
+        bricks: impl IntoIterator<Item = (String, NameIdx, BrickCategory)>,
+    ) -> BrickSums {
+        let (mut host, mut numbers, mut categories) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, index, category) in bricks {
+            host.push(BrickStats { name, min_ns: u64::MAX, ..Default::default() });
+            numbers.push(index);
+            categories.push(category);
+        }
         let mut devices = host.clone();
         let add = |sums: &mut [BrickStats], fold: &Fold| {
             for (stats, &index) in sums.iter_mut().zip(&numbers) {
@@ -214,7 +224,7 @@ impl BrickProfiler {
         self.recorder.collect(|log| add(&mut host, log.fold()));
         let with_clock = lock(&self.devices).clone();
         with_clock.iter().for_each(|device| device.each_fold(|fold| add(&mut devices, fold)));
-        BrickSums { host, devices }
+        BrickSums { host, devices, categories }
     }
 
     /// A profile of what was recorded, and of little else.

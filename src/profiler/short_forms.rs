@@ -7,7 +7,7 @@ use brickscope_profile::text::{percent, printable};
 use brickscope_profile::{BrickCategory, BrickStats, TileStats};
 use serde_json::json;
 
-use super::results::{BrickSums, categories_of};
+use super::results::BrickSums;
 
 /// The bricks that ran, the longest first.
 fn longest_first(stats: &[BrickStats]) -> Vec<&BrickStats> {
@@ -52,7 +52,7 @@ pub(super) fn summary(bricks: BrickSums) -> String {
         rows(&mut text, &others);
     }
     text.push_str("\nCategory Breakdown:\n");
-    for (category, stats) in BrickCategory::ALL.into_iter().zip(categories_of(&bricks.together())) {
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(bricks.by_category()) {
         if stats.count > 0 {
             let _ = writeln!(
                 text,
@@ -70,7 +70,7 @@ pub(super) fn category_box(bricks: BrickSums) -> String {
     let total = bricks.total().exclusive_ns as f64;
     let rule = "─".repeat(57);
     let mut text = format!("╭{rule}╮\n│{:^57}│\n├{rule}┤\n", "Category Breakdown");
-    for (category, stats) in BrickCategory::ALL.into_iter().zip(categories_of(&bricks.together())) {
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(bricks.by_category()) {
         if stats.count > 0 {
             let line = format!(
                 " {:12} {:8.2}µs avg {:>7} [{:5} samples]",

@@ -13,6 +13,7 @@
 //! | [`log`] | a thread's log |
 //! | [`passes`] | passes, layers, hand-offs, tiles |
 //! | [`timestamps`] | passes that only read the clock, and are labelled afterwards |
+//! | [`timed`] | passes that were timed elsewhere |
 //! | [`counting`] | hardware counters around bricks |
 //! | [`drain`] | from rows to sums and to records |
 //! | [`thread`] | numbers for threads |
@@ -46,6 +47,7 @@ mod log;
 mod loom_tests;
 mod passes;
 mod thread;
+mod timed;
 mod timestamps;
 
 use std::sync::Arc;
@@ -57,6 +59,7 @@ use self::log::ThreadLog;
 pub(crate) use self::log::{Open, Owner};
 pub(crate) use self::passes::{Looked, OpenPass, Standing};
 use self::thread::Thread;
+pub(crate) use self::timed::{Timed, TimedEnd, Unfit};
 pub(crate) use self::timestamps::{Timestamps, Unlabelled};
 use crate::clock::{Clock, Ticks};
 use crate::machine::ReadCounters;

@@ -69,6 +69,7 @@ fn profile() -> Profile {
     profile.names.push(Name {
         name: "copy".to_owned(),
         kind: NameKind::Brick,
+        category: None,
         host: None,
         device: None,
         transfer: Some(Route {
@@ -125,6 +126,7 @@ fn profile() -> Profile {
     profile.names.push(Name {
         name: "on_device".to_owned(),
         kind: NameKind::Kernel,
+        category: None,
         host: None,
         device: Some(launch),
         transfer: None,

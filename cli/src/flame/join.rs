@@ -455,6 +455,7 @@ mod tests {
         let name = |name: &str, kind| Name {
             name: name.to_owned(),
             kind,
+            category: None,
             host: None,
             device: None,
             transfer: None,

@@ -308,6 +308,7 @@ impl Profile {
         let unknown = Name {
             name: format!("#{index}"),
             kind: NameKind::Brick,
+            category: None,
             host: None,
             device: None,
             transfer: None,

@@ -1,0 +1,188 @@
+//! The file that is written: `PID.nodes` in the folder that `BRICKSCOPE_RECORD` names.
+//!
+//! It is mapped, so that what was written is kept however the process ends. Numbers are little-endian, 64 bits wide.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0 to 8 | `BRKNODES` |
+//! | 8 | version: 1 |
+//! | 16 | bytes of the file that are written, header included |
+//! | 24 | process |
+//! | 32 | records that did not fit |
+//! | 64 on | records |
+//!
+//! A record is a word, `kind | length << 32`, and as many bytes as `length` says, filled up with zeros to a multiple of 8:
+//!
+//! | kind | content |
+//! |---|---|
+//! | 1 graph | number \| threads << 32; begin; end; a count for each node when it began |
+//! | 2 nodes | JSON: what the nodes of a graph are |
+//! | 3 pass | begin; end; tokens or -1; position or -1; status; graphs \| (1 if decode) << 32. After its graphs |
+//! | 4 described | begin and end of describing a graph, which is in its pass |
+//! | 5 load | count; then for each thread its number \| CPU << 32, ns on a CPU, ns waiting for one |
+//! | 6 model | the path of a GGUF file that the process has mapped |
+//! | 7 fault | why the recording ends |
+//! | 8 lost | what isn't recorded |
+//!
+//! Times are counts of the processor's counter.
+
+use std::ffi::{c_int, c_void};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+unsafe extern "C" {
+    fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
+    fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int;
+    fn posix_fallocate(fd: c_int, offset: i64, len: i64) -> c_int;
+}
+
+const READ_WRITE: c_int = 3;
+const SHARED: c_int = 1;
+const POPULATE_WRITE: c_int = 23;
+
+/// The most that is written: some hundred thousand passes of a model of a billion weights.
+const MOST: usize = 1 << 30;
+/// Room on the disk is taken in such pieces, so that a full disk is an error and no signal.
+const PIECE: usize = 4 << 20;
+/// Memory is made ready between passes in such pieces, so that no pass waits for it.
+const READY: usize = 256 << 10;
+const HEADER: usize = 64;
+
+/// The name of the folder to write to, in the environment.
+const FOLDER: &str = "BRICKSCOPE_RECORD";
+
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    Graph = 1,
+    Nodes = 2,
+    Pass = 3,
+    Described = 4,
+    Load = 5,
+    Model = 6,
+    Fault = 7,
+    Lost = 8,
+}
+
+pub struct Recording {
+    file: File,
+    at: *mut u8,
+    used: usize,
+    /// What the file has room for.
+    room: usize,
+    /// Up to where memory is ready.
+    ready: usize,
+    lost: Vec<&'static str>,
+}
+
+// SAFETY: the mapping belongs to the recording alone.
+unsafe impl Send for Recording {}
+
+impl Recording {
+    pub fn create() -> Result<Self, String> {
+        let folder = std::env::var_os(FOLDER).ok_or_else(|| format!("{FOLDER} is not set"))?;
+        let path = std::path::Path::new(&folder).join(format!("{}.nodes", std::process::id()));
+        let shown = path.display();
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(&path);
+        let file = file.map_err(|why| format!("{shown}: {why}"))?;
+        // SAFETY: the mapping is of our own file, which nobody makes shorter.
+        let at = unsafe { mmap(ptr::null_mut(), MOST, READ_WRITE, SHARED, file.as_raw_fd(), 0) };
+        if at as isize == -1 {
+            return Err(format!("{shown}: {}", std::io::Error::last_os_error()));
+        }
+        let mut recording =
+            Self { file, at: at.cast(), used: HEADER, room: 0, ready: 0, lost: Vec::new() };
+        if !recording.has_room(HEADER) {
+            return Err(format!("{shown}: there is no room on the disk"));
+        }
+        // SAFETY: the header has room.
+        unsafe {
+            ptr::copy_nonoverlapping(b"BRKNODES".as_ptr(), recording.at, 8);
+        }
+        recording.header(1).store(1, Relaxed);
+        recording.header(3).store(u64::from(std::process::id()), Relaxed);
+        recording.publish();
+        recording.make_room();
+        Ok(recording)
+    }
+
+    fn header(&self, word: usize) -> &AtomicU64 {
+        // SAFETY: the header has eight words, mapped at the begin of a page, that nobody writes but through this.
+        unsafe { &*self.at.cast::<AtomicU64>().add(word) }
+    }
+
+    /// Makes what has been written part of the file.
+    fn publish(&self) {
+        self.header(2).store(self.used as u64, Release);
+    }
+
+    fn has_room(&mut self, up_to: usize) -> bool {
+        while self.room < up_to {
+            let piece = PIECE.min(MOST - self.room);
+            // SAFETY: it takes numbers only.
+            let failed = unsafe {
+                posix_fallocate(self.file.as_raw_fd(), self.room as i64, piece as i64)
+            };
+            if piece == 0 || failed != 0 {
+                return false;
+            }
+            self.room += piece;
+        }
+        true
+    }
+
+    pub fn write(&mut self, kind: Kind, bytes: &[u8]) {
+        self.append(kind, bytes.len(), |at| {
+            // SAFETY: there is room for so many bytes at `at`.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
+        });
+    }
+
+    pub fn write_words(&mut self, kind: Kind, head: &[u64], words: &[u64]) {
+        self.append(kind, (head.len() + words.len()) * 8, |at| {
+            // SAFETY: there is room for both at `at`. x86-64 and AArch64 are little-endian.
+            unsafe {
+                let at = at.cast::<u64>();
+                ptr::copy_nonoverlapping(head.as_ptr(), at, head.len());
+                ptr::copy_nonoverlapping(words.as_ptr(), at.add(head.len()), words.len());
+            }
+        });
+    }
+
+    fn append(&mut self, kind: Kind, len: usize, fill: impl FnOnce(*mut u8)) {
+        let end = self.used + 8 + len.next_multiple_of(8);
+        if end > MOST || !self.has_room(end) {
+            self.header(4).fetch_add(1, Relaxed);
+            return;
+        }
+        // SAFETY: the file has room up to `end`, and is mapped so far. Bytes that aren't filled are zeros.
+        unsafe {
+            let at = self.at.add(self.used);
+            at.cast::<u64>().write(kind as u64 | (len as u64) << 32);
+            fill(at.add(8));
+        }
+        self.used = end;
+        self.publish();
+    }
+
+    /// Notes once that something isn't recorded.
+    pub fn lose(&mut self, what: &'static str) {
+        if !self.lost.contains(&what) {
+            self.lost.push(what);
+            self.write(Kind::Lost, what.as_bytes());
+        }
+    }
+
+    /// Makes memory ready for the next passes. Called between passes.
+    pub fn make_room(&mut self) {
+        if self.used + READY / 2 < self.ready || !self.has_room((self.ready + READY).min(MOST)) {
+            return;
+        }
+        // SAFETY: the file has room there, and is mapped.
+        unsafe { madvise(self.at.add(self.ready).cast(), READY, POPULATE_WRITE) };
+        self.ready += READY;
+    }
+}

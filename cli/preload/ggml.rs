@@ -1,0 +1,174 @@
+//! ggml's structures, as far as they are read, and the check that they look so in the library that is loaded.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr;
+
+use crate::symbols;
+
+/// `ggml_tensor`, up to its name. The same since 2024.
+#[repr(C)]
+pub struct Tensor {
+    pub kind: i32,
+    buffer: *const c_void,
+    pub ne: [i64; 4],
+    pub nb: [usize; 4],
+    pub op: i32,
+    op_params: [i32; 16],
+    flags: i32,
+    pub src: [*const Tensor; 10],
+    view_src: *const Tensor,
+    view_offs: usize,
+    data: *const c_void,
+    name: [c_char; 64],
+}
+
+/// `ggml_compute_params`: its first fields.
+#[repr(C)]
+pub struct Params {
+    pub ith: i32,
+    nth: i32,
+}
+
+/// `ggml_cplan`: its first fields.
+#[repr(C)]
+pub struct Cplan {
+    work_size: usize,
+    work_data: *mut u8,
+    pub n_threads: i32,
+}
+
+/// `llama_batch`: its first field.
+#[repr(C)]
+pub struct Batch {
+    pub n_tokens: i32,
+}
+
+/// `ggml_cgraph` and `llama_context`, of which nothing is read.
+pub type Cgraph = c_void;
+pub type Context = c_void;
+
+/// ggml's own functions, which say what a tensor is.
+pub struct Layout {
+    op_desc: unsafe extern "C" fn(*const Tensor) -> *const c_char,
+    type_name: unsafe extern "C" fn(i32) -> *const c_char,
+    nbytes: unsafe extern "C" fn(*const Tensor) -> usize,
+}
+
+impl Layout {
+    /// Finds ggml's functions and checks with them that tensors look as [`Tensor`] does.
+    pub fn check() -> Result<Self, String> {
+        // SAFETY: the functions have had these types in all versions.
+        let (layout, get_name, nelements) = unsafe {
+            let op_desc = symbols::function(c"ggml_op_desc")?;
+            let type_name = symbols::function(c"ggml_type_name")?;
+            let nbytes = symbols::function(c"ggml_nbytes")?;
+            let get_name: unsafe extern "C" fn(*const Tensor) -> *const c_char =
+                std::mem::transmute(symbols::function(c"ggml_get_name")?);
+            let nelements: unsafe extern "C" fn(*const Tensor) -> i64 =
+                std::mem::transmute(symbols::function(c"ggml_nelements")?);
+            let layout = Self {
+                op_desc: std::mem::transmute::<*const c_void, _>(op_desc),
+                type_name: std::mem::transmute::<*const c_void, _>(type_name),
+                nbytes: std::mem::transmute::<*const c_void, _>(nbytes),
+            };
+            (layout, get_name, nelements)
+        };
+        // Room for a larger structure, too.
+        #[repr(C)]
+        struct Probe {
+            tensor: Tensor,
+            rest: [u64; 64],
+        }
+        // SAFETY: all of it is numbers and pointers, for which zero is a value.
+        let mut probe: Probe = unsafe { std::mem::zeroed() };
+        probe.tensor.ne = [2, 3, 5, 7];
+        // SAFETY: the functions read `ne`, and add to an address, of a tensor that is larger than any.
+        let (offset, elements) = unsafe {
+            let at = ptr::from_ref(&probe.tensor);
+            ((get_name(at) as usize).wrapping_sub(at as usize), nelements(at))
+        };
+        if offset != std::mem::offset_of!(Tensor, name) || elements != 2 * 3 * 5 * 7 {
+            return Err(format!(
+                "this version of ggml has other tensors than brickscope knows (name at {offset}, {elements} elements)"
+            ));
+        }
+        // The first operation after none has been DUP in all versions, and the sizes of a tensor of f32 (type 0) are known.
+        probe.tensor.op = 1;
+        probe.tensor.nb = [4, 8, 24, 120];
+        // SAFETY: as above; they read the type, the operation, `ne` and `nb`.
+        let (op, bytes) = unsafe {
+            let at = ptr::from_ref(&probe.tensor);
+            (text((layout.op_desc)(at)), (layout.nbytes)(at))
+        };
+        if op != "DUP" || bytes != 4 * 2 * 3 * 5 * 7 {
+            return Err(format!(
+                "this version of ggml has other tensors than brickscope knows (operation {op}, {bytes} bytes)"
+            ));
+        }
+        Ok(layout)
+    }
+
+    /// The operation of a node: `MUL_MAT`; of a unary one, which: `SILU`.
+    pub fn op(&self, tensor: &Tensor) -> String {
+        // SAFETY: the tensor is one of ggml's.
+        unsafe { text((self.op_desc)(tensor)) }
+    }
+
+    /// The name of the type of a tensor's numbers: `q4_K`.
+    pub fn type_name(&self, tensor: &Tensor) -> String {
+        // SAFETY: the type is that of one of ggml's tensors.
+        unsafe { text((self.type_name)(tensor.kind)) }
+    }
+
+    /// The bytes that a tensor spans.
+    pub fn nbytes(&self, tensor: &Tensor) -> u64 {
+        // SAFETY: the tensor is one of ggml's.
+        unsafe { (self.nbytes)(tensor) as u64 }
+    }
+}
+
+impl Tensor {
+    pub fn name(&self) -> String {
+        let bytes: Vec<u8> =
+            self.name.iter().map(|&c| c as u8).take_while(|&byte| byte != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// # Safety
+///
+/// `text` is null or ends with a zero byte.
+unsafe fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return "?".to_owned();
+    }
+    // SAFETY: the caller says so.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Adds what tells a node from others to a hash of those before it: where it lies, what it computes, and shapes. Names
+/// aren't read: they lie in further cache lines, which the node itself doesn't need.
+///
+/// # Safety
+///
+/// `node` is one of ggml's tensors.
+#[inline(always)]
+pub unsafe fn mixed(hash: u64, node: *const Tensor) -> u64 {
+    // SAFETY: the caller says so, and the sources of a node live as long as it does.
+    let words = unsafe {
+        let node = &*node;
+        // Of attention, only the second source says how many tokens are in the cache.
+        let second = node.src[1].as_ref().map_or(0, |src| src.ne[1] as u64);
+        let [a, b, c, d] = node.ne.map(|n| n as u64);
+        let shape = a ^ b.rotate_left(16) ^ c.rotate_left(32) ^ d.rotate_left(48);
+        let place = ptr::from_ref(node) as u64 ^ (node.src[0] as u64).rotate_left(21);
+        [place ^ (node.op as u64).rotate_left(52), shape ^ second.rotate_left(24)]
+    };
+    mixed_words(hash, words)
+}
+
+/// Adds two words to a hash. The multiplier is that of FxHash.
+#[inline(always)]
+pub fn mixed_words(hash: u64, words: [u64; 2]) -> u64 {
+    words.iter().fold(hash, |hash, word| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95))
+}

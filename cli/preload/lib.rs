@@ -1,0 +1,421 @@
+//! The library that `brickscope run` loads into a command, so that an unmodified llama.cpp tells when each node of its
+//! graphs begins.
+//!
+//! The dynamic linker finds these functions before those of ggml and llama.cpp that have the same names. Each one takes a
+//! reading of the clock and calls the one that it stands for. The graph stays whole, and nothing of it is changed:
+//!
+//! | function | tells |
+//! |---|---|
+//! | `llama_context::decode`, `encode` | a pass begins and ends |
+//! | `ggml_graph_compute` | a graph, or the part of it that the CPU computes, begins and ends |
+//! | `ggml_cpu_extra_compute_forward` | a node begins, on each thread |
+//! | `ggml_compute_forward_rms_norm_mul_fused` | two nodes begin that are computed as one |
+//!
+//! Readings are stored in memory while a graph is computed, and written to a file when it has been: see [`file`]. Which
+//! node each belongs to is found then. What ggml's structures look like is checked before anything is read of them: see
+//! [`ggml`].
+//!
+//! This library has no dependencies but the standard library, since it is compiled by the build script of the command
+//! `brickscope`, and since what it needs, the profiled program has to load. It never panics on purpose, and it has no
+//! threads. On a fault it says so once, and records no more; the program goes on.
+
+#![allow(unsafe_code, non_snake_case, reason = "it stands in the place of functions of C and C++")]
+
+mod file;
+mod ggml;
+mod load;
+mod node;
+mod symbols;
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Mutex, PoisonError};
+
+use file::{Kind, Recording};
+use ggml::{Batch, Cgraph, Context, Cplan, Params, Tensor};
+use symbols::{Library, Real};
+
+/// Nodes of a graph that are timed. llama.cpp's largest graphs have some ten thousand.
+const MOST_NODES: usize = 1 << 16;
+/// Different graphs that are described: each has other shapes, or another number of tokens.
+const MOST_GRAPHS: usize = 4096;
+
+/// Whether this process records. It doesn't once anything went wrong, and in the child of a fork.
+static IS_ON: AtomicBool = AtomicBool::new(true);
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+/// Passes whose nodes no graph on the CPU had.
+static EMPTY_PASSES: AtomicU32 = AtomicU32::new(0);
+
+/// What all threads share.
+struct State {
+    recording: Recording,
+    /// The numbers of the graphs that were described, by a hash of their nodes.
+    known: HashMap<u64, u32>,
+    layout: ggml::Layout,
+    load: load::Load,
+    told_model: bool,
+}
+
+/// The graph that a thread computes.
+struct Running {
+    counts: Box<[u64]>,
+    nodes: Box<[[*const Tensor; 2]]>,
+    n: usize,
+    hash: u64,
+    /// The last graph and its number.
+    last: Option<(u64, u32)>,
+    /// How many passes are open: one is computed by another where an interface calls an older one.
+    depth: u32,
+    /// Graphs that were computed in the open pass.
+    graphs: u32,
+}
+
+thread_local! {
+    /// `None` outside of graphs, so that most calls need only look here.
+    static RUNNING: Cell<*mut Running> = const { Cell::new(ptr::null_mut()) };
+    static IN_GRAPH: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The clock: the processor's counter, which is as fast as a reading can be. `brickscope run` uses this library only where
+/// it trusts it.
+#[inline(always)]
+fn count() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has it, and no memory is touched.
+    unsafe {
+        std::arch::x86_64::_rdtsc()
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let count: u64;
+        // SAFETY: it reads a register that programs may read, and touches no memory.
+        unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack)) };
+        count
+    }
+}
+
+/// Ends the recording for a reason that the user can do something about. What was recorded is kept.
+#[cold]
+fn give_up(why: &str) {
+    if IS_ON.swap(false, Relaxed) {
+        if let Some(state) = &mut *lock() {
+            state.recording.write(Kind::Fault, why.as_bytes());
+        }
+        eprintln!("brickscope: {why}; the program goes on without being recorded");
+    }
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Option<State>> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// This thread's graph, which is made at its first one and kept until the process ends: a thread that has computed a
+/// graph computes more.
+fn running() -> *mut Running {
+    let running = RUNNING.get();
+    if !running.is_null() {
+        return running;
+    }
+    let made = Box::new(Running {
+        counts: vec![0; MOST_NODES].into_boxed_slice(),
+        nodes: vec![[ptr::null(); 2]; MOST_NODES].into_boxed_slice(),
+        n: 0,
+        hash: 0,
+        last: None,
+        depth: 0,
+        graphs: 0,
+    });
+    let made = Box::into_raw(made);
+    RUNNING.set(made);
+    made
+}
+
+/// A node begins. Only the thread that called for the graph stores it; the others work at the same node.
+#[inline(always)]
+unsafe fn begin_node(params: *const Params, node: *const Tensor, fused: *const Tensor) {
+    // SAFETY: ggml passes its own structures, whose layout was checked when the graph began: outside of a graph, and of a
+    // process that records, `IN_GRAPH` is false.
+    unsafe {
+        if (*params).ith != 0 || !IN_GRAPH.get() {
+            return;
+        }
+        let running = &mut *RUNNING.get();
+        let now = count();
+        if let (Some(slot), Some(kept)) =
+            (running.counts.get_mut(running.n), running.nodes.get_mut(running.n))
+        {
+            *slot = now;
+            *kept = [node, fused];
+            running.hash = ggml::mixed(running.hash, node);
+        }
+        running.n += 1;
+    }
+}
+
+/// The real function of this name, found at the first call.
+macro_rules! real {
+    ($name:literal, $library:expr, $type:ty) => {{
+        static REAL: Real = Real::new($name, $library);
+        // SAFETY: the function has this type in all versions of llama.cpp that are recorded.
+        unsafe { std::mem::transmute::<*const c_void, $type>(REAL.get()) }
+    }};
+}
+
+/// In the place of ggml's function, which dispatches a node to special buffers.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ggml_cpu_extra_compute_forward(
+    params: *const Params,
+    node: *const Tensor,
+) -> bool {
+    type Forward = unsafe extern "C" fn(*const Params, *const Tensor) -> bool;
+    let real = real!(c"ggml_cpu_extra_compute_forward", Library::GgmlCpu, Forward);
+    // SAFETY: the arguments are the caller's.
+    unsafe {
+        begin_node(params, node, ptr::null());
+        real(params, node)
+    }
+}
+
+/// In the place of ggml's function, which computes a norm and the product that follows it.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ggml_compute_forward_rms_norm_mul_fused(
+    params: *const Params,
+    norm: *const Tensor,
+    product: *const Tensor,
+) {
+    type Forward = unsafe extern "C" fn(*const Params, *const Tensor, *const Tensor);
+    let real = real!(c"ggml_compute_forward_rms_norm_mul_fused", Library::GgmlCpu, Forward);
+    // SAFETY: the arguments are the caller's.
+    unsafe {
+        begin_node(params, norm, product);
+        real(params, norm, product);
+    }
+}
+
+/// In the place of ggml's function, which computes a graph on the CPU.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) -> i32 {
+    type Compute = unsafe extern "C" fn(*mut Cgraph, *const Cplan) -> i32;
+    let real = real!(c"ggml_graph_compute", Library::GgmlCpu, Compute);
+    // A graph in a graph is a node of the outer one.
+    if !IS_ON.load(Relaxed) || IN_GRAPH.get() || !is_ready() {
+        // SAFETY: the arguments are the caller's.
+        return unsafe { real(graph, plan) };
+    }
+    let running = running();
+    // SAFETY: it is this thread's, and nobody else has a reference to it.
+    unsafe {
+        (*running).n = 0;
+        (*running).hash = 0;
+    }
+    IN_GRAPH.set(true);
+    let begin = count();
+    // SAFETY: the arguments are the caller's.
+    let status = unsafe { real(graph, plan) };
+    let end = count();
+    IN_GRAPH.set(false);
+    // SAFETY: as above; the plan is the caller's, and its threads have joined.
+    unsafe {
+        (*running).graphs += 1;
+        write_graph(&mut *running, (*plan).n_threads, [begin, end]);
+    }
+    status
+}
+
+/// Makes the recording at the first graph, and says whether there is one.
+fn is_ready() -> bool {
+    let mut state = lock();
+    if state.is_some() {
+        return true;
+    }
+    let made = ggml::Layout::check().and_then(|layout| {
+        let recording = Recording::create()?;
+        Ok(State { recording, known: HashMap::new(), layout, load: load::Load::new(), told_model: false })
+    });
+    match made {
+        Ok(made) => {
+            *state = Some(made);
+            symbols::at_fork(|| IS_ON.store(false, Relaxed));
+            true
+        }
+        Err(why) => {
+            drop(state);
+            give_up(&why);
+            false
+        }
+    }
+}
+
+/// Writes the readings of a graph, and, if it has not been seen before, what its nodes are.
+fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2]) {
+    let mut state = lock();
+    let Some(state) = &mut *state else { return };
+    let n = running.n.min(MOST_NODES);
+    if n < running.n {
+        state.recording.lose("nodes beyond 65,536 in a graph");
+    }
+    let hash = ggml::mixed_words(running.hash, [n as u64, threads as u64]);
+    let number = match running.last {
+        Some((last, number)) if last == hash => Some(number),
+        _ => state.number_of(hash, &running.nodes[..n]),
+    };
+    let Some(number) = number else { return };
+    running.last = Some((hash, number));
+    let head = [u64::from(number) | (threads as u64) << 32, begin, end];
+    state.recording.write_words(Kind::Graph, &head, &running.counts[..n]);
+}
+
+impl State {
+    /// The number of a graph. It is described at its first time, which takes a while: the time is written down, so that it
+    /// isn't taken for the program's.
+    fn number_of(&mut self, hash: u64, nodes: &[[*const Tensor; 2]]) -> Option<u32> {
+        if let Some(&number) = self.known.get(&hash) {
+            return Some(number);
+        }
+        if self.known.len() == MOST_GRAPHS {
+            self.recording.lose("graphs of more than 4096 shapes");
+            return None;
+        }
+        let begin = count();
+        let number = self.known.len() as u32;
+        let text = node::describe(number, nodes, &self.layout);
+        self.recording.write(Kind::Nodes, text.as_bytes());
+        self.known.insert(hash, number);
+        self.recording.write_words(Kind::Described, &[begin, count()], &[]);
+        Some(number)
+    }
+}
+
+/// Runs a pass and writes when it began and ended.
+///
+/// # Safety
+///
+/// `context` is a `llama_context`, or null.
+unsafe fn pass(context: *const Context, tokens: Option<i32>, is_decode: bool, run: impl FnOnce() -> i32) -> i32 {
+    if !IS_ON.load(Relaxed) || !is_ready() {
+        return run();
+    }
+    let running = running();
+    // SAFETY: it is this thread's, and no reference to it lives on across the call.
+    let depth = unsafe {
+        (*running).depth += 1;
+        if (*running).depth == 1 {
+            (*running).graphs = 0;
+        }
+        (*running).depth
+    };
+    // Asked before the pass begins. In an inner pass the caches are as the outer one found them.
+    let position = if depth == 1 { symbols::position(context) } else { None };
+    let begin = count();
+    let status = run();
+    let end = count();
+    // SAFETY: as above.
+    let graphs = unsafe {
+        (*running).depth -= 1;
+        (*running).graphs
+    };
+    if depth > 1 {
+        return status;
+    }
+    if graphs == 0 {
+        EMPTY_PASSES.fetch_add(1, Relaxed);
+    }
+    if let Some(state) = &mut *lock() {
+        let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
+        let flags = u64::from(graphs) | u64::from(is_decode) << 32;
+        let words = [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
+        state.recording.write_words(Kind::Pass, &words, &[]);
+        if let Some(words) = state.load.due(end) {
+            state.recording.write_words(Kind::Load, &words, &[]);
+        }
+        if !state.told_model {
+            state.told_model = true;
+            for model in symbols::mapped_models() {
+                state.recording.write(Kind::Model, model.as_bytes());
+            }
+        }
+        state.recording.make_room();
+    }
+    status
+}
+
+/// In the place of `llama_context::decode(llama_batch const&)`.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ZN13llama_context6decodeERK11llama_batch(
+    context: *const Context,
+    batch: *const Batch,
+) -> i32 {
+    type Decode = unsafe extern "C" fn(*const Context, *const Batch) -> i32;
+    let real = real!(c"_ZN13llama_context6decodeERK11llama_batch", Library::Llama, Decode);
+    // SAFETY: the arguments are the caller's; the first field of a batch has been the number of its tokens in all
+    // versions.
+    unsafe { pass(context, Some((*batch).n_tokens), true, || real(context, batch)) }
+}
+
+/// In the place of `llama_context::decode(llama_batch_ext const&)`, of whose batch nothing is read.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ZN13llama_context6decodeERK15llama_batch_ext(
+    context: *const Context,
+    batch: *const c_void,
+) -> i32 {
+    type Decode = unsafe extern "C" fn(*const Context, *const c_void) -> i32;
+    let real = real!(c"_ZN13llama_context6decodeERK15llama_batch_ext", Library::Llama, Decode);
+    // SAFETY: the arguments are the caller's.
+    unsafe { pass(context, None, true, || real(context, batch)) }
+}
+
+/// In the place of `llama_context::encode(llama_batch const&)`.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ZN13llama_context6encodeERK11llama_batch(
+    context: *const Context,
+    batch: *const Batch,
+) -> i32 {
+    type Encode = unsafe extern "C" fn(*const Context, *const Batch) -> i32;
+    let real = real!(c"_ZN13llama_context6encodeERK11llama_batch", Library::Llama, Encode);
+    // SAFETY: as for `decode`.
+    unsafe { pass(context, Some((*batch).n_tokens), false, || real(context, batch)) }
+}
+
+/// In the place of `llama_context::encode(llama_batch_ext const&)`.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ZN13llama_context6encodeERK15llama_batch_ext(
+    context: *const Context,
+    batch: *const c_void,
+) -> i32 {
+    type Encode = unsafe extern "C" fn(*const Context, *const c_void) -> i32;
+    let real = real!(c"_ZN13llama_context6encodeERK15llama_batch_ext", Library::Llama, Encode);
+    // SAFETY: the arguments are the caller's.
+    unsafe { pass(context, None, false, || real(context, batch)) }
+}

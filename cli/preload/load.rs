@@ -1,0 +1,51 @@
+//! What others do to the threads of this process: how long each ran and waited for a CPU.
+
+use std::fs;
+
+use crate::count;
+
+/// It is read once in so many counts at most: some milliseconds. A reading takes microseconds a thread.
+const EVERY: u64 = 5_000_000;
+/// With more threads than this, reading each one's file would itself disturb a pass.
+const MOST_THREADS: usize = 64;
+
+pub struct Load {
+    due: u64,
+}
+
+impl Load {
+    pub fn new() -> Self {
+        Self { due: 0 }
+    }
+
+    /// The count, and what [`file`](crate::file) says of each thread, if it is time to look.
+    pub fn due(&mut self, now: u64) -> Option<Vec<u64>> {
+        if now < self.due {
+            return None;
+        }
+        let mut words = vec![now];
+        for (n, task) in fs::read_dir("/proc/self/task").ok()?.flatten().enumerate() {
+            if n == MOST_THREADS {
+                return None;
+            }
+            let task = task.path();
+            let number: u64 = task.file_name()?.to_str()?.parse().ok()?;
+            // A thread may end meanwhile.
+            let Ok(schedule) = fs::read_to_string(task.join("schedstat")) else { continue };
+            let mut figures = schedule.split_whitespace().map(str::parse::<u64>);
+            let (Some(Ok(ran)), Some(Ok(waited))) = (figures.next(), figures.next()) else {
+                continue;
+            };
+            let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
+            // The 39th field; the second one is a name in brackets, which may have spaces.
+            let cpu = stat.rsplit_once(')').and_then(|(_, rest)| {
+                rest.split_whitespace().nth(36)?.parse::<u64>().ok()
+            });
+            words.extend([number | cpu.unwrap_or(u64::from(u32::MAX)) << 32, ran, waited]);
+        }
+        // So that readings take less than a hundredth of the time.
+        let took = count().saturating_sub(now);
+        self.due = now + EVERY.max(took.saturating_mul(100));
+        Some(words)
+    }
+}

@@ -1,0 +1,90 @@
+//! What the nodes of a graph are, as a line of JSON.
+
+use std::fmt::Write;
+
+use crate::ggml::{Layout, Tensor};
+
+/// The nodes of a graph, in the order in which they ran: what each computes, and from what.
+///
+/// A node is `{"op", "name", "type", "ne", "bytes", "src": [{"name", "type", "ne", "bytes"}]}`; two that ran as one have
+/// the second one's name and its sources in `"then": {"op", "name", "src"}`.
+pub fn describe(number: u32, nodes: &[[*const Tensor; 2]], layout: &Layout) -> String {
+    let mut text = format!("{{\"graph\":{number},\"nodes\":[");
+    for (n, [node, fused]) in nodes.iter().enumerate() {
+        // SAFETY: they are nodes of the graph that has just been computed, which is still there.
+        let (Some(node), fused) = (unsafe { node.as_ref() }, unsafe { fused.as_ref() }) else {
+            continue;
+        };
+        if n > 0 {
+            text.push(',');
+        }
+        text.push('{');
+        operation(&mut text, node, layout);
+        text.push(',');
+        tensor(&mut text, node, layout, false);
+        if let Some(fused) = fused {
+            text.push_str(",\"then\":{");
+            operation(&mut text, fused, layout);
+            text.push(',');
+            tensor(&mut text, fused, layout, true);
+            text.push('}');
+        } else {
+            sources(&mut text, node, layout);
+        }
+        text.push('}');
+    }
+    text.push_str("]}");
+    text
+}
+
+fn operation(text: &mut String, node: &Tensor, layout: &Layout) {
+    text.push_str("\"op\":");
+    quoted(text, &layout.op(node));
+}
+
+fn tensor(text: &mut String, tensor: &Tensor, layout: &Layout, with_sources: bool) {
+    text.push_str("\"name\":");
+    quoted(text, &tensor.name());
+    text.push_str(",\"type\":");
+    quoted(text, &layout.type_name(tensor));
+    let [a, b, c, d] = tensor.ne;
+    let _ = write!(text, ",\"ne\":[{a},{b},{c},{d}],\"bytes\":{}", layout.nbytes(tensor));
+    if with_sources {
+        sources(text, tensor, layout);
+    }
+}
+
+fn sources(text: &mut String, node: &Tensor, layout: &Layout) {
+    text.push_str(",\"src\":[");
+    let mut is_first = true;
+    for src in node.src {
+        // SAFETY: the sources of a node live as long as it does.
+        let Some(src) = (unsafe { src.as_ref() }) else { break };
+        if !is_first {
+            text.push(',');
+        }
+        is_first = false;
+        text.push('{');
+        tensor(text, src, layout, false);
+        text.push('}');
+    }
+    text.push(']');
+}
+
+/// Adds a string as JSON has it.
+fn quoted(text: &mut String, string: &str) {
+    text.push('"');
+    for c in string.chars() {
+        match c {
+            '"' | '\\' => {
+                text.push('\\');
+                text.push(c);
+            }
+            c if u32::from(c) < 0x20 => {
+                let _ = write!(text, "\\u{:04x}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+}

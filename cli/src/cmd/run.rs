@@ -1,0 +1,346 @@
+//! `brickscope run`: runs a program that uses llama.cpp, and reports where its passes' time went.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::num::NonZeroUsize;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use anyhow::{Context, Result, bail};
+use brickscope::{Absent, BrickProfiler, Clock, Model, Overhead, Profile, Run};
+use brickscope_analysis::view;
+use brickscope_engine::executor::Cpu;
+use brickscope_kernels::Kernels;
+use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag;
+
+use crate::nodes::{self, Recorded, Replayed};
+use crate::run_dir::RunDir;
+use crate::text::{count, printable_text, screened};
+use crate::{ceilings_cache, family, output, progress, source, summary};
+
+/// Run a program that uses llama.cpp, and report where the time of its passes went.
+///
+/// The program needs no change: llama-bench, llama-cli, llama-server, Python's llama_cpp, or any other program that
+/// loads llama.cpp as shared libraries and computes on the CPU. Each node of its graphs is timed where it runs, by a
+/// library that this command loads into the program. The run is written to a folder that `brickscope show` reads.
+///
+/// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run --out runs/llama -- llama-cli -m model.gguf -p \"Hello\" -n 64 -no-cnv\n  brickscope run -- python3 generate.py\n  brickscope show runs/llama --as roofline"
+)]
+pub(crate) struct RunArgs {
+    /// The program to run, with its arguments.
+    #[arg(last = true, value_name = "COMMAND", required = true)]
+    pub(crate) command: Vec<OsString>,
+
+    /// The folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print the profile as JSON, after the program's own output.
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) json: bool,
+
+    /// Print the whole report instead of one screen.
+    #[arg(long)]
+    pub(crate) full: bool,
+}
+
+/// How often the program is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
+    let clock = Clock::counter().map_err(|Absent { reason }| {
+        anyhow::anyhow!("can't time another program's nodes: its clock is the processor's counter, and {reason}")
+    })?;
+    let profiler = BrickProfiler::with_clock(clock);
+    let created = Profile::empty(Default::default()).created;
+    let dir = RunDir::create_late(args.out.as_deref(), &created)?;
+    let records = Records::create()?;
+    let library = nodes::library(records.path())?;
+    let status = watch(&args.command, &library, records.path())?;
+    let recorded = records.read()?;
+    let Some((recorded, others)) = choose(recorded) else {
+        tell!("brickscope: {}", nothing(&args.command, status));
+        return Ok(code_of(status));
+    };
+    if others > 0 {
+        tell!(
+            "note: {} more recorded passes, too; this is the one with the most",
+            count(others as u64, "process")
+        );
+    }
+    let note = progress::note("labelling what was recorded");
+    let Replayed { mut profile, threads, prompt_tokens, generated_tokens, notes } =
+        nodes::replay(&recorded, profiler);
+    note.finish_and_clear();
+    for what in &notes {
+        tell!("note: {}", printable_text(what));
+    }
+    if profile.passes.is_empty() {
+        tell!("brickscope: nothing to report: no pass of the program could be read");
+        return Ok(code_of(status));
+    }
+    describe(&mut profile, &recorded, &args.command, threads);
+    if let Some(run) = &mut profile.run {
+        run.prompt_tokens = prompt_tokens;
+        run.generated_tokens = generated_tokens;
+        if !status.success() {
+            run.cut_short = Some(format!("the program ended with {status}"));
+        }
+    }
+    let written = dir.write(|dir| dir.save(&profile));
+    if args.json {
+        output::print(view::json(&profile))?;
+    } else if args.full {
+        let folder = written.folder.as_deref().map(output::shown);
+        let folder = folder.map(|folder| format!("run in    {folder}\n")).unwrap_or_default();
+        output::print(view::report(&profile) + &folder)?;
+    } else {
+        summary::print(&profile, written.folder.as_deref(), None)?;
+    }
+    written.trouble.map_or(Ok(code_of(status)), Err)
+}
+
+/// The program's exit code; of one that a signal ended, as a shell has it.
+fn code_of(status: ExitStatus) -> ExitCode {
+    let by_signal = || 128 + status.signal().unwrap_or(0);
+    ExitCode::from(status.code().unwrap_or_else(by_signal) as u8)
+}
+
+/// A folder that is removed in the end, for the files of the library.
+struct Records(PathBuf);
+
+impl Records {
+    fn create() -> Result<Self> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let name =
+            format!("brickscope-{}-{}", std::process::id(), now.unwrap_or_default().as_nanos());
+        let path = env::temp_dir().join(name);
+        // Nobody else may write to it.
+        let mut folder = fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700);
+        folder.create(&path).with_context(|| format!("can't make {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What each process recorded. A file that can't be read is kept, and named.
+    fn read(self) -> Result<Vec<Recorded>> {
+        let mut all = Vec::new();
+        for file in fs::read_dir(&self.0).with_context(|| self.0.display().to_string())? {
+            let path = file?.path();
+            if path.extension() != Some(OsStr::new("nodes")) {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            let read = fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+            read.with_context(|| path.display().to_string())?;
+            match Recorded::read(&bytes, &path) {
+                Ok(recorded) => all.push(recorded),
+                Err(error) => {
+                    std::mem::forget(self);
+                    return Err(error).context("can't read what was recorded, which is kept");
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        // Nothing can be done about it, and the report matters more.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The process that computed most, and how many others computed anything.
+fn choose(mut all: Vec<Recorded>) -> Option<(Recorded, usize)> {
+    all.retain(|recorded| !recorded.events.is_empty());
+    all.sort_by_key(|recorded| recorded.events.len());
+    let most = all.pop()?;
+    Some((most, all.len()))
+}
+
+/// Runs the program to its end. Ctrl-C is the program's: it ends it, or does whatever the program does then.
+fn watch(line: &[OsString], library: &Path, records: &Path) -> Result<ExitStatus> {
+    let [program, rest @ ..] = line else { bail!("there is no command to run") };
+    let mut command = Command::new(program);
+    command.args(rest).env(nodes::FOLDER, records).env("LD_PRELOAD", preloads(library));
+    family::untie(&mut command);
+    end_with_parent(&mut command, End::Ask);
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGQUIT] {
+        flag::register(signal, Arc::default()).context("can't take signals")?;
+    }
+    flag::register(SIGTERM, Arc::clone(&asked)).context("can't take signals")?;
+    let mut child =
+        command.spawn().with_context(|| format!("can't run {}", Path::new(program).display()))?;
+    wait(&mut child, &asked)
+}
+
+fn wait(child: &mut Child, asked: &AtomicBool) -> Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait().context("can't wait for the program")? {
+            return Ok(status);
+        }
+        if asked.swap(false, Ordering::AcqRel) {
+            ask_to_end(child);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// The library, before those that are loaded into programs anyway.
+fn preloads(library: &Path) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
+}
+
+/// Why nothing was recorded, and what to do.
+fn nothing(line: &[OsString], status: ExitStatus) -> String {
+    let program = line.first().map(|program| screened(program.to_string_lossy().into_owned()));
+    let program = program.unwrap_or_default();
+    let path = line.first().and_then(|program| found(program));
+    let kind = path.as_deref().map_or(Kind::Unknown, kind_of);
+    let why = match kind {
+        Kind::Script | Kind::Unknown => {
+            "it loaded no shared ggml and computed no graph on the CPU".to_owned()
+        }
+        Kind::Static => "it is linked statically, so no library can be loaded into it".to_owned(),
+        Kind::HasGgml => {
+            "llama.cpp is part of the program, and not a shared library that calls could be seen in"
+                .to_owned()
+        }
+        Kind::Other => "it computed no graph of a shared ggml on the CPU".to_owned(),
+    };
+    let what = match kind {
+        Kind::Static | Kind::HasGgml => {
+            "Build llama.cpp with -DBUILD_SHARED_LIBS=ON, or sample the program: brickscope flamegraph -- …"
+        }
+        _ => {
+            "Did it load a model? On a GPU, try -ngl 0. Other engines: brickscope flamegraph -- …"
+        }
+    };
+    let ended =
+        if status.success() { String::new() } else { format!(" It ended with {status}.") };
+    format!("nothing was recorded of {program}: {why}.{ended} {what}")
+}
+
+/// What kind of program a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Script,
+    Static,
+    /// It has functions of ggml of its own.
+    HasGgml,
+    Other,
+    Unknown,
+}
+
+fn kind_of(path: &Path) -> Kind {
+    /// More of a program isn't looked through.
+    const MOST: u64 = 1 << 28;
+    let mut bytes = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+    if read.is_err() {
+        return Kind::Unknown;
+    }
+    if bytes.starts_with(b"#!") {
+        return Kind::Script;
+    }
+    if !bytes.starts_with(b"\x7fELF") {
+        return Kind::Unknown;
+    }
+    let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+    if !has(b"ld-linux") {
+        return Kind::Static;
+    }
+    // A text of ggml's own code, which a program that only calls it doesn't have.
+    if has(b"ggml_compute_forward_mul_mat") || has(b"ggml-cpu.c") {
+        return Kind::HasGgml;
+    }
+    Kind::Other
+}
+
+/// The file that a shell would run.
+fn found(program: &OsStr) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program));
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Adds what is known of the run, the machine and the model.
+fn describe(profile: &mut Profile, recorded: &Recorded, line: &[OsString], threads: u32) {
+    profile.process = Some(recorded.process);
+    profile.machine = Some(brickscope::machine::detect());
+    profile.other_load_absent = Some(Absent {
+        reason: "the load of the machine was not looked at around another program".to_owned(),
+    });
+    profile.overhead = Overhead {
+        span_ns: None,
+        spans: profile.overhead.spans,
+        basis: "absent: readings were taken in another process".to_owned(),
+    };
+    profile.run = Some(Run {
+        command: line.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        backend: "llama.cpp, CPU".to_owned(),
+        threads,
+        ..Run::default()
+    });
+    let absent = |reason: String| Some(Absent { reason });
+    let Some(path) = model_of(recorded, line) else {
+        profile.ceilings_absent = absent("the model's file is not known".to_owned());
+        return;
+    };
+    let model = match brickscope_engine::Model::open(&path) {
+        Ok(model) => model,
+        Err(why) => {
+            let reason = printable_text(&format!("{why}"));
+            profile.model = Some(Model { path: path.display().to_string(), ..Model::default() });
+            profile.ceilings_absent =
+                absent(format!("they are measured for models that brickscope reads: {reason}"));
+            return;
+        }
+    };
+    profile.model = Some(Model { weights_in: None, ..source::describe(&model) });
+    let note = progress::note("measuring what this machine can do");
+    let threads = NonZeroUsize::new(threads as usize).unwrap_or(NonZeroUsize::MIN);
+    let measured = Cpu::new(Kernels::best(), threads)
+        .map_err(|why| Absent { reason: format!("{why}") })
+        .and_then(|cpu| ceilings_cache::ceilings(&model, cpu.kernels, cpu.pool()));
+    note.finish_and_clear();
+    match measured {
+        Ok(ceilings) => profile.ceilings = Some(ceilings),
+        Err(why) => profile.ceilings_absent = Some(why),
+    }
+}
+
+/// The file of the model: one that the process had mapped, or an argument of the command.
+fn model_of(recorded: &Recorded, line: &[OsString]) -> Option<PathBuf> {
+    let mapped = recorded.models.first().map(PathBuf::from);
+    let named = || {
+        let files = line.iter().map(Path::new);
+        let mut models = files.filter(|file| file.extension() == Some(OsStr::new("gguf")));
+        models.find(|file| file.is_file()).map(Path::to_owned)
+    };
+    mapped.or_else(named)
+}

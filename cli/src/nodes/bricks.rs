@@ -1,0 +1,216 @@
+//! Which brick, layer and kernel a node of ggml's graph is, and the work that it states.
+
+use brickscope::{BrickCategory, BrickId, Data, Work};
+
+use super::file::{Node, Tensor};
+
+/// What a node is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Described {
+    pub(crate) brick: Brick,
+    /// The transformer layer, if the node's names say one.
+    pub(crate) layer: Option<u16>,
+    /// Such as `mul_mat_q8_0`.
+    pub(crate) kernel: String,
+    /// The shape of its matrix: rows × columns.
+    pub(crate) shape: String,
+    pub(crate) work: Work,
+    /// The part of the work that each token before the pass adds, of attention.
+    pub(crate) attends: Option<Attends>,
+}
+
+/// A well-known brick, or a name and its category.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Brick {
+    Known(BrickId),
+    Named(&'static str, BrickCategory),
+    /// It computes nothing: a view.
+    None,
+}
+
+/// What attention reads for each token that it looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attends {
+    /// The tokens that its shape has room for.
+    pub(crate) room: u64,
+    pub(crate) flops: u64,
+    pub(crate) bytes: u64,
+}
+
+pub(crate) const FLASH_ATTENTION: &str = "FlashAttention";
+
+/// The names of GGUF files tell what a matrix is for (`blk.3.attn_q.weight`); llama.cpp's names of results, where there is
+/// no matrix (`kq-3`).
+pub(crate) fn describe(node: &Node) -> Described {
+    let op = node.op.as_str();
+    let name = node.then.as_ref().map_or(&node.out.name, |then| &then.out.name);
+    let first = node.src.first();
+    let sources: Vec<&Tensor> = match &node.then {
+        Some(then) => then.src.iter().collect(),
+        None => node.src.iter().collect(),
+    };
+    let weight = sources.iter().find(|src| is_weight(&src.name));
+    let role = weight.map_or("", |weight| role_of(&weight.name));
+    let brick = brick_of(op, role, name);
+    let layer = weight
+        .and_then(|weight| block_of(&weight.name))
+        .or_else(|| layer_of(name))
+        .or_else(|| sources.iter().find_map(|src| cache_of(&src.name)));
+    let matrix = first.filter(|_| matches!(op, "MUL_MAT" | "MUL_MAT_ID" | "GET_ROWS"));
+    let mut kernel = op.to_lowercase();
+    if let Some(matrix) = matrix {
+        kernel = format!("{kernel}_{}", matrix.kind.to_lowercase());
+    }
+    if let Some(then) = &node.then {
+        kernel = format!("{kernel}_{}", then.op.to_lowercase());
+    }
+    let shape = matrix.map_or(String::new(), |m| format!("{}×{}", m.ne[1], m.ne[0]));
+    let (work, attends) = work_of(node, &sources);
+    Described { brick, layer, kernel, shape, work, attends }
+}
+
+fn is_weight(name: &str) -> bool {
+    name.ends_with(".weight") || name.ends_with(".bias")
+}
+
+/// `attn_q` of `blk.3.attn_q.weight`.
+fn role_of(weight: &str) -> &str {
+    let name = weight.strip_suffix(".weight").or_else(|| weight.strip_suffix(".bias"));
+    let name = name.unwrap_or(weight);
+    match name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
+        Some((_, role)) => role,
+        None => name,
+    }
+}
+
+fn block_of(weight: &str) -> Option<u16> {
+    weight.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
+}
+
+/// 3 of `kq-3` and of `Qcur-3 (view)`.
+fn layer_of(name: &str) -> Option<u16> {
+    let name = name.split(' ').next()?;
+    name.rsplit_once('-')?.1.parse().ok()
+}
+
+/// 3 of `cache_k_l3 (view)`.
+fn cache_of(name: &str) -> Option<u16> {
+    let rest = name.strip_prefix("cache_")?.split(' ').next()?;
+    rest.rsplit_once("_l")?.1.parse().ok()
+}
+
+fn brick_of(op: &str, role: &str, name: &str) -> Brick {
+    use BrickCategory::{Attention, Ffn, Norm, Other};
+    use BrickId::*;
+    let is_product = matches!(op, "MUL_MAT" | "MUL_MAT_ID");
+    let stem = name.split([' ', '-']).next().unwrap_or_default();
+    let known = match (op, role) {
+        ("NONE" | "RESHAPE" | "VIEW" | "PERMUTE" | "TRANSPOSE", _) => return Brick::None,
+        ("GET_ROWS", "token_embd") => Embedding,
+        (_, "attn_q" | "attn_k" | "attn_v" | "attn_qkv") if is_product => QkvProjection,
+        // DeepSeek's: low-rank projections.
+        (_, "attn_q_a" | "attn_q_b" | "attn_kv_a_mqa" | "attn_kv_b" | "attn_k_b" | "attn_v_b")
+            if is_product =>
+        {
+            QkvProjection
+        }
+        (_, "attn_output") if is_product => OutputProjection,
+        (_, "ffn_gate_inp") if is_product => return Brick::Named("Router", Ffn),
+        (_, role) if is_product && role.starts_with("ffn_gate") => GateProjection,
+        (_, role) if is_product && role.starts_with("ffn_up") => UpProjection,
+        (_, role) if is_product && role.starts_with("ffn_down") => DownProjection,
+        (_, "output" | "token_embd") if is_product => LmHead,
+        ("MUL_MAT", _) if stem == "kq" => AttentionScore,
+        ("MUL_MAT", _) if stem == "kqv" => AttentionOutput,
+        ("FLASH_ATTN_EXT", _) => return Brick::Named(FLASH_ATTENTION, Attention),
+        ("ROPE", _) => RopeEmbedding,
+        ("SOFT_MAX", _) if stem.starts_with("kq") => AttentionSoftmax,
+        ("RMS_NORM", _) => RmsNorm,
+        ("NORM", _) => LayerNorm,
+        // A norm's weights, where the two aren't computed as one.
+        ("MUL", role) if role.ends_with("norm") => RmsNorm,
+        ("SILU" | "GELU" | "GELU_QUICK" | "GELU_ERF" | "RELU" | "SWIGLU" | "GEGLU" | "REGLU", _)
+        | ("SWIGLU_OAI" | "GEGLU_ERF" | "GEGLU_QUICK", _) => Activation,
+        ("SET_ROWS" | "CPY", _) if name.starts_with("cache_") => {
+            return Brick::Named("KvCache", Attention);
+        }
+        ("SSM_CONV" | "SSM_SCAN" | "RWKV_WKV6" | "RWKV_WKV7" | "GATED_LINEAR_ATTN", _) => {
+            return Brick::Named("StateSpace", Other);
+        }
+        ("L2_NORM" | "GROUP_NORM", _) => return Brick::Named("Norm", Norm),
+        ("TOP_K" | "ARGSORT", _) => return Brick::Named("Router", Ffn),
+        ("ADD", _) if matches!(stem, "ffn_inp" | "l_out") => {
+            return Brick::Named("Residual", Other);
+        }
+        ("ADD", role) if !role.is_empty() => return Brick::Named("Bias", Other),
+        ("GET_ROWS", _) => return Brick::Named("GetRows", Other),
+        ("CONT" | "CPY" | "DUP" | "CONCAT" | "REPEAT", _) => return Brick::Named("Copy", Other),
+        _ if is_product => return Brick::Named("MatMul", Other),
+        _ => return Brick::Named("Elementwise", Other),
+    };
+    Brick::Known(known)
+}
+
+/// FLOPs by the operation's definition, and the bytes of what it reads and writes. Attention states what it needs for
+/// each token that it looks at, since its shape has room for more tokens than there are.
+fn work_of(node: &Node, sources: &[&Tensor]) -> (Work, Option<Attends>) {
+    let out = node.then.as_ref().map_or(&node.out, |then| &then.out);
+    let elements = out.elements();
+    let mut work = Work { elements, flops: 0, bytes: out.bytes, data: Data::Activations };
+    match (node.op.as_str(), sources) {
+        // Each element of the product takes a multiplication and an addition for each column.
+        ("MUL_MAT", [a, b, ..]) => {
+            work.flops = elements.saturating_mul(2).saturating_mul(a.ne[0]);
+            // Heads that share keys and values read them from a cache.
+            work.bytes = work.bytes.saturating_add(a.bytes).saturating_add(b.bytes);
+            if is_weight(&a.name) {
+                work.data = Data::Weights(a.bytes);
+            } else if a.name.starts_with("cache_") {
+                work.data = Data::Kv(a.bytes);
+            }
+        }
+        // As many of the experts' matrices are read as are chosen, or all if there are more choices.
+        ("MUL_MAT_ID", [a, b, ids, ..]) => {
+            work.flops = elements.saturating_mul(2).saturating_mul(a.ne[0]);
+            let expert = a.bytes / a.ne[2].max(1);
+            let read = expert.saturating_mul(ids.elements().min(a.ne[2]));
+            work.bytes = work.bytes.saturating_add(read).saturating_add(b.bytes);
+            work.data = Data::Weights(read);
+        }
+        // It reads as many rows as it writes.
+        ("GET_ROWS", [a, ..]) => {
+            let row = a.bytes / a.elements().checked_div(a.ne[0]).unwrap_or(1).max(1);
+            let read = row.saturating_mul(elements.checked_div(out.ne[0]).unwrap_or(0));
+            work.bytes = work.bytes.saturating_add(read);
+            if is_weight(&a.name) {
+                work.data = Data::Weights(read);
+            }
+        }
+        // It writes as many rows as it is given, whatever its result has room for.
+        ("SET_ROWS", [rows, ..]) => {
+            let width = out.bytes.checked_div(elements).unwrap_or(0);
+            let written = rows.elements().saturating_mul(width);
+            work = Work { elements: rows.elements(), flops: 0, ..work };
+            work.bytes = rows.bytes.saturating_add(written);
+            work.data = Data::Kv(written);
+        }
+        ("FLASH_ATTN_EXT", [q, k, v, ..]) => {
+            let room = k.ne[1];
+            let each = |cache: &Tensor| cache.bytes.checked_div(room).unwrap_or(0);
+            // A score and its part of the result: 2 · width each, for each query and head.
+            let pairs = q.ne[1].saturating_mul(q.ne[2]).saturating_mul(q.ne[3]);
+            let flops = pairs.saturating_mul(2).saturating_mul(k.ne[0].saturating_add(v.ne[0]));
+            work.bytes = work.bytes.saturating_add(q.bytes);
+            work.data = Data::Kv(0);
+            let bytes = each(k).saturating_add(each(v));
+            return (work, Some(Attends { room, flops, bytes }));
+        }
+        _ => {
+            let read = sources.iter().fold(0_u64, |sum, src| sum.saturating_add(src.bytes));
+            work.bytes = work.bytes.saturating_add(read);
+            // An operation or so for each element, by its definition; more where it has a function to compute.
+            work.flops = elements;
+        }
+    }
+    (work, None)
+}

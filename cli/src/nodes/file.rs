@@ -1,0 +1,250 @@
+//! Reads the file that the library in `preload/` writes. Its format is described there, in `file.rs`.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// Everything that one process recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded {
+    pub(crate) process: u32,
+    pub(crate) graphs: HashMap<u32, Vec<Node>>,
+    pub(crate) events: Vec<Event>,
+    /// The files of its models.
+    pub(crate) models: Vec<String>,
+    /// Why the recording ended before the program.
+    pub(crate) fault: Option<String>,
+    /// What wasn't recorded.
+    pub(crate) lost: Vec<String>,
+    /// How many records did not fit the file.
+    pub(crate) refused: u64,
+}
+
+/// What happened. All times are counts of the processor's counter.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Event {
+    Graph(Graph),
+    Pass(Pass),
+    /// Time that the library took to describe a graph.
+    Described([u64; 2]),
+    Load(Load),
+}
+
+/// A graph was computed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Graph {
+    /// Its number among the graphs that were described.
+    pub(crate) number: u32,
+    pub(crate) threads: u32,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// When each node began.
+    pub(crate) nodes: Vec<u64>,
+}
+
+/// A pass ended. Its graphs came before it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pass {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) tokens: Option<u64>,
+    pub(crate) position: Option<u64>,
+    /// What llama.cpp returned: 0 if it worked.
+    pub(crate) status: i32,
+    pub(crate) graphs: u32,
+    pub(crate) is_decode: bool,
+}
+
+/// How long each thread had run and waited for a CPU until then.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Load {
+    pub(crate) at: u64,
+    pub(crate) threads: Vec<ThreadLoad>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ThreadLoad {
+    pub(crate) thread: u32,
+    /// Where it ran last.
+    pub(crate) cpu: Option<u32>,
+    pub(crate) ran_ns: u64,
+    pub(crate) waited_ns: u64,
+}
+
+/// An operation of a graph.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Node {
+    pub(crate) op: String,
+    #[serde(flatten)]
+    pub(crate) out: Tensor,
+    /// What it reads.
+    #[serde(default)]
+    pub(crate) src: Vec<Tensor>,
+    /// The operation that was computed together with it, which reads its result.
+    #[serde(default)]
+    pub(crate) then: Option<Then>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Then {
+    pub(crate) op: String,
+    #[serde(flatten)]
+    pub(crate) out: Tensor,
+    #[serde(default)]
+    pub(crate) src: Vec<Tensor>,
+}
+
+/// A tensor: its name, the type of its numbers, its shape (ggml's order: the contiguous dimension first), and its bytes.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) ne: [u64; 4],
+    pub(crate) bytes: u64,
+}
+
+impl Tensor {
+    pub(crate) fn elements(&self) -> u64 {
+        self.ne.iter().fold(1, |product, n| product.saturating_mul(*n))
+    }
+}
+
+#[derive(Deserialize)]
+struct Nodes {
+    graph: u32,
+    nodes: Vec<Node>,
+}
+
+/// Why a file can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileError {
+    path: PathBuf,
+    /// The byte.
+    at: usize,
+    fault: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, byte {}: {}", self.path.display(), self.at, self.fault)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+const HEADER: usize = 64;
+const VERSION: u64 = 1;
+
+impl Recorded {
+    /// Reads the bytes of a file; `path` is for messages.
+    pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Self, FileError> {
+        let wrong = |at: usize, fault: String| FileError { path: path.to_owned(), at, fault };
+        let header = bytes.get(..HEADER).filter(|header| header.starts_with(b"BRKNODES"));
+        let header = words(
+            header.ok_or_else(|| wrong(0, "not a recording of `brickscope run`".to_owned()))?,
+        );
+        if header[1] != VERSION {
+            let fault = format!("version {}, and this program reads {VERSION}", header[1]);
+            return Err(wrong(8, fault));
+        }
+        let used = usize::try_from(header[2]).ok().filter(|&used| used >= HEADER);
+        let used = used.and_then(|used| bytes.get(..used));
+        let used = used.ok_or_else(|| {
+            wrong(16, format!("it states {} bytes, and has {}", header[2], bytes.len()))
+        })?;
+        let mut recorded = Self {
+            process: u32::try_from(header[3]).unwrap_or(0),
+            refused: header[4],
+            ..Self::default()
+        };
+        let mut at = HEADER;
+        while at < used.len() {
+            let (kind, len) = match used.get(at..at + 8) {
+                Some(head) => (head[0], u32::from_le_bytes([head[4], head[5], head[6], head[7]])),
+                None => return Err(wrong(at, "a record is cut off".to_owned())),
+            };
+            let body = at + 8;
+            let record = used.get(body..).and_then(|rest| rest.get(..len as usize));
+            let record = record
+                .ok_or_else(|| wrong(at, format!("a record of {len} bytes is cut off")))?;
+            recorded.add(kind, record).map_err(|fault| wrong(at, fault))?;
+            at = body + record.len().next_multiple_of(8);
+        }
+        Ok(recorded)
+    }
+
+    fn add(&mut self, kind: u8, record: &[u8]) -> Result<(), String> {
+        let text = || String::from_utf8_lossy(record).into_owned();
+        let values = || {
+            if record.len().is_multiple_of(8) {
+                Ok(words(record))
+            } else {
+                Err(format!("a record of kind {kind} has {} bytes", record.len()))
+            }
+        };
+        let short = || format!("a record of kind {kind} has only {} bytes", record.len());
+        match kind {
+            1 => {
+                let values = values()?;
+                let ([head, begin, end], nodes) = values.split_first_chunk().ok_or_else(short)?;
+                self.events.push(Event::Graph(Graph {
+                    number: *head as u32,
+                    threads: (head >> 32) as u32,
+                    begin: *begin,
+                    end: *end,
+                    nodes: nodes.to_vec(),
+                }));
+            }
+            2 => {
+                let Nodes { graph, nodes } = serde_json::from_slice(record)
+                    .map_err(|why| format!("the nodes of a graph: {why}"))?;
+                self.graphs.insert(graph, nodes);
+            }
+            3 => {
+                let values = values()?;
+                let ([begin, end, tokens, position, status, flags], _) =
+                    values.split_first_chunk().ok_or_else(short)?;
+                let known = |value: &u64| (*value as i64 >= 0).then_some(*value);
+                self.events.push(Event::Pass(Pass {
+                    begin: *begin,
+                    end: *end,
+                    tokens: known(tokens),
+                    position: known(position),
+                    status: *status as i32,
+                    graphs: *flags as u32,
+                    is_decode: flags >> 32 & 1 == 1,
+                }));
+            }
+            4 => {
+                let values = values()?;
+                let ([begin, end], _) = values.split_first_chunk().ok_or_else(short)?;
+                self.events.push(Event::Described([*begin, *end]));
+            }
+            5 => {
+                let values = values()?;
+                let ([at], threads) = values.split_first_chunk().ok_or_else(short)?;
+                let thread = |three: &[u64]| ThreadLoad {
+                    thread: three[0] as u32,
+                    cpu: Some((three[0] >> 32) as u32).filter(|&cpu| cpu != u32::MAX),
+                    ran_ns: three[1],
+                    waited_ns: three[2],
+                };
+                let threads = threads.chunks_exact(3).map(thread).collect();
+                self.events.push(Event::Load(Load { at: *at, threads }));
+            }
+            6 => self.models.push(text()),
+            7 => self.fault = Some(text()),
+            8 => self.lost.push(text()),
+            other => return Err(format!("a record of an unknown kind, {other}")),
+        }
+        Ok(())
+    }
+}
+
+/// Bytes as little-endian words; what doesn't fill one is left out.
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|eight| u64::from_le_bytes(*eight)).collect()
+}

@@ -1,0 +1,11 @@
+//! What `brickscope run` records of an unmodified llama.cpp: the file of the library that is loaded into it, what its
+//! nodes are, and the profile that is made of both.
+
+mod bricks;
+mod file;
+mod preload;
+mod replay;
+
+pub(crate) use file::Recorded;
+pub(crate) use preload::{FOLDER, library};
+pub(crate) use replay::{Replayed, replay};

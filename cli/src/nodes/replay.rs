@@ -1,0 +1,482 @@
+//! From what was recorded to a profile: readings are labelled with the nodes that they belong to, and recorded as passes.
+
+use std::collections::{HashMap, HashSet};
+use std::iter::Peekable;
+
+use brickscope::{
+    BrickKey, BrickProfiler, Data, Disturbance, HostLaunch, KernelId, Phase, Profile, TimedPass,
+    TimedSpan, TimedWork, Work,
+};
+
+use super::bricks::{self, Brick, Described};
+use super::file::{Event, Graph, Load, Node, Pass, Recorded};
+
+/// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
+const MOST_ROWS: usize = 1 << 23;
+
+/// Time in a pass that the library took to describe a graph.
+const DESCRIBING: &str = "(brickscope)";
+
+/// More sequences than this in one pass are taken for a prompt.
+const MOST_SEQUENCES: u64 = 32;
+
+/// A recording as a profile.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    pub(crate) profile: Profile,
+    pub(crate) threads: u32,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) generated_tokens: u64,
+    /// What isn't in the profile, and why, as sentences.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Labels everything that was recorded. `profiler` was made before the recording began, and its clock is the processor's
+/// counter.
+pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
+    let spans: usize = recorded.events.iter().map(rows).sum();
+    let profiler = profiler.with_log_capacity(spans.min(MOST_ROWS));
+    profiler.enable();
+    let mut labels = Labels { profiler: &profiler, recorded, known: HashMap::new() };
+    let mut counts = Counts::default();
+    let mut warm_up: Vec<bool> = Vec::new();
+    for found in Passes::of(recorded) {
+        let Some((pass, spans)) = labels.pass(&found, &mut counts) else { continue };
+        match profiler.record_pass(&pass, &spans) {
+            Ok(()) => {
+                warm_up.push(!found.described.is_empty());
+                let tokens = match pass.phase {
+                    Phase::Prefill => &mut counts.prompt_tokens,
+                    Phase::Decode => &mut counts.generated_tokens,
+                };
+                *tokens += pass.tokens;
+            }
+            Err(_) => counts.misfits += 1,
+        }
+    }
+    let mut profile = profiler.profile();
+    // What this process did meanwhile says nothing of the other one.
+    profile.other_load = None;
+    leave_out_warm_up(&mut profile, &warm_up, &mut counts);
+    let notes = counts.notes(recorded);
+    Replayed {
+        profile,
+        threads: counts.threads,
+        prompt_tokens: counts.prompt_tokens,
+        generated_tokens: counts.generated_tokens,
+        notes,
+    }
+}
+
+/// Rows that an event takes at most: a brick and a kernel for each node, and layers.
+fn rows(event: &Event) -> usize {
+    match event {
+        Event::Graph(graph) => 3 * graph.nodes.len() + 2,
+        _ => 4,
+    }
+}
+
+/// What is counted on the way.
+#[derive(Debug, Default)]
+struct Counts {
+    threads: u32,
+    prompt_tokens: u64,
+    generated_tokens: u64,
+    /// Passes that llama.cpp said had failed.
+    failed: u64,
+    /// Passes of which the CPU computed no graph.
+    elsewhere: u64,
+    /// Passes that only encode.
+    encoded: u64,
+    /// Passes with a graph that wasn't described, or whose readings don't fit.
+    misfits: u64,
+    /// Passes whose position isn't known.
+    no_position: u64,
+    warm_up: u64,
+}
+
+impl Counts {
+    fn notes(&self, recorded: &Recorded) -> Vec<String> {
+        let mut notes = Vec::new();
+        let mut say = |count: u64, what: &str| {
+            if count > 0 {
+                notes.push(format!("{count} {}{what}", if count == 1 { "pass" } else { "passes" }));
+            }
+        };
+        say(self.warm_up, " left out: the first of each shape warms up, and their graphs were described in them");
+        say(self.failed, " left out: llama.cpp returned an error");
+        say(
+            self.elsewhere,
+            " not seen: the CPU computed nothing of them, so another backend did (a GPU?). Run with `-ngl 0`, or \
+             see what the backend's own profiler tells",
+        );
+        say(self.encoded, " left out: they encode, and a run has prefill and decode");
+        say(self.misfits, " left out: their readings do not fit their graphs");
+        say(self.no_position, " counted as at position 0: this version does not say what is in the cache");
+        if recorded.refused > 0 {
+            notes.push(format!("{} records did not fit the file of 1 GiB", recorded.refused));
+        }
+        notes.extend(recorded.lost.iter().map(|what| format!("not recorded: {what}")));
+        notes.extend(recorded.fault.iter().map(|why| format!("the recording ended early: {why}")));
+        notes
+    }
+}
+
+/// Marks the passes in which graphs were described as left out, in phases that have others.
+fn leave_out_warm_up(profile: &mut Profile, warm_up: &[bool], counts: &mut Counts) {
+    let is_warm_up = |serial: u32| {
+        let nth = (serial as usize).checked_sub(1);
+        nth.and_then(|nth| warm_up.get(nth)).copied().unwrap_or(false)
+    };
+    let has_others: HashSet<Phase> = profile
+        .passes
+        .iter()
+        .filter(|pass| !is_warm_up(pass.serial))
+        .map(|pass| pass.phase)
+        .collect();
+    let is_out =
+        |pass: &brickscope::Pass| is_warm_up(pass.serial) && has_others.contains(&pass.phase);
+    let n = profile.passes.iter().filter(|pass| is_out(pass)).count() as u64;
+    if n > 0
+        && let Ok(rest) = profile.without(is_out)
+    {
+        *profile = rest;
+        counts.warm_up = n;
+    }
+}
+
+/// A pass, with its graphs.
+#[derive(Debug)]
+struct Found<'r> {
+    pass: Pass,
+    graphs: Vec<&'r Graph>,
+    described: Vec<[u64; 2]>,
+    disturbance: Option<Disturbance>,
+}
+
+/// The passes of a recording, in order.
+struct Passes<'r, I: Iterator<Item = &'r Event>> {
+    events: Peekable<I>,
+    /// Whether graphs are passes, since none were seen around them.
+    graphs_are_passes: bool,
+    load: Option<&'r Load>,
+    graphs: Vec<&'r Graph>,
+    described: Vec<[u64; 2]>,
+}
+
+impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
+    fn of(recorded: &'r Recorded) -> Self {
+        let has_passes = recorded.events.iter().any(|event| matches!(event, Event::Pass(_)));
+        Self {
+            events: recorded.events.iter().peekable(),
+            graphs_are_passes: !has_passes,
+            load: None,
+            graphs: Vec::new(),
+            described: Vec::new(),
+        }
+    }
+}
+
+impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
+    type Item = Found<'r>;
+
+    fn next(&mut self) -> Option<Found<'r>> {
+        loop {
+            match self.events.next()? {
+                Event::Graph(graph) => {
+                    self.graphs.push(graph);
+                    if self.graphs_are_passes {
+                        let Graph { begin, end, .. } = *graph;
+                        let pass = Pass {
+                            begin,
+                            end,
+                            tokens: None,
+                            position: None,
+                            status: 0,
+                            graphs: 1,
+                            is_decode: true,
+                        };
+                        return Some(self.found(pass));
+                    }
+                }
+                Event::Described(of) => self.described.push(*of),
+                Event::Load(load) => self.load = Some(load),
+                Event::Pass(pass) => return Some(self.found(pass.clone())),
+            }
+        }
+    }
+}
+
+impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
+    fn found(&mut self, pass: Pass) -> Found<'r> {
+        let mut disturbance = None;
+        if let Some(Event::Load(load)) = self.events.peek() {
+            disturbance = self.load.and_then(|before| disturbed(before, load));
+            self.load = Some(load);
+            self.events.next();
+        }
+        let (graphs, described) =
+            (std::mem::take(&mut self.graphs), std::mem::take(&mut self.described));
+        Found { pass, graphs, described, disturbance }
+    }
+}
+
+/// What happened to the threads between two looks. See [`Disturbance`] for what the figures mean.
+fn disturbed(before: &Load, now: &Load) -> Option<Disturbance> {
+    let grown = now.threads.iter().filter_map(|thread| {
+        let then = before.threads.iter().find(|then| then.thread == thread.thread)?;
+        let ran = thread.ran_ns.checked_sub(then.ran_ns)?;
+        let waited = thread.waited_ns.checked_sub(then.waited_ns)?;
+        Some((thread, ran, waited))
+    });
+    let grown: Vec<_> = grown.collect();
+    let (waiter, _, longest) = *grown.iter().max_by_key(|(_, _, waited)| *waited)?;
+    // Those that were last seen on the CPU of the thread that waited.
+    let own: u64 = grown
+        .iter()
+        .filter(|(thread, ..)| {
+            thread.thread != waiter.thread && thread.cpu.is_some() && thread.cpu == waiter.cpu
+        })
+        .map(|(_, ran, _)| ran)
+        .sum();
+    Some(Disturbance {
+        run_queue_wait_ns: Some(grown.iter().map(|(_, _, waited)| waited).sum()),
+        longest_wait_ns: Some(longest),
+        own_wait_ns: Some(own.min(longest)),
+        ..Disturbance::default()
+    })
+}
+
+/// What the nodes of a graph are, with the profiler's numbers.
+struct Labels<'p> {
+    profiler: &'p BrickProfiler,
+    recorded: &'p Recorded,
+    known: HashMap<(u32, u32), Vec<Label>>,
+}
+
+#[derive(Debug, Clone)]
+struct Label {
+    /// `None` if it computes nothing.
+    brick: Option<BrickKey>,
+    kernel: KernelId,
+    layer: Option<u16>,
+    described: Described,
+}
+
+impl Labels<'_> {
+    /// A pass and its spans. `None`, and counted, if it can't be one.
+    fn pass(
+        &mut self,
+        found: &Found<'_>,
+        counts: &mut Counts,
+    ) -> Option<(TimedPass, Vec<TimedSpan>)> {
+        let Pass { begin, end, position, .. } = found.pass;
+        let refuse = |count: &mut u64| {
+            *count += 1;
+            None
+        };
+        if found.pass.status != 0 {
+            return refuse(&mut counts.failed);
+        }
+        if !found.pass.is_decode {
+            return refuse(&mut counts.encoded);
+        }
+        if found.graphs.is_empty() {
+            return refuse(&mut counts.elsewhere);
+        }
+        let shapes = found.graphs.iter().map(|graph| self.recorded.graphs.get(&graph.number));
+        let nodes: Option<Vec<&Vec<Node>>> = shapes.collect();
+        let fits = |nodes: &Vec<&Vec<Node>>| {
+            nodes.iter().zip(&found.graphs).all(|(nodes, graph)| nodes.len() == graph.nodes.len())
+        };
+        let Some(nodes) = nodes.filter(fits) else { return refuse(&mut counts.misfits) };
+        let all = || nodes.iter().flat_map(|nodes| nodes.iter());
+        let embedded: u64 = all().map(embedded_rows).sum();
+        let Some(tokens) = found.pass.tokens.or(Some(embedded)).filter(|&tokens| tokens > 0) else {
+            return refuse(&mut counts.misfits);
+        };
+        let outputs: u64 = all().map(output_rows).sum();
+        let phase = phase_of(tokens, outputs);
+        if position.is_none() {
+            counts.no_position += 1;
+        }
+        let at = |count: u64| self.profiler.clock().time_of_count(count).unwrap_or(0);
+        let pass = TimedPass {
+            phase,
+            start_ns: at(begin),
+            end_ns: at(end),
+            tokens,
+            position: position.unwrap_or(0),
+            disturbance: found.disturbance,
+        };
+        let mut spans = Vec::new();
+        for graph in &found.graphs {
+            counts.threads = counts.threads.max(graph.threads);
+            let labels = self.labels(graph);
+            add_graph(&mut spans, labels, graph, at, tokens, position);
+        }
+        let describing = self.profiler.named_brick(DESCRIBING, brickscope::BrickCategory::Other);
+        for [begin, end] in &found.described {
+            let what = TimedWork::Brick(describing);
+            let (start_ns, end_ns) = (at(*begin), at(*end));
+            spans.push(TimedSpan { what, start_ns, end_ns, work: Work::default() });
+        }
+        spans.sort_by_key(|span| (span.start_ns, std::cmp::Reverse(span.end_ns)));
+        Some((pass, spans))
+    }
+
+    fn labels(&mut self, graph: &Graph) -> &[Label] {
+        let Self { profiler, recorded, .. } = *self;
+        self.known.entry((graph.number, graph.threads)).or_insert_with(|| {
+            let nodes = recorded.graphs.get(&graph.number).map_or(&[][..], Vec::as_slice);
+            let mut labels: Vec<Label> =
+                nodes.iter().map(|node| label(profiler, node, graph.threads)).collect();
+            fill_layers(&mut labels);
+            labels
+        })
+    }
+}
+
+fn label(profiler: &BrickProfiler, node: &Node, threads: u32) -> Label {
+    let described = bricks::describe(node);
+    let brick = match described.brick {
+        Brick::Known(brick) => Some(brick.into()),
+        Brick::Named(name, category) => Some(profiler.named_brick(name, category)),
+        Brick::None => None,
+    };
+    let launch = HostLaunch { shape: described.shape.clone(), threads };
+    let kernel = profiler.kernel(&described.kernel, Some(launch));
+    Label { brick, kernel, layer: described.layer, described }
+}
+
+/// A node whose names say no layer is of the layer that the nodes around it are of; between two layers, of the first.
+fn fill_layers(labels: &mut [Label]) {
+    let mut before = None;
+    for at in 0..labels.len() {
+        if labels[at].layer.is_none() {
+            let follows = labels[at..].iter().any(|label| label.layer.is_some());
+            // The last norm and the head follow no layer that they are of.
+            if follows {
+                labels[at].layer = before;
+            }
+        }
+        before = labels[at].layer.or(before);
+    }
+}
+
+/// Tokens that are looked up.
+fn embedded_rows(node: &Node) -> u64 {
+    let is_it = node.op == "GET_ROWS"
+        && node.src.first().is_some_and(|src| src.name == "token_embd.weight");
+    if is_it { node.out.ne[1] } else { 0 }
+}
+
+/// Tokens whose logits are computed.
+fn output_rows(node: &Node) -> u64 {
+    let is_head = bricks::describe(node).brick == Brick::Known(brickscope::BrickId::LmHead);
+    if is_head { node.out.ne[1] } else { 0 }
+}
+
+/// A pass that computes the logits of each of its tokens chooses a token after each, so it decodes as many sequences.
+/// Others read a prompt.
+fn phase_of(tokens: u64, outputs: u64) -> Phase {
+    if tokens == 1 || tokens == outputs && tokens <= MOST_SEQUENCES {
+        Phase::Decode
+    } else {
+        Phase::Prefill
+    }
+}
+
+/// Adds the spans of a graph: layers, bricks of nodes that follow each other, and a kernel for each node. A node lasts
+/// until the next one begins: all threads begin together.
+fn add_graph(
+    spans: &mut Vec<TimedSpan>,
+    labels: &[Label],
+    graph: &Graph,
+    at: impl Fn(u64) -> u64,
+    tokens: u64,
+    position: Option<u64>,
+) {
+    let ends = graph.nodes.iter().skip(1).copied().chain([graph.end]);
+    // The clock of the core that the thread has moved to may be some counts behind.
+    let mut last = 0;
+    let nodes: Vec<[u64; 2]> = graph
+        .nodes
+        .iter()
+        .zip(ends)
+        .map(|(&begin, end)| {
+            let begin = at(begin).max(last);
+            last = at(end).max(begin);
+            [begin, last]
+        })
+        .collect();
+    let same = |n: usize, of: &dyn Fn(&Label) -> bool| {
+        labels[n..].iter().take_while(|label| of(label)).count()
+    };
+    let mut n = 0;
+    let mut layer_until = 0;
+    while n < labels.len() {
+        let label = &labels[n];
+        if let Some(layer) = label.layer.filter(|_| n >= layer_until) {
+            layer_until = n + same(n, &|other| other.layer == Some(layer));
+            let [start_ns, end_ns] = [nodes[n][0], nodes[layer_until - 1][1]];
+            let what = TimedWork::Layer(layer);
+            spans.push(TimedSpan { what, start_ns, end_ns, work: Work::default() });
+        }
+        let Some(brick) = label.brick else {
+            n += 1;
+            continue;
+        };
+        let count =
+            same(n, &|other| other.brick == Some(brick) && other.layer == label.layer);
+        let kernels = n..n + count;
+        let mut sum = Work::default();
+        let mut inner = Vec::with_capacity(count);
+        for k in kernels.clone() {
+            let work = work_at(&labels[k].described, tokens, position);
+            sum = added(sum, work, k == n);
+            let [start_ns, end_ns] = nodes[k];
+            let what = TimedWork::Kernel(labels[k].kernel);
+            inner.push(TimedSpan { what, start_ns, end_ns, work });
+        }
+        let [start_ns, end_ns] = [nodes[n][0], nodes[kernels.end - 1][1]];
+        spans.push(TimedSpan { what: TimedWork::Brick(brick), start_ns, end_ns, work: sum });
+        spans.append(&mut inner);
+        n = kernels.end;
+    }
+}
+
+/// The work of a node in a pass of so many tokens. Each token looks at those before it and at itself.
+fn work_at(described: &Described, tokens: u64, position: Option<u64>) -> Work {
+    let Some(attends) = described.attends else { return described.work };
+    let in_cache = position.map_or(attends.room, |position| (position + tokens).min(attends.room));
+    // On average, in halves.
+    let looked_at = position.map_or(2 * attends.room, |position| 2 * position + tokens + 1);
+    let looked_at = looked_at.min(2 * attends.room);
+    let read = attends.bytes.saturating_mul(in_cache);
+    Work {
+        flops: attends.flops.saturating_mul(looked_at) / 2,
+        bytes: described.work.bytes.saturating_add(read),
+        data: Data::Kv(read),
+        ..described.work
+    }
+}
+
+fn added(sum: Work, work: Work, is_first: bool) -> Work {
+    let data = match (sum.data, work.data) {
+        _ if is_first => work.data,
+        (Data::Weights(a), Data::Weights(b)) => Data::Weights(a.saturating_add(b)),
+        (Data::Kv(a), Data::Kv(b)) => Data::Kv(a.saturating_add(b)),
+        (Data::Activations, Data::Activations) => Data::Activations,
+        (Data::Weights(a), Data::Activations) | (Data::Activations, Data::Weights(a)) => {
+            Data::Weights(a)
+        }
+        _ => Data::Unstated,
+    };
+    Work {
+        elements: sum.elements.saturating_add(work.elements),
+        flops: sum.flops.saturating_add(work.flops),
+        bytes: sum.bytes.saturating_add(work.bytes),
+        data,
+    }
+}

@@ -1,0 +1,159 @@
+//! Passes that were timed elsewhere.
+
+use std::fmt;
+
+use brickscope_profile::{Disturbance, Phase, Work};
+
+use super::BrickProfiler;
+use crate::names::{BrickKey, KernelId};
+use crate::recorder::{Timed, TimedEnd, Unfit};
+use crate::row::{NONE, SpanKind};
+
+/// A pass that was timed elsewhere, for [`BrickProfiler::record_pass`].
+///
+/// All times are readings of the profiler's [clock](BrickProfiler::clock), in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct TimedPass {
+    /// Prefill or decode.
+    pub phase: Phase,
+    /// When it began.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+    /// How many tokens it processed.
+    pub tokens: u64,
+    /// How many tokens were in the KV cache before it.
+    pub position: u64,
+    /// What others did to it, if that was looked for.
+    pub disturbance: Option<Disturbance>,
+}
+
+/// A span of a [`TimedPass`].
+#[derive(Debug, Clone, Copy)]
+pub struct TimedSpan {
+    /// What ran.
+    pub what: TimedWork,
+    /// When it began.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+    /// What it did.
+    pub work: Work,
+}
+
+/// What a [`TimedSpan`] timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimedWork {
+    /// A brick.
+    Brick(BrickKey),
+    /// A kernel, which is a detail of the brick around it.
+    Kernel(KernelId),
+    /// A transformer layer. What lies in it belongs to it.
+    Layer(u16),
+}
+
+/// Why [`BrickProfiler::record_pass`] recorded nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TimedPassError {
+    /// The pass ends before it begins.
+    PassBackwards,
+    /// The span of this index ends before it begins.
+    Backwards(usize),
+    /// The span of this index isn't within the pass, or begins before the one that is listed before it.
+    Outside(usize),
+    /// The span of this index ends after a span that it began in.
+    Crossing(usize),
+    /// Another pass is open on this thread.
+    Nested,
+}
+
+impl fmt::Display for TimedPassError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PassBackwards => write!(f, "the pass ends before it begins"),
+            Self::Backwards(index) => write!(f, "span {index} ends before it begins"),
+            Self::Outside(index) => write!(
+                f,
+                "span {index} isn't within the pass, or begins before the span that is listed before it"
+            ),
+            Self::Crossing(index) => write!(f, "span {index} ends after a span that it began in"),
+            Self::Nested => write!(f, "another pass is open on this thread"),
+        }
+    }
+}
+
+impl std::error::Error for TimedPassError {}
+
+/// # Passes that were timed elsewhere
+impl BrickProfiler {
+    /// Records a pass whose times were taken by somebody else: hooks that store readings and label them later, or
+    /// another process.
+    ///
+    /// The times must be readings of this profiler's clock: of [`Clock::now`](crate::Clock::now), or counts that
+    /// [`Clock::time_of_count`](crate::Clock::time_of_count) has converted. `spans` lists them in the order in which
+    /// they began, and a span before those that lie in it. Bricks may nest; none may begin in a span and end after it.
+    ///
+    /// Does nothing if profiling is off. The pass counts as one of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// If the spans don't nest or don't fit the pass. Then nothing is recorded.
+    ///
+    /// ```
+    /// use brickscope::{
+    ///     BrickCategory, BrickId, BrickProfiler, Phase, TimedPass, TimedSpan, TimedWork, Work,
+    /// };
+    ///
+    /// let profiler = BrickProfiler::enabled();
+    /// let cache = profiler.named_brick("KvCache", BrickCategory::Attention);
+    /// let at: Vec<u64> = (0..4).map(|_| profiler.clock().now()).collect();
+    /// let work = Work::elements(4096);
+    /// let span = |what, start_ns, end_ns| TimedSpan { what, start_ns, end_ns, work };
+    /// let spans = [
+    ///     span(TimedWork::Layer(0), at[0], at[2]),
+    ///     span(TimedWork::Brick(BrickId::QkvProjection.into()), at[0], at[1]),
+    ///     span(TimedWork::Brick(cache), at[1], at[2]),
+    /// ];
+    /// let pass = TimedPass {
+    ///     phase: Phase::Decode,
+    ///     start_ns: at[0],
+    ///     end_ns: at[3],
+    ///     tokens: 1,
+    ///     position: 94,
+    ///     disturbance: None,
+    /// };
+    /// profiler.record_pass(&pass, &spans).expect("the spans nest");
+    /// let profile = profiler.profile();
+    /// assert_eq!(profile.check(), Ok(()));
+    /// assert_eq!(profile.phases[0].unattributed_ns, at[3] - at[2]);
+    /// ```
+    pub fn record_pass(&self, pass: &TimedPass, spans: &[TimedSpan]) -> Result<(), TimedPassError> {
+        let spans: Vec<Timed> = spans.iter().map(timed).collect();
+        let end = TimedEnd {
+            phase: pass.phase,
+            tokens: pass.tokens,
+            position: pass.position,
+            start: pass.start_ns,
+            end: pass.end_ns,
+            disturbance: pass.disturbance,
+        };
+        self.recorder.add_pass(&end, &spans).map_err(|unfit| match unfit {
+            Unfit::Backwards(None) => TimedPassError::PassBackwards,
+            Unfit::Backwards(Some(index)) => TimedPassError::Backwards(index),
+            Unfit::Outside(index) => TimedPassError::Outside(index),
+            Unfit::Crossing(index) => TimedPassError::Crossing(index),
+            Unfit::Nested => TimedPassError::Nested,
+        })
+    }
+}
+
+fn timed(span: &TimedSpan) -> Timed {
+    let (kind, name, layer) = match span.what {
+        TimedWork::Brick(brick) => (SpanKind::Brick, brick.0, NONE),
+        TimedWork::Kernel(kernel) => (SpanKind::Kernel, kernel.0, NONE),
+        TimedWork::Layer(index) => (SpanKind::Layer, NONE, index),
+    };
+    let TimedSpan { start_ns: start, end_ns: end, work, .. } = *span;
+    Timed { kind, name, layer, start, end, work }
+}
