@@ -1,0 +1,268 @@
+//! `brickscope run`, on a program that has llama.cpp's functions without its computations.
+#![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use brickscope::{BrickCategory, Phase, Profile, Total};
+use tempfile::TempDir;
+
+/// The programs: `loads` loads shared libraries, `other` one with other tensors, `whole` has all of it.
+fn programs() -> &'static Path {
+    static BUILT: OnceLock<TempDir> = OnceLock::new();
+    let dir = BUILT.get_or_init(|| {
+        // A static is never dropped, so the folder stays; it is Cargo's own.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/llama.c");
+        let compile = |out: &str, flags: &[&str]| {
+            let out = dir.path().join(out);
+            std::fs::create_dir_all(out.parent().expect("a folder")).expect("it can be made");
+            let mut cc = Command::new("cc");
+            cc.args(["-O1", "-Wall", "-Werror", source, "-o"]).arg(&out).args(flags);
+            assert!(cc.status().expect("cc, which links Rust, too").success(), "{cc:?}");
+        };
+        for (folder, layout) in [("good", "-DTHIS_LAYOUT"), ("other", "-DOTHER_LAYOUT")] {
+            let at = dir.path().join(folder).display().to_string();
+            let search = ["-L", &at, &format!("-Wl,-rpath,{at}")].map(str::to_owned);
+            let library = |name: &str, part: &str, needs: &[&str]| {
+                let mut flags = vec!["-shared", "-fPIC", "-Wl,--no-as-needed", layout, part];
+                flags.extend(search.iter().map(String::as_str));
+                flags.extend(needs);
+                compile(&format!("{folder}/{name}"), &flags);
+            };
+            library("libggml-base.so", "-DBASE", &[]);
+            library("libggml-cpu.so", "-DCPU", &["-lggml-base"]);
+            library("libllama.so", "-DLLAMA", &["-lggml-cpu", "-lggml-base"]);
+            let rpath = format!("-Wl,-rpath,{at}");
+            compile(&format!("{folder}/loads"), &["-DPROGRAM", layout, &rpath, "-ldl"]);
+        }
+        let whole = ["-DPROGRAM", "-DWHOLE", "-DBASE", "-DCPU", "-DLLAMA", "-ldl"];
+        compile("whole", &whole);
+        dir
+    });
+    dir.path()
+}
+
+struct Ran {
+    output: Output,
+    run: PathBuf,
+    _dir: TempDir,
+}
+
+impl Ran {
+    fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    fn profile(&self) -> Profile {
+        let profile = Profile::load(&self.run.join("profile.json"));
+        profile.unwrap_or_else(|why| panic!("{why}\n{}", self.stderr()))
+    }
+}
+
+fn command(program: &str, args: &[&str], environment: &[(&str, &str)]) -> (Command, PathBuf, TempDir) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let run = dir.path().join("run");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brickscope"));
+    command.args(["run", "--out"]).arg(&run).arg("--");
+    command.arg(programs().join(program)).args(args).envs(environment.iter().copied());
+    // So that nothing is left of a recording that failed.
+    command.env("TMPDIR", dir.path()).env("BRICKSCOPE_CACHE", dir.path().join("cache"));
+    command.stdin(Stdio::null());
+    (command, run, dir)
+}
+
+fn run(program: &str, args: &[&str], environment: &[(&str, &str)]) -> Ran {
+    let (mut command, run, _dir) = command(program, args, environment);
+    Ran { output: command.output().expect("it starts"), run, _dir }
+}
+
+fn total<'p>(profile: &'p Profile, phase: Phase, name: &str) -> &'p Total {
+    let is_it = |total: &&Total| total.phase == Some(phase) && total.stats.name == name;
+    profile.totals.iter().find(is_it).unwrap_or_else(|| panic!("no {name} in {phase}"))
+}
+
+#[test]
+fn each_node_of_an_unmodified_program_is_a_brick_of_its_layer() {
+    let ran = run("good/loads", &[], &[]);
+    assert_eq!(ran.output.status.code(), Some(0), "{}", ran.stderr());
+    // The program's own output, and then the report.
+    assert!(ran.stdout().starts_with("generated\n"), "{}", ran.stdout());
+    assert!(ran.stdout().contains("Decode") && ran.stdout().contains("DownProjection"));
+    let profile = ran.profile();
+    profile.check().expect("it adds up");
+
+    // The first prompt and the first token described their graphs.
+    let passes = |phase| profile.phase(phase).map(|of| (of.passes, of.tokens));
+    assert_eq!(passes(Phase::Prefill), Some((1, 6)));
+    assert_eq!(passes(Phase::Decode), Some((19, 19)));
+    assert_eq!(profile.dropped.left_out_passes, 2);
+    assert!(ran.stderr().contains("2 passes left out"), "{}", ran.stderr());
+    let positions: Vec<u64> = profile.passes.iter().map(|pass| pass.position).collect();
+    assert_eq!(positions[..4], [0, 6, 12, 13]);
+
+    // Three matrices of each of two layers follow each other; what computes nothing is no brick.
+    let count = |name| total(&profile, Phase::Decode, name).stats.count;
+    for (name, each) in [
+        ("QkvProjection", 2),
+        ("DownProjection", 2),
+        ("FlashAttention", 2),
+        ("RmsNorm", 3),
+        ("Embedding", 1),
+        ("LmHead", 1),
+    ] {
+        assert_eq!(count(name), 19 * each, "{name}");
+    }
+    assert!(profile.totals.iter().all(|total| total.stats.name != "view"));
+    let attention = total(&profile, Phase::Decode, "FlashAttention");
+    assert_eq!(attention.category, Some(BrickCategory::Attention));
+
+    // The program waits at least so long in each node, by its own clock.
+    let at_least = |name: &str, layer: u16, ns: u64| {
+        let is_it = |span: &&brickscope::Span| {
+            let named = span.name.map(|name| profile.names[usize::from(name)].name.as_str());
+            named == Some(name) && span.layer == Some(layer)
+        };
+        let spans: Vec<_> = profile.spans.iter().filter(is_it).collect();
+        assert_eq!(spans.len(), 22, "{name} of layer {layer}");
+        assert!(spans.iter().all(|span| span.duration_ns >= ns), "{name} of layer {layer}");
+        // Others may hold a node up, but not most of them.
+        let mut all: Vec<u64> = spans.iter().map(|span| span.duration_ns).collect();
+        all.sort_unstable();
+        assert!(all[2] < 2 * ns, "{name} of layer {layer}: {all:?}");
+    };
+    at_least("DownProjection", 0, 100_000);
+    at_least("DownProjection", 1, 400_000);
+    at_least("QkvProjection", 0, 120_000);
+    at_least("FlashAttention", 1, 60_000);
+
+    let run = profile.run.as_ref().expect("it has one");
+    assert_eq!((run.threads, run.prompt_tokens, run.generated_tokens), (2, 12, 20));
+    assert!(run.command[0].ends_with("good/loads"), "{:?}", run.command);
+}
+
+#[test]
+fn nodes_have_the_work_that_their_shapes_state() {
+    let profile = run("good/loads", &[], &[]).profile();
+    let span = |name: &str, position: u64| {
+        let pass = profile.passes.iter().find(|pass| pass.position == position).expect("a pass");
+        let is_it = |span: &&brickscope::Span| {
+            let named = span.name.map(|name| profile.names[usize::from(name)].name.as_str());
+            named == Some(name) && span.pass == Some(pass.serial)
+        };
+        profile.spans.iter().find(is_it).unwrap_or_else(|| panic!("no {name}")).work
+    };
+    // A row of 64 q8_0 weights takes 68 bytes.
+    let down = span("DownProjection", 12);
+    assert_eq!((down.elements, down.flops), (64, 2 * 64 * 128));
+    let weights = 64 * 128 / 32 * 34;
+    let activations = 64 * 4 + 64 * 4;
+    assert_eq!(down.bytes, weights + activations);
+    // Three matrices in a row.
+    let qkv = span("QkvProjection", 12);
+    assert_eq!((qkv.flops, qkv.bytes), (3 * 2 * 64 * 64, 3 * (64 * 68 + activations)));
+    let embedding = span("Embedding", 6);
+    assert_eq!((embedding.elements, embedding.bytes), (6 * 64, 6 * 68 + 6 * 64 * 4));
+    // The cache has room for 256 tokens; 13 of them are there, one row of keys and one of values each.
+    let attention = span("FlashAttention", 12);
+    assert_eq!(attention.bytes, 13 * 2 * 64 * 4 + activations);
+    assert_eq!(attention.flops, 13 * 2 * (64 + 64));
+    let later = span("FlashAttention", 20);
+    assert_eq!(later.flops, 21 * 2 * (64 + 64));
+    // Over two layers and 19 tokens, of which the first comes after 13.
+    let data = |name| total(&profile, Phase::Decode, name).stats.data;
+    let down = data("DownProjection");
+    assert_eq!((down.weights, down.activations, down.kv), (38 * weights, 38 * activations, 0));
+    // What bytes are is kept in sums only, so without the first pass they are known by its part of all bytes.
+    let (seen, looked_at) = (data("FlashAttention").kv, (14..33_u64).sum::<u64>());
+    let ratio = seen as f64 / (2 * looked_at * 2 * 64 * 4) as f64;
+    assert!((0.99..1.01).contains(&ratio), "{seen}");
+}
+
+#[test]
+fn a_program_that_dies_leaves_what_it_recorded() {
+    for (how, signal) in [("crash", 6), ("kill", 9)] {
+        let ran = run("good/loads", &[how], &[]);
+        assert_eq!(ran.output.status.code(), Some(128 + signal), "{}", ran.stderr());
+        let profile = ran.profile();
+        assert_eq!(profile.phase(Phase::Decode).map(|of| of.passes), Some(19), "{how}");
+        let cut_short = profile.run.and_then(|run| run.cut_short).unwrap_or_default();
+        assert!(cut_short.contains("signal"), "{how}: {cut_short}");
+    }
+}
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    let ran = run("good/loads", &["fail"], &[]);
+    assert_eq!(ran.output.status.code(), Some(3), "{}", ran.stderr());
+    assert_eq!(ran.profile().passes.len(), 22);
+}
+
+#[test]
+fn sigterm_ends_the_program_and_is_reported() {
+    let (mut command, run, _dir) = command("good/loads", &["wait"], &[]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut stdout = child.stdout.take().expect("it is piped");
+    let mut line = [0; 10];
+    stdout.read_exact(&mut line).expect("it says that it has generated");
+    let kill = Command::new("kill").arg(child.id().to_string()).status().expect("kill");
+    assert!(kill.success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).expect("text");
+    let status = child.wait().expect("it ends");
+    assert_eq!((status.code(), status.signal()), (Some(143), None));
+    assert!(rest.contains("Decode"), "{rest}");
+    assert_eq!(Profile::load(&run.join("profile.json")).expect("it is written").passes.len(), 22);
+}
+
+#[test]
+fn the_child_of_a_fork_is_not_recorded() {
+    let ran = run("good/loads", &["fork"], &[]);
+    assert_eq!(ran.output.status.code(), Some(0), "{}", ran.stderr());
+    assert_eq!(ran.profile().passes.len(), 22);
+}
+
+#[test]
+fn why_nothing_was_recorded_is_said() {
+    for (program, args, environment, said) in [
+        ("good/loads", &["nothing"][..], &[][..], "it computed no graph of a shared ggml"),
+        ("whole", &[], &[], "llama.cpp is part of the program"),
+        ("other/loads", &[], &[], "this version of ggml has other tensors than brickscope knows"),
+        ("good/loads", &[], &[("ON_A_GPU", "1")], "22 passes not seen: the CPU computed nothing"),
+    ] {
+        let ran = run(program, args, environment);
+        assert_eq!(ran.output.status.code(), Some(0), "{program}: {}", ran.stderr());
+        assert!(ran.stderr().contains(said), "{program} {environment:?}: {}", ran.stderr());
+        assert!(!ran.run.exists(), "{program}");
+    }
+    let ran = run("nowhere", &[], &[]);
+    assert_eq!(ran.output.status.code(), Some(1));
+    assert!(ran.stderr().contains("can't run") && ran.stderr().contains("nowhere"));
+}
+
+#[test]
+fn passes_that_fail_are_counted_and_left_out() {
+    let ran = run("good/loads", &[], &[("FAILS", "1")]);
+    assert!(ran.stderr().contains("20 passes left out: llama.cpp returned an error"), "{}", ran.stderr());
+    let profile = ran.profile();
+    assert_eq!(profile.phase(Phase::Prefill).map(|of| of.passes), Some(1));
+    assert!(profile.phase(Phase::Decode).is_none_or(|of| of.passes == 0));
+}
+
+#[test]
+fn without_a_command_run_is_profile() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let ran = Command::new(env!("CARGO_BIN_EXE_brickscope"))
+        .args(["run", "--model"])
+        .arg(dir.path().join("none.gguf"))
+        .output()
+        .expect("it starts");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("none.gguf"), "{ran:?}");
+}

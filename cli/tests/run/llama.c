@@ -1,0 +1,220 @@
+// What `brickscope run` needs of ggml and llama.cpp, without their computations: two layers of a few nodes, each of which
+// waits for a known time. Compiled three times, as libggml-base.so, libggml-cpu.so and libllama.so, and as a program
+// that has all of it.
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { F32 = 0, Q8_0 = 8 };
+enum { NONE = 0, DUP = 1, ADD = 2, GET_ROWS = 3, RMS_NORM = 4, MUL = 5, MUL_MAT = 6, ROPE = 7, VIEW = 8, FLASH_ATTN_EXT = 9 };
+
+struct tensor {
+    int32_t type;
+    void *buffer;
+    int64_t ne[4];
+    size_t nb[4];
+#ifdef OTHER_LAYOUT
+    int64_t more;
+#endif
+    int32_t op;
+    int32_t op_params[16];
+    int32_t flags;
+    struct tensor *src[10];
+    struct tensor *view_src;
+    size_t view_offs;
+    void *data;
+    char name[64];
+    void *extra;
+    // How long it takes, in microseconds.
+    int64_t takes;
+};
+
+struct params { int ith, nth; };
+struct plan { size_t work_size; void *work_data; int n_threads; };
+struct graph { int n; struct tensor *nodes[64]; };
+struct batch { int32_t n_tokens; };
+
+const char *ggml_get_name(const struct tensor *t);
+int64_t ggml_nelements(const struct tensor *t);
+size_t ggml_nbytes(const struct tensor *t);
+const char *ggml_op_desc(const struct tensor *t);
+const char *ggml_type_name(int32_t type);
+bool ggml_cpu_extra_compute_forward(const struct params *p, struct tensor *t);
+void ggml_compute_forward_rms_norm_mul_fused(const struct params *p, struct tensor *norm, struct tensor *mul);
+int ggml_graph_compute(struct graph *g, const struct plan *plan);
+int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch *batch);
+int llama_decode(void *context, struct batch batch);
+void *llama_get_memory(const void *context);
+int32_t llama_memory_seq_pos_max(void *memory, int32_t sequence);
+
+#ifdef BASE
+const char *ggml_get_name(const struct tensor *t) { return t->name; }
+int64_t ggml_nelements(const struct tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
+size_t ggml_nbytes(const struct tensor *t) { return t->type == Q8_0 ? ggml_nelements(t) / 32 * 34 : ggml_nelements(t) * 4; }
+const char *ggml_op_desc(const struct tensor *t) {
+    static const char *names[] = {"NONE", "DUP", "ADD", "GET_ROWS", "RMS_NORM", "MUL", "MUL_MAT", "ROPE", "VIEW", "FLASH_ATTN_EXT"};
+    return names[t->op];
+}
+const char *ggml_type_name(int32_t type) { return type == Q8_0 ? "q8_0" : "f32"; }
+#endif
+
+#ifdef CPU
+static void spin(int64_t microseconds) {
+    struct timespec from, now;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    do {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while ((now.tv_sec - from.tv_sec) * 1000000000 + now.tv_nsec - from.tv_nsec < microseconds * 1000);
+}
+bool ggml_cpu_extra_compute_forward(const struct params *p, struct tensor *t) { (void)p; (void)t; return false; }
+void ggml_compute_forward_rms_norm_mul_fused(const struct params *p, struct tensor *norm, struct tensor *mul) {
+    (void)p; (void)mul;
+    spin(norm->takes);
+}
+int ggml_graph_compute(struct graph *g, const struct plan *plan) {
+    // ggml's assertions name its files.
+    if (plan->n_threads < 1) {
+        fprintf(stderr, "ggml/src/ggml-cpu/ggml-cpu.c: no threads\n");
+        abort();
+    }
+    struct params p = {0, plan->n_threads}, other = {1, plan->n_threads};
+    for (int i = 0; i < g->n; i++) {
+        struct tensor *t = g->nodes[i];
+        if (t->op == RMS_NORM && i + 1 < g->n && g->nodes[i + 1]->op == MUL) {
+            ggml_compute_forward_rms_norm_mul_fused(&p, t, g->nodes[++i]);
+            continue;
+        }
+        ggml_cpu_extra_compute_forward(&p, t);
+        // As another thread would.
+        ggml_cpu_extra_compute_forward(&other, t);
+        spin(t->takes);
+    }
+    return 0;
+}
+#endif
+
+#ifdef LLAMA
+static struct tensor pool[256];
+static int used;
+static int cached;
+
+static struct tensor *make(const char *name, int type, int op, int64_t a, int64_t b, int64_t takes, struct tensor *x, struct tensor *y) {
+    struct tensor *t = &pool[used++];
+    memset(t, 0, sizeof *t);
+    t->type = type;
+    t->op = op;
+    t->ne[0] = a;
+    t->ne[1] = b;
+    t->ne[2] = t->ne[3] = 1;
+    t->src[0] = x;
+    t->src[1] = y;
+    t->takes = takes;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    return t;
+}
+static struct tensor *weight(const char *name, int64_t rows, int64_t columns) {
+    return make(name, Q8_0, NONE, columns, rows, 0, NULL, NULL);
+}
+static void build(struct graph *g, int64_t tokens) {
+    char name[64];
+    used = 0;
+    g->n = 0;
+    struct tensor *ids = make("inp_tokens", F32, NONE, tokens, 1, 0, NULL, NULL);
+    struct tensor *x = make("embd", F32, GET_ROWS, 64, tokens, 50, weight("token_embd.weight", 320, 64), ids);
+    g->nodes[g->n++] = x;
+    for (int layer = 0; layer < 2; layer++) {
+        snprintf(name, sizeof name, "norm-%d", layer);
+        struct tensor *norm = make(name, F32, RMS_NORM, 64, tokens, 30, x, NULL);
+        snprintf(name, sizeof name, "blk.%d.attn_norm.weight", layer);
+        struct tensor *scale = weight(name, 1, 64);
+        snprintf(name, sizeof name, "attn_norm-%d", layer);
+        struct tensor *mul = make(name, F32, MUL, 64, tokens, 0, norm, scale);
+        g->nodes[g->n++] = norm;
+        g->nodes[g->n++] = mul;
+        const char *matrices[] = {"attn_q", "attn_k", "attn_v"};
+        for (int m = 0; m < 3; m++) {
+            snprintf(name, sizeof name, "blk.%d.%s.weight", layer, matrices[m]);
+            struct tensor *w = weight(name, 64, 64);
+            snprintf(name, sizeof name, "%s_cur-%d", matrices[m], layer);
+            g->nodes[g->n++] = make(name, F32, MUL_MAT, 64, tokens, 40, w, mul);
+        }
+        struct tensor *view = make("Qcur (view)", F32, VIEW, 64, tokens, 0, g->nodes[g->n - 1], NULL);
+        g->nodes[g->n++] = view;
+        snprintf(name, sizeof name, "cache_k_l%d (view)", layer);
+        struct tensor *cache = make(name, F32, NONE, 64, 256, 0, NULL, NULL);
+        struct tensor *attention = make("node_9", F32, FLASH_ATTN_EXT, 64, tokens, 60, mul, cache);
+        attention->src[2] = cache;
+        g->nodes[g->n++] = attention;
+        snprintf(name, sizeof name, "blk.%d.ffn_down.weight", layer);
+        struct tensor *down = weight(name, 64, 128);
+        snprintf(name, sizeof name, "l_out-%d", layer);
+        // The second layer's is the slow one.
+        x = make(name, F32, MUL_MAT, 64, tokens, layer ? 400 : 100, down, mul);
+        g->nodes[g->n++] = x;
+    }
+    g->nodes[g->n++] = make("result_norm", F32, RMS_NORM, 64, 1, 20, x, NULL);
+    g->nodes[g->n++] = make("result_output", F32, MUL_MAT, 320, 1, 200, weight("output.weight", 320, 64), x);
+}
+void *llama_get_memory(const void *context) { return (void *)context; }
+int32_t llama_memory_seq_pos_max(void *memory, int32_t sequence) { (void)memory; (void)sequence; return cached - 1; }
+int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch *batch) {
+    (void)context;
+    static struct graph graph;
+    struct plan plan = {0, NULL, 2};
+    if (getenv("ON_A_GPU") == NULL) {
+        build(&graph, batch->n_tokens);
+        ggml_graph_compute(&graph, &plan);
+    }
+    cached += batch->n_tokens;
+    return getenv("FAILS") && batch->n_tokens == 1 ? 1 : 0;
+}
+int llama_decode(void *context, struct batch batch) { return _ZN13llama_context6decodeERK11llama_batch(context, &batch); }
+#endif
+
+#ifdef PROGRAM
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    static int context;
+#ifdef WHOLE
+    int (*decode)(void *, struct batch) = llama_decode;
+#else
+    // As ctypes does.
+    void *llama = dlopen("libllama.so", RTLD_NOW | RTLD_LOCAL);
+    if (llama == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 9;
+    }
+    int (*decode)(void *, struct batch) = (int (*)(void *, struct batch))dlsym(llama, "llama_decode");
+#endif
+    if (!strcmp(how, "nothing")) return 0;
+    struct batch prompt = {6}, one = {1};
+    // A prompt of the same shape twice: the first one warms up.
+    for (int i = 0; i < 2; i++) decode(&context, prompt);
+    if (!strcmp(how, "fork")) {
+        pid_t child = fork();
+        if (child == 0) {
+            decode(&context, one);
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+    }
+    for (int i = 0; i < 20; i++) decode(&context, one);
+    printf("generated\n");
+    fflush(stdout);
+    if (!strcmp(how, "crash")) abort();
+    if (!strcmp(how, "kill")) kill(getpid(), SIGKILL);
+    if (!strcmp(how, "wait")) {
+        for (;;) pause();
+    }
+    return !strcmp(how, "fail") ? 3 : 0;
+}
+#endif
