@@ -35,8 +35,8 @@ fn preload(variable: &impl Fn(&str) -> String) {
     println!("cargo::rerun-if-changed=preload");
     let library = Path::new(&variable("OUT_DIR")).join("libbrickscope_preload.so");
     let arch = variable("CARGO_CFG_TARGET_ARCH");
-    let is_for = variable("CARGO_CFG_TARGET_OS") == "linux"
-        && matches!(arch.as_str(), "x86_64" | "aarch64");
+    let is_for =
+        variable("CARGO_CFG_TARGET_OS") == "linux" && matches!(arch.as_str(), "x86_64" | "aarch64");
     let compiled = is_for.then(|| {
         // Programs that llama.cpp is loaded into use glibc, also where this one is linked statically with musl.
         let target = format!("{arch}-unknown-linux-gnu");

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use brickscope_profile::layers::LayerTables;
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::{
-    BrickCategory, BrickStats, Data, Dependency, Dropped, Latency, Name, NameKind, Pass, Phase, PhaseTotal, Point,
-    Profile, Source, Span, Total, Work,
+    BrickCategory, BrickStats, Data, Dependency, Dropped, Latency, Name, NameKind, Pass, Phase,
+    PhaseTotal, Point, Profile, Source, Span, Total, Work,
 };
 
 use crate::fold::{Fold, PassRecord, PassSums, Slot};

@@ -405,7 +405,14 @@ fn recorded(
     }];
     for (index, &(lane, name, parent, begin, end)) in (0..).zip(spans) {
         let (name, kind) = (name.to_owned(), NameKind::Brick);
-        profile.names.push(Name { name, kind, category: None, host: None, device: None, transfer: None });
+        profile.names.push(Name {
+            name,
+            kind,
+            category: None,
+            host: None,
+            device: None,
+            transfer: None,
+        });
         profile.spans.push(Span {
             name: Some(index),
             source: Source::Host,

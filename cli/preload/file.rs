@@ -34,7 +34,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 unsafe extern "C" {
-    fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
+    fn mmap(
+        at: *mut c_void,
+        len: usize,
+        prot: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: i64,
+    ) -> *mut c_void;
     fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int;
     fn posix_fallocate(fd: c_int, offset: i64, len: i64) -> c_int;
 }
@@ -55,7 +62,7 @@ const HEADER: usize = 64;
 const FOLDER: &str = "BRICKSCOPE_RECORD";
 
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub(crate) enum Kind {
     Graph = 1,
     Nodes = 2,
     Pass = 3,
@@ -66,7 +73,7 @@ pub enum Kind {
     Lost = 8,
 }
 
-pub struct Recording {
+pub(crate) struct Recording {
     file: File,
     at: *mut u8,
     used: usize,
@@ -81,7 +88,7 @@ pub struct Recording {
 unsafe impl Send for Recording {}
 
 impl Recording {
-    pub fn create() -> Result<Self, String> {
+    pub(crate) fn create() -> Result<Self, String> {
         let folder = std::env::var_os(FOLDER).ok_or_else(|| format!("{FOLDER} is not set"))?;
         let path = std::path::Path::new(&folder).join(format!("{}.nodes", std::process::id()));
         let shown = path.display();
@@ -123,9 +130,8 @@ impl Recording {
         while self.room < up_to {
             let piece = PIECE.min(MOST - self.room);
             // SAFETY: it takes numbers only.
-            let failed = unsafe {
-                posix_fallocate(self.file.as_raw_fd(), self.room as i64, piece as i64)
-            };
+            let failed =
+                unsafe { posix_fallocate(self.file.as_raw_fd(), self.room as i64, piece as i64) };
             if piece == 0 || failed != 0 {
                 return false;
             }
@@ -134,14 +140,14 @@ impl Recording {
         true
     }
 
-    pub fn write(&mut self, kind: Kind, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, kind: Kind, bytes: &[u8]) {
         self.append(kind, bytes.len(), |at| {
             // SAFETY: there is room for so many bytes at `at`.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
         });
     }
 
-    pub fn write_words(&mut self, kind: Kind, head: &[u64], words: &[u64]) {
+    pub(crate) fn write_words(&mut self, kind: Kind, head: &[u64], words: &[u64]) {
         self.append(kind, (head.len() + words.len()) * 8, |at| {
             // SAFETY: there is room for both at `at`. x86-64 and AArch64 are little-endian.
             unsafe {
@@ -169,7 +175,7 @@ impl Recording {
     }
 
     /// Notes once that something isn't recorded.
-    pub fn lose(&mut self, what: &'static str) {
+    pub(crate) fn lose(&mut self, what: &'static str) {
         if !self.lost.contains(&what) {
             self.lost.push(what);
             self.write(Kind::Lost, what.as_bytes());
@@ -177,7 +183,7 @@ impl Recording {
     }
 
     /// Makes memory ready for the next passes. Called between passes.
-    pub fn make_room(&mut self) {
+    pub(crate) fn make_room(&mut self) {
         if self.used + READY / 2 < self.ready || !self.has_room((self.ready + READY).min(MOST)) {
             return;
         }

@@ -7,15 +7,15 @@ use crate::symbols;
 
 /// `ggml_tensor`, up to its name. The same since 2024.
 #[repr(C)]
-pub struct Tensor {
-    pub kind: i32,
+pub(crate) struct Tensor {
+    pub(crate) kind: i32,
     buffer: *const c_void,
-    pub ne: [i64; 4],
-    pub nb: [usize; 4],
-    pub op: i32,
+    pub(crate) ne: [i64; 4],
+    pub(crate) nb: [usize; 4],
+    pub(crate) op: i32,
     op_params: [i32; 16],
     flags: i32,
-    pub src: [*const Tensor; 10],
+    pub(crate) src: [*const Tensor; 10],
     view_src: *const Tensor,
     view_offs: usize,
     data: *const c_void,
@@ -24,53 +24,59 @@ pub struct Tensor {
 
 /// `ggml_compute_params`: its first fields.
 #[repr(C)]
-pub struct Params {
-    pub ith: i32,
+pub(crate) struct Params {
+    pub(crate) ith: i32,
     nth: i32,
 }
 
 /// `ggml_cplan`: its first fields.
 #[repr(C)]
-pub struct Cplan {
+pub(crate) struct Cplan {
     work_size: usize,
     work_data: *mut u8,
-    pub n_threads: i32,
+    pub(crate) n_threads: i32,
 }
 
 /// `llama_batch`: its first field.
 #[repr(C)]
-pub struct Batch {
-    pub n_tokens: i32,
+pub(crate) struct Batch {
+    pub(crate) n_tokens: i32,
 }
 
 /// `ggml_cgraph` and `llama_context`, of which nothing is read.
-pub type Cgraph = c_void;
-pub type Context = c_void;
+pub(crate) type Cgraph = c_void;
+pub(crate) type Context = c_void;
+
+type OpDesc = unsafe extern "C" fn(*const Tensor) -> *const c_char;
+type TypeName = unsafe extern "C" fn(i32) -> *const c_char;
+type NBytes = unsafe extern "C" fn(*const Tensor) -> usize;
+type GetName = unsafe extern "C" fn(*const Tensor) -> *const c_char;
+type NElements = unsafe extern "C" fn(*const Tensor) -> i64;
 
 /// ggml's own functions, which say what a tensor is.
-pub struct Layout {
-    op_desc: unsafe extern "C" fn(*const Tensor) -> *const c_char,
-    type_name: unsafe extern "C" fn(i32) -> *const c_char,
-    nbytes: unsafe extern "C" fn(*const Tensor) -> usize,
+pub(crate) struct Layout {
+    op_desc: OpDesc,
+    type_name: TypeName,
+    nbytes: NBytes,
 }
 
 impl Layout {
     /// Finds ggml's functions and checks with them that tensors look as [`Tensor`] does.
-    pub fn check() -> Result<Self, String> {
+    pub(crate) fn check() -> Result<Self, String> {
         // SAFETY: the functions have had these types in all versions.
         let (layout, get_name, nelements) = unsafe {
             let op_desc = symbols::function(c"ggml_op_desc")?;
             let type_name = symbols::function(c"ggml_type_name")?;
             let nbytes = symbols::function(c"ggml_nbytes")?;
-            let get_name: unsafe extern "C" fn(*const Tensor) -> *const c_char =
-                std::mem::transmute(symbols::function(c"ggml_get_name")?);
-            let nelements: unsafe extern "C" fn(*const Tensor) -> i64 =
-                std::mem::transmute(symbols::function(c"ggml_nelements")?);
+            let get_name = symbols::function(c"ggml_get_name")?;
+            let nelements = symbols::function(c"ggml_nelements")?;
             let layout = Self {
-                op_desc: std::mem::transmute::<*const c_void, _>(op_desc),
-                type_name: std::mem::transmute::<*const c_void, _>(type_name),
-                nbytes: std::mem::transmute::<*const c_void, _>(nbytes),
+                op_desc: std::mem::transmute::<*const c_void, OpDesc>(op_desc),
+                type_name: std::mem::transmute::<*const c_void, TypeName>(type_name),
+                nbytes: std::mem::transmute::<*const c_void, NBytes>(nbytes),
             };
+            let get_name = std::mem::transmute::<*const c_void, GetName>(get_name);
+            let nelements = std::mem::transmute::<*const c_void, NElements>(nelements);
             (layout, get_name, nelements)
         };
         // Room for a larger structure, too.
@@ -109,26 +115,26 @@ impl Layout {
     }
 
     /// The operation of a node: `MUL_MAT`; of a unary one, which: `SILU`.
-    pub fn op(&self, tensor: &Tensor) -> String {
+    pub(crate) fn op(&self, tensor: &Tensor) -> String {
         // SAFETY: the tensor is one of ggml's.
         unsafe { text((self.op_desc)(tensor)) }
     }
 
     /// The name of the type of a tensor's numbers: `q4_K`.
-    pub fn type_name(&self, tensor: &Tensor) -> String {
+    pub(crate) fn type_name(&self, tensor: &Tensor) -> String {
         // SAFETY: the type is that of one of ggml's tensors.
         unsafe { text((self.type_name)(tensor.kind)) }
     }
 
     /// The bytes that a tensor spans.
-    pub fn nbytes(&self, tensor: &Tensor) -> u64 {
+    pub(crate) fn nbytes(&self, tensor: &Tensor) -> u64 {
         // SAFETY: the tensor is one of ggml's.
         unsafe { (self.nbytes)(tensor) as u64 }
     }
 }
 
 impl Tensor {
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let bytes: Vec<u8> =
             self.name.iter().map(|&c| c as u8).take_while(|&byte| byte != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -153,7 +159,7 @@ unsafe fn text(text: *const c_char) -> String {
 ///
 /// `node` is one of ggml's tensors.
 #[inline(always)]
-pub unsafe fn mixed(hash: u64, node: *const Tensor) -> u64 {
+pub(crate) unsafe fn mixed(hash: u64, node: *const Tensor) -> u64 {
     // SAFETY: the caller says so, and the sources of a node live as long as it does.
     let words = unsafe {
         let node = &*node;
@@ -169,6 +175,8 @@ pub unsafe fn mixed(hash: u64, node: *const Tensor) -> u64 {
 
 /// Adds two words to a hash. The multiplier is that of FxHash.
 #[inline(always)]
-pub fn mixed_words(hash: u64, words: [u64; 2]) -> u64 {
-    words.iter().fold(hash, |hash, word| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95))
+pub(crate) fn mixed_words(hash: u64, words: [u64; 2]) -> u64 {
+    words
+        .iter()
+        .fold(hash, |hash, word| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95))
 }

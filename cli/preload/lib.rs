@@ -171,7 +171,7 @@ macro_rules! real {
 ///
 /// As the function that it stands for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_cpu_extra_compute_forward(
+unsafe extern "C" fn ggml_cpu_extra_compute_forward(
     params: *const Params,
     node: *const Tensor,
 ) -> bool {
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn ggml_cpu_extra_compute_forward(
 ///
 /// As the function that it stands for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_compute_forward_rms_norm_mul_fused(
+unsafe extern "C" fn ggml_compute_forward_rms_norm_mul_fused(
     params: *const Params,
     norm: *const Tensor,
     product: *const Tensor,
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn ggml_compute_forward_rms_norm_mul_fused(
 ///
 /// As the function that it stands for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) -> i32 {
+unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) -> i32 {
     type Compute = unsafe extern "C" fn(*mut Cgraph, *const Cplan) -> i32;
     let real = real!(c"ggml_graph_compute", Library::GgmlCpu, Compute);
     // A graph in a graph is a node of the outer one.
@@ -246,7 +246,13 @@ fn is_ready() -> bool {
     }
     let made = ggml::Layout::check().and_then(|layout| {
         let recording = Recording::create()?;
-        Ok(State { recording, known: HashMap::new(), layout, load: load::Load::new(), told_model: false })
+        Ok(State {
+            recording,
+            known: HashMap::new(),
+            layout,
+            load: load::Load::new(),
+            told_model: false,
+        })
     });
     match made {
         Ok(made) => {
@@ -307,7 +313,12 @@ impl State {
 /// # Safety
 ///
 /// `context` is a `llama_context`, or null.
-unsafe fn pass(context: *const Context, tokens: Option<i32>, is_decode: bool, run: impl FnOnce() -> i32) -> i32 {
+unsafe fn pass(
+    context: *const Context,
+    tokens: Option<i32>,
+    is_decode: bool,
+    run: impl FnOnce() -> i32,
+) -> i32 {
     if !IS_ON.load(Relaxed) || !is_ready() {
         return run();
     }
@@ -339,7 +350,8 @@ unsafe fn pass(context: *const Context, tokens: Option<i32>, is_decode: bool, ru
     if let Some(state) = &mut *lock() {
         let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
         let flags = u64::from(graphs) | u64::from(is_decode) << 32;
-        let words = [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
+        let words =
+            [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
         state.recording.write_words(Kind::Pass, &words, &[]);
         if let Some(words) = state.load.due(end) {
             state.recording.write_words(Kind::Load, &words, &[]);
@@ -361,7 +373,7 @@ unsafe fn pass(context: *const Context, tokens: Option<i32>, is_decode: bool, ru
 ///
 /// As the function that it stands for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn _ZN13llama_context6decodeERK11llama_batch(
+unsafe extern "C" fn _ZN13llama_context6decodeERK11llama_batch(
     context: *const Context,
     batch: *const Batch,
 ) -> i32 {
@@ -378,7 +390,7 @@ pub unsafe extern "C" fn _ZN13llama_context6decodeERK11llama_batch(
 ///
 /// As the function that it stands for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn _ZN13llama_context6decodeERK15llama_batch_ext(
+unsafe extern "C" fn _ZN13llama_context6decodeERK15llama_batch_ext(
     context: *const Context,
     batch: *const c_void,
 ) -> i32 {
@@ -394,7 +406,7 @@ pub unsafe extern "C" fn _ZN13llama_context6decodeERK15llama_batch_ext(
 ///
 /// As the function that it stands for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn _ZN13llama_context6encodeERK11llama_batch(
+unsafe extern "C" fn _ZN13llama_context6encodeERK11llama_batch(
     context: *const Context,
     batch: *const Batch,
 ) -> i32 {
@@ -410,7 +422,7 @@ pub unsafe extern "C" fn _ZN13llama_context6encodeERK11llama_batch(
 ///
 /// As the function that it stands for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn _ZN13llama_context6encodeERK15llama_batch_ext(
+unsafe extern "C" fn _ZN13llama_context6encodeERK15llama_batch_ext(
     context: *const Context,
     batch: *const c_void,
 ) -> i32 {

@@ -9,17 +9,17 @@ const EVERY: u64 = 5_000_000;
 /// With more threads than this, reading each one's file would itself disturb a pass.
 const MOST_THREADS: usize = 64;
 
-pub struct Load {
+pub(crate) struct Load {
     due: u64,
 }
 
 impl Load {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { due: 0 }
     }
 
     /// The count, and what [`file`](crate::file) says of each thread, if it is time to look.
-    pub fn due(&mut self, now: u64) -> Option<Vec<u64>> {
+    pub(crate) fn due(&mut self, now: u64) -> Option<Vec<u64>> {
         if now < self.due {
             return None;
         }
@@ -38,9 +38,9 @@ impl Load {
             };
             let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
             // The 39th field; the second one is a name in brackets, which may have spaces.
-            let cpu = stat.rsplit_once(')').and_then(|(_, rest)| {
-                rest.split_whitespace().nth(36)?.parse::<u64>().ok()
-            });
+            let cpu = stat
+                .rsplit_once(')')
+                .and_then(|(_, rest)| rest.split_whitespace().nth(36)?.parse::<u64>().ok());
             words.extend([number | cpu.unwrap_or(u64::from(u32::MAX)) << 32, ran, waited]);
         }
         // So that readings take less than a hundredth of the time.

@@ -8,7 +8,7 @@ use crate::ggml::{Layout, Tensor};
 ///
 /// A node is `{"op", "name", "type", "ne", "bytes", "src": [{"name", "type", "ne", "bytes"}]}`; two that ran as one have
 /// the second one's name and its sources in `"then": {"op", "name", "src"}`.
-pub fn describe(number: u32, nodes: &[[*const Tensor; 2]], layout: &Layout) -> String {
+pub(crate) fn describe(number: u32, nodes: &[[*const Tensor; 2]], layout: &Layout) -> String {
     let mut text = format!("{{\"graph\":{number},\"nodes\":[");
     for (n, [node, fused]) in nodes.iter().enumerate() {
         // SAFETY: they are nodes of the graph that has just been computed, which is still there.

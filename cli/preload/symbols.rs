@@ -35,7 +35,7 @@ const NO_LOAD: c_int = 4;
 
 /// Which library a function is in: its file's name begins so.
 #[derive(Debug, Clone, Copy)]
-pub enum Library {
+pub(crate) enum Library {
     GgmlCpu,
     Llama,
     /// Any of ggml's.
@@ -54,19 +54,19 @@ impl Library {
 }
 
 /// A function that is looked for at its first call.
-pub struct Real {
+pub(crate) struct Real {
     name: &'static CStr,
     library: Library,
     at: AtomicPtr<c_void>,
 }
 
 impl Real {
-    pub const fn new(name: &'static CStr, library: Library) -> Self {
+    pub(crate) const fn new(name: &'static CStr, library: Library) -> Self {
         Self { name, library, at: AtomicPtr::new(ptr::null_mut()) }
     }
 
     #[inline(always)]
-    pub fn get(&self) -> *const c_void {
+    pub(crate) fn get(&self) -> *const c_void {
         let at = self.at.load(Relaxed);
         if at.is_null() { self.find() } else { at }
     }
@@ -75,7 +75,10 @@ impl Real {
     fn find(&self) -> *const c_void {
         let Some(found) = find(self.name, self.library) else {
             // Somebody called it, so it is there; a library that renames it can't be served, and returning would be wrong.
-            eprintln!("brickscope: {} isn't in any library that is loaded", self.name.to_string_lossy());
+            eprintln!(
+                "brickscope: {} isn't in any library that is loaded",
+                self.name.to_string_lossy()
+            );
             std::process::abort();
         };
         self.at.store(found.cast_mut(), Relaxed);
@@ -107,7 +110,7 @@ fn find(name: &CStr, library: Library) -> Option<*const c_void> {
 }
 
 /// A function of ggml that is no hook of ours.
-pub fn function(name: &CStr) -> Result<*const c_void, String> {
+pub(crate) fn function(name: &CStr) -> Result<*const c_void, String> {
     find(name, Library::Ggml)
         .ok_or_else(|| format!("ggml's {} isn't there", name.to_string_lossy()))
 }
@@ -131,7 +134,7 @@ fn objects() -> Vec<CString> {
 }
 
 /// How many tokens the cache of a context has for its first sequence. `None` if llama.cpp doesn't say.
-pub fn position(context: *const Context) -> Option<i64> {
+pub(crate) fn position(context: *const Context) -> Option<i64> {
     type Memory = unsafe extern "C" fn(*const Context) -> *mut c_void;
     type Last = unsafe extern "C" fn(*mut c_void, i32) -> i32;
     static FUNCTIONS: std::sync::OnceLock<Option<(usize, usize)>> = std::sync::OnceLock::new();
@@ -143,8 +146,8 @@ pub fn position(context: *const Context) -> Option<i64> {
     // SAFETY: they are the functions of these names, which have had these types since they were added, and the context is
     // the caller's.
     let last = unsafe {
-        let memory: Memory = std::mem::transmute(memory);
-        let last: Last = std::mem::transmute(last);
+        let memory = std::mem::transmute::<usize, Memory>(memory);
+        let last = std::mem::transmute::<usize, Last>(last);
         let memory = memory(context);
         if memory.is_null() {
             return None;
@@ -156,7 +159,7 @@ pub fn position(context: *const Context) -> Option<i64> {
 }
 
 /// The GGUF files that this process has mapped.
-pub fn mapped_models() -> Vec<String> {
+pub(crate) fn mapped_models() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut models: Vec<String> = Vec::new();
     for line in maps.lines() {
@@ -171,7 +174,7 @@ pub fn mapped_models() -> Vec<String> {
 }
 
 /// Calls `child` in each process that this one forks.
-pub fn at_fork(child: fn()) {
+pub(crate) fn at_fork(child: fn()) {
     static CHILD: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
     extern "C" fn in_child() {
         if let Some(child) = CHILD.get() {

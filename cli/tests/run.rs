@@ -67,7 +67,11 @@ impl Ran {
     }
 }
 
-fn command(program: &str, args: &[&str], environment: &[(&str, &str)]) -> (Command, PathBuf, TempDir) {
+fn command(
+    program: &str,
+    args: &[&str],
+    environment: &[(&str, &str)],
+) -> (Command, PathBuf, TempDir) {
     let dir = tempfile::tempdir().expect("a folder");
     let run = dir.path().join("run");
     let mut command = Command::new(env!("CARGO_BIN_EXE_brickscope"));
@@ -208,7 +212,8 @@ fn the_exit_code_is_the_programs() {
 #[test]
 fn sigterm_ends_the_program_and_is_reported() {
     let (mut command, run, _dir) = command("good/loads", &["wait"], &[]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut stdout = child.stdout.take().expect("it is piped");
     let mut line = [0; 10];
     stdout.read_exact(&mut line).expect("it says that it has generated");
@@ -250,7 +255,11 @@ fn why_nothing_was_recorded_is_said() {
 #[test]
 fn passes_that_fail_are_counted_and_left_out() {
     let ran = run("good/loads", &[], &[("FAILS", "1")]);
-    assert!(ran.stderr().contains("20 passes left out: llama.cpp returned an error"), "{}", ran.stderr());
+    assert!(
+        ran.stderr().contains("20 passes left out: llama.cpp returned an error"),
+        "{}",
+        ran.stderr()
+    );
     let profile = ran.profile();
     assert_eq!(profile.phase(Phase::Prefill).map(|of| of.passes), Some(1));
     assert!(profile.phase(Phase::Decode).is_none_or(|of| of.passes == 0));

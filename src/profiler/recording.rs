@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use brickscope_profile::name::NameIdx;
-use brickscope_profile::{
-    BrickCategory, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Work,
-};
+use brickscope_profile::{BrickCategory, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Work};
 
 use super::timers::RunningKernel;
 use super::{
@@ -66,12 +64,7 @@ impl BrickProfiler {
 
     /// Like [`lap`](Self::lap), for a brick whose work is known.
     #[inline]
-    pub fn lap_with(
-        &self,
-        timer: BrickTimer,
-        work: Work,
-        next: impl Into<BrickKey>,
-    ) -> BrickTimer {
+    pub fn lap_with(&self, timer: BrickTimer, work: Work, next: impl Into<BrickKey>) -> BrickTimer {
         BrickTimer(self.recorder.lap(timer.0, work, next.into().0))
     }
 
@@ -136,13 +129,27 @@ impl BrickProfiler {
     /// The same name and launch give the same number. There is room for about 4000 names of bricks and kernels.
     pub fn kernel(&self, name: &str, host: Option<HostLaunch>) -> KernelId {
         let (name, kind) = (name.to_owned(), NameKind::Kernel);
-        KernelId(self.index_of(Name { name, kind, category: None, host, device: None, transfer: None }))
+        KernelId(self.index_of(Name {
+            name,
+            kind,
+            category: None,
+            host,
+            device: None,
+            transfer: None,
+        }))
     }
 
     /// The number of the kernel with this name that runs on a device.
     pub fn device_kernel(&self, name: &str, launch: DeviceLaunch) -> KernelId {
         let (name, kind, device) = (name.to_owned(), NameKind::Kernel, Some(launch));
-        KernelId(self.index_of(Name { name, kind, category: None, host: None, device, transfer: None }))
+        KernelId(self.index_of(Name {
+            name,
+            kind,
+            category: None,
+            host: None,
+            device,
+            transfer: None,
+        }))
     }
 
     /// Begins a kernel.

@@ -372,7 +372,14 @@ fn names(names: &[String], profile: &mut Profile) -> Vec<u16> {
     let kind = NameKind::Brick;
     let known = names.iter().take(MOST_NAMES);
     profile.names = known
-        .map(|name| Name { name: name.clone(), kind, category: None, host: None, device: None, transfer: None })
+        .map(|name| Name {
+            name: name.clone(),
+            kind,
+            category: None,
+            host: None,
+            device: None,
+            transfer: None,
+        })
         .collect();
     (0..names.len()).map(|n| if n < MOST_NAMES { n as u16 } else { OTHER_BRICK }).collect()
 }

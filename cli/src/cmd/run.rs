@@ -59,7 +59,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let clock = Clock::counter().map_err(|Absent { reason }| {
-        anyhow::anyhow!("can't time another program's nodes: its clock is the processor's counter, and {reason}")
+        anyhow::anyhow!(
+            "can't time another program's nodes: its clock is the processor's counter, and {reason}"
+        )
     })?;
     let profiler = BrickProfiler::with_clock(clock);
     let created = Profile::empty(Default::default()).created;
@@ -234,12 +236,9 @@ fn nothing(line: &[OsString], status: ExitStatus) -> String {
         Kind::Static | Kind::HasGgml => {
             "Build llama.cpp with -DBUILD_SHARED_LIBS=ON, or sample the program: brickscope flamegraph -- …"
         }
-        _ => {
-            "Did it load a model? On a GPU, try -ngl 0. Other engines: brickscope flamegraph -- …"
-        }
+        _ => "Did it load a model? On a GPU, try -ngl 0. Other engines: brickscope flamegraph -- …",
     };
-    let ended =
-        if status.success() { String::new() } else { format!(" It ended with {status}.") };
+    let ended = if status.success() { String::new() } else { format!(" It ended with {status}.") };
     format!("nothing was recorded of {program}: {why}.{ended} {what}")
 }
 

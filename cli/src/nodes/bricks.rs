@@ -55,6 +55,7 @@ pub(crate) fn describe(node: &Node) -> Described {
     let layer = weight
         .and_then(|weight| block_of(&weight.name))
         .or_else(|| layer_of(name))
+        .or_else(|| cache_of(name))
         .or_else(|| sources.iter().find_map(|src| cache_of(&src.name)));
     let matrix = first.filter(|_| matches!(op, "MUL_MAT" | "MUL_MAT_ID" | "GET_ROWS"));
     let mut kernel = op.to_lowercase();
@@ -129,7 +130,10 @@ fn brick_of(op: &str, role: &str, name: &str) -> Brick {
         ("NORM", _) => LayerNorm,
         // A norm's weights, where the two aren't computed as one.
         ("MUL", role) if role.ends_with("norm") => RmsNorm,
-        ("SILU" | "GELU" | "GELU_QUICK" | "GELU_ERF" | "RELU" | "SWIGLU" | "GEGLU" | "REGLU", _)
+        (
+            "SILU" | "GELU" | "GELU_QUICK" | "GELU_ERF" | "RELU" | "SWIGLU" | "GEGLU" | "REGLU",
+            _,
+        )
         | ("SWIGLU_OAI" | "GEGLU_ERF" | "GEGLU_QUICK", _) => Activation,
         ("SET_ROWS" | "CPY", _) if name.starts_with("cache_") => {
             return Brick::Named("KvCache", Attention);
@@ -213,4 +217,164 @@ fn work_of(node: &Node, sources: &[&Tensor]) -> (Work, Option<Attends>) {
         }
     }
     (work, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::Then;
+    use super::*;
+
+    fn tensor(name: &str, kind: &str, ne: [u64; 4], bytes: u64) -> Tensor {
+        Tensor { name: name.to_owned(), kind: kind.to_owned(), ne, bytes }
+    }
+
+    fn node(op: &str, name: &str, src: Vec<Tensor>) -> Node {
+        Node { op: op.to_owned(), out: tensor(name, "f32", [64, 2, 1, 1], 512), src, then: None }
+    }
+
+    fn f32s(name: &str) -> Tensor {
+        tensor(name, "f32", [64, 2, 1, 1], 512)
+    }
+
+    fn weight(name: &str) -> Tensor {
+        tensor(name, "q4_K", [256, 64, 1, 1], 9216)
+    }
+
+    /// Names as llama.cpp has them for llama, Qwen, gpt-2, Mixtral and DeepSeek.
+    #[test]
+    fn nodes_are_known_by_the_names_of_weights_and_else_by_their_own() {
+        use BrickId::*;
+        let named = |name| Brick::Named(name, BrickCategory::Other);
+        for (op, name, first, brick, layer) in [
+            ("GET_ROWS", "embd", weight("token_embd.weight"), Brick::Known(Embedding), None),
+            (
+                "MUL_MAT",
+                "Qcur-3",
+                weight("blk.3.attn_q.weight"),
+                Brick::Known(QkvProjection),
+                Some(3),
+            ),
+            (
+                "MUL_MAT",
+                "wqkv-0",
+                weight("blk.0.attn_qkv.weight"),
+                Brick::Known(QkvProjection),
+                Some(0),
+            ),
+            (
+                "MUL_MAT",
+                "q-1",
+                weight("blk.1.attn_q_a.weight"),
+                Brick::Known(QkvProjection),
+                Some(1),
+            ),
+            ("MUL_MAT", "kq-7", f32s("cache_k_l7 (view)"), Brick::Known(AttentionScore), Some(7)),
+            ("SOFT_MAX", "kq_soft_max-7", f32s("kq-7"), Brick::Known(AttentionSoftmax), Some(7)),
+            ("MUL_MAT", "kqv-7", f32s("cache_v_l7"), Brick::Known(AttentionOutput), Some(7)),
+            (
+                "MUL_MAT",
+                "attn_out-2",
+                weight("blk.2.attn_output.weight"),
+                Brick::Known(OutputProjection),
+                Some(2),
+            ),
+            (
+                "MUL_MAT",
+                "ffn_gate-2",
+                weight("blk.2.ffn_gate.weight"),
+                Brick::Known(GateProjection),
+                Some(2),
+            ),
+            (
+                "MUL_MAT_ID",
+                "x-2",
+                weight("blk.2.ffn_up_exps.weight"),
+                Brick::Known(UpProjection),
+                Some(2),
+            ),
+            (
+                "MUL_MAT_ID",
+                "x-2",
+                weight("blk.2.ffn_down_exps.weight"),
+                Brick::Known(DownProjection),
+                Some(2),
+            ),
+            (
+                "MUL_MAT",
+                "logits-2",
+                weight("blk.2.ffn_gate_inp.weight"),
+                Brick::Named("Router", BrickCategory::Ffn),
+                Some(2),
+            ),
+            ("MUL_MAT", "result_output", weight("output.weight"), Brick::Known(LmHead), None),
+            ("MUL_MAT", "result_output", weight("token_embd.weight"), Brick::Known(LmHead), None),
+            ("ROPE", "Qcur-11", f32s("Qcur-11"), Brick::Known(RopeEmbedding), Some(11)),
+            ("SWIGLU", "ffn_swiglu-0", f32s("ffn_gate-0"), Brick::Known(Activation), Some(0)),
+            ("NORM", "norm-4", f32s("l_out-3"), Brick::Known(LayerNorm), Some(4)),
+            (
+                "SET_ROWS",
+                "cache_k_l5 (view)",
+                f32s("Kcur-5 (view)"),
+                Brick::Named("KvCache", BrickCategory::Attention),
+                Some(5),
+            ),
+            ("ADD", "l_out-6", f32s("ffn_out-6"), named("Residual"), Some(6)),
+            ("VIEW", "Qcur-1 (view)", f32s("Qcur-1"), Brick::None, Some(1)),
+            ("CONT", "kqv_out-1", f32s("kqv-1"), named("Copy"), Some(1)),
+            ("SCALE", "x", f32s("y"), named("Elementwise"), None),
+        ] {
+            let seen = describe(&node(op, name, vec![first, f32s("x")]));
+            assert_eq!((seen.brick, seen.layer), (brick, layer), "{op} {name}");
+        }
+    }
+
+    #[test]
+    fn kernels_have_the_type_and_the_shape_of_their_matrix() {
+        let seen = describe(&node("MUL_MAT", "x", vec![weight("blk.0.attn_q.weight"), f32s("y")]));
+        assert_eq!((seen.kernel.as_str(), seen.shape.as_str()), ("mul_mat_q4_k", "64×256"));
+        assert_eq!(seen.work.flops, 2 * 128 * 256);
+        assert_eq!((seen.work.bytes, seen.work.data), (9216 + 512 + 512, Data::Weights(9216)));
+        let fused = Node {
+            then: Some(Then {
+                op: "MUL".to_owned(),
+                out: f32s("attn_norm-1"),
+                src: vec![
+                    f32s("norm-1"),
+                    tensor("blk.1.attn_norm.weight", "f32", [64, 1, 1, 1], 256),
+                ],
+            }),
+            ..node("RMS_NORM", "norm-1", Vec::new())
+        };
+        let seen = describe(&fused);
+        assert_eq!((seen.brick, seen.layer), (Brick::Known(BrickId::RmsNorm), Some(1)));
+        assert_eq!((seen.kernel.as_str(), seen.work.bytes), ("rms_norm_mul", 512 + 512 + 256));
+    }
+
+    #[test]
+    fn of_experts_as_many_are_read_as_are_chosen() {
+        let experts = tensor("blk.0.ffn_up_exps.weight", "q4_K", [256, 64, 8, 1], 8 * 9216);
+        let chosen = |n| tensor("ids", "i32", [n, 1, 1, 1], 4 * n);
+        for (n, read) in [(2, 2), (16, 8)] {
+            let src = vec![experts.clone(), f32s("x"), chosen(n)];
+            assert_eq!(
+                describe(&node("MUL_MAT_ID", "x-0", src)).work.data,
+                Data::Weights(read * 9216)
+            );
+        }
+    }
+
+    #[test]
+    fn shapes_that_no_tensor_has_are_no_panic() {
+        let huge = tensor("blk.0.attn_q.weight", "f32", [u64::MAX; 4], u64::MAX);
+        let none = tensor("", "", [0; 4], 0);
+        for op in ["MUL_MAT", "MUL_MAT_ID", "GET_ROWS", "SET_ROWS", "FLASH_ATTN_EXT", "ADD", ""] {
+            for src in [vec![], vec![huge.clone(); 4], vec![none.clone(); 4]] {
+                for out in [&huge, &none] {
+                    let node =
+                        Node { op: op.to_owned(), out: out.clone(), src: src.clone(), then: None };
+                    let _ = describe(&node);
+                }
+            }
+        }
+    }
 }

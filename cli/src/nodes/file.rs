@@ -168,8 +168,8 @@ impl Recorded {
             };
             let body = at + 8;
             let record = used.get(body..).and_then(|rest| rest.get(..len as usize));
-            let record = record
-                .ok_or_else(|| wrong(at, format!("a record of {len} bytes is cut off")))?;
+            let record =
+                record.ok_or_else(|| wrong(at, format!("a record of {len} bytes is cut off")))?;
             recorded.add(kind, record).map_err(|fault| wrong(at, fault))?;
             at = body + record.len().next_multiple_of(8);
         }
@@ -247,4 +247,127 @@ impl Recorded {
 /// Bytes as little-endian words; what doesn't fill one is left out.
 fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|eight| u64::from_le_bytes(*eight)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(kind: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![kind, 0, 0, 0];
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(body);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    fn words_of(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn file(records: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = b"BRKNODES".to_vec();
+        let used = HEADER + records.iter().map(Vec::len).sum::<usize>();
+        bytes.extend(words_of(&[1, used as u64, 4321, 2, 0, 0, 0]));
+        bytes.extend(records.concat());
+        // A file has room for more.
+        bytes.extend([0xff; 32]);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Recorded, String> {
+        Recorded::read(bytes, Path::new("7.nodes")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_kind_of_record_is_read() {
+        let nodes = br#"{"graph":3,"nodes":[{"op":"ADD","name":"a","type":"f32","ne":[4,1,1,1],"bytes":16,"src":[]}]}"#;
+        let nothing = u64::MAX;
+        let recorded = read(&file(&[
+            record(2, nodes),
+            record(1, &words_of(&[3 | 2 << 32, 10, 90, 20])),
+            record(4, &words_of(&[91, 99])),
+            record(3, &words_of(&[5, 100, 1, nothing, 0, 1 | 1 << 32])),
+            record(
+                5,
+                &words_of(&[101, 77 | 3 << 32, 1000, 50, 78 | u64::from(u32::MAX) << 32, 1, 2]),
+            ),
+            record(6, b"/m.gguf"),
+            record(7, b"why"),
+            record(8, b"what"),
+        ]));
+        let recorded = recorded.expect("it is whole");
+        assert_eq!((recorded.process, recorded.refused), (4321, 2));
+        assert_eq!(recorded.graphs[&3][0].out.elements(), 4);
+        assert_eq!(
+            (recorded.models, recorded.lost),
+            (vec!["/m.gguf".to_owned()], vec!["what".to_owned()])
+        );
+        assert_eq!(recorded.fault.as_deref(), Some("why"));
+        let thread = |thread, cpu, ran_ns, waited_ns| ThreadLoad { thread, cpu, ran_ns, waited_ns };
+        let expected = [
+            Event::Graph(Graph { number: 3, threads: 2, begin: 10, end: 90, nodes: vec![20] }),
+            Event::Described([91, 99]),
+            Event::Pass(Pass {
+                begin: 5,
+                end: 100,
+                tokens: Some(1),
+                position: None,
+                status: 0,
+                graphs: 1,
+                is_decode: true,
+            }),
+            Event::Load(Load {
+                at: 101,
+                threads: vec![thread(77, Some(3), 1000, 50), thread(78, None, 1, 2)],
+            }),
+        ];
+        assert_eq!(recorded.events, expected);
+    }
+
+    #[test]
+    fn a_file_that_is_not_one_is_refused_with_the_place() {
+        let good = file(&[record(6, b"/m.gguf")]);
+        let with = |at: usize, word: u64| {
+            let mut bytes = good.clone();
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            bytes
+        };
+        for (bytes, said) in [
+            (b"GGUF".to_vec(), "7.nodes, byte 0: not a recording of `brickscope run`"),
+            (with(8, 9), "7.nodes, byte 8: version 9, and this program reads 1"),
+            (with(16, 1 << 40), "7.nodes, byte 16: it states 1099511627776 bytes, and has 112"),
+            (with(16, 8), "7.nodes, byte 16: it states 8 bytes, and has 112"),
+            (with(64, 6 | 1 << 40), "7.nodes, byte 64: a record of 256 bytes is cut off"),
+            (with(64, 9 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 9"),
+            (with(64, 1 | 7 << 32), "7.nodes, byte 64: a record of kind 1 has 7 bytes"),
+            (with(64, 3 | 8 << 32), "7.nodes, byte 64: a record of kind 3 has only 8 bytes"),
+            (
+                with(64, 2 | 7 << 32),
+                "7.nodes, byte 64: the nodes of a graph: expected value at line 1 column 1",
+            ),
+        ] {
+            assert_eq!(read(&bytes).err().as_deref(), Some(said));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_is_a_panic(
+            records in prop::collection::vec(
+                (0_u8..10, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
+            flips in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
+        ) {
+            let records: Vec<_> = records.iter().map(|(kind, body)| record(*kind, body)).collect();
+            let mut bytes = file(&records);
+            for (at, byte) in flips {
+                if let Some(place) = bytes.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            let _ = read(&bytes);
+        }
+    }
 }

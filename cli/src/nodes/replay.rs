@@ -103,7 +103,10 @@ impl Counts {
                 notes.push(format!("{count} {}{what}", if count == 1 { "pass" } else { "passes" }));
             }
         };
-        say(self.warm_up, " left out: the first of each shape warms up, and their graphs were described in them");
+        say(
+            self.warm_up,
+            " left out: the first of each shape warms up, and their graphs were described in them",
+        );
         say(self.failed, " left out: llama.cpp returned an error");
         say(
             self.elsewhere,
@@ -112,7 +115,10 @@ impl Counts {
         );
         say(self.encoded, " left out: they encode, and a run has prefill and decode");
         say(self.misfits, " left out: their readings do not fit their graphs");
-        say(self.no_position, " counted as at position 0: this version does not say what is in the cache");
+        say(
+            self.no_position,
+            " counted as at position 0: this version does not say what is in the cache",
+        );
         if recorded.refused > 0 {
             notes.push(format!("{} records did not fit the file of 1 GiB", recorded.refused));
         }
@@ -427,8 +433,7 @@ fn add_graph(
             n += 1;
             continue;
         };
-        let count =
-            same(n, &|other| other.brick == Some(brick) && other.layer == label.layer);
+        let count = same(n, &|other| other.brick == Some(brick) && other.layer == label.layer);
         let kernels = n..n + count;
         let mut sum = Work::default();
         let mut inner = Vec::with_capacity(count);

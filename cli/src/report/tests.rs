@@ -715,6 +715,7 @@ fn of_spans(spans: u32) -> Profile {
     profile.names.extend(["moe", "gemv"].map(|name| Name {
         name: name.to_owned(),
         kind: if name == "moe" { NameKind::Brick } else { NameKind::Kernel },
+        category: None,
         host: None,
         device: None,
         transfer: None,
