@@ -155,6 +155,8 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
     disturb(&mut own_threads, 63, 990_000);
     let mut too_many = own_threads.clone();
     too_many.machine.as_mut().expect("planted").logical_cpus = Some(1);
+    let mut of_llama_cpp = own_threads.clone();
+    of_llama_cpp.run.as_mut().expect("planted").backend = "llama.cpp, CPU".to_owned();
     let mut no_ceilings = run(1, |_| 0);
     no_ceilings.ceilings = None;
     let mut slow_reads = run(1, |_| 0);
@@ -190,6 +192,12 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
             own_threads,
             "threads shared a CPU: ",
             "give each thread a CPU (`--pin`), or run fewer threads",
+        ),
+        (
+            "own threads of llama.cpp",
+            of_llama_cpp,
+            "threads shared a CPU: ",
+            "give each thread a CPU (`--cpu-mask`, `--cpu-strict 1`), or run fewer threads (`-t 1`)",
         ),
         (
             "more threads than CPUs",

@@ -1,5 +1,7 @@
 //! The list of commands. The arguments of each stand beside it, in `cmd/`.
 
+use std::ffi::OsString;
+
 use clap::{Parser, Subcommand};
 
 use crate::cmd::benchmark::BenchmarkArgs;
@@ -38,6 +40,24 @@ use crate::cmd::verify_receipt::VerifyReceiptArgs;
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Reads a command line.
+    pub(crate) fn read<T: Into<OsString>>(
+        words: impl IntoIterator<Item = T>,
+    ) -> clap::error::Result<Self> {
+        let mut words: Vec<OsString> = words.into_iter().map(T::into).collect();
+        // Without a command after `--`, `run` is another name of `profile`: that of its predecessor.
+        if let [_, command, rest @ ..] = &mut words[..]
+            && command == "run"
+            && !rest.is_empty()
+            && !rest.iter().any(|word| word == "--" || word == "--help" || word == "-h")
+        {
+            *command = "profile".into();
+        }
+        Self::try_parse_from(words)
+    }
 }
 
 #[derive(Debug, Subcommand)]

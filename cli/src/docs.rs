@@ -1,7 +1,5 @@
 //! Test of the commands in the documentation: each must parse.
 
-use clap::Parser;
-
 use crate::args::Args;
 
 /// The pages, and the least number of commands on each.
@@ -73,7 +71,7 @@ fn every_command_in_the_documentation_is_one() {
         let calls = calls(page);
         assert!(calls.len() >= least, "{name}: {} calls, {calls:?}", calls.len());
         for call in calls {
-            if let Err(error) = Args::try_parse_from(&call) {
+            if let Err(error) = Args::read(&call) {
                 panic!("{name}: {}: {error}", call.join(" "));
             }
         }

@@ -73,10 +73,9 @@ mod text;
 #[cfg(feature = "top")]
 mod top;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use crate::args::{Args, Command};
 
@@ -97,7 +96,7 @@ fn main() -> ExitCode {
 
 #[inline(never)]
 fn parse() -> Box<Args> {
-    let args = Args::try_parse_from(words(std::env::args_os().collect()));
+    let args = Args::read(std::env::args_os());
     Box::new(args.unwrap_or_else(|error| {
         let is_plain = |word: std::ffi::OsString| {
             !word.to_string_lossy().contains(brickscope_analysis::view::is_unprintable)
@@ -109,18 +108,6 @@ fn parse() -> Box<Args> {
         }
         error.exit()
     }))
-}
-
-/// `run` without a command after `--` is `profile`, as it was before there was another `run`.
-fn words(mut words: Vec<OsString>) -> Vec<OsString> {
-    if let [_, command, rest @ ..] = &mut words[..]
-        && command == "run"
-        && !rest.is_empty()
-        && !rest.iter().any(|word| word == "--" || word == "--help" || word == "-h")
-    {
-        *command = "profile".into();
-    }
-    words
 }
 
 #[inline(never)]

@@ -815,21 +815,42 @@ fn next(profile: &Profile, main: &Main) -> String {
                 );
             }
             let each = time(most.above_ns() / main.passes.max(1.0));
+            let Flags { threads, shares, .. } = Flags::of(profile);
             let more = match (verdict.reach, profile.run.as_ref().map_or(0, |run| run.threads)) {
                 (Reach::Far, 2..) => {
-                    "; likely waits or idle threads, so try other `--threads`, and `--shares` shows who waits"
+                    format!("; likely waits or idle threads, so try other `{threads}`{shares}")
                 }
-                (Reach::Far, _) => "; likely latency, or a single thread: try more `--threads`",
-                _ => "; no other brick has more to gain",
+                (Reach::Far, _) => {
+                    format!("; likely latency, or a single thread: try more `{threads}`")
+                }
+                _ => "; no other brick has more to gain".to_owned(),
             };
             format!("{name} takes {each} a pass more than its roof allows, {gain} of {phase}{more}")
         }
     }
 }
 
+/// What the program that ran calls what is advised.
+struct Flags {
+    threads: &'static str,
+    pin: &'static str,
+    shares: &'static str,
+}
+
+impl Flags {
+    fn of(profile: &Profile) -> Self {
+        let backend = profile.run.as_ref().map_or("", |run| &run.backend);
+        if backend.starts_with("llama.cpp") {
+            return Self { threads: "-t", pin: "`--cpu-mask`, `--cpu-strict 1`", shares: "" };
+        }
+        Self { threads: "--threads", pin: "`--pin`", shares: ", and `--shares` shows who waits" }
+    }
+}
+
 /// What to do about disturbances, if there were so many that they come first.
 fn quiet(profile: &Profile, main: &Main) -> Option<String> {
     let threads = profile.run.as_ref().map_or(0, |run| run.threads);
+    let flags = Flags::of(profile);
     let cpus = profile.machine.as_ref().and_then(|machine| machine.logical_cpus);
     let total = main.phase.and_then(|phase| profile.phase(phase));
     if let (Some(typical), Some(total)) = (&main.typical, total)
@@ -837,7 +858,7 @@ fn quiet(profile: &Profile, main: &Main) -> Option<String> {
     {
         let all = total.passes;
         let fewer = match threads {
-            2.. => format!(", or run fewer threads (`--threads {}`)", threads - 1),
+            2.. => format!(", or run fewer threads (`{} {}`)", flags.threads, threads - 1),
             _ => String::new(),
         };
         let load = profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
@@ -847,11 +868,13 @@ fn quiet(profile: &Profile, main: &Main) -> Option<String> {
             Disturber::OwnThreads if !is_pushed => match cpus.filter(|&cpus| threads > cpus) {
                 Some(cpus) => format!(
                     "{threads} threads run on {}: allow this process as many CPUs as threads (taskset, the \
-                     container's limits), or run `--threads {cpus}`",
-                    count(cpus.into(), "CPU")
+                     container's limits), or run `{} {cpus}`",
+                    count(cpus.into(), "CPU"),
+                    flags.threads
                 ),
                 None => format!(
-                    "give each thread a CPU (`--pin`){fewer}: threads shared a CPU in {disturbed} of {all} passes"
+                    "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all} passes",
+                    flags.pin
                 ),
             },
             Disturber::Others | Disturber::OwnThreads => format!(
