@@ -86,7 +86,7 @@ impl BrickProfiler {
         BrickGuard { recorder: &self.recorder, open, work: Work::default() }
     }
 
-    /// Begins a brick by name. A name that [`BrickId::from_str`] knows means that brick.
+    /// Begins a brick by name. A name that [`BrickId::from_str`](crate::BrickId::from_str) knows means that brick.
     ///
     /// Looks the name up, under a read lock, before it reads the clock.
     pub fn start(&self, name: &str) -> BrickTimer {
