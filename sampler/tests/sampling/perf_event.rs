@@ -141,6 +141,9 @@ fn an_interrupt_ends_the_program_but_not_its_recording() {
 /// Like Ctrl-C in a terminal, which signals all processes in the foreground.
 #[allow(unsafe_code)]
 pub(crate) fn interrupt_all_but_me() {
+    // Where a shell without job control started the tests in the background, programs inherit that SIGINT is ignored.
+    // SAFETY: no handler is replaced that this process needs.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let mut sent = false;
     let interrupt = |progress: &Progress| {
         if progress.samples > 20 && !sent {
