@@ -43,9 +43,9 @@ impl Load {
                 .and_then(|(_, rest)| rest.split_whitespace().nth(36)?.parse::<u64>().ok());
             words.extend([number | cpu.unwrap_or(u64::from(u32::MAX)) << 32, ran, waited]);
         }
-        // So that readings take less than a hundredth of the time.
+        // So that readings take less than a 400th of the time.
         let took = count().saturating_sub(now);
-        self.due = now + EVERY.max(took.saturating_mul(100));
+        self.due = now + EVERY.max(took.saturating_mul(400));
         Some(words)
     }
 }
