@@ -367,67 +367,60 @@ unsafe fn pass(
     status
 }
 
-/// In the place of `llama_context::decode(llama_batch const&)`.
-///
-/// # Safety
-///
-/// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn _ZN13llama_context6decodeERK11llama_batch(
-    context: *const Context,
-    batch: *const Batch,
-) -> i32 {
-    type Decode = unsafe extern "C" fn(*const Context, *const Batch) -> i32;
-    let real = real!(c"_ZN13llama_context6decodeERK11llama_batch", Library::Llama, Decode);
-    // SAFETY: the arguments are the caller's; the first field of a batch has been the number of its tokens in all
-    // versions.
-    unsafe { pass(context, Some((*batch).n_tokens), true, || real(context, batch)) }
+/// A function in the place of a method of `llama_context`, which runs a pass.
+macro_rules! pass {
+    ($symbol:ident, $name:literal, $batch:ty, $tokens:expr, $is_decode:literal) => {
+        #[doc = concat!("In the place of the method that C++ mangles to `", stringify!($symbol), "`.")]
+        ///
+        /// # Safety
+        ///
+        /// As the method that it stands for.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $symbol(context: *const Context, batch: *const $batch) -> i32 {
+            type Run = unsafe extern "C" fn(*const Context, *const $batch) -> i32;
+            let real = real!($name, Library::Llama, Run);
+            let tokens: fn(*const $batch) -> Option<i32> = $tokens;
+            // SAFETY: the arguments are the caller's.
+            unsafe { pass(context, tokens(batch), $is_decode, || real(context, batch)) }
+        }
+    };
 }
 
-/// In the place of `llama_context::decode(llama_batch_ext const&)`, of whose batch nothing is read.
-///
-/// # Safety
-///
-/// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn _ZN13llama_context6decodeERK15llama_batch_ext(
-    context: *const Context,
-    batch: *const c_void,
-) -> i32 {
-    type Decode = unsafe extern "C" fn(*const Context, *const c_void) -> i32;
-    let real = real!(c"_ZN13llama_context6decodeERK15llama_batch_ext", Library::Llama, Decode);
-    // SAFETY: the arguments are the caller's.
-    unsafe { pass(context, None, true, || real(context, batch)) }
+fn tokens_of(batch: *const Batch) -> Option<i32> {
+    // SAFETY: the caller's batch, whose first field has been the number of its tokens in all versions.
+    Some(unsafe { (*batch).n_tokens })
 }
 
-/// In the place of `llama_context::encode(llama_batch const&)`.
-///
-/// # Safety
-///
-/// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn _ZN13llama_context6encodeERK11llama_batch(
-    context: *const Context,
-    batch: *const Batch,
-) -> i32 {
-    type Encode = unsafe extern "C" fn(*const Context, *const Batch) -> i32;
-    let real = real!(c"_ZN13llama_context6encodeERK11llama_batch", Library::Llama, Encode);
-    // SAFETY: as for `decode`.
-    unsafe { pass(context, Some((*batch).n_tokens), false, || real(context, batch)) }
+/// Of a `llama_batch_ext` nothing is read.
+fn unknown(_: *const c_void) -> Option<i32> {
+    None
 }
 
-/// In the place of `llama_context::encode(llama_batch_ext const&)`.
-///
-/// # Safety
-///
-/// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn _ZN13llama_context6encodeERK15llama_batch_ext(
-    context: *const Context,
-    batch: *const c_void,
-) -> i32 {
-    type Encode = unsafe extern "C" fn(*const Context, *const c_void) -> i32;
-    let real = real!(c"_ZN13llama_context6encodeERK15llama_batch_ext", Library::Llama, Encode);
-    // SAFETY: the arguments are the caller's.
-    unsafe { pass(context, None, false, || real(context, batch)) }
-}
+pass!(
+    _ZN13llama_context6decodeERK11llama_batch,
+    c"_ZN13llama_context6decodeERK11llama_batch",
+    Batch,
+    tokens_of,
+    true
+);
+pass!(
+    _ZN13llama_context6decodeERK15llama_batch_ext,
+    c"_ZN13llama_context6decodeERK15llama_batch_ext",
+    c_void,
+    unknown,
+    true
+);
+pass!(
+    _ZN13llama_context6encodeERK11llama_batch,
+    c"_ZN13llama_context6encodeERK11llama_batch",
+    Batch,
+    tokens_of,
+    false
+);
+pass!(
+    _ZN13llama_context6encodeERK15llama_batch_ext,
+    c"_ZN13llama_context6encodeERK15llama_batch_ext",
+    c_void,
+    unknown,
+    false
+);

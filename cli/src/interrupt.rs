@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 
 /// The signals that ask to stop.
@@ -48,6 +48,18 @@ pub(crate) fn watch() -> Result<()> {
             .context("can't take signals")?;
     }
     Ok(())
+}
+
+/// Leaves Ctrl-C to a program that this process waits for, in the same terminal. Returns what is set by SIGTERM, which this
+/// process alone gets, and is to pass on.
+pub(crate) fn leave_to_child() -> Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for (signal, flag) in
+        [(SIGINT, Arc::default()), (SIGQUIT, Arc::default()), (SIGTERM, Arc::clone(&asked))]
+    {
+        flag::register(signal, flag).context("can't take signals")?;
+    }
+    Ok(asked)
 }
 
 /// Whether this process takes signals: else they end it.

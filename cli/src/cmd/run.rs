@@ -6,7 +6,6 @@ use std::num::NonZeroUsize;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{env, fs, thread};
@@ -17,13 +16,11 @@ use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
 use brickscope_kernels::Kernels;
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
-use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::flag;
 
 use crate::nodes::{self, Recorded, Replayed};
 use crate::run_dir::RunDir;
 use crate::text::{count, printable_text, screened};
-use crate::{ceilings_cache, family, output, progress, source, summary};
+use crate::{ceilings_cache, family, interrupt, output, progress, source, summary};
 
 /// Run a program that uses llama.cpp, and report where the time of its passes went.
 ///
@@ -183,11 +180,7 @@ fn watch(line: &[OsString], library: &Path, records: &Path) -> Result<ExitStatus
     command.args(rest).env(nodes::FOLDER, records).env("LD_PRELOAD", preloads(library));
     family::untie(&mut command);
     end_with_parent(&mut command, End::Ask);
-    let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGQUIT] {
-        flag::register(signal, Arc::default()).context("can't take signals")?;
-    }
-    flag::register(SIGTERM, Arc::clone(&asked)).context("can't take signals")?;
+    let asked = interrupt::leave_to_child()?;
     let mut child =
         command.spawn().with_context(|| format!("can't run {}", Path::new(program).display()))?;
     wait(&mut child, &asked)

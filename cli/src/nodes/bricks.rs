@@ -211,9 +211,8 @@ fn work_of(node: &Node, sources: &[&Tensor]) -> (Work, Option<Attends>) {
         }
         _ => {
             let read = sources.iter().fold(0_u64, |sum, src| sum.saturating_add(src.bytes));
+            // Without FLOPs: how many a function such as an exponential takes isn't stated anywhere.
             work.bytes = work.bytes.saturating_add(read);
-            // An operation or so for each element, by its definition; more where it has a function to compute.
-            work.flops = elements;
         }
     }
     (work, None)

@@ -83,33 +83,18 @@ fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
 /// What a picture doesn't show in full, a sentence each.
 pub(crate) fn of_hidden(hidden: &Hidden, unit: Unit, total: u64) -> Vec<String> {
     let Hidden { width, left_out, unnamed, shortened } = *hidden;
-    let frames = |n: u64| count(n, "frame");
-    let held = |weight| format!("{}, {}", amount(weight, unit), fine_percent_of(weight, total));
     let mut lines = Vec::new();
-    if left_out.frames > 0 {
-        let Frames { frames: n, weight } = left_out;
-        lines.push(format!(
-            "left out: {} narrower than 0.01 %, together {}",
-            frames(n),
-            held(weight)
-        ));
-    }
-    if unnamed.frames > 0 {
-        let Frames { frames: n, weight } = unnamed;
-        lines.push(format!(
-            "without its name at {width} pixels: {}, together {}; zoom in, or see the tooltip",
-            frames(n),
-            held(weight)
-        ));
-    }
-    if shortened.frames > 0 {
-        let Frames { frames: n, weight } = shortened;
-        lines.push(format!(
-            "with a shortened name at {width} pixels: {}, together {}; zoom in, or see the tooltip",
-            frames(n),
-            held(weight)
-        ));
-    }
+    let mut say = |of: Frames, before: &str, after: &str, advice: &str| {
+        if of.frames > 0 {
+            let (frames, held) = (count(of.frames, "frame"), amount(of.weight, unit));
+            let share = fine_percent_of(of.weight, total);
+            lines.push(format!("{before}: {frames}{after}, together {held}, {share}{advice}"));
+        }
+    };
+    let advice = "; zoom in, or see the tooltip";
+    say(left_out, "left out", " narrower than 0.01 %", "");
+    say(unnamed, &format!("without its name at {width} pixels"), "", advice);
+    say(shortened, &format!("with a shortened name at {width} pixels"), "", advice);
     lines
 }
 
