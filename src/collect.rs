@@ -2,7 +2,7 @@
 //! hot path.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::layers::LayerTables;
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
@@ -104,6 +104,8 @@ pub(crate) struct Tables<'n> {
     totals: Totals<'n>,
     lanes: Vec<Lane>,
     passes: Vec<PassRecord>,
+    /// Passes whose spans are not wanted.
+    discarded: HashSet<u32>,
     /// With the number of passes of which it is not known whether they were disturbed.
     phases: [(PassSums, BrickStats, Option<u64>); Phase::ALL.len()],
     dropped: Dropped,
@@ -117,6 +119,7 @@ impl<'n> Tables<'n> {
             totals: Totals::new(names, with_others),
             lanes: Vec::new(),
             passes: Vec::new(),
+            discarded: HashSet::new(),
             phases: Phase::ALL.map(|_| (PassSums::default(), BrickStats::new(""), None)),
             dropped: Dropped::default(),
             begun: 0,
@@ -128,6 +131,7 @@ impl<'n> Tables<'n> {
         let fold = part.fold;
         self.totals.add(fold);
         self.passes.extend(part.passes);
+        self.discarded.extend(&fold.discarded);
         for ((all, walls, unwatched), sums) in self.phases.iter_mut().zip(&fold.phases) {
             all.tokens += sums.tokens;
             all.disturbed += sums.disturbed;
@@ -145,7 +149,7 @@ impl<'n> Tables<'n> {
 
     /// Moves the tables into `profile`. Dependencies and latency are left to the caller.
     pub(crate) fn finish(self, profile: &mut Profile) -> Points {
-        let Self { totals, mut lanes, passes, phases, dropped, begun, ended } = self;
+        let Self { totals, mut lanes, passes, discarded, phases, dropped, begun, ended } = self;
         profile.dropped = Dropped {
             homeless: profile.dropped.homeless,
             late: profile.dropped.late,
@@ -197,7 +201,9 @@ impl<'n> Tables<'n> {
         for (lane, number) in lanes.into_iter().zip(0..) {
             let crate::recorder::Owner { name, tid } = lane.thread;
             profile.lanes.push(brickscope_profile::span::Lane { name, tid });
-            add_spans(&lane.records, number, &mut profile.spans, |event, point| match event {
+            let mut records = lane.records;
+            records.retain(|record| !record.is_span() || !discarded.contains(&record.pass));
+            add_spans(&records, number, &mut profile.spans, |event, point| match event {
                 Event::HandOff(mark) => drop(points.handed_off.insert(mark.number, point)),
                 Event::TakeOver(mark) => points.taken_over.push((mark.number, point)),
                 _ => {}

@@ -32,6 +32,8 @@ pub(crate) enum Event {
     NestedPass,
     /// The record's pass never ended: its spans count as outside of passes.
     Abandoned,
+    /// The record's pass is not wanted, and neither are its spans.
+    Discarded,
     Tile(Tile),
     Product(Product),
     /// What disturbed the passes that ended since the last such record.
@@ -300,10 +302,11 @@ enum Kind {
     /// records as the template has spans.
     Block = 14,
     LoadAtMost = 15,
+    Discarded = 16,
 }
 
 impl Kind {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Brick,
         Self::Kernel,
         Self::Layer,
@@ -320,6 +323,7 @@ impl Kind {
         Self::BrickKernel,
         Self::Block,
         Self::LoadAtMost,
+        Self::Discarded,
     ];
 }
 
@@ -435,6 +439,7 @@ impl Record {
             }
             Event::NestedPass => [0, 0, 0, 0, 0, 0, host(Kind::NestedPass), place],
             Event::Abandoned => [0, 0, 0, 0, 0, 0, host(Kind::Abandoned), place],
+            Event::Discarded => [0, 0, 0, 0, 0, 0, host(Kind::Discarded), place],
             Event::Tile(Tile { level, start, duration, work }) => {
                 let TileWork { tiles, elements, flops } = work;
                 let level = level.into();
@@ -568,7 +573,8 @@ impl Row {
     pub(crate) fn ends_pass(&self) -> bool {
         const PASS: u8 = Kind::Pass as u8;
         const ABANDONED: u8 = Kind::Abandoned as u8;
-        matches!(self.how() as u8, PASS | ABANDONED) && !self.is_outside()
+        const DISCARDED: u8 = Kind::Discarded as u8;
+        matches!(self.how() as u8, PASS | ABANDONED | DISCARDED) && !self.is_outside()
     }
 
     /// A brick or a kernel that was timed by the host's clock and has no flags, as nearly all rows are.
@@ -681,6 +687,7 @@ impl Row {
             }),
             Kind::NestedPass => Event::NestedPass,
             Kind::Abandoned => Event::Abandoned,
+            Kind::Discarded => Event::Discarded,
             Kind::Tile => {
                 let work = TileWork { tiles: c, elements: d, flops: e };
                 Event::Tile(Tile { level: f as u16, start: a, duration: b, work })
@@ -770,6 +777,7 @@ mod tests {
             Event::Span(SPAN),
             Event::NestedPass,
             Event::Abandoned,
+            Event::Discarded,
             Event::Tile(Tile { level: 2, start: 3, duration: 4, work }),
             Event::Product(Product { start: 3, longest: 4, offered: 5 }),
             Event::Load(figures),
@@ -874,7 +882,7 @@ mod tests {
     fn only_the_end_of_a_pass_and_its_abandonment_end_it() {
         let row = Row::default();
         for event in other_events() {
-            let ends = matches!(event, Event::Pass(_) | Event::Abandoned);
+            let ends = matches!(event, Event::Pass(_) | Event::Abandoned | Event::Discarded);
             row.store(&Record { pass: 7, order: 0, event });
             assert_eq!(row.ends_pass(), ends, "{event:?}");
             row.store(&Record { pass: 0, order: 0, event });

@@ -88,7 +88,7 @@ impl Timers<'_> {
 
     fn around(&mut self, what: TimedWork, work: Work, inside: &[Tree]) {
         let at = self.spans.len();
-        self.spans.push(TimedSpan { what, start_ns: self.now, end_ns: 0, work });
+        self.spans.push(TimedSpan { what, start_ns: self.now, end_ns: 0, work, layer: None });
         self.advance();
         self.run(inside);
         self.advance();
@@ -146,7 +146,7 @@ fn pass(start_ns: u64, end_ns: u64) -> TimedPass {
 
 fn brick(start_ns: u64, end_ns: u64) -> TimedSpan {
     let what = TimedWork::Brick(BrickId::LmHead.into());
-    TimedSpan { what, start_ns, end_ns, work: Work::elements(1) }
+    TimedSpan { what, start_ns, end_ns, work: Work::elements(1), layer: None }
 }
 
 #[test]
@@ -231,4 +231,17 @@ fn a_brick_of_ones_own_has_one_number_and_the_category_it_was_given_first() {
     assert_eq!(named, ["KvCache"]);
     let read = Profile::from_json(&profile.to_json(), "here".as_ref()).expect("it is one");
     assert_eq!(read.names, profile.names);
+}
+
+#[test]
+fn a_span_belongs_to_the_layer_it_states_or_else_to_the_one_it_lies_in() {
+    let (profiler, _) = profiler();
+    let of = |layer, start_ns| TimedSpan { layer, ..brick(start_ns, start_ns + 5) };
+    let what = TimedWork::Layer(4);
+    let layer = TimedSpan { what, work: Work::default(), ..brick(10, 40) };
+    let spans = [of(None, 0), layer, of(None, 10), of(Some(9), 20), of(Some(0), 50)];
+    profiler.record_pass(&pass(0, 60), &spans).expect("they nest");
+    let profile = profiler.profile();
+    let layers: Vec<_> = profile.spans.iter().map(|span| span.layer).collect();
+    assert_eq!(layers, [None, Some(4), Some(4), Some(9), Some(0)]);
 }

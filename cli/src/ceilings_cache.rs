@@ -312,6 +312,31 @@ pub(crate) fn sure_ceilings(
     Ok(value)
 }
 
+/// The ceilings for a run that is over, of so many threads. If its model is known and can be read, the peak is that for the
+/// numbers which its products multiply; else it is that of `f32`.
+///
+/// # Errors
+///
+/// The reason why there are none.
+pub(crate) fn ceilings_after(
+    model: Option<&Model>,
+    threads: NonZeroUsize,
+) -> Result<Ceilings, Absent> {
+    let kernels = Kernels::best();
+    let pool = ThreadPool::new(threads).map_err(|why| Absent { reason: format!("{why}") })?;
+    if let Some(model) = model {
+        return ceilings(model, kernels, &pool);
+    }
+    let (Cached { value, others_share, .. }, source) = cached_ceilings(kernels, &pool)?;
+    let mut value = if source.is_cached { value.kept() } else { value };
+    if let Some(remark) = remark(others_share).filter(|_| !source.is_cached) {
+        value.basis += &format!("; {remark}");
+    }
+    value.readings = memory_readings();
+    settle(&mut value);
+    Ok(value)
+}
+
 /// Adds what memory gives right now, and gave before. For a model that a cache holds, what was kept is enough.
 fn with_memory(model: &Model, pool: &ThreadPool, ceilings: &mut Ceilings) {
     ceilings.readings = memory_readings();

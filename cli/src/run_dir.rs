@@ -8,11 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use brickscope::Profile;
+use brickscope::{Profile, RUN_FILE};
 use brickscope_analysis::receipt::Receipt;
 
 /// The profile in a run's folder.
-const PROFILE: &str = "profile.json";
+const PROFILE: &str = RUN_FILE;
 
 /// The folder for runs without a named folder.
 const RUNS: &str = "brickscope-runs";

@@ -7,7 +7,7 @@ mod command;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use brickscope::{Ceilings, Profile};
+use brickscope::{BrickId, BrickProfiler, Ceilings, Phase, Profile, Work};
 use command::{brickscope, run, text};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -107,4 +107,46 @@ fn a_cache_folder_that_cannot_be_written_to_is_said_and_no_error() {
 fn help_has_an_example() {
     let output = run(&mut brickscope(&["machine", "--help"]));
     assert!(text(&output.stdout).contains("brickscope machine --fresh --threads 4"));
+}
+
+#[test]
+fn ceilings_are_added_to_a_run_of_an_engine_of_ones_own() {
+    let folder = TempDir::new().expect("a folder");
+    let (cache, run_of_mine) = (folder.path().join("cache"), folder.path().join("mine"));
+    let profiler = BrickProfiler::enabled();
+    for position in 0..8 {
+        let pass = profiler.begin_pass(Phase::Decode);
+        let timer = profiler.start_brick(BrickId::LmHead);
+        std::hint::black_box(vec![1_u8; 1 << 16]);
+        let work = Work { flops: 1 << 10, bytes: 1 << 10, ..Work::elements(1 << 10) };
+        profiler.stop_brick_with(timer, work);
+        profiler.end_pass(pass, 1, position);
+    }
+    profiler.profile().save_run(&run_of_mine).expect("a new folder");
+    let mine = run_of_mine.to_str().expect("UTF-8");
+    let shown = |as_what: &str| {
+        let output = run(&mut brickscope(&["show", mine, "--as", as_what]));
+        text(&output.stdout).to_owned()
+    };
+    assert!(shown("roofline").contains("the machine was not measured"), "{}", shown("roofline"));
+    assert!(!shown("report").contains("0.0 M weights"), "{}", shown("report"));
+
+    let output = machine(&cache, &["--add-to", mine]);
+    assert!(text(&output.stdout).starts_with(&format!("added to {mine}: reads ")), "{output:?}");
+    let profile = Profile::load(&run_of_mine.join("profile.json")).expect("a profile");
+    let ceilings = profile.ceilings.expect("they were added");
+    assert!(ceilings.read_bytes_per_second > 1e6 && ceilings.basis.contains("1 thread"));
+    assert!(shown("roofline").contains("LmHead"), "{}", shown("roofline"));
+
+    // Measured around the run, they would be better; and of another machine, wrong.
+    let output = brickscope(&["machine", "--add-to", mine]).output().expect("it runs");
+    assert!(text(&output.stderr).contains("has ceilings already"), "{output:?}");
+    let mut other = profiler.profile();
+    other.machine.as_mut().expect("it is known").logical_cpus = Some(4000);
+    let others = folder.path().join("others");
+    other.save_run(&others).expect("a new folder");
+    let others = others.to_str().expect("UTF-8");
+    let output = brickscope(&["machine", "--add-to", others]).output().expect("it runs");
+    assert!(text(&output.stderr).contains("was made on another machine: "), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
 }

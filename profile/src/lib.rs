@@ -32,6 +32,7 @@
 //! | `dropped.rs`, `absent.rs` | what was lost; what could not be measured, and why |
 //! | `not_finite.rs` | logits that aren't numbers, and where that began |
 //! | `latency.rs`, `tile.rs` | times of tokens; tiles of matrix products |
+//! | `share.rs` | how long each thread worked and waited |
 //! | `checksum.rs`, `digest.rs` | fingerprints of kernel outputs: bit for bit; within rounding |
 //! | `graph/mod.rs`, `node.rs`, `store.rs` | [`ExecutionGraph`] |
 //! | `graph/schedule.rs`, `transfer.rs` | critical path, slack and what-if; copies that undo each other |
@@ -62,6 +63,7 @@ pub mod not_finite;
 pub mod profile;
 pub mod run;
 pub mod save;
+pub mod share;
 pub mod span;
 pub mod stats;
 pub mod sums;
@@ -91,9 +93,10 @@ pub use crate::machine::{
 };
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::not_finite::{Began, NotFinite};
-pub use crate::profile::{Profile, ProfileError, SCHEMA_VERSION};
+pub use crate::profile::{Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
 pub use crate::run::{FunctionSamples, Imported, Model, Observed, Overhead, Run};
 pub use crate::save::{time_rfc3339, write_atomically};
+pub use crate::share::{Share, ThreadShare};
 pub use crate::span::{Dependency, Lane, Point, Span};
 pub use crate::stats::{
     BrickStats, CategoryStats, DataSums, Histogram, PairedError, PairedRatio, Percentiles,

@@ -9,25 +9,25 @@ use crate::absent::Absent;
 pub struct Run {
     /// The command line.
     pub command: Vec<String>,
-    /// The backend that executed the kernels.
+    /// The backend that executed the kernels; empty if unknown.
     pub backend: String,
-    /// CPU threads that shared the work; 0 if it ran on a device.
+    /// CPU threads that shared the work; 0 if it ran on a device, or if unknown.
     pub threads: u32,
     /// Whether each of them was kept on a CPU of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
-    /// Tokens generated.
+    /// Tokens generated. If both are 0, neither is known.
     pub generated_tokens: u64,
-    /// The seed of the sampler; `None` for greedy decoding.
+    /// The seed of the sampler; `None` for greedy decoding, or if unknown.
     pub seed: Option<u64>,
     /// How the run was cut short, as by Ctrl-C, and after how much of it; `None` for a whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_short: Option<String>,
 }
 
-/// The model that ran.
+/// The model that ran. What is unknown is empty, or 0, and not shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Model {
     /// The file.

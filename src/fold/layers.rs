@@ -83,6 +83,12 @@ impl Sums {
         &mut row[name]
     }
 
+    /// Forgets all sums, and keeps the memory.
+    fn clear(&mut self) {
+        self.bricks.iter_mut().for_each(|row| row.fill(Cell::default()));
+        self.kernels.values_mut().for_each(|cell| *cell = Cell::default());
+    }
+
     fn take_all_of(&mut self, other: &mut Self) {
         for (layer, row) in other.bricks.iter_mut().enumerate() {
             for (cell, name) in row.iter_mut().zip(0..) {
@@ -106,6 +112,7 @@ impl LayerSums {
             Event::Span(span) => self.take_span(record, span),
             Event::Pass(end) => self.move_open_to(end.phase.into()),
             Event::Abandoned => self.abandon(),
+            Event::Discarded => self.discard(),
             _ => {}
         }
     }
@@ -140,6 +147,11 @@ impl LayerSums {
     /// The open pass will never end: what was recorded in it counts outside of passes.
     pub(crate) fn abandon(&mut self) {
         self.move_open_to(Slot::Outside);
+    }
+
+    fn discard(&mut self) {
+        self.waiting.clear();
+        self.slots[Slot::Open as usize].clear();
     }
 
     fn move_open_to(&mut self, slot: Slot) {

@@ -133,6 +133,8 @@ pub(crate) struct Fold {
     pub(crate) oddities: Oddities,
     /// The first of them.
     pub(crate) passes: Vec<PassRecord>,
+    /// The serials of passes whose spans are not wanted, though they may have been kept.
+    pub(crate) discarded: Vec<u32>,
     /// The newest of all, and the newest of which it is known what disturbed it.
     newest: Option<PassRecord>,
     looked_at: Option<PassRecord>,
@@ -396,6 +398,7 @@ impl Fold {
                 odd.abandoned_passes += 1;
                 self.abandon();
             }
+            Event::Discarded => self.discard(record.pass),
             Event::LoadUnknown => self.forget_unseen(),
             Event::Load(figures) => self.take_disturbance(figures.disturbance(), false),
             Event::LoadAtMost(figures) => self.take_disturbance(figures.disturbance(), true),
@@ -565,6 +568,19 @@ impl Fold {
     /// The open pass will never end: what was recorded in it counts outside of passes.
     pub(crate) fn abandon(&mut self) {
         self.move_open_to(Slot::Outside);
+    }
+
+    /// What was recorded in the open pass is not wanted.
+    fn discard(&mut self, serial: u32) {
+        for (source, name) in self.open.drain(..) {
+            let slots = &mut self.names[source as usize];
+            if let Some(open) = entry(&mut slots[Slot::Open as usize], name) {
+                open.clear();
+            }
+        }
+        if !self.is_small {
+            self.discarded.push(serial);
+        }
     }
 
     fn move_open_to(&mut self, slot: Slot) {

@@ -26,6 +26,22 @@ pub fn measure_ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings,
     ceilings_by(kernels, &Meter::new(kernels, pool, caches()), pool.threads() as u32)
 }
 
+/// Measures what so many threads of this process reach together with the best kernels for this processor. Takes most of a
+/// second; see [`measure_ceilings`].
+///
+/// Products of some formats multiply bytes, which processors do faster: [`Ceilings::of_int8_products`].
+///
+/// # Errors
+///
+/// The reason, if `threads` is 0, if they can't be started, or if there isn't enough memory.
+pub fn ceilings_of_threads(threads: usize) -> Result<Ceilings, Absent> {
+    let pool = NonZeroUsize::new(threads)
+        .ok_or("there are no threads to measure with".to_owned())
+        .and_then(|n| ThreadPool::new(n).map_err(|why| format!("{n} threads: {why}")))
+        .map_err(|reason| Absent { reason })?;
+    measure_ceilings(Kernels::best(), &pool)
+}
+
 /// Bytes that the threads of `pool` read from memory per second: the most of a few short measurements, of which two
 /// [agree](Ceilings::AGREE) if any two of six did. Takes 0.1 to 0.4 s, and memory as [`measure_ceilings`].
 ///

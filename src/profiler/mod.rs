@@ -25,6 +25,8 @@ mod recording;
 
 mod timed;
 
+mod shares;
+
 mod results;
 
 mod handles;
@@ -44,6 +46,7 @@ mod tests;
 pub use self::checksums::ChecksumRecorder;
 pub use self::device::DeviceRecorder;
 pub use self::graph::GraphRecorder;
+pub use self::shares::PassWorker;
 pub use self::tiles::TileRecorder;
 pub use self::timed::{TimedPass, TimedPassError, TimedSpan, TimedWork};
 pub use self::timers::{
@@ -109,6 +112,7 @@ pub struct BrickProfiler {
     graph_times: Mutex<graph::GraphTimes>,
     ptx: Mutex<PtxRegistry>,
     tiles_enabled: AtomicBool,
+    shares: Mutex<shares::Shares>,
     checksums: Mutex<Vec<KernelChecksum>>,
     digests: Mutex<Vec<KernelDigest>>,
     observed: Mutex<Observed>,

@@ -214,6 +214,44 @@ impl BrickProfiler {
         }
     }
 
+    /// Ends a brick that is a single kernel, both of which did this `work`, and begins the brick `next` with its `first`
+    /// kernel, with the same reading of the clock. For bricks that follow each other without a gap.
+    ///
+    /// If [`next_kernel`](Self::next_kernel) was called, the last kernel ends without stated work, and the clock is read
+    /// twice.
+    ///
+    /// ```
+    /// # use brickscope::{BrickCategory, BrickId, BrickProfiler, Work};
+    /// # let profiler = BrickProfiler::enabled();
+    /// let [gemv, store] = ["gemv", "store"].map(|name| profiler.kernel(name, None));
+    /// let cache = profiler.named_brick("KvCache", BrickCategory::Attention);
+    /// let timer = profiler.start_brick_kernel(BrickId::QkvProjection, gemv);
+    /// // … the projection …
+    /// let timer = profiler.lap_kernel(timer, Work::elements(6144), cache, store);
+    /// // … the new keys and values are stored …
+    /// profiler.stop_brick_kernel(timer, Work::elements(4096));
+    /// ```
+    #[inline]
+    pub fn lap_kernel(
+        &self,
+        timer: BrickKernelsTimer,
+        work: Work,
+        next: impl Into<BrickKey>,
+        first: KernelId,
+    ) -> BrickKernelsTimer {
+        match timer.kernel {
+            RunningKernel::First(kernel) => {
+                let next = next.into().0;
+                let brick = self.recorder.lap_both(timer.brick, kernel.0, work, next);
+                BrickKernelsTimer { brick, kernel: RunningKernel::First(first) }
+            }
+            RunningKernel::Later(_) => {
+                self.stop_brick_kernel(timer, work);
+                self.start_brick_kernel(next, first)
+            }
+        }
+    }
+
     /// Ends the last kernel, which did `kernel_work`, and the brick, which did `work` in all.
     #[inline]
     pub fn stop_kernels(&self, timer: BrickKernelsTimer, kernel_work: Work, work: Work) {
@@ -224,6 +262,8 @@ impl BrickProfiler {
 /// # Timing passes and layers
 impl BrickProfiler {
     /// Begins a pass on this thread. Its wall time is what the thread's bricks are compared with.
+    ///
+    /// If it turns out later which phase it is of, [`PassTimer::set_phase`] says so.
     ///
     /// Between passes, and outside of their wall times, the profiler looks from time to time at what other
     /// processes do to this one. See [`watch_load`](Self::watch_load).
@@ -239,6 +279,28 @@ impl BrickProfiler {
         if let Some(open) = timer.open {
             let look = |since: &mut _| self.watch.look_after(since);
             self.recorder.end_pass(open, timer.phase, tokens, position, look);
+        }
+    }
+
+    /// Ends a pass that is not wanted, such as one that warms up caches. Neither it nor what was timed in it is in the
+    /// profile.
+    ///
+    /// Tiles and checksums have no pass, so those of it stay.
+    ///
+    /// ```
+    /// # use brickscope::{BrickId, BrickProfiler, Phase};
+    /// # let profiler = BrickProfiler::enabled();
+    /// let warm_up = profiler.begin_pass(Phase::Decode);
+    /// let timer = profiler.start_brick(BrickId::LmHead);
+    /// profiler.stop_brick(timer, 32_000);
+    /// profiler.discard_pass(warm_up);
+    /// let profile = profiler.profile();
+    /// assert!(profile.passes.is_empty() && profile.spans.is_empty());
+    /// assert_eq!(profiler.brick_stats(BrickId::LmHead).count, 0);
+    /// ```
+    pub fn discard_pass(&self, timer: PassTimer) {
+        if let Some(open) = timer.open {
+            self.recorder.discard_pass(open);
         }
     }
 

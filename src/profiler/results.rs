@@ -24,12 +24,31 @@ use crate::{collect, cost};
 /// since it waits while a device works: both together would count that time twice. Only where the host recorded no brick
 /// are they of devices. [`Profile::on_device`] has a device alone.
 impl BrickProfiler {
-    /// Everything that was recorded, as plain data.
+    /// Everything that was recorded, as plain data, with what the system says of this machine. The model, the run and
+    /// the machine's ceilings are for the caller to add; [`Profile::save_run`] writes it to a folder.
+    ///
+    /// ```
+    /// use brickscope::{BrickProfiler, Model};
+    ///
+    /// let profiler = BrickProfiler::enabled();
+    /// // … passes …
+    /// let mut profile = profiler.profile();
+    /// assert!(profile.machine.is_some());
+    /// // What isn't known stays empty, and is not shown.
+    /// profile.model = Some(Model { path: "tiny.gguf".to_owned(), layers: 2, ..Model::default() });
+    /// # #[cfg(feature = "kernels")]
+    /// # fn roofs(profile: &mut brickscope::Profile) {
+    /// // Takes a second. `brickscope machine --add-to RUN` does it afterwards.
+    /// profile.ceilings = brickscope::machine::ceilings_of_threads(4).ok();
+    /// # }
+    /// ```
     #[must_use]
     pub fn profile(&self) -> Profile {
         let (mut profile, refused) = self.described(self.recorder.clock().describe());
+        profile.machine = (!self.recorder.clock().is_mock()).then(crate::machine::detect);
         profile.clock.anchors.extend(*lock(&self.anchor));
         profile.clock.anchors.extend(self.recorder.clock().anchor());
+        profile.shares = self.thread_shares();
         profile.checksums = self.checksums().all();
         profile.digests = self.checksums().digests();
         let graph = self.graph().by_hand();

@@ -58,6 +58,7 @@ impl BrickProfiler {
             graph_times: Mutex::default(),
             ptx: Mutex::default(),
             tiles_enabled: AtomicBool::new(false),
+            shares: Mutex::default(),
             checksums: Mutex::default(),
             digests: Mutex::default(),
             observed: Mutex::default(),
@@ -126,6 +127,7 @@ impl BrickProfiler {
         self.write_names().refused = 0;
         self.checksums().reset();
         self.graph().clear();
+        lock(&self.shares).reset();
     }
 
     /// The clock that all host times come from.

@@ -251,3 +251,85 @@ fn the_predecessors_spellings_reach_the_same_state_as_the_handles() {
     assert_eq!((profiler.total_ns(), profiler.total_tokens()), (9, 2));
     profiler.print_category_stats();
 }
+
+#[test]
+fn a_brick_and_its_kernel_follow_another_pair_without_a_gap() {
+    let (profiler, hand) = on();
+    let [gemv, add, store] = ["gemv", "add", "store"].map(|name| profiler.kernel(name, None));
+    let cache = profiler.named_brick("KvCache", BrickCategory::Attention);
+    let timer = profiler.start_brick_kernel(BrickId::QkvProjection, gemv);
+    hand.advance(70);
+    let timer = profiler.lap_kernel(timer, Work::elements(4), cache, store);
+    hand.advance(5);
+    let timer = profiler.lap_kernel(timer, Work::elements(2), BrickId::OutputProjection, gemv);
+    hand.advance(20);
+    // More than one kernel before the lap.
+    let timer = profiler.next_kernel(timer, Work::elements(3), add);
+    hand.advance(1);
+    let timer = profiler.lap_kernel(timer, Work::elements(6), cache, store);
+    hand.advance(8);
+    profiler.stop_brick_kernel(timer, Work::elements(2));
+
+    let profile = profiler.profile();
+    let sums = |name: &str| {
+        let found = profile.totals.iter().find(|total| total.stats.name == name);
+        let stats = &found.expect("it ran").stats;
+        (stats.count, stats.total_ns, stats.total_elements)
+    };
+    assert_eq!(sums("QkvProjection"), (1, 70, 4));
+    assert_eq!(sums("OutputProjection"), (1, 21, 6));
+    assert_eq!((sums("KvCache"), sums("store")), ((2, 13, 4), (2, 13, 4)));
+    assert_eq!((sums("gemv"), sums("add")), ((2, 90, 7), (1, 1, 0)));
+    assert!(profile.spans.windows(2).all(|two| two[0].start_ns <= two[1].start_ns));
+
+    // Off, nothing is timed; turned on meanwhile, the next one is.
+    profiler.disable();
+    let timer = profiler.start_brick_kernel(BrickId::LmHead, gemv);
+    profiler.enable();
+    let timer = profiler.lap_kernel(timer, Work::default(), cache, store);
+    hand.advance(1);
+    profiler.stop_brick_kernel(timer, Work::default());
+    assert_eq!(profiler.brick_stats(BrickId::LmHead).count, 0);
+    assert_eq!(profiler.stats("KvCache").expect("it ran").count, 3);
+}
+
+/// A pass of two layers, of which one has a brick of one kernel.
+fn small_pass(profiler: &BrickProfiler, hand: &MockClock) -> PassTimer {
+    let gemv = profiler.kernel("gemv", None);
+    let pass = profiler.begin_pass(Phase::Decode);
+    for layer in 0..2 {
+        let layer = profiler.begin_layer(layer);
+        let timer = profiler.start_brick_kernel(BrickId::QkvProjection, gemv);
+        hand.advance(10);
+        profiler.stop_brick_kernel(timer, Work::elements(1));
+        profiler.end_layer(layer);
+    }
+    hand.advance(3);
+    pass
+}
+
+#[test]
+fn of_a_discarded_pass_nothing_is_left() {
+    let (profiler, hand) = on();
+    profiler.sum_layers(true);
+    profiler.discard_pass(small_pass(&profiler, &hand));
+    profiler.end_pass(small_pass(&profiler, &hand), 1, 7);
+    // In the middle of the pass its bricks are there, as those of any open pass.
+    let open = small_pass(&profiler, &hand);
+    assert_eq!(profiler.brick_stats(BrickId::QkvProjection).count, 4);
+    profiler.discard_pass(open);
+
+    let profile = profiler.profile();
+    profile.check().expect("it adds up");
+    assert_eq!(profile.dropped, brickscope_profile::Dropped::default());
+    assert_eq!((profile.passes.len(), profile.passes[0].position), (1, 7));
+    assert_eq!((profile.phases[0].attributed_ns, profile.phases[0].unattributed_ns), (20, 3));
+    assert_eq!(profile.spans.len(), 6);
+    assert!(profile.spans.iter().all(|span| span.pass == Some(profile.passes[0].serial)));
+    for total in &profile.totals {
+        assert_eq!((total.stats.count, total.phase), (2, Some(Phase::Decode)), "{total:?}");
+    }
+    let snapshot = profiler.snapshot();
+    assert_eq!(snapshot.layers.iter().map(|brick| brick.count).sum::<u64>(), 2);
+    assert_eq!(snapshot.brick_kernels.iter().map(|kernel| kernel.count).sum::<u64>(), 2);
+}

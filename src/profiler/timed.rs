@@ -39,6 +39,9 @@ pub struct TimedSpan {
     pub end_ns: u64,
     /// What it did.
     pub work: Work,
+    /// The transformer layer that it belongs to, where layers are known by the names of operations and have no begin and
+    /// end of their own. `None`: it belongs to the [layer](TimedWork::Layer) that it lies in, if there is one.
+    pub layer: Option<u16>,
 }
 
 /// What a [`TimedSpan`] timed.
@@ -109,7 +112,7 @@ impl BrickProfiler {
     /// let cache = profiler.named_brick("KvCache", BrickCategory::Attention);
     /// let at: Vec<u64> = (0..4).map(|_| profiler.clock().now()).collect();
     /// let work = Work::elements(4096);
-    /// let span = |what, start_ns, end_ns| TimedSpan { what, start_ns, end_ns, work };
+    /// let span = |what, start_ns, end_ns| TimedSpan { what, start_ns, end_ns, work, layer: None };
     /// let spans = [
     ///     span(TimedWork::Layer(0), at[0], at[2]),
     ///     span(TimedWork::Brick(BrickId::QkvProjection.into()), at[0], at[1]),
@@ -150,8 +153,8 @@ impl BrickProfiler {
 
 fn timed(span: &TimedSpan) -> Timed {
     let (kind, name, layer) = match span.what {
-        TimedWork::Brick(brick) => (SpanKind::Brick, brick.0, NONE),
-        TimedWork::Kernel(kernel) => (SpanKind::Kernel, kernel.0, NONE),
+        TimedWork::Brick(brick) => (SpanKind::Brick, brick.0, span.layer.unwrap_or(NONE)),
+        TimedWork::Kernel(kernel) => (SpanKind::Kernel, kernel.0, span.layer.unwrap_or(NONE)),
         TimedWork::Layer(index) => (SpanKind::Layer, NONE, index),
     };
     let TimedSpan { start_ns: start, end_ns: end, work, .. } = *span;

@@ -138,6 +138,27 @@ pub struct PassTimer {
     pub(super) phase: Phase,
 }
 
+impl PassTimer {
+    /// Sets the phase of the pass, where it is known only once the pass runs: by what a scheduler put into its batch, for
+    /// one.
+    ///
+    /// ```
+    /// use brickscope::{BrickProfiler, Phase};
+    ///
+    /// let profiler = BrickProfiler::enabled();
+    /// let mut pass = profiler.begin_pass(Phase::Decode);
+    /// let tokens = 128; // of the batch
+    /// if tokens > 1 {
+    ///     pass.set_phase(Phase::Prefill);
+    /// }
+    /// profiler.end_pass(pass, tokens, 0);
+    /// assert_eq!(profiler.profile().phases[0].phase, Phase::Prefill);
+    /// ```
+    pub fn set_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+}
+
 impl fmt::Debug for PassTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PassTimer")

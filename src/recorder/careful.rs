@@ -77,13 +77,38 @@ impl Recorder {
 
     #[cold]
     pub(super) fn lap_with_care(&self, open: Open, now: u64, work: Work, next: NameIdx) -> Open {
+        let end = |log: &ThreadLog, now| log.end_brick(Source::Host, open, now, work);
+        self.lap_to(open, now, end, next, 1)
+    }
+
+    #[cold]
+    pub(super) fn lap_both_with_care(
+        &self,
+        open: Open,
+        kernel: NameIdx,
+        now: u64,
+        work: Work,
+        next: NameIdx,
+    ) -> Open {
+        self.lap_to(open, now, |log, now| log.end_both(open, kernel, now, work), next, 2)
+    }
+
+    /// Has `end` end a brick, and begins the next one of so many `spans`.
+    fn lap_to(
+        &self,
+        open: Open,
+        now: u64,
+        end: impl FnOnce(&ThreadLog, u64),
+        next: NameIdx,
+        spans: u64,
+    ) -> Open {
         let Some((now, generation)) = self.end_reading(now) else { return Open::OFF };
         let Some(log) = self.log_here(generation) else { return Open::OFF };
         if !self.is_forgotten(&open, log) {
-            log.end_brick(Source::Host, open, now, work);
+            end(log, now);
         }
         let start = now.max(log.last_end.load(Relaxed));
-        let next = Open { start, ..log.begin(next, 1) };
+        let next = Open { start, ..log.begin(next, spans) };
         if self.is_counting() {
             self.end_counting(log, open);
             self.begin_counting(log, next);

@@ -25,10 +25,12 @@ enum Step {
     EndBoth(usize),
     EndLast(usize),
     Lap(usize),
+    LapBoth(usize),
     NextKernel(usize),
     Forget(usize),
     BeginPass,
     EndPass,
+    DiscardPass,
     BeginLayer(u16),
     Switch(bool),
     Reset,
@@ -46,10 +48,12 @@ fn step() -> impl Strategy<Value = Step> {
         3 => which().prop_map(Step::EndBoth),
         3 => which().prop_map(Step::EndLast),
         3 => which().prop_map(Step::Lap),
+        3 => which().prop_map(Step::LapBoth),
         3 => which().prop_map(Step::NextKernel),
         1 => which().prop_map(Step::Forget),
         2 => Just(Step::BeginPass),
         2 => Just(Step::EndPass),
+        1 => Just(Step::DiscardPass),
         1 => (0..3_u16).prop_map(Step::BeginLayer),
         1 => any::<bool>().prop_map(Step::Switch),
         1 => Just(Step::Reset),
@@ -121,6 +125,13 @@ impl Side {
                     self.open.push((self.recorder.lap(open, work, 3), kernel));
                 }
             }
+            Step::LapBoth(which) => {
+                if let Some((open, _)) = self.take(which) {
+                    let next = self.recorder.lap_both(open, 7, work, 3);
+                    let kernel = if next.is_off() { Open::OFF } else { next.inner(7) };
+                    self.open.push((next, kernel));
+                }
+            }
             Step::NextKernel(which) => {
                 if let Some((brick, kernel)) = self.take(which) {
                     self.open.push((brick, self.recorder.next_detail(kernel, work, 5)));
@@ -135,6 +146,11 @@ impl Side {
             Step::EndPass => {
                 if let Some(pass) = self.pass.take() {
                     recorder.end_pass(pass, Phase::Decode, 1, 2, look);
+                }
+            }
+            Step::DiscardPass => {
+                if let Some(pass) = self.pass.take() {
+                    recorder.discard_pass(pass);
                 }
             }
             Step::BeginLayer(layer) => {

@@ -115,6 +115,24 @@ impl Recorder {
         }
     }
 
+    /// Ends a brick and the one kernel that is all of it, and begins another such pair, with one reading.
+    #[inline(always)]
+    pub(crate) fn lap_both(&self, open: Open, kernel: NameIdx, work: Work, next: NameIdx) -> Open {
+        if open.is_off() {
+            return self.begin_both(next);
+        }
+        let begun = self.end_plain(thread::here(), |log, now| {
+            log.end_plain_both(&open, kernel, now, work)?;
+            Some(Open { start: now, ..log.begin(next, 2) })
+        });
+        match begun {
+            Ok(begun) => begun,
+            Err(now) => {
+                carefully_begun(move || self.lap_both_with_care(open, kernel, now, work, next))
+            }
+        }
+    }
+
     /// Ends a kernel and begins the next one of the same brick with the same reading.
     #[inline]
     pub(crate) fn next_detail(&self, open: Open, work: Work, next: NameIdx) -> Open {

@@ -144,6 +144,17 @@ impl Recorder {
         }
     }
 
+    /// Ends a pass that is not wanted.
+    pub(crate) fn discard_pass(&self, mut open: OpenPass) {
+        let Some(log) = open.log.take() else { return };
+        if log.close_pass(open.serial, open.outside).is_none() {
+            return;
+        }
+        log.push_event(open.serial, Event::Discarded);
+        // The next pass begins with a look, so that what disturbed this one isn't taken for a disturbance of others.
+        log.pause_due.store(0, Relaxed);
+    }
+
     /// Has `look` tell what disturbed the passes that ended on this thread since it last did. After a pause, what it tells
     /// is of the pause, too.
     pub(crate) fn look(&self, look: impl Look) {

@@ -15,7 +15,7 @@ pub(crate) struct Timed {
     pub(crate) kind: SpanKind,
     /// [`NONE`] for a layer.
     pub(crate) name: NameIdx,
-    /// The index of a layer; unused otherwise.
+    /// The index of a layer. Of another span: the layer that it belongs to, or [`NONE`] for the one that it lies in.
     pub(crate) layer: u16,
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -149,7 +149,7 @@ impl ThreadLog {
                 end(&mut open, last);
             }
             let layer = match span.kind {
-                SpanKind::Layer => span.layer,
+                _ if span.layer != NONE => span.layer,
                 _ => open.last().map_or(NONE, |around| around.layer),
             };
             open.push(Open { index, order: first as u32 + index as u32, layer, inside: 0 });

@@ -265,12 +265,10 @@ fn what_ran(profile: &Profile, text: &mut String) {
             format!("{:.1} M weights", model.parameters as f64 / 1e6),
             format!("{:.1} MB", model.file_bytes as f64 / 1e6),
         ];
-        if profile.imported.is_some() {
-            // What a file doesn't say is empty, or 0.
-            parts.retain(|part| {
-                !part.is_empty() && !part.starts_with("0 ") && !part.starts_with("0.0 ")
-            });
-        }
+        // What is unknown is empty, or 0.
+        parts.retain(|part| {
+            !part.is_empty() && !part.starts_with("0 ") && !part.starts_with("0.0 ")
+        });
         lines.push(("model", parts.join(", ")));
         if model.synthetic {
             let note = "random weights: the timings are real, the text is noise";
@@ -316,15 +314,12 @@ fn what_ran(profile: &Profile, text: &mut String) {
             n if run.pinned => format!(", {} with a CPU each", count(n.into(), "thread")),
             n => format!(", {}", count(n.into(), "thread")),
         };
-        lines.push((
-            "run",
-            format!(
-                "{}{threads}, {}, {} generated",
-                printable(&run.backend),
-                count(run.prompt_tokens, "prompt token"),
-                run.generated_tokens
-            ),
-        ));
+        let mut parts = vec![format!("{}{threads}", printable(&run.backend))];
+        if (run.prompt_tokens, run.generated_tokens) != (0, 0) {
+            parts.push(count(run.prompt_tokens, "prompt token"));
+            parts.push(format!("{} generated", run.generated_tokens));
+        }
+        lines.push(("run", parts.join(", ")));
     }
     if lines.is_empty() {
         return;

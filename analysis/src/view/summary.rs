@@ -769,7 +769,7 @@ fn next(profile: &Profile, main: &Main) -> String {
             longest_is
         } else if profile.ceilings.is_none() {
             format!(
-                "{longest_is}; measured ceilings (`brickscope machine`) would say how fast it could be"
+                "{longest_is}; ceilings (`brickscope machine --add-to RUN`) would say how fast it could be"
             )
         } else {
             format!("{longest_is}; state its FLOPs and bytes to see how fast it could be")

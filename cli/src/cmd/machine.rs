@@ -1,18 +1,18 @@
 //! `brickscope machine`: measures the peak rates of this machine.
 
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
-use brickscope::{CeilingReading, Ceilings, Survey};
+use anyhow::{Result, anyhow, bail};
+use brickscope::{Absent, CeilingReading, Ceilings, Machine, Survey};
 use brickscope_analysis::view;
 use brickscope_kernels::Kernels;
 use serde::Serialize;
 
 use crate::ceilings_cache::{self, Cached, Identity};
 use crate::flags::threads;
-use crate::output;
-use crate::progress;
 use crate::text::printable_text;
+use crate::{output, progress, run_dir};
 
 /// Measure the peak rates of this machine: memory bandwidths and operations per second.
 ///
@@ -21,7 +21,7 @@ use crate::text::printable_text;
 /// stored in the cache folder, which BRICKSCOPE_CACHE overrides, and `brickscope profile` uses it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope machine\n  brickscope machine --fresh --threads 4\n  brickscope machine --json | jq '.peaks[] | {backend, numbers, threads, ops_per_second}'"
+    after_help = "Examples:\n  brickscope machine\n  brickscope machine --fresh --threads 4\n  brickscope machine --add-to runs/mine\n  brickscope machine --json | jq '.peaks[] | {backend, numbers, threads, ops_per_second}'"
 )]
 pub(crate) struct MachineArgs {
     /// Print all results as JSON.
@@ -32,9 +32,15 @@ pub(crate) struct MachineArgs {
     #[arg(long)]
     pub(crate) fresh: bool,
 
-    /// The most threads to measure with. By default all that this process may use.
+    /// The most threads to measure with. By default all that this process may use, or with --add-to as many as the run
+    /// had.
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
+
+    /// Add this machine's ceilings to a run that was made on it without them, such as one of an engine of your own.
+    /// `show`, `report` and the others then say how far its bricks are from the roof.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["json", "fresh"])]
+    pub(crate) add_to: Option<PathBuf>,
 }
 
 /// What `--json` prints.
@@ -52,6 +58,9 @@ struct Json<'k> {
 }
 
 pub(crate) fn run(args: &MachineArgs) -> Result<()> {
+    if let Some(run) = &args.add_to {
+        return add_to(run, args.threads);
+    }
     let threads = match args.threads {
         Some(threads) => threads,
         None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
@@ -84,5 +93,50 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
         }
         text
     };
+    output::print(text)
+}
+
+/// Adds ceilings to a run.
+fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
+    let mut profile = run_dir::load(run)?;
+    let shown = printable_text(&run.display().to_string());
+    if profile.ceilings.is_some() {
+        bail!("{shown} has ceilings already, measured around the run");
+    }
+    let here = brickscope::machine::detect();
+    if let Some(of) = profile.machine.as_ref().filter(|of| **of != here) {
+        let name = |machine: &Machine| {
+            let cpu = printable_text(machine.cpu.as_deref().unwrap_or("an unnamed CPU"));
+            let cpus = machine.logical_cpus.map(|n| format!(", {n} CPUs")).unwrap_or_default();
+            format!("{cpu}{cpus}")
+        };
+        bail!(
+            "{shown} was made on another machine: {}. This one is {}, so its ceilings say nothing of that run",
+            name(of),
+            name(&here)
+        );
+    }
+    let of_run = profile.run.as_ref().and_then(|run| NonZeroUsize::new(run.threads as usize));
+    let all = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = threads.or(of_run).unwrap_or_else(all);
+    let model = profile.model.as_ref().map(|model| Path::new(&model.path));
+    let model = model.filter(|path| path.is_file());
+    let model = model.and_then(|path| brickscope_engine::Model::open(path).ok());
+    let note = progress::note("measuring what this machine can do");
+    let ceilings = ceilings_cache::ceilings_after(model.as_ref(), threads);
+    note.finish_and_clear();
+    let mut ceilings = ceilings.map_err(|Absent { reason }| anyhow!("{reason}"))?;
+    ceilings.basis = ceilings.basis.replace("measured before the run", "measured after the run");
+    let text = format!(
+        "added to {shown}: reads {:.1} GB/s, computes {:.1} GFLOP/s ({})\n",
+        ceilings.read_bytes_per_second / 1e9,
+        ceilings.peak_per_second() / 1e9,
+        printable_text(&ceilings.basis)
+    );
+    profile.ceilings = Some(ceilings);
+    profile.ceilings_absent = None;
+    profile.machine.get_or_insert(here);
+    let file = if run.is_dir() { run_dir::profile_in(run) } else { run.to_owned() };
+    profile.save(&file)?;
     output::print(text)
 }

@@ -59,12 +59,13 @@ pub(super) fn model(summary: &Summary) -> String {
     else {
         return format!("model {UNKNOWN}");
     };
-    let weights = if *synthetic { ", random weights" } else { "" };
-    format!(
-        "{}, {architecture} {quantization}, {layers} layers, {:.1} M parameters{weights}",
-        name.as_ref().unwrap_or(path),
-        *parameters as f64 / 1e6
-    )
+    let mut parts = vec![name.as_ref().unwrap_or(path).clone()];
+    let kind = [&architecture[..], quantization].join(" ").trim().to_owned();
+    parts.extend(Some(kind).filter(|kind| !kind.is_empty()));
+    parts.extend((*layers > 0).then(|| format!("{layers} layers")));
+    parts.extend((*parameters > 0).then(|| format!("{:.1} M parameters", *parameters as f64 / 1e6)));
+    parts.extend(synthetic.then(|| "random weights".to_owned()));
+    parts.join(", ")
 }
 
 pub(super) fn workload(summary: &Summary) -> String {
@@ -75,14 +76,18 @@ pub(super) fn workload(summary: &Summary) -> String {
             None => format!("workload {UNKNOWN}"),
         };
     };
-    let sampling = match seed {
-        Some(seed) => format!("seed {seed}"),
-        None => "greedy decoding".to_owned(),
-    };
-    format!(
-        "{prompt_tokens} tokens of prompt, {generated_tokens} generated, {sampling}; {backend}, {}",
-        count((*threads).into(), "thread")
-    )
+    let mut parts = Vec::new();
+    if (*prompt_tokens, *generated_tokens) != (0, 0) {
+        parts.push(format!("{prompt_tokens} tokens of prompt, {generated_tokens} generated"));
+    }
+    parts.extend(seed.map(|seed| format!("seed {seed}")));
+    let what = parts.join(", ");
+    let mut parts = vec![backend.clone()];
+    parts.extend((*threads > 0).then(|| count((*threads).into(), "thread")));
+    parts.retain(|part| !part.is_empty());
+    let by_what = parts.join(", ");
+    let known = [what, by_what].into_iter().filter(|part| !part.is_empty());
+    known.collect::<Vec<_>>().join("; ")
 }
 
 pub(super) fn hardware(summary: &Summary) -> String {
@@ -253,10 +258,14 @@ pub(super) fn titled(phase: Option<Phase>, name: &str, width: usize) -> String {
 
 /// The threads, backend and tokens of a run.
 pub(super) fn workload_of(run: &Run) -> String {
-    format!(
-        "{} threads, {}, {} tokens of prompt, {} generated",
-        run.threads, run.backend, run.prompt_tokens, run.generated_tokens
-    )
+    let mut parts = Vec::new();
+    parts.extend((run.threads > 0).then(|| format!("{} threads", run.threads)));
+    parts.extend(Some(run.backend.clone()).filter(|backend| !backend.is_empty()));
+    if (run.prompt_tokens, run.generated_tokens) != (0, 0) {
+        parts.push(format!("{} tokens of prompt", run.prompt_tokens));
+        parts.push(format!("{} generated", run.generated_tokens));
+    }
+    parts.join(", ")
 }
 
 /// A command, quoted so that a shell parses it back.

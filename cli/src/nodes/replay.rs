@@ -325,7 +325,7 @@ impl Labels<'_> {
         for [begin, end] in &found.described {
             let what = TimedWork::Brick(describing);
             let (start_ns, end_ns) = (at(*begin), at(*end));
-            spans.push(TimedSpan { what, start_ns, end_ns, work: Work::default() });
+            spans.push(TimedSpan { what, start_ns, end_ns, work: Work::default(), layer: None });
         }
         spans.sort_by_key(|span| (span.start_ns, std::cmp::Reverse(span.end_ns)));
         Some((pass, spans))
@@ -427,7 +427,7 @@ fn add_graph(
             layer_until = n + same(n, &|other| other.layer == Some(layer));
             let [start_ns, end_ns] = [nodes[n][0], nodes[layer_until - 1][1]];
             let what = TimedWork::Layer(layer);
-            spans.push(TimedSpan { what, start_ns, end_ns, work: Work::default() });
+            spans.push(TimedSpan { what, start_ns, end_ns, work: Work::default(), layer: None });
         }
         let Some(brick) = label.brick else {
             n += 1;
@@ -442,10 +442,10 @@ fn add_graph(
             sum = added(sum, work, k == n);
             let [start_ns, end_ns] = nodes[k];
             let what = TimedWork::Kernel(labels[k].kernel);
-            inner.push(TimedSpan { what, start_ns, end_ns, work });
+            inner.push(TimedSpan { what, start_ns, end_ns, work, layer: None });
         }
         let [start_ns, end_ns] = [nodes[n][0], nodes[kernels.end - 1][1]];
-        spans.push(TimedSpan { what: TimedWork::Brick(brick), start_ns, end_ns, work: sum });
+        spans.push(TimedSpan { what: TimedWork::Brick(brick), start_ns, end_ns, work: sum, layer: None });
         spans.append(&mut inner);
         n = kernels.end;
     }

@@ -73,8 +73,7 @@ fn run(profile: &Profile) -> String {
             ("tokens of the prompt", run.prompt_tokens, "prompt_tokens"),
             ("tokens generated", run.generated_tokens, "generated_tokens"),
         ] {
-            // In an imported file 0 means unknown.
-            if tokens > 0 || profile.imported.is_none() {
+            if (run.prompt_tokens, run.generated_tokens) != (0, 0) {
                 facts.row(name, &count(tokens, at(format!("/run/{field}"))));
             }
         }
@@ -91,8 +90,8 @@ fn model(profile: &Profile) -> String {
     facts.told("file", Some(&model.path));
     facts.told("architecture", Some(&model.architecture));
     facts.told("quantisation", Some(&model.quantization));
-    // In an imported file 0 means unknown.
-    let is_told = |number: u64| number > 0 || profile.imported.is_none();
+    // 0 means unknown.
+    let is_told = |number: u64| number > 0;
     if is_told(model.parameters) {
         facts.row("weights", &scaled(model.parameters, 1e6, " million", at("/model/parameters")));
     }

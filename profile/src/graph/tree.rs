@@ -515,7 +515,9 @@ pub(super) fn label(node: &ExecutionNode, time: Option<u64>) -> Label {
     let (head, gap, tail) = match node {
         ExecutionNode::Layer { .. } => (name, "  ", String::new()),
         ExecutionNode::Brick { elements, .. } | ExecutionNode::NamedBrick { elements, .. } => {
-            (name, "  ", format!(" ({elements} elem)"))
+            // Nobody stated them.
+            let stated = (*elements > 0).then(|| format!(" ({elements} elem)"));
+            (name, "  ", stated.unwrap_or_default())
         }
         ExecutionNode::Routine { launch: host, .. } => {
             let shape = printable(&host.shape);

@@ -10,6 +10,9 @@ use crate::load::{self, Limit};
 use crate::save;
 use crate::text::printable_text;
 
+/// The name of the profile in the folder of a run.
+pub const RUN_FILE: &str = "profile.json";
+
 /// Room for ten million spans.
 const LIMIT: Limit = Limit {
     bytes: 1 << 30,
@@ -49,6 +52,34 @@ impl Profile {
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
         save::write_text(path, &self.to_json())
             .map_err(|source| ProfileError::Io { path: path.to_owned(), source })
+    }
+
+    /// Writes the profile as a run, to the file [`RUN_FILE`] in `folder`, which is made if it isn't there. All commands of
+    /// `brickscope` read a run by its folder: `brickscope show FOLDER`.
+    ///
+    /// ```
+    /// # use brickscope_profile::Profile;
+    /// # let folder = std::env::temp_dir().join(format!("brickscope-doc-{}", std::process::id()));
+    /// let profile = Profile::empty(Default::default());
+    /// profile.save_run(&folder).expect("the folder is new");
+    /// assert!(profile.save_run(&folder).is_err(), "it holds a run already");
+    /// # std::fs::remove_dir_all(folder).expect("it is ours");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the folder holds a run already, or can't be written to.
+    pub fn save_run(&self, folder: &Path) -> Result<(), ProfileError> {
+        let fault = |source| ProfileError::Io { path: folder.to_owned(), source };
+        std::fs::create_dir_all(folder).map_err(fault)?;
+        let path = folder.join(RUN_FILE);
+        if path.exists() {
+            return Err(fault(std::io::Error::new(
+                std::io::ErrorKind::AlreadyExists,
+                "this folder already holds a run",
+            )));
+        }
+        self.save(&path)
     }
 
     /// Writes the profile, like [`save`](Self::save), to the file that the environment variable

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::file::ProfileError;
+pub use self::file::{ProfileError, RUN_FILE};
 use crate::absent::Absent;
 use crate::brick::{BrickCategory, Phase};
 use crate::checksum::KernelChecksum;
@@ -35,6 +35,7 @@ use crate::name::{Name, NameKind};
 use crate::not_finite::NotFinite;
 use crate::run::{Imported, Model, Observed, Overhead, Run};
 use crate::save;
+use crate::share::ThreadShare;
 use crate::span::{Dependency, Lane, Span, span_table};
 use crate::stats::{BrickStats, CategoryStats, by_category};
 use crate::sums::{BrickKernel, LayerBrick, Pass, PhaseTotal, Total};
@@ -100,6 +101,10 @@ pub struct Profile {
     /// How evenly threads shared the matrix products, if that was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tile_balance: Option<TileBalance>,
+    /// How long each thread worked at its shares of bricks, and waited for others, where that was recorded: by phase,
+    /// brick and thread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<ThreadShare>,
     /// Fingerprints of kernel outputs, in the order in which they were recorded.
     pub checksums: Vec<KernelChecksum>,
     /// Digests of kernel outputs, which compare across machines, in the order in which they were
@@ -171,6 +176,7 @@ impl Profile {
             tiles: Vec::new(),
             tile_threads: Vec::new(),
             tile_balance: None,
+            shares: Vec::new(),
             checksums: Vec::new(),
             digests: Vec::new(),
             observed: Observed::default(),
