@@ -48,8 +48,9 @@ pub use crate::machine::{
 pub use crate::names::{BrickKey, KernelId};
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickProfiler, BrickTimer, ChecksumRecorder,
-    DeviceRecorder, GraphRecorder, HandOff, KernelTimer, LayerTimer, PassTimer, PassTimestamps, PassWorker,
-    TileRecorder, TileTimer, TimedPass, TimedPassError, TimedSpan, TimedWork, UnlabelledPass,
+    DeviceRecorder, GraphRecorder, HandOff, KernelTimer, LayerTimer, PassTimer, PassTimestamps,
+    PassWorker, TileRecorder, TileTimer, TimedPass, TimedPassError, TimedSpan, TimedWork,
+    UnlabelledPass,
 };
 pub use crate::template::{GrowingWork, PassTemplate, PassTemplateBuilder};
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Every package of the workspace, by its folder.
-const PACKAGES: [&str; 8] =
-    [".", "analysis", "cli", "engine", "kernels", "live", "profile", "sampler"];
+const PACKAGES: [&str; 9] =
+    [".", "analysis", "cli", "engine", "kernels", "live", "llama", "profile", "sampler"];
 
 /// What a package may depend on, where that is a rule; names as in its manifest.
 const MAY_DEPEND_ON: [(&str, &[&str]); 4] = [
@@ -45,8 +45,10 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 4] = [
 ];
 
 /// What a package must not depend on, where its list is longer than that.
-const MUST_NOT_DEPEND_ON: [(&str, &[&str]); 2] = [
+const MUST_NOT_DEPEND_ON: [(&str, &[&str]); 3] = [
     ("engine", &["brickscope-analysis", "brickscope-live", "brickscope-sampler"]),
+    // Its users have an engine, which is llama.cpp.
+    ("llama", &["brickscope-engine", "brickscope-kernels", "llama-cpp-sys-2"]),
     ("sampler", &["brickscope", "brickscope-analysis", "brickscope-profile"]),
 ];
 

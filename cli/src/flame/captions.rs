@@ -63,7 +63,8 @@ pub(super) fn model(summary: &Summary) -> String {
     let kind = [&architecture[..], quantization].join(" ").trim().to_owned();
     parts.extend(Some(kind).filter(|kind| !kind.is_empty()));
     parts.extend((*layers > 0).then(|| format!("{layers} layers")));
-    parts.extend((*parameters > 0).then(|| format!("{:.1} M parameters", *parameters as f64 / 1e6)));
+    parts
+        .extend((*parameters > 0).then(|| format!("{:.1} M parameters", *parameters as f64 / 1e6)));
     parts.extend(synthetic.then(|| "random weights".to_owned()));
     parts.join(", ")
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use brickscope_llama::Node;
 use serde::Deserialize;
 
 /// Everything that one process recorded.
@@ -71,45 +72,6 @@ pub(crate) struct ThreadLoad {
     pub(crate) cpu: Option<u32>,
     pub(crate) ran_ns: u64,
     pub(crate) waited_ns: u64,
-}
-
-/// An operation of a graph.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct Node {
-    pub(crate) op: String,
-    #[serde(flatten)]
-    pub(crate) out: Tensor,
-    /// What it reads.
-    #[serde(default)]
-    pub(crate) src: Vec<Tensor>,
-    /// The operation that was computed together with it, which reads its result.
-    #[serde(default)]
-    pub(crate) then: Option<Then>,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct Then {
-    pub(crate) op: String,
-    #[serde(flatten)]
-    pub(crate) out: Tensor,
-    #[serde(default)]
-    pub(crate) src: Vec<Tensor>,
-}
-
-/// A tensor: its name, the type of its numbers, its shape (ggml's order: the contiguous dimension first), and its bytes.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-pub(crate) struct Tensor {
-    pub(crate) name: String,
-    #[serde(rename = "type")]
-    pub(crate) kind: String,
-    pub(crate) ne: [u64; 4],
-    pub(crate) bytes: u64,
-}
-
-impl Tensor {
-    pub(crate) fn elements(&self) -> u64 {
-        self.ne.iter().fold(1, |product, n| product.saturating_mul(*n))
-    }
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,6 @@
-//! What `brickscope run` records of an unmodified llama.cpp: the file of the library that is loaded into it, what its
-//! nodes are, and the profile that is made of both.
+//! What `brickscope run` records of an unmodified llama.cpp: the file of the library that is loaded into it, and the profile
+//! that is made of it. What its nodes are, `brickscope-llama` knows.
 
-mod bricks;
 mod file;
 mod preload;
 mod replay;

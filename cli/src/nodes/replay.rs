@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::iter::Peekable;
 
 use brickscope::{
-    BrickKey, BrickProfiler, Data, Disturbance, HostLaunch, KernelId, Phase, Profile, TimedPass,
-    TimedSpan, TimedWork, Work,
+    BrickProfiler, Disturbance, Phase, Profile, TimedPass, TimedSpan, TimedWork, Work,
 };
+use brickscope_llama::bricks::{self, Brick};
+use brickscope_llama::{Labels, Node};
 
-use super::bricks::{self, Brick, Described};
-use super::file::{Event, Graph, Load, Node, Pass, Recorded};
+use super::file::{Event, Graph, Load, Pass, Recorded};
 
 /// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
 const MOST_ROWS: usize = 1 << 23;
@@ -37,7 +37,7 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     let spans: usize = recorded.events.iter().map(rows).sum();
     let profiler = profiler.with_log_capacity(spans.min(MOST_ROWS));
     profiler.enable();
-    let mut labels = Labels { profiler: &profiler, recorded, known: HashMap::new() };
+    let mut labels = Graphs { profiler: &profiler, recorded, known: HashMap::new() };
     let mut counts = Counts::default();
     let mut warm_up: Vec<bool> = Vec::new();
     for found in Passes::of(recorded) {
@@ -253,23 +253,14 @@ fn disturbed(before: &Load, now: &Load) -> Option<Disturbance> {
     })
 }
 
-/// What the nodes of a graph are, with the profiler's numbers.
-struct Labels<'p> {
+/// What the nodes of the graphs are, with the profiler's numbers.
+struct Graphs<'p> {
     profiler: &'p BrickProfiler,
     recorded: &'p Recorded,
-    known: HashMap<(u32, u32), Vec<Label>>,
+    known: HashMap<(u32, u32), Labels>,
 }
 
-#[derive(Debug, Clone)]
-struct Label {
-    /// `None` if it computes nothing.
-    brick: Option<BrickKey>,
-    kernel: KernelId,
-    layer: Option<u16>,
-    described: Described,
-}
-
-impl Labels<'_> {
+impl Graphs<'_> {
     /// A pass and its spans. `None`, and counted, if it can't be one.
     fn pass(
         &mut self,
@@ -319,7 +310,7 @@ impl Labels<'_> {
         for graph in &found.graphs {
             counts.threads = counts.threads.max(graph.threads);
             let labels = self.labels(graph);
-            add_graph(&mut spans, labels, graph, at, tokens, position);
+            labels.add_spans(&mut spans, &times(graph, at), tokens, position);
         }
         let describing = self.profiler.named_brick(DESCRIBING, brickscope::BrickCategory::Other);
         for [begin, end] in &found.described {
@@ -331,42 +322,12 @@ impl Labels<'_> {
         Some((pass, spans))
     }
 
-    fn labels(&mut self, graph: &Graph) -> &[Label] {
+    fn labels(&mut self, graph: &Graph) -> &Labels {
         let Self { profiler, recorded, .. } = *self;
         self.known.entry((graph.number, graph.threads)).or_insert_with(|| {
             let nodes = recorded.graphs.get(&graph.number).map_or(&[][..], Vec::as_slice);
-            let mut labels: Vec<Label> =
-                nodes.iter().map(|node| label(profiler, node, graph.threads)).collect();
-            fill_layers(&mut labels);
-            labels
+            Labels::new(profiler, nodes, graph.threads)
         })
-    }
-}
-
-fn label(profiler: &BrickProfiler, node: &Node, threads: u32) -> Label {
-    let described = bricks::describe(node);
-    let brick = match described.brick {
-        Brick::Known(brick) => Some(brick.into()),
-        Brick::Named(name, category) => Some(profiler.named_brick(name, category)),
-        Brick::None => None,
-    };
-    let launch = HostLaunch { shape: described.shape.clone(), threads };
-    let kernel = profiler.kernel(&described.kernel, Some(launch));
-    Label { brick, kernel, layer: described.layer, described }
-}
-
-/// A node whose names say no layer is of the layer that the nodes around it are of; between two layers, of the first.
-fn fill_layers(labels: &mut [Label]) {
-    let mut before = None;
-    for at in 0..labels.len() {
-        if labels[at].layer.is_none() {
-            let follows = labels[at..].iter().any(|label| label.layer.is_some());
-            // The last norm and the head follow no layer that they are of.
-            if follows {
-                labels[at].layer = before;
-            }
-        }
-        before = labels[at].layer.or(before);
     }
 }
 
@@ -393,20 +354,12 @@ fn phase_of(tokens: u64, outputs: u64) -> Phase {
     }
 }
 
-/// Adds the spans of a graph: layers, bricks of nodes that follow each other, and a kernel for each node. A node lasts
-/// until the next one begins: all threads begin together.
-fn add_graph(
-    spans: &mut Vec<TimedSpan>,
-    labels: &[Label],
-    graph: &Graph,
-    at: impl Fn(u64) -> u64,
-    tokens: u64,
-    position: Option<u64>,
-) {
+/// When each node of a graph began and ended. A node lasts until the next one begins: all threads begin together.
+fn times(graph: &Graph, at: impl Fn(u64) -> u64) -> Vec<[u64; 2]> {
     let ends = graph.nodes.iter().skip(1).copied().chain([graph.end]);
     // The clock of the core that the thread has moved to may be some counts behind.
     let mut last = 0;
-    let nodes: Vec<[u64; 2]> = graph
+    graph
         .nodes
         .iter()
         .zip(ends)
@@ -415,73 +368,5 @@ fn add_graph(
             last = at(end).max(begin);
             [begin, last]
         })
-        .collect();
-    let same = |n: usize, of: &dyn Fn(&Label) -> bool| {
-        labels[n..].iter().take_while(|label| of(label)).count()
-    };
-    let mut n = 0;
-    let mut layer_until = 0;
-    while n < labels.len() {
-        let label = &labels[n];
-        if let Some(layer) = label.layer.filter(|_| n >= layer_until) {
-            layer_until = n + same(n, &|other| other.layer == Some(layer));
-            let [start_ns, end_ns] = [nodes[n][0], nodes[layer_until - 1][1]];
-            let what = TimedWork::Layer(layer);
-            spans.push(TimedSpan { what, start_ns, end_ns, work: Work::default(), layer: None });
-        }
-        let Some(brick) = label.brick else {
-            n += 1;
-            continue;
-        };
-        let count = same(n, &|other| other.brick == Some(brick) && other.layer == label.layer);
-        let kernels = n..n + count;
-        let mut sum = Work::default();
-        let mut inner = Vec::with_capacity(count);
-        for k in kernels.clone() {
-            let work = work_at(&labels[k].described, tokens, position);
-            sum = added(sum, work, k == n);
-            let [start_ns, end_ns] = nodes[k];
-            let what = TimedWork::Kernel(labels[k].kernel);
-            inner.push(TimedSpan { what, start_ns, end_ns, work, layer: None });
-        }
-        let [start_ns, end_ns] = [nodes[n][0], nodes[kernels.end - 1][1]];
-        spans.push(TimedSpan { what: TimedWork::Brick(brick), start_ns, end_ns, work: sum, layer: None });
-        spans.append(&mut inner);
-        n = kernels.end;
-    }
-}
-
-/// The work of a node in a pass of so many tokens. Each token looks at those before it and at itself.
-fn work_at(described: &Described, tokens: u64, position: Option<u64>) -> Work {
-    let Some(attends) = described.attends else { return described.work };
-    let in_cache = position.map_or(attends.room, |position| (position + tokens).min(attends.room));
-    // On average, in halves.
-    let looked_at = position.map_or(2 * attends.room, |position| 2 * position + tokens + 1);
-    let looked_at = looked_at.min(2 * attends.room);
-    let read = attends.bytes.saturating_mul(in_cache);
-    Work {
-        flops: attends.flops.saturating_mul(looked_at) / 2,
-        bytes: described.work.bytes.saturating_add(read),
-        data: Data::Kv(read),
-        ..described.work
-    }
-}
-
-fn added(sum: Work, work: Work, is_first: bool) -> Work {
-    let data = match (sum.data, work.data) {
-        _ if is_first => work.data,
-        (Data::Weights(a), Data::Weights(b)) => Data::Weights(a.saturating_add(b)),
-        (Data::Kv(a), Data::Kv(b)) => Data::Kv(a.saturating_add(b)),
-        (Data::Activations, Data::Activations) => Data::Activations,
-        (Data::Weights(a), Data::Activations) | (Data::Activations, Data::Weights(a)) => {
-            Data::Weights(a)
-        }
-        _ => Data::Unstated,
-    };
-    Work {
-        elements: sum.elements.saturating_add(work.elements),
-        flops: sum.flops.saturating_add(work.flops),
-        bytes: sum.bytes.saturating_add(work.bytes),
-        data,
-    }
+        .collect()
 }

@@ -4,7 +4,8 @@
 
 use brickscope::{
     BrickKernel, BrickStats, CounterSums, DeviceProfile, Dropped, Lane, Latency, LayerBrick,
-    Observed, Pass, Percentiles, PhaseTotal, Profile, TileBalance, TileStats, TileThread, Total,
+    Observed, Pass, Percentiles, PhaseTotal, Profile, ThreadShare, TileBalance, TileStats,
+    TileThread, Total,
 };
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +191,7 @@ changed! {
     passes: Vec<Pass>,
     tiles: Vec<TileStats>,
     tile_threads: Vec<TileThread>,
+    shares: Vec<ThreadShare>,
     observed: Observed,
     lanes: Vec<Lane>,
     devices: Vec<DeviceProfile>;

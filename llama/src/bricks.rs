@@ -2,27 +2,31 @@
 
 use brickscope::{BrickCategory, BrickId, Data, Work};
 
-use super::file::{Node, Tensor};
+use crate::{Node, Tensor};
 
 /// What a node is.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Described {
-    pub(crate) brick: Brick,
+pub struct Described {
+    /// Its purpose.
+    pub brick: Brick,
     /// The transformer layer, if the node's names say one.
-    pub(crate) layer: Option<u16>,
+    pub layer: Option<u16>,
     /// Such as `mul_mat_q8_0`.
-    pub(crate) kernel: String,
+    pub kernel: String,
     /// The shape of its matrix: rows × columns.
-    pub(crate) shape: String,
-    pub(crate) work: Work,
+    pub shape: String,
+    /// What it computes, reads and writes, without what `attends` adds.
+    pub work: Work,
     /// The part of the work that each token before the pass adds, of attention.
-    pub(crate) attends: Option<Attends>,
+    pub attends: Option<Attends>,
 }
 
 /// A well-known brick, or a name and its category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Brick {
+pub enum Brick {
+    /// One that every profiler knows.
     Known(BrickId),
+    /// One that no profiler knows.
     Named(&'static str, BrickCategory),
     /// It computes nothing: a view.
     None,
@@ -30,18 +34,24 @@ pub(crate) enum Brick {
 
 /// What attention reads for each token that it looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Attends {
+pub struct Attends {
     /// The tokens that its shape has room for.
-    pub(crate) room: u64,
-    pub(crate) flops: u64,
-    pub(crate) bytes: u64,
+    pub room: u64,
+    /// FLOPs of all queries and heads for one token that they look at.
+    pub flops: u64,
+    /// Bytes of its keys and values.
+    pub bytes: u64,
 }
 
-pub(crate) const FLASH_ATTENTION: &str = "FlashAttention";
+/// The name of the brick of scores, softmax and values in one kernel.
+pub const FLASH_ATTENTION: &str = "FlashAttention";
 
+/// Tells what a node is. It never fails: what no name tells is [`Brick::Named`] by its kind of operation.
+///
 /// The names of GGUF files tell what a matrix is for (`blk.3.attn_q.weight`); llama.cpp's names of results, where there is
 /// no matrix (`kq-3`).
-pub(crate) fn describe(node: &Node) -> Described {
+#[must_use]
+pub fn describe(node: &Node) -> Described {
     let op = node.op.as_str();
     let name = node.then.as_ref().map_or(&node.out.name, |then| &then.out.name);
     let first = node.src.first();
@@ -220,8 +230,8 @@ fn work_of(node: &Node, sources: &[&Tensor]) -> (Work, Option<Attends>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::Then;
     use super::*;
+    use crate::Then;
 
     fn tensor(name: &str, kind: &str, ne: [u64; 4], bytes: u64) -> Tensor {
         Tensor { name: name.to_owned(), kind: kind.to_owned(), ne, bytes }
