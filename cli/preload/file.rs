@@ -23,6 +23,7 @@
 //! | 6 model | the path of a GGUF file that the process has mapped |
 //! | 7 fault | why the recording ends |
 //! | 8 lost | what isn't recorded |
+//! | 9 shares | a thread's number; for each node of the graph before, the counts that it worked and << 32 those that it waited |
 //!
 //! Times are counts of the processor's counter.
 
@@ -71,6 +72,7 @@ pub(crate) enum Kind {
     Model = 6,
     Fault = 7,
     Lost = 8,
+    Shares = 9,
 }
 
 pub(crate) struct Recording {

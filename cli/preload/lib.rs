@@ -10,6 +10,7 @@
 //! | `ggml_graph_compute` | a graph, or the part of it that the CPU computes, begins and ends |
 //! | `ggml_cpu_extra_compute_forward` | a node begins, on each thread |
 //! | `ggml_compute_forward_rms_norm_mul_fused` | two nodes begin that are computed as one |
+//! | `ggml_barrier` | a thread waits for the others: only looked at where that was asked for, see [`shares`] |
 //!
 //! Readings are stored in memory while a graph is computed, and written to a file when it has been: see [`file`]. Which
 //! node each belongs to is found then. What ggml's structures look like is checked before anything is read of them: see
@@ -25,6 +26,7 @@ mod file;
 mod ggml;
 mod load;
 mod node;
+mod shares;
 mod symbols;
 
 use std::cell::Cell;
@@ -138,8 +140,11 @@ fn running() -> *mut Running {
 #[inline(always)]
 unsafe fn begin_node(params: *const Params, node: *const Tensor, fused: *const Tensor) {
     // SAFETY: ggml passes its own structures, whose layout was checked when the graph began: outside of a graph, and of a
-    // process that records, `IN_GRAPH` is false.
+    // process that records, `IN_GRAPH` is false. The number of the thread has always been the first field.
     unsafe {
+        if shares::are_on() {
+            shares::begin_node((*params).ith);
+        }
         if (*params).ith != 0 || !IN_GRAPH.get() {
             return;
         }
@@ -204,6 +209,20 @@ unsafe extern "C" fn ggml_compute_forward_rms_norm_mul_fused(
     }
 }
 
+/// In the place of ggml's function, which lets the threads of a graph wait for each other.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ggml_barrier(pool: *const c_void) {
+    type Barrier = unsafe extern "C" fn(*const c_void);
+    let real = real!(c"ggml_barrier", Library::GgmlCpu, Barrier);
+    // SAFETY: the argument is the caller's.
+    let barrier = || unsafe { real(pool) };
+    if shares::are_on() { shares::wait(barrier) } else { barrier() }
+}
+
 /// In the place of ggml's function, which computes a graph on the CPU.
 ///
 /// # Safety
@@ -224,6 +243,7 @@ unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) 
         (*running).n = 0;
         (*running).hash = 0;
     }
+    let are_shared = shares::are_on() && shares::begin_graph();
     IN_GRAPH.set(true);
     let begin = count();
     // SAFETY: the arguments are the caller's.
@@ -233,7 +253,7 @@ unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) 
     // SAFETY: as above; the plan is the caller's, and its threads have joined.
     unsafe {
         (*running).graphs += 1;
-        write_graph(&mut *running, (*plan).n_threads, [begin, end]);
+        write_graph(&mut *running, (*plan).n_threads, [begin, end], are_shared);
     }
     status
 }
@@ -258,6 +278,9 @@ fn is_ready() -> bool {
         Ok(made) => {
             *state = Some(made);
             symbols::at_fork(|| IS_ON.store(false, Relaxed));
+            if std::env::var_os("BRICKSCOPE_SHARES").is_some() {
+                shares::turn_on();
+            }
             true
         }
         Err(why) => {
@@ -269,7 +292,17 @@ fn is_ready() -> bool {
 }
 
 /// Writes the readings of a graph, and, if it has not been seen before, what its nodes are.
-fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2]) {
+fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], are_shared: bool) {
+    let mut shares = Vec::new();
+    if shares::are_on() {
+        let tell = |number: u64, words: &[u64]| shares.push((number, words.to_vec()));
+        let are_whole = shares::end_graph(are_shared, threads, running.n, end, tell);
+        if !are_whole && let Some(state) = &mut *lock() {
+            state.recording.lose(
+                "shares of threads in some graphs: two were computed at once, or their threads did not run the same nodes",
+            );
+        }
+    }
     let mut state = lock();
     let Some(state) = &mut *state else { return };
     let n = running.n.min(MOST_NODES);
@@ -285,6 +318,9 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2]) {
     running.last = Some((hash, number));
     let head = [u64::from(number) | (threads as u64) << 32, begin, end];
     state.recording.write_words(Kind::Graph, &head, &running.counts[..n]);
+    for (number, words) in shares {
+        state.recording.write_words(Kind::Shares, &[number], &words);
+    }
 }
 
 impl State {

@@ -72,10 +72,19 @@ fn command(
     args: &[&str],
     environment: &[(&str, &str)],
 ) -> (Command, PathBuf, TempDir) {
+    command_of(&[], program, args, environment)
+}
+
+fn command_of(
+    options: &[&str],
+    program: &str,
+    args: &[&str],
+    environment: &[(&str, &str)],
+) -> (Command, PathBuf, TempDir) {
     let dir = tempfile::tempdir().expect("a folder");
     let run = dir.path().join("run");
     let mut command = Command::new(env!("CARGO_BIN_EXE_brickscope"));
-    command.args(["run", "--out"]).arg(&run).arg("--");
+    command.arg("run").args(options).arg("--out").arg(&run).arg("--");
     command.arg(programs().join(program)).args(args).envs(environment.iter().copied());
     // So that nothing is left of a recording that failed.
     command.env("TMPDIR", dir.path()).env("BRICKSCOPE_CACHE", dir.path().join("cache"));
@@ -188,6 +197,44 @@ fn nodes_have_the_work_that_their_shapes_state() {
     let (seen, looked_at) = (data("FlashAttention").kv, (14..33_u64).sum::<u64>());
     let ratio = seen as f64 / (2 * looked_at * 2 * 64 * 4) as f64;
     assert!((0.99..1.01).contains(&ratio), "{seen}");
+}
+
+#[test]
+fn threads_work_and_wait_where_that_is_asked_for() {
+    let environment = [("THREADS", "1")];
+    let without = run("good/loads", &[], &environment).profile();
+    assert!(without.shares.is_empty());
+
+    let (mut command, run, _dir) = command_of(&["--shares"], "good/loads", &[], &environment);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    let profile = Profile::load(&run.join("profile.json")).expect("a profile");
+    profile.check().expect("it adds up");
+    let share = |thread: u32, brick: &str| {
+        let is_it = |of: &&brickscope::ThreadShare| {
+            (of.thread, of.phase, of.brick.as_str()) == (thread, Phase::Decode, brick)
+        };
+        profile.shares.iter().find(is_it).unwrap_or_else(|| panic!("{:?}", profile.shares)).share
+    };
+    let passes = profile.phase(Phase::Decode).expect("it decoded").passes;
+    let wall = profile.phase(Phase::Decode).expect("it decoded").wall_ns;
+    // What each of the two spins in a pass, in nanoseconds: in two layers, 100 and 400 µs.
+    for (thread, least) in [(0, 500_000), (1, 250_000)] {
+        let down = share(thread, "DownProjection");
+        assert_eq!(down.count, 2 * passes);
+        assert!(down.worked_ns >= least * passes, "{thread}: {down:?}");
+        let of_thread = profile.shares.iter().filter(|of| of.thread == thread);
+        let in_decode: u64 = of_thread
+            .filter(|of| of.phase == Phase::Decode)
+            .map(|of| of.share.worked_ns + of.share.waited_ns)
+            .sum();
+        assert!(in_decode <= wall, "{in_decode} of {wall}");
+    }
+    // One waits while the other one works longer, whichever that is while other programs run.
+    let waited: u64 = [0, 1].map(|thread| share(thread, "DownProjection").waited_ns).iter().sum();
+    assert!(waited >= 100_000 * passes, "{waited} in {passes} passes");
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(!report.contains("shares of threads"), "{report}");
 }
 
 #[test]

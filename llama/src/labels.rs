@@ -28,6 +28,11 @@ impl Labels {
         Self(labels)
     }
 
+    /// The brick of each node, in order; `None` if it computes nothing.
+    pub fn bricks(&self) -> impl Iterator<Item = Option<BrickKey>> {
+        self.0.iter().map(|label| label.brick)
+    }
+
     /// Adds the spans of the graph, in the order in which they began: layers, bricks of nodes that follow each other, and a
     /// kernel for each node. `times` has the begin and the end of each node, in nanoseconds of the profiler's clock; nodes
     /// without times are left out. `tokens` are those of the pass, and `position` is how many were in the cache before it;

@@ -14,6 +14,7 @@ mod machine;
 mod report;
 mod roofline;
 mod roofline_svg;
+mod shares;
 mod statistics;
 mod summary;
 mod svg;

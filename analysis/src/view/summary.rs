@@ -8,6 +8,7 @@ use brickscope_profile::{Disturber, Phase, PhaseTotal, Profile, Source, SyncMode
 use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{MOST_DRIFT_PPM, heading, wrap};
+use crate::view::shares::Waiting;
 use crate::view::{device, headline};
 
 /// The room for a summary, in characters.
@@ -816,10 +817,12 @@ fn next(profile: &Profile, main: &Main) -> String {
             }
             let each = time(most.above_ns() / main.passes.max(1.0));
             let Flags { threads, shares, .. } = Flags::of(profile);
+            let waiting = main.phase.and_then(|phase| Waiting::of(profile, phase));
             let more = match (verdict.reach, profile.run.as_ref().map_or(0, |run| run.threads)) {
-                (Reach::Far, 2..) => {
-                    format!("; likely waits or idle threads, so try other `{threads}`{shares}")
-                }
+                (Reach::Far, 2..) => match &waiting {
+                    Some(waiting) => waits(waiting, threads),
+                    None => format!("; likely waits or idle threads, so try other `{threads}`{shares}"),
+                },
                 (Reach::Far, _) => {
                     format!("; likely latency, or a single thread: try more `{threads}`")
                 }
@@ -827,6 +830,21 @@ fn next(profile: &Profile, main: &Main) -> String {
             };
             format!("{name} takes {each} a pass more than its roof allows, {gain} of {phase}{more}")
         }
+    }
+}
+
+/// What was measured of the threads' waiting.
+fn waits(waiting: &Waiting, threads: &str) -> String {
+    /// Less than this part of their time is not what makes a run slow.
+    const MUCH: f64 = 0.1;
+    let part = whole_percent(waiting.part());
+    match waiting.most().filter(|_| waiting.part() >= MUCH) {
+        Some(most) => format!(
+            "; threads waited for each other for {part} of their time, most in {most}: try other `{threads}`"
+        ),
+        None => format!(
+            "; threads waited for each other for {part} of their time, so its code or its data are slow"
+        ),
     }
 }
 
@@ -841,7 +859,11 @@ impl Flags {
     fn of(profile: &Profile) -> Self {
         let backend = profile.run.as_ref().map_or("", |run| &run.backend);
         if backend.starts_with("llama.cpp") {
-            return Self { threads: "-t", pin: "`--cpu-mask`, `--cpu-strict 1`", shares: "" };
+            return Self {
+                threads: "-t",
+                pin: "`--cpu-mask`, `--cpu-strict 1`",
+                shares: ", and `brickscope run --shares` shows who waits",
+            };
         }
         Self { threads: "--threads", pin: "`--pin`", shares: ", and `--shares` shows who waits" }
     }

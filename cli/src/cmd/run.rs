@@ -31,7 +31,7 @@ use crate::{ceilings_cache, family, interrupt, output, progress, source, summary
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run --out runs/llama -- llama-cli -m model.gguf -p \"Hello\" -n 64 -no-cnv\n  brickscope run -- python3 generate.py\n  brickscope show runs/llama --as roofline"
+    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run --out runs/llama -- llama-cli -m model.gguf -p \"Hello\" -n 64 -no-cnv\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope show runs/llama --as roofline"
 )]
 pub(crate) struct RunArgs {
     /// The program to run, with its arguments.
@@ -41,6 +41,11 @@ pub(crate) struct RunArgs {
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Time what each thread does of each node, too: how long it works, and how long it waits for the other threads. Costs
+    /// two readings of the clock more for each node and thread.
+    #[arg(long)]
+    pub(crate) shares: bool,
 
     /// Print the profile as JSON, after the program's own output.
     #[arg(long, conflicts_with = "full")]
@@ -65,7 +70,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let dir = RunDir::create_late(args.out.as_deref(), &created)?;
     let records = Records::create()?;
     let library = nodes::library(records.path())?;
-    let status = watch(&args.command, &library, records.path())?;
+    let status = watch(&args.command, &library, records.path(), args.shares)?;
     let recorded = records.read()?;
     let Some((recorded, others)) = choose(recorded) else {
         tell!("brickscope: {}", nothing(&args.command, status));
@@ -174,10 +179,13 @@ fn choose(mut all: Vec<Recorded>) -> Option<(Recorded, usize)> {
 }
 
 /// Runs the program to its end. Ctrl-C is the program's: it ends it, or does whatever the program does then.
-fn watch(line: &[OsString], library: &Path, records: &Path) -> Result<ExitStatus> {
+fn watch(line: &[OsString], library: &Path, records: &Path, shares: bool) -> Result<ExitStatus> {
     let [program, rest @ ..] = line else { bail!("there is no command to run") };
     let mut command = Command::new(program);
     command.args(rest).env(nodes::FOLDER, records).env("LD_PRELOAD", preloads(library));
+    if shares {
+        command.env(nodes::SHARES, "1");
+    }
     family::untie(&mut command);
     end_with_parent(&mut command, End::Ask);
     let asked = interrupt::leave_to_child()?;

@@ -43,6 +43,16 @@ pub(crate) struct Graph {
     pub(crate) end: u64,
     /// When each node began.
     pub(crate) nodes: Vec<u64>,
+    /// What threads did of it, where that was recorded.
+    pub(crate) shares: Vec<Shares>,
+}
+
+/// What a thread did of the nodes of a graph.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Shares {
+    pub(crate) thread: u32,
+    /// For each node, for how long the thread worked and waited.
+    pub(crate) nodes: Vec<[u32; 2]>,
 }
 
 /// A pass ended. Its graphs came before it.
@@ -158,6 +168,7 @@ impl Recorded {
                     begin: *begin,
                     end: *end,
                     nodes: nodes.to_vec(),
+                    shares: Vec::new(),
                 }));
             }
             2 => {
@@ -200,6 +211,16 @@ impl Recorded {
             6 => self.models.push(text()),
             7 => self.fault = Some(text()),
             8 => self.lost.push(text()),
+            9 => {
+                let values = values()?;
+                let ([thread], nodes) = values.split_first_chunk().ok_or_else(short)?;
+                let Some(Event::Graph(graph)) = self.events.last_mut() else {
+                    return Err("shares of threads that follow no graph".to_owned());
+                };
+                let halves = |word: &u64| [*word as u32, (word >> 32) as u32];
+                let nodes = nodes.iter().map(halves).collect();
+                graph.shares.push(Shares { thread: *thread as u32, nodes });
+            }
             other => return Err(format!("a record of an unknown kind, {other}")),
         }
         Ok(())
@@ -250,6 +271,7 @@ mod tests {
         let recorded = read(&file(&[
             record(2, nodes),
             record(1, &words_of(&[3 | 2 << 32, 10, 90, 20])),
+            record(9, &words_of(&[1, 60 | 9 << 32])),
             record(4, &words_of(&[91, 99])),
             record(3, &words_of(&[5, 100, 1, nothing, 0, 1 | 1 << 32])),
             record(
@@ -270,7 +292,14 @@ mod tests {
         assert_eq!(recorded.fault.as_deref(), Some("why"));
         let thread = |thread, cpu, ran_ns, waited_ns| ThreadLoad { thread, cpu, ran_ns, waited_ns };
         let expected = [
-            Event::Graph(Graph { number: 3, threads: 2, begin: 10, end: 90, nodes: vec![20] }),
+            Event::Graph(Graph {
+                number: 3,
+                threads: 2,
+                begin: 10,
+                end: 90,
+                nodes: vec![20],
+                shares: vec![Shares { thread: 1, nodes: vec![[60, 9]] }],
+            }),
             Event::Described([91, 99]),
             Event::Pass(Pass {
                 begin: 5,
@@ -303,7 +332,8 @@ mod tests {
             (with(16, 1 << 40), "7.nodes, byte 16: it states 1099511627776 bytes, and has 112"),
             (with(16, 8), "7.nodes, byte 16: it states 8 bytes, and has 112"),
             (with(64, 6 | 1 << 40), "7.nodes, byte 64: a record of 256 bytes is cut off"),
-            (with(64, 9 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 9"),
+            (with(64, 10 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 10"),
+            (with(64, 9 | 8 << 32), "7.nodes, byte 64: shares of threads that follow no graph"),
             (with(64, 1 | 7 << 32), "7.nodes, byte 64: a record of kind 1 has 7 bytes"),
             (with(64, 3 | 8 << 32), "7.nodes, byte 64: a record of kind 3 has only 8 bytes"),
             (
@@ -319,7 +349,7 @@ mod tests {
         #[test]
         fn no_file_is_a_panic(
             records in prop::collection::vec(
-                (0_u8..10, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
+                (0_u8..11, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
             flips in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
         ) {
             let records: Vec<_> = records.iter().map(|(kind, body)| record(*kind, body)).collect();

@@ -6,5 +6,5 @@ mod preload;
 mod replay;
 
 pub(crate) use file::Recorded;
-pub(crate) use preload::{FOLDER, library};
+pub(crate) use preload::{FOLDER, SHARES, library};
 pub(crate) use replay::{Replayed, replay};

@@ -13,6 +13,9 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libbrickscope_
 /// Names the folder that the library writes to, in the environment of a program.
 pub(crate) const FOLDER: &str = "BRICKSCOPE_RECORD";
 
+/// Set in the environment of a program whose threads' shares are to be recorded.
+pub(crate) const SHARES: &str = "BRICKSCOPE_SHARES";
+
 /// Writes the library to `folder`.
 ///
 /// # Errors

@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::iter::Peekable;
 
 use brickscope::{
-    BrickProfiler, Disturbance, Phase, Profile, TimedPass, TimedSpan, TimedWork, Work,
+    BrickKey, BrickProfiler, Disturbance, Phase, Profile, Share, TimedPass, TimedSpan, TimedWork,
+    Work,
 };
 use brickscope_llama::bricks::{self, Brick};
 use brickscope_llama::{Labels, Node};
 
-use super::file::{Event, Graph, Load, Pass, Recorded};
+use super::file::{Event, Graph, Load, Pass, Recorded, Shares};
 
 /// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
 const MOST_ROWS: usize = 1 << 23;
@@ -45,6 +46,9 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
         match profiler.record_pass(&pass, &spans) {
             Ok(()) => {
                 warm_up.push(!found.described.is_empty());
+                if found.described.is_empty() {
+                    labels.share(&found, pass.phase);
+                }
                 let tokens = match pass.phase {
                     Phase::Prefill => &mut counts.prompt_tokens,
                     Phase::Decode => &mut counts.generated_tokens,
@@ -322,6 +326,22 @@ impl Graphs<'_> {
         Some((pass, spans))
     }
 
+    /// Records what the threads did of a pass.
+    fn share(&mut self, found: &Found<'_>, phase: Phase) {
+        for graph in &found.graphs {
+            let profiler = self.profiler;
+            let labels = self.labels(graph);
+            for shares in &graph.shares {
+                for (brick, share) in shares_of(labels.bricks(), shares, |counts| {
+                    let at = |count: u64| profiler.clock().time_of_count(count).unwrap_or(0);
+                    at(graph.begin.saturating_add(counts)).saturating_sub(at(graph.begin))
+                }) {
+                    profiler.record_share(phase, shares.thread, brick, share);
+                }
+            }
+        }
+    }
+
     fn labels(&mut self, graph: &Graph) -> &Labels {
         let Self { profiler, recorded, .. } = *self;
         self.known.entry((graph.number, graph.threads)).or_insert_with(|| {
@@ -329,6 +349,33 @@ impl Graphs<'_> {
             Labels::new(profiler, nodes, graph.threads)
         })
     }
+}
+
+/// What a thread did of each brick of a graph: nodes that follow each other are one share. `ns` is the nanoseconds of so
+/// many counts.
+fn shares_of(
+    bricks: impl Iterator<Item = Option<BrickKey>>,
+    shares: &Shares,
+    ns: impl Fn(u64) -> u64,
+) -> Vec<(BrickKey, Share)> {
+    // Summed as counts, so that rounding adds nothing.
+    let mut sums: Vec<(BrickKey, u64, [u64; 2])> = Vec::new();
+    let mut before = None;
+    for (brick, [worked, waited]) in bricks.zip(&shares.nodes) {
+        let Some(key) = brick else { continue };
+        let at = sums.iter().position(|sum| sum.0 == key).unwrap_or_else(|| {
+            sums.push((key, 0, [0; 2]));
+            sums.len() - 1
+        });
+        sums[at].1 += u64::from(before != Some(key));
+        sums[at].2[0] += u64::from(*worked);
+        sums[at].2[1] += u64::from(*waited);
+        before = brick;
+    }
+    let share = |(key, count, [worked, waited]): (BrickKey, u64, [u64; 2])| {
+        (key, Share { count, worked_ns: ns(worked), waited_ns: ns(waited) })
+    };
+    sums.into_iter().map(share).collect()
 }
 
 /// Tokens that are looked up.

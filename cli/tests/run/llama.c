@@ -1,6 +1,9 @@
 // What `brickscope run` needs of ggml and llama.cpp, without their computations: two layers of a few nodes, each of which
 // waits for a known time. Compiled three times, as libggml-base.so, libggml-cpu.so and libllama.so, and as a program
 // that has all of it.
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +48,7 @@ const char *ggml_op_desc(const struct tensor *t);
 const char *ggml_type_name(int32_t type);
 bool ggml_cpu_extra_compute_forward(const struct params *p, struct tensor *t);
 void ggml_compute_forward_rms_norm_mul_fused(const struct params *p, struct tensor *norm, struct tensor *mul);
+void ggml_barrier(void *pool);
 int ggml_graph_compute(struct graph *g, const struct plan *plan);
 int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch *batch);
 int llama_decode(void *context, struct batch batch);
@@ -75,7 +79,43 @@ void ggml_compute_forward_rms_norm_mul_fused(const struct params *p, struct tens
     (void)p; (void)mul;
     spin(norm->takes);
 }
+// Two threads, of which the second has half of the first one's work.
+struct pool { atomic_int arrived, round; struct graph *g; };
+void ggml_barrier(void *of) {
+    struct pool *pool = of;
+    int round = atomic_load(&pool->round);
+    if (atomic_fetch_add(&pool->arrived, 1) == 1) {
+        atomic_store(&pool->arrived, 0);
+        atomic_fetch_add(&pool->round, 1);
+    } else {
+        while (atomic_load(&pool->round) == round) sched_yield();
+    }
+}
+static void compute(struct pool *pool, int ith) {
+    struct params p = {ith, 2};
+    for (int i = 0; i < pool->g->n; i++) {
+        struct tensor *t = pool->g->nodes[i];
+        ggml_cpu_extra_compute_forward(&p, t);
+        // A barrier inside, as products have one.
+        if (t->op == MUL_MAT) ggml_barrier(pool);
+        spin(ith == 0 ? t->takes : t->takes / 2);
+        if (i + 1 < pool->g->n) ggml_barrier(pool);
+    }
+    ggml_barrier(pool);
+}
+static void *second(void *pool) {
+    compute(pool, 1);
+    return NULL;
+}
 int ggml_graph_compute(struct graph *g, const struct plan *plan) {
+    if (getenv("THREADS")) {
+        struct pool pool = {0, 0, g};
+        pthread_t other;
+        pthread_create(&other, NULL, second, &pool);
+        compute(&pool, 0);
+        pthread_join(other, NULL);
+        return 0;
+    }
     // ggml's assertions name its files.
     if (plan->n_threads < 1) {
         fprintf(stderr, "ggml/src/ggml-cpu/ggml-cpu.c: no threads\n");
