@@ -2,7 +2,7 @@
 
 use brickscope::{
     BrickId, BrickProfiler, CacheCeiling, Ceilings, Disturbance, Machine, MockClock, Model, Phase,
-    Profile, Run, Work,
+    Profile, Run, Share, ThreadShare, Work,
 };
 use brickscope_analysis::view::{self, Size, Tone};
 
@@ -24,6 +24,11 @@ const LAYER: [(BrickId, u64, u64); 9] = [
 /// A run of a model with twelve layers that reads memory at up to 40 GB/s. Each product takes `times` as long;
 /// `extra_ns` is what the n-th pass of decode spends in no brick, beyond 2 µs.
 fn run(times: u64, extra_ns: impl Fn(u64) -> u64) -> Profile {
+    run_with(times, None, extra_ns)
+}
+
+/// The same, where the last product of one layer takes ten times as long.
+fn run_with(times: u64, slow: Option<u16>, extra_ns: impl Fn(u64) -> u64) -> Profile {
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(1 << 16);
     profiler.enable();
@@ -43,9 +48,11 @@ fn run(times: u64, extra_ns: impl Fn(u64) -> u64) -> Profile {
         let pass = profiler.begin_pass(phase);
         // Products of a prompt are bound by arithmetic: 500 GFLOP/s are 2 ms for each GFLOP.
         let longer = if phase == Phase::Prefill { 16 } else { 1 };
-        for layer in 0..12 {
-            let layer = profiler.begin_layer(layer);
+        for index in 0..12 {
+            let layer = profiler.begin_layer(index);
             for (id, ns, weights) in LAYER {
+                let is_slow = slow == Some(index) && id == BrickId::DownProjection;
+                let longer = if is_slow { 10 * longer } else { longer };
                 brick(id, ns * longer, weights, tokens);
             }
             profiler.end_layer(layer);
@@ -159,6 +166,12 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
     of_llama_cpp.run.as_mut().expect("planted").backend = "llama.cpp, CPU".to_owned();
     let mut no_ceilings = run(1, |_| 0);
     no_ceilings.ceilings = None;
+    let mut waits = run(3, |_| 0);
+    for (thread, worked_ns, waited_ns) in [(0, 900, 100), (1, 500, 500)] {
+        let share = Share { count: 12, worked_ns, waited_ns };
+        let brick = "UpProjection".to_owned();
+        waits.shares.push(ThreadShare { thread, phase: Phase::Decode, brick, share });
+    }
     let mut slow_reads = run(1, |_| 0);
     slow_reads.ceilings.as_mut().expect("planted").read_bytes_per_second = 52e9;
     for (name, profile, limit, advice) in [
@@ -205,7 +218,19 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
             "threads shared a CPU: ",
             "2 threads run on 1 CPU: allow",
         ),
-        ("no ceilings", no_ceilings, "no measured ceilings", "`brickscope machine`"),
+        (
+            "threads that wait",
+            waits,
+            "far from the memory roof (41 GB/s): 3",
+            "threads waited for each other for 30 % of their time, most in UpProjection",
+        ),
+        (
+            "one slow layer",
+            run_with(1, Some(7), |_| 0),
+            "memory",
+            "look at DownProjection of layer 7: 420 µs a pass where other layers take 42.0 µs",
+        ),
+        ("no ceilings", no_ceilings, "no measured ceilings", "`brickscope machine --add-to RUN`"),
     ] {
         let text = screen(&profile, (80, 24));
         let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");

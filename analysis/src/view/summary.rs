@@ -6,6 +6,7 @@ use brickscope_profile::text::{count, percent, printable, printable_text, screen
 use brickscope_profile::{Disturber, Phase, PhaseTotal, Profile, Source, SyncMode, Total};
 
 use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict};
+use crate::slow_layer::SlowLayer;
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{MOST_DRIFT_PPM, heading, wrap};
 use crate::view::shares::Waiting;
@@ -106,6 +107,8 @@ const MOST_UNATTRIBUTED: f64 = 0.1;
 const MANY_DISTURBED: f64 = 0.2;
 /// The CPU time of other programs, as a part of the machine's, that is worth a word.
 const MUCH_LOAD: f64 = 0.1;
+/// From this part of the passes on, a slow layer is what to look at first.
+const MUCH_SLOWER: f64 = 0.05;
 /// The most notes; the report has all.
 const MOST_NOTES: usize = 3;
 
@@ -274,6 +277,10 @@ impl Main {
 
     fn share(&self, ns: f64) -> f64 {
         if self.whole_ns > 0.0 { ns / self.whole_ns } else { 0.0 }
+    }
+
+    fn slow_layer(&self, profile: &Profile) -> Option<SlowLayer> {
+        SlowLayer::of(profile, self.phase?)
     }
 
     fn unattributed(&self) -> f64 {
@@ -504,6 +511,8 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
             });
         }
     }
+    let slow = main.slow_layer(profile).filter(|slow| slow.share < MUCH_SLOWER);
+    notes.extend(slow.map(|slow| Piece { text: slower(&slow), tone: Tone::Plain }));
     if notes.len() > MOST_NOTES {
         let more = notes.len() - (MOST_NOTES - 1);
         notes.truncate(MOST_NOTES - 1);
@@ -762,6 +771,9 @@ fn next(profile: &Profile, main: &Main) -> String {
     if let Some(advice) = quiet(profile, main) {
         return advice;
     }
+    if let Some(slow) = main.slow_layer(profile).filter(|slow| slow.share >= MUCH_SLOWER) {
+        return format!("look at {}", slower(&slow));
+    }
     let longest = &main.bricks[0];
     let longest_is =
         format!("{} takes the most time, {}", longest.name, fraction(main.share(longest.own_ns)));
@@ -831,6 +843,20 @@ fn next(profile: &Profile, main: &Main) -> String {
             format!("{name} takes {each} a pass more than its roof allows, {gain} of {phase}{more}")
         }
     }
+}
+
+/// `DownProjection of layer 7: 340 µs a pass, 108 µs in other layers (iq3_s, q8_0 there), 6.1 % of the time`
+fn slower(slow: &SlowLayer) -> String {
+    let SlowLayer { brick, layer, takes_ns, others_ns, kernels, share } = slow;
+    let [takes, others] = [takes_ns, others_ns].map(|&ns| time(ns as f64));
+    let kernels = kernels.as_ref().map_or(String::new(), |[here, there]| {
+        format!(" ({}; there {})", printable(here), printable(there))
+    });
+    format!(
+        "{} of layer {layer}: {takes} a pass where other layers take {others}{kernels}, {} of the time",
+        printable(brick),
+        fraction(*share)
+    )
 }
 
 /// What was measured of the threads' waiting.
