@@ -101,3 +101,90 @@ fn is_fused(norm: &Listed, product: &Listed, nodes: &[Listed]) -> bool {
         && weights.ne[0] == norm.node.out.ne[0]
         && source.element_bytes == 4
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tensor;
+
+    fn tensor(kind: &str) -> Tensor {
+        Tensor { name: String::new(), kind: kind.to_owned(), ne: [64, 2, 1, 1], bytes: 512 }
+    }
+
+    fn listed(place: usize, op: &str, reads: &[usize]) -> Listed {
+        let node = Node {
+            op: op.to_owned(),
+            out: tensor("f32"),
+            src: vec![tensor("f32"); reads.len()],
+            then: None,
+        };
+        let sources = reads.iter().map(|&place| Source { place, element_bytes: 4 }).collect();
+        Listed {
+            place,
+            node,
+            sources,
+            is_computed: true,
+            is_output: false,
+            is_view: false,
+            buffer: String::new(),
+        }
+    }
+
+    /// A norm, its product, and what reads that.
+    fn norm() -> Vec<Listed> {
+        vec![
+            listed(1, "RMS_NORM", &[100]),
+            listed(2, "MUL", &[1, 101]),
+            listed(3, "MUL_MAT", &[102, 2]),
+        ]
+    }
+
+    #[test]
+    fn a_norm_and_its_product_are_one_node() {
+        let run = executed(&norm(), 2).expect("a version does so");
+        assert_eq!(run[0].op, "RMS_NORM");
+        assert_eq!(run[0].then.as_ref().map(|then| then.op.as_str()), Some("MUL"));
+        assert_eq!((run[1].op.as_str(), &run[1].then), ("MUL_MAT", &None));
+        let apart = executed(&norm(), 3).expect("others don't");
+        assert!(apart.iter().all(|node| node.then.is_none()));
+    }
+
+    #[test]
+    fn the_two_are_computed_apart_where_ggml_needs_the_first_or_has_no_kernel() {
+        type Change = (&'static str, fn(&mut Vec<Listed>));
+        let changes: [Change; 9] = [
+            ("the result of the norm is read by another node", |nodes| {
+                nodes[2].sources[0].place = 1;
+            }),
+            ("the product reads it twice", |nodes| nodes[1].sources[1].place = 1),
+            ("the product reads other nodes", |nodes| nodes[1].sources[0].place = 103),
+            ("the program asks for it", |nodes| nodes[0].is_output = true),
+            ("it is a view", |nodes| nodes[0].is_view = true),
+            ("it has another shape", |nodes| nodes[1].node.out.ne[1] = 4),
+            ("the weights are narrower", |nodes| nodes[1].node.src[1].ne[0] = 1),
+            ("the weights have another type", |nodes| {
+                nodes[1].node.src[1].kind = "f16".to_owned();
+            }),
+            ("the weights have gaps", |nodes| nodes[1].sources[1].element_bytes = 8),
+        ];
+        for (why, change) in changes {
+            let mut nodes = norm();
+            change(&mut nodes);
+            assert_eq!(executed(&nodes, 2), None, "{why}");
+            assert!(executed(&nodes, 3).is_some(), "{why}");
+        }
+    }
+
+    #[test]
+    fn no_number_of_calls_is_a_panic() {
+        let mut odd = norm();
+        odd[1].sources.clear();
+        odd[1].node.src.clear();
+        for nodes in [Vec::new(), norm(), odd] {
+            for calls in [0, 1, 2, 3, 4, usize::MAX] {
+                let run = executed(&nodes, calls);
+                assert!(run.is_none_or(|run| run.len() == calls));
+            }
+        }
+    }
+}

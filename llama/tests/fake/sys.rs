@@ -1,7 +1,15 @@
 //! What stands for a package of bindings: declarations as bindgen makes them of `llama.h`, as far as they are needed, with
 //! functions that compute nothing. `llama_decode` goes through a graph as llama.cpp's CPU backend does: it lists the nodes,
 //! and calls back after each that is computed.
-#![allow(dead_code, non_camel_case_types, non_upper_case_globals, unsafe_code, clippy::all)]
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    non_camel_case_types,
+    unsafe_code,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks
+)]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
@@ -47,9 +55,8 @@ pub struct ggml_tensor {
     pub padding: [c_char; 8usize],
 }
 
-pub type ggml_backend_sched_eval_callback = Option<
-    unsafe extern "C" fn(t: *mut ggml_tensor, ask: bool, user_data: *mut c_void) -> bool,
->;
+pub type ggml_backend_sched_eval_callback =
+    Option<unsafe extern "C" fn(t: *mut ggml_tensor, ask: bool, user_data: *mut c_void) -> bool>;
 pub type ggml_abort_callback = Option<unsafe extern "C" fn(data: *mut c_void) -> bool>;
 
 #[repr(C)]
@@ -140,20 +147,30 @@ pub struct Graph {
     pub nodes: Vec<*mut ggml_tensor>,
     /// Nodes after which the CPU backend calls back.
     pub calls: usize,
-    /// Nanoseconds that each call takes to come, for tests with a clock that is moved by hand.
-    pub before_call: Option<Box<dyn Fn()>>,
+    /// Called before each of these calls, with its number: a test moves its clock.
+    pub before_call: Option<Box<dyn Fn(usize)>>,
 }
 
 impl Graph {
     pub fn leaf(&mut self, name: &str, ne: [i64; 4]) -> *mut ggml_tensor {
         Box::into_raw(tensor("NONE", name, ne))
     }
-    pub fn node(&mut self, op: &str, name: &str, ne: [i64; 4], src: &[*mut ggml_tensor]) -> *mut ggml_tensor {
+    pub fn node(
+        &mut self,
+        op: &str,
+        name: &str,
+        ne: [i64; 4],
+        src: &[*mut ggml_tensor],
+    ) -> *mut ggml_tensor {
         let mut made = tensor(op, name, ne);
         made.src[..src.len()].copy_from_slice(src);
         let made = Box::into_raw(made);
         self.nodes.push(made);
         made
+    }
+    pub fn timed(mut self, before_call: impl Fn(usize) + 'static) -> Self {
+        self.before_call = Some(Box::new(before_call));
+        self
     }
     /// As ggml's scheduler and its CPU backend.
     pub unsafe fn compute(&self, params: &llama_context_params) {
@@ -163,9 +180,9 @@ impl Graph {
                     assert!(!list(node, true, params.cb_eval_user_data), "the graph is not split");
                 }
             }
-            for _ in 0..self.calls {
+            for call in 0..self.calls {
                 if let Some(before) = &self.before_call {
-                    before();
+                    before(call);
                 }
                 if let Some(after) = params.abort_callback {
                     assert!(!after(params.abort_callback_data), "nothing is aborted");
@@ -201,7 +218,7 @@ pub fn layer(tokens: i64) -> Graph {
     let sum = g.node("ADD", "ffn_inp-0", wide, &[out, embd]);
     let head = g.leaf("output.weight", [64, 100, 1, 1]);
     g.node("MUL_MAT", "result_output", [100, tokens, 1, 1], &[head, sum]);
-    // Of ten, the norm and its product count as one, and the view isn't computed.
+    // Of ten, a norm and its product are computed as one, and a view isn't computed.
     g.calls = 8;
     graph
 }
@@ -210,6 +227,8 @@ pub unsafe fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i
     if batch.n_tokens <= 0 {
         return -1;
     }
-    GRAPHS.with_borrow(|graphs| graphs.iter().for_each(|graph| unsafe { graph.compute(&(*context).0) }));
+    GRAPHS.with_borrow(|graphs| {
+        graphs.iter().for_each(|graph| unsafe { graph.compute(&(*context).0) })
+    });
     0
 }
