@@ -15,8 +15,8 @@ use crate::ffi::{Bindings, Callbacks};
 use crate::running::{Part, Running};
 use crate::{Labels, Node};
 
-/// Time in a pass that was taken to describe a graph.
-const DESCRIBING: &str = "(brickscope)";
+/// Time in a pass that the recorder took: to list the nodes of a graph, and to describe one.
+const OWN: &str = "(brickscope)";
 /// Passes that warm up, of which nothing is recorded unless their phase has no others.
 const MOST_WARM_UPS: usize = 256;
 
@@ -60,6 +60,8 @@ const MOST_WARM_UPS: usize = 256;
 pub struct Recorder<'p> {
     profiler: &'p BrickProfiler,
     threads: u32,
+    /// For the recorder's own time.
+    own: BrickKey,
     state: Mutex<State>,
     counts: Mutex<Counts>,
 }
@@ -192,6 +194,7 @@ impl<'p> Recorder<'p> {
         Self {
             profiler,
             threads: 0,
+            own: profiler.named_brick(OWN, BrickCategory::Other),
             state: Mutex::new(State {
                 callbacks: Callbacks { bindings, running },
                 labels: HashMap::new(),
@@ -355,20 +358,25 @@ impl<'p> Recorder<'p> {
             work: Work::default(),
         };
         // The clock of the core that the thread has moved to may be some counts behind.
-        let mut last = first.max(part.listed_at);
-        spans.push(other(graph.start, part.listed_at, last));
-        if let Some(described_at) = part.described_at {
-            let describing = self.profiler.named_brick(DESCRIBING, BrickCategory::Other);
-            let begin = last;
-            last = described_at.max(last);
-            spans.push(other(describing, begin, last));
-        }
-        times.clear();
-        times.extend(rest.iter().map(|&end| {
+        let mut last = part.listed_at[0];
+        let mut until = |end: u64| {
             let begin = last;
             last = end.max(begin);
             [begin, last]
-        }));
+        };
+        let own = |spans: &mut Vec<TimedSpan>, [begin, end]: [u64; 2]| {
+            if end > begin {
+                spans.push(other(self.own, begin, end));
+            }
+        };
+        own(spans, until(part.listed_at[1]));
+        let [begin, end] = until(first);
+        spans.push(other(graph.start, begin, end));
+        if let Some(described_at) = part.described_at {
+            own(spans, until(described_at));
+        }
+        times.clear();
+        times.extend(rest.iter().map(|&end| until(end)));
         graph.rest.add_spans(spans, times, pass.tokens, Some(pass.position));
     }
 

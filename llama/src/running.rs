@@ -40,8 +40,8 @@ pub(crate) struct Running {
 pub(crate) struct Part {
     /// Nodes that were listed.
     pub(crate) listed: usize,
-    /// When the last one was.
-    pub(crate) listed_at: u64,
+    /// When the first one was, and when the last one was.
+    pub(crate) listed_at: [u64; 2],
     /// The index of its first reading.
     pub(crate) first: usize,
     /// Its index in `graphs`; `None` if no node of it ended.
@@ -87,7 +87,8 @@ impl Running {
             self.nodes.clear();
             self.hash = 0;
             let first = self.readings.len();
-            let part = Part { listed: 0, listed_at: 0, first, graph: None, described_at: None };
+            let listed_at = [self.clock.now(); 2];
+            let part = Part { listed: 0, listed_at, first, graph: None, described_at: None };
             push(&mut self.parts, part, &mut self.is_full);
         }
         push(&mut self.nodes, AtomicPtr::new(node), &mut self.is_full);
@@ -95,7 +96,7 @@ impl Running {
         let now = self.clock.now();
         if let Some(part) = self.parts.last_mut() {
             part.listed += 1;
-            part.listed_at = now;
+            part.listed_at[1] = now;
         }
     }
 

@@ -132,7 +132,7 @@ fn the_only_pass_of_a_phase_is_kept_though_it_warms_up() {
         let Recorded { profile, notes } = checked(&recorder);
         assert_eq!(notes, [""; 0]);
         let names: Vec<_> = bricks(&profile).remove(0).into_iter().map(|(name, ..)| name).collect();
-        assert_eq!(names[..3], ["Start + Embedding", "(brickscope)", "RmsNorm"]);
+        assert_eq!(names[..3], ["Start + Embedding", "RmsNorm", "QkvProjection"]);
     }
 }
 
@@ -167,6 +167,23 @@ fn what_is_before_and_after_the_graph_is_unattributed() {
     let Recorded { profile, .. } = checked(&recorder);
     assert_eq!(profile.phases[0].unattributed_ns, 1500);
     assert_eq!(bricks(&profile)[0][0], seen("Start + Embedding", None, 500, 510));
+}
+
+#[test]
+fn what_the_recorder_takes_to_list_nodes_is_its_own() {
+    let fake = Fake::new();
+    let mut graph = sys::layer(1);
+    let hand = fake.hand.clone();
+    graph.before_list = Some(Box::new(move || hand.advance(3)));
+    fake.compute(vec![graph]);
+    let recorder = fake.recorder();
+    decode_in(&recorder, 1, 0);
+    decode_in(&recorder, 1, 1);
+    let Recorded { profile, .. } = checked(&recorder);
+    let bricks = &bricks(&profile)[0];
+    // Until the first node is listed, the time is the scheduler's.
+    assert_eq!(bricks[0], seen("(brickscope)", None, 3, 30));
+    assert_eq!(bricks[1], seen("Start + Embedding", None, 30, 40));
 }
 
 #[test]

@@ -149,6 +149,8 @@ pub struct Graph {
     pub calls: usize,
     /// Called before each of these calls, with its number: a test moves its clock.
     pub before_call: Option<Box<dyn Fn(usize)>>,
+    /// The same for listing a node.
+    pub before_list: Option<Box<dyn Fn()>>,
 }
 
 impl Graph {
@@ -177,6 +179,9 @@ impl Graph {
         unsafe {
             if let Some(list) = params.cb_eval {
                 for &node in &self.nodes {
+                    if let Some(before) = &self.before_list {
+                        before();
+                    }
                     assert!(!list(node, true, params.cb_eval_user_data), "the graph is not split");
                 }
             }
