@@ -109,10 +109,14 @@ fn fill_layers(labels: &mut [Label]) {
 /// The work of a node in a pass of so many tokens. Each token looks at those before it and at itself.
 fn work_at(label: &Label, tokens: u64, position: Option<u64>) -> Work {
     let Some(attends) = label.attends else { return label.work };
-    let in_cache = position.map_or(attends.room, |position| (position + tokens).min(attends.room));
+    let in_cache = position.map_or(u64::MAX, |position| position.saturating_add(tokens));
+    let in_cache = in_cache.min(attends.room);
     // On average, in halves.
-    let looked_at = position.map_or(2 * attends.room, |position| 2 * position + tokens + 1);
-    let looked_at = looked_at.min(2 * attends.room);
+    let all = attends.room.saturating_mul(2);
+    let looked_at = position.map_or(all, |position| {
+        position.saturating_mul(2).saturating_add(tokens).saturating_add(1)
+    });
+    let looked_at = looked_at.min(all);
     let read = attends.bytes.saturating_mul(in_cache);
     Work {
         flops: attends.flops.saturating_mul(looked_at) / 2,

@@ -17,11 +17,13 @@
 //! | `executed.rs` | which nodes llama.cpp calls back after |
 //! | `node.rs` | nodes and tensors as plain data |
 //! | `bricks.rs` | which brick a node is, and its work |
+//! | `file.rs` | reads the file of nodes and times that `brickscope run` makes |
 //! | `labels.rs` | the nodes of a graph with a profiler's names; spans of a pass |
 
 pub mod bricks;
 mod executed;
 mod ffi;
+pub mod file;
 mod labels;
 mod node;
 mod recorder;

@@ -7,9 +7,8 @@ use brickscope::{
     BrickProfiler, Disturbance, Phase, Profile, TimedPass, TimedSpan, TimedWork, Work,
 };
 use brickscope_llama::bricks::{self, Brick};
+use brickscope_llama::file::{Event, Graph, Load, Pass, Recorded};
 use brickscope_llama::{Labels, Node};
-
-use super::file::{Event, Graph, Load, Pass, Recorded};
 
 /// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
 const MOST_ROWS: usize = 1 << 23;
