@@ -76,8 +76,7 @@ impl Bindings {
 /// `ggml_get_name`, `ggml_op_desc`, `ggml_type_name`, `ggml_nbytes` and `ggml_backend_buffer_name`. What is missing or of
 /// another type is a compiler error.
 ///
-/// ```no_run
-/// # #[path = "../tests/fake/sys.rs"] mod llama_cpp_sys_2;
+/// ```
 /// let bindings = brickscope_llama::bindings!(llama_cpp_sys_2);
 /// ```
 #[macro_export]
@@ -204,8 +203,7 @@ fn with_open(then: impl FnOnce(&mut Callbacks)) {
 /// For `cb_eval` of `llama_context_params`: lists the nodes of a graph before it is computed, and asks for none of them, so
 /// the graph stays whole.
 ///
-/// ```no_run
-/// # #[path = "../tests/fake/sys.rs"] mod llama_cpp_sys_2;
+/// ```
 /// # let mut params = unsafe { llama_cpp_sys_2::llama_context_default_params() };
 /// params.cb_eval = Some(brickscope_llama::on_node);
 /// ```
@@ -227,8 +225,7 @@ pub unsafe extern "C" fn on_node<T>(node: *mut T, ask: bool, _: *mut c_void) -> 
 /// For `abort_callback` of `llama_context_params`, or for `llama_set_abort_callback`: notes when a node has been computed,
 /// and never aborts.
 ///
-/// ```no_run
-/// # #[path = "../tests/fake/sys.rs"] mod llama_cpp_sys_2;
+/// ```
 /// # let mut params = unsafe { llama_cpp_sys_2::llama_context_default_params() };
 /// params.abort_callback = Some(brickscope_llama::after_node);
 /// ```

@@ -24,15 +24,12 @@ const MOST_WARM_UPS: usize = 256;
 ///
 /// Both callbacks are set in the parameters of a context, with any user data. Then each call of `llama_decode` is wrapped:
 ///
-/// ```no_run
-/// # #[path = "../tests/fake/sys.rs"] mod llama_cpp_sys_2;
+/// ```
 /// use brickscope::{BrickProfiler, Phase};
 /// use brickscope_llama::Recorder;
 /// use llama_cpp_sys_2::*;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let model = std::ptr::null_mut();
-/// # let (batch, tokens, position) = (unsafe { llama_batch_get_one(std::ptr::null_mut(), 0) }, 1, 0);
 /// let profiler = BrickProfiler::enabled();
 /// let recorder = Recorder::new(&profiler, brickscope_llama::bindings!(llama_cpp_sys_2));
 ///
@@ -41,18 +38,21 @@ const MOST_WARM_UPS: usize = 256;
 /// params.abort_callback = Some(brickscope_llama::after_node);
 /// let context = unsafe { llama_init_from_model(model, params) };
 ///
-/// // For each call of llama_decode: how many tokens it is given, and how many are in the cache before it.
-/// let status = recorder.pass(Phase::Decode, tokens, position, || unsafe {
-///     llama_decode(context, batch)
-/// });
-///
-/// let recorded = recorder.finish();
-/// recorded.profile.save("run/profile.json".as_ref())?; // brickscope show run
-/// for note in &recorded.notes {
-///     eprintln!("{note}");
+/// let mut token = 1;
+/// for position in 0..3 {
+///     // How many tokens the batch has, and how many are in the cache before it.
+///     let status = recorder.pass(Phase::Decode, 1, position, || unsafe {
+///         llama_decode(context, llama_batch_get_one(&mut token, 1))
+///     });
+///     assert_eq!(status, 0);
 /// }
-/// # Ok(())
-/// # }
+/// let recorded = recorder.finish();
+/// for note in &recorded.notes {
+///     eprintln!("note: {note}"); // 1 pass left out: the first of each shape warms up, …
+/// }
+/// println!("{}", brickscope_analysis::view::report(&recorded.profile));
+/// # assert_eq!((recorded.profile.passes.len(), recorded.notes.len()), (2, 1));
+/// # unsafe { llama_free(context) };
 /// ```
 ///
 /// Only one pass at a time is recorded: others that run meanwhile are run, and counted.

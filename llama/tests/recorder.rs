@@ -2,16 +2,14 @@
 #![allow(unsafe_code, reason = "its users call C functions, too")]
 #![allow(
     clippy::undocumented_unsafe_blocks,
-    reason = "the functions are of Rust, in `fake/sys.rs`"
+    reason = "its functions are of Rust, in `fake-llama/`"
 )]
-
-#[path = "fake/sys.rs"]
-mod sys;
 
 use std::ptr::null_mut;
 
 use brickscope::{BrickProfiler, MockClock, Phase, Profile};
 use brickscope_llama::{Recorded, Recorder};
+use llama_cpp_sys_2 as sys;
 use proptest::prelude::*;
 
 /// The name of a brick, its layer, its begin and its end in nanoseconds after the pass began.
@@ -31,7 +29,7 @@ impl Fake {
     }
 
     fn recorder(&self) -> Recorder<'_> {
-        Recorder::new(&self.profiler, brickscope_llama::bindings!(sys)).with_threads(2)
+        Recorder::new(&self.profiler, brickscope_llama::bindings!(llama_cpp_sys_2)).with_threads(2)
     }
 
     /// The graphs of a pass, each call of which takes 10 ns, and 1 ns more each time.
@@ -315,7 +313,7 @@ fn passes_on_other_threads_are_recorded_where_they_run() {
 
 /// Bindings one function of which panics.
 mod panicking {
-    pub(crate) use super::sys::*;
+    pub(crate) use llama_cpp_sys_2::*;
     pub(crate) unsafe fn ggml_op_desc(_: *const ggml_tensor) -> *const std::ffi::c_char {
         panic!("on purpose")
     }

@@ -175,6 +175,10 @@ impl Graph {
         self
     }
     /// As ggml's scheduler and its CPU backend.
+    ///
+    /// # Safety
+    ///
+    /// The callbacks are functions of these types.
     pub unsafe fn compute(&self, params: &llama_context_params) {
         unsafe {
             if let Some(list) = params.cb_eval {
