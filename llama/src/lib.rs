@@ -39,3 +39,10 @@ pub use recorder::{Outcome, Recorded, Recorder};
 pub mod __private {
     pub use crate::ffi::{Raw, RawTexts, SOURCES, mixed};
 }
+
+/// Pages of `docs/`, so that their examples are tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../docs/rust-llama.md")]
+    struct RustLlama;
+}
