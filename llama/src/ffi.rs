@@ -235,9 +235,24 @@ pub extern "C" fn after_node(_: *mut c_void) -> bool {
 }
 
 /// What [`after_node`] does, for a program that has an abort callback of its own: call it there first, each time.
+#[inline]
 pub fn node_ended() {
+    let open = OPEN.get();
+    if open.is_null() {
+        return;
+    }
+    // SAFETY: as in `with_open`. It can't panic.
+    let is_first = unsafe { (*open).running.node_ended() };
+    if is_first {
+        find_graph();
+    }
+}
+
+/// Out of line, since it is called once in a graph.
+#[cold]
+fn find_graph() {
     with_open(|Callbacks { bindings, running }| {
-        running.node_ended(|nodes| {
+        running.find_graph(|nodes| {
             let nodes = nodes.iter().map(|node| node.load(Relaxed));
             // SAFETY: they were listed for the graph that is being computed, since a node of it has just ended.
             nodes.map(|node| unsafe { bindings.listed(node) }).collect()

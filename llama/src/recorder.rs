@@ -295,11 +295,13 @@ impl<'p> Recorder<'p> {
     /// The spans of a pass.
     fn label(&self, state: &mut State, pass: &TimedPass) -> Result<(), Bare> {
         let State { callbacks, labels, spans, times, .. } = state;
-        let Running { parts, readings, graphs, is_full, has_failed, .. } = &callbacks.running;
-        if *has_failed {
+        let running = &callbacks.running;
+        let Running { parts, graphs, .. } = running;
+        let readings = running.readings();
+        if running.has_failed {
             return Err(Bare::Failed);
         }
-        if *is_full {
+        if running.is_full() {
             return Err(Bare::Full);
         }
         match (parts.first(), readings.len()) {
