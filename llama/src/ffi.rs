@@ -229,32 +229,46 @@ pub unsafe extern "C" fn on_node<T>(node: *mut T, ask: bool, _: *mut c_void) -> 
 /// # let mut params = unsafe { llama_cpp_sys_2::llama_context_default_params() };
 /// params.abort_callback = Some(brickscope_llama::after_node);
 /// ```
-pub extern "C" fn after_node(_: *mut c_void) -> bool {
-    node_ended();
+///
+/// # Safety
+///
+/// llama.cpp calls it.
+pub unsafe extern "C" fn after_node(_: *mut c_void) -> bool {
+    // SAFETY: the caller is llama.cpp.
+    unsafe { node_ended() };
     false
 }
 
 /// What [`after_node`] does, for a program that has an abort callback of its own: call it there first, each time.
+///
+/// # Safety
+///
+/// llama.cpp has called the abort callback that calls this, so the nodes that it has listed are there.
 #[inline]
-pub fn node_ended() {
+pub unsafe fn node_ended() {
     let open = OPEN.get();
     if open.is_null() {
         return;
     }
-    // SAFETY: as in `with_open`. It can't panic.
+    // SAFETY: as in `with_open`. This can't panic.
     let is_first = unsafe { (*open).running.node_ended() };
     if is_first {
-        find_graph();
+        // SAFETY: the caller says so.
+        unsafe { find_graph() };
     }
 }
 
 /// Out of line, since it is called once in a graph.
+///
+/// # Safety
+///
+/// As for [`node_ended`].
 #[cold]
-fn find_graph() {
+unsafe fn find_graph() {
     with_open(|Callbacks { bindings, running }| {
         running.find_graph(|nodes| {
             let nodes = nodes.iter().map(|node| node.load(Relaxed));
-            // SAFETY: they were listed for the graph that is being computed, since a node of it has just ended.
+            // SAFETY: they were listed for the graph that is being computed: a node of it has just ended.
             nodes.map(|node| unsafe { bindings.listed(node) }).collect()
         });
     });
