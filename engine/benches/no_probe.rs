@@ -31,7 +31,7 @@ const FEW: i64 = 4;
 const MANY: i64 = 12;
 
 /// The parts of the repository that the engine is built from.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 19] = [
     "Cargo.toml",
     "Cargo.lock",
     "README.md",
@@ -39,9 +39,12 @@ const SOURCES: [&str; 16] = [
     "examples",
     "benches",
     "tests",
+    "analysis",
+    "profile",
     "kernels",
     "sampler",
     "live",
+    "llama",
     "cli",
     "engine/Cargo.toml",
     "engine/fake-cuda",

@@ -3,7 +3,7 @@
 use brickscope::{BrickKey, BrickProfiler, Data, HostLaunch, KernelId, TimedSpan, TimedWork, Work};
 
 use crate::Node;
-use crate::bricks::{Brick, Described, describe};
+use crate::bricks::{Attends, Brick, Described, describe};
 
 /// What the nodes of a graph are, with a profiler's names. Made once for each graph.
 #[derive(Debug, Clone)]
@@ -15,7 +15,9 @@ struct Label {
     brick: Option<BrickKey>,
     kernel: KernelId,
     layer: Option<u16>,
-    described: Described,
+    // Not all that describes it: labels are read after each pass, when no cache has them.
+    work: Work,
+    attends: Option<Attends>,
 }
 
 impl Labels {
@@ -71,18 +73,18 @@ impl Labels {
             let count = same(n, &|other| other.brick == Some(brick) && other.layer == label.layer);
             let kernels = n..n + count;
             let mut sum = Work::default();
-            let mut inner = Vec::with_capacity(count);
-            for k in kernels.clone() {
-                let work = work_at(&labels[k].described, tokens, position);
-                sum = added(sum, work, k == n);
-                let [start_ns, end_ns] = times[k];
-                let what = TimedWork::Kernel(labels[k].kernel);
-                inner.push(TimedSpan { what, start_ns, end_ns, work, layer: None });
-            }
+            let at = spans.len();
             let [start_ns, end_ns] = [times[n][0], times[kernels.end - 1][1]];
             let what = TimedWork::Brick(brick);
             spans.push(TimedSpan { what, start_ns, end_ns, work: sum, layer: None });
-            spans.append(&mut inner);
+            for k in kernels.clone() {
+                let work = work_at(&labels[k], tokens, position);
+                sum = added(sum, work, k == n);
+                let [start_ns, end_ns] = times[k];
+                let what = TimedWork::Kernel(labels[k].kernel);
+                spans.push(TimedSpan { what, start_ns, end_ns, work, layer: None });
+            }
+            spans[at].work = sum;
             n = kernels.end;
         }
     }
@@ -97,7 +99,8 @@ fn label(profiler: &BrickProfiler, node: &Node, threads: u32) -> Label {
     };
     let launch = HostLaunch { shape: described.shape.clone(), threads };
     let kernel = profiler.kernel(&described.kernel, Some(launch));
-    Label { brick, kernel, layer: described.layer, described }
+    let Described { layer, work, attends, .. } = described;
+    Label { brick, kernel, layer, work, attends }
 }
 
 /// A node whose names say no layer is of the layer that the nodes around it are of; between two layers, of the first.
@@ -116,18 +119,22 @@ fn fill_layers(labels: &mut [Label]) {
 }
 
 /// The work of a node in a pass of so many tokens. Each token looks at those before it and at itself.
-fn work_at(described: &Described, tokens: u64, position: Option<u64>) -> Work {
-    let Some(attends) = described.attends else { return described.work };
-    let in_cache = position.map_or(attends.room, |position| (position + tokens).min(attends.room));
+fn work_at(label: &Label, tokens: u64, position: Option<u64>) -> Work {
+    let Some(attends) = label.attends else { return label.work };
+    let in_cache = position.map_or(u64::MAX, |position| position.saturating_add(tokens));
+    let in_cache = in_cache.min(attends.room);
     // On average, in halves.
-    let looked_at = position.map_or(2 * attends.room, |position| 2 * position + tokens + 1);
-    let looked_at = looked_at.min(2 * attends.room);
+    let all = attends.room.saturating_mul(2);
+    let looked_at = position.map_or(all, |position| {
+        position.saturating_mul(2).saturating_add(tokens).saturating_add(1)
+    });
+    let looked_at = looked_at.min(all);
     let read = attends.bytes.saturating_mul(in_cache);
     Work {
         flops: attends.flops.saturating_mul(looked_at) / 2,
-        bytes: described.work.bytes.saturating_add(read),
+        bytes: label.work.bytes.saturating_add(read),
         data: Data::Kv(read),
-        ..described.work
+        ..label.work
     }
 }
 

@@ -1,20 +1,48 @@
-//! What the nodes of llama.cpp's graphs are to brickscope.
+//! Profile llama.cpp brick by brick.
 //!
-//! llama.cpp computes a pass as a graph of operations on tensors, its nodes. This package tells by their names and shapes
-//! which brick, layer and kernel each is and what work it does, and makes the spans of a pass of readings of when each
-//! node ran.
+//! llama.cpp computes a pass as a graph of operations on tensors, its nodes. [`Recorder`] records the passes of a program that
+//! calls llama.cpp through bindings, such as `llama-cpp-sys-2`, in its own process and by llama.cpp's public API alone.
+//! It doesn't depend on any bindings: [`bindings!`] takes those that the program has. `docs/rust-llama.md` has the whole
+//! story; `brickscope run` does the same for programs that load llama.cpp as shared libraries, from outside.
+//!
+//! The rest is what both need: what nodes are, by their names and shapes, and the spans of a pass.
 //!
 //! # Map
 //!
 //! | file | contents |
 //! |---|---|
+//! | `recorder.rs` | passes of one's own process, from their begin to the profile |
+//! | `ffi.rs` | llama.cpp's side: bindings, callbacks, and all `unsafe` |
+//! | `running.rs` | what callbacks store |
+//! | `executed.rs` | which nodes llama.cpp calls back after |
 //! | `node.rs` | nodes and tensors as plain data |
 //! | `bricks.rs` | which brick a node is, and its work |
+//! | `file.rs` | reads the file of nodes and times that `brickscope run` makes |
 //! | `labels.rs` | the nodes of a graph with a profiler's names; spans of a pass |
 
 pub mod bricks;
+mod executed;
+mod ffi;
+pub mod file;
 mod labels;
 mod node;
+mod recorder;
+mod running;
 
+pub use ffi::{Bindings, after_node, node_ended, on_node};
 pub use labels::Labels;
 pub use node::{Node, Tensor, Then};
+pub use recorder::{Outcome, Recorded, Recorder};
+
+/// For code that [`bindings!`] makes. Not public API, and no promise of any version.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::ffi::{Raw, RawTexts, SOURCES, mixed};
+}
+
+/// Pages of `docs/`, so that their examples are tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../docs/rust-llama.md")]
+    struct RustLlama;
+}

@@ -1,10 +1,9 @@
-//! What `brickscope run` records of an unmodified llama.cpp: the file of the library that is loaded into it, and the profile
-//! that is made of it. What its nodes are, `brickscope-llama` knows.
+//! What `brickscope run` records of an unmodified llama.cpp: the library that is loaded into it, and the profile that is made
+//! of its file. `brickscope-llama` reads the file, and knows what nodes are.
 
-mod file;
 mod preload;
 mod replay;
 
-pub(crate) use file::Recorded;
+pub(crate) use brickscope_llama::file::Recorded;
 pub(crate) use preload::{FOLDER, SHARES, library};
 pub(crate) use replay::{Replayed, replay};

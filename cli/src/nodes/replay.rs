@@ -8,9 +8,8 @@ use brickscope::{
     Work,
 };
 use brickscope_llama::bricks::{self, Brick};
+use brickscope_llama::file::{Event, Graph, Load, Pass, Recorded, Shares};
 use brickscope_llama::{Labels, Node};
-
-use super::file::{Event, Graph, Load, Pass, Recorded, Shares};
 
 /// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
 const MOST_ROWS: usize = 1 << 23;

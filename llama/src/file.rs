@@ -1,87 +1,111 @@
-//! Reads the file that the library in `preload/` writes. Its format is described there, in `file.rs`.
+//! Reads what `brickscope run` records of a program: the file that the library in `cli/preload/` writes. Its format is
+//! described there, in `file.rs`.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use brickscope_llama::Node;
 use serde::Deserialize;
+
+use crate::Node;
 
 /// Everything that one process recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Recorded {
-    pub(crate) process: u32,
-    pub(crate) graphs: HashMap<u32, Vec<Node>>,
-    pub(crate) events: Vec<Event>,
+pub struct Recorded {
+    /// Its number.
+    pub process: u32,
+    /// The nodes of each graph that was described, by its number.
+    pub graphs: HashMap<u32, Vec<Node>>,
+    /// What happened, in order.
+    pub events: Vec<Event>,
     /// The files of its models.
-    pub(crate) models: Vec<String>,
+    pub models: Vec<String>,
     /// Why the recording ended before the program.
-    pub(crate) fault: Option<String>,
+    pub fault: Option<String>,
     /// What wasn't recorded.
-    pub(crate) lost: Vec<String>,
+    pub lost: Vec<String>,
     /// How many records did not fit the file.
-    pub(crate) refused: u64,
+    pub refused: u64,
 }
 
 /// What happened. All times are counts of the processor's counter.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Event {
+pub enum Event {
+    /// A graph was computed.
     Graph(Graph),
+    /// A pass ended.
     Pass(Pass),
     /// Time that the library took to describe a graph.
     Described([u64; 2]),
+    /// Somebody looked at the threads.
     Load(Load),
 }
 
 /// A graph was computed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Graph {
+pub struct Graph {
     /// Its number among the graphs that were described.
-    pub(crate) number: u32,
-    pub(crate) threads: u32,
-    pub(crate) begin: u64,
-    pub(crate) end: u64,
+    pub number: u32,
+    /// How many computed it.
+    pub threads: u32,
+    /// When it began.
+    pub begin: u64,
+    /// When it ended.
+    pub end: u64,
     /// When each node began.
-    pub(crate) nodes: Vec<u64>,
+    pub nodes: Vec<u64>,
     /// What threads did of it, where that was recorded.
-    pub(crate) shares: Vec<Shares>,
+    pub shares: Vec<Shares>,
 }
 
 /// What a thread did of the nodes of a graph.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Shares {
-    pub(crate) thread: u32,
-    /// For each node, for how long the thread worked and waited.
-    pub(crate) nodes: Vec<[u32; 2]>,
+pub struct Shares {
+    /// The number of the thread among those that computed the graph.
+    pub thread: u32,
+    /// For each node, for how many counts the thread worked, and for how many it waited for others.
+    pub nodes: Vec<[u32; 2]>,
 }
 
 /// A pass ended. Its graphs came before it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pass {
-    pub(crate) begin: u64,
-    pub(crate) end: u64,
-    pub(crate) tokens: Option<u64>,
-    pub(crate) position: Option<u64>,
+pub struct Pass {
+    /// When it began.
+    pub begin: u64,
+    /// When it ended.
+    pub end: u64,
+    /// How many tokens it was given, if that is known.
+    pub tokens: Option<u64>,
+    /// How many tokens were in the cache before it, if that is known.
+    pub position: Option<u64>,
     /// What llama.cpp returned: 0 if it worked.
-    pub(crate) status: i32,
-    pub(crate) graphs: u32,
-    pub(crate) is_decode: bool,
+    pub status: i32,
+    /// Graphs that were computed in it.
+    pub graphs: u32,
+    /// Whether it isn't one that only encodes.
+    pub is_decode: bool,
 }
 
 /// How long each thread had run and waited for a CPU until then.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Load {
-    pub(crate) at: u64,
-    pub(crate) threads: Vec<ThreadLoad>,
+pub struct Load {
+    /// When it was.
+    pub at: u64,
+    /// Each thread that was there.
+    pub threads: Vec<ThreadLoad>,
 }
 
+/// How long a thread had run and waited for a CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct ThreadLoad {
-    pub(crate) thread: u32,
+pub struct ThreadLoad {
+    /// The system's number of it.
+    pub thread: u32,
     /// Where it ran last.
-    pub(crate) cpu: Option<u32>,
-    pub(crate) ran_ns: u64,
-    pub(crate) waited_ns: u64,
+    pub cpu: Option<u32>,
+    /// Nanoseconds on a CPU.
+    pub ran_ns: u64,
+    /// Nanoseconds waiting for one.
+    pub waited_ns: u64,
 }
 
 #[derive(Deserialize)]
@@ -92,7 +116,7 @@ struct Nodes {
 
 /// Why a file can't be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FileError {
+pub struct FileError {
     path: PathBuf,
     /// The byte.
     at: usize,
@@ -112,7 +136,11 @@ const VERSION: u64 = 1;
 
 impl Recorded {
     /// Reads the bytes of a file; `path` is for messages.
-    pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Self, FileError> {
+    ///
+    /// # Errors
+    ///
+    /// If they are no such file, or one that is cut off or of another version, with the place. No bytes are a panic.
+    pub fn read(bytes: &[u8], path: &Path) -> Result<Self, FileError> {
         let wrong = |at: usize, fault: String| FileError { path: path.to_owned(), at, fault };
         let header = bytes.get(..HEADER).filter(|header| header.starts_with(b"BRKNODES"));
         let header = words(
