@@ -63,7 +63,7 @@ const fn gate_up(name: &'static str) -> Step {
 
 static LLAMA: Order = Order {
     model: "llama",
-    before: &[brick("embedding", BrickId::Embedding), head("linear"), RMS_NORM],
+    before: &[head("linear"), RMS_NORM],
     layer: &[
         step("block", Role::of(What::Layer(None))),
         ATTENTION,
@@ -152,13 +152,6 @@ static QUANTIZED_LLAMA: Order = Order {
         RMS_NORM,
     ],
     after: &[MODEL, OUTPUT, head("qmatmul")],
-};
-
-static QUANTIZED_QWEN2: Order = Order {
-    model: "quantized_qwen2",
-    before: &[RMS_NORM, head("qmatmul")],
-    layer: QUANTIZED_LLAMA.layer,
-    after: &[MODEL, OUTPUT],
 };
 
 static QUANTIZED_QWEN3: Order = Order {
@@ -256,12 +249,6 @@ impl Map {
     #[must_use]
     pub fn candle_quantized_llama() -> Self {
         Self::of_order(&QUANTIZED_LLAMA)
-    }
-
-    /// `quantized_qwen2`.
-    #[must_use]
-    pub fn candle_quantized_qwen2() -> Self {
-        Self::of_order(&QUANTIZED_QWEN2)
     }
 
     /// `quantized_qwen3`.
