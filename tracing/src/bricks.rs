@@ -1,11 +1,10 @@
 //! The bricks and products of a map by small numbers, which fit the word that says what a span is.
 
-use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use brickscope::{BrickCategory, BrickId, BrickKey, BrickProfiler, Data, Work};
 
-use crate::map::Weight;
+use crate::role::Weight;
 
 /// More names than this share one brick.
 const MOST: usize = 1024;
@@ -15,14 +14,15 @@ const MORE: &str = "(more spans)";
 /// The bricks of a map. The first ones are the well-known ones.
 #[derive(Debug)]
 pub(crate) struct Bricks {
-    names: Mutex<Vec<(Cow<'static, str>, BrickCategory)>>,
+    names: Mutex<Vec<(String, BrickCategory)>>,
     /// A brick has its key since it was first entered: the profiler is to know no names that nobody ran.
     keys: Box<[OnceLock<BrickKey>]>,
 }
 
 impl Bricks {
     pub(crate) fn new() -> Self {
-        let well_known = BrickId::ALL.iter().map(|brick| (brick.name().into(), brick.category()));
+        let well_known =
+            BrickId::ALL.iter().map(|brick| (brick.name().to_owned(), brick.category()));
         let keys: Box<[OnceLock<BrickKey>]> = (0..MOST).map(|_| OnceLock::new()).collect();
         for (key, brick) in keys.iter().zip(BrickId::ALL) {
             key.get_or_init(|| brick.into());
@@ -30,16 +30,16 @@ impl Bricks {
         Self { names: Mutex::new(well_known.collect()), keys }
     }
 
-    pub(crate) fn number(&self, name: &Cow<'static, str>, category: BrickCategory) -> u16 {
+    pub(crate) fn number(&self, name: &str, category: BrickCategory) -> u16 {
         let mut names = lock(&self.names);
-        if let Some(number) = names.iter().position(|known| known.0 == *name) {
+        if let Some(number) = names.iter().position(|known| known.0 == name) {
             return number as u16;
         }
         if names.len() >= MOST - 1 {
             names.truncate(MOST - 1);
-            names.push((MORE.into(), BrickCategory::Other));
+            names.push((MORE.to_owned(), BrickCategory::Other));
         } else {
-            names.push((name.clone(), category));
+            names.push((name.to_owned(), category));
         }
         (names.len() - 1) as u16
     }
@@ -116,9 +116,8 @@ mod tests {
     #[test]
     fn names_that_find_no_room_share_a_brick() {
         let bricks = Bricks::new();
-        let number =
-            |nth: usize| bricks.number(&format!("span {nth}").into(), BrickCategory::Other);
-        assert_eq!(bricks.number(&"RmsNorm".into(), BrickCategory::Other), 0);
+        let number = |nth: usize| bricks.number(&format!("span {nth}"), BrickCategory::Other);
+        assert_eq!(bricks.number("RmsNorm", BrickCategory::Other), 0);
         assert_eq!(number(0), 15);
         let last = (1..2 * MOST).map(number).max().expect("some");
         assert_eq!(usize::from(last), MOST - 1);

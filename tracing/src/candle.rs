@@ -6,8 +6,9 @@ use std::borrow::Cow;
 
 use brickscope::{BrickCategory, BrickId};
 
-use crate::map::{Map, Role, What};
+use crate::map::Map;
 use crate::order::{Order, Step};
+use crate::role::{Role, What};
 
 const fn step(name: &'static str, role: Role) -> Step {
     Step { name, role, weight: None, last_token: false }

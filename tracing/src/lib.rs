@@ -37,7 +37,7 @@
 //! | `thread.rs` | **the hot path**: entering and exiting a span in a pass |
 //! | `table.rs` | what each live span is, found without a lock |
 //! | `bricks.rs` | bricks and products by small numbers |
-//! | `map.rs` | what spans mean |
+//! | `map.rs`, `role.rs` | what spans mean |
 //! | `order.rs` | finds a model's spans by the order in which they are made |
 //! | `candle.rs` | that order, for candle's models |
 //! | `seen.rs` | what was seen and not recorded |
@@ -61,24 +61,28 @@ mod bricks;
 mod candle;
 mod map;
 mod order;
+mod role;
 mod seen;
 mod table;
 #[cfg(test)]
 mod tests;
 mod thread;
 
-pub use self::map::{Map, NewSpan, Role, Weight};
+pub use self::map::{Map, NewSpan};
+pub use self::role::{Role, Weight};
 pub use self::seen::{Seen, Unmapped};
 
 use self::bricks::{Bricks, Product, Products, lock};
-use self::map::{InLayer, Kind, What};
+use self::map::Kind;
 use self::order::Loading;
+use self::role::{InLayer, What};
 use self::table::{Entry, LayerOf, Table};
 
 /// Only spans of its own may disturb the order of candle's.
 const CANDLE: &str = "candle_transformers::";
 
-/// Records spans as bricks. Clones are the same layer: give one to the subscriber, and keep one to begin passes with.
+/// Records spans as bricks. Clones are the same layer: give one to the subscriber, and keep one to begin passes with. Give it
+/// to one subscriber only: each has ids of spans of its own.
 #[derive(Clone)]
 pub struct BrickLayer {
     shared: Arc<Shared>,
@@ -315,7 +319,7 @@ impl Shared {
             What::Named(name, category) => Some(self.bricks.number(name, *category)),
             What::Unknown => {
                 site.unmapped.fetch_add(1, Relaxed);
-                Some(self.bricks.number(&site.name.into(), BrickCategory::Other))
+                Some(self.bricks.number(site.name, BrickCategory::Other))
             }
             What::Pass(phase, tokens, position) => {
                 lock(&self.passes).insert(id, (*phase, *tokens, *position));

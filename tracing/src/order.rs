@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use crate::map::{Role, Weight, What};
+use crate::role::{Role, Weight, What};
 
 /// The spans of a model in the order in which they are made.
 #[derive(Debug)]

@@ -573,16 +573,19 @@ proptest! {
             let pass = RefCell::new(None);
             for event in &events {
                 match *event {
-                    Event::Enter(span) => spans[span].with_subscriber(|(id, to)| to.enter(id)),
-                    Event::Exit(span) => spans[span].with_subscriber(|(id, to)| to.exit(id)),
-                    Event::Wait(nanos) => Some(engine.wait(nanos)),
+                    Event::Enter(span) => {
+                        spans[span].with_subscriber(|(id, to)| to.enter(id));
+                    }
+                    Event::Exit(span) => {
+                        spans[span].with_subscriber(|(id, to)| to.exit(id));
+                    }
+                    Event::Wait(nanos) => engine.wait(nanos),
                     Event::BeginPass if pass.borrow().is_none() => {
                         pass.replace(Some(engine.layer.begin_pass(Phase::Decode, 1, 0)));
-                        None
                     }
-                    Event::EndPass => pass.take().map(Pass::end),
-                    Event::BeginPass => None,
-                };
+                    Event::BeginPass => {}
+                    Event::EndPass => drop(pass.take().map(Pass::end)),
+                }
             }
         });
         let profile = engine.profile();
