@@ -32,7 +32,8 @@ impl Bricks {
 
     pub(crate) fn number(&self, name: &str, category: BrickCategory) -> u16 {
         let mut names = lock(&self.names);
-        if let Some(number) = names.iter().position(|known| known.0 == name) {
+        if let Some(number) = names.iter().position(|known| known.0 == name && known.1 == category)
+        {
             return number as u16;
         }
         if names.len() >= MOST - 1 {
@@ -105,6 +106,31 @@ impl Products {
     }
 }
 
+/// More lists of pieces than this are not told apart: a map has one or two.
+const MOST_PIECES: usize = 64;
+
+/// The bricks of spans whose pieces are different ones.
+#[derive(Debug)]
+pub(crate) struct Pieces(Box<[OnceLock<Vec<u16>>]>);
+
+impl Pieces {
+    pub(crate) fn new() -> Self {
+        Self((0..MOST_PIECES).map(|_| OnceLock::new()).collect())
+    }
+
+    pub(crate) fn number(&self, bricks: Vec<u16>) -> Option<u16> {
+        let found = self.0.iter().position(|slot| *slot.get_or_init(|| bricks.clone()) == bricks);
+        found.map(|number| number as u16)
+    }
+
+    /// The brick of a piece that so many bricks in the span have ended before.
+    #[inline]
+    pub(crate) fn brick(&self, number: u16, ended: u16) -> Option<u16> {
+        let bricks = self.0.get(usize::from(number))?.get()?;
+        bricks.get(usize::from(ended)).or(bricks.last()).copied()
+    }
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -117,7 +143,7 @@ mod tests {
     fn names_that_find_no_room_share_a_brick() {
         let bricks = Bricks::new();
         let number = |nth: usize| bricks.number(&format!("span {nth}"), BrickCategory::Other);
-        assert_eq!(bricks.number("RmsNorm", BrickCategory::Other), 0);
+        assert_eq!(bricks.number("RmsNorm", BrickCategory::Norm), 0);
         assert_eq!(number(0), 15);
         let last = (1..2 * MOST).map(number).max().expect("some");
         assert_eq!(usize::from(last), MOST - 1);

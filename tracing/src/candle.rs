@@ -1,6 +1,7 @@
 //! The orders in which candle-transformers 0.11 makes the spans of its models, read off its constructors.
 //!
-//! An outer span has the time that no span in it has. What that is, is said where it has a name of its own.
+//! A span with others in it is recorded in pieces, which lie between those. What each piece computes can be read off the
+//! `forward` of the model, so it is a brick of its own where it computes something.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,7 @@ use brickscope::{BrickCategory, BrickId};
 
 use crate::map::Map;
 use crate::order::{Order, Step};
-use crate::role::{Role, What};
+use crate::role::{InLayer, Role, What};
 
 const fn step(name: &'static str, role: Role) -> Step {
     Step { name, role, weight: None, last_token: false }
@@ -18,8 +19,14 @@ const fn brick(name: &'static str, brick: BrickId) -> Step {
     step(name, Role::brick(brick))
 }
 
-const fn named(name: &'static str, brick: &'static str, category: BrickCategory) -> Step {
-    step(name, Role::of(What::Named(Cow::Borrowed(brick), category)))
+const fn named(brick: &'static str, category: BrickCategory) -> What {
+    What::Named(Cow::Borrowed(brick), category)
+}
+
+/// A span with others in it, whose pieces are different bricks.
+const fn pieces(name: &'static str, pieces: &'static [What]) -> Step {
+    let (what, layer) = (What::Around, InLayer::Open);
+    step(name, Role { what, layer, weight: None, last_token: false, pieces })
 }
 
 /// A product with a matrix, which GGUF files name so.
@@ -43,13 +50,41 @@ const fn qmatmul(brick: BrickId, weight: &'static str) -> Step {
 
 const RMS_NORM: Step = brick("rms-norm", BrickId::RmsNorm);
 
-/// RoPE where it has no span, the cache, scores, softmax, and the values: all of attention but products with weights.
-const ATTENTION: Step = named("attn", "Attention", BrickCategory::Attention);
+/// The KV cache, scores, mask, softmax and values, and RoPE where that has no span: what lies before the output projection.
+const ATTENTION: What = named("Attention", BrickCategory::Attention);
+
+/// The rest of the span `attn`: what lies between its products, which is views and copies.
+const ATTN: What = named("attn", BrickCategory::Attention);
+
+/// Q, K, V and two more spans lie before attention, the output projection after it.
+const AFTER_FIVE: &[What] = &[ATTN, ATTN, ATTN, ATTN, ATTN, ATTENTION, ATTN];
+
+/// QKV and RoPE of Q and of K lie before attention.
+const AFTER_THREE: &[What] = &[ATTN, ATTN, ATTN, ATTENTION, ATTN];
 
 const ROPE: Step = brick("attn-rot", BrickId::RopeEmbedding);
 
-/// SiLU, its product with the up projection, and the residual addition: `attn-mlp` is entered around all three.
-const FEED_FORWARD: Step = named("attn-mlp", "FeedForward", BrickCategory::Ffn);
+/// SiLU, and its product with the up projection where nothing lies between the two.
+const ACTIVATION: What = What::Brick(BrickId::Activation);
+
+/// The product of SiLU with the up projection.
+const GATED: What = named("GatedProduct", BrickCategory::Ffn);
+
+/// The addition at the end of `attn-mlp`.
+const RESIDUAL: What = named("Residual", BrickCategory::Other);
+
+const ATTN_MLP: What = named("attn-mlp", BrickCategory::Ffn);
+
+const MLP: What = named("mlp", BrickCategory::Ffn);
+
+/// The norm, the gate and up projections, and the down projection lie in it.
+const AFTER_PRODUCTS: &[What] = &[ATTN_MLP, ATTN_MLP, ATTN_MLP, ACTIVATION, RESIDUAL];
+
+/// The same with another norm after them.
+const AFTER_NORM: &[What] = &[ATTN_MLP, ATTN_MLP, ATTN_MLP, ACTIVATION, ATTN_MLP, RESIDUAL];
+
+/// In it lie the gate projection, after which SiLU is computed, the up projection, and the down projection.
+const GATE_FIRST: &[What] = &[MLP, ACTIVATION, GATED, MLP];
 
 /// The embedding, and the residual addition after attention.
 const MODEL: Step = step("model", Role::around());
@@ -58,8 +93,7 @@ const OUTPUT: Step = step("output", Role::around());
 
 /// The gate and up projections as one matrix, which GGUF files call `ffn_up`.
 const fn gate_up(name: &'static str) -> Step {
-    let gate_up = What::Named(Cow::Borrowed("GateUpProjection"), BrickCategory::Ffn);
-    product(name, Role::of(gate_up), "ffn_up")
+    product(name, Role::of(named("GateUpProjection", BrickCategory::Ffn)), "ffn_up")
 }
 
 static LLAMA: Order = Order {
@@ -67,14 +101,13 @@ static LLAMA: Order = Order {
     before: &[head("linear"), RMS_NORM],
     layer: &[
         step("block", Role::of(What::Layer(None))),
-        ATTENTION,
+        pieces("attn", AFTER_FIVE),
         ROPE,
         linear(BrickId::QkvProjection, "attn_q"),
         linear(BrickId::QkvProjection, "attn_k"),
         linear(BrickId::QkvProjection, "attn_v"),
         linear(BrickId::OutputProjection, "attn_output"),
-        // Around SiLU and its product with the up projection, and no more.
-        brick("mlp", BrickId::Activation),
+        pieces("mlp", GATE_FIRST),
         linear(BrickId::GateProjection, "ffn_gate"),
         linear(BrickId::UpProjection, "ffn_up"),
         linear(BrickId::DownProjection, "ffn_down"),
@@ -142,9 +175,9 @@ static QUANTIZED_LLAMA: Order = Order {
         qmatmul(BrickId::GateProjection, "ffn_gate"),
         qmatmul(BrickId::DownProjection, "ffn_down"),
         qmatmul(BrickId::UpProjection, "ffn_up"),
-        ATTENTION,
+        pieces("attn", AFTER_FIVE),
         ROPE,
-        FEED_FORWARD,
+        pieces("attn-mlp", AFTER_PRODUCTS),
         qmatmul(BrickId::QkvProjection, "attn_q"),
         qmatmul(BrickId::QkvProjection, "attn_k"),
         qmatmul(BrickId::QkvProjection, "attn_v"),
@@ -168,12 +201,11 @@ static QUANTIZED_QWEN3: Order = Order {
         // Of the heads of Q, and of K.
         RMS_NORM,
         RMS_NORM,
-        ATTENTION,
+        pieces("attn", AFTER_FIVE),
         qmatmul(BrickId::GateProjection, "ffn_gate"),
         qmatmul(BrickId::UpProjection, "ffn_up"),
         qmatmul(BrickId::DownProjection, "ffn_down"),
-        // Around SiLU and its product with the up projection, and no more.
-        brick("mlp", BrickId::Activation),
+        pieces("mlp", GATE_FIRST),
     ],
     after: &[RMS_NORM, head("qmatmul"), MODEL, OUTPUT],
 };
@@ -192,8 +224,8 @@ static QUANTIZED_GEMMA3: Order = Order {
         qmatmul(BrickId::GateProjection, "ffn_gate"),
         qmatmul(BrickId::UpProjection, "ffn_up"),
         qmatmul(BrickId::DownProjection, "ffn_down"),
-        ATTENTION,
-        FEED_FORWARD,
+        pieces("attn", AFTER_FIVE),
+        pieces("attn-mlp", AFTER_NORM),
         qmatmul(BrickId::QkvProjection, "attn_q"),
         qmatmul(BrickId::QkvProjection, "attn_k"),
         qmatmul(BrickId::QkvProjection, "attn_v"),
@@ -208,7 +240,7 @@ static QUANTIZED_PHI3: Order = Order {
     layer: &[
         gate_up("qmatmul"),
         qmatmul(BrickId::DownProjection, "ffn_down"),
-        ATTENTION,
+        pieces("attn", AFTER_THREE),
         ROPE,
         qmatmul(BrickId::QkvProjection, "attn_qkv"),
         qmatmul(BrickId::OutputProjection, "attn_output"),

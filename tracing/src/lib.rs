@@ -72,7 +72,7 @@ pub use self::map::{Map, NewSpan};
 pub use self::role::{Role, Weight};
 pub use self::seen::{Seen, Unmapped};
 
-use self::bricks::{Bricks, Product, Products, lock};
+use self::bricks::{Bricks, Pieces, Product, Products, lock};
 use self::map::Kind;
 use self::order::Loading;
 use self::role::{InLayer, What};
@@ -96,6 +96,7 @@ pub(crate) struct Shared {
     table: Table,
     bricks: Bricks,
     products: Products,
+    pieces: Pieces,
     sites: RwLock<HashMap<Identifier, Arc<Site>>>,
     /// Those of the same target and name are one, wherever they are.
     by_name: Mutex<HashMap<(&'static str, &'static str), Arc<Site>>>,
@@ -143,6 +144,7 @@ impl BrickLayer {
             table: Table::new(),
             bricks: Bricks::new(),
             products: Products::new(),
+            pieces: Pieces::new(),
             sites: RwLock::default(),
             by_name: Mutex::default(),
             loading: Mutex::default(),
@@ -315,8 +317,7 @@ impl Shared {
 
     fn entry(&self, id: u64, role: &Role, site: &Site) -> Entry {
         let brick = match &role.what {
-            What::Brick(brick) => Some(*brick as u16),
-            What::Named(name, category) => Some(self.bricks.number(name, *category)),
+            What::Brick(_) | What::Named(..) => self.brick(&role.what),
             What::Unknown => {
                 site.unmapped.fetch_add(1, Relaxed);
                 Some(self.bricks.number(site.name, BrickCategory::Other))
@@ -336,7 +337,18 @@ impl Shared {
         let last_token = role.last_token;
         let product =
             role.weight.and_then(|weight| self.products.number(Product { weight, last_token }));
-        Entry::new(brick, layer, product)
+        let pieces: Vec<u16> = role.pieces.iter().filter_map(|piece| self.brick(piece)).collect();
+        let Some(&first) = pieces.first() else { return Entry::new(brick, layer, product) };
+        let entry = Entry::new(Some(first), layer, None);
+        self.pieces.number(pieces).map_or(entry, |pieces| entry.in_pieces(pieces))
+    }
+
+    fn brick(&self, what: &What) -> Option<u16> {
+        match what {
+            What::Brick(brick) => Some(*brick as u16),
+            What::Named(name, category) => Some(self.bricks.number(name, *category)),
+            _ => None,
+        }
     }
 
     fn pass_of(&self, id: u64) -> Option<(Phase, u64, u64)> {

@@ -24,6 +24,9 @@ pub struct Role {
     pub(crate) weight: Option<Weight>,
     /// Whether it sees the last token of a pass only.
     pub(crate) last_token: bool,
+    /// What each piece of it is, by how many bricks in it have ended; the last one for all further pieces. Empty if all are
+    /// alike.
+    pub(crate) pieces: &'static [What],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub(crate) enum InLayer {
 
 impl Role {
     pub(crate) const fn of(what: What) -> Self {
-        Self { what, layer: InLayer::Open, weight: None, last_token: false }
+        Self { what, layer: InLayer::Open, weight: None, last_token: false, pieces: &[] }
     }
 
     /// A well-known brick.

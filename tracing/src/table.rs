@@ -81,8 +81,23 @@ impl Entry {
         Some((self.0 >> 32) as u16).filter(|&brick| brick != u16::MAX)
     }
 
+    /// The number of the product that it is.
     pub(crate) fn product(self) -> Option<u16> {
-        Some((self.0 >> 48) as u16).filter(|&product| product != u16::MAX)
+        Some((self.0 >> 48) as u16).filter(|_| !self.has_pieces()).filter(|&n| n != u16::MAX)
+    }
+
+    /// The number of the list of its pieces, if they are different bricks.
+    pub(crate) fn pieces(self) -> Option<u16> {
+        self.has_pieces().then_some((self.0 >> 48) as u16)
+    }
+
+    fn has_pieces(self) -> bool {
+        self.0 & 16 != 0
+    }
+
+    /// The same for a span whose pieces are different bricks.
+    pub(crate) const fn in_pieces(self, pieces: u16) -> Self {
+        Self(self.0 & (u64::MAX >> 16) | (pieces as u64) << 48 | 16)
     }
 
     pub(crate) fn layer(self) -> LayerOf {
@@ -186,6 +201,9 @@ mod tests {
                 assert_eq!((entry.product(), entry.is_pass()), (product, false));
             }
         }
+        let pieces = Entry::new(Some(3), LayerOf::Index(1), None).in_pieces(2).ordered();
+        assert_eq!((pieces.pieces(), pieces.product(), pieces.brick()), (Some(2), None, Some(3)));
+        assert_eq!((pieces.layer(), pieces.is_ordered()), (LayerOf::Index(1), true));
         assert!(Entry::PASS.is_pass());
         assert_eq!(Entry::PASS.brick(), None);
     }

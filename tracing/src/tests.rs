@@ -405,8 +405,8 @@ fn load_quantized_llama() -> Vec<Span> {
     spans
 }
 
-const LAYER: &str = "0:GateProjection 1, 0:DownProjection 1, 0:UpProjection 1, 0:Attention 1, \
-     0:RopeEmbedding 1, 0:FeedForward 1, 0:QkvProjection 1, 0:QkvProjection 1, 0:QkvProjection 1, \
+const LAYER: &str = "0:GateProjection 1, 0:DownProjection 1, 0:UpProjection 1, 0:attn 1, \
+     0:RopeEmbedding 1, 0:attn-mlp 1, 0:QkvProjection 1, 0:QkvProjection 1, 0:QkvProjection 1, \
      0:OutputProjection 1, 0:RmsNorm 1, 0:RmsNorm 1, ";
 
 fn whole_model() -> String {

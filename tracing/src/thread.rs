@@ -41,6 +41,9 @@ struct Entered {
     /// Its brick, or that of the span around it whose time it has.
     brick: Option<u16>,
     product: Option<u16>,
+    /// The list of its pieces, if they are different bricks, and how many bricks in it have ended.
+    pieces: Option<u16>,
+    ended: u16,
     is_brick: bool,
     ends: Ends,
 }
@@ -123,7 +126,25 @@ fn enter_outside(shared: &Shared, id: u64) {
 
 impl Entered {
     fn around(id: u64) -> Self {
-        Self { id, brick: None, product: None, is_brick: false, ends: Ends::Nothing }
+        Self {
+            id,
+            brick: None,
+            product: None,
+            pieces: None,
+            ended: 0,
+            is_brick: false,
+            ends: Ends::Nothing,
+        }
+    }
+
+    /// The brick that goes on now that one in it has ended.
+    #[inline]
+    fn go_on(&mut self, shared: &Shared) -> Option<u16> {
+        if let Some(pieces) = self.pieces {
+            self.ended = self.ended.saturating_add(1);
+            self.brick = shared.pieces.brick(pieces, self.ended);
+        }
+        self.brick
     }
 }
 
@@ -142,10 +163,15 @@ impl Thread {
             LayerOf::Is(index) => (Some(index), Ends::Layer),
             LayerOf::None => (None, Ends::Nothing),
         };
-        let (own, product) = (entry.brick(), entry.product());
+        let (product, pieces) = (entry.product(), entry.pieces());
+        let own = match pieces {
+            Some(pieces) => shared.pieces.brick(pieces, 0),
+            None => entry.brick(),
+        };
         let brick = own.or(around);
         // First, so that its piece begins as late as can be.
-        self.entered.push(Entered { id, brick, product, is_brick: own.is_some(), ends });
+        let is_brick = own.is_some();
+        self.entered.push(Entered { id, brick, product, pieces, ended: 0, is_brick, ends });
         if layer != self.layer_index() {
             self.begin_piece(shared, None, Work::default());
             self.begin_layer(shared, layer);
@@ -163,7 +189,7 @@ impl Thread {
                 self.entered.pop();
                 if last.is_brick {
                     let work = shared.products.work(last.product, self.tokens);
-                    let around = self.entered.last().and_then(|around| around.brick);
+                    let around = self.entered.last_mut().and_then(|around| around.go_on(shared));
                     self.begin_piece(shared, around, work);
                 }
                 self.end_with(shared, last.ends);

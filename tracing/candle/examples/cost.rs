@@ -105,11 +105,12 @@ fn in_pass(pass: Pass, run: impl FnOnce()) -> f64 {
     nanos
 }
 
-/// Decode of one model, whose profiler is off, on, and off again, from token to token. Each state has each position equally
-/// often in a block of three sequences.
+/// Decode of one model, whose profiler is off, on, and off again, from sequence to sequence.
 fn decode(path: &str) -> anyhow::Result<()> {
-    const BLOCKS: usize = 120;
-    const TOKENS: usize = 12;
+    const BLOCKS: usize = 100;
+    /// The first ones of a sequence don't count: the profiler was turned on or off just before.
+    const SKIPPED: usize = 2;
+    const TOKENS: usize = 10;
     let profiler = Arc::new(BrickProfiler::enabled());
     let layer = BrickLayer::new(&profiler, Map::candle_quantized_llama());
     tracing_subscriber::registry().with(layer.clone()).init();
@@ -118,29 +119,28 @@ fn decode(path: &str) -> anyhow::Result<()> {
     let mut model = ModelWeights::from_gguf(content, &mut file, &Device::Cpu)?;
 
     let mut states = [Vec::new(), Vec::new(), Vec::new()];
-    for _ in 0..BLOCKS {
-        let mut spent = [0.0; 3];
-        for sequence in 0..3 {
+    for block in 0..BLOCKS {
+        for nth in 0..3 {
+            let state = (nth + block) % 3;
+            if state == 1 {
+                profiler.enable();
+            } else {
+                profiler.disable();
+            }
             model.clear_kv_cache();
-            for position in 0..=TOKENS {
-                let state = (position + sequence) % 3;
-                if state == 1 {
-                    profiler.enable();
-                } else {
-                    profiler.disable();
-                }
+            let mut spent = 0.0;
+            for position in 0..SKIPPED + TOKENS {
                 let input = Tensor::new(&[5 + position as u32], &Device::Cpu)?.unsqueeze(0)?;
                 let begun = cpu_ns();
                 let pass = layer.begin_pass(Phase::Decode, 1, position as u64);
                 model.forward(&input, position)?;
                 pass.end();
-                // The first one has no cache to append to.
-                if position > 0 {
-                    spent[state] += cpu_ns() - begun;
+                if position >= SKIPPED {
+                    spent += cpu_ns() - begun;
                 }
             }
+            states[state].push(spent);
         }
-        states.iter_mut().zip(spent).for_each(|(state, spent)| state.push(spent));
     }
     let [off, on, off_again] = states;
     let micros = |sums: &[f64]| {

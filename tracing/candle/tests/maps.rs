@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::sync::Arc;
 
-use brickscope::{BrickProfiler, Phase, Profile};
+use brickscope::{BrickCategory, BrickProfiler, Phase, Profile};
 use brickscope_tracing::{BrickLayer, Map, Seen, Weight};
 use candle_core::quantized::gguf_file::{Content, Value};
 use candle_core::quantized::{GgmlDType, QTensor, gguf_file};
@@ -88,6 +88,11 @@ fn expect((profile, seen): (Profile, Seen), in_layer: &[(&str, usize)], outside:
         assert!(span.name.is_none() || span.exclusive_ns == span.duration_ns, "in pieces");
     }
     assert_eq!(found, expected);
+    let others = ["LmHead", "Residual"];
+    for total in &profile.totals {
+        let is_other = total.category == Some(BrickCategory::Other);
+        assert_eq!(is_other, others.contains(&total.stats.name.as_str()), "{}", total.stats.name);
+    }
     for phase in &profile.phases {
         let of = |total: &&brickscope::Total| total.phase == Some(phase.phase);
         let bricks: u64 =
@@ -126,13 +131,16 @@ fn llama() {
             ("RmsNorm", 2),
             ("QkvProjection", 3),
             ("RopeEmbedding", 2),
-            // Before, between and after six spans.
-            ("Attention", 7),
+            // Seven pieces of `attn`, before, between and after six spans.
+            ("Attention", 1),
+            ("attn", 6),
             ("OutputProjection", 1),
             ("GateProjection", 1),
             ("UpProjection", 1),
             ("DownProjection", 1),
-            ("Activation", 4),
+            ("Activation", 1),
+            ("GatedProduct", 1),
+            ("mlp", 2),
         ];
         expect(ran, &in_layer, &NORM_AND_HEAD);
     }
@@ -374,7 +382,15 @@ fn quantized_llama() {
     assert_eq!(down.stats.data.weights, 4 * matrix);
     // The head sees the last token only.
     assert_eq!(work("LmHead", 1).flops, (2 * WIDTH * VOCABULARY) as u64);
-    let in_layer = [("RmsNorm", 2), ("RopeEmbedding", 2), ("Attention", 7), ("FeedForward", 5)];
+    let in_layer = [
+        ("RmsNorm", 2),
+        ("RopeEmbedding", 2),
+        ("Attention", 1),
+        ("attn", 6),
+        ("Activation", 1),
+        ("Residual", 1),
+        ("attn-mlp", 3),
+    ];
     expect(ran, &and(&PRODUCTS, &in_layer), &NORM_AND_HEAD);
 }
 
@@ -390,7 +406,14 @@ fn quantized_qwen3() {
         let mut model = quantized_qwen3::ModelWeights::from_gguf(content, &mut reader, &CPU)?;
         Ok(move |input: &Tensor, position| model.forward(input, position))
     });
-    let in_layer = [("RmsNorm", 4), ("Attention", 7), ("Activation", 4)];
+    let in_layer = [
+        ("RmsNorm", 4),
+        ("Attention", 1),
+        ("attn", 6),
+        ("Activation", 1),
+        ("GatedProduct", 1),
+        ("mlp", 2),
+    ];
     expect(ran, &and(&PRODUCTS, &in_layer), &NORM_AND_HEAD);
 }
 
@@ -410,7 +433,14 @@ fn quantized_gemma3() {
         let mut model = quantized_gemma3::ModelWeights::from_gguf(content, &mut reader, &CPU)?;
         Ok(move |input: &Tensor, position| model.forward(input, position))
     });
-    let in_layer = [("RmsNorm", 6), ("Attention", 7), ("FeedForward", 6)];
+    let in_layer = [
+        ("RmsNorm", 6),
+        ("Attention", 1),
+        ("attn", 6),
+        ("Activation", 1),
+        ("Residual", 1),
+        ("attn-mlp", 4),
+    ];
     expect(ran, &and(&PRODUCTS, &in_layer), &NORM_AND_HEAD);
 }
 
@@ -434,7 +464,8 @@ fn quantized_phi3() {
     let in_layer = [
         ("QkvProjection", 1),
         ("RopeEmbedding", 2),
-        ("Attention", 5),
+        ("Attention", 1),
+        ("attn", 4),
         ("OutputProjection", 1),
         ("GateUpProjection", 1),
         ("DownProjection", 1),
