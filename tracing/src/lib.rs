@@ -25,7 +25,8 @@
 //!
 //! Each span that is entered in a pass, on the pass's thread: a brick from one reading of the clock to another. Where spans
 //! lie in a span, it is recorded in pieces, which lie between them; so the count of such a brick is that of its pieces, and
-//! their times are its own. Time of the pass that is in no span is unattributed.
+//! their times are its own. Maps of candle name the pieces that compute something apart from the others. Time of the pass that
+//! is in no span is unattributed.
 //!
 //! What is not recorded is [counted](BrickLayer::seen): spans outside of passes, and on other threads. Their time is not of
 //! the pass's thread, so it can't be a part of the pass's wall time.

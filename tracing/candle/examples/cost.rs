@@ -2,8 +2,7 @@
 //!
 //! First an entry and an exit of a span that does nothing, beside the bare registry; then decode of a GGUF file of
 //! `quantized_llama` with a profiler that is off, and with one that is on: the same weights at the same addresses, since two
-//! copies of a model can differ by several percent. CPU time of the thread, so that others' share of the machine isn't in
-//! it.
+//! copies of a model can differ by several percent. CPU time, so that others' share of the machine isn't in it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -27,6 +26,12 @@ fn main() -> anyhow::Result<()> {
 
 fn cpu_ns() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// With candle's own threads.
+fn process_cpu_ns() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
@@ -119,6 +124,7 @@ fn decode(path: &str) -> anyhow::Result<()> {
     let mut model = ModelWeights::from_gguf(content, &mut file, &Device::Cpu)?;
 
     let mut states = [Vec::new(), Vec::new(), Vec::new()];
+    let mut around = [Vec::new(), Vec::new(), Vec::new()];
     for block in 0..BLOCKS {
         for nth in 0..3 {
             let state = (nth + block) % 3;
@@ -128,18 +134,22 @@ fn decode(path: &str) -> anyhow::Result<()> {
                 profiler.disable();
             }
             model.clear_kv_cache();
-            let mut spent = 0.0;
+            let (mut spent, mut beside) = (0.0, 0.0);
             for position in 0..SKIPPED + TOKENS {
                 let input = Tensor::new(&[5 + position as u32], &Device::Cpu)?.unsqueeze(0)?;
-                let begun = cpu_ns();
+                let begun = process_cpu_ns();
                 let pass = layer.begin_pass(Phase::Decode, 1, position as u64);
+                let began = process_cpu_ns();
                 model.forward(&input, position)?;
+                let ended = process_cpu_ns();
                 pass.end();
                 if position >= SKIPPED {
-                    spent += cpu_ns() - begun;
+                    spent += ended - began;
+                    beside += began - begun + process_cpu_ns() - ended;
                 }
             }
             states[state].push(spent);
+            around[state].push(beside);
         }
     }
     let [off, on, off_again] = states;
@@ -148,6 +158,12 @@ fn decode(path: &str) -> anyhow::Result<()> {
         median(&mut each).0
     };
     println!("decode, CPU time of a token: {:.1} µs off, {:.1} µs on", micros(&off), micros(&on));
+    let [around_off, around_on, _] = around;
+    println!(
+        "to begin and end its pass: {:.1} µs off, {:.1} µs on",
+        micros(&around_off),
+        micros(&around_on)
+    );
     let off_mean: Vec<f64> = off.iter().zip(&off_again).map(|(a, b)| (a + b) / 2.0).collect();
     for (name, these, those) in
         [("on beside off", &on, &off_mean), ("off beside off", &off, &off_again)]
