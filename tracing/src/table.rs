@@ -1,14 +1,9 @@
 //! From the id of a span to what it is: read at each entry, so without a lock and without hashing.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{PoisonError, RwLock};
-
-#[cfg(not(target_has_atomic = "64"))]
-compile_error!("needs atomics of 64 bits");
-
-use std::sync::atomic::AtomicU64;
 
 /// Room for the spans of a few models of a hundred layers each, in 64 KiB. More live spans than this go the slow way.
 const SLOTS: usize = 4096;

@@ -454,6 +454,41 @@ fn models_are_found_by_the_order_of_their_spans_one_after_the_other_and_after_fa
 }
 
 #[test]
+fn pieces_of_a_span_that_compute_different_things_are_different_bricks() {
+    let engine = Engine::new(Map::candle_quantized_llama());
+    engine.run(|| {
+        let spans = load_quantized_llama();
+        let inner = |span: usize, nanos| spans[span].in_scope(|| engine.wait(nanos));
+        let (attn, rot, mlp) = (&spans[4], 5, &spans[6]);
+        let pass = engine.layer.begin_pass(Phase::Decode, 1, 0);
+        for _ in 0..2 {
+            attn.in_scope(|| {
+                for (nth, span) in [7, 8, 9, rot, rot].into_iter().enumerate() {
+                    engine.wait(1 + nth as u64);
+                    inner(span, 10);
+                }
+                engine.wait(100);
+                inner(10, 10);
+                engine.wait(7);
+            });
+        }
+        mlp.in_scope(|| {
+            [12, 1, 3].into_iter().for_each(|span| inner(span, 10));
+            engine.wait(50);
+            inner(2, 10);
+            engine.wait(5);
+        });
+        pass.end();
+    });
+    let attention = "0:attn 1, 0:QkvProjection 10, 0:attn 2, 0:QkvProjection 10, 0:attn 3, \
+         0:QkvProjection 10, 0:attn 4, 0:RopeEmbedding 10, 0:attn 5, 0:RopeEmbedding 10, \
+         0:Attention 100, 0:OutputProjection 10, 0:attn 7, ";
+    let mlp = "0:attn-mlp 0, 0:RmsNorm 10, 0:attn-mlp 0, 0:GateProjection 10, 0:attn-mlp 0, \
+         0:UpProjection 10, 0:Activation 50, 0:DownProjection 10, 0:Residual 5, ";
+    assert_eq!(engine.recorded(), format!("{attention}{attention}{mlp}1 passes, 0 left"));
+}
+
+#[test]
 fn a_model_that_is_made_otherwise_gets_no_label_rather_than_a_wrong_one() {
     let engine = Engine::new(Map::candle_quantized_llama());
     engine.run(|| {
