@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Every package of the workspace, by its folder.
-const PACKAGES: [&str; 9] =
-    [".", "analysis", "cli", "engine", "kernels", "live", "llama", "profile", "sampler"];
+const PACKAGES: [&str; 10] =
+    [".", "analysis", "cli", "engine", "kernels", "live", "llama", "profile", "sampler", "tracing"];
 
 /// What a package may depend on, where that is a rule; names as in its manifest.
-const MAY_DEPEND_ON: [(&str, &[&str]); 4] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 5] = [
     ("profile", &["serde", "serde_json", "presentar-terminal"]),
     (
         "analysis",
@@ -42,6 +42,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 4] = [
         ],
     ),
     ("kernels", &[]),
+    ("tracing", &["brickscope", "tracing-core", "tracing-subscriber"]),
 ];
 
 /// What a package must not depend on, where its list is longer than that.
