@@ -642,8 +642,9 @@ pub(super) fn pass_of(serial: u32, phase: Phase, lane: u32, start_ns: u64, wall_
 /// The sums of spans by phase and name, and how many spans have a name for which there is no room.
 pub(super) fn totals(spans: &[Span], passes: &[Pass], names: &[Name]) -> (Vec<Total>, u64) {
     let phases: HashMap<u32, Phase> = passes.iter().map(|pass| (pass.serial, pass.phase)).collect();
-    let mut sums: Vec<((Option<Phase>, Source, u16), BrickStats)> = Vec::new();
-    let mut of_sum: HashMap<(Option<Phase>, Source, u16), usize> = HashMap::new();
+    type Key = (Option<Phase>, Source, u16);
+    let mut sums: Vec<(Key, BrickStats)> = Vec::new();
+    let mut of_sum: HashMap<Key, usize> = HashMap::new();
     let mut others = 0;
     for span in spans {
         let number = span.name.unwrap_or(OTHER_BRICK);
@@ -657,7 +658,7 @@ pub(super) fn totals(spans: &[Span], passes: &[Pass], names: &[Name]) -> (Vec<To
         });
         sums[index].1.add(span.duration_ns, span.exclusive_ns, span.work);
     }
-    let total = |((phase, source, number), stats): ((_, _, u16), BrickStats)| {
+    let total = |((phase, source, number), stats): (Key, BrickStats)| {
         let sum = total(phase, source, stats);
         let is_kernel = number == OTHER_KERNEL;
         match names.get(usize::from(number)) {

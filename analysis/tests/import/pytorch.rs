@@ -107,7 +107,7 @@ fn a_device_has_tables_of_its_own() {
     let [device] = &profile.devices[..] else { panic!("one device") };
     assert_eq!((&*device.name, &*device.api), ("NVIDIA H100 80GB HBM3", "cuda"));
     let names: Vec<&str> = device.streams.iter().map(|stream| &*stream.name).collect();
-    assert_eq!(names, ["stream 7", "stream 7, at the same time", "stream 20"]);
+    assert_eq!(names, ["stream 7", "stream 7b", "stream 20"]);
     let of = |stream: usize, name: &str| {
         let totals = device.streams[stream].totals.iter();
         let mut totals = totals.filter(|total| total.stats.name == name);

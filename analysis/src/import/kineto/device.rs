@@ -124,11 +124,9 @@ pub(super) fn profiles(
             row.add(event, origin, Placed { brick, layer, pass, launch, link }, name, names);
         }
         for (nth, row) in rows.into_iter().enumerate() {
-            let name = match nth {
-                0 => format!("stream {stream}"),
-                1 => format!("stream {stream}, at the same time"),
-                nth => format!("stream {stream}, at the same time ({nth})"),
-            };
+            // What runs on stream 7 while other work of it does is on "stream 7b".
+            let more = ["", "b", "c", "d"][nth.min(MOST_AT_ONCE - 1)];
+            let name = format!("stream {stream}{more}");
             counts.passes += row.passes.len();
             devices.entry(device).or_default().push(row.stream(name));
         }
