@@ -246,7 +246,20 @@ class WithModulesOfOurOwn(unittest.TestCase):
         for one in run["passes"]:
             self.assertEqual(one["attributed_ns"] + one["unattributed_ns"], one["wall_ns"])
 
-    def test_hooks_are_removed_and_other_threads_are_left_out(self):
+    def test_a_call_that_raised_is_no_part_of_the_next_one(self):
+        clock = Clock()
+        tiny = model(clock)
+        with brickscope.record(tiny, self.path, clock=clock):
+            tiny.inner["lm_head"].is_broken = True
+            with self.assertRaises(ValueError):
+                tiny(Ids(1))
+            tiny.inner["lm_head"].is_broken = False
+            tiny(Ids(1))
+        run = json.loads(pathlib.Path(self.path).read_text())
+        self.assertEqual(len(run["passes"]), 1)
+        self.assertEqual(own(run, "decode")["LmHead"], (1, 20_000))
+
+    def test_forward_is_as_before_and_other_threads_are_left_out(self):
         clock = Clock()
         tiny = model(clock)
         with brickscope.record(tiny, self.path, clock=clock) as rec:
@@ -256,9 +269,9 @@ class WithModulesOfOurOwn(unittest.TestCase):
                 other.join()
         run = json.loads(pathlib.Path(self.path).read_text())
         self.assertEqual(run["spans"]["rows"], [])
-        self.assertEqual(run["imported"]["left_out"][0][0], "modules that ended on another thread")
+        self.assertEqual(run["imported"]["left_out"][0][0], "calls of modules on other threads")
         for _, module in tiny.named_modules():
-            self.assertEqual((module.before, module.after), ([], []))
+            self.assertNotIn("forward", module.__dict__)
 
     def test_patterns_of_the_user_come_first(self):
         clock = Clock()

@@ -350,7 +350,7 @@ impl<'a> Reader<'a> {
         let category = words(event.cat);
         let name = words(event.name);
         let of_kineto = Kind::of(&category, &name);
-        self.has_kinds |= of_kineto.is_some();
+        self.has_kinds |= Kind::is_sure(&category);
         let mut passes = 0;
         for (phase, pattern) in Phase::ALL.into_iter().zip(&self.patterns) {
             let look = |key: &str| argument(event.args, key);
@@ -359,7 +359,7 @@ impl<'a> Reader<'a> {
             }
         }
         let kind_of_it = of_kineto.unwrap_or_default();
-        let link = kind_of_it.is_linked().then(|| {
+        let link = of_kineto.is_some_and(Kind::is_linked).then(|| {
             self.links.push(Link::of(event.args, event.pid, event.tid));
             self.links.len() as u32 - 1
         });

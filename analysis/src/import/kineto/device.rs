@@ -70,7 +70,9 @@ pub(super) fn profiles(
             ranges.retain(|(range, _)| range.end > event.start);
             if event.kind == Kind::RangeOfWork {
                 let is_inside = ranges.iter().any(|(_, pass)| pass.is_some());
-                let pass = event.phase().filter(|_| !is_inside).map(|phase| {
+                // Where the host has passes, a kernel is in the one that launched it.
+                let is_wanted = !is_inside && profile.passes.is_empty();
+                let pass = event.phase().filter(|_| is_wanted).map(|phase| {
                     serial += 1;
                     (serial, phase)
                 });
@@ -93,13 +95,15 @@ pub(super) fn profiles(
                     Some(Found::Brick(brick)) => Some(names.brick(brick)),
                     _ => None,
                 });
-            let brick = launch
+            // What is around the launch of a graph tells nothing of each kernel in it.
+            let alone = launch.filter(|launch| !launch.is_graph);
+            let brick = alone
                 .and_then(|launch| launch.brick)
                 .or(around.brick)
                 .or(by_kernel)
-                .or_else(|| Some(names.brick(&reader.names[launch?.op? as usize])))
+                .or_else(|| Some(names.brick(&reader.names[alone?.op? as usize])))
                 .unwrap_or_else(|| names.brick(name));
-            let layer = launch.and_then(|launch| launch.layer).or(around.layer);
+            let layer = alone.and_then(|launch| launch.layer).or(around.layer);
             let pass = match launch {
                 Some(launch) => launch
                     .pass

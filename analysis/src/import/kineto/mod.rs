@@ -67,6 +67,22 @@ impl Kind {
         })
     }
 
+    /// Whether only PyTorch's profiler writes a category. Other programs may call theirs `my_runtime`.
+    pub(super) fn is_sure(category: &str) -> bool {
+        matches!(
+            category,
+            "cpu_op"
+                | "python_function"
+                | "user_annotation"
+                | "gpu_user_annotation"
+                | "kernel"
+                | "gpu_memcpy"
+                | "gpu_memset"
+                | "cuda_runtime"
+                | "cuda_driver"
+        )
+    }
+
     /// Whether it has a [`Link`].
     pub(super) fn is_linked(self) -> bool {
         matches!(self, Self::Op | Self::Call | Self::Work | Self::RangeOfWork)
