@@ -24,7 +24,7 @@
 //! | `receipt/hash.rs`, `seal.rs`, `key.rs` | its hash, its signatures, their keys |
 //! | `receipt/verify/` | the reasons to refuse one |
 //! | `export/` | files for other programs: `chrome.rs`, `perfetto.rs`, `prometheus.rs`, `folded.rs` … |
-//! | `import/` | files of other programs: `llama_bench.rs`, `chrome.rs` … |
+//! | `import/` | files of other programs: `llama_bench.rs`, `chrome.rs` …; `kineto/` those of PyTorch |
 #![forbid(unsafe_code)]
 
 pub mod backends;

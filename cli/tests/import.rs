@@ -46,6 +46,9 @@ fn each_file_becomes_a_run_that_every_command_reads() {
         ("llama-bench.json", &[][..]),
         ("candle.json", &["--decode", "model"]),
         ("torch.json", &[]),
+        ("pytorch.json", &["--prefill", "prefill", "--decode", "dec*[1..]"]),
+        ("pytorch-stack.json", &["--decode", "decode"]),
+        ("kineto-gpu.json", &[]),
         ("vk-perf-logger.txt", &[]),
         ("stacks.folded", &["--unit", "us"]),
         ("stacks.folded", &["--unit", "samples"]),
@@ -121,4 +124,24 @@ fn an_imported_run_is_compared_with_its_like_only() {
     let (code, said) = compare(&without_passes);
     assert_eq!(code, Some(2));
     assert!(said.contains("has no passes") && said.contains("--decode EVENT"), "{said}");
+}
+
+#[test]
+fn a_packed_trace_is_read_by_a_table_of_ones_own() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let packed = folder.path().join("rank1.pt.trace.json.gz");
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&std::fs::read(data("kineto-gpu.json")).expect("it is there")).expect("room");
+    std::fs::write(&packed, gzip.finish().expect("room")).expect("it can be written");
+    let map = folder.path().join("mine.toml");
+    std::fs::write(&map, "[kernel]\n\"my_triton_*\" = \"MyKernel\"\n").expect("room");
+    let dir = imported(&packed, &["--map", map.to_str().expect("UTF-8")]);
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    let totals = &profile.devices[0].streams[0].totals;
+    assert!(totals.iter().any(|total| total.stats.name == "MyKernel"));
+    std::fs::write(&map, "[kernel]\nmy_triton\n").expect("room");
+    let said = refused(&packed, &["--map", map.to_str().expect("UTF-8")]);
+    assert!(said.contains("mine.toml, line 2: after the pattern comes"), "{said}");
+    let said = refused(&packed, &["--map", "/nowhere/mine.toml"]);
+    assert!(said.contains("/nowhere/mine.toml"), "{said}");
 }

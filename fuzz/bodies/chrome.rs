@@ -2,13 +2,22 @@
 
 use std::path::Path;
 
-use brickscope_analysis::import::{Format, Options, read};
+use brickscope_analysis::import::{Format, Map, Options, read};
 use brickscope_analysis::{export, view};
 
 /// Panics if that is not so.
 pub(crate) fn run(text: &str) {
     let passes = Options { decode: Some("model".to_owned()), ..Options::default() };
-    for options in [Options::default(), passes] {
+    // Before a line of its own, a table of bricks.
+    let (map, text) = text.split_once("\n---\n").unwrap_or(("", text));
+    let map = Map { path: "fuzz.file".into(), text: map.to_owned() };
+    let steps = Options {
+        prefill: Some("P*[1]".to_owned()),
+        decode: Some("*e*[args.name=*][2..]".to_owned()),
+        map: Some(map),
+        ..Options::default()
+    };
+    for options in [Options::default(), passes, steps] {
         match read(text, Path::new("fuzz.file"), Format::Chrome, &options) {
             Ok(profile) => {
                 profile.check().expect("it adds up");

@@ -4,6 +4,9 @@
 //!
 //! Spans are the complete events (`X`) and the pairs of begin and end (`B`, `E`) of each thread, which must
 //! nest. Times are microseconds with fractions, here to the nearest nanosecond and from the first event on.
+//!
+//! This file reads the events, and makes a profile of those of most programs. What PyTorch's profiler writes has more
+//! to tell, and goes to `kineto/`.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -12,24 +15,25 @@ use std::fmt;
 
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::{
-    BrickStats, Lane, Name, NameKind, Pass, Phase, PhaseTotal, Profile, Source, Span, Work,
+    BrickStats, Lane, Name, NameKind, Pass, Phase, PhaseTotal, Profile, Source, Span, Total, Work,
 };
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::decimal::{nearest, scaled};
+use super::kineto::{self, Kind, Link};
+use super::pattern::Pattern;
 use super::{At, Format, ImportError, Options, lacks, left_out, total};
 
 /// The most events: each takes some 130 bytes, so all of them 2 GiB.
 const MOST_EVENTS: usize = 1 << 24;
 
 /// The most names that spans can refer to.
-const MOST_NAMES: usize = OTHER_KERNEL as usize;
+pub(super) const MOST_NAMES: usize = OTHER_KERNEL as usize;
 
-/// PyTorch's categories of what ran on a device, by its clock. The last one is for ranges of the program,
-/// from the first of its kernels to the end of the last.
-const ON_DEVICE: [&str; 4] = ["kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"];
+/// The most bytes of the fields outside of `traceEvents` that are kept.
+const MOST_ABOUT: usize = 1 << 20;
 
 /// The fields of an event that matter. Numbers keep their digits; `pid` and `tid` may be words.
 #[derive(Deserialize)]
@@ -54,54 +58,95 @@ struct Event<'a> {
 
 /// A span of the file.
 #[derive(Clone, Copy)]
-struct Timed {
-    lane: u32,
-    name: u32,
+pub(super) struct Timed {
+    pub(super) lane: u32,
+    pub(super) name: u32,
     /// In nanoseconds of the file's axis.
-    start: i64,
-    end: i64,
-    source: Source,
+    pub(super) start: i64,
+    pub(super) end: i64,
+    /// What it is to PyTorch's profiler.
+    pub(super) kind: Kind,
+    /// A bit for each of [`Phase::ALL`]: whether it is a pass of this phase.
+    pub(super) passes: u8,
+    /// An index into the reader's links.
+    pub(super) link: Option<u32>,
+}
+
+impl Timed {
+    /// The phase that it is a pass of. A pattern for decode is the more special one of two that both choose it.
+    pub(super) fn phase(&self) -> Option<Phase> {
+        Phase::ALL.into_iter().rev().find(|&phase| self.passes & bit(phase) != 0)
+    }
+}
+
+fn bit(phase: Phase) -> u8 {
+    1 << phase as u8
 }
 
 /// A thread of the file.
 #[derive(Default)]
-struct Track<'a> {
-    pid: &'a str,
-    tid: &'a str,
-    name: Option<String>,
+pub(super) struct Track<'a> {
+    pub(super) pid: &'a str,
+    pub(super) tid: &'a str,
+    pub(super) name: Option<String>,
     /// Spans that have begun and not ended.
-    open: Vec<(u32, i64, Source)>,
+    open: Vec<Timed>,
 }
 
 #[derive(Default)]
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     events: usize,
-    timed: Vec<Timed>,
-    names: Vec<String>,
+    pub(super) timed: Vec<Timed>,
+    pub(super) names: Vec<String>,
     of_name: HashMap<String, u32>,
-    tracks: Vec<Track<'a>>,
+    pub(super) tracks: Vec<Track<'a>>,
     of_track: HashMap<(&'a str, &'a str), u32>,
-    processes: HashMap<&'a str, String>,
-    left_out: LeftOut,
+    pub(super) processes: HashMap<&'a str, String>,
+    /// What calls and what ran on devices have in common.
+    pub(super) links: Vec<Link>,
+    /// The fields of the file beside `traceEvents`.
+    pub(super) about: Vec<(String, &'a str)>,
+    about_bytes: usize,
+    /// When the first event began, in nanoseconds of the file's axis.
+    pub(super) first_ns: Option<i64>,
+    /// Whether an event has a category that only PyTorch's profiler writes.
+    has_kinds: bool,
+    /// For each phase the pattern of its passes.
+    patterns: [Option<Pattern>; 2],
+    pub(super) left_out: LeftOut,
     /// The number of the event that was wrong, and what was wrong with it.
     fault: Option<(usize, String)>,
 }
 
 #[derive(Default)]
-struct LeftOut {
+pub(super) struct LeftOut {
     instants: u64,
     counters: u64,
     asyncs: u64,
-    flows: u64,
+    pub(super) flows: u64,
     others: u64,
     unbegun: u64,
     backwards: u64,
 }
 
 pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
-    let mut reader = Reader::default();
-    let mut json = serde_json::Deserializer::from_str(text);
-    let result = Events(&mut reader).deserialize(&mut json).and_then(|()| json.end());
+    // First of all, since a fault of it doesn't depend on the file.
+    let table = kineto::table(options)?;
+    let patterns = || {
+        [&options.prefill, &options.decode]
+            .map(|pattern| pattern.as_ref().map(|text| Pattern::parse(text)))
+    };
+    let mut reader = Reader { patterns: patterns(), ..Reader::default() };
+    let mut result = reader.read(text);
+    let mended;
+    // PyTorch writes numbers and names as they come: `nan`, and control characters in names.
+    if result.as_ref().is_err_and(|error| !error.is_eof()) && reader.fault.is_none() {
+        mended = mend(text);
+        if let Some(mended) = &mended {
+            reader = Reader { patterns: patterns(), ..Reader::default() };
+            result = reader.read(mended);
+        }
+    }
     let mut breaks_off = 0;
     if let Err(error) = result {
         if let Some((event, fault)) = reader.fault.take() {
@@ -116,9 +161,65 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
     if reader.timed.is_empty() {
         return Err(at.whole("has no event with a duration (`X`, or `B` with `E`)"));
     }
-    let mut profile = profile(&mut reader, at, options)?;
+    let is_kineto = reader.has_kinds
+        || reader.about.iter().any(|(field, _)| {
+            ["schemaVersion", "deviceProperties", "traceName"].contains(&field.as_str())
+        });
+    if !is_kineto && options.map.is_some() {
+        return Err(
+            at.whole("isn't a trace of PyTorch's profiler, which the table of bricks is for")
+        );
+    }
+    if is_kineto && options.prefill.is_none() && options.decode.is_none() {
+        reader.choose_steps();
+    }
+    reader.choose_nth();
+    for (phase, text) in [(Phase::Prefill, &options.prefill), (Phase::Decode, &options.decode)] {
+        let is_it = |event: &Timed| event.passes & bit(phase) != 0;
+        if let (Some(text), false) = (text, reader.timed.iter().any(is_it)) {
+            return Err(at.whole(format!(
+                "has no event `{text}`, which should be a {phase} pass; it has {}",
+                some(&reader)
+            )));
+        }
+    }
+    let mut profile = match is_kineto {
+        true => kineto::profile(&mut reader, at, &table)?,
+        false => profile(&mut reader, at)?,
+    };
     left_out(&mut profile, "the rest of the file, which is truncated", breaks_off);
     Ok(profile)
+}
+
+/// The text with quotes around numbers that JSON has none for, and escapes for control characters within strings; `None`
+/// if there is neither.
+fn mend(text: &str) -> Option<String> {
+    const WORDS: [&str; 7] = ["-nan", "nan", "NaN", "-inf", "inf", "-Infinity", "Infinity"];
+    let mut mended = String::with_capacity(text.len());
+    let (mut is_inside, mut is_escaped, mut is_mended) = (false, false, false);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let mut taken = c.len_utf8();
+        if is_inside {
+            if c < ' ' {
+                is_mended = true;
+                mended.push_str(&format!("\\u{:04x}", u32::from(c)));
+            } else {
+                mended.push(c);
+            }
+            is_inside = is_escaped || c != '"';
+            is_escaped = !is_escaped && c == '\\';
+        } else if let Some(word) = WORDS.iter().find(|word| rest.starts_with(**word)) {
+            is_mended = true;
+            mended.extend(["\"", word, "\""]);
+            taken = word.len();
+        } else {
+            is_inside = c == '"';
+            mended.push(c);
+        }
+        rest = &rest[taken..];
+    }
+    is_mended.then_some(mended)
 }
 
 /// The events, wherever they are.
@@ -154,6 +255,10 @@ impl<'a> Visitor<'a> for Events<'_, 'a> {
         while let Some(field) = fields.next_key::<Cow<'a, str>>()? {
             if field == "traceEvents" {
                 fields.next_value_seed(Events(self.0))?;
+            } else if self.0.about_bytes < MOST_ABOUT {
+                let value = fields.next_value::<&RawValue>()?.get();
+                self.0.about_bytes += field.len() + value.len();
+                self.0.about.push((field.into_owned(), value));
             } else {
                 fields.next_value::<IgnoredAny>()?;
             }
@@ -163,7 +268,7 @@ impl<'a> Visitor<'a> for Events<'_, 'a> {
 }
 
 /// The text of a JSON string, or any other value as it is written.
-fn words(value: Option<&RawValue>) -> Cow<'_, str> {
+pub(super) fn words(value: Option<&RawValue>) -> Cow<'_, str> {
     let text = value.map_or("", RawValue::get);
     match serde_json::from_str::<String>(text) {
         Ok(words) => Cow::Owned(words),
@@ -171,7 +276,48 @@ fn words(value: Option<&RawValue>) -> Cow<'_, str> {
     }
 }
 
+/// An argument of an event, as text.
+fn argument(args: Option<&RawValue>, key: &str) -> Option<String> {
+    let args: HashMap<String, Box<RawValue>> = serde_json::from_str(args?.get()).ok()?;
+    Some(words(args.get(key).map(|value| &**value)).into_owned()).filter(|_| args.contains_key(key))
+}
+
 impl<'a> Reader<'a> {
+    fn read(&mut self, text: &'a str) -> serde_json::Result<()> {
+        let mut json = serde_json::Deserializer::from_str(text);
+        Events(self).deserialize(&mut json).and_then(|()| json.end())
+    }
+
+    /// Without patterns, the steps of a profiler with a schedule are passes.
+    fn choose_steps(&mut self) {
+        let is_step: Vec<bool> =
+            self.names.iter().map(|name| name.starts_with("ProfilerStep#")).collect();
+        for event in self.timed.iter_mut().filter(|event| is_step[event.name as usize]) {
+            event.passes = bit(Phase::Decode);
+        }
+    }
+
+    /// Keeps those passes whose number, in the order of time, the pattern names.
+    fn choose_nth(&mut self) {
+        for (phase, pattern) in Phase::ALL.into_iter().zip(&self.patterns) {
+            let Some((from, to)) = pattern.as_ref().and_then(|pattern| pattern.nth) else {
+                continue;
+            };
+            let mut chosen: Vec<&mut Timed> =
+                self.timed.iter_mut().filter(|event| event.passes & bit(phase) != 0).collect();
+            chosen.sort_by_key(|event| event.start);
+            // PyTorch's ranges are on the host and on a device too.
+            let mut numbers = [0_u64; 2];
+            for event in chosen {
+                let number = &mut numbers[usize::from(event.kind.is_of_device())];
+                *number += 1;
+                if !(from..=to).contains(number) {
+                    event.passes &= !bit(phase);
+                }
+            }
+        }
+    }
+
     fn add(&mut self, event: &Event<'a>) -> Result<(), String> {
         let kind = words(event.ph);
         match &*kind {
@@ -196,30 +342,44 @@ impl<'a> Reader<'a> {
         let lane = self.track(event);
         if kind == "E" {
             match self.tracks[lane as usize].open.pop() {
-                Some((name, begun, source)) => self.span(lane, name, begun, whole(start)?, source),
+                Some(begun) => self.span(Timed { end: whole(start)?, ..begun }),
                 None => self.left_out.unbegun += 1,
             }
             return self.bounded();
         }
-        let source = match ON_DEVICE.contains(&&*words(event.cat)) {
-            true => Source::Device,
-            false => Source::Host,
-        };
-        let name = self.name(words(event.name));
+        let category = words(event.cat);
+        let name = words(event.name);
+        let of_kineto = Kind::of(&category, &name);
+        self.has_kinds |= Kind::is_sure(&category);
+        let mut passes = 0;
+        for (phase, pattern) in Phase::ALL.into_iter().zip(&self.patterns) {
+            let look = |key: &str| argument(event.args, key);
+            if pattern.as_ref().is_some_and(|pattern| pattern.chooses(&name, look)) {
+                passes |= bit(phase);
+            }
+        }
+        let kind_of_it = of_kineto.unwrap_or_default();
+        let link = of_kineto.is_some_and(Kind::is_linked).then(|| {
+            self.links.push(Link::of(event.args, event.pid, event.tid));
+            self.links.len() as u32 - 1
+        });
+        let name = self.name(name);
+        let begun =
+            Timed { lane, name, start: whole(start)?, end: 0, kind: kind_of_it, passes, link };
         if kind == "B" {
-            self.tracks[lane as usize].open.push((name, whole(start)?, source));
+            self.tracks[lane as usize].open.push(begun);
         } else {
             let end = start.checked_add(picos(event.dur, "dur")?);
             let end = end.ok_or("the sum of `ts` and `dur` is out of range")?;
-            self.span(lane, name, whole(start)?, whole(end)?, source);
+            self.span(Timed { end: whole(end)?, ..begun });
         }
         self.bounded()
     }
 
-    fn span(&mut self, lane: u32, name: u32, start: i64, end: i64, source: Source) {
-        match end < start {
+    fn span(&mut self, timed: Timed) {
+        match timed.end < timed.start {
             true => self.left_out.backwards += 1,
-            false => self.timed.push(Timed { lane, name, start, end, source }),
+            false => self.timed.push(timed),
         }
     }
 
@@ -281,53 +441,35 @@ fn whole(picos: i128) -> Result<i64, String> {
     i64::try_from(nearest(picos)).map_err(|_| "`ts` is out of range".to_owned())
 }
 
-fn profile(
+/// Sorts the events of each thread, outer ones first, and returns when the first one began.
+pub(super) fn sorted(
     reader: &mut Reader<'_>,
     at: &At<'_>,
-    options: &Options,
-) -> Result<Profile, ImportError> {
-    let mut profile = at.profile(Format::Chrome, None, "of the program that wrote the trace");
-    profile.lanes = lanes(reader);
+) -> Result<(Vec<Timed>, i64), ImportError> {
     let mut timed = std::mem::take(&mut reader.timed);
     let origin = timed.iter().map(|event| event.start).min().unwrap_or_default();
+    reader.first_ns = Some(origin);
     // Sums must hold all of it.
     let sum: u128 = timed.iter().map(|event| u128::from(event.end.abs_diff(event.start))).sum();
     if sum > u128::from(u64::MAX) {
-        return Err(at.whole("its durations add up to more than 64 bits of nanoseconds"));
+        return Err(at.whole("its durations (`dur`) add up to more than 64 bits of nanoseconds"));
     }
-    // Outer ones first. Of those that begin and end together the outer one is written last, when it ends.
+    // Of those that begin and end together the outer one is written last, when it ends.
     timed.reverse();
     timed.sort_by_key(|event| (event.lane, event.start, Reverse(event.end)));
+    Ok((timed, origin))
+}
 
-    let wanted = |name: &Option<String>| name.as_ref().and_then(|name| reader.of_name.get(name));
-    let phases = [(Phase::Prefill, &options.prefill), (Phase::Decode, &options.decode)];
-    for (phase, name) in phases {
-        if let (Some(name), None) = (name, wanted(name)) {
-            return Err(at.whole(format!(
-                "has no event `{name}`, which should be a {phase} pass; it has {}",
-                some(&reader.names)
-            )));
-        }
-    }
-    let phases = phases.map(|(phase, name)| (phase, wanted(name).copied()));
+fn profile(reader: &mut Reader<'_>, at: &At<'_>) -> Result<Profile, ImportError> {
+    let mut profile = at.profile(Format::Chrome, None, "of the program that wrote the trace");
+    profile.lanes = lanes(reader);
+    let (timed, origin) = sorted(reader, at)?;
     let numbers = names(&reader.names, &mut profile);
-    let overlapping = nest(&timed, origin, phases, &numbers, &mut profile);
-    tables(&mut profile);
-    let LeftOut { instants, counters, asyncs, flows, others, unbegun, backwards } = reader.left_out;
-    let unended = reader.tracks.iter().map(|track| track.open.len() as u64).sum();
-    for (why, count) in [
-        ("events that overlap another of their thread without nesting", overlapping),
-        ("begins without an end", unended),
-        ("ends without a begin", unbegun),
-        ("events that end before they begin", backwards),
-        ("asynchronous events", asyncs),
-        ("flows", flows),
-        ("counters", counters),
-        ("instants", instants),
-        ("events of other kinds", others),
-    ] {
-        left_out(&mut profile, why, count);
-    }
+    let overlapping = nest(&timed, origin, &numbers, &mut profile);
+    (profile.totals, profile.dropped.names) =
+        totals(&profile.spans, &profile.passes, &profile.names);
+    profile.phases = phases(&profile.passes);
+    reader.left_out(&mut profile, overlapping);
     let passes = match profile.passes.is_empty() {
         true => "passes, phases and tokens: events don't say which of them are passes",
         false => "tokens: events don't say how many a pass had",
@@ -337,14 +479,43 @@ fn profile(
     Ok(profile)
 }
 
-/// Some of the names, for an error message.
-fn some(names: &[String]) -> String {
-    let quoted: Vec<String> = names.iter().take(20).map(|name| format!("`{name}`")).collect();
+impl Reader<'_> {
+    /// Notes what was left out of a profile.
+    pub(super) fn left_out(&self, profile: &mut Profile, overlapping: u64) {
+        let LeftOut { instants, counters, asyncs, flows, others, unbegun, backwards } =
+            self.left_out;
+        let unended = self.tracks.iter().map(|track| track.open.len() as u64).sum();
+        for (why, count) in [
+            ("events that overlap another of their thread without nesting", overlapping),
+            ("begins without an end", unended),
+            ("ends without a begin", unbegun),
+            ("events that end before they begin", backwards),
+            ("asynchronous events", asyncs),
+            ("flows", flows),
+            ("counters", counters),
+            ("instants", instants),
+            ("events of other kinds", others),
+        ] {
+            left_out(profile, why, count);
+        }
+    }
+}
+
+/// Some of the names, for an error message: those that people give first.
+fn some(reader: &Reader<'_>) -> String {
+    let mut is_range = vec![false; reader.names.len()];
+    for event in &reader.timed {
+        is_range[event.name as usize] |= event.kind.is_range();
+    }
+    let mut names: Vec<(bool, &String)> =
+        is_range.iter().map(|is_range| !is_range).zip(&reader.names).collect();
+    names.sort_by_key(|&(is_last, _)| is_last);
+    let quoted: Vec<String> = names.iter().take(20).map(|(_, name)| format!("`{name}`")).collect();
     let more = if names.len() > 20 { ", and more" } else { "" };
     quoted.join(", ") + more
 }
 
-fn lanes(reader: &Reader<'_>) -> Vec<Lane> {
+pub(super) fn lanes(reader: &Reader<'_>) -> Vec<Lane> {
     let mut pids: Vec<&str> = reader.tracks.iter().map(|track| track.pid).collect();
     pids.sort_unstable();
     pids.dedup();
@@ -386,13 +557,7 @@ fn names(names: &[String], profile: &mut Profile) -> Vec<u16> {
 
 /// Turns events in order into spans with parents, and those named as passes into passes. Returns how many
 /// overlap others without nesting, and become neither.
-fn nest(
-    timed: &[Timed],
-    origin: i64,
-    phases: [(Phase, Option<u32>); 2],
-    numbers: &[u16],
-    profile: &mut Profile,
-) -> u64 {
+fn nest(timed: &[Timed], origin: i64, numbers: &[u16], profile: &mut Profile) -> u64 {
     /// A span or pass that the next event may lie in.
     #[derive(Clone, Copy)]
     struct Around {
@@ -418,25 +583,13 @@ fn nest(
         let duration_ns = event.end.abs_diff(event.start);
         let start_ns = event.start.abs_diff(origin);
         let pass = around.and_then(|around| around.pass);
-        let phase = phases.iter().find(|(_, name)| *name == Some(event.name));
-        if let (Some(&(phase, _)), None) = (phase, pass) {
+        if let (Some(phase), None) = (event.phase(), pass) {
             // The time of a pass is not attributed to a span around it.
             if let Some(parent) = around.and_then(|around| around.span) {
                 profile.spans[parent].exclusive_ns -= duration_ns;
             }
-            profile.passes.push(Pass {
-                serial: profile.passes.len() as u32 + 1,
-                phase,
-                lane,
-                tokens: 0,
-                position: 0,
-                start_ns,
-                wall_ns: duration_ns,
-                attributed_ns: 0,
-                unattributed_ns: duration_ns,
-                disturbance: None,
-                is_left_out: false,
-            });
+            let serial = profile.passes.len() as u32 + 1;
+            profile.passes.push(pass_of(serial, phase, lane, start_ns, duration_ns));
             let pass = Some(profile.passes.len() - 1);
             stack.push(Around { end: event.end, span: None, pass });
             continue;
@@ -454,7 +607,7 @@ fn nest(
         stack.push(Around { end: event.end, span: Some(profile.spans.len()), pass });
         let span = Span {
             name: Some(numbers[event.name as usize]),
-            source: event.source,
+            source: Source::Host,
             lane,
             pass: pass.map(|pass| profile.passes[pass].serial),
             layer: None,
@@ -469,25 +622,63 @@ fn nest(
     overlapping
 }
 
-/// The sums of spans and passes.
-fn tables(profile: &mut Profile) {
-    let mut sums: Vec<((Option<Phase>, Source), BrickStats)> = Vec::new();
-    let mut of_sum: HashMap<(Option<Phase>, Source, u16), usize> = HashMap::new();
-    for span in &profile.spans {
+/// A pass of which nothing is attributed yet.
+pub(super) fn pass_of(serial: u32, phase: Phase, lane: u32, start_ns: u64, wall_ns: u64) -> Pass {
+    Pass {
+        serial,
+        phase,
+        lane,
+        tokens: 0,
+        position: 0,
+        start_ns,
+        wall_ns,
+        attributed_ns: 0,
+        unattributed_ns: wall_ns,
+        disturbance: None,
+        is_left_out: false,
+    }
+}
+
+/// The sums of spans by phase and name, and how many spans have a name for which there is no room.
+pub(super) fn totals(spans: &[Span], passes: &[Pass], names: &[Name]) -> (Vec<Total>, u64) {
+    let phases: HashMap<u32, Phase> = passes.iter().map(|pass| (pass.serial, pass.phase)).collect();
+    type Key = (Option<Phase>, Source, u16);
+    let mut sums: Vec<(Key, BrickStats)> = Vec::new();
+    let mut of_sum: HashMap<Key, usize> = HashMap::new();
+    let mut others = 0;
+    for span in spans {
         let number = span.name.unwrap_or(OTHER_BRICK);
-        profile.dropped.names += u64::from(number == OTHER_BRICK);
-        let phase = span.pass.map(|serial| profile.passes[serial as usize - 1].phase);
-        let index = *of_sum.entry((phase, span.source, number)).or_insert_with(|| {
-            let name = profile.names.get(usize::from(number));
-            let name = name.map_or("(other)", |name| &name.name);
-            sums.push(((phase, span.source), BrickStats::new(name)));
+        others += u64::from(number >= OTHER_KERNEL);
+        let phase = span.pass.and_then(|serial| phases.get(&serial).copied());
+        let key = (phase, span.source, number);
+        let index = *of_sum.entry(key).or_insert_with(|| {
+            let name = names.get(usize::from(number));
+            sums.push((key, BrickStats::new(name.map_or("(other)", |name| &name.name))));
             sums.len() - 1
         });
         sums[index].1.add(span.duration_ns, span.exclusive_ns, span.work);
     }
-    profile.totals =
-        sums.into_iter().map(|((phase, source), stats)| total(phase, source, stats)).collect();
-    for phase in Phase::ALL {
+    let total = |((phase, source, number), stats): (Key, BrickStats)| {
+        let sum = total(phase, source, stats);
+        let is_kernel = number == OTHER_KERNEL;
+        match names.get(usize::from(number)) {
+            None if is_kernel => Total { kind: NameKind::Kernel, category: None, ..sum },
+            None => sum,
+            Some(name) => Total {
+                kind: name.kind,
+                category: name.brick_category(),
+                host: name.host.clone(),
+                device: name.device.clone(),
+                ..sum
+            },
+        }
+    };
+    (sums.into_iter().map(total).collect(), others)
+}
+
+/// The sums of passes by phase.
+pub(super) fn phases(passes: &[Pass]) -> Vec<PhaseTotal> {
+    let sum = |phase| {
         let mut sum = PhaseTotal {
             phase,
             passes: 0,
@@ -498,14 +689,13 @@ fn tables(profile: &mut Profile) {
             attributed_ns: 0,
             unattributed_ns: 0,
         };
-        for pass in profile.passes.iter().filter(|pass| pass.phase == phase) {
+        for pass in passes.iter().filter(|pass| pass.phase == phase) {
             sum.passes += 1;
             sum.wall_ns += pass.wall_ns;
             sum.attributed_ns += pass.attributed_ns;
             sum.unattributed_ns += pass.unattributed_ns;
         }
-        if sum.passes > 0 {
-            profile.phases.push(sum);
-        }
-    }
+        sum
+    };
+    Phase::ALL.map(sum).into_iter().filter(|sum| sum.passes > 0).collect()
 }

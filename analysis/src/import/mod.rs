@@ -7,7 +7,9 @@
 mod chrome;
 mod decimal;
 mod folded;
+mod kineto;
 mod llama_bench;
+mod pattern;
 mod vk_perf_logger;
 
 use std::fmt;
@@ -68,10 +70,23 @@ pub struct Options {
     pub unit: Option<WeightUnit>,
     /// For llama-bench: the rows to take, counted from 1; if empty, all.
     pub rows: Vec<usize>,
-    /// For Chrome traces: the name of events that are a prefill pass each.
+    /// For Chrome traces: a pattern of events that are a prefill pass each: a name, in which `*` stands for any text,
+    /// and after it perhaps `[args.KEY=VALUE]`, and `[N]`, `[N..]` or `[N..M]` for those with these numbers, from 1.
     pub prefill: Option<String>,
-    /// For Chrome traces: the name of events that are a decode pass each.
+    /// For Chrome traces: a pattern of events that are a decode pass each. It decides where both patterns match.
     pub decode: Option<String>,
+    /// For traces of PyTorch's profiler: a table that tells which bricks events are, before the table of this package.
+    pub map: Option<Map>,
+}
+
+/// A table of bricks of the user's own: TOML with the sections `range`, `module`, `op`, `kernel` and `category`, and a
+/// line `"pattern" = "brick"` for each kind of event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Map {
+    /// The file, for messages.
+    pub path: PathBuf,
+    /// Its text.
+    pub text: String,
 }
 
 /// Reads the text of another program's file. `path` is for messages and for [`Imported::file`].
@@ -106,6 +121,7 @@ impl Options {
             ("a choice of rows", !self.rows.is_empty(), Format::LlamaBench),
             ("a name of passes", self.prefill.is_some(), Format::Chrome),
             ("a name of passes", self.decode.is_some(), Format::Chrome),
+            ("a table of bricks", self.map.is_some(), Format::Chrome),
         ] {
             if is_given && of != format {
                 let (of, is) = (of.name(), format.name());

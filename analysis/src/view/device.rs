@@ -7,7 +7,7 @@ use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable, printable_text};
 use brickscope_profile::{
     Absent, Busy, DeviceProfile, DeviceStream, Grain, LayerTotal, Phase, Profile, Source, SyncMode,
-    TreeOptions,
+    Total, TreeOptions,
 };
 
 use crate::view::report::{PATH_ROWS, Rest, heading, labelled, milliseconds, tables, wrapped};
@@ -29,7 +29,10 @@ pub(super) fn headline(profile: &Profile) -> String {
     };
     let Some(phase) = host.map(|total| total.phase).or_else(|| phases.into_iter().find(on_device))
     else {
-        return "No pass was recorded, on the host or on a device.".to_owned();
+        return match profile.imported {
+            Some(_) => without_passes(profile),
+            None => "No pass was recorded, on the host or on a device.".to_owned(),
+        };
     };
     let mut parts = Vec::new();
     let name = heading(phase);
@@ -64,6 +67,28 @@ pub(super) fn headline(profile: &Profile) -> String {
         ));
     }
     text
+}
+
+/// What takes the most time on each device of a file that tells of no passes.
+fn without_passes(profile: &Profile) -> String {
+    let mut parts = vec!["It has no passes".to_owned()];
+    for (index, device) in profile.devices.iter().enumerate() {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        let totals = device.streams.iter().flat_map(|stream| &stream.totals);
+        for total in totals.filter(|total| total.category.is_some()) {
+            let sum = sums.entry(&total.stats.name).or_default();
+            *sum = sum.saturating_add(total.stats.exclusive_ns);
+        }
+        let all = sums.values().fold(0, |sum, &nanos| u64::saturating_add(sum, nanos));
+        if let Some((top, &nanos)) = sums.iter().max_by_key(|&(_, &nanos)| nanos) {
+            parts.push(format!(
+                "on device {index}, {} takes the most time, {} of what ran there",
+                printable(top),
+                percent(nanos as f64, all as f64)
+            ));
+        }
+    }
+    parts.join("; ") + "."
 }
 
 /// What the host waited after, within passes.
@@ -106,6 +131,9 @@ fn busy_share(
     if by_pass.is_empty() {
         return Err("no pass there had all of its bricks timed");
     }
+    if profile.imported.is_some() {
+        return issued_share(profile, phase, &by_pass);
+    }
     // The host's passes by position and tokens, in the order of time.
     let mut host: HashMap<(u64, u64), VecDeque<(u64, u64)>> = HashMap::new();
     for pass in profile.passes.iter().filter(|pass| pass.phase == phase) {
@@ -139,6 +167,26 @@ fn busy_share(
     match sum.passes {
         0 => Err("no pass was timed both there and on the host"),
         _ if sum.busy_ns > wall_ns => Err("the host's passes end before the device's do"),
+        _ => Ok((sum, wall_ns)),
+    }
+}
+
+/// The same where a file tells which pass of the host launched what: both have one number.
+fn issued_share(
+    profile: &Profile,
+    phase: Phase,
+    by_pass: &BTreeMap<u32, Busy>,
+) -> Result<(Busy, u64), &'static str> {
+    let (mut sum, mut wall_ns) = (Busy::default(), 0_u64);
+    for pass in profile.passes.iter().filter(|pass| pass.phase == phase) {
+        if let Some(busy) = by_pass.get(&pass.serial) {
+            wall_ns = wall_ns.saturating_add(pass.wall_ns);
+            sum.add(busy);
+        }
+    }
+    match sum.passes {
+        0 => Err("no pass was timed both there and on the host"),
+        _ if sum.busy_ns > wall_ns => Err("it works on after the host's passes end"),
         _ => Ok((sum, wall_ns)),
     }
 }
@@ -190,12 +238,14 @@ pub(super) fn sections(profile: &Profile, text: &mut String) {
         let what = [&device.name, &device.api, &device.driver].map(|part| printable(part));
         text.push('\n');
         wrapped(&format!("Device {index}: {}", what.join(", ")), text);
-        labelled(&facts(device), text);
+        let is_told = profile.imported.is_some();
+        labelled(&facts(device, is_told), text);
         for (at, stream) in device.streams.iter().enumerate() {
             let Some(on) = profile.on_device(index, at) else { continue };
             stream_tables(device, stream, &on, text);
         }
-        if device.streams.iter().all(|stream| stream.passes.is_empty()) {
+        if device.streams.iter().all(|stream| stream.totals.is_empty() && stream.passes.is_empty())
+        {
             let why = match profile.sync_mode {
                 SyncMode::None => ": the sync mode `none` times nothing",
                 _ => "",
@@ -203,14 +253,20 @@ pub(super) fn sections(profile: &Profile, text: &mut String) {
             let _ = writeln!(text, "\nNothing was timed on it{why}.");
         }
         if let Some(whole) = profile.whole_device(index) {
-            one_pass(index, &whole, text);
+            one_pass(index, &whole, is_told, text);
         }
     }
 }
 
-/// How its times are known, and what they cost.
-fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
+/// How its times are known, and what they cost. Of a device in an imported file, the file tells.
+fn facts(device: &DeviceProfile, is_told: bool) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
+    if is_told {
+        let clock = "as in the file, which doesn't say how it is aligned with the host's";
+        lines.push(("clock", clock.to_owned()));
+        lines.extend(busy(device));
+        return lines;
+    }
     let ticks = &device.ticks;
     let mut clock = format!("{} ns a tick", ticks.ns_per_tick);
     match ticks.resolution_ns {
@@ -270,6 +326,13 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
         let reason = printable_text(&choice.reason);
         lines.push(("grain", format!("{}: {reason}{changes}", choice.phase.name())));
     }
+    lines.extend(busy(device));
+    lines
+}
+
+/// How busy it was in the passes of each phase.
+fn busy(device: &DeviceProfile) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
     for phase in Phase::ALL {
         if let Ok(busy) = device.busy(Some(phase)) {
             let part = |nanos: u64| percent(nanos as f64, busy.span_ns as f64);
@@ -299,11 +362,15 @@ fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, te
     };
     for total in &stream.phases {
         let phase = total.phase;
+        let how_many = match total.tokens {
+            // An imported file may not say it.
+            0 => passes(total.passes),
+            tokens => count(tokens, "token"),
+        };
         let _ = write!(
             text,
-            "\n{} on the device{which}: {}, {} from first mark to last\n",
+            "\n{} on the device{which}: {how_many}, {} from first mark to last\n",
             heading(phase),
-            count(total.tokens, "token"),
             milliseconds(total.wall_ns)
         );
         let rests = rests(stream, phase, total.unattributed_ns, total.passes);
@@ -322,6 +389,12 @@ fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, te
             layers(stream, phase, total.wall_ns, text);
         }
         rates(on, phase, text);
+    }
+    let is_outside = |total: &Total| total.phase.is_none() && total.category.is_some();
+    if stream.totals.iter().any(is_outside) {
+        let outside = if stream.phases.is_empty() { "" } else { ", outside of passes" };
+        let _ = write!(text, "\nOn the device{which}{outside}\n");
+        tables(on, None, &[], text);
     }
 }
 
@@ -407,17 +480,18 @@ fn rates(on: &Profile, phase: Phase, text: &mut String) {
     wrapped(&note, text);
 }
 
-fn one_pass(index: usize, whole: &Profile, text: &mut String) {
+fn one_pass(index: usize, whole: &Profile, is_told: bool, text: &mut String) {
     let Some(pass) = whole.drawable_pass(Phase::Decode) else { return };
     let Some(graph) = whole.execution_graph(pass.serial) else { return };
     let n_passes = whole.phase(Phase::Decode).map_or(0, |total| total.passes);
     let is_median = whole.typical_pass(Phase::Decode) == Some(pass);
     let which = if is_median { "the median of" } else { "near the median of" };
+    // An imported file doesn't say at which position.
+    let at = if is_told { String::new() } else { format!(", at position {}", pass.position) };
     let _ = write!(
         text,
-        "\nOne decode pass on device {index}: {}, {which} {n_passes}, at position {}\n{}\n",
+        "\nOne decode pass on device {index}: {}, {which} {n_passes}{at}\n{}\n",
         milliseconds(pass.wall_ns),
-        pass.position,
         graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
     );
     // Layers alone have no order.

@@ -7,6 +7,7 @@ use brickscope_analysis::import::{Format, Options, WeightUnit, read};
 use brickscope_analysis::{export, view};
 use proptest::prelude::*;
 
+use crate::pytorch::GPU;
 use crate::{CANDLE, FOLDED, LLAMA_BENCH, TORCH, VULKAN};
 
 fn options(format: Format) -> Options {
@@ -20,7 +21,9 @@ fn options(format: Format) -> Options {
 }
 
 fn holds(text: &str, format: Format) {
-    for options in [options(format), Options::default()] {
+    let steps = Options { prefill: Some("Prof*[1]".to_owned()), ..options(format) };
+    let steps = if format == Format::Chrome { steps } else { Options::default() };
+    for options in [options(format), Options::default(), steps] {
         match read(text, Path::new("a.file"), format, &options) {
             Ok(profile) => {
                 assert_eq!(profile.check(), Ok(()));
@@ -51,6 +54,7 @@ fn changed() -> impl Strategy<Value = (String, Format)> {
         (LLAMA_BENCH, Format::LlamaBench),
         (CANDLE, Format::Chrome),
         (TORCH, Format::Chrome),
+        (GPU, Format::Chrome),
         (VULKAN, Format::VkPerfLogger),
         (FOLDED, Format::Folded),
     ]);

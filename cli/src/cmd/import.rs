@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope::load::{self, Limit};
-use brickscope_analysis::import::{self, Format, MAX_BYTES, Options};
+use brickscope_analysis::import::{self, Format, MAX_BYTES, Map, Options};
 use flate2::read::MultiGzDecoder;
 
 use crate::output;
@@ -17,13 +17,14 @@ use crate::text::printable_text;
 
 /// Read a file of another program as a run, for `show`, `compare` and `export`.
 ///
-/// `import` reads the results of llama-bench, Chrome traces (such as candle's --tracing), the output of
-/// ggml's Vulkan backend with GGML_VK_PERF_LOGGER=1, and folded stacks, also compressed by gzip. All
-/// times are those in the file. What the file lacks is marked absent in the run. docs/import.md
-/// describes each format.
+/// `import` reads the results of llama-bench, Chrome traces (such as candle's --tracing), the traces of
+/// PyTorch's profiler (also vLLM's and SGLang's), the output of ggml's Vulkan backend with
+/// GGML_VK_PERF_LOGGER=1, and folded stacks, also compressed by gzip. All times are those in the file. What
+/// the file lacks is marked absent in the run. docs/import.md describes each format, docs/pytorch.md
+/// PyTorch's.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
+    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz --prefill 'step[EXTEND*' --decode 'step[DECODE*'\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
 )]
 pub(crate) struct ImportArgs {
     /// The file to read.
@@ -46,13 +47,20 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) rows: Vec<usize>,
 
-    /// For a Chrome trace: each event with this name is a prefill pass.
-    #[arg(long, value_name = "EVENT")]
+    /// For a Chrome trace: each event with this name is a prefill pass. `*` stands for any text. After the name may
+    /// come [args.KEY=VALUE], an argument of the event, and [N], [N..] or [N..M], which of these events, counted from 1.
+    #[arg(long, value_name = "PATTERN")]
     pub(crate) prefill: Option<String>,
 
-    /// For a Chrome trace: each event with this name is a decode pass.
-    #[arg(long, value_name = "EVENT")]
+    /// For a Chrome trace: each event with this name is a decode pass, in the same form. An event that both patterns
+    /// match is a decode pass. Without either, the steps of PyTorch's profiler (ProfilerStep#*) are decode passes.
+    #[arg(long, value_name = "PATTERN")]
     pub(crate) decode: Option<String>,
+
+    /// For a trace of PyTorch's profiler: a table in TOML that tells which bricks its events are. It comes before the
+    /// table that is built in. docs/pytorch.md describes it.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) map: Option<PathBuf>,
 
     /// Print the run's folder and what the file lacks as JSON.
     #[arg(long)]
@@ -98,6 +106,8 @@ impl From<WeightUnit> for brickscope_analysis::import::WeightUnit {
     }
 }
 
+const MAP_LIMIT: Limit = Limit { bytes: 1 << 20, instead: "shorten it" };
+
 const LIMIT: Limit = Limit { bytes: MAX_BYTES, instead: "record for a shorter time" };
 
 pub(crate) fn run(args: &ImportArgs) -> Result<()> {
@@ -122,7 +132,12 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
             args.file.display()
         );
     }
+    let map = |path: &PathBuf| -> Result<Map> {
+        let text = load::text(path, MAP_LIMIT).with_context(|| path.display().to_string())?;
+        Ok(Map { path: path.clone(), text })
+    };
     let options = Options {
+        map: args.map.as_ref().map(map).transpose()?,
         unit: args.unit.map(WeightUnit::into),
         rows: args.rows.clone(),
         prefill: args.prefill.clone(),

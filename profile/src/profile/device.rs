@@ -79,10 +79,10 @@ impl Profile {
             }));
             if !is_main {
                 let totals = stream.totals.iter().cloned();
-                whole.totals.extend(totals.map(|total| Total { phase: None, ..total }));
+                totals.for_each(|total| merge(&mut whole.totals, Total { phase: None, ..total }));
                 continue;
             }
-            whole.totals.extend(stream.totals.iter().cloned());
+            stream.totals.iter().for_each(|total| merge(&mut whole.totals, total.clone()));
             for pass in &stream.passes {
                 let (start_ns, end) = walls.get(&pass.serial).copied().unwrap_or_default();
                 let wall_ns = end.saturating_sub(start_ns);
@@ -171,6 +171,21 @@ impl Profile {
             names: self.names.clone(),
             ..Self::empty(of.clock())
         }
+    }
+}
+
+/// Adds the sums of a stream, of which another one may have the same brick.
+fn merge(sums: &mut Vec<Total>, total: Total) {
+    let is_same = |sum: &&mut Total| {
+        (sum.phase, sum.kind, &sum.stats.name) == (total.phase, total.kind, &total.stats.name)
+    };
+    match sums.iter_mut().find(is_same) {
+        Some(sum) => {
+            sum.stats.merge(&total.stats);
+            sum.std_dev_ns = sum.stats.std_dev_ns();
+            sum.percentiles = sum.stats.percentiles();
+        }
+        None => sums.push(total),
     }
 }
 

@@ -1,0 +1,287 @@
+//! What devices did, by their clocks: kernels and copies, a table for each stream.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use brickscope_profile::{
+    Absent, DeviceProfile, DeviceStream, Dropped, Latency, Launch, LaunchKind, Pass, Phase,
+    Profile, Source, Span, Ticks, Work,
+};
+
+use super::host::{self, Host, phase_of};
+use super::table::{Found, layer_of_range};
+use super::{Kind, Link, Names, described};
+use crate::import::chrome::{Reader, Timed, pass_of};
+
+/// How many pieces of work may run at once on a stream: with programmatic dependent launch, the next kernel begins before
+/// the last one ends.
+const MOST_AT_ONCE: usize = 4;
+
+/// The most ranges around a kernel that are looked at.
+const MOST_RANGES: usize = 64;
+
+/// What is known of devices beside their profiles.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Kernels, copies and the like.
+    pub(super) work: u64,
+    /// Those of them whose launch is not in the file.
+    pub(super) unlaunched: u64,
+    pub(super) overlapping: u64,
+    pub(super) passes: usize,
+}
+
+/// Work of one stream that doesn't overlap.
+#[derive(Default)]
+struct Row {
+    until: i64,
+    spans: Vec<Span>,
+    launches: Vec<Launch>,
+    /// By serial.
+    passes: BTreeMap<u32, Pass>,
+}
+
+/// Makes the profiles of the devices.
+pub(super) fn profiles(
+    reader: &Reader<'_>,
+    timed: &[Timed],
+    origin: i64,
+    host: &Host,
+    names: &mut Names<'_>,
+    profile: &mut Profile,
+) -> Counts {
+    let mut counts = Counts::default();
+    let mut streams: BTreeMap<(u64, u64), Vec<&Timed>> = BTreeMap::new();
+    for event in timed.iter().filter(|event| event.kind.is_of_device()) {
+        let link = event.link.and_then(|link| reader.links.get(link as usize));
+        let place = link.map(|link| (link.device, link.stream)).unwrap_or_default();
+        streams.entry(place).or_default().push(event);
+    }
+    let intervals = intervals(&profile.passes);
+    let mut serial = profile.passes.len() as u32;
+    let mut kernels: HashMap<u32, Option<u16>> = HashMap::new();
+    let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
+    for ((device, stream), mut events) in streams {
+        events.sort_by_key(|event| (event.start, Reverse(event.end), event.kind == Kind::Work));
+        let mut rows: Vec<Row> = Vec::new();
+        // The ranges around, each with its pass.
+        let mut ranges: Vec<(&Timed, Option<(u32, Phase)>)> = Vec::new();
+        for event in events {
+            ranges.retain(|(range, _)| range.end > event.start);
+            if event.kind == Kind::RangeOfWork {
+                let is_inside = ranges.iter().any(|(_, pass)| pass.is_some());
+                // Where the host has passes, a kernel is in the one that launched it.
+                let is_wanted = !is_inside && profile.passes.is_empty();
+                let pass = event.phase().filter(|_| is_wanted).map(|phase| {
+                    serial += 1;
+                    (serial, phase)
+                });
+                if ranges.len() < MOST_RANGES {
+                    ranges.push((event, pass));
+                }
+                continue;
+            }
+            counts.work += 1;
+            let name = &reader.names[event.name as usize];
+            let link = event.link.and_then(|link| reader.links.get(link as usize));
+            let launch = link.and_then(|link| {
+                let by_call = link.correlation.and_then(|at| host.by_correlation.get(&at));
+                by_call.or_else(|| host.by_external.get(&link.external?))
+            });
+            counts.unlaunched += u64::from(launch.is_none());
+            let around = Around::of(reader, &ranges, names);
+            let by_kernel =
+                *kernels.entry(event.name).or_insert_with(|| match names.table.kernel(name) {
+                    Some(Found::Brick(brick)) => Some(names.brick(brick)),
+                    _ => None,
+                });
+            // What is around the launch of a graph tells nothing of each kernel in it.
+            let alone = launch.filter(|launch| !launch.is_graph);
+            let brick = alone
+                .and_then(|launch| launch.brick)
+                .or(around.brick)
+                .or(by_kernel)
+                .or_else(|| Some(names.brick(&reader.names[alone?.op? as usize])))
+                .unwrap_or_else(|| names.brick(name));
+            let layer = alone.and_then(|launch| launch.layer).or(around.layer);
+            let pass = match launch {
+                Some(launch) => launch
+                    .pass
+                    .or_else(|| pass_at(&intervals, launch.issued_ns))
+                    .and_then(|serial| Some((serial, phase_of(profile, serial)?))),
+                None => around.pass,
+            };
+            // The first row that is free; a row more if there is none.
+            let free = match rows.iter().position(|row| row.until <= event.start) {
+                Some(free) => free,
+                None if rows.len() == MOST_AT_ONCE => {
+                    counts.overlapping += 1;
+                    continue;
+                }
+                None => {
+                    rows.push(Row { until: i64::MIN, ..Row::default() });
+                    rows.len() - 1
+                }
+            };
+            let row = &mut rows[free];
+            row.until = event.end;
+            row.add(event, origin, Placed { brick, layer, pass, launch, link }, name, names);
+        }
+        for (nth, row) in rows.into_iter().enumerate() {
+            // What runs on stream 7 while other work of it does is on "stream 7b".
+            let more = ["", "b", "c", "d"][nth.min(MOST_AT_ONCE - 1)];
+            let name = format!("stream {stream}{more}");
+            counts.passes += row.passes.len();
+            devices.entry(device).or_default().push(row.stream(name));
+        }
+    }
+    let described = described(reader);
+    let is_hip = reader.names.iter().any(|name| name.starts_with("hip"));
+    for (device, streams) in devices {
+        let name = described.names.get(&device).cloned();
+        profile.devices.push(DeviceProfile {
+            name: name.unwrap_or_else(|| format!("device {device}, whose name isn't stated")),
+            api: if is_hip { "hip" } else { "cuda" }.to_owned(),
+            driver: described.driver.clone(),
+            ticks: Ticks { ns_per_tick: 1.0, resolution_ns: None, valid_bits: 64 },
+            alignment: None,
+            last_alignment: None,
+            alignments: 0,
+            stamp: None,
+            stamp_absent: Some(Absent { reason: "the file doesn't say it".to_owned() }),
+            budget: None,
+            grains: Vec::new(),
+            unsettled_passes: 0,
+            lost_passes: 0,
+            disordered_passes: 0,
+            abandoned_passes: 0,
+            overfull_passes: 0,
+            unmarked_passes: 0,
+            lost: None,
+            failure: None,
+            streams,
+            dependencies: Vec::new(),
+            dropped_dependencies: 0,
+        });
+    }
+    counts
+}
+
+/// What the ranges around a kernel tell.
+#[derive(Default)]
+struct Around {
+    brick: Option<u16>,
+    layer: Option<u16>,
+    pass: Option<(u32, Phase)>,
+}
+
+impl Around {
+    fn of(
+        reader: &Reader<'_>,
+        ranges: &[(&Timed, Option<(u32, Phase)>)],
+        names: &mut Names<'_>,
+    ) -> Self {
+        let mut around = Self::default();
+        for (range, pass) in ranges {
+            let name = &reader.names[range.name as usize];
+            around.pass = around.pass.or(*pass);
+            around.layer = layer_of_range(name).or(around.layer);
+            if let Some(Found::Brick(brick)) = names.table.range(name) {
+                around.brick = Some(names.brick(brick));
+            }
+        }
+        around
+    }
+}
+
+/// What a piece of work belongs to.
+struct Placed<'h> {
+    brick: u16,
+    layer: Option<u16>,
+    pass: Option<(u32, Phase)>,
+    launch: Option<&'h host::Launch>,
+    link: Option<&'h Link>,
+}
+
+impl Row {
+    fn add(
+        &mut self,
+        event: &Timed,
+        origin: i64,
+        placed: Placed<'_>,
+        name: &str,
+        names: &mut Names<'_>,
+    ) {
+        let Placed { brick, layer, pass, launch, link } = placed;
+        let start_ns = event.start.abs_diff(origin);
+        let duration_ns = event.end.abs_diff(event.start);
+        let span = Span {
+            name: Some(brick),
+            source: Source::Device,
+            lane: 0,
+            pass: pass.map(|(serial, _)| serial),
+            layer,
+            parent: None,
+            start_ns,
+            duration_ns,
+            exclusive_ns: duration_ns,
+            work: Work::default(),
+        };
+        let row = self.spans.len() as u32;
+        self.spans.push(span);
+        let mut launched = row;
+        // A kernel that nothing tells more of is a brick of its own name.
+        if names.names.get(usize::from(brick)).is_none_or(|of| of.name != name) {
+            let kernel = names.kernel_of_device(name, link);
+            launched = row + 1;
+            let parent = Some(row);
+            self.spans.push(Span { name: Some(kernel), parent, exclusive_ns: 0, ..span });
+        }
+        if let Some(launch) = launch {
+            let kind = if launch.is_graph { LaunchKind::Replayed } else { LaunchKind::Issued };
+            self.launches.push(Launch { span: launched, issued_ns: launch.issued_ns, kind });
+        }
+        if let Some((serial, phase)) = pass {
+            let pass =
+                self.passes.entry(serial).or_insert_with(|| pass_of(serial, phase, 0, start_ns, 0));
+            // Work is in the order of its begin.
+            pass.wall_ns = event.end.abs_diff(origin).abs_diff(pass.start_ns);
+            pass.attributed_ns += duration_ns;
+            pass.unattributed_ns = pass.wall_ns - pass.attributed_ns;
+        }
+    }
+
+    fn stream(self, name: String) -> DeviceStream {
+        let mut passes: Vec<Pass> = self.passes.into_values().collect();
+        passes.sort_by_key(|pass| pass.start_ns);
+        DeviceStream {
+            name,
+            dropped: Dropped::default(),
+            phases: Vec::new(),
+            totals: Vec::new(),
+            latency: Latency::default(),
+            grains: Vec::new(),
+            layers: Vec::new(),
+            passes,
+            spans: self.spans,
+            launches: self.launches,
+        }
+    }
+}
+
+/// Begin, end and serial of the host's passes, if none begins in another one.
+fn intervals(passes: &[Pass]) -> Vec<(u64, u64, u32)> {
+    let mut intervals: Vec<(u64, u64, u32)> = passes
+        .iter()
+        .map(|pass| (pass.start_ns, pass.start_ns.saturating_add(pass.wall_ns), pass.serial))
+        .collect();
+    intervals.sort_unstable();
+    if intervals.windows(2).any(|two| two[1].0 < two[0].1) { Vec::new() } else { intervals }
+}
+
+/// The pass in which a thread of no pass launched something.
+fn pass_at(intervals: &[(u64, u64, u32)], at: u64) -> Option<u32> {
+    let after = intervals.partition_point(|&(start, ..)| start <= at);
+    let (_, end, serial) = *intervals.get(after.checked_sub(1)?)?;
+    (at < end).then_some(serial)
+}

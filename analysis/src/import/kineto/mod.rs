@@ -1,0 +1,360 @@
+//! Traces of PyTorch's profiler, which Kineto writes as Chrome's trace events with categories and arguments of its own.
+//! <https://github.com/pytorch/kineto>
+//!
+//! Host and devices have tables of their own, since their times pass at once. On the host, an operation has the time that
+//! is in none of the operations inside of it; time in no operation is Python's and unattributed. A kernel has the layer
+//! and the brick of the operation whose call launched it, which has the same `correlation`.
+//!
+//! `host.rs` makes the host's spans, `device.rs` those of the devices, and `table.rs` knows which brick an event is.
+
+mod device;
+mod host;
+mod table;
+
+use std::collections::HashMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
+use brickscope_profile::{Absent, DeviceLaunch, HostLaunch, Name, NameKind, Profile, time_rfc3339};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use self::table::Table;
+use super::chrome::{self, MOST_NAMES, Reader, words};
+use super::{At, Format, ImportError, Options, lacks, left_out};
+
+/// What an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Kind {
+    /// An operation, or any other work of the host.
+    #[default]
+    Op,
+    /// A call of the runtime or driver of a device.
+    Call,
+    /// A range that a program named.
+    Range,
+    /// A call of an `nn.Module`.
+    Module,
+    /// A call of another function of Python.
+    Function,
+    /// A kernel, a copy or the like on a device.
+    Work,
+    /// A named range on a device, from the first of its kernels to the end of the last.
+    RangeOfWork,
+    /// The profiler itself.
+    Profiler,
+}
+
+/// What the name of a module's call begins with.
+const MODULE: &str = "nn.Module: ";
+
+impl Kind {
+    /// The kind of an event by its category; `None` for those that only other programs write.
+    pub(super) fn of(category: &str, name: &str) -> Option<Self> {
+        Some(match category {
+            // The older names are those of 2021.
+            "cpu_op" | "Operator" => Self::Op,
+            "user_annotation" => Self::Range,
+            "python_function" if name.starts_with(MODULE) => Self::Module,
+            "python_function" => Self::Function,
+            "kernel" | "Kernel" | "concurrent_kernel" | "gpu_memcpy" | "Memcpy" | "gpu_memset"
+            | "Memset" | "mtia_ccp_events" => Self::Work,
+            "gpu_user_annotation" => Self::RangeOfWork,
+            "Runtime" => Self::Call,
+            "Trace" | "overhead" | "cuda_sync" | "cuda_event" => Self::Profiler,
+            call if call.ends_with("_runtime") || call.ends_with("_driver") => Self::Call,
+            _ => return None,
+        })
+    }
+
+    /// Whether only PyTorch's profiler writes a category. Other programs may call theirs `my_runtime`.
+    pub(super) fn is_sure(category: &str) -> bool {
+        matches!(
+            category,
+            "cpu_op"
+                | "python_function"
+                | "user_annotation"
+                | "gpu_user_annotation"
+                | "kernel"
+                | "gpu_memcpy"
+                | "gpu_memset"
+                | "cuda_runtime"
+                | "cuda_driver"
+        )
+    }
+
+    /// Whether it has a [`Link`].
+    pub(super) fn is_linked(self) -> bool {
+        matches!(self, Self::Op | Self::Call | Self::Work | Self::RangeOfWork)
+    }
+
+    /// Whether people gave it its name.
+    pub(super) fn is_range(self) -> bool {
+        matches!(self, Self::Range | Self::RangeOfWork)
+    }
+
+    /// Whether it passed on a device.
+    pub(super) fn is_of_device(self) -> bool {
+        matches!(self, Self::Work | Self::RangeOfWork)
+    }
+}
+
+/// What ties the work of a device to the call that launched it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Link {
+    /// The number of the call.
+    correlation: Option<u64>,
+    /// The number of the operation.
+    external: Option<u64>,
+    device: u64,
+    stream: u64,
+    /// Blocks and their threads, and bytes of shared memory.
+    launch: Option<(Dimensions, Dimensions, u32)>,
+}
+
+type Dimensions = (u32, u32, u32);
+
+impl Link {
+    /// The link that an event's arguments state.
+    pub(super) fn of(
+        args: Option<&RawValue>,
+        pid: Option<&RawValue>,
+        tid: Option<&RawValue>,
+    ) -> Self {
+        #[derive(Deserialize)]
+        struct Args<'a> {
+            #[serde(borrow, default)]
+            correlation: Option<&'a RawValue>,
+            #[serde(borrow, default, rename = "External id", alias = "external id")]
+            external: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            device: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            stream: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            grid: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            block: Option<&'a RawValue>,
+            #[serde(borrow, default, rename = "shared memory")]
+            shared: Option<&'a RawValue>,
+        }
+        let args = args.and_then(|args| serde_json::from_str::<Args<'_>>(args.get()).ok());
+        let number = |value: Option<&RawValue>| words(value).parse::<u64>().ok();
+        // "stream 7", in older files.
+        let place = |value: Option<&RawValue>| {
+            let text = words(value);
+            text.trim_start_matches(|c: char| !c.is_ascii_digit()).parse::<u64>().ok()
+        };
+        let size = |value: Option<&RawValue>| {
+            value.and_then(|value| serde_json::from_str::<Dimensions>(value.get()).ok())
+        };
+        let mut link = Self::default();
+        let (mut device, mut stream) = (None, None);
+        if let Some(args) = args {
+            // 0 is none.
+            link.correlation = number(args.correlation).filter(|&number| number > 0);
+            link.external = number(args.external).filter(|&number| number > 0);
+            (device, stream) = (number(args.device), number(args.stream));
+            let shared = number(args.shared).and_then(|bytes| u32::try_from(bytes).ok());
+            link.launch = size(args.grid)
+                .zip(size(args.block))
+                .map(|(grid, block)| (grid, block, shared.unwrap_or_default()));
+        }
+        link.device = device.or_else(|| place(pid)).unwrap_or_default();
+        link.stream = stream.or_else(|| place(tid)).unwrap_or_default();
+        link
+    }
+}
+
+/// The table of bricks: ours, after the user's.
+pub(super) fn table(options: &Options) -> Result<Table, ImportError> {
+    let map = options.map.as_ref();
+    Table::new(map.map(|map| &*map.text)).map_err(|(line, fault)| ImportError {
+        path: map.map(|map| map.path.clone()).unwrap_or_default(),
+        place: Some(format!("line {line}")),
+        fault,
+    })
+}
+
+/// The names of a profile as they are met.
+struct Names<'t> {
+    table: &'t Table,
+    names: Vec<Name>,
+    of_name: HashMap<(NameKind, String, Option<DeviceLaunch>), u16>,
+}
+
+impl Names<'_> {
+    fn number(&mut self, kind: NameKind, name: &str, launch: Option<DeviceLaunch>) -> u16 {
+        let key = (kind, name.to_owned(), launch);
+        if let Some(&number) = self.of_name.get(&key) {
+            return number;
+        }
+        if self.names.len() == MOST_NAMES {
+            return if kind == NameKind::Brick { OTHER_BRICK } else { OTHER_KERNEL };
+        }
+        let number = self.names.len() as u16;
+        let is_brick = kind == NameKind::Brick;
+        // Without the launch of a device, it is a routine of which nothing more is known.
+        let host =
+            (!is_brick && key.2.is_none()).then(|| HostLaunch { shape: String::new(), threads: 0 });
+        self.names.push(Name {
+            name: key.1.clone(),
+            kind,
+            category: is_brick.then(|| self.table.category(name)),
+            host,
+            device: key.2.clone(),
+            transfer: None,
+        });
+        self.of_name.insert(key, number);
+        number
+    }
+
+    fn brick(&mut self, name: &str) -> u16 {
+        self.number(NameKind::Brick, name, None)
+    }
+
+    fn kernel(&mut self, name: &str) -> u16 {
+        self.number(NameKind::Kernel, name, None)
+    }
+
+    /// A kernel of a device, with the launch that its event states.
+    fn kernel_of_device(&mut self, name: &str, link: Option<&Link>) -> u16 {
+        let launch = link.and_then(|link| link.launch).map(|(grid, block, shared_mem)| {
+            DeviceLaunch { grid, block, shared_mem, ..DeviceLaunch::default() }
+        });
+        self.number(NameKind::Kernel, name, launch)
+    }
+}
+
+/// The profile of a trace.
+pub(super) fn profile(
+    reader: &mut Reader<'_>,
+    at: &At<'_>,
+    table: &Table,
+) -> Result<Profile, ImportError> {
+    let program = Some("PyTorch's profiler".to_owned());
+    let mut profile = at.profile(Format::Chrome, program, "of the program that wrote the trace");
+    let (timed, origin) = chrome::sorted(reader, at)?;
+    let mut names = Names { table, names: Vec::new(), of_name: HashMap::new() };
+    let host = host::spans(reader, &timed, origin, &mut names, &mut profile);
+    let device = device::profiles(reader, &timed, origin, &host, &mut names, &mut profile);
+    profile.lanes = lanes(reader, &mut profile);
+    profile.names = names.names;
+    (profile.totals, profile.dropped.names) =
+        chrome::totals(&profile.spans, &profile.passes, &profile.names);
+    profile.phases = chrome::phases(&profile.passes);
+    for stream in profile.devices.iter_mut().flat_map(|device| &mut device.streams) {
+        (stream.totals, stream.dropped.names) =
+            chrome::totals(&stream.spans, &stream.passes, &profile.names);
+        stream.phases = chrome::phases(&stream.passes);
+    }
+    about(reader, &mut profile);
+    reader.left_out.flows = 0;
+    reader.left_out(&mut profile, host.overlapping);
+    left_out(&mut profile, "functions of Python that aren't modules", host.functions);
+    left_out(&mut profile, "events of the profiler itself", host.of_profiler);
+    left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
+    let mut reasons = Vec::new();
+    if profile.passes.is_empty() && device.passes == 0 {
+        reasons.push("passes and phases: no event says that it is one".to_owned());
+    }
+    if !host.has_layers {
+        let why = "layers: no range or module tells them; docs/pytorch.md says how to record them";
+        reasons.push(why.to_owned());
+    }
+    if device.unlaunched > 0 {
+        reasons.push(format!(
+            "the launch of {} of {} kernels and copies: their layer and pass are unknown",
+            device.unlaunched, device.work
+        ));
+    }
+    reasons.push("tokens, work, and what measuring cost".to_owned());
+    lacks(&mut profile, &reasons.iter().map(String::as_str).collect::<Vec<_>>());
+    Ok(profile)
+}
+
+/// The threads of the host.
+fn lanes(reader: &Reader<'_>, profile: &mut Profile) -> Vec<brickscope_profile::Lane> {
+    let mut number = HashMap::new();
+    let all = chrome::lanes(reader);
+    let mut lanes = Vec::new();
+    let mut lane_of = |lane: u32| {
+        *number.entry(lane).or_insert_with(|| {
+            lanes.extend(all.get(lane as usize).cloned());
+            lanes.len() as u32 - 1
+        })
+    };
+    for pass in &mut profile.passes {
+        pass.lane = lane_of(pass.lane);
+    }
+    for span in &mut profile.spans {
+        span.lane = lane_of(span.lane);
+    }
+    lanes
+}
+
+/// What the file states beside its events.
+fn about(reader: &Reader<'_>, profile: &mut Profile) {
+    let field = |name: &str| {
+        let found = reader.about.iter().find(|(field, _)| field == name);
+        found.map(|&(_, value)| value)
+    };
+    // Times count from there; only newer files say so.
+    let base = field("baseTimeNanoseconds").and_then(|text| text.parse::<u64>().ok());
+    if let (Some(base), Some(first)) = (base, reader.first_ns)
+        && let Some(began) = base.checked_add_signed(first).filter(|&at| at < 1 << 62)
+    {
+        profile.created = time_rfc3339(UNIX_EPOCH + Duration::from_nanos(began));
+    }
+    #[derive(Deserialize)]
+    struct Distributed {
+        rank: Option<u64>,
+        world_size: Option<u64>,
+    }
+    let mut conditions = Vec::new();
+    let distributed = field("distributedInfo").and_then(|text| serde_json::from_str(text).ok());
+    if let Some(Distributed { rank: Some(rank), world_size }) = distributed {
+        let of = world_size.map_or(String::new(), |size| format!(" of {size}"));
+        conditions.push(("rank".to_owned(), format!("{rank}{of}")));
+    }
+    // These make the host slower.
+    for name in ["record_shapes", "with_stack", "profile_memory", "with_flops"] {
+        if field(name).is_some_and(|value| !matches!(value, "0" | "false")) {
+            conditions.push(("with".to_owned(), name.to_owned()));
+        }
+    }
+    if let Some(imported) = &mut profile.imported {
+        imported.conditions = conditions;
+    }
+    profile.counters_absent =
+        Some(Absent { reason: "a trace has no hardware counters".to_owned() });
+}
+
+/// Names and drivers of devices, as the file states them.
+struct Described {
+    names: HashMap<u64, String>,
+    driver: String,
+}
+
+fn described(reader: &Reader<'_>) -> Described {
+    #[derive(Deserialize)]
+    struct Properties {
+        id: u64,
+        name: String,
+    }
+    let field = |name: &str| {
+        let found = reader.about.iter().find(|(field, _)| field == name);
+        found.map(|&(_, value)| value)
+    };
+    let properties = field("deviceProperties")
+        .and_then(|text| serde_json::from_str::<Vec<Properties>>(text).ok())
+        .unwrap_or_default();
+    let version = |name: &str| field(name).and_then(|text| text.parse::<u64>().ok());
+    let driver = match version("cuda_driver_version").filter(|&number| number > 0) {
+        // As CUDA writes 12.8.
+        Some(number) => format!("driver for CUDA {}.{}", number / 1000, number % 1000 / 10),
+        None => "driver not stated".to_owned(),
+    };
+    let names = properties.into_iter().map(|device| (device.id, device.name)).collect();
+    Described { names, driver }
+}

@@ -1,0 +1,357 @@
+//! The table that tells which brick an event is: `bricks.toml`, after the lines of a file of the user's own.
+//!
+//! It is a part of TOML: sections, and lines `"pattern" = "text"` whose order counts.
+
+use std::collections::HashMap;
+
+use brickscope_profile::{BrickCategory, BrickId};
+
+use crate::import::pattern::matches;
+
+/// The table of this package.
+const BUILT_IN: &str = include_str!("bricks.toml");
+
+/// The most lines with a rule, of a file of the user's own.
+const MOST_RULES: usize = 1 << 14;
+
+/// A rule: what matches it, and the brick.
+#[derive(Debug)]
+struct Rule {
+    pattern: String,
+    /// Of modules: the which-th call of this class inside of its module, of how many.
+    nth: Option<(u32, u32)>,
+    /// Empty: no brick of its own.
+    brick: String,
+}
+
+/// The rules.
+#[derive(Debug, Default)]
+pub(in crate::import) struct Table {
+    ranges: Vec<Rule>,
+    modules: Vec<Rule>,
+    ops: Vec<Rule>,
+    kernels: Vec<Rule>,
+    categories: HashMap<String, BrickCategory>,
+}
+
+/// What a name is in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found<'t> {
+    /// A brick.
+    Brick(&'t str),
+    /// It is in the table, so as to be no brick.
+    Nothing,
+}
+
+impl Table {
+    /// The table of this package, after the rules of the user's `file`.
+    ///
+    /// # Errors
+    ///
+    /// The line of `file` that is wrong, and what is wrong with it.
+    pub(super) fn new(file: Option<&str>) -> Result<Self, (usize, String)> {
+        let mut table = Self::default();
+        let is_alone = match file {
+            Some(file) => table.add(file)?,
+            None => false,
+        };
+        if !is_alone {
+            table.add(BUILT_IN).map_err(|(line, why)| (line, format!("bricks.toml: {why}")))?;
+        }
+        Ok(table)
+    }
+
+    /// Adds the rules of a file. Returns whether it is to be used without ours.
+    fn add(&mut self, file: &str) -> Result<bool, (usize, String)> {
+        let (mut section, mut is_alone, mut rules) = ("", false, 0_usize);
+        for (number, line) in (1_usize..).zip(file.lines()) {
+            let line = line.trim();
+            let fault = |what: String| (number, what);
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(rest) = line.strip_prefix('[') {
+                let name = rest.split_once(']').map(|(name, rest)| (name.trim(), rest.trim()));
+                section = match name {
+                    Some((name @ ("range" | "module" | "op" | "kernel" | "category"), rest))
+                        if rest.is_empty() || rest.starts_with('#') =>
+                    {
+                        name
+                    }
+                    _ => {
+                        let one_of = "[range], [module], [op], [kernel] or [category]";
+                        return Err(fault(format!("a section is {one_of}")));
+                    }
+                };
+                continue;
+            }
+            let (key, rest) = word(line).map_err(fault)?;
+            let Some(rest) = rest.trim_start().strip_prefix('=') else {
+                return Err(fault("after the pattern comes `= \"a brick\"`".to_owned()));
+            };
+            let rest = rest.trim_start();
+            if section.is_empty() && key == "built_in" {
+                is_alone = match rest {
+                    "true" => false,
+                    "false" => true,
+                    _ => return Err(fault("`built_in` is true or false".to_owned())),
+                };
+                continue;
+            }
+            if !rest.starts_with(['"', '\'']) {
+                return Err(fault("the brick is a text in quotes".to_owned()));
+            }
+            let (value, rest) = word(rest).map_err(fault)?;
+            if !rest.trim().is_empty() && !rest.trim_start().starts_with('#') {
+                return Err(fault("there is more after the brick".to_owned()));
+            }
+            rules += 1;
+            if rules > MOST_RULES {
+                return Err(fault(format!("there are more than {MOST_RULES} rules")));
+            }
+            let rule = Rule { pattern: key, nth: None, brick: value };
+            match section {
+                "range" => self.ranges.push(rule),
+                "module" => self.modules.push(numbered(rule).map_err(fault)?),
+                "op" => self.ops.push(rule),
+                "kernel" => self.kernels.push(rule),
+                "category" => {
+                    let category = BrickCategory::ALL
+                        .into_iter()
+                        .find(|category| category.name() == rule.brick)
+                        .ok_or_else(|| {
+                            let all = BrickCategory::ALL.map(BrickCategory::name).join(", ");
+                            fault(format!("a category is one of {all}"))
+                        })?;
+                    // The user's lines come first.
+                    self.categories.entry(rule.pattern).or_insert(category);
+                }
+                _ => {
+                    let why = "a rule stands in a section: [range], [module], [op] or [kernel]";
+                    return Err(fault(why.to_owned()));
+                }
+            }
+        }
+        Ok(is_alone)
+    }
+
+    /// The brick of a range by its name, such as `model.layers.3.self_attn.q_proj`.
+    pub(super) fn range(&self, name: &str) -> Option<Found<'_>> {
+        let suffixes = || {
+            std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest))
+                .take(16)
+        };
+        first(&self.ranges, |rule| suffixes().any(|suffix| matches(&rule.pattern, suffix)))
+    }
+
+    /// The brick of a module by its class and those of the modules around it, the innermost first; `nth` as in rules.
+    pub(super) fn module(&self, classes: &[&str], nth: (u32, u32)) -> Option<Found<'_>> {
+        first(&self.modules, |rule| {
+            rule.nth.is_none_or(|of| of == nth)
+                && rule.pattern.rsplit('/').count() <= classes.len()
+                && rule.pattern.rsplit('/').zip(classes).all(|(p, class)| matches(p, class))
+        })
+    }
+
+    /// The brick of an operation.
+    pub(super) fn op(&self, name: &str) -> Option<Found<'_>> {
+        first(&self.ops, |rule| matches(&rule.pattern, name))
+    }
+
+    /// The brick of a kernel, or of a copy on a device.
+    pub(super) fn kernel(&self, name: &str) -> Option<Found<'_>> {
+        first(&self.kernels, |rule| matches(&rule.pattern, name))
+    }
+
+    /// The category of a brick.
+    pub(super) fn category(&self, brick: &str) -> BrickCategory {
+        match BrickId::from_str(brick) {
+            Some(known) => known.category(),
+            None => self.categories.get(brick).copied().unwrap_or_default(),
+        }
+    }
+}
+
+fn first<'t>(rules: &'t [Rule], is_it: impl Fn(&Rule) -> bool) -> Option<Found<'t>> {
+    let rule = rules.iter().find(|rule| is_it(rule))?;
+    Some(if rule.brick.is_empty() { Found::Nothing } else { Found::Brick(&rule.brick) })
+}
+
+/// Takes ` #2 of 3` off the end of a pattern.
+fn numbered(rule: Rule) -> Result<Rule, String> {
+    let Some((pattern, nth)) = rule.pattern.split_once(" #") else { return Ok(rule) };
+    let numbers = nth.split_once(" of ").and_then(|(nth, of)| {
+        let (nth, of) = (nth.parse::<u32>().ok()?, of.parse::<u32>().ok()?);
+        (nth >= 1 && nth <= of).then_some((nth, of))
+    });
+    match numbers {
+        Some(nth) => Ok(Rule { pattern: pattern.to_owned(), nth: Some(nth), ..rule }),
+        None => Err("after ` #` comes which call of how many: `Linear #2 of 3`".to_owned()),
+    }
+}
+
+/// A bare or quoted word at the begin of a line, and what is behind it.
+fn word(text: &str) -> Result<(String, &str), String> {
+    let unended = || "a quote is not closed".to_owned();
+    if let Some(rest) = text.strip_prefix('\'') {
+        let (word, rest) = rest.split_once('\'').ok_or_else(unended)?;
+        return Ok((word.to_owned(), rest));
+    }
+    let Some(rest) = text.strip_prefix('"') else {
+        let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let end = text.find(|c| !is_bare(c)).unwrap_or(text.len());
+        return match end {
+            0 => Err("a pattern is a text in quotes".to_owned()),
+            end => Ok((text[..end].to_owned(), &text[end..])),
+        };
+    };
+    let (mut word, mut chars) = (String::new(), rest.char_indices());
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Ok((word, &rest[at + 1..])),
+            '\\' => match chars.next() {
+                Some((_, c @ ('"' | '\\'))) => word.push(c),
+                _ => return Err("after `\\` comes `\"` or `\\`".to_owned()),
+            },
+            c => word.push(c),
+        }
+    }
+    Err(unended())
+}
+
+/// The layer that a dotted name states: 3 of `model.layers.3.mlp`.
+pub(super) fn layer_of_range(name: &str) -> Option<u16> {
+    const LISTS: [&str; 5] = ["layers", "layer", "h", "blocks", "block"];
+    let parts = name.split('.').zip(name.split('.').skip(1));
+    parts.filter(|(list, _)| LISTS.contains(list)).find_map(|(_, number)| number.parse().ok())
+}
+
+/// Class and number of a module's call: of `nn.Module: LlamaDecoderLayer_3`, `LlamaDecoderLayer` and 3.
+pub(super) fn class_of(module: &str) -> (&str, Option<u16>) {
+    match module.rsplit_once('_') {
+        Some((class, number)) => match number.parse() {
+            Ok(number) => (class, Some(number)),
+            Err(_) => (module, None),
+        },
+        None => (module, None),
+    }
+}
+
+/// Whether a class of modules is that of whole transformer layers.
+pub(super) fn is_layer(class: &str) -> bool {
+    class.ends_with("Layer") || class.ends_with("Block")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> Table {
+        Table::new(Some(text)).expect("a table")
+    }
+
+    #[test]
+    fn our_table_knows_a_transformer() {
+        let ours = Table::new(None).expect("it is well formed");
+        let brick = |found: Option<Found<'_>>| match found {
+            Some(Found::Brick(brick)) => brick.to_owned(),
+            Some(Found::Nothing) => "nothing".to_owned(),
+            None => "unknown".to_owned(),
+        };
+        for (range, is) in [
+            ("model.layers.3.self_attn.q_proj", "QkvProjection"),
+            ("transformer.h.0.attn.c_attn", "QkvProjection"),
+            ("transformer.h.0.attn.c_proj", "OutputProjection"),
+            ("transformer.h.0.mlp.c_proj", "DownProjection"),
+            ("model.layers.3.mlp.gate_up_proj", "GateUpProjection"),
+            ("model.embed_tokens", "Embedding"),
+            ("lm_head", "LmHead"),
+            ("model.layers.0.input_layernorm", "RmsNorm"),
+            ("something of mine", "unknown"),
+        ] {
+            assert_eq!(brick(ours.range(range)), is, "{range}");
+        }
+        let modules = |classes: &[&str], nth| brick(ours.module(classes, nth));
+        assert_eq!(modules(&["QKVParallelLinear", "LlamaAttention"], (1, 1)), "QkvProjection");
+        assert_eq!(modules(&["RowParallelLinear", "LlamaAttention"], (1, 1)), "OutputProjection");
+        assert_eq!(modules(&["RowParallelLinear", "LlamaMLP"], (1, 1)), "DownProjection");
+        assert_eq!(modules(&["Linear", "LlamaAttention"], (4, 4)), "OutputProjection");
+        assert_eq!(modules(&["Linear", "LlamaAttention"], (3, 4)), "QkvProjection");
+        assert_eq!(modules(&["Linear", "LlamaMLP"], (2, 3)), "UpProjection");
+        assert_eq!(modules(&["Linear"], (1, 1)), "unknown");
+        assert_eq!(modules(&["LlamaRMSNorm", "LlamaDecoderLayer"], (1, 2)), "RmsNorm");
+        for (op, is) in [
+            ("aten::mm", "MatMul"),
+            ("aten::scaled_dot_product_attention", "FlashAttention"),
+            ("aten::embedding", "Embedding"),
+            ("_C::fused_add_rms_norm", "RmsNorm"),
+            ("_C::rotary_embedding", "RopeEmbedding"),
+            ("_C::silu_and_mul", "Activation"),
+            ("vllm::unified_attention_with_output", "FlashAttention"),
+            ("sgl_kernel::rmsnorm", "RmsNorm"),
+            ("nccl:all_reduce", "AllReduce"),
+            ("cudaLaunchKernel", "Launch"),
+            ("cudaStreamSynchronize", "WaitForDevice"),
+            ("my_ops::foo", "unknown"),
+        ] {
+            assert_eq!(brick(ours.op(op)), is, "{op}");
+        }
+        for (kernel, is) in [
+            ("void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>", "FlashAttention"),
+            ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)", "AllReduce"),
+            ("Memcpy HtoD (Pageable -> Device)", "Copy"),
+            ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", "MatMul"),
+            ("void vllm::rms_norm_kernel<c10::BFloat16>", "RmsNorm"),
+            ("my_kernel", "unknown"),
+        ] {
+            assert_eq!(brick(ours.kernel(kernel)), is, "{kernel}");
+        }
+        assert_eq!(ours.category("FlashAttention"), BrickCategory::Attention);
+        assert_eq!(ours.category("RmsNorm"), BrickCategory::Norm);
+    }
+
+    #[test]
+    fn lines_of_the_user_come_first() {
+        let mine = table(
+            "# mine\n[op]\n\"aten::mm\" = \"MyProduct\" # here\n'aten::a\"b' = \"\"\n\n[category]\n\
+             MyProduct = \"FFN\"\n",
+        );
+        assert_eq!(mine.op("aten::mm"), Some(Found::Brick("MyProduct")));
+        assert_eq!(mine.op("aten::a\"b"), Some(Found::Nothing));
+        assert_eq!(mine.op("aten::embedding"), Some(Found::Brick("Embedding")));
+        assert_eq!(mine.category("MyProduct"), BrickCategory::Ffn);
+        let alone = table("built_in = false\n[op]\n\"a*\" = \"A\"\n");
+        assert_eq!((alone.op("ab"), alone.op("mm")), (Some(Found::Brick("A")), None));
+    }
+
+    #[test]
+    fn a_faulty_line_is_named() {
+        for (text, line, why) in [
+            ("\n[ops]\n", 2, "a section is [range]"),
+            ("\"a\" = \"b\"\n", 1, "a rule stands in a section"),
+            ("[op]\n\"a\" \"b\"\n", 2, "after the pattern comes"),
+            ("[op]\n\"a\" = 3\n", 2, "the brick is a text in quotes"),
+            ("[op]\n\"a\" = \"b\n", 2, "a quote is not closed"),
+            ("[op]\n\"a\" = \"b\" c\n", 2, "there is more"),
+            ("[op]\n\"a\\n\" = \"b\"\n", 2, "after `\\`"),
+            ("[op]\n= \"b\"\n", 2, "a pattern is a text in quotes"),
+            ("[module]\n\"a #3 of 2\" = \"b\"\n", 2, "after ` #` comes"),
+            ("[category]\na = \"Attn\"\n", 2, "a category is one of Norm, Attention, FFN, Other"),
+            ("built_in = 1\n", 1, "`built_in` is true or false"),
+        ] {
+            let (at, said) = Table::new(Some(text)).expect_err(text);
+            assert!(at == line && said.starts_with(why), "{text}: {at} {said}");
+        }
+    }
+
+    #[test]
+    fn names_state_layers() {
+        assert_eq!(layer_of_range("model.layers.13.self_attn.q_proj"), Some(13));
+        assert_eq!(layer_of_range("h.0"), Some(0));
+        assert_eq!(layer_of_range("layers.x.1"), None);
+        assert_eq!(layer_of_range("layers.99999"), None);
+        assert_eq!(class_of("LlamaDecoderLayer_3"), ("LlamaDecoderLayer", Some(3)));
+        assert_eq!(class_of("My_Module"), ("My_Module", None));
+        assert!(is_layer("LlamaDecoderLayer") && is_layer("GPT2Block") && !is_layer("LayerNorm"));
+    }
+}
