@@ -1,6 +1,8 @@
 //! The nodes of a graph with the names that a profiler has for them, and the spans of a pass that computed them.
 
-use brickscope::{BrickKey, BrickProfiler, Data, HostLaunch, KernelId, TimedSpan, TimedWork, Work};
+use brickscope::{
+    BrickId, BrickKey, BrickProfiler, Data, HostLaunch, KernelId, TimedSpan, TimedWork, Work,
+};
 
 use crate::Node;
 use crate::bricks::{Attends, Brick, Described, describe};
@@ -26,6 +28,7 @@ impl Labels {
     pub fn new(profiler: &BrickProfiler, nodes: &[Node], threads: u32) -> Self {
         let mut labels: Vec<Label> =
             nodes.iter().map(|node| label(profiler, node, threads)).collect();
+        name_attention(nodes, &mut labels);
         fill_layers(&mut labels);
         Self(labels)
     }
@@ -103,6 +106,35 @@ fn label(profiler: &BrickProfiler, node: &Node, threads: u32) -> Label {
     Label { brick, kernel, layer, work, attends }
 }
 
+/// Older versions don't name the steps of attention. They are known by what they read: scores are what a softmax reads, and
+/// the product after it reads the softmax.
+fn name_attention(nodes: &[Node], labels: &mut [Label]) {
+    /// Between them are a mask or a scale at most.
+    const NEAR: usize = 4;
+    let is_nameless = |node: &Node| node.out.name.starts_with("node_");
+    for (at, node) in nodes.iter().enumerate() {
+        if node.op != "SOFT_MAX" || !is_nameless(node) {
+            continue;
+        }
+        let reads = |node: &Node, of: &Node| node.src.iter().any(|src| src.name == of.out.name);
+        let is_product = |node: &Node| node.op == "MUL_MAT" && is_nameless(node);
+        let before = (at.saturating_sub(NEAR)..at).rev();
+        let scores = before.into_iter().find(|&n| is_product(&nodes[n]) && reads(node, &nodes[n]));
+        let after = at + 1..nodes.len().min(at + 1 + NEAR);
+        let output =
+            after.into_iter().find(|&n| nodes[n].op == "MUL_MAT" && reads(&nodes[n], node));
+        if let (Some(scores), Some(output)) = (scores, output) {
+            for (n, brick) in [
+                (scores, BrickId::AttentionScore),
+                (at, BrickId::AttentionSoftmax),
+                (output, BrickId::AttentionOutput),
+            ] {
+                labels[n].brick = Some(brick.into());
+            }
+        }
+    }
+}
+
 /// A node whose names say no layer is of the layer that the nodes around it are of; between two layers, of the first.
 fn fill_layers(labels: &mut [Label]) {
     let mut before = None;
@@ -154,5 +186,46 @@ fn added(sum: Work, work: Work, is_first: bool) -> Work {
         flops: sum.flops.saturating_add(work.flops),
         bytes: sum.bytes.saturating_add(work.bytes),
         data,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{BrickCategory, BrickProfiler};
+
+    use super::*;
+    use crate::{Node, Tensor};
+
+    fn tensor(name: &str) -> Tensor {
+        Tensor { name: name.to_owned(), kind: "f32".to_owned(), ne: [64, 1, 1, 1], bytes: 256 }
+    }
+
+    fn node(op: &str, name: &str, src: &[&str]) -> Node {
+        let src = src.iter().map(|name| tensor(name)).collect();
+        Node { op: op.to_owned(), out: tensor(name), src, then: None }
+    }
+
+    #[test]
+    fn steps_of_attention_without_names_are_known_by_what_they_read() {
+        let profiler = BrickProfiler::enabled();
+        let nodes = [
+            node("MUL_MAT", "Qcur-0", &["blk.0.attn_q.weight", "attn_norm-0"]),
+            node("MUL_MAT", "node_9", &["cache_k_l0 (view)", "Qcur-0"]),
+            node("SOFT_MAX", "node_10", &["node_9", "KQ_mask"]),
+            node("MUL_MAT", "node_11", &["cache_v_l0 (view)", "node_10"]),
+            node("MUL_MAT", "node_12", &["x", "y"]),
+            node("SOFT_MAX", "node_13", &["z"]),
+        ];
+        let labels = Labels::new(&profiler, &nodes, 1);
+        let other = |name: &str| profiler.named_brick(name, BrickCategory::Other);
+        let expected: Vec<Option<BrickKey>> = vec![
+            Some(BrickId::QkvProjection.into()),
+            Some(BrickId::AttentionScore.into()),
+            Some(BrickId::AttentionSoftmax.into()),
+            Some(BrickId::AttentionOutput.into()),
+            Some(other("MatMul")),
+            Some(other("Elementwise")),
+        ];
+        assert_eq!(labels.bricks().collect::<Vec<_>>(), expected);
     }
 }
