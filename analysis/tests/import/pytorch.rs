@@ -271,3 +271,55 @@ fn a_trace_that_breaks_off_is_read_up_to_there() {
         assert!(left_out.iter().any(|(why, _)| why.contains("truncated")), "{left_out:?}");
     }
 }
+
+/// An event with these arguments.
+fn event(cat: &str, name: &str, place: (u32, u32), time: (u32, u32), args: &str) -> String {
+    let ((pid, tid), (ts, dur)) = (place, time);
+    format!(
+        r#"{{"ph":"X","cat":"{cat}","name":"{name}","pid":{pid},"tid":{tid},"ts":{ts},"dur":{dur},"args":{{{args}}}}}"#
+    )
+}
+
+#[test]
+fn a_trace_of_a_device_alone_has_its_passes_there() {
+    let at = r#""device":0,"stream":7,"correlation":3"#;
+    let events = [
+        event("gpu_user_annotation", "ProfilerStep#1", (0, 7), (0, 100), ""),
+        event("kernel", "void flash_fwd_kernel", (0, 7), (10, 20), at),
+        event("kernel", "mine", (0, 7), (50, 30), at),
+        event("kernel", "mine", (0, 7), (150, 30), at),
+    ];
+    let profile = imported(&format!("[{}]", events.join(",")), Format::Chrome);
+    assert!(profile.phases.is_empty() && profile.spans.is_empty());
+    let stream = &profile.devices[0].streams[0];
+    let [phase] = stream.phases[..] else { panic!("{:?}", stream.phases) };
+    assert_eq!((phase.passes, phase.wall_ns, phase.unattributed_ns), (1, 70_000, 20_000));
+    let of = |phase: Option<Phase>| {
+        let totals = stream.totals.iter().filter(|total| total.phase == phase);
+        totals.filter(|total| total.kind == NameKind::Brick).count()
+    };
+    assert_eq!((of(Some(Phase::Decode)), of(None)), (2, 1));
+}
+
+#[test]
+fn a_kernel_that_another_thread_launched_in_a_pass_belongs_to_it() {
+    let events = [
+        event("user_annotation", "ProfilerStep#1", (9, 1), (0, 100), ""),
+        event("cpu_op", "autograd::engine::evaluate_function", (9, 2), (20, 40), ""),
+        event("cuda_runtime", "cudaLaunchKernel", (9, 2), (22, 5), r#""correlation":5"#),
+        event("kernel", "k", (0, 7), (30, 500), r#""correlation":5,"device":0,"stream":7"#),
+    ];
+    let profile = imported(&format!("[{}]", events.join(",")), Format::Chrome);
+    let stream = &profile.devices[0].streams[0];
+    assert_eq!(stream.passes[0].serial, profile.passes[0].serial);
+    assert_eq!(stream.passes[0].wall_ns, 500_000);
+    // On the host, what other threads did is outside of it.
+    assert_eq!(profile.passes[0].unattributed_ns, 100_000);
+}
+
+#[test]
+fn a_category_that_ends_like_one_of_pytorchs_is_not_one() {
+    let other = event("my_runtime", "poll", (1, 1), (0, 10), "");
+    let profile = imported(&format!("[{other}]"), Format::Chrome);
+    assert_eq!(profile.imported.expect("it is").program, None);
+}

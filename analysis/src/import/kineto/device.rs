@@ -136,12 +136,17 @@ pub(super) fn profiles(
         }
     }
     let described = described(reader);
-    let is_hip = reader.names.iter().any(|name| name.starts_with("hip"));
+    let calls = |begin: &str| reader.names.iter().any(|name| name.starts_with(begin));
+    let api = match (calls("hip"), calls("cuda") || calls("cuLaunch")) {
+        (true, _) => "hip",
+        (false, true) => "cuda",
+        (false, false) => "API not stated",
+    };
     for (device, streams) in devices {
         let name = described.names.get(&device).cloned();
         profile.devices.push(DeviceProfile {
             name: name.unwrap_or_else(|| format!("device {device}, whose name isn't stated")),
-            api: if is_hip { "hip" } else { "cuda" }.to_owned(),
+            api: api.to_owned(),
             driver: described.driver.clone(),
             ticks: Ticks { ns_per_tick: 1.0, resolution_ns: None, valid_bits: 64 },
             alignment: None,
