@@ -23,7 +23,8 @@ struct Fake {
 impl Fake {
     fn new() -> Self {
         let hand = MockClock::default();
-        let profiler = BrickProfiler::with_clock(hand.clock());
+        // Room for each span, under Miri, too.
+        let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(1 << 11);
         profiler.enable();
         Self { hand, profiler }
     }
