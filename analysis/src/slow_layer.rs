@@ -16,7 +16,7 @@ const MOST_SLOW: f64 = 0.25;
 /// From this ratio on a layer counts as slow.
 const SLOW: f64 = 1.25;
 /// It costs at least this part of the passes.
-const LEAST_SHARE: f64 = 0.02;
+const LEAST_SHARE: f64 = 0.01;
 
 /// A brick in a layer.
 #[derive(Debug, Clone, PartialEq)]

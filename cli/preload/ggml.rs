@@ -165,10 +165,12 @@ pub(crate) unsafe fn mixed(hash: u64, node: *const Tensor) -> u64 {
         let node = &*node;
         // Of attention, only the second source says how many tokens are in the cache.
         let second = node.src[1].as_ref().map_or(0, |src| src.ne[1] as u64);
+        // Another model may lie where one was that has been freed, with the same shapes in other formats.
+        let format = node.src[0].as_ref().map_or(0, |src| src.kind as u64);
         let [a, b, c, d] = node.ne.map(|n| n as u64);
         let shape = a ^ b.rotate_left(16) ^ c.rotate_left(32) ^ d.rotate_left(48);
         let place = ptr::from_ref(node) as u64 ^ (node.src[0] as u64).rotate_left(21);
-        [place ^ (node.op as u64).rotate_left(52), shape ^ second.rotate_left(24)]
+        [place ^ (node.op as u64 ^ format << 8).rotate_left(48), shape ^ second.rotate_left(24)]
     };
     mixed_words(hash, words)
 }
