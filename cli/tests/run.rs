@@ -238,6 +238,22 @@ fn threads_work_and_wait_where_that_is_asked_for() {
 }
 
 #[test]
+fn what_recording_costs_is_measured_on_every_other_pass() {
+    let (mut command, run, _dir) = command_of(&["--check-overhead"], "good/loads", &[], &[]);
+    let output = command.output().expect("it runs");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("Recording costs "), "{output:?}");
+    assert!(shown.contains(" pairs)"), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("11 passes left out: their nodes were not timed"), "{told}");
+    let profile = Profile::load(&run.join("profile.json")).expect("a profile");
+    profile.check().expect("it adds up");
+    // Of 22 passes, and the first of each shape describes its graph.
+    assert_eq!(profile.phase(Phase::Decode).expect("it decoded").passes, 9);
+    assert!(total(&profile, Phase::Decode, "LmHead").stats.count == 9);
+}
+
+#[test]
 fn a_program_that_dies_leaves_what_it_recorded() {
     for (how, signal) in [("crash", 6), ("kill", 9)] {
         let ran = run("good/loads", &[how], &[]);

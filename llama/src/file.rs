@@ -84,6 +84,8 @@ pub struct Pass {
     pub graphs: u32,
     /// Whether it isn't one that only encodes.
     pub is_decode: bool,
+    /// Whether its nodes were not timed, so that passes with and without can be compared.
+    pub is_bare: bool,
 }
 
 /// How long each thread had run and waited for a CPU until then.
@@ -217,6 +219,7 @@ impl Recorded {
                     status: *status as i32,
                     graphs: *flags as u32,
                     is_decode: flags >> 32 & 1 == 1,
+                    is_bare: flags >> 33 & 1 == 1,
                 }));
             }
             4 => {
@@ -337,6 +340,7 @@ mod tests {
                 status: 0,
                 graphs: 1,
                 is_decode: true,
+                is_bare: false,
             }),
             Event::Load(Load {
                 at: 101,

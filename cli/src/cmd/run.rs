@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail};
-use brickscope::{Absent, BrickProfiler, Clock, Model, Overhead, Profile, Run};
+use brickscope::{Absent, BrickProfiler, Clock, Model, Overhead, PairedRatio, Profile, Run};
 use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
 use brickscope_kernels::Kernels;
@@ -47,6 +47,11 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) shares: bool,
 
+    /// Measure what recording costs: the nodes of every other pass are not timed, and passes that follow each other are
+    /// compared. Use it for 100 tokens or more.
+    #[arg(long)]
+    pub(crate) check_overhead: bool,
+
     /// Print the profile as JSON, after the program's own output.
     #[arg(long, conflicts_with = "full")]
     pub(crate) json: bool,
@@ -70,7 +75,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let dir = RunDir::create_late(args.out.as_deref(), &created)?;
     let records = Records::create()?;
     let library = nodes::library(records.path())?;
-    let status = watch(&args.command, &library, records.path(), args.shares)?;
+    let status = watch(&args.command, &library, records.path(), args)?;
     let recorded = records.read()?;
     let Some((recorded, others)) = choose(recorded) else {
         tell!("brickscope: {}", nothing(&args.command, status));
@@ -83,7 +88,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         );
     }
     let note = progress::note("labelling what was recorded");
-    let Replayed { mut profile, threads, prompt_tokens, generated_tokens, notes } =
+    let Replayed { mut profile, threads, prompt_tokens, generated_tokens, notes, turns } =
         nodes::replay(&recorded, profiler);
     note.finish_and_clear();
     for what in &notes {
@@ -101,17 +106,34 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             run.cut_short = Some(format!("the program ended with {status}"));
         }
     }
+    let cost = args.check_overhead.then(|| cost(&turns));
     let written = dir.write(|dir| dir.save(&profile));
     if args.json {
         output::print(view::json(&profile))?;
     } else if args.full {
         let folder = written.folder.as_deref().map(output::shown);
         let folder = folder.map(|folder| format!("run in    {folder}\n")).unwrap_or_default();
-        output::print(view::report(&profile) + &folder)?;
+        let cost = cost.map(|cost| cost + "\n").unwrap_or_default();
+        output::print(view::report(&profile) + &folder + &cost)?;
     } else {
-        summary::print(&profile, written.folder.as_deref(), None)?;
+        summary::print(&profile, written.folder.as_deref(), cost.as_deref())?;
     }
     written.trouble.map_or(Ok(code_of(status)), Err)
+}
+
+/// What recording cost a token, in a line.
+fn cost(turns: &[(f64, f64)]) -> String {
+    match PairedRatio::new(turns) {
+        Ok(ratio) => {
+            let [estimate, low, high] =
+                [ratio.estimate, ratio.low, ratio.high].map(|part| 100.0 * part);
+            format!(
+                "Recording costs {estimate:+.2} % of a decode pass ({low:+.2} to {high:+.2} %, {})",
+                count(turns.len() as u64, "pair")
+            )
+        }
+        Err(why) => format!("What recording costs is unknown: {why}"),
+    }
 }
 
 /// The program's exit code; of one that a signal ended, as a shell has it.
@@ -179,12 +201,14 @@ fn choose(mut all: Vec<Recorded>) -> Option<(Recorded, usize)> {
 }
 
 /// Runs the program to its end. Ctrl-C is the program's: it ends it, or does whatever the program does then.
-fn watch(line: &[OsString], library: &Path, records: &Path, shares: bool) -> Result<ExitStatus> {
+fn watch(line: &[OsString], library: &Path, records: &Path, args: &RunArgs) -> Result<ExitStatus> {
     let [program, rest @ ..] = line else { bail!("there is no command to run") };
     let mut command = Command::new(program);
     command.args(rest).env(nodes::FOLDER, records).env("LD_PRELOAD", preloads(library));
-    if shares {
-        command.env(nodes::SHARES, "1");
+    for (is_wanted, name) in [(args.shares, nodes::SHARES), (args.check_overhead, nodes::TURNS)] {
+        if is_wanted {
+            command.env(name, "1");
+        }
     }
     family::untie(&mut command);
     end_with_parent(&mut command, End::Ask);

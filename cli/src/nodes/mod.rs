@@ -5,5 +5,5 @@ mod preload;
 mod replay;
 
 pub(crate) use brickscope_llama::file::Recorded;
-pub(crate) use preload::{FOLDER, SHARES, library};
+pub(crate) use preload::{FOLDER, SHARES, TURNS, library};
 pub(crate) use replay::{Replayed, replay};

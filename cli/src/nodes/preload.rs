@@ -16,6 +16,9 @@ pub(crate) const FOLDER: &str = "BRICKSCOPE_RECORD";
 /// Set in the environment of a program whose threads' shares are to be recorded.
 pub(crate) const SHARES: &str = "BRICKSCOPE_SHARES";
 
+/// Set in the environment of a program of which only every other pass is to be looked at.
+pub(crate) const TURNS: &str = "BRICKSCOPE_TURNS";
+
 /// Writes the library to `folder`.
 ///
 /// # Errors

@@ -29,6 +29,9 @@ pub(crate) struct Replayed {
     pub(crate) generated_tokens: u64,
     /// What isn't in the profile, and why, as sentences.
     pub(crate) notes: Vec<String>,
+    /// The walls in nanoseconds of passes of one token that follow each other: one whose nodes were not timed, and one
+    /// whose nodes were.
+    pub(crate) turns: Vec<(f64, f64)>,
 }
 
 /// Labels everything that was recorded. `profiler` was made before the recording began, and its clock is the processor's
@@ -40,7 +43,14 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     let mut labels = Graphs { profiler: &profiler, recorded, known: HashMap::new() };
     let mut counts = Counts::default();
     let mut warm_up: Vec<bool> = Vec::new();
+    let mut turns = Turns::default();
     for found in Passes::of(recorded) {
+        let at = |count: u64| profiler.clock().time_of_count(count).unwrap_or(0);
+        turns.add(&found, at(found.pass.end).saturating_sub(at(found.pass.begin)));
+        if found.pass.is_bare {
+            counts.bare += 1;
+            continue;
+        }
         let Some((pass, spans)) = labels.pass(&found, &mut counts) else { continue };
         match profiler.record_pass(&pass, &spans) {
             Ok(()) => {
@@ -68,6 +78,49 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
         prompt_tokens: counts.prompt_tokens,
         generated_tokens: counts.generated_tokens,
         notes,
+        turns: turns.pairs(),
+    }
+}
+
+/// Passes in turns, with and without their nodes timed.
+#[derive(Debug, Default)]
+struct Turns(Vec<Turn>);
+
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    position: Option<u64>,
+    wall_ns: u64,
+    is_bare: bool,
+    is_odd: bool,
+}
+
+impl Turns {
+    fn add(&mut self, found: &Found<'_>, wall_ns: u64) {
+        let Pass { position, is_bare, status, .. } = found.pass;
+        let is_odd = status != 0 || !found.described.is_empty();
+        self.0.push(Turn { position, wall_ns, is_bare, is_odd });
+    }
+
+    /// Each pass in one pair at most.
+    fn pairs(&self) -> Vec<(f64, f64)> {
+        // Which one a pass of one token is, the next pass's position tells.
+        let is_token = |n: usize| {
+            let position = |n: usize| self.0.get(n).and_then(|turn| turn.position);
+            position(n).zip(position(n + 1)).is_some_and(|(this, next)| next == this + 1)
+        };
+        let mut pairs = Vec::new();
+        let mut n = 0;
+        while let (Some(a), Some(b)) = (self.0.get(n), self.0.get(n + 1)) {
+            let is_pair = a.is_bare != b.is_bare && !a.is_odd && !b.is_odd;
+            if !(is_pair && is_token(n) && is_token(n + 1)) {
+                n += 1;
+                continue;
+            }
+            let (bare, timed) = if a.is_bare { (a, b) } else { (b, a) };
+            pairs.push((bare.wall_ns as f64, timed.wall_ns as f64));
+            n += 2;
+        }
+        pairs
     }
 }
 
@@ -91,6 +144,8 @@ struct Counts {
     elsewhere: u64,
     /// Passes that only encode.
     encoded: u64,
+    /// Passes whose nodes were not timed, since they were compared with those whose nodes were.
+    bare: u64,
     /// Passes with a graph that wasn't described, or whose readings don't fit.
     misfits: u64,
     /// Passes whose position isn't known.
@@ -116,6 +171,7 @@ impl Counts {
             " not seen: the CPU computed nothing of them, so another backend did (a GPU?). Run with `-ngl 0`, or \
              see what the backend's own profiler tells",
         );
+        say(self.bare, " left out: their nodes were not timed, to measure what that costs");
         say(self.encoded, " left out: they encode, and a run has prefill and decode");
         say(self.misfits, " left out: their readings do not fit their graphs");
         say(
@@ -204,6 +260,7 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
                             status: 0,
                             graphs: 1,
                             is_decode: true,
+                            is_bare: false,
                         };
                         return Some(self.found(pass));
                     }
