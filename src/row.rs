@@ -285,23 +285,24 @@ enum Kind {
     Brick = 0,
     Kernel = 1,
     Layer = 2,
-    Pass = 3,
-    NestedPass = 4,
-    Abandoned = 5,
-    Tile = 6,
-    Product = 7,
-    Load = 8,
-    LoadUnknown = 9,
-    Counters = 10,
-    HandOff = 11,
-    TakeOver = 12,
+    NestedPass = 3,
+    Tile = 4,
+    Product = 5,
+    Load = 6,
+    LoadUnknown = 7,
+    LoadAtMost = 8,
+    Counters = 9,
+    HandOff = 10,
+    TakeOver = 11,
     /// A brick and the one kernel that is all of it. The kernel's name is where flags would be, and all else is the
     /// brick's. Read back it is two records.
-    BrickKernel = 13,
+    BrickKernel = 12,
     /// The rows that come next are timestamps, eight in each, which a template labels. Read back they are as many
     /// records as the template has spans.
-    Block = 14,
-    LoadAtMost = 15,
+    Block = 13,
+    // The ends of passes last: one comparison tells them from all others.
+    Pass = 14,
+    Abandoned = 15,
     Discarded = 16,
 }
 
@@ -310,19 +311,19 @@ impl Kind {
         Self::Brick,
         Self::Kernel,
         Self::Layer,
-        Self::Pass,
         Self::NestedPass,
-        Self::Abandoned,
         Self::Tile,
         Self::Product,
         Self::Load,
         Self::LoadUnknown,
+        Self::LoadAtMost,
         Self::Counters,
         Self::HandOff,
         Self::TakeOver,
         Self::BrickKernel,
         Self::Block,
-        Self::LoadAtMost,
+        Self::Pass,
+        Self::Abandoned,
         Self::Discarded,
     ];
 }
@@ -571,10 +572,7 @@ impl Row {
     /// Whether it ends the pass that the rows before it are of.
     #[inline(always)]
     pub(crate) fn ends_pass(&self) -> bool {
-        const PASS: u8 = Kind::Pass as u8;
-        const ABANDONED: u8 = Kind::Abandoned as u8;
-        const DISCARDED: u8 = Kind::Discarded as u8;
-        matches!(self.how() as u8, PASS | ABANDONED | DISCARDED) && !self.is_outside()
+        self.how() as u8 >= Kind::Pass as u8 && !self.is_outside()
     }
 
     /// A brick or a kernel that was timed by the host's clock and has no flags, as nearly all rows are.
