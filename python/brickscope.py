@@ -316,8 +316,8 @@ class Recorder:
         def called(*args, **kwargs):
             if self._pass is not None or threading.get_ident() != self._thread:
                 return forward(*args, **kwargs)
-            tokens = _tokens(args, kwargs)
-            self._begin("decode" if tokens == 1 else "prefill", tokens, None)
+            each, tokens = _tokens(args, kwargs)
+            self._begin("decode" if each == 1 else "prefill", tokens, None)
             try:
                 result = forward(*args, **kwargs)
             except BaseException:
@@ -353,6 +353,11 @@ class Recorder:
 
     def _find_device(self):
         devices = {str(p.device) for p in self._model.parameters() if getattr(p, "is_cuda", False)}
+        kinds = {str(p.device).split(":")[0] for p in self._model.parameters() if hasattr(p, "device")}
+        self._kind = ", ".join(sorted(kinds - {"meta"})).upper() or "CPU"
+        others = kinds - {"cpu", "cuda", "meta"}
+        if others:
+            return None, "its weights are on %s, whose clock isn't read here" % ", ".join(sorted(others))
         if not devices:
             return None, None
         if len(devices) > 1:
@@ -367,8 +372,8 @@ class Recorder:
         return event, None
 
     def _measure_cost(self):
-        """How much longer a call of a timed module takes, in nanoseconds, without the device's events."""
-        if not self._modules:
+        """How much longer a call of a timed module takes, in nanoseconds. None where it can't be told."""
+        if not self._modules or self._cuda:
             return None
         probe, cuda, wrapped, counts = _Probe(), self._cuda, self._wrapped, (self._elsewhere, self._unfinished)
         self._cuda, self._wrapped = None, []
@@ -389,12 +394,19 @@ class Recorder:
         self._pass = _Pass("decode", 1, None)
         self._time(probe, *self._modules[0])
         self._modules.pop()
-        cost = max(0.0, fastest() - plain)
+        cost = fastest() - plain
         self._pass, self._cuda, self._wrapped = None, cuda, wrapped
         self._elsewhere, self._unfinished = counts
-        return cost
+        return cost if cost > 0 else None
 
     # The run.
+
+    def _basis(self):
+        if self._cost is not None:
+            return "what timing adds to a call of a module: the least of five means of 1000 calls, after the run"
+        if self._cuda:
+            return "absent: each module also makes two events of the device, and what those cost was not measured"
+        return "absent: it was not measured, or is less than could be measured"
 
     def _write(self):
         path = self._path
@@ -461,7 +473,7 @@ class Recorder:
             "dropped": {},
             "run": {
                 "command": [str(word) for word in sys.argv],
-                "backend": "PyTorch on " + ("CUDA" if self._cuda or self._why_no_device else "CPU"),
+                "backend": "PyTorch on " + self._kind,
                 "threads": _threads(torch),
                 "prompt_tokens": prompt,
                 "generated_tokens": generated,
@@ -487,7 +499,7 @@ class Recorder:
             "overhead": {
                 "span_ns": self._cost,
                 "spans": len(host.spans),
-                "basis": "what timing adds to a call of a module, the mean of 1000 in a row, after the run",
+                "basis": self._basis(),
             },
             "counters_absent": {"reason": "brickscope.py reads no hardware counters"},
             "other_load_absent": {"reason": "brickscope.py doesn't watch other programs"},
@@ -654,23 +666,25 @@ def _bucket(value):
 
 
 def _tokens(args, kwargs):
-    """The number of tokens that a model is given: the last dimension of its ids, or the one before it of embeddings."""
+    """How many tokens of each sequence a model is given, and of all in the batch: by the shape of ids, or of embeddings."""
     for key in ("input_ids", "inputs_embeds", "ids", "tokens", "x"):
         if kwargs.get(key) is not None:
             args = (kwargs[key],)
             break
     shape = getattr(args[0], "shape", None) if args else None
-    if not shape:
-        return None
-    at = {1: 0, 2: 1, 3: 1}.get(len(shape))
-    return int(shape[at]) if at is not None else None
+    if not shape or len(shape) > 3:
+        return None, None
+    if len(shape) == 1:
+        return int(shape[0]), int(shape[0])
+    return int(shape[1]), int(shape[0]) * int(shape[1])
 
 
 def _threads(torch):
     try:
         return int(torch.get_num_threads())
     except AttributeError:
-        return 1
+        # Unknown.
+        return 0
 
 
 def _kinds(weights):

@@ -36,19 +36,15 @@ pub(crate) struct SlowLayer {
 impl SlowLayer {
     /// The one that costs most, if there is one.
     pub(crate) fn of(profile: &Profile, phase: Phase) -> Option<Self> {
-        let walls = profile.passes.iter().filter(|pass| pass.phase == phase);
-        let walls: Vec<u64> = walls.map(|pass| pass.wall_ns).collect();
-        if walls.len() < LEAST_PASSES {
+        let passes = profile.passes.iter();
+        let passes: Vec<_> =
+            passes.filter(|pass| pass.phase == phase && !pass.is_left_out).collect();
+        if passes.len() < LEAST_PASSES {
             return None;
         }
-        let pass_ns = median(walls).max(1) as f64;
-        let of_phase: HashMap<u32, usize> = profile
-            .passes
-            .iter()
-            .filter(|pass| pass.phase == phase)
-            .enumerate()
-            .map(|(nth, pass)| (pass.serial, nth))
-            .collect();
+        let pass_ns = median(passes.iter().map(|pass| pass.wall_ns).collect()).max(1) as f64;
+        let of_phase: HashMap<u32, usize> =
+            passes.iter().enumerate().map(|(nth, pass)| (pass.serial, nth)).collect();
         // By brick and layer: what each pass spent there.
         let mut sums: HashMap<(NameIdx, u16), HashMap<usize, u64>> = HashMap::new();
         for span in &profile.spans {

@@ -23,7 +23,7 @@
 //! | 6 model | the path of a GGUF file that the process has mapped |
 //! | 7 fault | why the recording ends |
 //! | 8 lost | what isn't recorded |
-//! | 9 shares | a thread's number; for each node of the graph before, the counts that it worked and << 32 those that it waited |
+//! | 9 shares | a thread's number; for each node of the graph before, for how many counts it worked, and waited |
 //!
 //! Times are counts of the processor's counter.
 
@@ -149,7 +149,8 @@ impl Recording {
         });
     }
 
-    pub(crate) fn write_words(&mut self, kind: Kind, head: &[u64], words: &[u64]) {
+    /// Returns whether there was room.
+    pub(crate) fn write_words(&mut self, kind: Kind, head: &[u64], words: &[u64]) -> bool {
         self.append(kind, (head.len() + words.len()) * 8, |at| {
             // SAFETY: there is room for both at `at`. x86-64 and AArch64 are little-endian.
             unsafe {
@@ -157,14 +158,14 @@ impl Recording {
                 ptr::copy_nonoverlapping(head.as_ptr(), at, head.len());
                 ptr::copy_nonoverlapping(words.as_ptr(), at.add(head.len()), words.len());
             }
-        });
+        })
     }
 
-    fn append(&mut self, kind: Kind, len: usize, fill: impl FnOnce(*mut u8)) {
+    fn append(&mut self, kind: Kind, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
         let end = self.used + 8 + len.next_multiple_of(8);
         if end > MOST || !self.has_room(end) {
             self.header(4).fetch_add(1, Relaxed);
-            return;
+            return false;
         }
         // SAFETY: the file has room up to `end`, and is mapped so far. Bytes that aren't filled are zeros.
         unsafe {
@@ -174,6 +175,7 @@ impl Recording {
         }
         self.used = end;
         self.publish();
+        true
     }
 
     /// Notes once that something isn't recorded.

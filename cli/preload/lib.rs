@@ -252,7 +252,7 @@ unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) 
         (*running).n = 0;
         (*running).hash = 0;
     }
-    let are_shared = shares::are_on() && shares::begin_graph();
+    let graph_in_turn = shares::are_on().then(shares::begin_graph);
     IN_GRAPH.set(true);
     let begin = count();
     // SAFETY: the arguments are the caller's.
@@ -262,7 +262,7 @@ unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) 
     // SAFETY: as above; the plan is the caller's, and its threads have joined.
     unsafe {
         (*running).graphs += 1;
-        write_graph(&mut *running, (*plan).n_threads, [begin, end], are_shared);
+        write_graph(&mut *running, (*plan).n_threads, [begin, end], graph_in_turn);
     }
     status
 }
@@ -302,19 +302,19 @@ fn is_ready() -> bool {
 }
 
 /// Writes the readings of a graph, and, if it has not been seen before, what its nodes are.
-fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], are_shared: bool) {
+fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_turn: Option<u64>) {
     let mut shares = Vec::new();
-    if shares::are_on() {
+    let are_whole = in_turn.is_none_or(|graph| {
         let tell = |number: u64, words: &[u64]| shares.push((number, words.to_vec()));
-        let are_whole = shares::end_graph(are_shared, threads, running.n, end, tell);
-        if !are_whole && let Some(state) = &mut *lock() {
-            state.recording.lose(
-                "shares of threads in some graphs: two were computed at once, or their threads did not run the same nodes",
-            );
-        }
-    }
+        shares::end_graph(graph, threads, running.n, tell)
+    });
     let mut state = lock();
     let Some(state) = &mut *state else { return };
+    if !are_whole {
+        state.recording.lose(
+            "shares of threads in some graphs: two were computed at once, or their threads did not run the same nodes",
+        );
+    }
     let n = running.n.min(MOST_NODES);
     if n < running.n {
         state.recording.lose("nodes beyond 65,536 in a graph");
@@ -327,9 +327,11 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], are_
     let Some(number) = number else { return };
     running.last = Some((hash, number));
     let head = [u64::from(number) | (threads as u64) << 32, begin, end];
-    state.recording.write_words(Kind::Graph, &head, &running.counts[..n]);
-    for (number, words) in shares {
-        state.recording.write_words(Kind::Shares, &[number], &words);
+    // Shares follow their graph, or are not there.
+    if state.recording.write_words(Kind::Graph, &head, &running.counts[..n]) {
+        for (number, words) in shares {
+            state.recording.write_words(Kind::Shares, &[number], &words);
+        }
     }
 }
 

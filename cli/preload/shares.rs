@@ -1,26 +1,29 @@
 //! What each thread does of the nodes of a graph: how long it works, and how long it waits for the others.
 //!
 //! Each thread writes to arrays of its own. The one that called for the graph reads them when all have passed the last
-//! barrier; a thread that is a little late with its last wait loses that one only.
+//! barrier. A thread may be a little late to write its wait at that barrier, so what the calling thread read there stands
+//! for it: all leave it together.
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{MOST_NODES, count};
 
 /// Whether threads are looked at. Set once, before the first graph.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// How many graphs are computed right now.
-static OPEN: AtomicU32 = AtomicU32::new(0);
+/// How many graphs have begun, and in the lower half how many are computed right now.
+static GRAPHS: AtomicU64 = AtomicU64::new(0);
 /// The number of the graph that threads are looked at in; 0 for none.
 static GRAPH: AtomicU64 = AtomicU64::new(0);
-static LAST_GRAPH: AtomicU64 = AtomicU64::new(0);
 
 const MOST_THREADS: usize = 256;
 static THREADS: [AtomicPtr<Thread>; MOST_THREADS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MOST_THREADS];
+/// The arrays of threads that have ended: without a pool, ggml makes its threads anew for each graph.
+static FREE: Mutex<Vec<&'static Thread>> = Mutex::new(Vec::new());
 
 /// What one thread does of a graph. Counts of the processor's counter.
 struct Thread {
@@ -33,8 +36,23 @@ struct Thread {
     before_last: AtomicU64,
 }
 
+/// The arrays of this thread, which are given back when it ends.
+struct Own(Cell<Option<&'static Thread>>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.get() {
+            free().push(thread);
+        }
+    }
+}
+
 thread_local! {
-    static OWN: Cell<*const Thread> = const { Cell::new(ptr::null()) };
+    static OWN: Own = const { Own(Cell::new(None)) };
+}
+
+fn free() -> MutexGuard<'static, Vec<&'static Thread>> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn turn_on() {
@@ -46,12 +64,23 @@ pub(crate) fn are_on() -> bool {
     IS_ON.load(Relaxed)
 }
 
-/// This thread's arrays, which are kept until the process ends: a thread that computed a graph computes more.
-fn own() -> &'static Thread {
-    let own = OWN.get();
-    if !own.is_null() {
-        // SAFETY: it was leaked below, so it lives as long as the process.
-        return unsafe { &*own };
+/// This thread's arrays. `None` while it ends.
+fn own() -> Option<&'static Thread> {
+    OWN.try_with(|own| match own.0.get() {
+        Some(thread) => thread,
+        None => {
+            let thread = made();
+            own.0.set(Some(thread));
+            thread
+        }
+    })
+    .ok()
+}
+
+#[cold]
+fn made() -> &'static Thread {
+    if let Some(thread) = free().pop() {
+        return thread;
     }
     // Zeros that the system gives take no memory until they are written to.
     let zeros = || {
@@ -59,26 +88,22 @@ fn own() -> &'static Thread {
         // SAFETY: an `AtomicU64` has the size, the alignment and the values of a `u64`.
         unsafe { Box::from_raw(zeros as *mut [AtomicU64]) }
     };
-    let made = Box::leak(Box::new(Thread {
+    Box::leak(Box::new(Thread {
         graph: AtomicU64::new(0),
         n: AtomicU64::new(0),
         begins: zeros(),
         waits: zeros(),
         last: AtomicU64::new(0),
         before_last: AtomicU64::new(0),
-    }));
-    OWN.set(made);
-    made
+    }))
 }
 
-/// A graph begins. Whether threads are looked at in it: not if another one is computed at the same time.
-pub(crate) fn begin_graph() -> bool {
-    if OPEN.fetch_add(1, Relaxed) > 0 {
-        GRAPH.store(0, Release);
-        return false;
-    }
-    GRAPH.store(1 + LAST_GRAPH.fetch_add(1, Relaxed), Release);
-    true
+/// A graph begins. Its number; 0 if threads aren't looked at in it, since another one is computed at the same time.
+pub(crate) fn begin_graph() -> u64 {
+    let before = GRAPHS.fetch_add(1 << 32 | 1, SeqCst);
+    let graph = if before as u32 == 0 { (before >> 32) + 1 } else { 0 };
+    GRAPH.store(graph, Release);
+    graph
 }
 
 /// A node begins on this thread.
@@ -88,7 +113,7 @@ pub(crate) fn begin_node(ith: i32) {
     if graph == 0 {
         return;
     }
-    let own = own();
+    let Some(own) = own() else { return };
     if own.graph.load(Relaxed) != graph {
         own.n.store(0, Relaxed);
         own.last.store(0, Relaxed);
@@ -109,15 +134,10 @@ pub(crate) fn begin_node(ith: i32) {
 #[inline(always)]
 pub(crate) fn wait(barrier: impl FnOnce()) {
     let graph = GRAPH.load(Relaxed);
-    let own = OWN.get();
-    if graph == 0 || own.is_null() {
-        return barrier();
-    }
-    // SAFETY: as in `own`.
-    let own = unsafe { &*own };
+    let own = if graph == 0 { None } else { OWN.try_with(|own| own.0.get()).ok().flatten() };
+    let Some(own) = own.filter(|own| own.graph.load(Relaxed) == graph) else { return barrier() };
     let node = (own.n.load(Relaxed) as usize).wrapping_sub(1);
-    let wait = own.waits.get(node).filter(|_| own.graph.load(Relaxed) == graph);
-    let Some(wait) = wait else { return barrier() };
+    let Some(wait) = own.waits.get(node) else { return barrier() };
     let waited = wait.load(Relaxed);
     let arrived = count();
     own.before_last.store(waited, Relaxed);
@@ -126,55 +146,56 @@ pub(crate) fn wait(barrier: impl FnOnce()) {
     wait.store(waited + count().saturating_sub(arrived), Relaxed);
 }
 
-/// The graph ended at `end`, after `n` nodes. Calls `tell` for each thread with its number and, for each node, for how
-/// many counts it worked and waited: the one in the lower half of a word, the other in the upper. Returns whether all
-/// threads ran these nodes.
+/// The graph of this number ended, after `n` nodes. Calls `tell` for each thread with its number and two words for each
+/// node: for how many counts it worked, and waited. Returns whether all threads ran these nodes and no other graph was
+/// computed meanwhile.
 pub(crate) fn end_graph(
-    is_looked_at: bool,
+    graph: u64,
     threads: i32,
     n: usize,
-    end: u64,
     mut tell: impl FnMut(u64, &[u64]),
 ) -> bool {
-    let graph = GRAPH.load(Acquire);
-    let others = OPEN.fetch_sub(1, Relaxed) - 1;
-    // If another graph has begun meanwhile, it has set this to 0.
-    if !is_looked_at || graph == 0 || others > 0 {
+    // From here on no thread is looked at, unless another graph has begun.
+    let _ = GRAPH.compare_exchange(graph, 0, AcqRel, Relaxed);
+    let before = GRAPHS.fetch_sub(1, SeqCst);
+    if graph == 0 || before >> 32 != graph || n > MOST_NODES {
         return false;
     }
-    let mut words = vec![0; n];
-    let threads = usize::try_from(threads).unwrap_or(0).min(MOST_THREADS);
-    let mut are_whole = threads > 1;
-    for (number, place) in THREADS[..threads].iter().enumerate() {
-        // SAFETY: what is stored there was leaked.
-        let thread = unsafe { place.load(Acquire).as_ref() };
-        let same = |thread: &&Thread| {
-            thread.graph.load(Relaxed) == graph && thread.n.load(Relaxed) == n as u64
-        };
-        let Some(thread) = thread.filter(same).filter(|_| threads > 1) else {
+    let all = usize::try_from(threads).unwrap_or(0);
+    if all == 1 {
+        // It waits for nobody.
+        return true;
+    }
+    let fits = |place: &AtomicPtr<Thread>| {
+        // SAFETY: what is stored there is never freed.
+        let thread = unsafe { place.load(Acquire).as_ref() }?;
+        let fits = thread.graph.load(Relaxed) == graph && thread.n.load(Relaxed) == n as u64;
+        fits.then_some(thread)
+    };
+    let Some(first) = fits(&THREADS[0]).filter(|_| n > 0) else { return false };
+    // When the calling thread left the last barrier.
+    let last_wait =
+        first.waits[n - 1].load(Relaxed).saturating_sub(first.before_last.load(Relaxed));
+    let end = first.last.load(Relaxed).saturating_add(last_wait);
+    let mut words = Vec::with_capacity(2 * n);
+    let mut are_whole = all <= MOST_THREADS;
+    for (number, place) in THREADS.iter().enumerate().take(all) {
+        let Some(thread) = fits(place) else {
             are_whole = false;
             continue;
         };
-        for (node, word) in words.iter_mut().enumerate() {
+        words.clear();
+        for node in 0..n {
             let begin = thread.begins[node].load(Relaxed);
-            let (until, waited) = match thread.begins.get(node + 1) {
-                Some(next) if node + 1 < n => {
-                    (next.load(Relaxed), thread.waits[node].load(Relaxed))
-                }
-                // It may not have stored its last wait yet, so that lasts until the end of the graph.
-                _ => match thread.last.load(Relaxed) {
-                    last if last >= begin => {
-                        let before = thread.before_last.load(Relaxed);
-                        (end, before + end.saturating_sub(last))
-                    }
-                    _ => (end, 0),
-                },
+            let (until, waited) = if node + 1 < n {
+                (thread.begins[node + 1].load(Relaxed), thread.waits[node].load(Relaxed))
+            } else {
+                let before = thread.before_last.load(Relaxed);
+                (end, before + end.saturating_sub(thread.last.load(Relaxed).max(begin)))
             };
-            let worked = until.saturating_sub(begin).saturating_sub(waited);
-            let half = |count: u64| count.min(u64::from(u32::MAX));
-            *word = half(worked) | half(waited) << 32;
+            words.extend([until.saturating_sub(begin).saturating_sub(waited), waited]);
         }
         tell(number as u64, &words);
     }
-    are_whole || threads == 1
+    are_whole
 }

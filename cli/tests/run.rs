@@ -145,7 +145,11 @@ fn each_node_of_an_unmodified_program_is_a_brick_of_its_layer() {
         };
         let spans: Vec<_> = profile.spans.iter().filter(is_it).collect();
         assert_eq!(spans.len(), 22, "{name} of layer {layer}");
-        assert!(spans.iter().all(|span| span.duration_ns >= ns), "{name} of layer {layer}");
+        // The two clocks may differ a little.
+        assert!(
+            spans.iter().all(|span| span.duration_ns >= ns / 100 * 99),
+            "{name} of layer {layer}"
+        );
         // Others may hold a node up, but not most of them.
         let mut all: Vec<u64> = spans.iter().map(|span| span.duration_ns).collect();
         all.sort_unstable();
@@ -222,7 +226,7 @@ fn threads_work_and_wait_where_that_is_asked_for() {
     for (thread, least) in [(0, 500_000), (1, 250_000)] {
         let down = share(thread, "DownProjection");
         assert_eq!(down.count, 2 * passes);
-        assert!(down.worked_ns >= least * passes, "{thread}: {down:?}");
+        assert!(down.worked_ns >= least / 100 * 99 * passes, "{thread}: {down:?}");
         let of_thread = profile.shares.iter().filter(|of| of.thread == thread);
         let in_decode: u64 = of_thread
             .filter(|of| of.phase == Phase::Decode)

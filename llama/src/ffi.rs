@@ -18,11 +18,21 @@ pub struct Bindings {
     mix: Mix,
     fields: Fields,
     texts: Texts,
+    buffers: Buffers,
 }
 
 type Mix = unsafe fn(*const c_void, u64) -> u64;
 type Fields = unsafe fn(*const c_void) -> Raw;
 type Texts = unsafe fn(*const c_void) -> RawTexts;
+
+/// Where a tensor lies: its buffer, or null; and of a buffer, whether the CPU can compute in it, and its name.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Buffers {
+    pub of: unsafe fn(*const c_void) -> *const c_void,
+    pub is_host: unsafe fn(*const c_void) -> bool,
+    pub name: unsafe fn(*const c_void) -> *const c_char,
+}
 
 /// What is read of a tensor's fields, by code that [`bindings!`](crate::bindings) makes.
 #[doc(hidden)]
@@ -64,8 +74,8 @@ impl Bindings {
     /// null or end with a zero byte, and live as long as the tensor.
     #[doc(hidden)]
     #[must_use]
-    pub const unsafe fn of(mix: Mix, fields: Fields, texts: Texts) -> Self {
-        Self { mix, fields, texts }
+    pub const unsafe fn of(mix: Mix, fields: Fields, texts: Texts, buffers: Buffers) -> Self {
+        Self { mix, fields, texts, buffers }
     }
 }
 
@@ -73,8 +83,8 @@ impl Bindings {
 /// such declarations: `bindings!(crate::sys)`.
 ///
 /// It uses the fields `type_`, `buffer`, `ne`, `nb`, `op`, `flags`, `src` and `view_src` of `ggml_tensor`, and the functions
-/// `ggml_get_name`, `ggml_op_desc`, `ggml_type_name`, `ggml_nbytes` and `ggml_backend_buffer_name`. What is missing or of
-/// another type is a compiler error.
+/// `ggml_get_name`, `ggml_op_desc`, `ggml_type_name`, `ggml_nbytes`, `ggml_backend_buffer_name` and
+/// `ggml_backend_buffer_is_host`. What is missing or of another type is a compiler error.
 ///
 /// ```
 /// let bindings = brickscope_llama::bindings!(llama_cpp_sys_2);
@@ -136,6 +146,17 @@ macro_rules! bindings {
                         },
                         bytes: __sys::ggml_nbytes(tensor) as usize,
                     }
+                },
+                $crate::__private::Buffers {
+                    of: |tensor: *const __void| {
+                        (*tensor.cast::<__sys::ggml_tensor>()).buffer as *const __void
+                    },
+                    is_host: |buffer: *const __void| {
+                        __sys::ggml_backend_buffer_is_host(buffer as *mut _)
+                    },
+                    name: |buffer: *const __void| {
+                        __sys::ggml_backend_buffer_name(buffer as *mut _)
+                    },
                 },
             )
         };
@@ -216,7 +237,18 @@ pub unsafe extern "C" fn on_node<T>(node: *mut T, ask: bool, _: *mut c_void) -> 
         with_open(|Callbacks { bindings, running }| {
             let node = node.cast::<c_void>();
             // SAFETY: the caller says that it is a tensor.
+            let buffer = unsafe { (bindings.buffers.of)(node) };
+            // SAFETY: as above.
             running.node_listed(node, |hash| unsafe { (bindings.mix)(node, hash) });
+            // Here, since the tensor is there. Where another backend computes, no node ends, so that the next graph may
+            // be listed after this one, which is no more.
+            if running.is_new_buffer(buffer.addr())
+                // SAFETY: it is the buffer of a tensor.
+                && unsafe { !(bindings.buffers.is_host)(buffer) }
+            {
+                // SAFETY: as above; the text is ggml's.
+                running.go_elsewhere(unsafe { text((bindings.buffers.name)(buffer)) });
+            }
         });
     }
     false
@@ -268,7 +300,8 @@ unsafe fn find_graph() {
     with_open(|Callbacks { bindings, running }| {
         running.find_graph(|nodes| {
             let nodes = nodes.iter().map(|node| node.load(Relaxed));
-            // SAFETY: they were listed for the graph that is being computed: a node of it has just ended.
+            // SAFETY: they were listed for the graph that is being computed: a node of it has just ended, and all that were
+            // listed in this pass are for the CPU, whose graphs end before the next one is listed.
             nodes.map(|node| unsafe { bindings.listed(node) }).collect()
         });
     });

@@ -64,7 +64,7 @@ pub struct Shares {
     /// The number of the thread among those that computed the graph.
     pub thread: u32,
     /// For each node, for how many counts the thread worked, and for how many it waited for others.
-    pub nodes: Vec<[u32; 2]>,
+    pub nodes: Vec<[u64; 2]>,
 }
 
 /// A pass ended. Its graphs came before it.
@@ -248,8 +248,7 @@ impl Recorded {
                 let Some(Event::Graph(graph)) = self.events.last_mut() else {
                     return Err("shares of threads that follow no graph".to_owned());
                 };
-                let halves = |word: &u64| [*word as u32, (word >> 32) as u32];
-                let nodes = nodes.iter().map(halves).collect();
+                let nodes = nodes.as_chunks().0.to_vec();
                 graph.shares.push(Shares { thread: *thread as u32, nodes });
             }
             other => return Err(format!("a record of an unknown kind, {other}")),
@@ -302,7 +301,7 @@ mod tests {
         let recorded = read(&file(&[
             record(2, nodes),
             record(1, &words_of(&[3 | 2 << 32, 10, 90, 20])),
-            record(9, &words_of(&[1, 60 | 9 << 32])),
+            record(9, &words_of(&[1, 60, 9])),
             record(4, &words_of(&[91, 99])),
             record(3, &words_of(&[5, 100, 1, nothing, 0, 1 | 1 << 32])),
             record(

@@ -37,7 +37,7 @@ pub use recorder::{Outcome, Recorded, Recorder};
 /// For code that [`bindings!`] makes. Not public API, and no promise of any version.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::ffi::{Raw, RawTexts, SOURCES, mixed};
+    pub use crate::ffi::{Buffers, Raw, RawTexts, SOURCES, mixed};
 }
 
 /// Pages of `docs/`, so that their examples are tests.

@@ -127,6 +127,8 @@ enum Bare {
     NoCallbacks,
     NoNodes,
     NoReadings,
+    /// A part of it is in this buffer.
+    Elsewhere(String),
     /// So many nodes were listed, and so many ended, of results in such buffers.
     Other {
         listed: usize,
@@ -153,6 +155,11 @@ impl fmt::Display for Bare {
                 f,
                 "`abort_callback` was not called for a part of the graph: either it is not set, or another backend than \
                  the CPU computed that part (a GPU?)"
+            ),
+            Self::Elsewhere(buffer) => write!(
+                f,
+                "another backend than the CPU computed a part of the graph: results are in {buffer}. \
+                 `n_gpu_layers = 0` computes on the CPU"
             ),
             Self::Other { listed, ended, buffers } => write!(
                 f,
@@ -304,6 +311,9 @@ impl<'p> Recorder<'p> {
         if running.is_full() {
             return Err(Bare::Full);
         }
+        if let Some(buffer) = &running.elsewhere {
+            return Err(Bare::Elsewhere(buffer.clone()));
+        }
         match (parts.first(), readings.len()) {
             (None, 0) => return Err(Bare::NoCallbacks),
             (None, _) => return Err(Bare::NoNodes),
@@ -404,7 +414,6 @@ impl<'p> Recorder<'p> {
         drop(state);
         let mut profile = self.profiler.profile();
         profile.process = Some(std::process::id());
-        profile.machine = Some(brickscope::machine::detect());
         profile.overhead = Overhead {
             span_ns: None,
             spans: profile.overhead.spans,
@@ -413,7 +422,7 @@ impl<'p> Recorder<'p> {
         };
         profile.run = Some(Run {
             command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-            backend: "llama.cpp, CPU".to_owned(),
+            backend: "llama.cpp in this program, CPU".to_owned(),
             threads: self.threads,
             prompt_tokens: counts.prompt_tokens,
             generated_tokens: counts.generated_tokens,

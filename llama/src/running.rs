@@ -28,6 +28,10 @@ pub(crate) struct Running {
     is_full: bool,
     /// Whether a callback panicked.
     pub(crate) has_failed: bool,
+    /// The buffer of the last node.
+    last_buffer: usize,
+    /// The name of a buffer of this pass that isn't the CPU's.
+    pub(crate) elsewhere: Option<String>,
     known: HashMap<u64, usize>,
     pub(crate) graphs: Vec<Vec<Listed>>,
 }
@@ -75,6 +79,8 @@ impl Running {
             parts: Vec::with_capacity(MOST_PARTS),
             is_full: false,
             has_failed: false,
+            last_buffer: 0,
+            elsewhere: None,
             known: HashMap::new(),
             graphs: Vec::new(),
         }
@@ -87,6 +93,20 @@ impl Running {
         self.parts.clear();
         self.is_full = false;
         self.has_failed = false;
+        // Buffers may have been freed since.
+        self.last_buffer = 0;
+        self.elsewhere = None;
+    }
+
+    /// Whether a node lies in another buffer than the one before; not if it lies in none.
+    #[inline]
+    pub(crate) fn is_new_buffer(&mut self, buffer: usize) -> bool {
+        buffer != 0 && std::mem::replace(&mut self.last_buffer, buffer) != buffer
+    }
+
+    /// A part of the pass is computed by another backend than the CPU's, in this buffer.
+    pub(crate) fn go_elsewhere(&mut self, buffer: String) {
+        self.elsewhere.get_or_insert(buffer);
     }
 
     pub(crate) fn fail(&mut self) {
@@ -141,6 +161,9 @@ impl Running {
     /// next graph may have taken their place.
     pub(crate) fn find_graph(&mut self, list: impl FnOnce(&[AtomicPtr<c_void>]) -> Vec<Listed>) {
         let Some(part) = self.parts.last_mut() else { return };
+        if self.elsewhere.is_some() {
+            return;
+        }
         if let Some(&graph) = self.known.get(&self.hash)
             && self.graphs.get(graph).is_some_and(|nodes| nodes.len() == part.listed)
         {

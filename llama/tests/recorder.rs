@@ -210,8 +210,21 @@ fn without_a_callback_a_pass_has_no_bricks_and_it_says_why() {
     assert!(ends.starts_with("1 pass without bricks: `abort_callback` was not called"), "{ends}");
 }
 
-/// A part on a GPU is listed, and nothing is called back after it. The part on the CPU that follows is listed in one go
+/// Nothing is called back after a part on a GPU, so what is listed next, of this graph or of another one, comes in one go
 /// with it.
+#[test]
+fn a_pass_that_another_backend_computes_a_part_of_has_no_bricks() {
+    let fake = Fake::new();
+    fake.compute(vec![sys::layer(1).on_device(c"CUDA0"), sys::layer(1)]);
+    let recorder = fake.recorder();
+    decode_in(&recorder, 1, 0);
+    decode_in(&recorder, 1, 1);
+    let Recorded { profile, notes } = checked(&recorder);
+    assert!(bricks(&profile).iter().all(Vec::is_empty), "{:?}", bricks(&profile));
+    let said = "2 passes without bricks: another backend than the CPU computed a part of the graph: results are in CUDA0";
+    assert!(notes.iter().any(|note| note.starts_with(said)), "{notes:?}");
+}
+
 #[test]
 fn nodes_that_did_not_all_end_are_not_guessed() {
     for calls in [1, 7, 11] {

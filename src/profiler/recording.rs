@@ -285,7 +285,7 @@ impl BrickProfiler {
     /// Ends a pass that is not wanted, such as one that warms up caches. Neither it nor what was timed in it is in the
     /// profile.
     ///
-    /// Tiles and checksums have no pass, so those of it stay.
+    /// Tiles, checksums and what threads shared have no pass, so those of it stay.
     ///
     /// ```
     /// # use brickscope::{BrickId, BrickProfiler, Phase};

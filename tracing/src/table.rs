@@ -165,6 +165,12 @@ impl Table {
         if let Some(slot) = taken {
             slot.entry.store(entry.0, Relaxed);
             slot.id.store(id, Release);
+            if self.n_others.load(Relaxed) > 0 {
+                // It may have found no slot before.
+                let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+                others.remove(&id);
+                self.n_others.store(others.len(), Relaxed);
+            }
             return;
         }
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);

@@ -105,7 +105,7 @@ pub(super) struct Reader<'a> {
     /// What calls and what ran on devices have in common.
     pub(super) links: Vec<Link>,
     /// The fields of the file beside `traceEvents`.
-    pub(super) about: Vec<(String, &'a str)>,
+    about: Vec<(String, &'a str)>,
     about_bytes: usize,
     /// When the first event began, in nanoseconds of the file's axis.
     pub(super) first_ns: Option<i64>,
@@ -283,6 +283,11 @@ fn argument(args: Option<&RawValue>, key: &str) -> Option<String> {
 }
 
 impl<'a> Reader<'a> {
+    /// The text of a field beside `traceEvents`.
+    pub(super) fn field(&self, name: &str) -> Option<&'a str> {
+        self.about.iter().find(|(field, _)| field == name).map(|&(_, value)| value)
+    }
+
     fn read(&mut self, text: &'a str) -> serde_json::Result<()> {
         let mut json = serde_json::Deserializer::from_str(text);
         Events(self).deserialize(&mut json).and_then(|()| json.end())

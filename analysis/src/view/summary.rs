@@ -884,6 +884,9 @@ struct Flags {
 impl Flags {
     fn of(profile: &Profile) -> Self {
         let backend = profile.run.as_ref().map_or("", |run| &run.backend);
+        if backend.starts_with("llama.cpp in this program") {
+            return Self { threads: "n_threads", pin: "a thread pool with a CPU mask", shares: "" };
+        }
         if backend.starts_with("llama.cpp") {
             return Self {
                 threads: "-t",

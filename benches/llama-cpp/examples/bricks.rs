@@ -66,8 +66,7 @@ fn main() -> Result<()> {
     for note in &recorded.notes {
         eprintln!("note: {note}");
     }
-    std::fs::create_dir_all("run")?;
-    recorded.profile.save(Path::new("run/profile.json"))?;
+    recorded.profile.save_run(Path::new("run"))?;
     // SAFETY: nothing uses them any more.
     unsafe {
         sys::llama_free(context);

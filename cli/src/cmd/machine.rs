@@ -103,6 +103,9 @@ fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
     if profile.ceilings.is_some() {
         bail!("{shown} has ceilings already, measured around the run");
     }
+    if !profile.devices.is_empty() {
+        bail!("{shown} ran on a device, and these would be the ceilings of the CPU");
+    }
     let here = brickscope::machine::detect();
     if let Some(of) = profile.machine.as_ref().filter(|of| **of != here) {
         let name = |machine: &Machine| {
@@ -135,7 +138,6 @@ fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
     );
     profile.ceilings = Some(ceilings);
     profile.ceilings_absent = None;
-    profile.machine.get_or_insert(here);
     let file = if run.is_dir() { run_dir::profile_in(run) } else { run.to_owned() };
     profile.save(&file)?;
     output::print(text)

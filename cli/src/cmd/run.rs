@@ -43,7 +43,7 @@ pub(crate) struct RunArgs {
     pub(crate) out: Option<PathBuf>,
 
     /// Time what each thread does of each node, too: how long it works, and how long it waits for the other threads. Costs
-    /// two readings of the clock more for each node and thread.
+    /// on each thread a reading of the clock for each node, and two for each barrier.
     #[arg(long)]
     pub(crate) shares: bool,
 
@@ -109,6 +109,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let cost = args.check_overhead.then(|| cost(&turns));
     let written = dir.write(|dir| dir.save(&profile));
     if args.json {
+        if let Some(cost) = &cost {
+            tell!("{cost}");
+        }
         output::print(view::json(&profile))?;
     } else if args.full {
         let folder = written.folder.as_deref().map(output::shown);
@@ -315,7 +318,6 @@ fn found(program: &OsStr) -> Option<PathBuf> {
 /// Adds what is known of the run, the machine and the model.
 fn describe(profile: &mut Profile, recorded: &Recorded, line: &[OsString], threads: u32) {
     profile.process = Some(recorded.process);
-    profile.machine = Some(brickscope::machine::detect());
     profile.other_load_absent = Some(Absent {
         reason: "the load of the machine was not looked at around another program".to_owned(),
     });

@@ -424,8 +424,9 @@ fn shares_of(
             sums.len() - 1
         });
         sums[at].1 += u64::from(before != Some(key));
-        sums[at].2[0] += u64::from(*worked);
-        sums[at].2[1] += u64::from(*waited);
+        for (sum, counts) in sums[at].2.iter_mut().zip([*worked, *waited]) {
+            *sum = sum.saturating_add(counts);
+        }
         before = brick;
     }
     let share = |(key, count, [worked, waited]): (BrickKey, u64, [u64; 2])| {

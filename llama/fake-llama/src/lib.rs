@@ -34,7 +34,7 @@ pub const OPS: [(&CStr, bool); 12] = [
     (c"SET_ROWS", true),
 ];
 
-pub struct ggml_backend_buffer(&'static CStr);
+pub struct ggml_backend_buffer(pub &'static CStr);
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +91,9 @@ pub unsafe fn ggml_nbytes(tensor: *const ggml_tensor) -> usize {
 }
 pub unsafe fn ggml_backend_buffer_name(buffer: *mut ggml_backend_buffer) -> *const c_char {
     unsafe { (*buffer).0.as_ptr() }
+}
+pub unsafe fn ggml_backend_buffer_is_host(buffer: *mut ggml_backend_buffer) -> bool {
+    unsafe { (*buffer).0 == c"CPU" }
 }
 
 pub unsafe fn llama_context_default_params() -> llama_context_params {
@@ -169,6 +172,15 @@ impl Graph {
         let made = Box::into_raw(made);
         self.nodes.push(made);
         made
+    }
+    /// The same on a backend that isn't the CPU's: its nodes lie in this buffer, and nothing is called back.
+    pub fn on_device(mut self, buffer: &'static CStr) -> Self {
+        let buffer = Box::into_raw(Box::new(ggml_backend_buffer(buffer)));
+        for &node in &self.nodes {
+            unsafe { (*node).buffer = buffer };
+        }
+        self.calls = 0;
+        self
     }
     pub fn timed(mut self, before_call: impl Fn(usize) + 'static) -> Self {
         self.before_call = Some(Box::new(before_call));

@@ -514,9 +514,6 @@ pub(super) fn label(node: &ExecutionNode, time: Option<u64>) -> Label {
     let name = printable(&node.name());
     let (head, gap, tail) = match node {
         ExecutionNode::Layer { .. } => (name, "  ", String::new()),
-        // An imported file doesn't say how many.
-        ExecutionNode::Brick { elements: 0, .. }
-        | ExecutionNode::NamedBrick { elements: 0, .. } => (name, "  ", String::new()),
         ExecutionNode::Brick { elements, .. } | ExecutionNode::NamedBrick { elements, .. } => {
             // Nobody stated them.
             let stated = (*elements > 0).then(|| format!(" ({elements} elem)"));

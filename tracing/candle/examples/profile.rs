@@ -47,7 +47,6 @@ fn main() -> anyhow::Result<()> {
 
     println!("{}", layer.seen()); // what isn't in the profile, and why
     let mut profile = profiler.profile();
-    profile.machine = Some(brickscope::machine::detect());
     profile.run = Some(Run {
         command: args.clone(),
         backend: "candle, CPU".to_owned(),
@@ -56,7 +55,6 @@ fn main() -> anyhow::Result<()> {
         generated_tokens: 63,
         ..Run::default()
     });
-    std::fs::create_dir_all(out)?;
-    profile.save(&Path::new(out).join("profile.json"))?;
+    profile.save_run(Path::new(out))?;
     Ok(())
 }

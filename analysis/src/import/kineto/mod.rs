@@ -295,10 +295,7 @@ fn lanes(reader: &Reader<'_>, profile: &mut Profile) -> Vec<brickscope_profile::
 
 /// What the file states beside its events.
 fn about(reader: &Reader<'_>, profile: &mut Profile) {
-    let field = |name: &str| {
-        let found = reader.about.iter().find(|(field, _)| field == name);
-        found.map(|&(_, value)| value)
-    };
+    let field = |name: &str| reader.field(name);
     // Times count from there; only newer files say so.
     let base = field("baseTimeNanoseconds").and_then(|text| text.parse::<u64>().ok());
     if let (Some(base), Some(first)) = (base, reader.first_ns)
@@ -342,10 +339,7 @@ fn described(reader: &Reader<'_>) -> Described {
         id: u64,
         name: String,
     }
-    let field = |name: &str| {
-        let found = reader.about.iter().find(|(field, _)| field == name);
-        found.map(|&(_, value)| value)
-    };
+    let field = |name: &str| reader.field(name);
     let properties = field("deviceProperties")
         .and_then(|text| serde_json::from_str::<Vec<Properties>>(text).ok())
         .unwrap_or_default();
