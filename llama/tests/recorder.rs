@@ -1,9 +1,5 @@
 //! Recording a llama.cpp that computes nothing, with a clock that is moved by hand.
 #![allow(unsafe_code, reason = "its users call C functions, too")]
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "its functions are of Rust, in `fake-llama/`"
-)]
 
 use std::ptr::null_mut;
 
@@ -44,6 +40,7 @@ impl Fake {
 }
 
 fn params() -> sys::llama_context_params {
+    // SAFETY: it only makes a value.
     let mut params = unsafe { sys::llama_context_default_params() };
     params.cb_eval = Some(brickscope_llama::on_node);
     params.abort_callback = Some(brickscope_llama::after_node);
@@ -51,6 +48,7 @@ fn params() -> sys::llama_context_params {
 }
 
 fn decode(params: sys::llama_context_params, tokens: i32) -> i32 {
+    // SAFETY: the model isn't looked at, nor are the tokens; the context is freed once.
     unsafe {
         let context = sys::llama_init_from_model(null_mut(), params);
         let status = sys::llama_decode(context, sys::llama_batch_get_one(null_mut(), tokens));
@@ -354,11 +352,13 @@ fn a_panic_in_a_callback_does_not_reach_llama_cpp() {
 fn graphs_with_other_types_are_other_graphs() {
     let fake = Fake::new();
     let graph = sys::layer(1);
+    // SAFETY: tensors are never freed.
     let weights = unsafe { (*graph.nodes[3]).src[0] };
     fake.compute(vec![graph]);
     let recorder = fake.recorder();
     decode_in(&recorder, 1, 0);
     decode_in(&recorder, 1, 1);
+    // SAFETY: as above, and no pass runs.
     unsafe { (*weights).type_ = sys::GGML_TYPE_Q8_0 };
     decode_in(&recorder, 1, 2);
     decode_in(&recorder, 1, 3);
@@ -413,6 +413,7 @@ fn graph_of(made: &[Made], version: Version) -> (sys::Graph, Vec<(&'static str, 
         let add = |graph: &mut sys::Graph, op: &str, src: &[*mut sys::ggml_tensor]| {
             let node = graph.node(op, &name, ne, src);
             if !made.is_needed {
+                // SAFETY: it was just made.
                 unsafe { (*node).flags = 0 };
             }
             node

@@ -31,6 +31,14 @@ pub fn measure_ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings,
 ///
 /// Products of some formats multiply bytes, which processors do faster: [`Ceilings::of_int8_products`].
 ///
+/// ```
+/// use brickscope::machine::ceilings_of_threads;
+///
+/// let ceilings = ceilings_of_threads(1).expect("one thread and some memory");
+/// assert!(ceilings.read_bytes_per_second > 0.0 && ceilings.flops_per_second > 0.0);
+/// assert!(ceilings_of_threads(0).is_err());
+/// ```
+///
 /// # Errors
 ///
 /// The reason, if `threads` is 0, if they can't be started, or if there isn't enough memory.

@@ -1,15 +1,7 @@
 //! What stands for a package of bindings: declarations as bindgen makes them of `llama.h`, as far as they are needed, with
 //! functions that compute nothing. `llama_decode` goes through a graph as llama.cpp's CPU backend does: it lists the nodes,
 //! and calls back after each that is computed.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    non_camel_case_types,
-    unsafe_code,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks
-)]
+#![allow(dead_code, missing_docs, unreachable_pub, non_camel_case_types, unsafe_code, clippy::all)]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
@@ -78,21 +70,26 @@ pub struct llama_batch {
 }
 
 pub unsafe fn ggml_get_name(tensor: *const ggml_tensor) -> *const c_char {
+    // SAFETY: the caller has it from a graph, whose tensors are never freed.
     unsafe { (&raw const (*tensor).name).cast() }
 }
 pub unsafe fn ggml_op_desc(tensor: *const ggml_tensor) -> *const c_char {
+    // SAFETY: as for `ggml_get_name`.
     unsafe { OPS[(*tensor).op as usize].0.as_ptr() }
 }
 pub unsafe fn ggml_type_name(kind: ggml_type) -> *const c_char {
     if kind == GGML_TYPE_F32 { c"f32".as_ptr() } else { c"q8_0".as_ptr() }
 }
 pub unsafe fn ggml_nbytes(tensor: *const ggml_tensor) -> usize {
+    // SAFETY: as for `ggml_get_name`.
     unsafe { (*tensor).ne.iter().product::<i64>() as usize * (*tensor).nb[0] }
 }
 pub unsafe fn ggml_backend_buffer_name(buffer: *mut ggml_backend_buffer) -> *const c_char {
+    // SAFETY: it is the buffer of a tensor, which is never freed.
     unsafe { (*buffer).0.as_ptr() }
 }
 pub unsafe fn ggml_backend_buffer_is_host(buffer: *mut ggml_backend_buffer) -> bool {
+    // SAFETY: as for `ggml_backend_buffer_name`.
     unsafe { (*buffer).0 == c"CPU" }
 }
 
@@ -112,6 +109,7 @@ pub unsafe fn llama_init_from_model(
     Box::into_raw(Box::new(llama_context(params)))
 }
 pub unsafe fn llama_free(context: *mut llama_context) {
+    // SAFETY: `llama_init_from_model` has made it, and the caller frees it once.
     drop(unsafe { Box::from_raw(context) });
 }
 pub unsafe fn llama_batch_get_one(_: *mut llama_token, n_tokens: i32) -> llama_batch {
@@ -177,6 +175,7 @@ impl Graph {
     pub fn on_device(mut self, buffer: &'static CStr) -> Self {
         let buffer = Box::into_raw(Box::new(ggml_backend_buffer(buffer)));
         for &node in &self.nodes {
+            // SAFETY: the graph has made it, and nobody else looks at it now.
             unsafe { (*node).buffer = buffer };
         }
         self.calls = 0;
@@ -192,6 +191,7 @@ impl Graph {
     ///
     /// The callbacks are functions of these types.
     pub unsafe fn compute(&self, params: &llama_context_params) {
+        // SAFETY: the caller says what the callbacks are; nodes are never freed.
         unsafe {
             if let Some(list) = params.cb_eval {
                 for &node in &self.nodes {
@@ -249,6 +249,7 @@ pub unsafe fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i
         return -1;
     }
     GRAPHS.with_borrow(|graphs| {
+        // SAFETY: the context is there, and its callbacks have their types.
         graphs.iter().for_each(|graph| unsafe { graph.compute(&(*context).0) })
     });
     0
