@@ -419,6 +419,7 @@ impl<'p> Recorder<'p> {
             spans: profile.overhead.spans,
             basis: "absent: readings were taken in callbacks of llama.cpp, one for each node"
                 .to_owned(),
+            measured: None,
         };
         profile.run = Some(Run {
             command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),

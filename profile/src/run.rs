@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::absent::Absent;
+use crate::stats::PairedRatio;
 
 /// How a run was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -72,6 +73,10 @@ pub struct Overhead {
     pub spans: u64,
     /// How `span_ns` was obtained, or why it is absent.
     pub basis: String,
+    /// How much longer decode passes took that were recorded than those in turns with them that were not, if that was
+    /// measured in this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<PairedRatio>,
 }
 
 impl Overhead {

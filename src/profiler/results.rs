@@ -301,7 +301,7 @@ impl BrickProfiler {
         if lock(&self.counters).were_read() {
             let basis = "absent: hardware counters were read at each brick, and what that takes was \
                          not measured";
-            return Overhead { span_ns: None, spans, basis: basis.to_owned() };
+            return Overhead { span_ns: None, spans, basis: basis.to_owned(), measured: None };
         }
         let span_ns = cost::of_a_span(clock);
         let basis = match span_ns {
@@ -314,6 +314,6 @@ impl BrickProfiler {
                 )
             }
         };
-        Overhead { span_ns, spans, basis }
+        Overhead { span_ns, spans, basis, measured: None }
     }
 }

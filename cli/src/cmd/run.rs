@@ -11,7 +11,9 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail};
-use brickscope::{Absent, BrickProfiler, Clock, Model, Overhead, PairedRatio, Profile, Run};
+use brickscope::{
+    Absent, BrickProfiler, Clock, Model, Overhead, PairedError, PairedRatio, Profile, Run,
+};
 use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
 use brickscope_kernels::Kernels;
@@ -106,7 +108,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             run.cut_short = Some(format!("the program ended with {status}"));
         }
     }
-    let cost = args.check_overhead.then(|| cost(&turns));
+    let cost = args.check_overhead.then(|| PairedRatio::new(&turns));
+    profile.overhead.measured = cost.as_ref().and_then(|cost| cost.as_ref().ok()).copied();
+    let cost = cost.map(|cost| in_words(&cost));
     let written = dir.write(|dir| dir.save(&profile));
     if args.json {
         if let Some(cost) = &cost {
@@ -125,14 +129,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// What recording cost a token, in a line.
-fn cost(turns: &[(f64, f64)]) -> String {
-    match PairedRatio::new(turns) {
+fn in_words(cost: &Result<PairedRatio, PairedError>) -> String {
+    match cost {
         Ok(ratio) => {
             let [estimate, low, high] =
                 [ratio.estimate, ratio.low, ratio.high].map(|part| 100.0 * part);
             format!(
                 "Recording costs {estimate:+.2} % of a decode pass ({low:+.2} to {high:+.2} %, {})",
-                count(turns.len() as u64, "pair")
+                count(ratio.pairs, "pair")
             )
         }
         Err(why) => format!("What recording costs is unknown: {why}"),
@@ -325,6 +329,7 @@ fn describe(profile: &mut Profile, recorded: &Recorded, line: &[OsString], threa
         span_ns: None,
         spans: profile.overhead.spans,
         basis: "absent: readings were taken in another process".to_owned(),
+        measured: None,
     };
     profile.run = Some(Run {
         command: line.iter().map(|word| word.to_string_lossy().into_owned()).collect(),

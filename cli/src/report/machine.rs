@@ -218,6 +218,17 @@ fn how_known(profile: &Profile) -> String {
     if profile.imported.is_none() {
         facts.row("spans recorded", &count(profile.overhead.spans, overhead("spans")));
     }
+    if let Some(measured) = &profile.overhead.measured {
+        let of =
+            |value, field| signed(value, 0.01, 2, " %", overhead(&format!("measured/{field}")));
+        let cost = format!(
+            "{} ({} to {})",
+            of(measured.estimate, "estimate"),
+            of(measured.low, "low"),
+            of(measured.high, "high")
+        );
+        facts.row("recording slows down decode by", &cost);
+    }
     facts.told("basis of the cost", Some(&profile.overhead.basis));
     match (&profile.other_load, &profile.other_load_absent) {
         (Some(load), _) => {

@@ -23,6 +23,7 @@ mod roofline;
 mod source;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod tiles;
 mod timeline;
 mod tokens;
@@ -154,6 +155,12 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
             title: "Tiles",
             lead: "How fast the tiles of products were, and how evenly threads shared them.",
             html: tiles::section(profile),
+        },
+        Section {
+            id: "threads",
+            title: "Threads",
+            lead: "How long each thread worked, and where threads waited for each other.",
+            html: threads::section(profile),
         },
         Section {
             id: "devices",

@@ -7,7 +7,7 @@ use brickscope_analysis::roofline::{self, Reach, Roofline};
 use brickscope_analysis::typical::{self, Basis, Typical};
 use brickscope_analysis::view;
 
-use super::figure::{absent, at, count, counted, div, mul, percent, scaled, time};
+use super::figure::{absent, at, count, counted, div, mul, percent, scaled, signed, time};
 use super::html::{self, attribute, reason, said, told};
 use super::source::Source;
 use serde_json::json;
@@ -186,7 +186,17 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         cards.push(("Token, p50".to_owned(), time(p50, place("p50_ns")), beside));
     }
     cards.extend(left_out(profile, all, &source));
-    if let Some(ns) = profile.overhead.estimate_ns() {
+    if let Some(measured) = &profile.overhead.measured {
+        let of = |value, field: &str| {
+            signed(value, 0.01, 2, " %", source.at(&format!("/overhead/measured/{field}")))
+        };
+        let (low, high) = (of(measured.low, "low"), of(measured.high, "high"));
+        cards.push((
+            "Profiling cost".to_owned(),
+            of(measured.estimate, "estimate"),
+            format!("of a decode pass, measured: {low} to {high}"),
+        ));
+    } else if let Some(ns) = profile.overhead.estimate_ns() {
         let overhead = |field: &str| source.at(&format!("/overhead/{field}"));
         let from = mul(overhead("span_ns"), overhead("spans"));
         let spans = counted(profile.overhead.spans, "span", overhead("spans"));

@@ -3,8 +3,8 @@
 use brickscope::{
     Absent, Began, BrickId, BrickProfiler, CacheCeiling, Ceilings, FunctionSamples, HostLaunch,
     Imported, Lane, LayerBrick, Machine, MockClock, Model, Name, NameKind, NotFinite, Numbers,
-    Pass, Phase, PhaseTotal, Profile, SimulatedDevice, Source, Span, StreamId, TileBalance,
-    TileLevel, TileStats, TileThread, TransferDirection, Work,
+    PairedRatio, Pass, Phase, PhaseTotal, Profile, Share, SimulatedDevice, Source, Span, StreamId,
+    ThreadShare, TileBalance, TileLevel, TileStats, TileThread, TransferDirection, Work,
 };
 use brickscope_analysis::compare::{Options, Process, Side, compare};
 
@@ -213,6 +213,39 @@ fn spans_of_a_device_are_drawn_in_the_pass_that_issued_them() {
     let (within, html) = drawn(&profile);
     assert!(within.is_empty(), "{within:?}");
     assert!(html.contains("can’t be matched"), "{html}");
+}
+
+#[test]
+fn threads_that_wait_are_in_tables_of_their_own() {
+    let mut profile = sample("moe");
+    let add = |profile: &mut Profile, thread, brick: &str, worked_ns, waited_ns| {
+        let share = Share { count: 12, worked_ns, waited_ns };
+        let (phase, brick) = (Phase::Decode, brick.to_owned());
+        profile.shares.push(ThreadShare { thread, phase, brick, share });
+    };
+    add(&mut profile, 0, HOSTILE, 900_000, 100_000);
+    add(&mut profile, 0, "FlashAttention", 400_000, 10_000);
+    let (page, _) = traced(&profile);
+    assert!(!page.contains("id=\"threads\""), "one thread waits for nobody");
+    add(&mut profile, 1, HOSTILE, 950_000, 50_000);
+    add(&mut profile, 1, "FlashAttention", 0, 0);
+    let (page, _) = traced(&profile);
+    assert!(page.contains("Threads in decode"), "{page}");
+    // 110 of 1 410 µs, by the sums over bricks.
+    assert!(page.contains(">7.8 %<"), "{page}");
+}
+
+#[test]
+fn a_measured_cost_is_shown_instead_of_an_estimate() {
+    let mut profile = sample("moe");
+    profile.overhead.span_ns = Some(31.5);
+    let pairs: Vec<_> = (1..=20).map(|n| (f64::from(n), 1.0125 * f64::from(n))).collect();
+    profile.overhead.measured = PairedRatio::new(&pairs).ok();
+    let (page, _) = traced(&profile);
+    let cost = cards(&page).into_iter().find(|[name, ..]| name == "Profiling cost");
+    let [_, value, beside] = cost.expect("a card");
+    assert_eq!(value, "+1.25 %");
+    assert!(beside.starts_with("of a decode pass, measured"), "{beside}");
 }
 
 #[test]
