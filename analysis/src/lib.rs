@@ -15,7 +15,7 @@
 //! | `view/` | text and pictures for people; one file for each: `report.rs`, `comparison.rs`, `roofline_svg.rs` … |
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
 //! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |
-//! | `slow_layer.rs` | a brick that takes much longer in one layer than in the others |
+//! | `findings/` | what slows a run down, what would be gained, and how to test it; one rule a file |
 //! | `backends.rs` | backends side by side |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
 //! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said |
@@ -30,13 +30,14 @@
 pub mod backends;
 pub mod compare;
 pub mod export;
+pub mod findings;
 #[cfg(feature = "receipt")]
 pub mod history;
 pub mod import;
 #[cfg(feature = "receipt")]
 pub mod receipt;
 pub mod roofline;
-mod slow_layer;
 pub mod stacks;
 pub mod typical;
 pub mod view;
+mod words;

@@ -8,6 +8,7 @@ use brickscope::{
 };
 use brickscope_analysis::export::prometheus::{self, Dialect, Names};
 use brickscope_analysis::export::{folded, otlp, speedscope};
+use brickscope_analysis::findings::Findings;
 use brickscope_analysis::stacks::{By, Level, Stacks};
 use brickscope_analysis::view;
 use proptest::prelude::*;
@@ -349,6 +350,20 @@ proptest! {
             let text = view::summary(&profile, size, Some("RUN")).to_string();
             prop_assert!(text.contains("Next: "));
         }
+        let findings = Findings::of(&profile);
+        for finding in &findings.found {
+            prop_assert!(!finding.what.is_empty() && !finding.advice.is_empty(), "{:?}", finding);
+            prop_assert!(!finding.refuted_if.is_empty(), "{:?}", finding);
+            prop_assert!(finding.gain.is_some() != finding.gain_absent.is_some(), "{:?}", finding);
+            if let Some(gain) = finding.gain {
+                let most = gain.now_ns - gain.least_ns;
+                prop_assert!(most >= 0.0 && gain.highest_ns <= most, "{:?}", gain);
+                prop_assert!(0.0 <= gain.lowest_ns && gain.lowest_ns <= gain.highest_ns, "{:?}", gain);
+                let likely = gain.likely_ns.unwrap_or(gain.lowest_ns);
+                prop_assert!((gain.lowest_ns..=gain.highest_ns).contains(&likely), "{:?}", gain);
+            }
+        }
+        let _ = view::findings(&profile, Some("RUN"));
         let _ = view::statistics(&profile);
         let _ = view::kernels(&profile);
         prop_assert!(!view::json(&profile).is_empty());

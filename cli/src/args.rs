@@ -10,6 +10,7 @@ use crate::cmd::completions::CompletionsArgs;
 use crate::cmd::diverge::DivergeArgs;
 use crate::cmd::doctor::DoctorArgs;
 use crate::cmd::export::ExportArgs;
+use crate::cmd::findings::FindingsArgs;
 use crate::cmd::flamegraph::FlamegraphArgs;
 use crate::cmd::gate::GateArgs;
 use crate::cmd::history::HistoryArgs;
@@ -68,6 +69,7 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     Gate(GateArgs),
     Show(ShowArgs),
+    Findings(FindingsArgs),
     Top(TopArgs),
     Export(ExportArgs),
     Import(ImportArgs),

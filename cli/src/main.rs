@@ -134,6 +134,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Profile(args) => cmd::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
+        Command::Findings(args) => cmd::findings::run(args),
         Command::Top(args) => cmd::top::run(args),
         Command::Export(args) => cmd::export::run(args),
         Command::Import(args) => cmd::import::run(args),

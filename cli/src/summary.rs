@@ -30,7 +30,7 @@ pub(crate) fn print(profile: &Profile, run: Option<&Path>, last: Option<&str>) -
 }
 
 /// A path as a shell takes it.
-fn quoted(path: &str) -> String {
+pub(crate) fn quoted(path: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%:,".contains(c);
     if path.starts_with('-') {
         // Else it would be a flag.

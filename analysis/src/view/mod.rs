@@ -4,6 +4,7 @@
 mod backends;
 mod comparison;
 mod device;
+mod findings;
 mod headline;
 #[cfg(feature = "receipt")]
 mod history;
@@ -31,6 +32,7 @@ pub use self::backends::backends;
 pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };
+pub use self::findings::findings;
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
@@ -40,6 +42,7 @@ pub use self::machine::machine;
 pub use self::report::report;
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
+pub(crate) use self::shares::Waiting;
 pub use self::statistics::statistics;
 pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_limit, summary};
 

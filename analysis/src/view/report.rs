@@ -493,6 +493,18 @@ fn how_known(profile: &Profile, text: &mut String) {
         }
         _ => cost,
     };
+    let cost = match &overhead.measured {
+        Some(measured) => {
+            let [estimate, low, high] =
+                [measured.estimate, measured.low, measured.high].map(|part| 100.0 * part);
+            format!(
+                "{estimate:+.2} % of a decode pass ({low:+.2} to {high:+.2} %), by {} of passes that were recorded and \
+                 that were not",
+                count(measured.pairs, "pair")
+            )
+        }
+        None => cost,
+    };
     text.push('\n');
     let lines = [("overhead", cost), ("clock", clock(profile)), ("others", others(profile))];
     labelled(&lines, text);

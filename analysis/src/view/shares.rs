@@ -54,7 +54,7 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
 }
 
 /// How threads shared the bricks of a phase.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     threads: BTreeMap<u32, Share>,
     /// Those with the most waiting first.
     bricks: Vec<(String, Share)>,
@@ -63,7 +63,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// `None` if no two threads were looked at.
-    pub(super) fn of(profile: &Profile, phase: Phase) -> Option<Self> {
+    pub(crate) fn of(profile: &Profile, phase: Phase) -> Option<Self> {
         let (mut threads, mut all) = (BTreeMap::<u32, Share>::new(), Share::default());
         let mut bricks = BTreeMap::<&str, Share>::new();
         for of in profile.shares.iter().filter(|of| of.phase == phase) {
@@ -79,12 +79,12 @@ impl Waiting {
     }
 
     /// The part of the threads' time that they waited, 0 to 1.
-    pub(super) fn part(&self) -> f64 {
+    pub(crate) fn part(&self) -> f64 {
         self.all.waited().unwrap_or(0.0)
     }
 
     /// The brick in which they waited longest.
-    pub(super) fn most(&self) -> Option<&str> {
+    pub(crate) fn most(&self) -> Option<&str> {
         self.bricks.first().map(|(name, _)| name.as_str())
     }
 }

@@ -3,14 +3,16 @@
 use std::fmt::{self, Write};
 
 use brickscope_profile::text::{count, percent, printable, printable_text, screened_lines};
-use brickscope_profile::{Disturber, Phase, PhaseTotal, Profile, Source, SyncMode, Total};
+use brickscope_profile::{Disturber, Phase, Profile, Source, SyncMode, Total};
 
+use crate::findings::disturbed::cause;
+use crate::findings::slow_layer::{MUCH_SLOWER, SlowLayer};
+use crate::findings::{Finding, Findings};
 use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict};
-use crate::slow_layer::SlowLayer;
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{MOST_DRIFT_PPM, heading, wrap};
-use crate::view::shares::Waiting;
 use crate::view::{device, headline};
+use crate::words::{cut, digits, fraction, time, times, whole, whole_percent};
 
 /// The room for a summary, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,12 +105,6 @@ const LEAST_SHARE: f64 = 0.01;
 const LEAST_FOR_INTERVAL: u64 = 5;
 /// Then a phase can't be judged, since too much of it lies outside of all bricks.
 const MOST_UNATTRIBUTED: f64 = 0.1;
-/// Then disturbances are what to do something about.
-const MANY_DISTURBED: f64 = 0.2;
-/// The CPU time of other programs, as a part of the machine's, that is worth a word.
-const MUCH_LOAD: f64 = 0.1;
-/// From this part of the passes on, a slow layer is what to look at first.
-const MUCH_SLOWER: f64 = 0.05;
 /// The most notes; the report has all.
 const MOST_NOTES: usize = 3;
 
@@ -159,7 +155,12 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     foot.line(fitting(ends(profile, &main), columns));
     foot.line("");
     let mut advice = Summary::default();
-    advice.wrapped(&format!("Next: {}", next(profile, &main)), columns, 6, Tone::Plain);
+    advice.wrapped(
+        &format!("Next: {}", next(profile, &main, &Findings::of(profile))),
+        columns,
+        6,
+        Tone::Plain,
+    );
     foot.lines.append(&mut advice.lines);
     let run = run.map_or_else(|| "RUN".to_owned(), printable_text);
     let commands = [format!("brickscope show {run} --full"), format!("brickscope report {run}")];
@@ -198,9 +199,6 @@ struct Main {
     /// What the time between bricks is called.
     rest: &'static str,
     verdict: Option<Verdict>,
-    typical: Option<Typical>,
-    /// The bytes that the bricks of a pass move, where each stated some.
-    pass_bytes: Option<f64>,
     passes: f64,
 }
 
@@ -239,8 +237,6 @@ impl Main {
             unattributed_ns: None,
             rest: "unattributed",
             verdict: None,
-            typical: None,
-            pass_bytes: None,
             passes: 0.0,
         }
     }
@@ -269,8 +265,6 @@ impl Main {
             unattributed_ns: total.map(|total| total.unattributed_ns as f64),
             rest: "unattributed",
             verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
-            typical: phase.and_then(|phase| Typical::of(profile, phase)),
-            pass_bytes: (bytes > 0.0 && passes > 0.0).then(|| bytes / passes),
             passes,
         }
     }
@@ -323,12 +317,6 @@ impl Brick {
             Reach::Far => Tone::Bad,
         };
         (of_roof, tone)
-    }
-
-    /// What it takes beyond its least time, in all passes.
-    fn above_ns(&self) -> f64 {
-        let place = self.roof.as_ref().and_then(|roof| roof.place.as_ref());
-        place.map_or(0.0, |place| place.us_to_roof * 1e3 * self.spans as f64)
     }
 }
 
@@ -441,15 +429,6 @@ pub fn disturber(profile: &Profile, phase: Phase) -> Option<&'static str> {
     cause(&typical, profile.phase(phase)?).map(|(by, _)| who(by))
 }
 
-/// Who disturbed most of the disturbed passes, and how many, if more than a fifth of all were disturbed.
-fn cause(typical: &Typical, total: &PhaseTotal) -> Option<(Disturber, u64)> {
-    let disturbed: u64 = typical.left_out.disturbed.values().sum();
-    if total.passes == 0 || disturbed as f64 <= MANY_DISTURBED * total.passes as f64 {
-        return None;
-    }
-    typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, n)| (*by, *n))
-}
-
 /// ` ± 4 %`, of the mean pass; nothing if that isn't known.
 fn spread(profile: &Profile, phase: Phase) -> String {
     let typical = Typical::of(profile, phase);
@@ -512,7 +491,7 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
         }
     }
     let slow = main.slow_layer(profile).filter(|slow| slow.share < MUCH_SLOWER);
-    notes.extend(slow.map(|slow| Piece { text: slower(&slow), tone: Tone::Plain }));
+    notes.extend(slow.map(|slow| Piece { text: slow.to_string(), tone: Tone::Plain }));
     if notes.len() > MOST_NOTES {
         let more = notes.len() - (MOST_NOTES - 1);
         notes.truncate(MOST_NOTES - 1);
@@ -688,9 +667,15 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
     }
     let wall: u64 = profile.phases.iter().map(|phase| phase.wall_ns).fold(0, u64::saturating_add);
     let cost = profile.overhead.estimate_ns().filter(|_| profile.overhead.spans > 0 && wall > 0);
-    match cost {
-        Some(ns) => parts.push(format!("profiling cost {} (estimate)", fraction(ns / wall as f64))),
-        None => parts.push("profiling cost unknown".to_owned()),
+    match (&profile.overhead.measured, cost) {
+        (Some(measured), _) => {
+            let part = 100.0 * measured.estimate;
+            parts.push(format!("profiling cost {part:+.1} % (measured)"));
+        }
+        (None, Some(ns)) => {
+            parts.push(format!("profiling cost {} (estimate)", fraction(ns / wall as f64)))
+        }
+        (None, None) => parts.push("profiling cost unknown".to_owned()),
     }
     if !profile.tiles.is_empty() {
         parts.push("tiles: `--full`".to_owned());
@@ -739,13 +724,14 @@ fn what_ran(profile: &Profile) -> Vec<String> {
     parts
 }
 
-/// What to do about what limits the run, in a sentence without its first capital letter: the first that applies.
+/// What to do first, in a sentence without its first capital letter: what [`Findings`] have first, or where they have
+/// nothing, what would tell more.
 #[must_use]
 pub fn next_step(profile: &Profile) -> String {
-    screened_lines(next(profile, &Main::of(profile)))
+    screened_lines(next(profile, &Main::of(profile), &Findings::of(profile)))
 }
 
-fn next(profile: &Profile, main: &Main) -> String {
+fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
     if profile.not_finite.is_some() {
         return "find out where the values stop being numbers before trusting any time".to_owned();
     }
@@ -762,191 +748,23 @@ fn next(profile: &Profile, main: &Main) -> String {
             None => "begin a pass and time bricks inside it".to_owned(),
         };
     }
-    if main.unattributed() > MOST_UNATTRIBUTED {
-        let share = fraction(main.unattributed());
-        return format!(
-            "time what lies between the bricks: {share} of the pass is in none of them"
-        );
-    }
-    if let Some(advice) = quiet(profile, main) {
-        return advice;
-    }
-    if let Some(slow) = main.slow_layer(profile).filter(|slow| slow.share >= MUCH_SLOWER) {
-        return format!("look at {}", slower(&slow));
+    // The screen is about the phase that it shows.
+    let is_of_main = |finding: &&Finding| finding.phase.is_none() || finding.phase == main.phase;
+    if let Some(first) = findings.found.iter().find(is_of_main) {
+        return first.advice.clone();
     }
     let longest = &main.bricks[0];
     let longest_is =
         format!("{} takes the most time, {}", longest.name, fraction(main.share(longest.own_ns)));
-    let Some(verdict) = &main.verdict else {
-        return if profile.imported.is_some() {
-            longest_is
-        } else if profile.ceilings.is_none() {
-            format!(
-                "{longest_is}; ceilings (`brickscope machine --add-to RUN`) would say how fast it could be"
-            )
-        } else {
-            format!("{longest_is}; state its FLOPs and bytes to see how fast it could be")
-        };
-    };
-    let phase = main.phase.map_or(String::new(), |phase| phase.to_string());
-    let now = profile.model.as_ref().filter(|model| !model.quantization.is_empty());
-    let now =
-        now.map_or(String::new(), |model| format!(" (now {})", printable(&model.quantization)));
-    match verdict.reach {
-        Reach::Above => {
-            "measure the machine's limits again (`brickscope machine`), and check the stated work: the run beat its roof"
-                .to_owned()
-        }
-        Reach::At if verdict.bound == Bound::Memory => {
-            let bytes = main.pass_bytes.map_or(String::new(), |bytes| format!(" {}", size(bytes)));
-            let now = profile.model.as_ref().filter(|model| !model.quantization.is_empty());
-            let now = now.map_or(String::new(), |model| {
-                format!(" (now {})", printable(&model.quantization))
-            });
-            format!(
-                "faster kernels won't help, since each pass reads{bytes} as fast as memory gives them: try \
-                 smaller weights{now}, several sequences at once, or speculative decoding"
-            )
-        }
-        Reach::At => format!(
-            "{phase} is at its limit, so kernels have little to gain: try less work (a smaller model) or more cores"
-        ),
-        Reach::Near | Reach::Far => {
-            let by_gain = |a: &&Brick, b: &&Brick| a.above_ns().total_cmp(&b.above_ns());
-            let Some(most) =
-                main.bricks.iter().max_by(by_gain).filter(|most| most.above_ns() > 0.0)
-            else {
-                return longest_is;
-            };
-            let gain = fraction(main.share(most.above_ns()));
-            let name = &most.name;
-            if verdict.reach == Reach::Near && verdict.bound == Bound::Memory {
-                let all = whole_percent(1.0 - verdict.of_roof);
-                return format!(
-                    "read fewer bytes a token: smaller weights{now}, or several sequences at once; faster \
-                     kernels alone can save {all} of the time at most, and {gain} in {name}, more than in any other"
-                );
-            }
-            let each = time(most.above_ns() / main.passes.max(1.0));
-            let Flags { threads, shares, .. } = Flags::of(profile);
-            let waiting = main.phase.and_then(|phase| Waiting::of(profile, phase));
-            let more = match (verdict.reach, profile.run.as_ref().map_or(0, |run| run.threads)) {
-                (Reach::Far, 2..) => match &waiting {
-                    Some(waiting) => waits(waiting, threads),
-                    None => format!("; likely waits or idle threads, so try other `{threads}`{shares}"),
-                },
-                (Reach::Far, _) => {
-                    format!("; likely latency, or a single thread: try more `{threads}`")
-                }
-                _ => "; no other brick has more to gain".to_owned(),
-            };
-            format!("{name} takes {each} a pass more than its roof allows, {gain} of {phase}{more}")
-        }
+    if main.verdict.is_some() || profile.imported.is_some() {
+        longest_is
+    } else if profile.ceilings.is_none() {
+        format!(
+            "{longest_is}; ceilings (`brickscope machine --add-to RUN`) would say how fast it could be"
+        )
+    } else {
+        format!("{longest_is}; state its FLOPs and bytes to see how fast it could be")
     }
-}
-
-/// `DownProjection of layer 7: 340 µs a pass, 108 µs in other layers (iq3_s, q8_0 there), 6.1 % of the time`
-fn slower(slow: &SlowLayer) -> String {
-    let SlowLayer { brick, layer, takes_ns, others_ns, kernels, share } = slow;
-    let [takes, others] = [takes_ns, others_ns].map(|&ns| time(ns as f64));
-    let kernels = kernels.as_ref().map_or(String::new(), |[here, there]| {
-        format!(" ({}; there {})", printable(here), printable(there))
-    });
-    format!(
-        "{} of layer {layer}: {takes} a pass where other layers take {others}{kernels}, {} of the time",
-        printable(brick),
-        fraction(*share)
-    )
-}
-
-/// What was measured of the threads' waiting.
-fn waits(waiting: &Waiting, threads: &str) -> String {
-    /// Less than this part of their time is not what makes a run slow.
-    const MUCH: f64 = 0.1;
-    let part = whole_percent(waiting.part());
-    match waiting.most().filter(|_| waiting.part() >= MUCH) {
-        Some(most) => format!(
-            "; threads waited for each other for {part} of their time, most in {most}: try other `{threads}`"
-        ),
-        None => format!(
-            "; threads waited for each other for {part} of their time, so its code or its data are slow"
-        ),
-    }
-}
-
-/// What the program that ran calls what is advised.
-struct Flags {
-    threads: &'static str,
-    pin: &'static str,
-    shares: &'static str,
-}
-
-impl Flags {
-    fn of(profile: &Profile) -> Self {
-        let backend = profile.run.as_ref().map_or("", |run| &run.backend);
-        if backend.starts_with("llama.cpp in this program") {
-            return Self { threads: "n_threads", pin: "a thread pool with a CPU mask", shares: "" };
-        }
-        if backend.starts_with("llama.cpp") {
-            return Self {
-                threads: "-t",
-                pin: "`--cpu-mask`, `--cpu-strict 1`",
-                shares: ", and `brickscope run --shares` shows who waits",
-            };
-        }
-        Self { threads: "--threads", pin: "`--pin`", shares: ", and `--shares` shows who waits" }
-    }
-}
-
-/// What to do about disturbances, if there were so many that they come first.
-fn quiet(profile: &Profile, main: &Main) -> Option<String> {
-    let threads = profile.run.as_ref().map_or(0, |run| run.threads);
-    let flags = Flags::of(profile);
-    let cpus = profile.machine.as_ref().and_then(|machine| machine.logical_cpus);
-    let total = main.phase.and_then(|phase| profile.phase(phase));
-    if let (Some(typical), Some(total)) = (&main.typical, total)
-        && let Some((by, disturbed)) = cause(typical, total)
-    {
-        let all = total.passes;
-        let fewer = match threads {
-            2.. => format!(", or run fewer threads (`{} {}`)", flags.threads, threads - 1),
-            _ => String::new(),
-        };
-        let load = profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
-        // Threads that have a CPU each share one if other programs push them together.
-        let is_pushed = load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
-        return Some(match by {
-            Disturber::OwnThreads if !is_pushed => match cpus.filter(|&cpus| threads > cpus) {
-                Some(cpus) => format!(
-                    "{threads} threads run on {}: allow this process as many CPUs as threads (taskset, the \
-                     container's limits), or run `{} {cpus}`",
-                    count(cpus.into(), "CPU"),
-                    flags.threads
-                ),
-                None => format!(
-                    "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all} passes",
-                    flags.pin
-                ),
-            },
-            Disturber::Others | Disturber::OwnThreads => format!(
-                "stop other programs, which took the CPU in {disturbed} of {all} passes{fewer}"
-            ),
-            Disturber::Quota => format!(
-                "raise the CPU quota of this control group (cpu.max), which stopped {disturbed} of {all} passes{fewer}"
-            ),
-            Disturber::Hypervisor => format!(
-                "measure on another machine or later: the hypervisor took the CPU in {disturbed} of {all} passes"
-            ),
-            Disturber::Unknown => format!(
-                "find out what else runs: {disturbed} of {all} passes waited for a CPU{fewer}"
-            ),
-        });
-    }
-    // Passes that nobody disturbed were not slowed by others.
-    let is_clean = |total: &PhaseTotal| total.disturbed == 0 && total.unwatched == Some(0);
-    let load = profile.other_load.as_ref().map(|load| load.others_share());
-    let load = load.filter(|&share| share > MUCH_LOAD && !total.is_some_and(is_clean))?;
-    Some(format!("stop other programs, which used {} of this machine's CPU time", fraction(load)))
 }
 
 /// A bar of `share` of `width` characters, in steps of an eighth.
@@ -957,69 +775,4 @@ fn bar_of(share: f64, width: usize) -> String {
     let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
     let blank = width.saturating_sub(bar.chars().count());
     bar + &" ".repeat(blank)
-}
-
-/// `text` in at most `most` characters: if it is longer, its beginning and an ellipsis.
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
-}
-
-/// `19.5 %`; a share above 0 is never shown as 0.
-fn fraction(share: f64) -> String {
-    match 100.0 * share {
-        of if of > 0.0 && of < 0.05 => "<0.1 %".to_owned(),
-        of => format!("{of:.1} %"),
-    }
-}
-
-fn whole_percent(share: f64) -> String {
-    match 100.0 * share {
-        of if of > 0.0 && of < 1.0 => "<1 %".to_owned(),
-        of if of > 999.0 => ">999 %".to_owned(),
-        of => format!("{of:.0} %"),
-    }
-}
-
-/// Three digits and a unit.
-fn time(ns: f64) -> String {
-    match ns {
-        _ if ns < 1e3 => format!("{ns:.0} ns"),
-        _ if ns < 1e4 => format!("{:.2} µs", ns / 1e3),
-        _ if ns < 1e5 => format!("{:.1} µs", ns / 1e3),
-        _ if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
-        _ if ns < 1e7 => format!("{:.2} ms", ns / 1e6),
-        _ if ns < 1e8 => format!("{:.1} ms", ns / 1e6),
-        _ if ns < 1e9 => format!("{:.0} ms", ns / 1e6),
-        _ => format!("{:.2} s", ns / 1e9),
-    }
-}
-
-/// Three digits or more.
-fn digits(rate: f64) -> String {
-    match rate {
-        _ if rate < 10.0 => format!("{rate:.2}"),
-        _ if rate < 100.0 => format!("{rate:.1}"),
-        _ => format!("{rate:.0}"),
-    }
-}
-
-/// A rate without decimals where it has two digits.
-fn whole(rate: f64) -> String {
-    if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
-}
-
-/// A number of spans in a pass, whole where it is.
-fn times(each: f64) -> String {
-    if (each - each.round()).abs() < 0.005 { format!("{each:.0}") } else { format!("{each:.1}") }
-}
-
-fn size(bytes: f64) -> String {
-    match bytes {
-        _ if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
-        _ if bytes < 1e9 => format!("{:.0} MB", bytes / 1e6),
-        _ => format!("{:.1} GB", bytes / 1e9),
-    }
 }

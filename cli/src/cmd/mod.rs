@@ -10,6 +10,7 @@ pub(crate) mod completions;
 pub(crate) mod diverge;
 pub(crate) mod doctor;
 pub(crate) mod export;
+pub(crate) mod findings;
 pub(crate) mod flamegraph;
 pub(crate) mod gate;
 pub(crate) mod history;

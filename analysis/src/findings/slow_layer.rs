@@ -4,7 +4,50 @@
 use std::collections::HashMap;
 
 use brickscope_profile::name::NameIdx;
+use brickscope_profile::text::printable;
 use brickscope_profile::{NameKind, Phase, Profile, Source};
+
+use super::facts::Facts;
+use super::{Finding, Findings, Gain, Kind};
+use crate::words::{fraction, time};
+
+/// From this part of the passes on, a slow layer slows the run down; below, it is only mentioned.
+pub(crate) const MUCH_SLOWER: f64 = 0.05;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    for of in &facts.phases {
+        let Some(slow) = SlowLayer::of(facts.profile, of.phase) else { continue };
+        let (brick, layer) = (printable(&slow.brick), slow.layer);
+        let mut finding = Finding::new("slow-layer", Kind::Slow, Some(of.phase)).because(
+            format!(
+                "{brick} of layer {layer} takes {}, of other layers {}: medians over passes",
+                time(slow.takes_ns as f64),
+                time(slow.others_ns as f64)
+            ),
+            "/spans",
+        );
+        if let Some([here, there]) = &slow.kernels {
+            let kernels =
+                format!("its kernel is {}, the others' {}", printable(here), printable(there));
+            finding = finding.because(kernels, "/spans, kernels");
+        }
+        finding.what = slow.to_string();
+        finding.advice = format!("look at {slow}");
+        finding.refuted_if = format!(
+            "{brick} of layer {layer} takes as long with the format and the place of the other layers' weights"
+        );
+        finding.test = Some("brickscope show RUN --as kernels".to_owned());
+        let saved = |[here, there]: [u64; 2]| here.saturating_sub(there) as f64;
+        let ends = [
+            saved([slow.takes_between_ns[0], slow.others_ns]),
+            saved([slow.takes_between_ns[1], slow.others_ns]),
+        ];
+        let gain = Gain::between(of.pass_ns, of.least_ns, ends);
+        findings.found.push(
+            finding.gains(gain.map(|gain| gain.likely(saved([slow.takes_ns, slow.others_ns])))),
+        );
+    }
+}
 
 /// With fewer layers, or fewer passes, none is an exception.
 const LEAST_LAYERS: usize = 4;
@@ -25,6 +68,8 @@ pub(crate) struct SlowLayer {
     pub(crate) layer: u16,
     /// What it takes there in a pass: the median over passes, in nanoseconds.
     pub(crate) takes_ns: u64,
+    /// The 95 % interval of that median, by order statistics.
+    pub(crate) takes_between_ns: [u64; 2],
     /// The median of the same over the other layers.
     pub(crate) others_ns: u64,
     /// Its kernel there and the other layers' one, if they differ.
@@ -60,34 +105,61 @@ impl SlowLayer {
                 *sum = sum.saturating_add(span.exclusive_ns);
             }
         }
-        let mut by_brick: HashMap<NameIdx, Vec<(u16, u64)>> = HashMap::new();
+        let mut by_brick: HashMap<NameIdx, Vec<(u16, u64, [u64; 2])>> = HashMap::new();
         for ((name, layer), of_passes) in sums {
             if of_passes.len() >= LEAST_PASSES {
-                let median = median(of_passes.into_values().collect());
-                by_brick.entry(name).or_default().push((layer, median));
+                let mut all: Vec<u64> = of_passes.into_values().collect();
+                all.sort_unstable();
+                let between = order_interval(&all);
+                by_brick.entry(name).or_default().push((layer, median(all), between));
             }
         }
         let found = by_brick.into_iter().filter_map(|(name, mut layers)| {
             if layers.len() < LEAST_LAYERS {
                 return None;
             }
-            layers.sort_by_key(|&(layer, ns)| (std::cmp::Reverse(ns), layer));
-            let (layer, takes_ns) = layers[0];
-            let others_ns = median(layers[1..].iter().map(|&(_, ns)| ns).collect());
+            layers.sort_by_key(|&(layer, ns, _)| (std::cmp::Reverse(ns), layer));
+            let (layer, takes_ns, between) = layers[0];
+            let others_ns = median(layers[1..].iter().map(|&(_, ns, _)| ns).collect());
             let is_slow = |ns: u64| ns as f64 >= SLOW * others_ns as f64;
-            let slow = layers.iter().filter(|&&(_, ns)| is_slow(ns)).count();
+            let slow = layers.iter().filter(|&&(_, ns, _)| is_slow(ns)).count();
             let share = (takes_ns.saturating_sub(others_ns)) as f64 / pass_ns;
             let is_one = takes_ns as f64 >= LEAST_RATIO * others_ns as f64
                 && slow as f64 <= MOST_SLOW * layers.len() as f64
                 && share >= LEAST_SHARE;
-            is_one.then_some((name, layer, takes_ns, others_ns, share))
+            is_one.then_some((name, layer, takes_ns, between, others_ns, share))
         });
-        let (name, layer, takes_ns, others_ns, share) =
-            found.max_by(|a, b| a.4.total_cmp(&b.4).then(b.0.cmp(&a.0)))?;
+        let (name, layer, takes_ns, takes_between_ns, others_ns, share) =
+            found.max_by(|a, b| a.5.total_cmp(&b.5).then(b.0.cmp(&a.0)))?;
         let brick = profile.names.get(usize::from(name))?.name.clone();
         let kernels = kernels(profile, name, layer);
-        Some(Self { brick, layer, takes_ns, others_ns, kernels, share })
+        Some(Self { brick, layer, takes_ns, takes_between_ns, others_ns, kernels, share })
     }
+}
+
+/// `DownProjection of layer 7: 340 µs a pass where other layers take 108 µs (iq3_s; there q8_0), 6.1 % of the time`
+impl std::fmt::Display for SlowLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { brick, layer, takes_ns, others_ns, kernels, share, .. } = self;
+        let [takes, others] = [takes_ns, others_ns].map(|&ns| time(ns as f64));
+        let kernels = kernels.as_ref().map_or(String::new(), |[here, there]| {
+            format!(" ({}; there {})", printable(here), printable(there))
+        });
+        write!(
+            f,
+            "{} of layer {layer}: {takes} a pass where other layers take {others}{kernels}, {} of the time",
+            printable(brick),
+            fraction(*share)
+        )
+    }
+}
+
+/// The interval that order statistics give the median of sorted times, which needs no assumption about the distribution.
+fn order_interval(sorted: &[u64]) -> [u64; 2] {
+    let n = sorted.len();
+    let half = 0.98 * (n as f64).sqrt();
+    let at = |index: f64| sorted[(index.max(0.0) as usize).min(n - 1)];
+    [at((n as f64 / 2.0 - half).floor()), at((n as f64 / 2.0 + half).ceil())]
 }
 
 fn is_brick(name: &brickscope_profile::Name) -> bool {

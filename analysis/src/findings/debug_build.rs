@@ -1,0 +1,21 @@
+//! A build without optimisation, whose times say nothing of the one that people run.
+
+use super::facts::Facts;
+use super::{Finding, Findings, Kind};
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    // The program that recorded says so in the basis of its estimate.
+    let overhead = &facts.profile.overhead;
+    if !overhead.basis.contains("(a debug build)") {
+        return;
+    }
+    let mut finding = Finding::new("debug-build", Kind::Doubt, None)
+        .because(&overhead.basis, "/overhead/basis")
+        .cannot_predict("how much faster a release build is, only a run of it tells");
+    "this is a debug build: its times say little of a release build".clone_into(&mut finding.what);
+    "build with optimisation (`cargo build --release`), and measure again"
+        .clone_into(&mut finding.advice);
+    "a release build takes as long".clone_into(&mut finding.refuted_if);
+    finding.test = facts.flags.is_ours.then(|| "cargo run --release -- profile MODEL".to_owned());
+    findings.found.push(finding);
+}

@@ -1,0 +1,176 @@
+//! Passes in which threads of the run waited for a CPU, and who had it.
+
+use brickscope_profile::text::count;
+use brickscope_profile::{Disturber, PhaseTotal};
+
+use super::facts::{Facts, PhaseFacts};
+use super::{Finding, Findings, Gain, Kind};
+use crate::typical::{Basis, Typical};
+use crate::words::{fraction, time};
+
+/// Then disturbances are what to do something about.
+const MANY: f64 = 0.2;
+/// The CPU time of other programs, as a part of the machine's, that is worth a word.
+const MUCH_LOAD: f64 = 0.1;
+
+/// Who disturbed most of the disturbed passes, and how many, if more than a fifth of all were disturbed.
+pub(crate) fn cause(typical: &Typical, total: &PhaseTotal) -> Option<(Disturber, u64)> {
+    let disturbed: u64 = typical.left_out.disturbed.values().sum();
+    if total.passes == 0 || disturbed as f64 <= MANY * total.passes as f64 {
+        return None;
+    }
+    typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, n)| (*by, *n))
+}
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    let mut is_found = false;
+    for of in &facts.phases {
+        if let Some((by, disturbed)) = cause(&of.typical, of.total) {
+            findings.found.push(finding(facts, of, by, disturbed));
+            is_found = true;
+        }
+        if of.typical.unwatched.is_none_or(|unwatched| unwatched > 0)
+            && facts.profile.imported.is_none()
+        {
+            findings.unknown(
+                "waits-for-a-cpu",
+                format!("whether threads of {} waited for a CPU is not known: not all passes were looked at", of.phase),
+            );
+        }
+    }
+    if is_found {
+        return;
+    }
+    // Passes that nobody disturbed were not slowed by others.
+    let is_clean = |total: &PhaseTotal| total.disturbed == 0 && total.unwatched == Some(0);
+    let load = facts.profile.other_load.as_ref().map(|load| load.others_share());
+    let total = facts.main().map(|of| of.total);
+    if let Some(load) = load.filter(|&share| share > MUCH_LOAD && !total.is_some_and(is_clean)) {
+        let mut finding = Finding::new("other-programs", Kind::Slow, None)
+            .because(format!("others used {} of the CPU time", fraction(load)), "/other_load")
+            .cannot_predict("which passes they slowed down was not seen");
+        finding.what = format!("other programs used {} of this machine's CPU time", fraction(load));
+        finding.advice = format!(
+            "stop other programs, which used {} of this machine's CPU time",
+            fraction(load)
+        );
+        "the run takes as long without them".clone_into(&mut finding.refuted_if);
+        finding.test = facts.flags.is_ours.then(|| "brickscope profile MODEL".to_owned());
+        findings.found.push(finding);
+    }
+}
+
+fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64) -> Finding {
+    let threads = facts.threads();
+    let (cpus, flags) = (facts.cpus(), facts.flags);
+    let all = of.total.passes;
+    let fewer = match threads {
+        2.. => format!(", or run fewer threads (`{} {}`)", flags.threads, threads - 1),
+        _ => String::new(),
+    };
+    let load = facts.profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
+    // Threads that have a CPU each share one if other programs push them together.
+    let is_pushed = load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
+    let (rule, advice, test) = match by {
+        Disturber::OwnThreads if !is_pushed => match cpus.filter(|&cpus| threads > cpus) {
+            Some(cpus) => (
+                "threads-share-a-cpu",
+                format!(
+                    "{threads} threads run on {}: allow this process as many CPUs as threads (taskset, the container's \
+                     limits), or run `{} {cpus}`",
+                    count(cpus.into(), "CPU"),
+                    flags.threads
+                ),
+                Some(format!("brickscope profile MODEL --threads {cpus}")),
+            ),
+            None => (
+                "threads-share-a-cpu",
+                format!(
+                    "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all} passes",
+                    flags.pin
+                ),
+                Some("brickscope profile MODEL --pin".to_owned()),
+            ),
+        },
+        Disturber::Others | Disturber::OwnThreads => (
+            "other-programs",
+            format!(
+                "stop other programs, which took the CPU in {disturbed} of {all} passes{fewer}"
+            ),
+            Some("brickscope profile MODEL".to_owned()),
+        ),
+        Disturber::Quota => (
+            "cpu-quota",
+            format!(
+                "raise the CPU quota of this control group (cpu.max), which stopped {disturbed} of {all} passes{fewer}"
+            ),
+            None,
+        ),
+        Disturber::Hypervisor => (
+            "hypervisor",
+            format!(
+                "measure on another machine or later: the hypervisor took the CPU in {disturbed} of {all} passes"
+            ),
+            None,
+        ),
+        Disturber::Unknown => (
+            "waits-for-a-cpu",
+            format!("find out what else runs: {disturbed} of {all} passes waited for a CPU{fewer}"),
+            None,
+        ),
+    };
+    let who = match by {
+        Disturber::Others => "other programs took the CPU",
+        Disturber::OwnThreads => "threads shared a CPU",
+        Disturber::Quota => "the CPU quota stopped threads",
+        Disturber::Hypervisor => "the hypervisor took the CPU",
+        Disturber::Unknown => "threads waited for a CPU",
+    };
+    let mut finding = Finding::new(rule, Kind::Slow, Some(of.phase));
+    finding.what = format!("{who} in {disturbed} of {all} {} passes", of.phase);
+    finding.advice = advice;
+    finding.test = test.filter(|_| flags.is_ours);
+    "passes that waited for no CPU take as long".clone_into(&mut finding.refuted_if);
+    let typical = &of.typical;
+    finding = finding.because(
+        format!(
+            "{disturbed} of {all} passes in which a thread waited for more than a hundredth of it"
+        ),
+        "/passes, disturbance",
+    );
+    let saved = |of_clean: f64| of.mean_ns - of_clean;
+    let gain = match typical.basis {
+        Basis::Passes => {
+            finding = finding.because(
+                format!(
+                    "a pass takes {}, one that waited for no CPU {}",
+                    time(of.mean_ns),
+                    time(typical.wall.ns)
+                ),
+                "/passes, wall_ns",
+            );
+            let [low, high] = typical.wall.interval_ns.unwrap_or([typical.wall.ns; 2]);
+            Gain::between(of.mean_ns, of.least_ns, [saved(high), saved(low)])
+                .map(|gain| gain.likely(saved(typical.wall.ns)))
+        }
+        // Also median spans may have waited, so more can be gained than they tell.
+        Basis::Spans => {
+            finding = finding.because(
+                format!(
+                    "a pass takes {}, by the medians of its bricks {}",
+                    time(of.mean_ns),
+                    time(typical.wall.ns)
+                ),
+                "/spans",
+            );
+            let low = saved(typical.wall.interval_ns.map_or(typical.wall.ns, |[_, high]| high));
+            Gain::between(of.mean_ns, of.least_ns, [low, of.mean_ns])
+        }
+        Basis::Sums => None,
+    };
+    match gain {
+        Some(gain) => finding.gains(Some(gain)),
+        None => finding
+            .cannot_predict("passes without disturbance were not told apart, or were no faster"),
+    }
+}

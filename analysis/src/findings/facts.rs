@@ -1,0 +1,144 @@
+//! What several rules need to know of a run.
+
+use std::borrow::Cow;
+
+use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Total};
+
+use crate::roofline::{Roofline, Verdict};
+use crate::typical::{self, Typical};
+
+/// A run, looked at once for all rules.
+pub(super) struct Facts<'p> {
+    pub(super) profile: &'p Profile,
+    pub(super) phases: Vec<PhaseFacts<'p>>,
+    pub(super) flags: Flags,
+}
+
+/// A phase of a run that was timed on the host.
+pub(super) struct PhaseFacts<'p> {
+    pub(super) phase: Phase,
+    pub(super) total: &'p PhaseTotal,
+    pub(super) typical: Typical,
+    /// The profile by which the phase is judged.
+    pub(super) judged: Cow<'p, Profile>,
+    pub(super) roofline: Result<Roofline, Absent>,
+    pub(super) verdict: Option<Verdict>,
+    /// What a pass takes in the profile by which the phase is judged.
+    pub(super) pass_ns: f64,
+    /// The same for its part outside of all bricks.
+    pub(super) unattributed_ns: f64,
+    /// What a pass took on average over all of them.
+    pub(super) mean_ns: f64,
+    /// The least time that the work of a pass could take; 0 if the machine's limits aren't known.
+    pub(super) least_ns: f64,
+    /// Passes in the profile by which the phase is judged.
+    pub(super) passes: f64,
+}
+
+impl<'p> Facts<'p> {
+    pub(super) fn of(profile: &'p Profile) -> Self {
+        let phases = match profile.devices.is_empty() {
+            true => [Phase::Decode, Phase::Prefill]
+                .into_iter()
+                .filter_map(|phase| PhaseFacts::of(profile, phase))
+                .collect(),
+            false => Vec::new(),
+        };
+        Self { profile, phases, flags: Flags::of(profile) }
+    }
+
+    /// The phase that the first screen shows.
+    pub(super) fn main(&self) -> Option<&PhaseFacts<'p>> {
+        self.phases.first()
+    }
+
+    /// Threads of the run; 0 if unknown.
+    pub(super) fn threads(&self) -> u32 {
+        self.profile.run.as_ref().map_or(0, |run| run.threads)
+    }
+
+    pub(super) fn cpus(&self) -> Option<u32> {
+        self.profile.machine.as_ref().and_then(|machine| machine.logical_cpus)
+    }
+}
+
+impl<'p> PhaseFacts<'p> {
+    fn of(profile: &'p Profile, phase: Phase) -> Option<Self> {
+        let total = profile.phases.iter().find(|total| total.phase == phase)?;
+        let typical = Typical::of(profile, phase)?;
+        let judged = typical::judged(profile, phase);
+        let of_judged = *judged.phase(phase)?;
+        if total.passes == 0 || of_judged.passes == 0 || of_judged.wall_ns == 0 {
+            return None;
+        }
+        let passes = of_judged.passes as f64;
+        let roofline = Roofline::of_sums(&judged, phase);
+        let stated =
+            |of: fn(&Total) -> u64| judged.bricks(Some(phase)).into_iter().any(|b| of(b) > 0);
+        let has_work = stated(|of| of.stats.total_bytes) && stated(|of| of.stats.total_flops);
+        let verdict = roofline.as_ref().ok().filter(|_| has_work).and_then(Roofline::verdict);
+        let least_ns = roofline.as_ref().map_or(0.0, |roofline| roofline.least_ns / passes);
+        Some(Self {
+            phase,
+            total,
+            typical,
+            roofline,
+            verdict,
+            pass_ns: of_judged.wall_ns as f64 / passes,
+            unattributed_ns: of_judged.unattributed_ns as f64 / passes,
+            mean_ns: total.wall_ns as f64 / total.passes as f64,
+            least_ns: if least_ns.is_finite() { least_ns } else { 0.0 },
+            passes,
+            judged,
+        })
+    }
+
+    /// The bricks of the profile by which the phase is judged, the longest first.
+    pub(super) fn bricks(&self) -> Vec<&Total> {
+        self.judged.bricks(Some(self.phase))
+    }
+
+    /// The own time of bricks in a pass, in nanoseconds.
+    pub(super) fn own_ns(&self, is_meant: impl Fn(&str) -> bool) -> f64 {
+        let meant = self.bricks().into_iter().filter(|brick| is_meant(&brick.stats.name));
+        meant.map(|brick| brick.stats.exclusive_ns as f64).sum::<f64>() / self.passes
+    }
+
+    pub(super) fn place(&self) -> String {
+        format!("/phases, {}", self.phase)
+    }
+}
+
+/// What the program that ran calls what is advised.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flags {
+    pub(super) threads: &'static str,
+    pub(super) pin: &'static str,
+    pub(super) shares: &'static str,
+    /// Whether `brickscope profile` made the run, or a program like it.
+    pub(super) is_ours: bool,
+}
+
+impl Flags {
+    fn of(profile: &Profile) -> Self {
+        let backend = profile.run.as_ref().map_or("", |run| &run.backend);
+        if backend.starts_with("llama.cpp in this program") {
+            let pin = "a thread pool with a CPU mask";
+            return Self { threads: "n_threads", pin, shares: "", is_ours: false };
+        }
+        if backend.starts_with("llama.cpp") {
+            return Self {
+                threads: "-t",
+                pin: "`--cpu-mask`, `--cpu-strict 1`",
+                shares: ", and `brickscope run --shares` shows who waits",
+                is_ours: false,
+            };
+        }
+        Self {
+            threads: "--threads",
+            pin: "`--pin`",
+            shares: ", and `--shares` shows who waits",
+            is_ours: profile.imported.is_none(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Time between one decode pass and the next.
+
+use brickscope_profile::{Pass, Phase};
+
+use super::facts::Facts;
+use super::{Finding, Findings, Gain, Kind};
+use crate::words::{fraction, time};
+
+/// Less than this part of the time is not worth a word.
+const LEAST: f64 = 0.03;
+/// With fewer gaps, none is typical.
+const LEAST_GAPS: usize = 5;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    let Some(of) = facts.phases.iter().find(|of| of.phase == Phase::Decode) else { return };
+    if facts.profile.imported.is_some() {
+        return;
+    }
+    let mut passes: Vec<&Pass> = facts.profile.passes.iter().collect();
+    passes.sort_by_key(|pass| pass.start_ns);
+    // Of the same text: the next token.
+    let follows = |a: &Pass, b: &Pass| {
+        a.phase == Phase::Decode
+            && b.phase == Phase::Decode
+            && a.lane == b.lane
+            && b.position == a.position + a.tokens
+    };
+    let mut gaps: Vec<f64> = passes
+        .windows(2)
+        .filter(|pair| follows(pair[0], pair[1]))
+        .map(|pair| {
+            pair[1].start_ns.saturating_sub(pair[0].start_ns.saturating_add(pair[0].wall_ns)) as f64
+        })
+        .collect();
+    if gaps.len() < LEAST_GAPS {
+        return;
+    }
+    gaps.sort_by(f64::total_cmp);
+    // A user may have thought for a while in between.
+    let gap_ns = gaps[gaps.len() / 2];
+    let now_ns = of.pass_ns + gap_ns;
+    if gap_ns < LEAST * now_ns {
+        return;
+    }
+    let mut finding = Finding::new("gaps-between-passes", Kind::Slow, Some(Phase::Decode)).because(
+        format!(
+            "{} between passes, of {} gaps the median; a pass takes {}",
+            time(gap_ns),
+            gaps.len(),
+            time(of.pass_ns)
+        ),
+        "/passes, start_ns and wall_ns",
+    );
+    finding.what = format!("{} of decoding lies between the passes", fraction(gap_ns / now_ns));
+    "find out what runs between passes (sampling, detokenising, a network, a lock), and do it beside the next pass"
+        .clone_into(&mut finding.advice);
+    "a flamegraph of the whole process shows no work there, or work that the next pass has to wait for"
+        .clone_into(&mut finding.refuted_if);
+    finding.test = Some("brickscope flamegraph -- COMMAND".to_owned());
+    // What stays is what has to be done there, which the profile doesn't say.
+    findings.found.push(finding.gains(Gain::between(now_ns, of.least_ns, [0.0, gap_ns])));
+}

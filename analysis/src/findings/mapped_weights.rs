@@ -1,0 +1,40 @@
+//! Weights that are read from a mapped file, in small pages.
+
+use super::facts::Facts;
+use super::{Finding, Findings, Gain, Kind};
+use crate::roofline::{Bound, Reach};
+use crate::words::whole_percent;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    let Some(of) = facts.main() else { return };
+    let place = facts.profile.model.as_ref().and_then(|model| model.weights_in.as_deref());
+    if place != Some("mapped file") {
+        return;
+    }
+    let Some(verdict) = &of.verdict else {
+        findings.unknown(
+            "mapped-weights",
+            "whether large pages would help is not known: there are no ceilings",
+        );
+        return;
+    };
+    if verdict.bound == Bound::Compute || matches!(verdict.reach, Reach::At | Reach::Above) {
+        return;
+    }
+    let mut finding = Finding::new("mapped-weights", Kind::Slow, Some(of.phase))
+        .because("weights were read from the mapped file", "/model/weights_in")
+        .because(
+            format!("{} reaches {} of what memory gives", of.phase, whole_percent(verdict.of_roof)),
+            "the roofline",
+        );
+    finding.what = format!(
+        "weights are read from a mapped file, in pages of 4 KiB, and {} reaches {} of the roof",
+        of.phase,
+        whole_percent(verdict.of_roof)
+    );
+    "copy the weights into large pages: leave out `--mmap`".clone_into(&mut finding.advice);
+    "it takes as long without `--mmap`".clone_into(&mut finding.refuted_if);
+    finding.test = facts.flags.is_ours.then(|| "brickscope profile MODEL".to_owned());
+    let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, of.pass_ns - of.least_ns]);
+    findings.found.push(finding.gains(gain));
+}

@@ -1,0 +1,250 @@
+//! What slows a run down: hypotheses with their evidence, what would be gained, and how to test each.
+//!
+//! One file has one rule. A rule reads the profile and nothing else; what it can't decide it says, with the reason.
+//!
+//! ```
+//! use brickscope::{BrickProfiler, MockClock, Phase};
+//! use brickscope_analysis::findings::Findings;
+//!
+//! let hand = MockClock::default();
+//! let profiler = BrickProfiler::with_clock(hand.clock());
+//! profiler.enable();
+//! for position in 0..20 {
+//!     let pass = profiler.begin_pass(Phase::Decode);
+//!     let timer = profiler.start("Mlp");
+//!     hand.advance(1_000_000);
+//!     profiler.stop(timer, 1);
+//!     profiler.end_pass(pass, 1, position);
+//!     hand.advance(500_000); // Something else runs after each pass.
+//! }
+//! let findings = Findings::of(&profiler.profile());
+//! assert_eq!(findings.found[0].rule, "gaps-between-passes");
+//! let gain = findings.found[0].gain.expect("a prediction");
+//! assert_eq!(gain.highest_ns, 500_000.0);
+//! ```
+
+mod debug_build;
+pub(crate) mod disturbed;
+mod facts;
+mod gaps;
+mod imbalance;
+mod long_context;
+mod mapped_weights;
+mod memory_roof;
+mod other_roof;
+mod profiling;
+mod sampling;
+mod slow_brick;
+pub(crate) mod slow_layer;
+mod stalls;
+mod threads;
+mod unattributed;
+
+use brickscope_profile::{Absent, Phase, Profile};
+use serde::Serialize;
+
+use self::facts::Facts;
+
+/// What was found in a run, see [`Findings::of`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Findings {
+    /// First what makes the figures doubtful, then what slows the run down, then what would need a change of what is
+    /// computed; in each of these the greatest gain first.
+    pub found: Vec<Finding>,
+    /// What could not be decided.
+    pub unknown: Vec<Unknown>,
+}
+
+/// A hypothesis.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// The name of the rule, which stays the same from version to version: `gaps-between-passes`.
+    pub rule: &'static str,
+    /// What kind of finding it is.
+    pub kind: Kind,
+    /// The phase that it is about; `None` if it is about the whole run.
+    pub phase: Option<Phase>,
+    /// What was found, as a sentence without its first capital letter and its full stop.
+    pub what: String,
+    /// What to do about it, likewise.
+    pub advice: String,
+    /// The figures that it follows from.
+    pub evidence: Vec<Evidence>,
+    /// What a pass would take less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gain: Option<Gain>,
+    /// Why that can't be predicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gain_absent: Option<Absent>,
+    /// What would show that it is wrong.
+    pub refuted_if: String,
+    /// A command that tests it, with `RUN` where the run's folder and `MODEL` where the model is meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<String>,
+}
+
+/// What kind of finding something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// It makes the other figures doubtful.
+    Doubt,
+    /// The run takes longer than the same work has to.
+    Slow,
+    /// The run is at a limit: only other work, such as smaller weights, is faster.
+    Limit,
+}
+
+/// A figure, and where it is in the profile.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Evidence {
+    /// What it says.
+    pub text: String,
+    /// Its place: a JSON pointer into `profile.json`, or the table that it is computed from.
+    pub place: String,
+}
+
+/// What could not be decided.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Unknown {
+    /// The name of the rule.
+    pub rule: &'static str,
+    /// What can't be told, because of what: as a sentence without its first capital letter and its full stop.
+    pub why: String,
+}
+
+/// What a pass would take less, in nanoseconds: a prediction. It is never more than what the pass takes beyond the least
+/// time that its work, as it would be then, could take on the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Gain {
+    /// What a pass takes now. For gaps between passes: with the gap.
+    pub now_ns: f64,
+    /// The least time that the work could take after the change; 0 if the machine's limits are not known.
+    pub least_ns: f64,
+    /// At least so much less.
+    pub lowest_ns: f64,
+    /// Most likely so much less; `None` if nothing in between is likelier than the ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub likely_ns: Option<f64>,
+    /// At most so much less.
+    pub highest_ns: f64,
+}
+
+impl Gain {
+    /// From `[low, high]`, which are cut to what is possible. `None` if nothing can be gained.
+    fn between(now_ns: f64, least_ns: f64, [low, high]: [f64; 2]) -> Option<Self> {
+        let (now_ns, least_ns) = (finite(now_ns), finite(least_ns));
+        let most = (now_ns - least_ns).max(0.0);
+        let lowest_ns = finite(low).min(most);
+        let highest_ns = finite(high).min(most).max(lowest_ns);
+        let gain = Self { now_ns, least_ns, lowest_ns, likely_ns: None, highest_ns };
+        (highest_ns > 0.0).then_some(gain)
+    }
+
+    fn likely(self, ns: f64) -> Self {
+        Self { likely_ns: Some(finite(ns).clamp(self.lowest_ns, self.highest_ns)), ..self }
+    }
+
+    /// The parts of the time now: at least, most likely (or in the middle), at most.
+    #[must_use]
+    pub fn parts(&self) -> [f64; 3] {
+        let middle = f64::midpoint(self.lowest_ns, self.highest_ns);
+        let likely = self.likely_ns.unwrap_or(middle);
+        [self.lowest_ns, likely, self.highest_ns]
+            .map(|ns| if self.now_ns > 0.0 { ns / self.now_ns } else { 0.0 })
+    }
+}
+
+/// A file may contain anything.
+fn finite(ns: f64) -> f64 {
+    if ns.is_finite() { ns.max(0.0) } else { 0.0 }
+}
+
+impl Findings {
+    /// Asks all rules about a run. Runs on devices are not asked about yet; what their rules would need is in `unknown`.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        let mut findings = Self::default();
+        if !profile.devices.is_empty() {
+            findings.unknown(
+                "device",
+                "rules for devices don't exist yet: see the gaps and the bricks in the report",
+            );
+        }
+        let facts = Facts::of(profile);
+        for rule in [
+            debug_build::find,
+            disturbed::find,
+            profiling::find,
+            stalls::find,
+            unattributed::find,
+            gaps::find,
+            slow_layer::find,
+            imbalance::find,
+            sampling::find,
+            mapped_weights::find,
+            slow_brick::find,
+            memory_roof::find,
+            other_roof::find,
+            long_context::find,
+            threads::find,
+        ] {
+            rule(&facts, &mut findings);
+        }
+        // Stable, so that rules above come first where nothing else decides.
+        findings.found.sort_by(|a, b| {
+            let part = |of: &Finding| of.gain.map_or(0.0, |gain| gain.parts()[1]);
+            a.kind.cmp(&b.kind).then(part(b).total_cmp(&part(a)))
+        });
+        findings
+    }
+
+    /// What to do first.
+    #[must_use]
+    pub fn first(&self) -> Option<&Finding> {
+        self.found.first()
+    }
+
+    fn unknown(&mut self, rule: &'static str, why: impl Into<String>) {
+        self.unknown.push(Unknown { rule, why: why.into() });
+    }
+}
+
+impl Finding {
+    fn new(rule: &'static str, kind: Kind, phase: Option<Phase>) -> Self {
+        Self {
+            rule,
+            kind,
+            phase,
+            what: String::new(),
+            advice: String::new(),
+            evidence: Vec::new(),
+            gain: None,
+            gain_absent: None,
+            refuted_if: String::new(),
+            test: None,
+        }
+    }
+
+    fn because(mut self, text: impl Into<String>, place: impl Into<String>) -> Self {
+        self.evidence.push(Evidence { text: text.into(), place: place.into() });
+        self
+    }
+
+    /// Without a gain, that its work takes its least time already.
+    fn gains(mut self, gain: Option<Gain>) -> Self {
+        self.gain = gain;
+        match gain {
+            Some(_) => self,
+            None => self.cannot_predict("the work takes the least time that it could"),
+        }
+    }
+
+    fn cannot_predict(mut self, why: &str) -> Self {
+        self.gain_absent = Some(Absent { reason: why.to_owned() });
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

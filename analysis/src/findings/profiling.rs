@@ -1,0 +1,73 @@
+//! What recording itself costs, where it is more than a hundredth.
+
+use super::facts::Facts;
+use super::{Finding, Findings, Gain, Kind};
+use crate::words::fraction;
+
+/// Less is not worth a word.
+const LEAST: f64 = 0.01;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    const RULE: &str = "profiling-cost";
+    let profile = facts.profile;
+    let Some(of) = facts.main() else { return };
+    let overhead = &profile.overhead;
+    let new = || {
+        let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase));
+        "record less: fewer bricks, no shares, no tiles, no hardware counters"
+            .clone_into(&mut finding.advice);
+        "a run with the profiler off takes as long".clone_into(&mut finding.refuted_if);
+        finding.test =
+            facts.flags.is_ours.then(|| "brickscope profile MODEL --check-overhead".to_owned());
+        finding
+    };
+    if let Some(measured) = &overhead.measured {
+        if measured.low > LEAST {
+            let mut finding = new().because(
+                format!(
+                    "recorded passes take {} longer than those in turns with them",
+                    fraction(measured.estimate)
+                ),
+                "/overhead/measured",
+            );
+            finding.what =
+                format!("recording slows this run down by {}", fraction(measured.estimate));
+            let saved = |part: f64| of.pass_ns * (1.0 - 1.0 / (1.0 + part.max(0.0)));
+            let ends = [measured.low, measured.high].map(saved);
+            let gain = Gain::between(of.pass_ns, of.least_ns, ends);
+            findings
+                .found
+                .push(finding.gains(gain.map(|gain| gain.likely(saved(measured.estimate)))));
+        }
+        return;
+    }
+    let wall: f64 = profile.phases.iter().map(|phase| phase.wall_ns as f64).sum();
+    match overhead.estimate_ns() {
+        Some(ns) if wall > 0.0 && ns / wall > LEAST => {
+            let part = ns / wall;
+            let mut finding = new().because(
+                format!(
+                    "{} spans of {:.0} ns",
+                    overhead.spans,
+                    overhead.span_ns.unwrap_or_default()
+                ),
+                "/overhead",
+            );
+            finding.what =
+                format!("recording takes {} of the time, by an estimate", fraction(part));
+            // The estimate is of an empty loop: in a pass, where caches are full, a span takes up to some times as long.
+            let ends = [part, 5.0 * part].map(|part| part * of.pass_ns);
+            findings.found.push(finding.gains(Gain::between(of.pass_ns, of.least_ns, ends)));
+        }
+        Some(_) => {}
+        None if overhead.basis.contains("hardware counters") => {
+            let mut finding = new()
+                .because(&overhead.basis, "/overhead/basis")
+                .cannot_predict("what reading hardware counters takes was not measured");
+            "hardware counters were read at each brick, which takes up to some microseconds"
+                .clone_into(&mut finding.what);
+            findings.found.push(finding);
+        }
+        None => {}
+    }
+}

@@ -1,0 +1,30 @@
+//! Choosing the next token, where that shows.
+
+use brickscope_profile::BrickId;
+
+use super::facts::Facts;
+use super::{Finding, Findings, Gain, Kind};
+use crate::words::{fraction, time};
+
+/// Less than this part of decode is not worth a word.
+const LEAST: f64 = 0.03;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    let Some(of) = facts.main() else { return };
+    let own_ns = of.own_ns(|name| name == BrickId::Sampling.name());
+    let share = own_ns / of.pass_ns;
+    if share < LEAST {
+        return;
+    }
+    let mut finding = Finding::new("slow-sampling", Kind::Slow, Some(of.phase)).because(
+        format!("Sampling takes {} of {} a pass", time(own_ns), time(of.pass_ns)),
+        "/totals, Sampling",
+    );
+    finding.what = format!("choosing the next token takes {} of {}", fraction(share), of.phase);
+    "use a sampler that doesn't sort the whole vocabulary: keep the likeliest tokens first (top-k), or decode greedily"
+        .clone_into(&mut finding.advice);
+    "greedy decoding takes as long".clone_into(&mut finding.refuted_if);
+    finding.test = facts.flags.is_ours.then(|| "brickscope profile MODEL --top-k 40".to_owned());
+    let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, own_ns]);
+    findings.found.push(finding.gains(gain));
+}

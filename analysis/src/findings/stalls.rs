@@ -1,0 +1,66 @@
+//! Single spans that take many times as long as others of their brick.
+
+use brickscope_profile::text::{count, printable};
+
+use super::facts::Facts;
+use super::{Finding, Findings, Gain, Kind};
+use crate::typical::Basis;
+use crate::words::{fraction, time};
+
+/// Stalls below this part of the time are not worth a word.
+const LEAST: f64 = 0.02;
+/// Stalls that are named.
+const MOST_NAMED: usize = 3;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    for of in &facts.phases {
+        if of.typical.basis != Basis::Passes {
+            continue;
+        }
+        let is_own =
+            |stall: &&crate::typical::Stall| !stall.disturbance.is_some_and(|d| d.is_disturbed());
+        let stalls: Vec<_> = of.typical.stalls.iter().filter(is_own).collect();
+        let more: f64 =
+            stalls.iter().map(|stall| stall.ns.saturating_sub(stall.median_ns) as f64).sum();
+        let wall = of.total.wall_ns as f64;
+        if stalls.is_empty() || more < LEAST * wall {
+            continue;
+        }
+        let longest = stalls[0];
+        let brick =
+            longest.brick.as_deref().map_or("the time between bricks".to_owned(), printable);
+        let layer = longest.layer.map_or(String::new(), |layer| format!(" of layer {layer}"));
+        let mut finding = Finding::new("stalls", Kind::Slow, Some(of.phase));
+        finding.what = format!(
+            "{} of {} take {} of the time; the longest, {} in {brick}{layer}, at {} of the run",
+            count(stalls.len() as u64, "stall"),
+            of.phase,
+            fraction(more / wall),
+            time(longest.ns as f64),
+            time(longest.at_ns as f64)
+        );
+        finding.advice = format!(
+            "find out what the process waited for in these {}: a lock, a page that had to be read, an allocation, another process",
+            if stalls.len() == 1 { "spans of time" } else { "times" }
+        );
+        for stall in stalls.iter().take(MOST_NAMED) {
+            let brick = stall.brick.as_deref().map_or("between bricks".to_owned(), printable);
+            let layer = stall.layer.map_or(String::new(), |layer| format!(", layer {layer}"));
+            finding = finding.because(
+                format!(
+                    "pass {}, {brick}{layer}: {}, where its median is {}",
+                    stall.pass,
+                    time(stall.ns as f64),
+                    time(stall.median_ns as f64)
+                ),
+                "/spans",
+            );
+        }
+        "they come at other times, or not, in the next run: then something outside of this program made them"
+            .clone_into(&mut finding.refuted_if);
+        finding.test = Some("brickscope export RUN --format perfetto -o trace.pftrace".to_owned());
+        let saved = more / of.total.passes as f64;
+        let gain = Gain::between(of.mean_ns, of.least_ns, [0.0, saved]);
+        findings.found.push(finding.gains(gain.map(|gain| gain.likely(saved))));
+    }
+}

@@ -1,0 +1,288 @@
+//! Runs with a planted bottleneck each, and clean ones.
+
+use brickscope::{BrickId, BrickProfiler, MockClock, Pass};
+use brickscope_profile::{
+    CacheCeiling, Ceilings, Data, Disturbance, Model, PairedRatio, Run, Share, ThreadShare, Work,
+};
+
+use super::*;
+
+/// A pass of the runs below, in nanoseconds: without what is planted, at 95 % of what memory gives.
+const PASS: u64 = LAYERS as u64 * 2 * BRICK;
+const LAYERS: u16 = 4;
+const BRICK: u64 = 1_000_000;
+
+/// What a run has that a clean one has not.
+#[derive(Default)]
+struct Planted {
+    /// Between passes.
+    gap_ns: u64,
+    /// In each pass, in no brick.
+    unattributed_ns: u64,
+    sampling_ns: u64,
+    /// What one brick of layer 2 takes more.
+    slow_layer_ns: u64,
+    /// What one span of pass 20 takes more.
+    stall_ns: u64,
+    /// What attention takes for each token in the cache.
+    attention_ns: u64,
+    /// The bytes of a brick are this part of what memory gives in its time.
+    of_roof: Option<f64>,
+}
+
+/// Forty decode passes of four layers with two bricks each, under ceilings of 50 GB/s.
+fn run(planted: &Planted) -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let bytes = (planted.of_roof.unwrap_or(0.95) * 50.0 * BRICK as f64) as u64;
+    let weights = Work { elements: 1, flops: bytes / 2, bytes, data: Data::Weights(bytes) };
+    for position in 0..40 {
+        let pass = profiler.begin_pass(Phase::Decode);
+        hand.advance(1_000 + planted.unattributed_ns);
+        for layer in 0..LAYERS {
+            let in_layer = profiler.begin_layer(layer.into());
+            for brick in [BrickId::QkvProjection, BrickId::DownProjection] {
+                let is_slow = layer == 2 && brick == BrickId::DownProjection;
+                let is_stall = position == 20 && layer == 1 && brick == BrickId::QkvProjection;
+                let timer = profiler.start_brick(brick);
+                // A little noise, as clocks have.
+                hand.advance(BRICK + 17 * (position % 5));
+                hand.advance(if is_slow { planted.slow_layer_ns } else { 0 });
+                hand.advance(if is_stall { planted.stall_ns } else { 0 });
+                profiler.stop_brick_with(timer, weights);
+            }
+            if planted.attention_ns > 0 {
+                let timer = profiler.start_brick(BrickId::AttentionScore);
+                hand.advance(planted.attention_ns * (100 + position));
+                let kv = Work { data: Data::Kv(1_000), flops: 10, bytes: 1_000, elements: 1 };
+                profiler.stop_brick_with(timer, kv);
+            }
+            profiler.end_layer(in_layer);
+        }
+        if planted.sampling_ns > 0 {
+            let timer = profiler.start_brick(BrickId::Sampling);
+            hand.advance(planted.sampling_ns);
+            profiler.stop_brick(timer, 1);
+        }
+        profiler.end_pass(pass, 1, position);
+        hand.advance(planted.gap_ns);
+    }
+    let mut profile = profiler.profile();
+    profile.machine = None;
+    profile.ceilings = Some(ceilings());
+    profile
+}
+
+fn ceilings() -> Ceilings {
+    Ceilings {
+        read_bytes_per_second: 50e9,
+        flops_per_second: 400e9,
+        caches: vec![CacheCeiling {
+            level: "L1".to_owned(),
+            bytes: 64_000,
+            read_bytes_per_second: 400e9,
+        }],
+        ..Ceilings::default()
+    }
+}
+
+/// The first finding that isn't a limit of the machine.
+fn first(profile: &Profile) -> Finding {
+    let findings = Findings::of(profile);
+    let first = findings.found.iter().find(|finding| finding.kind != Kind::Limit);
+    first.unwrap_or_else(|| panic!("nothing was found: {findings:?}")).clone()
+}
+
+/// What was planted is within the prediction, and within 15 % of what is likeliest, if anything is.
+fn assert_predicts(finding: &Finding, planted_ns: f64) {
+    let gain = finding.gain.expect("a prediction");
+    let around = 1.0 - 1e-9..=1.0 + 1e-3;
+    assert!(
+        gain.lowest_ns <= planted_ns * around.end()
+            && gain.highest_ns >= planted_ns * around.start() * 0.999,
+        "{planted_ns} is not in {gain:?}"
+    );
+    if let Some(likely) = gain.likely_ns {
+        assert!((likely / planted_ns - 1.0).abs() < 0.15, "{likely} for {planted_ns}");
+    }
+}
+
+#[test]
+fn a_clean_run_at_the_roof_has_only_a_limit() {
+    let findings = Findings::of(&run(&Planted::default()));
+    let rules: Vec<_> = findings.found.iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, ["memory-roof"]);
+}
+
+#[test]
+fn a_clean_run_without_ceilings_has_nothing_and_says_why() {
+    let mut profile = run(&Planted::default());
+    profile.ceilings = None;
+    let findings = Findings::of(&profile);
+    assert_eq!(findings.found, []);
+    assert!(
+        findings.unknown.iter().any(|unknown| unknown.rule == "far-from-the-roof"),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn gaps_between_passes() {
+    let finding = first(&run(&Planted { gap_ns: 900_000, ..Planted::default() }));
+    assert_eq!(finding.rule, "gaps-between-passes");
+    assert_predicts(&finding, 900_000.0);
+}
+
+#[test]
+fn time_in_no_brick() {
+    let finding = first(&run(&Planted { unattributed_ns: PASS / 4, ..Planted::default() }));
+    assert_eq!((finding.rule, finding.kind), ("unattributed", Kind::Doubt));
+    assert_predicts(&finding, PASS as f64 / 4.0);
+}
+
+#[test]
+fn a_slow_sampler() {
+    let finding = first(&run(&Planted { sampling_ns: 700_000, ..Planted::default() }));
+    assert_eq!(finding.rule, "slow-sampling");
+    assert_predicts(&finding, 700_000.0);
+}
+
+#[test]
+fn one_slow_layer() {
+    let finding = first(&run(&Planted { slow_layer_ns: 1_500_000, ..Planted::default() }));
+    assert_eq!(finding.rule, "slow-layer");
+    assert!(finding.what.starts_with("DownProjection of layer 2"), "{}", finding.what);
+    assert_predicts(&finding, 1_500_000.0);
+}
+
+#[test]
+fn a_stall() {
+    let planted = Planted { stall_ns: 12 * PASS, ..Planted::default() };
+    let finding = first(&run(&planted));
+    assert_eq!(finding.rule, "stalls");
+    assert!(finding.what.contains("QkvProjection of layer 1"), "{}", finding.what);
+    // Of 40 passes it was in one.
+    assert_predicts(&finding, 12.0 * PASS as f64 / 40.0);
+}
+
+#[test]
+fn passes_in_which_threads_shared_a_cpu() {
+    let mut profile = run(&Planted::default());
+    let slower = |pass: &mut Pass| {
+        pass.wall_ns += PASS / 2;
+        pass.unattributed_ns += PASS / 2;
+        pass.disturbance = Some(Disturbance {
+            passes: 1,
+            wall_ns: pass.wall_ns,
+            longest_wait_ns: Some(PASS / 2),
+            own_wait_ns: Some(PASS / 2),
+            run_queue_wait_ns: Some(PASS / 2),
+            ..Disturbance::default()
+        });
+    };
+    profile.passes.iter_mut().step_by(2).for_each(slower);
+    let total = profile.phases.iter_mut().find(|total| total.phase == Phase::Decode);
+    let total = total.expect("decode");
+    total.wall_ns += 20 * PASS / 2;
+    total.unattributed_ns += 20 * PASS / 2;
+    total.disturbed = 20;
+    let finding = first(&profile);
+    assert_eq!(finding.rule, "threads-share-a-cpu");
+    // Every other pass takes half a pass longer.
+    assert_predicts(&finding, PASS as f64 / 4.0);
+}
+
+#[test]
+fn threads_that_share_unevenly() {
+    let mut profile = run(&Planted::default());
+    for (thread, worked_ns, waited_ns) in [(0, 20 * PASS, 20 * PASS), (1, 40 * PASS, 0)] {
+        let share = Share { count: 40, worked_ns, waited_ns };
+        let brick = "QkvProjection".to_owned();
+        profile.shares.push(ThreadShare { thread, phase: Phase::Decode, brick, share });
+    }
+    // At the roof nothing could be gained.
+    profile.ceilings = None;
+    let finding = first(&profile);
+    assert_eq!(finding.rule, "threads-wait");
+    // The slowest works 40 passes, with even shares 30: a quarter of each of 40 passes.
+    assert_predicts(&finding, PASS as f64 / 4.0);
+}
+
+#[test]
+fn a_long_context_is_a_limit_with_its_slope() {
+    let findings = Findings::of(&run(&Planted { attention_ns: 10_000, ..Planted::default() }));
+    let found = findings.found.iter().find(|finding| finding.rule == "long-context");
+    let found = found.unwrap_or_else(|| panic!("{findings:?}"));
+    // Four layers with 10 µs a token each.
+    assert!(found.evidence.iter().any(|evidence| evidence.text.contains("40.0 µs")), "{found:?}");
+    assert_eq!(found.kind, Kind::Limit);
+}
+
+#[test]
+fn bricks_far_from_the_roof() {
+    let finding = first(&run(&Planted { of_roof: Some(0.3), ..Planted::default() }));
+    assert_eq!(finding.rule, "far-from-the-roof");
+    assert_predicts(&finding, 0.7 * PASS as f64);
+}
+
+#[test]
+fn a_mapped_file_where_memory_could_be_faster() {
+    let mut profile = run(&Planted { of_roof: Some(0.7), ..Planted::default() });
+    let weights_in = Some("mapped file".to_owned());
+    profile.model = Some(Model { weights_in, ..Model::default() });
+    let finding = first(&profile);
+    assert_eq!(finding.rule, "mapped-weights");
+    assert_predicts(&finding, 0.3 * PASS as f64);
+}
+
+#[test]
+fn a_debug_build_comes_before_all_else() {
+    let mut profile = run(&Planted { slow_layer_ns: 1_500_000, ..Planted::default() });
+    profile.overhead.basis = "measured at start-up (a debug build), times the spans".to_owned();
+    assert_eq!(first(&profile).rule, "debug-build");
+}
+
+#[test]
+fn a_profiler_that_costs_more_than_a_hundredth() {
+    let mut profile = run(&Planted::default());
+    // At the roof nothing could be gained.
+    profile.ceilings = None;
+    let pairs: Vec<_> = (0..40).map(|n| (100.0, 110.0 + f64::from(n % 3))).collect();
+    profile.overhead.measured = PairedRatio::new(&pairs).ok();
+    let finding = first(&profile);
+    assert_eq!(finding.rule, "profiling-cost");
+    assert_predicts(&finding, PASS as f64 * (1.0 - 1.0 / 1.11));
+    // Cheap recording is not worth a word.
+    let pairs: Vec<_> = (0..40).map(|n| (1_000.0, 1_001.0 + f64::from(n % 3))).collect();
+    profile.overhead.measured = PairedRatio::new(&pairs).ok();
+    assert_eq!(Findings::of(&profile).found, []);
+}
+
+#[test]
+fn smaller_weights_where_decode_is_at_the_roof() {
+    let mut profile = run(&Planted::default());
+    // 8.5 bits a weight, as q8_0 has.
+    profile.model = Some(Model {
+        quantization: "q8_0".to_owned(),
+        file_bytes: 8_500_000,
+        parameters: 8_000_000,
+        ..Model::default()
+    });
+    let findings = Findings::of(&profile);
+    let found = &findings.found[0];
+    assert_eq!((found.rule, found.kind), ("memory-roof", Kind::Limit));
+    let fewer = (1.0 - 4.5 / 8.5) * 0.95 * PASS as f64;
+    assert_predicts(found, fewer);
+}
+
+#[test]
+fn threads_are_only_judged_by_a_sweep() {
+    let mut profile = run(&Planted::default());
+    profile.run = Some(Run { threads: 1, ..Run::default() });
+    let findings = Findings::of(&profile);
+    assert!(
+        findings.unknown.iter().any(|unknown| unknown.rule == "number-of-threads"),
+        "{findings:?}"
+    );
+}

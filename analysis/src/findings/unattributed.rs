@@ -1,0 +1,31 @@
+//! Time of passes that no brick explains.
+
+use super::facts::Facts;
+use super::{Finding, Findings, Gain, Kind};
+use crate::words::{fraction, time};
+
+/// Then a phase can't be judged.
+const MOST: f64 = 0.1;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    for of in &facts.phases {
+        let share = of.unattributed_ns / of.pass_ns;
+        if share <= MOST || of.bricks().is_empty() {
+            continue;
+        }
+        let mut finding = Finding::new("unattributed", Kind::Doubt, Some(of.phase)).because(
+            format!("{} of {} a pass", time(of.unattributed_ns), time(of.pass_ns)),
+            format!("{}, unattributed_ns", of.place()),
+        );
+        finding.what = format!("{} of {} is in no brick", fraction(share), of.phase);
+        finding.advice = format!(
+            "time what lies between the bricks: {} of the pass is in none of them",
+            fraction(share)
+        );
+        "bricks around that time show that it is work that has to be done"
+            .clone_into(&mut finding.refuted_if);
+        finding.test = Some("brickscope flamegraph -- COMMAND".to_owned());
+        let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, of.unattributed_ns]);
+        findings.found.push(finding.gains(gain));
+    }
+}

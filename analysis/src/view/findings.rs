@@ -1,0 +1,128 @@
+//! Findings as text.
+
+use std::fmt::Write;
+
+use brickscope_profile::text::{printable_text, screened_lines};
+use brickscope_profile::{Absent, Profile};
+
+use crate::findings::{Finding, Findings, Gain, Kind};
+use crate::view::report::wrap;
+use crate::words::{time, whole_percent};
+
+/// Columns of the text.
+const COLUMNS: usize = 80;
+/// Columns of the labels.
+const LABEL: usize = 12;
+
+/// What slows a run down, at most 80 columns wide: each finding with its prediction, its evidence and a test, then what
+/// could not be told. `run` is the run's folder, for the commands.
+///
+/// ```
+/// use brickscope::{BrickProfiler, MockClock, Phase};
+/// use brickscope_analysis::view;
+///
+/// let hand = MockClock::default();
+/// let profiler = BrickProfiler::with_clock(hand.clock());
+/// profiler.enable();
+/// let pass = profiler.begin_pass(Phase::Decode);
+/// let timer = profiler.start("Mlp");
+/// hand.advance(600_000);
+/// profiler.stop(timer, 1);
+/// hand.advance(400_000);
+/// profiler.end_pass(pass, 1, 0);
+/// let text = view::findings(&profiler.profile(), Some("runs/a"));
+/// assert!(text.starts_with("1  40.0 % of decode is in no brick\n   predicted   up to 40 % less: 400 µs of 1.00 ms\n"));
+/// ```
+#[must_use]
+pub fn findings(profile: &Profile, run: Option<&str>) -> String {
+    let findings = Findings::of(profile);
+    let mut text = String::new();
+    if findings.found.is_empty() {
+        text.push_str("Nothing was found that slows this run down.\n");
+    } else if findings.found.iter().all(|finding| finding.kind == Kind::Limit) {
+        text.push_str("Nothing was found that slows this run down. What would make it faster:\n\n");
+    }
+    for (nth, finding) in findings.found.iter().enumerate() {
+        if nth > 0 {
+            text.push('\n');
+        }
+        one(profile, nth + 1, finding, run, &mut text);
+    }
+    if !findings.unknown.is_empty() {
+        text.push_str("\nNot known:\n");
+        for unknown in &findings.unknown {
+            item("-", &unknown.why, &mut text);
+        }
+    }
+    screened_lines(text)
+}
+
+fn one(profile: &Profile, nth: usize, finding: &Finding, run: Option<&str>, text: &mut String) {
+    item(&nth.to_string(), &finding.what, text);
+    let predicted = match (&finding.gain, &finding.gain_absent) {
+        (Some(gain), _) => in_words(gain),
+        (None, Some(Absent { reason })) => format!("unknown: {reason}"),
+        (None, None) => "nothing".to_owned(),
+    };
+    labelled("predicted", &predicted, text);
+    for (nth, evidence) in finding.evidence.iter().enumerate() {
+        let label = if nth == 0 { "evidence" } else { "" };
+        labelled(label, &format!("{} ({})", printable_text(&evidence.text), evidence.place), text);
+    }
+    labelled("do", &finding.advice, text);
+    if let Some(test) = &finding.test {
+        labelled("test", &command(test, profile, run), text);
+    }
+    labelled("refuted if", &finding.refuted_if, text);
+}
+
+/// `12 % less (8 to 15 %): 240 µs of 2.00 ms`
+pub(crate) fn in_words(gain: &Gain) -> String {
+    let [low, likely, high] = gain.parts();
+    let of = |ns: f64| format!("{} of {}", time(ns), time(gain.now_ns));
+    match gain.likely_ns {
+        Some(ns) if gain.lowest_ns < gain.highest_ns => format!(
+            "{} less ({} to {}): {}",
+            whole_percent(likely),
+            whole_percent(low),
+            whole_percent(high),
+            of(ns)
+        ),
+        Some(ns) => format!("{} less: {}", whole_percent(likely), of(ns)),
+        None if gain.lowest_ns > 0.0 => format!(
+            "{} to {} less: {} to {}",
+            whole_percent(low),
+            whole_percent(high),
+            time(gain.lowest_ns),
+            of(gain.highest_ns)
+        ),
+        None => format!("up to {} less: {}", whole_percent(high), of(gain.highest_ns)),
+    }
+}
+
+/// The command with this run's folder and model.
+fn command(test: &str, profile: &Profile, run: Option<&str>) -> String {
+    let model = profile.model.as_ref().map(|model| printable_text(&model.path));
+    // A generated model is the default.
+    let model = model.filter(|path| !path.is_empty());
+    let with_run =
+        run.map_or_else(|| test.to_owned(), |run| test.replace("RUN", &printable_text(run)));
+    model.map_or(with_run.clone(), |model| match with_run.contains("SMALLER_MODEL") {
+        true => with_run,
+        false => with_run.replace("MODEL", &model),
+    })
+}
+
+fn item(mark: &str, what: &str, text: &mut String) {
+    for (nth, line) in wrap(&printable_text(what), COLUMNS - 3).into_iter().enumerate() {
+        let mark = if nth == 0 { mark } else { "" };
+        let _ = writeln!(text, "{mark:2} {line}");
+    }
+}
+
+fn labelled(label: &str, what: &str, text: &mut String) {
+    for (nth, line) in wrap(what, COLUMNS - 3 - LABEL).into_iter().enumerate() {
+        let label = if nth == 0 { label } else { "" };
+        let _ = writeln!(text, "   {label:LABEL$}{line}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Numbers as the first screen and findings write them: three digits, a unit, and no 0 for what is not 0.
+
+/// `text` in at most `most` characters: if it is longer, its beginning and an ellipsis.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// `19.5 %`; a share above 0 is never shown as 0.
+pub(crate) fn fraction(share: f64) -> String {
+    match 100.0 * share {
+        of if of > 0.0 && of < 0.05 => "<0.1 %".to_owned(),
+        of => format!("{of:.1} %"),
+    }
+}
+
+pub(crate) fn whole_percent(share: f64) -> String {
+    match 100.0 * share {
+        of if of > 0.0 && of < 1.0 => "<1 %".to_owned(),
+        of if of > 999.0 => ">999 %".to_owned(),
+        of => format!("{of:.0} %"),
+    }
+}
+
+/// Three digits and a unit.
+pub(crate) fn time(ns: f64) -> String {
+    match ns {
+        _ if ns < 1e3 => format!("{ns:.0} ns"),
+        _ if ns < 1e4 => format!("{:.2} µs", ns / 1e3),
+        _ if ns < 1e5 => format!("{:.1} µs", ns / 1e3),
+        _ if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
+        _ if ns < 1e7 => format!("{:.2} ms", ns / 1e6),
+        _ if ns < 1e8 => format!("{:.1} ms", ns / 1e6),
+        _ if ns < 1e9 => format!("{:.0} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// Three digits or more.
+pub(crate) fn digits(rate: f64) -> String {
+    match rate {
+        _ if rate < 10.0 => format!("{rate:.2}"),
+        _ if rate < 100.0 => format!("{rate:.1}"),
+        _ => format!("{rate:.0}"),
+    }
+}
+
+/// A rate without decimals where it has two digits.
+pub(crate) fn whole(rate: f64) -> String {
+    if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+}
+
+/// A number of spans in a pass, whole where it is.
+pub(crate) fn times(each: f64) -> String {
+    if (each - each.round()).abs() < 0.005 { format!("{each:.0}") } else { format!("{each:.1}") }
+}
+
+pub(crate) fn size(bytes: f64) -> String {
+    match bytes {
+        _ if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
+        _ if bytes < 1e9 => format!("{:.0} MB", bytes / 1e6),
+        _ => format!("{:.1} GB", bytes / 1e9),
+    }
+}
