@@ -26,7 +26,7 @@ pub(super) fn section(profile: &Profile) -> String {
                 .iter()
                 .map(|(&thread, of)| {
                     let place = at(format!("/shares/{}/thread", of.places[0]));
-                    (count(thread.into(), place), of)
+                    (count(u64::from(thread), place), of)
                 })
                 .take(MOST_THREADS),
         ));
