@@ -4,7 +4,7 @@ use super::facts::{Facts, PhaseFacts};
 use super::slow_brick::above_ns;
 use super::{Finding, Findings, Gain, Kind};
 use crate::roofline::{Bound, Reach, Roofline};
-use crate::words::{fraction, size, time, whole_percent};
+use crate::words::{fraction, size, whole_percent};
 use brickscope_profile::text::printable;
 
 /// Bits of a weight in `q4_k`: blocks of 256 in 144 bytes (ggml, `block_q4_K`). The smallest format that is widely used.
@@ -46,9 +46,8 @@ fn finding(
         )
         .because(
             format!(
-                "memory gives {:.1} to {:.1} GB/s; {} reaches {}",
-                least / 1e9,
-                roofline.peak_bytes_per_second / 1e9,
+                "memory gives {}; {} reaches {}",
+                rates(least, roofline.peak_bytes_per_second),
                 of.phase,
                 whole_percent(of_roof)
             ),
@@ -95,16 +94,19 @@ fn finding(
                 ),
                 "/model, file_bytes and parameters",
             );
-            finding.what.push_str(&format!(
-                "; with q4_k it would take {} to {} less",
-                time(low),
-                time(high)
-            ));
-            finding.gains(Gain::between(of.pass_ns, least_then, [low, high]))
+            // Where the phase is below the roof, it likely stays as far below.
+            let likely = fewer / all * of.pass_ns;
+            let gain = Gain::between(of.pass_ns, least_then, [low, high.max(likely)]);
+            finding.gains(gain.map(|gain| gain.likely(likely)))
         }
         Some(_) => finding.cannot_predict("the weights are small already"),
         None => {
             finding.cannot_predict("the number of weights, or the size of the file, is not known")
         }
     }
+}
+
+fn rates(least: f64, most: f64) -> String {
+    let [least, most] = [least, most].map(|rate| format!("{:.1}", rate / 1e9));
+    if least == most { format!("{most} GB/s") } else { format!("{least} to {most} GB/s") }
 }

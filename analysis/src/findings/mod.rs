@@ -49,7 +49,7 @@ use self::facts::Facts;
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Findings {
     /// First what makes the figures doubtful, then what slows the run down, then what would need a change of what is
-    /// computed; in each of these the greatest gain first.
+    /// computed; in each of these what would save the run most first.
     pub found: Vec<Finding>,
     /// What could not be decided.
     pub unknown: Vec<Unknown>,
@@ -81,6 +81,9 @@ pub struct Finding {
     /// A command that tests it, with `RUN` where the run's folder and `MODEL` where the model is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
+    /// The sentence for the first screen, if the advice says too little without what was found.
+    #[serde(skip)]
+    in_a_sentence: Option<String>,
 }
 
 /// What kind of finding something is.
@@ -191,11 +194,13 @@ impl Findings {
         ] {
             rule(&facts, &mut findings);
         }
-        // Stable, so that rules above come first where nothing else decides.
-        findings.found.sort_by(|a, b| {
-            let part = |of: &Finding| of.gain.map_or(0.0, |gain| gain.parts()[1]);
-            a.kind.cmp(&b.kind).then(part(b).total_cmp(&part(a)))
-        });
+        // In the whole run: a prompt is read once. Stable, so that rules above come first where nothing else decides.
+        let of_run = |finding: &Finding| {
+            let passes = facts.phases.iter().find(|of| Some(of.phase) == finding.phase);
+            let passes = passes.map_or(1.0, |of| of.total.passes as f64);
+            finding.gain.map_or(0.0, |gain| gain.parts()[1] * gain.now_ns * passes)
+        };
+        findings.found.sort_by(|a, b| a.kind.cmp(&b.kind).then(of_run(b).total_cmp(&of_run(a))));
         findings
     }
 
@@ -223,7 +228,14 @@ impl Finding {
             gain_absent: None,
             refuted_if: String::new(),
             test: None,
+            in_a_sentence: None,
         }
+    }
+
+    /// What to do, and about what, in one sentence without its first capital letter and its full stop.
+    #[must_use]
+    pub fn sentence(&self) -> &str {
+        self.in_a_sentence.as_deref().unwrap_or(&self.advice)
     }
 
     fn because(mut self, text: impl Into<String>, place: impl Into<String>) -> Self {

@@ -56,7 +56,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             of.phase
         );
         let all: f64 = roofline.bricks.iter().map(above_ns).sum::<f64>() / of.passes;
-        finding.advice = format!("{}{}", finding.what, cause(facts, of, verdict.reach));
+        finding.advice = cause(facts, of, verdict.reach);
+        finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
         "another kernel, or another number of threads, takes as long"
             .clone_into(&mut finding.refuted_if);
         finding.test = facts.flags.is_ours.then(|| "brickscope show RUN --as roofline".to_owned());
@@ -76,23 +77,23 @@ fn cause(facts: &Facts<'_>, of: &PhaseFacts<'_>, reach: Reach) -> String {
     const MUCH: f64 = 0.1;
     let (threads, shares) = (facts.flags.threads, facts.flags.shares);
     if reach != Reach::Far {
-        return "; no other brick has more to gain".to_owned();
+        return "no other brick has more to gain".to_owned();
     }
     if facts.threads() < 2 {
-        return format!("; likely latency, or a single thread: try more `{threads}`");
+        return format!("likely latency, or a single thread: try more `{threads}`");
     }
     let Some(waiting) = Waiting::of(facts.profile, of.phase) else {
-        return format!("; likely waits or idle threads, so try other `{threads}`{shares}");
+        return format!("likely waits or idle threads, so try other `{threads}`{shares}");
     };
     let part = whole_percent(waiting.part());
     match waiting.most().filter(|_| waiting.part() >= MUCH) {
         Some(most) => {
             format!(
-                "; threads waited for each other for {part} of their time, most in {most}: try other `{threads}`"
+                "threads waited for each other for {part} of their time, most in {most}: try other `{threads}`"
             )
         }
         None => format!(
-            "; threads waited for each other for {part} of their time, so its code or its data are slow"
+            "threads waited for each other for {part} of their time, so its code or its data are slow"
         ),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use brickscope_profile::name::NameIdx;
 use brickscope_profile::text::printable;
-use brickscope_profile::{NameKind, Phase, Profile, Source};
+use brickscope_profile::{NameKind, Pass, Phase, Profile, Source};
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
@@ -32,7 +32,9 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             finding = finding.because(kernels, "/spans, kernels");
         }
         finding.what = slow.to_string();
-        finding.advice = format!("look at {slow}");
+        finding.in_a_sentence = Some(format!("look at {slow}"));
+        "look at its kernel, the format of its weights, and where they are"
+            .clone_into(&mut finding.advice);
         finding.refuted_if = format!(
             "{brick} of layer {layer} takes as long with the format and the place of the other layers' weights"
         );
@@ -82,8 +84,10 @@ impl SlowLayer {
     /// The one that costs most, if there is one.
     pub(crate) fn of(profile: &Profile, phase: Phase) -> Option<Self> {
         let passes = profile.passes.iter();
-        let passes: Vec<_> =
-            passes.filter(|pass| pass.phase == phase && !pass.is_left_out).collect();
+        // Threads that wait for a CPU mostly do so in the first layer.
+        let is_clean =
+            |pass: &&Pass| pass.phase == phase && !pass.is_left_out && !pass.is_disturbed();
+        let passes: Vec<_> = passes.filter(is_clean).collect();
         if passes.len() < LEAST_PASSES {
             return None;
         }

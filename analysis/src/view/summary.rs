@@ -751,7 +751,7 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
     // The screen is about the phase that it shows.
     let is_of_main = |finding: &&Finding| finding.phase.is_none() || finding.phase == main.phase;
     if let Some(first) = findings.found.iter().find(is_of_main) {
-        return first.advice.clone();
+        return first.sentence().to_owned();
     }
     let longest = &main.bricks[0];
     let longest_is =

@@ -1,0 +1,46 @@
+//! `brickscope findings`: a planted bottleneck is named first, as text and as JSON.
+
+mod command;
+
+use brickscope::{BrickProfiler, MockClock, Phase, Profile};
+use tempfile::TempDir;
+
+use crate::command::{brickscope, run, text};
+
+/// Twenty decode passes of a millisecond, with half a millisecond between them.
+fn with_gaps() -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for position in 0..20 {
+        let pass = profiler.begin_pass(Phase::Decode);
+        let timer = profiler.start("Mlp");
+        hand.advance(1_000_000);
+        profiler.stop(timer, 1);
+        profiler.end_pass(pass, 1, position);
+        hand.advance(500_000);
+    }
+    profiler.profile()
+}
+
+#[test]
+fn what_slows_a_run_down_is_named_with_its_gain() {
+    let dir = TempDir::new().expect("a temporary folder");
+    with_gaps().save(&dir.path().join("profile.json")).expect("it is written");
+    let output = run(brickscope(&["findings"]).arg(dir.path()));
+    let printed = text(&output.stdout);
+    assert!(printed.starts_with("1  33.3 % of decoding lies between the passes\n"), "{printed}");
+    assert!(printed.contains("   predicted   up to 33 % less: 500 µs of 1.50 ms\n"), "{printed}");
+    assert!(printed.contains("\nNot known:\n"), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
+
+    let json = run(brickscope(&["findings", "--json"]).arg(dir.path()));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(json["found"][0]["rule"], "gaps-between-passes");
+    assert_eq!(json["found"][0]["gain"]["highest_ns"], 500_000.0);
+
+    // The first screen says the same.
+    let screen = run(brickscope(&["show"]).arg(dir.path()));
+    let next = "Next: find out what runs between passes";
+    assert!(text(&screen.stdout).contains(next), "{}", text(&screen.stdout));
+}
