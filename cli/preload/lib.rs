@@ -8,9 +8,9 @@
 //! |---|---|
 //! | `llama_context::decode`, `encode` | a pass begins and ends |
 //! | `ggml_graph_compute` | a graph, or the part of it that the CPU computes, begins and ends |
-//! | `ggml_cpu_extra_compute_forward` | a node begins, on each thread |
-//! | `ggml_compute_forward_rms_norm_mul_fused` | two nodes begin that are computed as one |
-//! | `ggml_barrier` | a thread waits for the others: only looked at where that was asked for, see [`shares`] |
+//! | `ggml_cpu_extra_compute_forward` | which node begins, on each thread |
+//! | `ggml_compute_forward_rms_norm_mul_fused` | which two nodes begin that are computed as one |
+//! | `ggml_barrier` | when the next node begins; where that was asked for, how long a thread waits for the others, see [`shares`] |
 //!
 //! Readings are stored in memory while a graph is computed, and written to a file when it has been: see [`file`]. Which
 //! node each belongs to is found then. What ggml's structures look like is checked before anything is read of them: see
@@ -78,12 +78,17 @@ struct Running {
     graphs: u32,
     /// Whether the open pass is not looked at.
     is_bare: bool,
+    /// How many tokens the cache had for each sequence before the open pass, and after it.
+    cached: [Vec<u32>; 2],
+    /// When this thread left the last barrier since the last node began; 0 for none.
+    left_barrier: u64,
 }
 
 thread_local! {
-    /// `None` outside of graphs, so that most calls need only look here.
+    /// This thread's, from its first graph on.
     static RUNNING: Cell<*mut Running> = const { Cell::new(ptr::null_mut()) };
-    static IN_GRAPH: Cell<bool> = const { Cell::new(false) };
+    /// The same while a graph is computed, else null: finding a variable of a thread takes a call, so nodes look at one.
+    static IN_GRAPH: Cell<*mut Running> = const { Cell::new(ptr::null_mut()) };
 }
 
 /// The clock: the processor's counter, which is as fast as a reading can be. `brickscope run` uses this library only where
@@ -135,6 +140,8 @@ fn running() -> *mut Running {
         depth: 0,
         graphs: 0,
         is_bare: false,
+        cached: [Vec::new(), Vec::new()],
+        left_barrier: 0,
     });
     let made = Box::into_raw(made);
     RUNNING.set(made);
@@ -142,19 +149,23 @@ fn running() -> *mut Running {
 }
 
 /// A node begins. Only the thread that called for the graph stores it; the others work at the same node.
+///
+/// It began when the thread left the barrier after the node before: between the two, ggml passes over views and looks
+/// whether nodes can be computed as one, which takes longer than some nodes do, and is no part of the node before.
 #[inline(always)]
 unsafe fn begin_node(params: *const Params, node: *const Tensor, fused: *const Tensor) {
     // SAFETY: ggml passes its own structures, whose layout was checked when the graph began: outside of a graph, and of a
-    // process that records, `IN_GRAPH` is false. The number of the thread has always been the first field.
+    // process that records, `IN_GRAPH` is null. The number of the thread has always been the first field.
     unsafe {
         if shares::are_on() {
             shares::begin_node((*params).ith);
         }
-        if (*params).ith != 0 || !IN_GRAPH.get() {
+        if (*params).ith != 0 {
             return;
         }
-        let running = &mut *RUNNING.get();
-        let now = count();
+        let Some(running) = IN_GRAPH.get().as_mut() else { return };
+        let left_barrier = std::mem::take(&mut running.left_barrier);
+        let now = if left_barrier == 0 { count() } else { left_barrier };
         if let (Some(slot), Some(kept)) =
             (running.counts.get_mut(running.n), running.nodes.get_mut(running.n))
         {
@@ -225,7 +236,15 @@ unsafe extern "C" fn ggml_barrier(pool: *const c_void) {
     let real = real!(c"ggml_barrier", Library::GgmlCpu, Barrier);
     // SAFETY: the argument is the caller's.
     let barrier = || unsafe { real(pool) };
-    if shares::are_on() { shares::wait(barrier) } else { barrier() }
+    if shares::are_on() {
+        shares::wait(barrier);
+    } else {
+        barrier();
+    }
+    // SAFETY: it is this thread's, and nobody has a reference to it across the calls of a graph.
+    if let Some(running) = unsafe { IN_GRAPH.get().as_mut() } {
+        running.left_barrier = count();
+    }
 }
 
 /// In the place of ggml's function, which computes a graph on the CPU.
@@ -238,7 +257,7 @@ unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) 
     type Compute = unsafe extern "C" fn(*mut Cgraph, *const Cplan) -> i32;
     let real = real!(c"ggml_graph_compute", Library::GgmlCpu, Compute);
     // A graph in a graph is a node of the outer one.
-    if !IS_ON.load(Relaxed) || IN_GRAPH.get() || !is_ready() {
+    if !IS_ON.load(Relaxed) || !IN_GRAPH.get().is_null() || !is_ready() {
         // SAFETY: the arguments are the caller's.
         return unsafe { real(graph, plan) };
     }
@@ -251,14 +270,15 @@ unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) 
         }
         (*running).n = 0;
         (*running).hash = 0;
+        (*running).left_barrier = 0;
     }
     let graph_in_turn = shares::are_on().then(shares::begin_graph);
-    IN_GRAPH.set(true);
+    IN_GRAPH.set(running);
     let begin = count();
     // SAFETY: the arguments are the caller's.
     let status = unsafe { real(graph, plan) };
     let end = count();
-    IN_GRAPH.set(false);
+    IN_GRAPH.set(ptr::null_mut());
     // SAFETY: as above; the plan is the caller's, and its threads have joined.
     unsafe {
         (*running).graphs += 1;
@@ -383,7 +403,10 @@ unsafe fn pass(
         (*running).depth
     };
     // Asked before the pass begins. In an inner pass the caches are as the outer one found them.
-    let position = if depth == 1 { symbols::position(context) } else { None };
+    if depth == 1 {
+        // SAFETY: as above.
+        symbols::cached(context, unsafe { &mut (*running).cached[0] });
+    }
     let begin = count();
     let status = run();
     let end = count();
@@ -395,12 +418,19 @@ unsafe fn pass(
     if depth > 1 {
         return status;
     }
+    // SAFETY: as above.
+    let cached = unsafe { &mut (*running).cached };
+    symbols::cached(context, &mut cached[1]);
+    let position = cached[0].first().map(|&tokens| i64::from(tokens));
+    let sequences = cached[0].iter().zip(&cached[1]).filter(|(before, after)| before < after);
+    let sequences: Vec<u64> =
+        sequences.map(|(&before, &after)| u64::from(before) | u64::from(after) << 32).collect();
     if let Some(state) = &mut *lock() {
         let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
         let flags = u64::from(graphs) | u64::from(is_decode) << 32 | u64::from(is_bare) << 33;
         let words =
             [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
-        state.recording.write_words(Kind::Pass, &words, &[]);
+        state.recording.write_words(Kind::Pass, &words, &sequences);
         if let Some(words) = state.load.due(end) {
             state.recording.write_words(Kind::Load, &words, &[]);
         }

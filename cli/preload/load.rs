@@ -11,11 +11,13 @@ const MOST_THREADS: usize = 64;
 
 pub(crate) struct Load {
     due: u64,
+    /// The least that reading a thread's figures took.
+    least: u64,
 }
 
 impl Load {
     pub(crate) fn new() -> Self {
-        Self { due: 0 }
+        Self { due: 0, least: u64::MAX }
     }
 
     /// The count, and what [`file`](crate::file) says of each thread, if it is time to look.
@@ -43,9 +45,11 @@ impl Load {
                 .and_then(|(_, rest)| rest.split_whitespace().nth(36)?.parse::<u64>().ok());
             words.extend([number | cpu.unwrap_or(u64::from(u32::MAX)) << 32, ran, waited]);
         }
-        // So that readings take less than a 400th of the time.
-        let took = count().saturating_sub(now);
-        self.due = now + EVERY.max(took.saturating_mul(400));
+        // So that readings take less than a 400th of the time. One that was itself kept waiting says nothing of what the next
+        // ones take: else threads would be looked at least where others disturb them most.
+        let threads = (words.len() as u64 / 3).max(1);
+        self.least = self.least.min(count().saturating_sub(now) / threads);
+        self.due = now + EVERY.max(self.least.saturating_mul(threads).saturating_mul(400));
         Some(words)
     }
 }

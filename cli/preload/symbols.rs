@@ -133,29 +133,40 @@ fn objects() -> Vec<CString> {
     found
 }
 
-/// How many tokens the cache of a context has for its first sequence. `None` if llama.cpp doesn't say.
-pub(crate) fn position(context: *const Context) -> Option<i64> {
+/// Sequences that are looked at: a server has one for each client.
+const MOST_SEQUENCES: u32 = 256;
+
+/// How many tokens the cache of a context has for each sequence, in the place of what `all` had. Empty if llama.cpp doesn't
+/// say.
+pub(crate) fn cached(context: *const Context, all: &mut Vec<u32>) {
     type Memory = unsafe extern "C" fn(*const Context) -> *mut c_void;
     type Last = unsafe extern "C" fn(*mut c_void, i32) -> i32;
-    static FUNCTIONS: std::sync::OnceLock<Option<(usize, usize)>> = std::sync::OnceLock::new();
-    let (memory, last) = (*FUNCTIONS.get_or_init(|| {
+    type Sequences = unsafe extern "C" fn(*const Context) -> u32;
+    type Functions = (usize, usize, Option<usize>);
+    static FUNCTIONS: std::sync::OnceLock<Option<Functions>> = std::sync::OnceLock::new();
+    all.clear();
+    let Some((memory, last, sequences)) = *FUNCTIONS.get_or_init(|| {
         let memory = find(c"llama_get_memory", Library::Llama)?;
         let last = find(c"llama_memory_seq_pos_max", Library::Llama)?;
-        Some((memory as usize, last as usize))
-    }))?;
+        let sequences = find(c"llama_n_seq_max", Library::Llama);
+        Some((memory as usize, last as usize, sequences.map(|at| at as usize)))
+    }) else {
+        return;
+    };
     // SAFETY: they are the functions of these names, which have had these types since they were added, and the context is
     // the caller's.
-    let last = unsafe {
+    unsafe {
         let memory = std::mem::transmute::<usize, Memory>(memory);
         let last = std::mem::transmute::<usize, Last>(last);
         let memory = memory(context);
         if memory.is_null() {
-            return None;
+            return;
         }
-        last(memory, 0)
-    };
-    // -1 if the cache is empty.
-    Some(i64::from(last) + 1)
+        let sequences =
+            sequences.map_or(1, |at| std::mem::transmute::<usize, Sequences>(at)(context));
+        // -1 if the cache is empty.
+        all.extend((0..sequences.min(MOST_SEQUENCES)).map(|n| (last(memory, n as i32) + 1) as u32));
+    }
 }
 
 /// The GGUF files that this process has mapped.

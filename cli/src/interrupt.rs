@@ -50,12 +50,14 @@ pub(crate) fn watch() -> Result<()> {
     Ok(())
 }
 
-/// Leaves Ctrl-C to a program that this process waits for, in the same terminal. Returns what is set by SIGTERM, which this
-/// process alone gets, and is to pass on.
+/// Leaves Ctrl-C to a program that this process waits for, in the same terminal. Returns what is set by signals that this
+/// process alone gets, which are to pass on: SIGTERM, and without a terminal SIGINT, as of a script that ends a server.
 pub(crate) fn leave_to_child() -> Result<Arc<AtomicBool>> {
     let asked = Arc::new(AtomicBool::new(false));
+    let has_terminal = std::fs::File::open("/dev/tty").is_ok();
+    let of_ctrl_c = if has_terminal { Arc::default() } else { Arc::clone(&asked) };
     for (signal, flag) in
-        [(SIGINT, Arc::default()), (SIGQUIT, Arc::default()), (SIGTERM, Arc::clone(&asked))]
+        [(SIGINT, of_ctrl_c), (SIGQUIT, Arc::default()), (SIGTERM, Arc::clone(&asked))]
     {
         flag::register(signal, flag).context("can't take signals")?;
     }

@@ -294,6 +294,29 @@ fn sigterm_ends_the_program_and_is_reported() {
     assert_eq!(Profile::load(&run.join("profile.json")).expect("it is written").passes.len(), 22);
 }
 
+/// As a script ends a server: nobody else tells the program.
+#[test]
+fn sigint_without_a_terminal_ends_the_program_and_is_reported() {
+    let (command, run, _dir) = command("good/loads", &["wait"], &[]);
+    // In a session of its own there is no terminal.
+    let mut alone = Command::new("setsid");
+    alone.arg(command.get_program()).args(command.get_args());
+    alone.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    alone.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = alone.spawn().expect("setsid, of util-linux");
+    let mut stdout = child.stdout.take().expect("it is piped");
+    let mut line = [0; 10];
+    stdout.read_exact(&mut line).expect("it says that it has generated");
+    let id = child.id().to_string();
+    let kill = Command::new("kill").args(["-INT", &id]).status().expect("kill");
+    assert!(kill.success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).expect("text");
+    assert_eq!(child.wait().expect("it ends").code(), Some(143));
+    assert!(rest.contains("Decode"), "{rest}");
+    assert_eq!(Profile::load(&run.join("profile.json")).expect("it is written").passes.len(), 22);
+}
+
 #[test]
 fn the_child_of_a_fork_is_not_recorded() {
     let ran = run("good/loads", &["fork"], &[]);

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use brickscope::{BrickProfiler, Phase, TimedPass};
-use brickscope_llama::Labels;
 use brickscope_llama::file::{Event, Recorded};
+use brickscope_llama::{Labels, LooksAt};
 
 /// Panics if that is not so.
 pub(crate) fn run(bytes: &[u8]) {
@@ -17,10 +17,14 @@ pub(crate) fn run(bytes: &[u8]) {
     };
     let profiler = BrickProfiler::enabled().with_log_capacity(1 << 12);
     profiler.enable();
-    let (mut tokens, mut position) = (1, None);
+    let (mut tokens, mut position, mut looks_at) = (1, None, None);
     for event in &recorded.events {
         match event {
-            Event::Pass(pass) => (tokens, position) = (pass.tokens.unwrap_or(1), pass.position),
+            Event::Pass(pass) => {
+                (tokens, position) = (pass.tokens.unwrap_or(1), pass.position());
+                looks_at = LooksAt::several(&pass.sequences)
+                    .or_else(|| position.map(|position| LooksAt::one(position, tokens)));
+            }
             Event::Graph(graph) => {
                 let Some(nodes) = recorded.graphs.get(&graph.number) else { continue };
                 let labels = Labels::new(&profiler, nodes, graph.threads);
@@ -35,7 +39,7 @@ pub(crate) fn run(bytes: &[u8]) {
                     })
                     .collect();
                 let mut spans = Vec::new();
-                labels.add_spans(&mut spans, &times, tokens, position);
+                labels.add_spans(&mut spans, &times, looks_at);
                 let pass = TimedPass {
                     phase: Phase::Decode,
                     start_ns: graph.begin,

@@ -76,8 +76,10 @@ pub struct Pass {
     pub end: u64,
     /// How many tokens it was given, if that is known.
     pub tokens: Option<u64>,
-    /// How many tokens were in the cache before it, if that is known.
+    /// How many tokens were in the cache before it for the first sequence, if that is known.
     pub position: Option<u64>,
+    /// How many tokens were in the cache before and after it, for each sequence that it computed tokens of.
+    pub sequences: Vec<[u32; 2]>,
     /// What llama.cpp returned: 0 if it worked.
     pub status: i32,
     /// Graphs that were computed in it.
@@ -108,6 +110,21 @@ pub struct ThreadLoad {
     pub ran_ns: u64,
     /// Nanoseconds waiting for one.
     pub waited_ns: u64,
+}
+
+impl Pass {
+    /// How many tokens were in the cache before it, of the sequences that it computed tokens of; of several, on average
+    /// over these tokens.
+    #[must_use]
+    pub fn position(&self) -> Option<u64> {
+        let (mut tokens, mut sum) = (0_u64, 0_u64);
+        for [before, after] in self.sequences.iter().map(|of| of.map(u64::from)) {
+            let new = after.saturating_sub(before);
+            tokens += new;
+            sum = sum.saturating_add(new.saturating_mul(before));
+        }
+        sum.checked_div(tokens).or(self.position)
+    }
 }
 
 #[derive(Deserialize)]
@@ -208,7 +225,7 @@ impl Recorded {
             }
             3 => {
                 let values = values()?;
-                let ([begin, end, tokens, position, status, flags], _) =
+                let ([begin, end, tokens, position, status, flags], sequences) =
                     values.split_first_chunk().ok_or_else(short)?;
                 let known = |value: &u64| (*value as i64 >= 0).then_some(*value);
                 self.events.push(Event::Pass(Pass {
@@ -216,6 +233,7 @@ impl Recorded {
                     end: *end,
                     tokens: known(tokens),
                     position: known(position),
+                    sequences: sequences.iter().map(|of| [*of as u32, (of >> 32) as u32]).collect(),
                     status: *status as i32,
                     graphs: *flags as u32,
                     is_decode: flags >> 32 & 1 == 1,
@@ -295,6 +313,27 @@ mod tests {
     }
 
     #[test]
+    fn the_position_of_several_sequences_is_their_tokens_mean() {
+        let pass = |sequences: &[[u32; 2]], position| Pass {
+            begin: 0,
+            end: 1,
+            tokens: None,
+            position,
+            sequences: sequences.to_vec(),
+            status: 0,
+            graphs: 1,
+            is_decode: true,
+            is_bare: false,
+        };
+        // A server's first client may have any sequence, and the first one's cache may be old.
+        assert_eq!(pass(&[[40, 41]], Some(7)).position(), Some(40));
+        assert_eq!(pass(&[[40, 41], [100, 103]], None).position(), Some((40 + 300) / 4));
+        for none in [&[][..], &[[9, 9]], &[[u32::MAX, 0]]] {
+            assert_eq!(pass(none, Some(7)).position(), Some(7));
+        }
+    }
+
+    #[test]
     fn each_kind_of_record_is_read() {
         let nodes = br#"{"graph":3,"nodes":[{"op":"ADD","name":"a","type":"f32","ne":[4,1,1,1],"bytes":16,"src":[]}]}"#;
         let nothing = u64::MAX;
@@ -303,7 +342,7 @@ mod tests {
             record(1, &words_of(&[3 | 2 << 32, 10, 90, 20])),
             record(9, &words_of(&[1, 60, 9])),
             record(4, &words_of(&[91, 99])),
-            record(3, &words_of(&[5, 100, 1, nothing, 0, 1 | 1 << 32])),
+            record(3, &words_of(&[5, 100, 1, nothing, 0, 1 | 1 << 32, 10 | 11 << 32, 3 << 32])),
             record(
                 5,
                 &words_of(&[101, 77 | 3 << 32, 1000, 50, 78 | u64::from(u32::MAX) << 32, 1, 2]),
@@ -336,6 +375,7 @@ mod tests {
                 end: 100,
                 tokens: Some(1),
                 position: None,
+                sequences: vec![[10, 11], [0, 3]],
                 status: 0,
                 graphs: 1,
                 is_decode: true,

@@ -7,6 +7,38 @@ use brickscope::{
 use crate::Node;
 use crate::bricks::{Attends, Brick, Described, describe};
 
+/// What attention looks at in a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LooksAt {
+    /// Twice the tokens that each token of the pass looks at, on average: those before it in its sequence, and itself.
+    twice: u64,
+    /// The tokens of its sequences whose keys and values it reads.
+    rows: u64,
+}
+
+impl LooksAt {
+    /// Of tokens that follow `position` others in their sequence.
+    #[must_use]
+    pub fn one(position: u64, tokens: u64) -> Self {
+        let twice = position.saturating_mul(2).saturating_add(tokens).saturating_add(1);
+        Self { twice, rows: position.saturating_add(tokens) }
+    }
+
+    /// Of several sequences, each with the tokens that were in the cache before and after the pass. `None` if none grew.
+    #[must_use]
+    pub fn several(sequences: &[[u32; 2]]) -> Option<Self> {
+        let (mut tokens, mut twice, mut rows) = (0_u64, 0_u64, 0_u64);
+        for [before, after] in sequences.iter().map(|of| of.map(u64::from)) {
+            let new = after.saturating_sub(before);
+            let each = Self::one(before, new);
+            tokens = tokens.saturating_add(new);
+            twice = twice.saturating_add(new.saturating_mul(each.twice));
+            rows = rows.saturating_add(if new > 0 { each.rows } else { 0 });
+        }
+        Some(Self { twice: twice.checked_div(tokens)?, rows })
+    }
+}
+
 /// What the nodes of a graph are, with a profiler's names. Made once for each graph.
 #[derive(Debug, Clone)]
 pub struct Labels(Vec<Label>);
@@ -40,14 +72,12 @@ impl Labels {
 
     /// Adds the spans of the graph, in the order in which they began: layers, bricks of nodes that follow each other, and a
     /// kernel for each node. `times` has the begin and the end of each node, in nanoseconds of the profiler's clock; nodes
-    /// without times are left out. `tokens` are those of the pass, and `position` is how many were in the cache before it;
-    /// if that is not known, attention counts all that its shape has room for.
+    /// without times are left out. If it is not known what attention looks at, it counts all that its shape has room for.
     pub fn add_spans(
         &self,
         spans: &mut Vec<TimedSpan>,
         times: &[[u64; 2]],
-        tokens: u64,
-        position: Option<u64>,
+        looks_at: Option<LooksAt>,
     ) {
         let labels = &self.0[..self.0.len().min(times.len())];
         let same = |n: usize, of: &dyn Fn(&Label) -> bool| {
@@ -81,7 +111,7 @@ impl Labels {
             let what = TimedWork::Brick(brick);
             spans.push(TimedSpan { what, start_ns, end_ns, work: sum, layer: None });
             for k in kernels.clone() {
-                let work = work_at(&labels[k], tokens, position);
+                let work = work_at(&labels[k], looks_at);
                 sum = added(sum, work, k == n);
                 let [start_ns, end_ns] = times[k];
                 let what = TimedWork::Kernel(labels[k].kernel);
@@ -150,17 +180,12 @@ fn fill_layers(labels: &mut [Label]) {
     }
 }
 
-/// The work of a node in a pass of so many tokens. Each token looks at those before it and at itself.
-fn work_at(label: &Label, tokens: u64, position: Option<u64>) -> Work {
+/// The work of a node in a pass whose attention looks at so much.
+fn work_at(label: &Label, looks_at: Option<LooksAt>) -> Work {
     let Some(attends) = label.attends else { return label.work };
-    let in_cache = position.map_or(u64::MAX, |position| position.saturating_add(tokens));
-    let in_cache = in_cache.min(attends.room);
-    // On average, in halves.
-    let all = attends.room.saturating_mul(2);
-    let looked_at = position.map_or(all, |position| {
-        position.saturating_mul(2).saturating_add(tokens).saturating_add(1)
-    });
-    let looked_at = looked_at.min(all);
+    let twice_room = attends.room.saturating_mul(2);
+    let looked_at = looks_at.map_or(twice_room, |of| of.twice.min(twice_room));
+    let in_cache = looks_at.map_or(attends.room, |of| of.rows.min(attends.room));
     let read = attends.bytes.saturating_mul(in_cache);
     Work {
         flops: attends.flops.saturating_mul(looked_at) / 2,
@@ -203,6 +228,19 @@ mod tests {
     fn node(op: &str, name: &str, src: &[&str]) -> Node {
         let src = src.iter().map(|name| tensor(name)).collect();
         Node { op: op.to_owned(), out: tensor(name), src, then: None }
+    }
+
+    #[test]
+    fn each_sequence_looks_at_its_own_tokens() {
+        // The third of three tokens after ten others looks at thirteen, and they at twelve on average.
+        assert_eq!(LooksAt::one(10, 3), LooksAt { twice: 24, rows: 13 });
+        assert_eq!(LooksAt::several(&[[10, 13]]), Some(LooksAt::one(10, 3)));
+        // Two that decode: 101 and 11 tokens, and a cache that nobody grew.
+        let two = LooksAt::several(&[[100, 101], [500, 500], [10, 11]]);
+        assert_eq!(two, Some(LooksAt { twice: 112, rows: 112 }));
+        assert_eq!(LooksAt::several(&[]), None);
+        let hostile = LooksAt::several(&[[u32::MAX, 0], [0, u32::MAX]]);
+        assert_eq!(hostile.map(|of| of.rows), Some(u32::MAX.into()));
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod recorder;
 mod running;
 
 pub use ffi::{Bindings, after_node, node_ended, on_node};
-pub use labels::Labels;
+pub use labels::{Labels, LooksAt};
 pub use node::{Node, Tensor, Then};
 pub use recorder::{Outcome, Recorded, Recorder};
 

@@ -13,7 +13,7 @@ use crate::bricks::{Brick, describe};
 use crate::executed::{Listed, executed};
 use crate::ffi::{Bindings, Callbacks};
 use crate::running::{Part, Running};
-use crate::{Labels, Node};
+use crate::{Labels, LooksAt, Node};
 
 /// Time in a pass that the recorder took: to list the nodes of a graph, and to describe one.
 const OWN: &str = "(brickscope)";
@@ -390,7 +390,7 @@ impl<'p> Recorder<'p> {
         }
         times.clear();
         times.extend(rest.iter().map(|&end| until(end)));
-        graph.rest.add_spans(spans, times, pass.tokens, Some(pass.position));
+        graph.rest.add_spans(spans, times, Some(LooksAt::one(pass.position, pass.tokens)));
     }
 
     /// What was recorded until now. Passes that the profiler has from elsewhere are in it, too.

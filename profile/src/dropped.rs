@@ -39,8 +39,12 @@ pub struct Dropped {
     /// Passes that were disturbed: a thread waited for a CPU, see [`Disturbance`](crate::Disturbance). They are in the
     /// statistics.
     pub disturbed_passes: u64,
-    /// Passes that were left out of the statistics: disturbed ones, and those with a stall.
+    /// Passes that were left out of the statistics: disturbed ones, those with a stall, and those that warmed up.
     pub left_out_passes: u64,
+    /// Those of `left_out_passes` that were left out when the run was recorded, since they warmed up. Views leave out
+    /// disturbed passes by themselves, unless somebody else did before; these are no reason not to.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub warm_up_passes: u64,
     /// In a snapshot (`BrickProfiler::snapshot`), kernels that are in no row of `brick_kernels`, because
     /// too many ran before the brick around them ended. The totals have them.
     #[serde(skip_serializing_if = "is_zero")]
@@ -54,7 +58,7 @@ fn is_zero(count: &u64) -> bool {
 impl Dropped {
     /// Each counter, by the name of its field.
     #[doc(hidden)]
-    pub fn counts(&self) -> [(&'static str, u64); 16] {
+    pub fn counts(&self) -> [(&'static str, u64); 17] {
         // Destructured so that the compiler catches a new counter that is missing below.
         let &Self {
             spans,
@@ -72,6 +76,7 @@ impl Dropped {
             open_passes,
             disturbed_passes,
             left_out_passes,
+            warm_up_passes,
             unplaced_kernels,
         } = self;
         [
@@ -90,8 +95,15 @@ impl Dropped {
             ("open_passes", open_passes),
             ("disturbed_passes", disturbed_passes),
             ("left_out_passes", left_out_passes),
+            ("warm_up_passes", warm_up_passes),
             ("unplaced_kernels", unplaced_kernels),
         ]
+    }
+
+    /// Passes that were left out of the statistics, without those that warmed up.
+    #[must_use]
+    pub fn left_out_later(&self) -> u64 {
+        self.left_out_passes.saturating_sub(self.warm_up_passes)
     }
 
     /// A line for each counter that isn't zero.
@@ -116,7 +128,8 @@ impl Dropped {
             ),
             ("passes that were still open", self.open_passes, "they are not in the tables"),
             ("passes that were disturbed", self.disturbed_passes, "they are still in the tables"),
-            ("passes left out of the tables", self.left_out_passes, ""),
+            ("passes left out of the tables", self.left_out_later(), ""),
+            ("passes left out of the tables, since they warm up", self.warm_up_passes, ""),
             (
                 "kernels that are assigned to no brick",
                 self.unplaced_kernels,

@@ -96,7 +96,7 @@ pub use crate::not_finite::{Began, NotFinite};
 pub use crate::profile::{Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
 pub use crate::run::{FunctionSamples, Imported, Model, Observed, Overhead, Run};
 pub use crate::save::{time_rfc3339, write_atomically};
-pub use crate::share::{Share, ThreadShare};
+pub use crate::share::{CpuWait, Share, ThreadShare};
 pub use crate::span::{Dependency, Lane, Point, Span};
 pub use crate::stats::{
     BrickStats, CategoryStats, DataSums, Histogram, PairedError, PairedRatio, Percentiles,

@@ -1,4 +1,4 @@
-//! What each thread did of bricks that several threads share.
+//! What each thread did of bricks that several threads share, and how long it waited for a CPU.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,4 +44,33 @@ pub struct ThreadShare {
     /// What it did.
     #[serde(flatten)]
     pub share: Share,
+}
+
+/// How long a thread waited for a CPU while passes ran: it could have gone on, and another thread or the hypervisor had
+/// the CPU. Read from the kernel (`schedstat`) every few passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuWait {
+    /// The system's number of the thread, as `top -H` and `taskset -p` have it.
+    pub thread: u32,
+    /// The phase of the passes.
+    pub phase: Phase,
+    /// The CPU on which it was when it had waited longest, as far as that was seen.
+    pub cpu: Option<u32>,
+    /// For how long it was looked at, in nanoseconds.
+    pub looked_ns: u64,
+    /// How long it ran.
+    pub ran_ns: u64,
+    /// How long it waited.
+    pub waited_ns: u64,
+    /// The part of `waited_ns` in which other threads of this process had its CPU, see
+    /// [`Disturbance::own_wait_ns`](crate::Disturbance::own_wait_ns).
+    pub own_ns: u64,
+}
+
+impl CpuWait {
+    /// The part of the time that it waited, 0 to 1.
+    #[must_use]
+    pub fn waited(&self) -> f64 {
+        if self.looked_ns == 0 { 0.0 } else { self.waited_ns as f64 / self.looked_ns as f64 }
+    }
 }

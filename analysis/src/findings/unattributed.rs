@@ -1,7 +1,9 @@
 //! Time of passes that no brick explains.
 
+use super::disturbed::cause;
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
+use crate::typical::Basis;
 use crate::words::{fraction, time};
 
 /// Then a phase can't be judged.
@@ -10,7 +12,10 @@ const MOST: f64 = 0.1;
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.phases {
         let share = of.unattributed_ns / of.pass_ns;
-        if share <= MOST || of.bricks().is_empty() {
+        // Threads that wait for a CPU do so between bricks, too.
+        let is_disturbed =
+            of.typical.basis == Basis::Spans && cause(&of.typical, of.total).is_some();
+        if share <= MOST || of.bricks().is_empty() || is_disturbed {
             continue;
         }
         let mut finding = Finding::new("unattributed", Kind::Doubt, Some(of.phase)).because(

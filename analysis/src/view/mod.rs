@@ -20,6 +20,7 @@ mod statistics;
 mod summary;
 mod svg;
 mod tiles;
+mod waits;
 
 pub use brickscope_profile::graph::{
     PathRow, PathSummary, SlackRow, TreeOptions, critical_path, path_summary,

@@ -12,7 +12,7 @@ use brickscope_profile::{
 };
 
 use crate::typical;
-use crate::view::{device, headline, imported, roofline, shares, tiles};
+use crate::view::{device, headline, imported, roofline, shares, tiles, waits};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
@@ -105,6 +105,7 @@ pub fn report(profile: &Profile) -> String {
         tables(profile, None, &[], &mut text);
     }
     shares::in_report(profile, &mut text);
+    waits::in_report(profile, &mut text);
     tiles::in_report(profile, &mut text);
     imported::samples(profile, &mut text);
     latency(profile, &mut text);

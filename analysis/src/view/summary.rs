@@ -11,7 +11,7 @@ use crate::findings::{Finding, Findings};
 use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{MOST_DRIFT_PPM, heading, wrap};
-use crate::view::{device, headline};
+use crate::view::{device, headline, waits};
 use crate::words::{cut, digits, fraction, time, times, whole, whole_percent};
 
 /// The room for a summary, in characters.
@@ -367,7 +367,8 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     }
     if total.unattributed_ns as f64 > MOST_UNATTRIBUTED * wall {
         let share = percent(total.unattributed_ns as f64, wall);
-        return (format!("unknown limit: {share} of it lies outside of all bricks"), Tone::Bad);
+        let why = disturber(profile, phase).unwrap_or("unknown limit");
+        return (format!("{why}: {share} of it lies outside of all bricks"), Tone::Bad);
     }
     let sum = |of: fn(&Total) -> u64| bricks.iter().map(|brick| of(brick) as f64).sum::<f64>();
     let (bytes, flops) = (sum(|of| of.stats.total_bytes), sum(|of| of.stats.total_flops));
@@ -460,6 +461,9 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     if let Some(how) = profile.run.as_ref().and_then(|run| run.cut_short.as_ref()) {
         notes.push(bad(format!("cut short: {}", printable_text(how))));
     }
+    if let Some(waited) = main.phase.and_then(|phase| waits::in_summary(profile, phase)) {
+        notes.push(bad(waited));
+    }
     let mut dropped = profile.dropped;
     if !main.is_told {
         let phases = [Phase::Decode, Phase::Prefill].into_iter();
@@ -514,7 +518,7 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
     let plain = |text: String| Some(Piece { text, tone: Tone::Plain });
     if out.passes == 0 {
         let is_known = total.disturbed == 0
-            && profile.dropped.left_out_passes == 0
+            && profile.dropped.left_out_later() == 0
             && typical.unwatched == Some(0);
         // One pass says little, and a line is dear.
         return if is_known && all > 1 {

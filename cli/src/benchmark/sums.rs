@@ -144,7 +144,9 @@ fn dropped(profile: &Profile) -> BTreeMap<String, u64> {
     let counters = counters.ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
     counters
         .into_iter()
-        .filter(|(name, _)| !["disturbed_passes", "left_out_passes"].contains(&name.as_str()))
+        .filter(|(name, _)| {
+            !["disturbed_passes", "left_out_passes", "warm_up_passes"].contains(&name.as_str())
+        })
         .filter_map(|(name, count)| Some((name, count.as_u64().filter(|&count| count > 0)?)))
         .collect()
 }

@@ -12,7 +12,8 @@ use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{
-    Absent, BrickProfiler, Clock, Model, Overhead, PairedError, PairedRatio, Profile, Run,
+    Absent, BrickProfiler, Clock, LoadWatch, Model, OtherLoad, Overhead, PairedError, PairedRatio,
+    Profile, Run,
 };
 use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
@@ -77,7 +78,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let dir = RunDir::create_late(args.out.as_deref(), &created)?;
     let records = Records::create()?;
     let library = nodes::library(records.path())?;
+    let load = Load::start();
     let status = watch(&args.command, &library, records.path(), args)?;
+    let load = load.and_then(|load| load.others());
     let recorded = records.read()?;
     let Some((recorded, others)) = choose(recorded) else {
         tell!("brickscope: {}", nothing(&args.command, status));
@@ -101,6 +104,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         return Ok(code_of(status));
     }
     describe(&mut profile, &recorded, &args.command, threads);
+    match load {
+        Ok(load) => profile.other_load = Some(load),
+        Err(why) => profile.other_load_absent = Some(why),
+    }
     if let Some(run) = &mut profile.run {
         run.prompt_tokens = prompt_tokens;
         run.generated_tokens = generated_tokens;
@@ -147,6 +154,46 @@ fn in_words(cost: &Result<PairedRatio, PairedError>) -> String {
 fn code_of(status: ExitStatus) -> ExitCode {
     let by_signal = || 128 + status.signal().unwrap_or(0);
     ExitCode::from(status.code().unwrap_or_else(by_signal) as u8)
+}
+
+/// The load of the machine while the program runs, which is not another program's.
+struct Load {
+    watch: LoadWatch,
+    /// The CPU time of the children that this process has waited for.
+    children_ns: u64,
+}
+
+impl Load {
+    fn start() -> Result<Self, Absent> {
+        Ok(Self { watch: LoadWatch::start()?, children_ns: children_ns()? })
+    }
+
+    /// Called when the program has ended.
+    fn others(&self) -> Result<OtherLoad, Absent> {
+        let load = self.watch.so_far()?;
+        let program_ns = children_ns()?.saturating_sub(self.children_ns);
+        Ok(OtherLoad {
+            own_ns: load.own_ns.saturating_add(program_ns),
+            others_ns: load.others_ns.saturating_sub(program_ns),
+            ..load
+        })
+    }
+}
+
+fn children_ns() -> Result<u64, Absent> {
+    /// `/proc` counts in ticks of 10 ms, whatever the kernel's own are.
+    const TICK_NS: u64 = 10_000_000;
+    let read = || {
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        // The 16th and the 17th field; the second one is a name in brackets, which may have spaces.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13);
+        let [user, system] = [fields.next()?, fields.next()?].map(|ticks| ticks.parse::<u64>());
+        user.ok()?.checked_add(system.ok()?)?.checked_mul(TICK_NS)
+    };
+    read().ok_or_else(|| Absent {
+        reason: "load by others not measured: /proc/self/stat does not say what children used"
+            .to_owned(),
+    })
 }
 
 /// A folder that is removed in the end, for the files of the library.
@@ -322,9 +369,6 @@ fn found(program: &OsStr) -> Option<PathBuf> {
 /// Adds what is known of the run, the machine and the model.
 fn describe(profile: &mut Profile, recorded: &Recorded, line: &[OsString], threads: u32) {
     profile.process = Some(recorded.process);
-    profile.other_load_absent = Some(Absent {
-        reason: "the load of the machine was not looked at around another program".to_owned(),
-    });
     profile.overhead = Overhead {
         span_ns: None,
         spans: profile.overhead.spans,

@@ -1,15 +1,15 @@
 //! From what was recorded to a profile: readings are labelled with the nodes that they belong to, and recorded as passes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter::Peekable;
 
 use brickscope::{
-    BrickKey, BrickProfiler, Disturbance, Phase, Profile, Share, TimedPass, TimedSpan, TimedWork,
-    Work,
+    BrickKey, BrickProfiler, CpuWait, Disturbance, Phase, Profile, Share, TimedPass, TimedSpan,
+    TimedWork, Work,
 };
 use brickscope_llama::bricks::{self, Brick};
 use brickscope_llama::file::{Event, Graph, Load, Pass, Recorded, Shares};
-use brickscope_llama::{Labels, Node};
+use brickscope_llama::{Labels, LooksAt, Node};
 
 /// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
 const MOST_ROWS: usize = 1 << 23;
@@ -44,8 +44,9 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     let mut counts = Counts::default();
     let mut warm_up: Vec<bool> = Vec::new();
     let mut turns = Turns::default();
+    let mut waits = Waits::default();
     for found in Passes::of(recorded) {
-        let at = |count: u64| profiler.clock().time_of_count(count).unwrap_or(0);
+        let at = |count: u64| time_of(&profiler, count);
         turns.add(&found, at(found.pass.end).saturating_sub(at(found.pass.begin)));
         if found.pass.is_bare {
             counts.bare += 1;
@@ -57,6 +58,8 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
                 warm_up.push(!found.described.is_empty());
                 if found.described.is_empty() {
                     labels.share(&found, pass.phase);
+                    let ns = |[from, to]: [u64; 2]| at(to).saturating_sub(at(from));
+                    waits.add(pass.phase, found.looked.as_ref(), ns);
                 }
                 let tokens = match pass.phase {
                     Phase::Prefill => &mut counts.prompt_tokens,
@@ -70,6 +73,7 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     let mut profile = profiler.profile();
     // What this process did meanwhile says nothing of the other one.
     profile.other_load = None;
+    profile.cpu_waits = waits.all();
     leave_out_warm_up(&mut profile, &warm_up, &mut counts);
     let notes = counts.notes(recorded);
     Replayed {
@@ -80,6 +84,11 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
         notes,
         turns: turns.pairs(),
     }
+}
+
+/// The nanoseconds of a count of the profiler's clock. That of another clock is taken for nanoseconds: tests have one.
+fn time_of(profiler: &BrickProfiler, count: u64) -> u64 {
+    profiler.clock().time_of_count(count).unwrap_or(count)
 }
 
 /// Passes in turns, with and without their nodes timed.
@@ -96,7 +105,8 @@ struct Turn {
 
 impl Turns {
     fn add(&mut self, found: &Found<'_>, wall_ns: u64) {
-        let Pass { position, is_bare, status, .. } = found.pass;
+        let Pass { is_bare, status, .. } = found.pass;
+        let position = found.pass.position();
         let is_odd = status != 0 || !found.described.is_empty();
         self.0.push(Turn { position, wall_ns, is_bare, is_odd });
     }
@@ -151,6 +161,8 @@ struct Counts {
     /// Passes whose position isn't known.
     no_position: u64,
     warm_up: u64,
+    /// Passes that read a prompt of one sequence and decode another.
+    mixed: u64,
 }
 
 impl Counts {
@@ -177,6 +189,10 @@ impl Counts {
         say(
             self.no_position,
             " counted as at position 0: this version does not say what is in the cache",
+        );
+        say(
+            self.mixed,
+            " read a prompt and decoded other sequences at once: prefill, with the tokens of both",
         );
         if recorded.refused > 0 {
             notes.push(format!("{} records did not fit the file of 1 GiB", recorded.refused));
@@ -206,6 +222,7 @@ fn leave_out_warm_up(profile: &mut Profile, warm_up: &[bool], counts: &mut Count
         && let Ok(rest) = profile.without(is_out)
     {
         *profile = rest;
+        profile.dropped.warm_up_passes = n;
         counts.warm_up = n;
     }
 }
@@ -216,7 +233,28 @@ struct Found<'r> {
     pass: Pass,
     graphs: Vec<&'r Graph>,
     described: Vec<[u64; 2]>,
-    disturbance: Option<Disturbance>,
+    /// What the threads did since somebody looked before, where somebody looked after this pass.
+    looked: Option<Looked>,
+}
+
+/// What threads did between two looks at them.
+#[derive(Debug)]
+struct Looked {
+    /// Counts.
+    from_to: [u64; 2],
+    threads: Vec<Grown>,
+}
+
+/// What one thread did, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Grown {
+    thread: u32,
+    /// Where it was last seen.
+    cpu: Option<u32>,
+    ran_ns: u64,
+    waited_ns: u64,
+    /// The part of its wait in which others of this process had that CPU.
+    own_ns: u64,
 }
 
 /// The passes of a recording, in order.
@@ -257,6 +295,7 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
                             end,
                             tokens: None,
                             position: None,
+                            sequences: Vec::new(),
                             status: 0,
                             graphs: 1,
                             is_decode: true,
@@ -275,42 +314,88 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
 
 impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
     fn found(&mut self, pass: Pass) -> Found<'r> {
-        let mut disturbance = None;
+        let mut looked = None;
         if let Some(Event::Load(load)) = self.events.peek() {
-            disturbance = self.load.and_then(|before| disturbed(before, load));
+            looked = self.load.map(|before| Looked::between(before, load));
             self.load = Some(load);
             self.events.next();
         }
         let (graphs, described) =
             (std::mem::take(&mut self.graphs), std::mem::take(&mut self.described));
-        Found { pass, graphs, described, disturbance }
+        Found { pass, graphs, described, looked }
     }
 }
 
-/// What happened to the threads between two looks. See [`Disturbance`] for what the figures mean.
-fn disturbed(before: &Load, now: &Load) -> Option<Disturbance> {
-    let grown = now.threads.iter().filter_map(|thread| {
-        let then = before.threads.iter().find(|then| then.thread == thread.thread)?;
-        let ran = thread.ran_ns.checked_sub(then.ran_ns)?;
-        let waited = thread.waited_ns.checked_sub(then.waited_ns)?;
-        Some((thread, ran, waited))
-    });
-    let grown: Vec<_> = grown.collect();
-    let (waiter, _, longest) = *grown.iter().max_by_key(|(_, _, waited)| *waited)?;
-    // Those that were last seen on the CPU of the thread that waited.
-    let own: u64 = grown
-        .iter()
-        .filter(|(thread, ..)| {
-            thread.thread != waiter.thread && thread.cpu.is_some() && thread.cpu == waiter.cpu
+impl Looked {
+    fn between(before: &Load, now: &Load) -> Self {
+        let grown = now.threads.iter().filter_map(|thread| {
+            let then = before.threads.iter().find(|then| then.thread == thread.thread)?;
+            let ran_ns = thread.ran_ns.checked_sub(then.ran_ns)?;
+            let waited_ns = thread.waited_ns.checked_sub(then.waited_ns)?;
+            Some(Grown { thread: thread.thread, cpu: thread.cpu, ran_ns, waited_ns, own_ns: 0 })
+        });
+        let mut threads: Vec<Grown> = grown.collect();
+        for at in 0..threads.len() {
+            let Grown { thread, cpu, waited_ns, .. } = threads[at];
+            // Those that were last seen on the CPU of the thread that waited.
+            let is_there = |of: &&Grown| of.thread != thread && cpu.is_some() && of.cpu == cpu;
+            let own_ns: u64 = threads.iter().filter(is_there).map(|of| of.ran_ns).sum();
+            threads[at].own_ns = own_ns.min(waited_ns);
+        }
+        Self { from_to: [before.at, now.at], threads }
+    }
+
+    /// See [`Disturbance`] for what the figures mean.
+    fn disturbance(&self) -> Option<Disturbance> {
+        let longest = self.threads.iter().max_by_key(|of| of.waited_ns)?;
+        Some(Disturbance {
+            run_queue_wait_ns: Some(self.threads.iter().map(|of| of.waited_ns).sum()),
+            longest_wait_ns: Some(longest.waited_ns),
+            own_wait_ns: Some(longest.own_ns),
+            ..Disturbance::default()
         })
-        .map(|(_, ran, _)| ran)
-        .sum();
-    Some(Disturbance {
-        run_queue_wait_ns: Some(grown.iter().map(|(_, _, waited)| waited).sum()),
-        longest_wait_ns: Some(longest),
-        own_wait_ns: Some(own.min(longest)),
-        ..Disturbance::default()
-    })
+    }
+}
+
+/// How long each thread waited for a CPU in the passes of each phase, and on which CPUs.
+#[derive(Debug, Default)]
+struct Waits(BTreeMap<(Phase, u32), (CpuWait, BTreeMap<u32, u64>)>);
+
+impl Waits {
+    /// `ns` is the nanoseconds between two counts.
+    fn add(&mut self, phase: Phase, looked: Option<&Looked>, ns: impl Fn([u64; 2]) -> u64) {
+        let Some(Looked { from_to, threads }) = looked else { return };
+        for &Grown { thread, cpu, ran_ns, waited_ns, own_ns } in threads {
+            let (sum, cpus) = self.0.entry((phase, thread)).or_insert_with(|| {
+                let (looked_ns, ran_ns, waited_ns, own_ns) = (0, 0, 0, 0);
+                let cpu = None;
+                let none = CpuWait { thread, phase, cpu, looked_ns, ran_ns, waited_ns, own_ns };
+                (none, BTreeMap::new())
+            });
+            for (sum, more) in [
+                (&mut sum.looked_ns, ns(*from_to)),
+                (&mut sum.ran_ns, ran_ns),
+                (&mut sum.waited_ns, waited_ns),
+                (&mut sum.own_ns, own_ns),
+            ] {
+                *sum = sum.saturating_add(more);
+            }
+            if let Some(cpu) = cpu {
+                let waited_there = cpus.entry(cpu).or_default();
+                *waited_there = waited_there.saturating_add(waited_ns);
+            }
+        }
+    }
+
+    /// Without threads that did nothing.
+    fn all(self) -> Vec<CpuWait> {
+        let of_thread = |(wait, cpus): (CpuWait, BTreeMap<u32, u64>)| {
+            let longest = cpus.into_iter().max_by_key(|&(_, ns)| ns);
+            CpuWait { cpu: longest.map(|(cpu, _)| cpu), ..wait }
+        };
+        let all = self.0.into_values().map(of_thread);
+        all.filter(|of| of.ran_ns > 0 || of.waited_ns > 0).collect()
+    }
 }
 
 /// What the nodes of the graphs are, with the profiler's numbers.
@@ -327,7 +412,9 @@ impl Graphs<'_> {
         found: &Found<'_>,
         counts: &mut Counts,
     ) -> Option<(TimedPass, Vec<TimedSpan>)> {
-        let Pass { begin, end, position, .. } = found.pass;
+        let Pass { begin, end, .. } = found.pass;
+        let sequences = &found.pass.sequences;
+        let position = found.pass.position();
         let refuse = |count: &mut u64| {
             *count += 1;
             None
@@ -357,20 +444,28 @@ impl Graphs<'_> {
         if position.is_none() {
             counts.no_position += 1;
         }
-        let at = |count: u64| self.profiler.clock().time_of_count(count).unwrap_or(0);
+        if phase == Phase::Prefill && outputs > 1 && sequences.len() > 1 {
+            counts.mixed += u64::from(sequences.iter().any(|[before, after]| {
+                // It had its prompt before, and gets one more.
+                *before > 0 && *after == before.saturating_add(1)
+            }));
+        }
+        let looks_at = LooksAt::several(sequences)
+            .or_else(|| position.map(|position| LooksAt::one(position, tokens)));
+        let at = |count: u64| time_of(self.profiler, count);
         let pass = TimedPass {
             phase,
             start_ns: at(begin),
             end_ns: at(end),
             tokens,
             position: position.unwrap_or(0),
-            disturbance: found.disturbance,
+            disturbance: found.looked.as_ref().and_then(Looked::disturbance),
         };
         let mut spans = Vec::new();
         for graph in &found.graphs {
             counts.threads = counts.threads.max(graph.threads);
             let labels = self.labels(graph);
-            labels.add_spans(&mut spans, &times(graph, at), tokens, position);
+            labels.add_spans(&mut spans, &times(graph, at), looks_at);
         }
         let describing = self.profiler.named_brick(DESCRIBING, brickscope::BrickCategory::Other);
         for [begin, end] in &found.described {
@@ -389,7 +484,7 @@ impl Graphs<'_> {
             let labels = self.labels(graph);
             for shares in &graph.shares {
                 for (brick, share) in shares_of(labels.bricks(), shares, |counts| {
-                    let at = |count: u64| profiler.clock().time_of_count(count).unwrap_or(0);
+                    let at = |count: u64| time_of(profiler, count);
                     at(graph.begin.saturating_add(counts)).saturating_sub(at(graph.begin))
                 }) {
                     profiler.record_share(phase, shares.thread, brick, share);
@@ -473,4 +568,182 @@ fn times(graph: &Graph, at: impl Fn(u64) -> u64) -> Vec<[u64; 2]> {
             [begin, last]
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::MockClock;
+    use brickscope_analysis::typical::{Basis, Typical};
+    use brickscope_analysis::view::{self, Size};
+    use brickscope_llama::Tensor;
+    use brickscope_llama::file::ThreadLoad;
+
+    use super::*;
+
+    const PASS_NS: u64 = 1_000_000;
+
+    fn tensor(name: &str, ne: [u64; 4]) -> Tensor {
+        let bytes = 4 * ne.iter().product::<u64>();
+        Tensor { name: name.to_owned(), kind: "f32".to_owned(), ne, bytes }
+    }
+
+    fn node(op: &str, name: &str, ne: [u64; 4], src: Vec<Tensor>) -> Node {
+        Node { op: op.to_owned(), out: tensor(name, ne), src, then: None }
+    }
+
+    /// A product, a rotation and a head, for so many tokens of which so many get logits.
+    fn graph(tokens: u64, outputs: u64) -> Vec<Node> {
+        let [wide, matrix] = [[64, tokens, 1, 1], [64, 64, 1, 1]];
+        let product = vec![tensor("blk.0.attn_q.weight", matrix), tensor("attn_norm-0", wide)];
+        let head = vec![tensor("output.weight", [64, 100, 1, 1]), tensor("result_norm", wide)];
+        vec![
+            node("MUL_MAT", "Qcur-0", wide, product),
+            node("ROPE", "Qcur-0", wide, vec![tensor("Qcur-0", wide)]),
+            node("MUL_MAT", "result_output", [100, outputs, 1, 1], head),
+        ]
+    }
+
+    fn pass(nth: u64, sequences: &[[u32; 2]]) -> Pass {
+        let begin = PASS_NS * (10 + 2 * nth);
+        Pass {
+            begin,
+            end: begin + PASS_NS,
+            tokens: Some(sequences.iter().map(|[from, to]| u64::from(to - from)).sum()),
+            position: Some(0),
+            sequences: sequences.to_vec(),
+            status: 0,
+            graphs: 1,
+            is_decode: true,
+            is_bare: false,
+        }
+    }
+
+    fn computed(pass: &Pass, number: u32) -> Event {
+        let at = |part: u64| pass.begin + PASS_NS * part / 100;
+        let nodes = vec![at(2), at(60), at(61)];
+        Event::Graph(Graph {
+            number,
+            threads: 2,
+            begin: at(1),
+            end: at(99),
+            nodes,
+            shares: Vec::new(),
+        })
+    }
+
+    fn replayed(recorded: &Recorded) -> Replayed {
+        let replayed = replay(recorded, BrickProfiler::with_clock(MockClock::default().clock()));
+        replayed.profile.check().expect("it adds up");
+        replayed
+    }
+
+    /// Fifty tokens on two threads. After each pass somebody looks at the threads, which are on `cpus`; the second one waits
+    /// for its CPU for so long in each of the passes that `waits` names.
+    fn starved(cpus: [u32; 2], wait_ns: u64, waits: impl Fn(u64) -> bool) -> Profile {
+        let mut recorded = Recorded { graphs: [(0, graph(1, 1))].into(), ..Recorded::default() };
+        let (mut ran_ns, mut waited_ns) = ([0; 2], [0; 2]);
+        for nth in 0..50 {
+            let pass = pass(nth, &[[6 + nth as u32, 7 + nth as u32]]);
+            let at = pass.end;
+            recorded.events.push(computed(&pass, 0));
+            if nth == 0 {
+                recorded.events.push(Event::Described([pass.end - 1000, pass.end - 900]));
+            }
+            recorded.events.push(Event::Pass(pass));
+            let wait_ns = if waits(nth) { wait_ns } else { 1_000 };
+            for (thread, wait_ns) in [1_000, wait_ns].into_iter().enumerate() {
+                ran_ns[thread] += 2 * PASS_NS - wait_ns;
+                waited_ns[thread] += wait_ns;
+            }
+            let threads = [0, 1].map(|n| ThreadLoad {
+                thread: 4311 + n as u32,
+                cpu: Some(cpus[n]),
+                ran_ns: ran_ns[n],
+                waited_ns: waited_ns[n],
+            });
+            recorded.events.push(Event::Load(Load { at, threads: threads.to_vec() }));
+        }
+        let mut profile = replayed(&recorded).profile;
+        let run = brickscope::Run {
+            backend: "llama.cpp, CPU".to_owned(),
+            threads: 2,
+            ..Default::default()
+        };
+        profile.run = Some(run);
+        profile
+    }
+
+    fn screen(profile: &Profile) -> String {
+        let text = view::summary(profile, Size::default(), None).to_string();
+        // As one line, since long ones are wrapped.
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_thread_on_a_busy_core_is_named_by_the_first_screen() {
+        let profile = starved([0, 1], 960_000, |_| true);
+        let waits: Vec<_> = profile.cpu_waits.iter().map(|of| (of.thread, of.cpu)).collect();
+        assert_eq!(waits, [(4311, Some(0)), (4312, Some(1))]);
+        // Of 49: the first pass described its graph.
+        let second = profile.cpu_waits[1];
+        assert_eq!((second.looked_ns, second.waited_ns), (49 * 2 * PASS_NS, 49 * 960_000));
+        let screen = screen(&profile);
+        for said in [
+            "thread 4312 waited for CPU 1 for 48 % of decode: other programs had it",
+            "no decode pass is clean, so bricks are by median spans: other programs",
+            "Next: stop other programs, which took the CPU in 49 of 49 passes, or run fewer threads (`-t 1`)",
+        ] {
+            assert!(screen.contains(said), "{said}: {screen}");
+        }
+        let report = view::report(&profile);
+        let said = "thread 4312 waited for CPU 1 for 48.0% of decode; other programs had it";
+        assert!(report.contains(said), "{report}");
+    }
+
+    #[test]
+    fn threads_that_share_a_core_are_named_by_the_first_screen() {
+        let screen = screen(&starved([3, 3], 960_000, |_| true));
+        for said in [
+            "thread 4312 waited for CPU 3 for 48 % of decode: other threads of this process had it",
+            "give each thread a CPU (`--cpu-mask`, `--cpu-strict 1`), or run fewer threads (`-t 1`): threads shared a CPU \
+             in 49 of 49 passes",
+        ] {
+            assert!(screen.contains(said), "{said}: {screen}");
+        }
+    }
+
+    #[test]
+    fn few_disturbed_passes_are_left_out_of_the_tables_and_counted() {
+        let profile = starved([0, 1], 960_000, |nth| nth == 20 || nth == 30);
+        let typical = Typical::of(&profile, Phase::Decode).expect("it decoded");
+        assert_eq!((typical.basis, typical.passes), (Basis::Passes, 47));
+        let shown = brickscope_analysis::typical::shown(&profile);
+        assert_eq!(shown.phase(Phase::Decode).map(|of| of.passes), Some(47));
+        let screen = screen(&profile);
+        assert!(screen.contains("2 of 49 decode passes left out"), "{screen}");
+        assert!(!screen.contains("waited for CPU"), "2 % of the time are little: {screen}");
+    }
+
+    #[test]
+    fn each_pass_of_a_server_has_the_phase_and_the_position_of_its_sequences() {
+        let mut recorded = Recorded {
+            graphs: [(0, graph(5, 1)), (1, graph(2, 2)), (2, graph(6, 2))].into(),
+            ..Recorded::default()
+        };
+        // A prompt of the second client, both decode, and the first one's prompt while the second decodes.
+        for (nth, number, sequences) in
+            [(0, 0, &[[0, 5]][..]), (1, 1, &[[40, 41], [100, 101]]), (2, 2, &[[10, 15], [30, 31]])]
+        {
+            let pass = pass(nth, sequences);
+            recorded.events.extend([computed(&pass, number), Event::Pass(pass)]);
+        }
+        let Replayed { profile, notes, prompt_tokens, generated_tokens, .. } = replayed(&recorded);
+        let passes: Vec<_> =
+            profile.passes.iter().map(|of| (of.phase, of.tokens, of.position)).collect();
+        let expected =
+            [(Phase::Prefill, 5, 0), (Phase::Decode, 2, 70), (Phase::Prefill, 6, (50 + 30) / 6)];
+        assert_eq!(passes, expected);
+        assert_eq!((prompt_tokens, generated_tokens), (11, 2));
+        assert!(notes[0].starts_with("1 pass read a prompt and decoded"), "{notes:?}");
+    }
 }

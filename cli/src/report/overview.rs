@@ -312,14 +312,15 @@ fn left_out(
     })
 }
 
-/// Why passes are left out: `3 disturbed, 1 with a stall`.
+/// Why passes are left out: `3 disturbed, 1 with a stall, 2 that warmed up`.
 pub(super) fn causes(all: &Profile) -> String {
     let (mut disturbed, mut stalled) = (0_u64, 0_u64);
     for typical in Typical::all(all).iter().filter(|typical| typical.basis == Basis::Passes) {
         disturbed += typical.left_out.disturbed.values().sum::<u64>();
         stalled += typical.left_out.stalled;
     }
-    let parts = [(disturbed, "disturbed"), (stalled, "with a stall")];
+    let warm_up = all.dropped.warm_up_passes;
+    let parts = [(disturbed, "disturbed"), (stalled, "with a stall"), (warm_up, "that warmed up")];
     let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
     parts.collect::<Vec<_>>().join(", ")
 }

@@ -3,9 +3,9 @@
 //! Most of a frame is names, which don't change; a difference has the numbers that do.
 
 use brickscope::{
-    BrickKernel, BrickStats, CounterSums, DeviceProfile, Dropped, Lane, Latency, LayerBrick,
-    Observed, Pass, Percentiles, PhaseTotal, Profile, ThreadShare, TileBalance, TileStats,
-    TileThread, Total,
+    BrickKernel, BrickStats, CounterSums, CpuWait, DeviceProfile, Dropped, Lane, Latency,
+    LayerBrick, Observed, Pass, Percentiles, PhaseTotal, Profile, ThreadShare, TileBalance,
+    TileStats, TileThread, Total,
 };
 use serde::{Deserialize, Serialize};
 
@@ -192,6 +192,7 @@ changed! {
     tiles: Vec<TileStats>,
     tile_threads: Vec<TileThread>,
     shares: Vec<ThreadShare>,
+    cpu_waits: Vec<CpuWait>,
     observed: Observed,
     lanes: Vec<Lane>,
     devices: Vec<DeviceProfile>;

@@ -35,7 +35,7 @@ use crate::name::{Name, NameKind};
 use crate::not_finite::NotFinite;
 use crate::run::{Imported, Model, Observed, Overhead, Run};
 use crate::save;
-use crate::share::ThreadShare;
+use crate::share::{CpuWait, ThreadShare};
 use crate::span::{Dependency, Lane, Span, span_table};
 use crate::stats::{BrickStats, CategoryStats, by_category};
 use crate::sums::{BrickKernel, LayerBrick, Pass, PhaseTotal, Total};
@@ -105,6 +105,9 @@ pub struct Profile {
     /// brick and thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<ThreadShare>,
+    /// How long each thread waited for a CPU, where threads were looked at one by one: by phase and thread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_waits: Vec<CpuWait>,
     /// Fingerprints of kernel outputs, in the order in which they were recorded.
     pub checksums: Vec<KernelChecksum>,
     /// Digests of kernel outputs, which compare across machines, in the order in which they were
@@ -177,6 +180,7 @@ impl Profile {
             tile_threads: Vec::new(),
             tile_balance: None,
             shares: Vec::new(),
+            cpu_waits: Vec::new(),
             checksums: Vec::new(),
             digests: Vec::new(),
             observed: Observed::default(),
