@@ -214,7 +214,9 @@ class Recorder:
     """Records passes. Made by `record`."""
 
     def __init__(self, model, path, bricks=None, clock=time.perf_counter_ns):
-        self._model, self._path, self._clock = model, os.fspath(path), clock
+        self._model, self._path, self._clock = model, os.path.abspath(path), clock
+        is_file = self._path.endswith(".json")
+        self._file = self._path if is_file else os.path.join(self._path, "profile.json")
         self._modules, self._wrapped, self._passes, self._pass = [], [], [], None
         self._unfinished, self._elsewhere, self._refused = 0, 0, 0
         self._thread = threading.get_ident()
@@ -223,6 +225,8 @@ class Recorder:
         self._cost = None
 
     def __enter__(self):
+        # First, so that a folder that can't be made is an error before the work and not after it.
+        os.makedirs(os.path.dirname(self._file), exist_ok=True)
         named = [(name, module) for name, module in self._model.named_modules() if name]
         for name, module in named:
             brick = brick_of(name, module, self._bricks)
@@ -409,13 +413,9 @@ class Recorder:
         return "absent: it was not measured, or is less than could be measured"
 
     def _write(self):
-        path = self._path
-        if not path.endswith(".json"):
-            os.makedirs(path, exist_ok=True)
-            path = os.path.join(path, "profile.json")
         text = json.dumps(self.profile(), indent=None, separators=(",", ":")) + "\n"
-        folder = os.path.dirname(os.path.abspath(path))
         # As a whole or not at all.
+        folder = os.path.dirname(self._file)
         handle, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=folder)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -423,7 +423,7 @@ class Recorder:
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(partial, 0o666 & ~umask)
-            os.replace(partial, path)
+            os.replace(partial, self._file)
         except BaseException:
             os.unlink(partial)
             raise

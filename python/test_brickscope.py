@@ -290,6 +290,16 @@ class WithModulesOfOurOwn(unittest.TestCase):
             pass
         self.assertTrue((folder / "profile.json").exists())
 
+    def test_a_folder_is_made_before_the_work_or_refused(self):
+        folder = pathlib.Path(self.folder.name)
+        file = folder / "new" / "run.json"
+        with brickscope.record(model(Clock()), file):
+            self.assertTrue(file.parent.is_dir())
+        self.assertTrue(file.exists())
+        with self.assertRaises(OSError):
+            with brickscope.record(model(Clock()), file / "run.json"):
+                self.fail("it was not recorded in vain")
+
     def test_a_device_has_its_own_times(self):
         clock, moments = Clock(), []
 

@@ -1,6 +1,8 @@
 //! The list of commands. The arguments of each stand beside it, in `cmd/`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
@@ -55,10 +57,35 @@ impl Args {
             && !rest.is_empty()
             && !rest.iter().any(|word| word == "--" || word == "--help" || word == "-h")
         {
+            if let Some(program) = rest.first().filter(|word| is_program(word)) {
+                let program = program.to_string_lossy();
+                return Err(clap::Error::raw(
+                    clap::error::ErrorKind::MissingRequiredArgument,
+                    format!("a program comes after `--`: brickscope run -- {program} …\n"),
+                ));
+            }
             *command = "profile".into();
         }
         Self::try_parse_from(words)
     }
+}
+
+/// Whether a word names a program, and not a model: a file in PATH, or one that may be executed.
+fn is_program(word: &OsStr) -> bool {
+    let path = Path::new(word);
+    if path.extension().is_some_and(|extension| extension == "gguf") {
+        return false;
+    }
+    if path.components().count() > 1 {
+        return is_executable(path);
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    !path.exists()
+        && std::env::split_paths(&folders).any(|folder| is_executable(&folder.join(path)))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,11 +3,13 @@
 use crate::args::Args;
 
 /// The pages, and the least number of commands on each.
-const PAGES: [(&str, &str, usize); 16] = [
+const PAGES: [(&str, &str, usize); 18] = [
     ("README.md", include_str!("../../README.md"), 6),
     ("docs/commands.md", include_str!("../../docs/commands.md"), 0),
     ("docs/llama-cpp.md", include_str!("../../docs/llama-cpp.md"), 4),
     ("docs/rust-llama.md", include_str!("../../docs/rust-llama.md"), 3),
+    ("docs/candle.md", include_str!("../../docs/candle.md"), 2),
+    ("docs/pytorch.md", include_str!("../../docs/pytorch.md"), 7),
     ("docs/models.md", include_str!("../../docs/models.md"), 2),
     ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
     ("docs/export.md", include_str!("../../docs/export.md"), 7),

@@ -387,7 +387,12 @@ pub(crate) fn load(run: &Path) -> Result<Profile> {
     if let Some(what) = what_else(&path) {
         bail!("{} is {what}", path.display());
     }
-    Ok(Profile::load(&path)?)
+    Profile::load(&path).map_err(|error| match path.exists() {
+        true => error.into(),
+        false => {
+            anyhow::anyhow!("{error}. `brickscope profile` writes a run, and names its folder")
+        }
+    })
 }
 
 /// Describes a file that isn't a run, by its first bytes, and names the command that reads it.

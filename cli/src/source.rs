@@ -1,13 +1,14 @@
 //! Opening a model, copying its weights, and choosing the executor that runs it.
 
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use brickscope_engine::executor::Cpu;
-use brickscope_engine::gguf::Placement;
+use brickscope_engine::gguf::{self, Placement};
 use brickscope_engine::synth::{self, Shape, SynthQuant};
-use brickscope_engine::{Architecture, Model};
+use brickscope_engine::{Architecture, Error, Model};
 use brickscope_kernels::Kernels;
 
 use crate::flags::ExecutorArgs;
@@ -28,7 +29,12 @@ pub(crate) fn model(path: Option<&Path>) -> Result<Model> {
 
 /// The same, with the progress of making the default model.
 pub(crate) fn model_with(path: Option<&Path>, on_progress: OnProgress<'_>) -> Result<Model> {
-    Ok(Model::open(&at(path, on_progress)?)?)
+    Model::open(&at(path, on_progress)?).map_err(|error| match &error {
+        Error::Gguf(gguf::Error::Open { cause, .. }) if cause.kind() == ErrorKind::NotFound => anyhow!(
+            "{error}. Without a model, `profile` makes a small one; `brickscope synth -o model.gguf` writes one to a file"
+        ),
+        _ => error.into(),
+    })
 }
 
 /// Opens a model to run it, with its weights in memory, which the CPU reads faster than a mapped file.

@@ -234,6 +234,13 @@ fn places_that_cannot_be_read_or_written() {
     assert!(said.contains(below), "{said}");
     let said = refuse(&["profile", below]);
     assert!(said.contains(&format!("cannot open {below}")), "{said}");
+    let said = refuse(&["profile", "none.gguf"]);
+    assert!(said.contains("`brickscope synth -o model.gguf` writes one"), "{said}");
+    let said = refuse(&["show", "none"]);
+    assert!(
+        said.contains("none: No such file") && said.contains("`brickscope profile` writes a run"),
+        "{said}"
+    );
     let said = refuse(&["show", dir.path().to_str().expect("UTF-8")]);
     assert!(said.contains("profile.json: No such file"), "{said}");
     let said = refuse(&["show", file.to_str().expect("UTF-8")]);

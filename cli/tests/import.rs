@@ -145,3 +145,22 @@ fn a_packed_trace_is_read_by_a_table_of_ones_own() {
     let said = refused(&packed, &["--map", "/nowhere/mine.toml"]);
     assert!(said.contains("/nowhere/mine.toml"), "{said}");
 }
+
+#[test]
+fn what_is_no_trace_is_named_with_the_command_for_it() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let model = folder.path().join("model");
+    std::fs::write(&model, b"GGUF\x03\0\0\0\xff").expect("room");
+    let said = refused(&model, &[]);
+    assert!(said.contains("is a model (GGUF), not a trace: `brickscope profile "), "{said}");
+    let said = refused(&data("brickscope-py.json"), &[]);
+    assert!(said.contains("is a run already: `brickscope show "), "{said}");
+    // Without a pass it is read, and it is said what to do.
+    for (args, is_said) in [(&[][..], true), (&["--decode", "decode"], false)] {
+        let out = folder.path().join(format!("run{}", args.len()));
+        let mut command = brickscope(&["import"]);
+        let output = run(command.arg(data("pytorch.json")).arg("--out").arg(&out).args(args));
+        let said = text(&output.stderr);
+        assert_eq!(said.contains("say which are, with --prefill and --decode"), is_said, "{said}");
+    }
+}

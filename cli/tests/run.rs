@@ -343,6 +343,24 @@ fn why_nothing_was_recorded_is_said() {
 }
 
 #[test]
+fn a_program_that_is_not_in_path_or_stands_without_dashes_is_a_mistake_that_is_explained() {
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brickscope"));
+        let output = command.arg("run").args(words).output().expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run(&["--", "no-such-llama-bench"]);
+    assert!(code == Some(1) && said.contains("It isn't in PATH: give its path"), "{said}");
+    let (code, said) = run(&["--", "/no/such/llama-bench"]);
+    assert!(code == Some(1) && !said.contains("PATH"), "{said}");
+    for words in [&["sh", "-c", "true"][..], &["/bin/sh", "-c", "true"]] {
+        let (code, said) = run(words);
+        let begin = format!("error: a program comes after `--`: brickscope run -- {} …", words[0]);
+        assert!(code == Some(2) && said.starts_with(&begin), "{said}");
+    }
+}
+
+#[test]
 fn passes_that_fail_are_counted_and_left_out() {
     let ran = run("good/loads", &[], &[("FAILS", "1")]);
     assert!(

@@ -83,6 +83,50 @@ fn bit(phase: Phase) -> u8 {
     1 << phase as u8
 }
 
+/// What the name of a server's step tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Pass(Phase),
+    /// It computes no token: vLLM has such a step when its last request has ended, and SGLang where others compute.
+    Empty,
+}
+
+impl Step {
+    /// vLLM's `execute_context_1(128)_generation_4(4)` (requests, and their tokens) and its longer form
+    /// `execute_132_context_1(sq128sk128…)_generation_4(sq4sk512…)`, and SGLang's `step[DECODE bs=4 …]`.
+    fn of(name: &str) -> Option<Self> {
+        if let Some(step) = name.strip_prefix("step[") {
+            let mode = step.split_once(" bs=")?.0;
+            return Some(match mode {
+                "EXTEND" | "MIXED" | "DLLM_EXTEND" => Self::Pass(Phase::Prefill),
+                // It computes the tokens that a draft model guessed.
+                "DECODE" | "VERIFY" => Self::Pass(Phase::Decode),
+                "IDLE" => Self::Empty,
+                _ => return None,
+            });
+        }
+        let (all, steps) = name.strip_prefix("execute_")?.split_once("context_")?;
+        let is_all =
+            |all: &str| all.strip_suffix('_').is_some_and(|all| all.parse::<u64>().is_ok());
+        if !all.is_empty() && !is_all(all) {
+            return None;
+        }
+        let (context, generation) = steps.split_once("_generation_")?;
+        let tokens = |text: &str| {
+            let (requests, tokens) = text.strip_suffix(')')?.split_once('(')?;
+            requests.parse::<u64>().ok()?;
+            let tokens = tokens.strip_prefix("sq").unwrap_or(tokens);
+            let digits = tokens.find(|c: char| !c.is_ascii_digit()).unwrap_or(tokens.len());
+            tokens[..digits].parse::<u64>().ok()
+        };
+        Some(match (tokens(context)?, tokens(generation)?) {
+            (0, 0) => Self::Empty,
+            (0, _) => Self::Pass(Phase::Decode),
+            _ => Self::Pass(Phase::Prefill),
+        })
+    }
+}
+
 /// A thread of the file.
 #[derive(Default)]
 pub(super) struct Track<'a> {
@@ -127,6 +171,8 @@ pub(super) struct LeftOut {
     others: u64,
     unbegun: u64,
     backwards: u64,
+    /// Steps of a server that computed no token.
+    empty_steps: u64,
 }
 
 pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
@@ -293,12 +339,20 @@ impl<'a> Reader<'a> {
         Events(self).deserialize(&mut json).and_then(|()| json.end())
     }
 
-    /// Without patterns, the steps of a profiler with a schedule are passes.
+    /// Without patterns, the steps of a server are passes. If there are none, those of a profiler with a schedule are.
     fn choose_steps(&mut self) {
-        let is_step: Vec<bool> =
-            self.names.iter().map(|name| name.starts_with("ProfilerStep#")).collect();
-        for event in self.timed.iter_mut().filter(|event| is_step[event.name as usize]) {
-            event.passes = bit(Phase::Decode);
+        let mut steps: Vec<Option<Step>> = self.names.iter().map(|name| Step::of(name)).collect();
+        if !steps.iter().any(|step| matches!(step, Some(Step::Pass(_)))) {
+            let is_step = |name: &String| name.starts_with("ProfilerStep#");
+            let step = |name| is_step(name).then_some(Step::Pass(Phase::Decode));
+            steps = self.names.iter().map(step).collect();
+        }
+        for event in &mut self.timed {
+            match steps[event.name as usize] {
+                Some(Step::Pass(phase)) => event.passes = bit(phase),
+                Some(Step::Empty) if !event.kind.is_of_device() => self.left_out.empty_steps += 1,
+                _ => {}
+            }
         }
     }
 
@@ -487,7 +541,7 @@ fn profile(reader: &mut Reader<'_>, at: &At<'_>) -> Result<Profile, ImportError>
 impl Reader<'_> {
     /// Notes what was left out of a profile.
     pub(super) fn left_out(&self, profile: &mut Profile, overlapping: u64) {
-        let LeftOut { instants, counters, asyncs, flows, others, unbegun, backwards } =
+        let LeftOut { instants, counters, asyncs, flows, others, unbegun, backwards, empty_steps } =
             self.left_out;
         let unended = self.tracks.iter().map(|track| track.open.len() as u64).sum();
         for (why, count) in [
@@ -495,6 +549,7 @@ impl Reader<'_> {
             ("begins without an end", unended),
             ("ends without a begin", unbegun),
             ("events that end before they begin", backwards),
+            ("steps that computed no token", empty_steps),
             ("asynchronous events", asyncs),
             ("flows", flows),
             ("counters", counters),
@@ -508,13 +563,19 @@ impl Reader<'_> {
 
 /// Some of the names, for an error message: those that people give first.
 fn some(reader: &Reader<'_>) -> String {
-    let mut is_range = vec![false; reader.names.len()];
+    let mut ranks = vec![2_u8; reader.names.len()];
     for event in &reader.timed {
-        is_range[event.name as usize] |= event.kind.is_range();
+        let rank = match event.kind {
+            kind if kind.is_range() => 0,
+            // Thousands, of which hardly one is a pass.
+            Kind::Function => 2,
+            _ => 1,
+        };
+        let least = &mut ranks[event.name as usize];
+        *least = rank.min(*least);
     }
-    let mut names: Vec<(bool, &String)> =
-        is_range.iter().map(|is_range| !is_range).zip(&reader.names).collect();
-    names.sort_by_key(|&(is_last, _)| is_last);
+    let mut names: Vec<(u8, &String)> = ranks.into_iter().zip(&reader.names).collect();
+    names.sort_by_key(|&(rank, _)| rank);
     let quoted: Vec<String> = names.iter().take(20).map(|(_, name)| format!("`{name}`")).collect();
     let more = if names.len() > 20 { ", and more" } else { "" };
     quoted.join(", ") + more

@@ -323,3 +323,40 @@ fn a_category_that_ends_like_one_of_pytorchs_is_not_one() {
     let profile = imported(&format!("[{other}]"), Format::Chrome);
     assert_eq!(profile.imported.expect("it is").program, None);
 }
+
+#[test]
+fn steps_of_servers_are_passes_without_being_named() {
+    let file = |names: &[&str]| {
+        let steps = names.iter().zip(0..).map(|(name, nth)| {
+            let step = event("user_annotation", name, (1, 1), (100 * nth, 50), "");
+            step + "," + &event("cpu_op", "aten::mm", (1, 1), (100 * nth + 10, 20), "")
+        });
+        format!("[{}]", steps.collect::<Vec<_>>().join(","))
+    };
+    let phases = |names: &[&str], options: &Options| {
+        let profile = import(&file(names), Format::Chrome, options).expect("a trace");
+        let phases = profile.passes.iter().map(|pass| pass.phase).collect::<Vec<_>>();
+        (phases, profile.imported.expect("of a file").left_out)
+    };
+    let of_vllm = [
+        "execute_context_1(128)_generation_0(0)",
+        "execute_context_1(64)_generation_4(4)",
+        "execute_5_context_0(sq0sk0sqsq0sqsk0)_generation_5(sq5sk640sqsq5sqsk640)",
+        "execute_context_0(0)_generation_0(0)",
+        "execute_context_0(0)_generation_many",
+        "execute_model_context_1(1)_generation_0(0)",
+        "ProfilerStep#1",
+    ];
+    let (found, left_out) = phases(&of_vllm, &Options::default());
+    assert_eq!(found, [Phase::Prefill, Phase::Prefill, Phase::Decode]);
+    assert!(left_out.contains(&("steps that computed no token".to_owned(), 1)), "{left_out:?}");
+    let of_sglang =
+        ["step[EXTEND bs=1 toks=128]", "step[DECODE bs=4]", "step[IDLE bs=0]", "step[DRAFT bs=1]"];
+    let (found, left_out) = phases(&of_sglang, &Options::default());
+    assert_eq!(found, [Phase::Prefill, Phase::Decode]);
+    assert!(left_out.contains(&("steps that computed no token".to_owned(), 1)), "{left_out:?}");
+    // What the user says counts, and a schedule's steps where no server has any.
+    assert_eq!(phases(&of_vllm, &passes("", "execute_*")).0, [Phase::Decode; 6]);
+    let scheduled = ["execute_context_0(0)_generation_0(0)", "ProfilerStep#1", "ProfilerStep#2"];
+    assert_eq!(phases(&scheduled, &Options::default()).0, [Phase::Decode; 2]);
+}

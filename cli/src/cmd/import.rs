@@ -24,7 +24,7 @@ use crate::text::printable_text;
 /// PyTorch's.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz --prefill 'step[EXTEND*' --decode 'step[DECODE*'\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
+    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
 )]
 pub(crate) struct ImportArgs {
     /// The file to read.
@@ -53,7 +53,8 @@ pub(crate) struct ImportArgs {
     pub(crate) prefill: Option<String>,
 
     /// For a Chrome trace: each event with this name is a decode pass, in the same form. An event that both patterns
-    /// match is a decode pass. Without either, the steps of PyTorch's profiler (ProfilerStep#*) are decode passes.
+    /// match is a decode pass. Without either, the steps of vLLM and SGLang are passes, of the phase that their names
+    /// tell; where there are none, the steps of PyTorch's profiler (ProfilerStep#*) are decode passes.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) decode: Option<String>,
 
@@ -115,9 +116,12 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     let text = text(&args.file)?;
     let format = match args.format {
         ImportFormat::Auto => brickscope_analysis::import::format_of(&text).with_context(|| {
+            let file = args.file.display();
+            if Profile::load(&args.file).is_ok() {
+                return format!("{file} is a run already: `brickscope show {file}`");
+            }
             format!(
-                "{} has none of the formats that can be detected ({}): name its format with --format",
-                args.file.display(),
+                "{file} has none of the formats that can be detected ({}): name its format with --format",
                 Format::ALL.map(Format::name).join(", ")
             )
         })?,
@@ -158,7 +162,18 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     for (why, number) in profile.imported.iter().flat_map(|imported| &imported.left_out) {
         tell!("note: left out: {}: {number}", printable_text(why));
     }
+    if format == Format::Chrome && has_no_passes(&profile) {
+        tell!(
+            "note: no event is a pass, so there is no time of a token: say which are, with --prefill and --decode; \
+             docs/pytorch.md has examples"
+        );
+    }
     output::print(path + "\n")
+}
+
+fn has_no_passes(profile: &Profile) -> bool {
+    let mut streams = profile.devices.iter().flat_map(|device| &device.streams);
+    profile.passes.is_empty() && streams.all(|stream| stream.passes.is_empty())
 }
 
 /// The whole file as text, decompressed if it is a gzip file.
@@ -177,6 +192,10 @@ fn text(path: &Path) -> Result<String> {
             path.display(),
             LIMIT.instead
         );
+    }
+    if bytes.starts_with(b"GGUF") {
+        let file = path.display();
+        bail!("{file} is a model (GGUF), not a trace: `brickscope profile {file}` runs it");
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

@@ -1,7 +1,7 @@
 //! `brickscope run`: runs a program that uses llama.cpp, and reports where its passes' time went.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
+use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -267,8 +267,19 @@ fn watch(line: &[OsString], library: &Path, records: &Path, args: &RunArgs) -> R
     family::untie(&mut command);
     end_with_parent(&mut command, End::Ask);
     let asked = interrupt::leave_to_child()?;
-    let mut child =
-        command.spawn().with_context(|| format!("can't run {}", Path::new(program).display()))?;
+    let mut child = command.spawn().map_err(|error| {
+        let is_word = !program.as_encoded_bytes().contains(&b'/');
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound if is_word => {
+                ". It isn't in PATH: give its path, such as ./build/bin/llama-bench"
+            }
+            io::ErrorKind::PermissionDenied => {
+                ". A program comes first, and its arguments after it"
+            }
+            _ => "",
+        };
+        anyhow::anyhow!("can't run {}: {error}{hint}", Path::new(program).display())
+    })?;
     wait(&mut child, &asked)
 }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use brickscope::{BrickProfiler, Phase, Run};
 use brickscope_tracing::{BrickLayer, Map, Weight};
 use candle_core::quantized::gguf_file::Content;
@@ -15,7 +16,8 @@ use tracing_subscriber::prelude::*;
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().collect();
     let [_, path, out] = args.as_slice() else { anyhow::bail!("usage: profile MODEL FOLDER") };
-    let mut file = File::open(path)?;
+    anyhow::ensure!(!Path::new(out).exists(), "{out} is there already: name another folder");
+    let mut file = File::open(path).with_context(|| path.clone())?;
     let content = Content::read(&mut file)?;
 
     let infos = Content::read(&mut File::open(path)?)?.tensor_infos;
