@@ -31,6 +31,7 @@ pub use self::backends::backends;
 pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };
+pub use self::device::serialised_notes;
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
@@ -46,5 +47,5 @@ pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_
 /// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]
 pub fn device_notes(profile: &brickscope_profile::profile::Profile) -> Vec<String> {
-    device::notes(profile).into_iter().map(screened_lines).collect()
+    device::losses(profile).into_iter().map(screened_lines).collect()
 }
