@@ -3,7 +3,8 @@
 //! ggml hands such a backend a whole part of a graph at once, and nobody outside of the backend sees where a node ends. Its
 //! scheduler has a callback for that: where it asks for a node, the backend computes that node by itself, and is waited
 //! for. So a time from the question to the end is the node's, with its launch and the wait. It costs time, so passes take
-//! turns: two are split so, and two are left whole. Nodes of the CPU are never asked for: they are timed as ever.
+//! turns: two are split so, and the next ones are left whole. Nodes of the CPU are never asked for: they are timed as
+//! ever.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -182,9 +183,11 @@ impl Offloaded {
     }
 }
 
-/// Whether a pass is split at the nodes of other backends. Its graph has so many tokens: prompts take turns of their own.
+/// Whether a pass is split at the nodes of other backends: two, of which one follows whole ones and one is followed by
+/// them. Passes of several tokens take turns of their own, and of these there are few, so that only two are whole then.
 ///
-/// Two and two, so that each of two passes that follow each other and differ is first as often as second.
+/// After passes of one token that were split, six are whole: a backend that captures graphs, as CUDA's does, captures this
+/// one anew, and only then are passes as fast as if none were split.
 ///
 /// # Safety
 ///
@@ -194,7 +197,8 @@ pub(crate) unsafe fn is_turn_to_split(graph: *mut Cgraph) -> bool {
     let Ok(ggml) = functions() else { return false };
     // SAFETY: the caller says so. The first node looks up tokens.
     let tokens = unsafe { (*(ggml.node)(graph, 0)).ne[1] };
-    PASSES[usize::from(tokens > 1)].fetch_add(1, Relaxed) % 4 < 2
+    let (nth, of) = if tokens > 1 { (&PASSES[1], 4) } else { (&PASSES[0], 8) };
+    nth.fetch_add(1, Relaxed) % of < 2
 }
 
 /// The schedulers that the program has set a callback of its own for, and that callback.
@@ -242,9 +246,9 @@ impl Parts {
 
     /// The name of the backend of these nodes, and what tells it from others.
     pub(crate) fn backend(&self) -> (String, u64) {
+        let ggml = functions().ok().filter(|_| !self.backend.is_null());
         // SAFETY: the graph is still there, and so are its backends.
-        let name = functions().ok().filter(|_| !self.backend.is_null());
-        let name = name.map(|ggml| unsafe { ggml.name(self.backend) });
+        let name = ggml.map(|ggml| unsafe { ggml.name(self.backend) });
         let name = name.map(|name| name.to_string_lossy().into_owned());
         (name.unwrap_or_default(), self.backend as u64)
     }

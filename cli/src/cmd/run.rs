@@ -31,7 +31,7 @@ use crate::{ceilings_cache, family, interrupt, output, progress, source, summary
 /// loads llama.cpp as shared libraries. Each node of its graphs is timed where it runs, by a library that this command
 /// loads into the program. The run is written to a folder that `brickscope show` reads.
 ///
-/// Nodes that a GPU computes are timed one at a time, which costs time: so only in every other two passes, and the report
+/// Nodes that a GPU computes are timed one at a time, which costs time: so only in two passes of eight, and the report
 /// says how much longer these take.
 ///
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.

@@ -148,6 +148,8 @@ struct TurnOfBackends {
     position: Option<u64>,
     wall_ns: u64,
     is_whole: bool,
+    /// Whether no node of it was timed, as in every other pass.
+    is_bare: bool,
     /// Whether a graph was described in it.
     is_warm_up: bool,
     /// The backends of its nodes, if they were timed.
@@ -178,6 +180,7 @@ impl InTurn {
             position,
             wall_ns,
             is_whole: phase.is_none(),
+            is_bare: found.pass.is_bare,
             is_warm_up: !found.described.is_empty(),
             backends,
         });
@@ -225,10 +228,11 @@ impl InTurn {
         if devices.is_empty() {
             return None;
         }
-        let whole = || of_phase.iter().filter(|turn| turn.is_whole && !turn.is_warm_up);
+        let settled = settled(&of_phase, phase);
+        let whole = || of_phase.iter().zip(&settled).filter(|(_, is)| **is).map(|(turn, _)| *turn);
         let mut walls: Vec<u64> = whole().map(|turn| turn.wall_ns).collect();
         walls.sort_unstable();
-        let pairs = pairs(&of_phase);
+        let pairs = pairs(&of_phase, &settled);
         let cost = PairedRatio::new(&pairs);
         Some(Serialised {
             phase,
@@ -243,21 +247,52 @@ impl InTurn {
     }
 }
 
-/// A whole pass and one whose nodes were timed, which followed each other and computed alike. Each is in one pair at most.
-fn pairs(turns: &[&TurnOfBackends]) -> Vec<(f64, f64)> {
+/// Which of the passes of a phase were whole, and as fast as if none were split. A backend that captures graphs, as CUDA's
+/// does, has to do that anew after split ones: it runs one pass without, captures in the next, and replays from then on.
+/// Prompts are few, and long beside that.
+fn settled(turns: &[&TurnOfBackends], phase: Phase) -> Vec<bool> {
+    const SETTLING: usize = 3;
+    let settling = if phase == Phase::Decode { SETTLING } else { 0 };
+    let mut in_a_row = 0;
+    let is_settled = |turn: &&TurnOfBackends| {
+        in_a_row = if turn.is_whole { in_a_row + 1 } else { 0 };
+        turn.is_whole && !turn.is_warm_up && (in_a_row > settling || turn.is_bare)
+    };
+    turns.iter().map(is_settled).collect()
+}
+
+/// A whole pass and one whose nodes were timed, which computed alike. Of passes that were split one after the other, the
+/// first is compared with the whole one before it, and the last with the next that has settled, so that either is first as
+/// often as second.
+fn pairs(turns: &[&TurnOfBackends], settled: &[bool]) -> Vec<(f64, f64)> {
+    /// How far away that may be.
+    const NEAR: usize = 6;
     let mut pairs = Vec::new();
+    let mut pair = |whole: usize, split: usize| {
+        let (whole, split) = (turns[whole], turns[split]);
+        // Some more tokens in the cache make no difference; a prompt's position does.
+        let apart = whole.position.zip(split.position).map_or(0, |(a, b)| a.abs_diff(b));
+        let is_near = whole.tokens == Some(1) || apart == 0;
+        if whole.tokens.is_some() && whole.tokens == split.tokens && is_near && !split.is_warm_up {
+            pairs.push((whole.wall_ns as f64, split.wall_ns as f64));
+        }
+    };
     let mut n = 0;
-    while let [a, b, ..] = turns[n..] {
-        // One more token in the cache makes no difference; a prompt's position does.
-        let is_near = a.position.zip(b.position).is_none_or(|(a, b)| a.abs_diff(b) <= 1);
-        let is_alike = a.tokens.is_some() && a.tokens == b.tokens && is_near;
-        if !is_alike || a.is_whole == b.is_whole || a.is_warm_up || b.is_warm_up {
+    while n < turns.len() {
+        if turns[n].is_whole {
             n += 1;
             continue;
         }
-        let (whole, timed) = if a.is_whole { (a, b) } else { (b, a) };
-        pairs.push((whole.wall_ns as f64, timed.wall_ns as f64));
-        n += 2;
+        let first = n;
+        n += turns[n..].iter().take_while(|turn| !turn.is_whole).count();
+        let last = n - 1;
+        if first > 0 && settled[first - 1] {
+            pair(first - 1, first);
+        }
+        let after = settled[n..].iter().take(NEAR).position(|is| *is);
+        if let Some(after) = after.filter(|_| last > first) {
+            pair(n + after, last);
+        }
     }
     pairs
 }

@@ -387,7 +387,8 @@ int main(int argc, char **argv) {
         }
         waitpid(child, NULL, 0);
     }
-    for (int i = 0; i < 20; i++) decode(&context, one);
+    int decodes = getenv("DECODES") ? atoi(getenv("DECODES")) : 20;
+    for (int i = 0; i < decodes; i++) decode(&context, one);
     printf("generated\n");
     fflush(stdout);
     if (!strcmp(how, "crash")) abort();

@@ -18,7 +18,7 @@ pub struct Serialised {
     pub phase: Phase,
     /// The devices, as the program names them.
     pub devices: Vec<String>,
-    /// Passes that were left whole.
+    /// Passes that were left whole, but those right after split ones, where a device may have to get ready again.
     pub whole_passes: u64,
     /// Their tokens.
     pub whole_tokens: u64,
@@ -27,7 +27,7 @@ pub struct Serialised {
     /// Half of them took as long or longer; `None` without any.
     #[serde(default)]
     pub whole_p50_ns: Option<u64>,
-    /// How much longer passes took whose operations ran one at a time, each compared with a whole one beside it.
+    /// How much longer passes took whose operations ran one at a time, each compared with a whole one near it.
     #[serde(default)]
     pub cost: Option<PairedRatio>,
     /// Why that is unknown.
