@@ -432,6 +432,10 @@ impl Roofline {
         let Some(total) = profile.phase(phase) else {
             return Err(Absent { reason: format!("no pass of {phase} was recorded") });
         };
+        // The ceilings are those of the CPU.
+        if let Some(serialised) = profile.serialised(phase) {
+            return Err(serialised.no_roof());
+        }
         let Some(ceilings) = &profile.ceilings else {
             return Err(profile.ceilings_absent.clone().unwrap_or_else(|| Absent {
                 reason: "this run has no ceilings: the machine was not measured".to_owned(),

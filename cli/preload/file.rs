@@ -16,14 +16,15 @@
 //! | kind | content |
 //! |---|---|
 //! | 1 graph | number \| threads << 32; begin; end; a count for each node when it began |
-//! | 2 nodes | JSON: what the nodes of a graph are |
-//! | 3 pass | begin; end; tokens or -1; position of the first sequence or -1; status; graphs \| (1 if decode) << 32 \| (1 if its nodes were not timed) << 33; then for each sequence that grew, tokens in the cache before \| after << 32. After its graphs |
+//! | 2 nodes | JSON: what the nodes of a graph are, and which other backend than the CPU computed them, if one did |
+//! | 3 pass | begin; end; tokens or -1; position of the first sequence or -1; status; graphs \| (1 if decode) << 32 \| (1 if its nodes were not timed) << 33 \| (1 if those of other backends were not timed, but in turns) << 34; then for each sequence that grew, tokens in the cache before \| after << 32. After its graphs |
 //! | 4 described | begin and end of describing a graph, which is in its pass |
 //! | 5 load | count; then for each thread its number \| CPU << 32, ns on a CPU, ns waiting for one |
 //! | 6 model | the path of a GGUF file that the process has mapped |
 //! | 7 fault | why the recording ends |
 //! | 8 lost | what isn't recorded |
 //! | 9 shares | a thread's number; for each node of the graph before, for how many counts it worked, and waited |
+//! | 10 part | number; for each node that another backend computed by itself, its begin and its end |
 //!
 //! Times are counts of the processor's counter.
 
@@ -73,6 +74,7 @@ pub(crate) enum Kind {
     Fault = 7,
     Lost = 8,
     Shares = 9,
+    Part = 10,
 }
 
 pub(crate) struct Recording {
@@ -83,7 +85,7 @@ pub(crate) struct Recording {
     room: usize,
     /// Up to where memory is ready.
     ready: usize,
-    lost: Vec<&'static str>,
+    lost: Vec<String>,
 }
 
 // SAFETY: the mapping belongs to the recording alone.
@@ -179,9 +181,9 @@ impl Recording {
     }
 
     /// Notes once that something isn't recorded.
-    pub(crate) fn lose(&mut self, what: &'static str) {
-        if !self.lost.contains(&what) {
-            self.lost.push(what);
+    pub(crate) fn lose(&mut self, what: &str) {
+        if !self.lost.iter().any(|lost| lost == what) {
+            self.lost.push(what.to_owned());
             self.write(Kind::Lost, what.as_bytes());
         }
     }

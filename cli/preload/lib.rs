@@ -2,7 +2,8 @@
 //! graphs begins.
 //!
 //! The dynamic linker finds these functions before those of ggml and llama.cpp that have the same names. Each one takes a
-//! reading of the clock and calls the one that it stands for. The graph stays whole, and nothing of it is changed:
+//! reading of the clock and calls the one that it stands for. What the CPU computes of the graph stays whole, and nothing of
+//! it is changed; the parts of other backends, such as a GPU's, are split by a callback, in turns: see [`offload`].
 //!
 //! | function | tells |
 //! |---|---|
@@ -11,6 +12,8 @@
 //! | `ggml_cpu_extra_compute_forward` | which node begins, on each thread |
 //! | `ggml_compute_forward_rms_norm_mul_fused` | which two nodes begin that are computed as one |
 //! | `ggml_barrier` | when the next node begins; where that was asked for, how long a thread waits for the others, see [`shares`] |
+//! | `ggml_backend_sched_graph_compute_async` | a graph begins and ends, of which other backends may compute parts |
+//! | `ggml_backend_sched_set_eval_callback` | the program has a callback of its own, so that ours isn't set |
 //!
 //! Readings are stored in memory while a graph is computed, and written to a file when it has been: see [`file`]. Which
 //! node each belongs to is found then. What ggml's structures look like is checked before anything is read of them: see
@@ -26,6 +29,7 @@ mod file;
 mod ggml;
 mod load;
 mod node;
+mod offload;
 mod shares;
 mod symbols;
 
@@ -39,6 +43,7 @@ use std::sync::{Mutex, PoisonError};
 
 use file::{Kind, Recording};
 use ggml::{Batch, Cgraph, Context, Cplan, Params, Tensor};
+use offload::{Callback, Offloaded, Parts, Scheduler};
 use symbols::{Library, Real};
 
 /// Nodes of a graph that are timed. llama.cpp's largest graphs have some ten thousand.
@@ -82,6 +87,12 @@ struct Running {
     cached: [Vec<u32>; 2],
     /// When this thread left the last barrier since the last node began; 0 for none.
     left_barrier: u64,
+    /// The last graph of the open pass of which another backend computes nodes.
+    offloaded: Option<Offloaded>,
+    /// Whether such graphs are split in the open pass: decided at the first one.
+    is_split: Option<bool>,
+    /// What other backends compute; null in a process that has none.
+    parts: *mut Parts,
 }
 
 thread_local! {
@@ -142,6 +153,9 @@ fn running() -> *mut Running {
         is_bare: false,
         cached: [Vec::new(), Vec::new()],
         left_barrier: 0,
+        offloaded: None,
+        is_split: None,
+        parts: ptr::null_mut(),
     });
     let made = Box::into_raw(made);
     RUNNING.set(made);
@@ -268,6 +282,10 @@ unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) 
             (*running).graphs += 1;
             return real(graph, plan);
         }
+        // What came before it in the same graph.
+        if let Some(parts) = (*running).parts.as_mut() {
+            write_part(parts);
+        }
         (*running).n = 0;
         (*running).hash = 0;
         (*running).left_barrier = 0;
@@ -285,6 +303,135 @@ unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) 
         write_graph(&mut *running, (*plan).n_threads, [begin, end], graph_in_turn);
     }
     status
+}
+
+/// In the place of ggml's function, which computes a graph on several backends.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ggml_backend_sched_graph_compute_async(
+    scheduler: *mut Scheduler,
+    graph: *mut Cgraph,
+) -> i32 {
+    type Compute = unsafe extern "C" fn(*mut Scheduler, *mut Cgraph) -> i32;
+    let real = real!(c"ggml_backend_sched_graph_compute_async", Library::Ggml, Compute);
+    // SAFETY: the arguments are the caller's.
+    let whole = || unsafe { real(scheduler, graph) };
+    let running = RUNNING.get();
+    // SAFETY: it is this thread's, and nobody else has a reference to it.
+    if running.is_null() || !IS_ON.load(Relaxed) || unsafe { (*running).depth } == 0 {
+        return whole();
+    }
+    // SAFETY: the arguments are the caller's.
+    let offloaded = match unsafe { Offloaded::find(scheduler, graph) } {
+        Ok(Some(offloaded)) => offloaded,
+        Ok(None) => return whole(),
+        Err(why) => {
+            lose(&format!("nodes of other backends than the CPU, if there were any: {why}"));
+            return whole();
+        }
+    };
+    // SAFETY: as above.
+    let is_split = unsafe {
+        (*running).offloaded = Some(offloaded);
+        if (*running).is_bare {
+            return whole();
+        }
+        // Where whole passes are taken for comparison anyway, these are the others.
+        let is_split = || IS_TURNING.load(Relaxed) || offload::is_turn_to_split(graph);
+        *(*running).is_split.get_or_insert_with(is_split)
+    };
+    if !is_split {
+        return whole();
+    }
+    // SAFETY: as above; the parts are never freed, and the callback knows them by this thread's graph.
+    let split = unsafe {
+        if (*running).parts.is_null() {
+            (*running).parts = Box::into_raw(Box::new(Parts::new()));
+        }
+        let parts = (*running).parts;
+        let split = offload::split(offloaded, parts, on_node, running.cast(), whole);
+        write_part(&mut *parts);
+        split
+    };
+    split.unwrap_or_else(|| {
+        // SAFETY: as above.
+        unsafe { (*running).is_split = None };
+        lose(
+            "nodes of other backends than the CPU: the program has a callback of its own for nodes (cb_eval), which was \
+             left in place",
+        );
+        // SAFETY: the arguments are the caller's.
+        unsafe { real(scheduler, graph) }
+    })
+}
+
+/// In the place of ggml's function, which sets the callback of a scheduler.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ggml_backend_sched_set_eval_callback(
+    scheduler: *mut Scheduler,
+    callback: Option<Callback>,
+    data: *mut c_void,
+) {
+    type Set = unsafe extern "C" fn(*mut Scheduler, Option<Callback>, *mut c_void);
+    let real = real!(c"ggml_backend_sched_set_eval_callback", Library::Ggml, Set);
+    offload::set_own(scheduler, callback, data);
+    // SAFETY: the arguments are the caller's.
+    unsafe { real(scheduler, callback, data) }
+}
+
+/// ggml asks whether a node is to be computed by itself, or tells that it has been.
+unsafe extern "C" fn on_node(node: *const Tensor, is_question: bool, data: *mut c_void) -> bool {
+    let running = RUNNING.get();
+    if running.is_null() || running.cast() != data {
+        lose("nodes that ggml told of on another thread than the one that computes the graph");
+        // To the question: no; to the other: go on.
+        return !is_question;
+    }
+    // SAFETY: the thread's own, which has parts where this callback is set, and is in none of its functions now.
+    unsafe {
+        let parts = &mut *(*running).parts;
+        if is_question {
+            return parts.ask(node, write_part);
+        }
+        parts.end(node);
+    }
+    true
+}
+
+/// Notes once that something isn't recorded.
+#[cold]
+fn lose(what: &str) {
+    if let Some(state) = &mut *lock() {
+        state.recording.lose(what);
+    }
+}
+
+/// Writes the nodes that another backend has computed since the last ones were written.
+fn write_part(parts: &mut Parts) {
+    let n = parts.n.min(MOST_NODES);
+    let (lost, hash) = (n < parts.n, parts.hash);
+    (parts.n, parts.hash) = (0, 0);
+    if n == 0 {
+        return;
+    }
+    let (name, backend) = parts.backend();
+    let mut state = lock();
+    let Some(state) = &mut *state else { return };
+    if lost {
+        state.recording.lose("nodes beyond 65,536 in a part of a graph");
+    }
+    let hash = ggml::mixed_words(hash, [n as u64, backend]);
+    if let Some(number) = state.number_of(hash, Some(&name), &parts.nodes[..n]) {
+        let times = parts.times[..n].as_flattened();
+        state.recording.write_words(Kind::Part, &[u64::from(number)], times);
+    }
 }
 
 /// Makes the recording at the first graph, and says whether there is one.
@@ -342,7 +489,7 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
     let hash = ggml::mixed_words(running.hash, [n as u64, threads as u64]);
     let number = match running.last {
         Some((last, number)) if last == hash => Some(number),
-        _ => state.number_of(hash, &running.nodes[..n]),
+        _ => state.number_of(hash, None, &running.nodes[..n]),
     };
     let Some(number) = number else { return };
     running.last = Some((hash, number));
@@ -358,7 +505,12 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
 impl State {
     /// The number of a graph. It is described at its first time, which takes a while: the time is written down, so that it
     /// isn't taken for the program's.
-    fn number_of(&mut self, hash: u64, nodes: &[[*const Tensor; 2]]) -> Option<u32> {
+    fn number_of(
+        &mut self,
+        hash: u64,
+        on: Option<&str>,
+        nodes: &[[*const Tensor; 2]],
+    ) -> Option<u32> {
         if let Some(&number) = self.known.get(&hash) {
             return Some(number);
         }
@@ -368,7 +520,7 @@ impl State {
         }
         let begin = count();
         let number = self.known.len() as u32;
-        let text = node::describe(number, nodes, &self.layout);
+        let text = node::describe(number, on, nodes, &self.layout);
         self.recording.write(Kind::Nodes, text.as_bytes());
         self.known.insert(hash, number);
         self.recording.write_words(Kind::Described, &[begin, count()], &[]);
@@ -396,6 +548,8 @@ unsafe fn pass(
         (*running).depth += 1;
         if (*running).depth == 1 {
             (*running).graphs = 0;
+            (*running).offloaded = None;
+            (*running).is_split = None;
             // Two of four, the ones in the middle, so that what changes steadily is on both sides alike.
             let nth = || PASSES.fetch_add(1, Relaxed) % 4;
             (*running).is_bare = IS_TURNING.load(Relaxed) && matches!(nth(), 1 | 2);
@@ -409,11 +563,18 @@ unsafe fn pass(
     }
     let begin = count();
     let status = run();
+    // SAFETY: as above. The context has the scheduler of a graph that it has just computed.
+    unsafe {
+        // Another backend may be computing still, and the program waits for it as soon as it asks for a result.
+        if let (1, 0, Some(offloaded)) = (depth, status, &(*running).offloaded) {
+            offloaded.wait();
+        }
+    }
     let end = count();
     // SAFETY: as above.
-    let (graphs, is_bare) = unsafe {
+    let (graphs, is_bare, is_whole) = unsafe {
         (*running).depth -= 1;
-        ((*running).graphs, (*running).is_bare)
+        ((*running).graphs, (*running).is_bare, (*running).is_split == Some(false))
     };
     if depth > 1 {
         return status;
@@ -428,6 +589,7 @@ unsafe fn pass(
     if let Some(state) = &mut *lock() {
         let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
         let flags = u64::from(graphs) | u64::from(is_decode) << 32 | u64::from(is_bare) << 33;
+        let flags = flags | u64::from(is_whole) << 34;
         let words =
             [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
         state.recording.write_words(Kind::Pass, &words, &sequences);

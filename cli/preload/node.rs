@@ -7,9 +7,20 @@ use crate::ggml::{Layout, Tensor};
 /// The nodes of a graph, in the order in which they ran: what each computes, and from what.
 ///
 /// A node is `{"op", "name", "type", "ne", "bytes", "src": [{"name", "type", "ne", "bytes"}]}`; two that ran as one have
-/// the second one's name and its sources in `"then": {"op", "name", "src"}`.
-pub(crate) fn describe(number: u32, nodes: &[[*const Tensor; 2]], layout: &Layout) -> String {
-    let mut text = format!("{{\"graph\":{number},\"nodes\":[");
+/// the second one's name and its sources in `"then": {"op", "name", "src"}`. `on` is the backend that computed them, if
+/// that isn't the CPU's.
+pub(crate) fn describe(
+    number: u32,
+    on: Option<&str>,
+    nodes: &[[*const Tensor; 2]],
+    layout: &Layout,
+) -> String {
+    let mut text = format!("{{\"graph\":{number}");
+    if let Some(on) = on {
+        text.push_str(",\"on\":");
+        quoted(&mut text, on);
+    }
+    text.push_str(",\"nodes\":[");
     for (n, [node, fused]) in nodes.iter().enumerate() {
         // SAFETY: they are nodes of the graph that has just been computed, which is still there.
         let (Some(node), fused) = (unsafe { node.as_ref() }, unsafe { fused.as_ref() }) else {

@@ -27,7 +27,10 @@ pub(crate) fn run(bytes: &[u8]) {
             }
             Event::Graph(graph) => {
                 let Some(nodes) = recorded.graphs.get(&graph.number) else { continue };
-                let labels = Labels::new(&profiler, nodes, graph.threads);
+                let labels = match recorded.backends.get(&graph.number) {
+                    Some(backend) => Labels::of_backend(&profiler, nodes, backend),
+                    None => Labels::new(&profiler, nodes, graph.threads),
+                };
                 // Made to fit, as a reader has to: each node lasts until the next one begins.
                 let mut last = graph.begin;
                 let ends = graph.nodes.iter().skip(1).copied().chain([graph.end]);

@@ -16,6 +16,8 @@ pub struct Recorded {
     pub process: u32,
     /// The nodes of each graph that was described, by its number.
     pub graphs: HashMap<u32, Vec<Node>>,
+    /// Which backend computed a graph, by the same number, as ggml names it; those that aren't here, the CPU's.
+    pub backends: HashMap<u32, String>,
     /// What happened, in order.
     pub events: Vec<Event>,
     /// The files of its models.
@@ -46,7 +48,7 @@ pub enum Event {
 pub struct Graph {
     /// Its number among the graphs that were described.
     pub number: u32,
-    /// How many computed it.
+    /// How many computed it; 0 if another backend than the CPU did.
     pub threads: u32,
     /// When it began.
     pub begin: u64,
@@ -54,6 +56,9 @@ pub struct Graph {
     pub end: u64,
     /// When each node began.
     pub nodes: Vec<u64>,
+    /// When each node ended, where another backend computed one after the other. Else it is empty: a node lasts until the
+    /// next one begins.
+    pub ends: Vec<u64>,
     /// What threads did of it, where that was recorded.
     pub shares: Vec<Shares>,
 }
@@ -88,6 +93,8 @@ pub struct Pass {
     pub is_decode: bool,
     /// Whether its nodes were not timed, so that passes with and without can be compared.
     pub is_bare: bool,
+    /// Whether other backends than the CPU computed nodes of it that were not timed, but left whole, in turns.
+    pub is_whole: bool,
 }
 
 /// How long each thread had run and waited for a CPU until then.
@@ -130,6 +137,8 @@ impl Pass {
 #[derive(Deserialize)]
 struct Nodes {
     graph: u32,
+    #[serde(default)]
+    on: Option<String>,
     nodes: Vec<Node>,
 }
 
@@ -215,13 +224,18 @@ impl Recorded {
                     begin: *begin,
                     end: *end,
                     nodes: nodes.to_vec(),
+                    ends: Vec::new(),
                     shares: Vec::new(),
                 }));
             }
             2 => {
-                let Nodes { graph, nodes } = serde_json::from_slice(record)
+                let Nodes { graph, on, mut nodes } = serde_json::from_slice(record)
                     .map_err(|why| format!("the nodes of a graph: {why}"))?;
+                for node in &mut nodes {
+                    name_as_original(node);
+                }
                 self.graphs.insert(graph, nodes);
+                self.backends.extend(on.map(|on| (graph, on)));
             }
             3 => {
                 let values = values()?;
@@ -238,6 +252,7 @@ impl Recorded {
                     graphs: *flags as u32,
                     is_decode: flags >> 32 & 1 == 1,
                     is_bare: flags >> 33 & 1 == 1,
+                    is_whole: flags >> 34 & 1 == 1,
                 }));
             }
             4 => {
@@ -269,9 +284,40 @@ impl Recorded {
                 let nodes = nodes.as_chunks().0.to_vec();
                 graph.shares.push(Shares { thread: *thread as u32, nodes });
             }
+            10 => {
+                let values = values()?;
+                let ([number], times) = values.split_first_chunk().ok_or_else(short)?;
+                let times = times.as_chunks::<2>().0;
+                let (Some([begin, _]), Some([_, end])) = (times.first(), times.last()) else {
+                    return Err(short());
+                };
+                self.events.push(Event::Graph(Graph {
+                    number: *number as u32,
+                    threads: 0,
+                    begin: *begin,
+                    end: *end,
+                    nodes: times.iter().map(|[begin, _]| *begin).collect(),
+                    ends: times.iter().map(|[_, end]| *end).collect(),
+                    shares: Vec::new(),
+                }));
+            }
             other => return Err(format!("a record of an unknown kind, {other}")),
         }
         Ok(())
+    }
+}
+
+/// A tensor that ggml's scheduler copies to another backend is named `CUDA0#blk.3.attn_q.weight#0` there. What it is, the
+/// name in the middle tells.
+fn name_as_original(node: &mut Node) {
+    let then = node.then.iter_mut().flat_map(|then| &mut then.src);
+    for src in node.src.iter_mut().chain(then) {
+        let original = src.name.split_once('#').and_then(|(_, rest)| rest.rsplit_once('#'));
+        if let Some((original, copy)) = original
+            && copy.bytes().all(|c| c.is_ascii_digit())
+        {
+            src.name = original.to_owned();
+        }
     }
 }
 
@@ -367,6 +413,7 @@ mod tests {
                 begin: 10,
                 end: 90,
                 nodes: vec![20],
+                ends: vec![],
                 shares: vec![Shares { thread: 1, nodes: vec![[60, 9]] }],
             }),
             Event::Described([91, 99]),
@@ -380,6 +427,7 @@ mod tests {
                 graphs: 1,
                 is_decode: true,
                 is_bare: false,
+                is_whole: false,
             }),
             Event::Load(Load {
                 at: 101,
@@ -387,6 +435,32 @@ mod tests {
             }),
         ];
         assert_eq!(recorded.events, expected);
+    }
+
+    #[test]
+    fn parts_of_other_backends_have_ends_and_the_names_of_what_was_copied() {
+        let src =
+            |name: &str| format!(r#"{{"name":"{name}","type":"f32","ne":[4,1,1,1],"bytes":16}}"#);
+        let names = ["GPU0#blk.1.attn_q.weight#0", "GPU0#a#b", "x#", "#", "cache_k_l0 (view)"];
+        let nodes = format!(
+            r#"{{"graph":7,"on":"GPU0","nodes":[{{"op":"ADD","name":"a","type":"f32","ne":[4,1,1,1],"bytes":16,"src":[{}]}}]}}"#,
+            names.map(src).join(",")
+        );
+        let recorded = read(&file(&[
+            record(2, nodes.as_bytes()),
+            record(10, &words_of(&[7, 10, 20, 25, 40])),
+            record(3, &words_of(&[5, 100, 1, 9, 0, 1 << 32 | 1 << 34])),
+        ]));
+        let recorded = recorded.expect("it is whole");
+        assert_eq!(recorded.backends[&7], "GPU0");
+        let names: Vec<&str> =
+            recorded.graphs[&7][0].src.iter().map(|src| src.name.as_str()).collect();
+        assert_eq!(names, ["blk.1.attn_q.weight", "GPU0#a#b", "x#", "#", "cache_k_l0 (view)"]);
+        let Event::Graph(part) = &recorded.events[0] else { panic!("{:?}", recorded.events) };
+        assert_eq!((part.begin, part.end, part.threads), (10, 40, 0));
+        assert_eq!((&part.nodes[..], &part.ends[..]), (&[10, 25][..], &[20, 40][..]));
+        let Event::Pass(pass) = &recorded.events[1] else { panic!("{:?}", recorded.events) };
+        assert!(pass.is_whole && pass.is_decode && !pass.is_bare);
     }
 
     #[test]
@@ -403,7 +477,8 @@ mod tests {
             (with(16, 1 << 40), "7.nodes, byte 16: it states 1099511627776 bytes, and has 112"),
             (with(16, 8), "7.nodes, byte 16: it states 8 bytes, and has 112"),
             (with(64, 6 | 1 << 40), "7.nodes, byte 64: a record of 256 bytes is cut off"),
-            (with(64, 10 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 10"),
+            (with(64, 11 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 11"),
+            (with(64, 10 | 8 << 32), "7.nodes, byte 64: a record of kind 10 has only 8 bytes"),
             (with(64, 9 | 8 << 32), "7.nodes, byte 64: shares of threads that follow no graph"),
             (with(64, 1 | 7 << 32), "7.nodes, byte 64: a record of kind 1 has 7 bytes"),
             (with(64, 3 | 8 << 32), "7.nodes, byte 64: a record of kind 3 has only 8 bytes"),
@@ -420,7 +495,7 @@ mod tests {
         #[test]
         fn no_file_is_a_panic(
             records in prop::collection::vec(
-                (0_u8..11, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
+                (0_u8..12, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
             flips in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
         ) {
             let records: Vec<_> = records.iter().map(|(kind, body)| record(*kind, body)).collect();

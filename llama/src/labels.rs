@@ -58,8 +58,19 @@ impl Labels {
     /// Labels the nodes of a graph, which are listed in the order in which they run, on so many threads.
     #[must_use]
     pub fn new(profiler: &BrickProfiler, nodes: &[Node], threads: u32) -> Self {
+        Self::of(profiler, nodes, threads, None)
+    }
+
+    /// Labels nodes that another backend than the CPU computes one after the other. Their kernels say which:
+    /// `mul_mat_q8_0 on CUDA0`.
+    #[must_use]
+    pub fn of_backend(profiler: &BrickProfiler, nodes: &[Node], backend: &str) -> Self {
+        Self::of(profiler, nodes, 0, Some(backend))
+    }
+
+    fn of(profiler: &BrickProfiler, nodes: &[Node], threads: u32, on: Option<&str>) -> Self {
         let mut labels: Vec<Label> =
-            nodes.iter().map(|node| label(profiler, node, threads)).collect();
+            nodes.iter().map(|node| label(profiler, node, threads, on)).collect();
         name_attention(nodes, &mut labels);
         fill_layers(&mut labels);
         Self(labels)
@@ -123,7 +134,7 @@ impl Labels {
     }
 }
 
-fn label(profiler: &BrickProfiler, node: &Node, threads: u32) -> Label {
+fn label(profiler: &BrickProfiler, node: &Node, threads: u32, on: Option<&str>) -> Label {
     let described = describe(node);
     let brick = match described.brick {
         Brick::Known(brick) => Some(brick.into()),
@@ -131,7 +142,8 @@ fn label(profiler: &BrickProfiler, node: &Node, threads: u32) -> Label {
         Brick::None => None,
     };
     let launch = HostLaunch { shape: described.shape.clone(), threads };
-    let kernel = profiler.kernel(&described.kernel, Some(launch));
+    let name = on.map(|on| format!("{} on {on}", described.kernel));
+    let kernel = profiler.kernel(name.as_ref().unwrap_or(&described.kernel), Some(launch));
     let Described { layer, work, attends, .. } = described;
     Label { brick, kernel, layer, work, attends }
 }
@@ -241,6 +253,18 @@ mod tests {
         assert_eq!(LooksAt::several(&[]), None);
         let hostile = LooksAt::several(&[[u32::MAX, 0], [0, u32::MAX]]);
         assert_eq!(hostile.map(|of| of.rows), Some(u32::MAX.into()));
+    }
+
+    #[test]
+    fn kernels_of_other_backends_say_where_they_run() {
+        let profiler = BrickProfiler::enabled();
+        let nodes = [node("MUL_MAT", "Qcur-0", &["blk.0.attn_q.weight", "attn_norm-0"])];
+        let [here, there] =
+            [Labels::new(&profiler, &nodes, 1), Labels::of_backend(&profiler, &nodes, "CUDA0")];
+        assert_eq!(here.bricks().collect::<Vec<_>>(), there.bricks().collect::<Vec<_>>());
+        let names = profiler.profile().names;
+        let kernel = |name: &str| names.iter().any(|of| of.name == name);
+        assert!(kernel("mul_mat_f32") && kernel("mul_mat_f32 on CUDA0"), "{names:?}");
     }
 
     #[test]

@@ -165,6 +165,10 @@ fn facts(profile: &Profile) -> Vec<Fact> {
             Fact::must("tokens generated", run.generated_tokens.to_string()),
         ]);
     }
+    for serialised in &profile.serialised {
+        let (phase, devices) = (serialised.phase, serialised.devices.join(", "));
+        facts.push(Fact::must(&format!("one at a time in {phase}"), devices));
+    }
     if let Some(model) = &profile.model {
         let what = format!("{}, {} weights", model.architecture, model.parameters);
         facts.extend([

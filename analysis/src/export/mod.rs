@@ -70,7 +70,9 @@ fn launch(name: &Name) -> Vec<(&'static str, Value)> {
     let shape = |shape: &String| (!shape.is_empty()).then(|| ("shape", Value::Text(shape.clone())));
     if let Some(host) = &name.host {
         told.extend(shape(&host.shape));
-        told.push(("threads", Value::Count(host.threads.into())));
+        // On a device there are none.
+        let threads = (host.threads > 0).then(|| Value::Count(host.threads.into()));
+        told.extend(threads.map(|threads| ("threads", threads)));
     }
     if let Some(device) = &name.device {
         let by = |(x, y, z): (u32, u32, u32)| Value::Text(format!("{x}×{y}×{z}"));

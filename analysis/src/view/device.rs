@@ -91,6 +91,47 @@ fn without_passes(profile: &Profile) -> String {
     parts.join("; ") + "."
 }
 
+/// What to know of a run in which a device's operations ran one at a time: that they did, and what it costs. Sentences
+/// without a full stop; none for other runs.
+#[must_use]
+pub fn serialised_notes(profile: &Profile) -> Vec<String> {
+    let of = || [Phase::Decode, Phase::Prefill].into_iter().filter_map(|p| profile.serialised(p));
+    let mut devices: Vec<&str> = Vec::new();
+    for device in of().flat_map(|of| &of.devices) {
+        if !devices.contains(&device.as_str()) {
+            devices.push(device);
+        }
+    }
+    if devices.is_empty() {
+        return Vec::new();
+    }
+    let devices = printable_text(&devices.join(", "));
+    let (whole, other): (Vec<_>, Vec<_>) = of().partition(|of| of.whole_passes > 0);
+    let rates = match (&whole[..], &other[..]) {
+        (_, []) => "rates are of passes left whole".to_owned(),
+        (_, [of, ..]) => {
+            format!("no {} pass was left whole, so its rate is of such passes", of.phase)
+        }
+    };
+    let mut notes =
+        vec![format!("nodes on {devices} ran one at a time, timed with launch and wait; {rates}")];
+    let costs = whole.iter().map(|of| match (&of.cost, &of.cost_absent) {
+        (Some(cost), _) => {
+            let [estimate, low, high] =
+                [cost.estimate, cost.low, cost.high].map(|part| 100.0 * part);
+            // Of what takes several times as long, tenths of a percent say nothing.
+            let digits = usize::from(estimate < 99.95);
+            format!("{} {estimate:+.digits$} % ({low:+.digits$} to {high:+.digits$} %)", of.phase)
+        }
+        (None, _) => format!("of {} unknown, too few pairs", of.phase),
+    });
+    let costs: Vec<String> = costs.collect();
+    if !costs.is_empty() {
+        notes.push(format!("passes timed so, beside whole ones: {}", costs.join(", ")));
+    }
+    notes
+}
+
 /// What the host waited after, within passes.
 pub(super) fn serialised(mode: SyncMode) -> Option<&'static str> {
     match mode {
@@ -193,6 +234,13 @@ fn issued_share(
 
 /// What went wrong, for all devices.
 pub(super) fn notes(profile: &Profile) -> Vec<String> {
+    let mut notes = serialised_notes(profile);
+    notes.extend(losses(profile));
+    notes
+}
+
+/// What devices have no times of, and why.
+pub(super) fn losses(profile: &Profile) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, device) in profile.devices.iter().enumerate() {
         let mut note = |text: String| notes.push(format!("device {index}: {text}"));

@@ -74,6 +74,12 @@ fn judgement(profile: &Profile) -> String {
         let gaps = percent(total.unattributed_ns as f64, wall);
         return format!("{name} on the device: {top}; gaps between bricks are {gaps}.");
     }
+    if let Some(serialised) = profile.serialised(total.phase) {
+        return format!(
+            "{name} ran in part on {}, and what limits it there is unknown: {top} where nodes ran one at a time.",
+            printable_text(&serialised.devices.join(", "))
+        );
+    }
     if total.unattributed_ns as f64 > 0.1 * wall {
         return format!(
             "{name} can't be judged yet: {} of its time is unattributed.",

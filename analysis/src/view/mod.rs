@@ -33,6 +33,7 @@ pub use self::backends::backends;
 pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };
+pub use self::device::serialised_notes;
 pub use self::findings::findings;
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
@@ -50,5 +51,5 @@ pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_
 /// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]
 pub fn device_notes(profile: &brickscope_profile::profile::Profile) -> Vec<String> {
-    device::notes(profile).into_iter().map(screened_lines).collect()
+    device::losses(profile).into_iter().map(screened_lines).collect()
 }

@@ -87,6 +87,22 @@ pub fn report(profile: &Profile) -> String {
             let tokens = count(phase.tokens, "token");
             write!(text, "\n{name}: {tokens} {each}, {wall}, {rate}\n")
         };
+        if let Some(of) = profile.serialised(phase.phase) {
+            let rate = of.whole_tokens_per_second();
+            let whole = match rate {
+                Some(rate) => format!(
+                    "{} left whole: {}, {rate:.1} tokens/s",
+                    typical::passes_text(of.whole_passes),
+                    milliseconds(of.whole_wall_ns)
+                ),
+                None => "no pass was left whole".to_owned(),
+            };
+            let devices = printable_text(&of.devices.join(", "));
+            wrapped(
+                &format!("serialised on {devices}: these times and the rate; {whole}"),
+                &mut text,
+            );
+        }
         let rest = if device::is_of_device(profile) { "(gaps)" } else { "unattributed" };
         let rests = [(rest, phase.unattributed_ns, phase.passes)];
         tables(profile, Some(phase.phase), &rests, &mut text);

@@ -63,8 +63,10 @@ fn table(totals: &[&Total], text: &mut String) {
         let mut name = printable(&stats.name);
         if let Some(host) = &total.host {
             // Routines of one name differ in what they work on.
-            let threads = count(host.threads.into(), "thread");
-            name = format!("{name}  {}  {threads}", printable(&host.shape));
+            name = format!("{name}  {}", printable(&host.shape));
+            if host.threads > 0 {
+                name = format!("{name}  {}", count(host.threads.into(), "thread"));
+            }
         }
         if let Some(on) = &total.device {
             let (grid, block) = (on.grid, on.block);

@@ -325,12 +325,20 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
     // As measured: what is judged may be of median spans.
     let shown = typical::shown(profile);
     let Some(total) = shown.phase(phase) else { return };
-    let rate = total.tokens_per_second().map_or("no rate".to_owned(), |rate| {
-        format!("{} tok/s{}", digits(rate), spread(profile, phase))
+    // Passes whose nodes ran one at a time are slower than they are by themselves.
+    let whole = profile.serialised(phase).filter(|of| of.whole_passes > 0);
+    let rate = match whole {
+        Some(whole) => whole.whole_tokens_per_second(),
+        None => total.tokens_per_second(),
+    };
+    let rate = rate.map_or("no rate".to_owned(), |rate| {
+        let spread = if whole.is_some() { String::new() } else { spread(profile, phase) };
+        format!("{} tok/s{spread}", digits(rate))
     });
     let p50 = match phase {
         Phase::Decode => {
-            let p50_ns = shown.latency.per_token.percentiles.p50_ns;
+            let timed = shown.latency.per_token.percentiles.p50_ns;
+            let p50_ns = whole.map_or(timed, |whole| whole.whole_p50_ns);
             p50_ns.map_or(String::new(), |ns| format!("p50 {}", time(ns as f64)))
         }
         Phase::Prefill => String::new(),
@@ -364,6 +372,11 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     let bricks = judged.bricks(Some(phase));
     if bricks.is_empty() {
         return ("no brick was timed in it".to_owned(), Tone::Bad);
+    }
+    if let Some(serialised) = profile.serialised(phase) {
+        let devices = printable_text(&serialised.devices.join(", "));
+        let how = if serialised.whole_passes == 0 { "serialised; " } else { "" };
+        return (format!("{how}no roof is known for {devices}"), Tone::Plain);
     }
     if total.unattributed_ns as f64 > MOST_UNATTRIBUTED * wall {
         let share = percent(total.unattributed_ns as f64, wall);
@@ -474,8 +487,11 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
         }
         notes.extend(lines);
     }
+    // First, since it says what the figures are.
+    let serialised = device::serialised_notes(profile).into_iter();
+    notes.splice(..0, serialised.map(|text| Piece { text, tone: Tone::Plain }));
     notes.extend(dropped.lines().map(bad));
-    notes.extend(device::notes(profile).into_iter().map(bad));
+    notes.extend(device::losses(profile).into_iter().map(bad));
     if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
         notes.push(bad(format!("the counter drifted {ppm:+.0} ppm from the OS clock")));
     }
@@ -751,6 +767,16 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
             Some(_) => "time bricks inside the pass, to see where its time goes".to_owned(),
             None => "begin a pass and time bricks inside it".to_owned(),
         };
+    }
+    if let Some(serialised) = main.phase.and_then(|phase| profile.serialised(phase)) {
+        let longest = &main.bricks[0];
+        return format!(
+            "look at {}, {} of passes whose nodes ran one at a time; the profiler of {} itself tells what they take \
+             together",
+            longest.name,
+            fraction(main.share(longest.own_ns)),
+            printable_text(&serialised.devices.join(", "))
+        );
     }
     // The screen is about the phase that it shows.
     let is_of_main = |finding: &&Finding| finding.phase.is_none() || finding.phase == main.phase;

@@ -4,8 +4,8 @@ use brickscope::{
     Absent, Bandwidth, BrickId, BrickKernel, BrickProfiler, CacheCeiling, CeilingReading, Ceilings,
     DeviceLaunch, ExecutionGraph, ExecutionNode, FunctionSamples, HostLaunch, Imported, LayerBrick,
     Machine, MockClock, Model, Move, Name, NameKind, Peak, Phase, Profile, ReadingTime, Route, Run,
-    SimulatedDevice, SlowBrick, SlowTokens, StreamId, Survey, TileLevel, TileStats, TileThread,
-    TransferDirection, TreeOptions, Work,
+    Serialised, SimulatedDevice, SlowBrick, SlowTokens, StreamId, Survey, TileLevel, TileStats,
+    TileThread, TransferDirection, TreeOptions, Work,
 };
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
@@ -229,7 +229,7 @@ fn graph() -> ExecutionGraph {
 }
 
 /// The variants that a view tells apart: on the host with ceilings, and without; on a device; imported; with the
-/// times of its passes only in the spans.
+/// times of its passes only in the spans; with a device that ran one operation at a time.
 fn variants() -> Vec<Profile> {
     let all = profile();
     let mut on_host = all.clone();
@@ -248,7 +248,18 @@ fn variants() -> Vec<Profile> {
     let mut without_passes = imported.clone();
     without_passes.phases.clear();
     without_passes.passes.clear();
-    vec![all, on_host, bare, imported, without_passes]
+    let mut serialised = on_host.clone();
+    serialised.serialised.push(Serialised {
+        phase: Phase::Decode,
+        devices: vec!["CUDA0".to_owned()],
+        whole_passes: 0,
+        whole_tokens: 0,
+        whole_wall_ns: 0,
+        whole_p50_ns: None,
+        cost: None,
+        cost_absent: Some(absent("too few pairs")),
+    });
+    vec![all, on_host, bare, imported, without_passes, serialised]
 }
 
 /// What people see of a profile, each form with its name.
@@ -267,7 +278,7 @@ fn views(profile: &Profile) -> Vec<(String, String)> {
         ("headline".to_owned(), view::headline(profile)),
     ];
     let mut see = |name: &str, text: String| seen.push((name.to_owned(), text));
-    for note in view::device_notes(profile) {
+    for note in view::device_notes(profile).into_iter().chain(view::serialised_notes(profile)) {
         see("a note of a device", note);
     }
     if let Some(ceilings) = &profile.ceilings {

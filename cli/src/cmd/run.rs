@@ -13,7 +13,7 @@ use std::{env, fs, thread};
 use anyhow::{Context, Result, bail};
 use brickscope::{
     Absent, BrickProfiler, Clock, LoadWatch, Model, OtherLoad, Overhead, PairedError, PairedRatio,
-    Profile, Run,
+    PhaseTotal, Profile, Run, Serialised,
 };
 use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
@@ -28,8 +28,11 @@ use crate::{ceilings_cache, family, interrupt, output, progress, source, summary
 /// Run a program that uses llama.cpp, and report where the time of its passes went.
 ///
 /// The program needs no change: llama-bench, llama-cli, llama-server, Python's llama_cpp, or any other program that
-/// loads llama.cpp as shared libraries and computes on the CPU. Each node of its graphs is timed where it runs, by a
-/// library that this command loads into the program. The run is written to a folder that `brickscope show` reads.
+/// loads llama.cpp as shared libraries. Each node of its graphs is timed where it runs, by a library that this command
+/// loads into the program. The run is written to a folder that `brickscope show` reads.
+///
+/// Nodes that a GPU computes are timed one at a time, which costs time: so only in two passes of eight, and the report
+/// says how much longer these take.
 ///
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
 #[derive(Debug, clap::Args)]
@@ -388,11 +391,15 @@ fn describe(profile: &mut Profile, recorded: &Recorded, line: &[OsString], threa
     };
     profile.run = Some(Run {
         command: line.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-        backend: "llama.cpp, CPU".to_owned(),
+        backend: backend_of(profile),
         threads,
         ..Run::default()
     });
     let absent = |reason: String| Some(Absent { reason });
+    // They would be measured for nothing.
+    let is_serialised = |phase: &PhaseTotal| profile.serialised(phase.phase).is_some();
+    let no_roof = profile.phases.iter().all(is_serialised).then(|| profile.serialised.first());
+    let no_roof = no_roof.flatten().map(Serialised::no_roof);
     let Some(path) = model_of(recorded, line) else {
         profile.ceilings_absent = absent("the model's file is not known".to_owned());
         return;
@@ -408,6 +415,10 @@ fn describe(profile: &mut Profile, recorded: &Recorded, line: &[OsString], threa
         }
     };
     profile.model = Some(Model { weights_in: None, ..source::describe(&model) });
+    if no_roof.is_some() {
+        profile.ceilings_absent = no_roof;
+        return;
+    }
     let note = progress::note("measuring what this machine can do");
     let threads = NonZeroUsize::new(threads as usize).unwrap_or(NonZeroUsize::MIN);
     let measured = Cpu::new(Kernels::best(), threads)
@@ -418,6 +429,19 @@ fn describe(profile: &mut Profile, recorded: &Recorded, line: &[OsString], threa
         Ok(ceilings) => profile.ceilings = Some(ceilings),
         Err(why) => profile.ceilings_absent = Some(why),
     }
+}
+
+/// What computed: `llama.cpp, CPU and CUDA0`.
+fn backend_of(profile: &Profile) -> String {
+    let mut all = vec!["CPU"];
+    for device in profile.serialised.iter().flat_map(|of| &of.devices) {
+        if !all.contains(&device.as_str()) {
+            all.push(device);
+        }
+    }
+    let last = all.pop().unwrap_or_default();
+    let before = if all.is_empty() { String::new() } else { all.join(", ") + " and " };
+    format!("llama.cpp, {before}{last}")
 }
 
 /// The file of the model: one that the process had mapped, or an argument of the command.

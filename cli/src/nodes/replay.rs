@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter::Peekable;
 
 use brickscope::{
-    BrickKey, BrickProfiler, CpuWait, Disturbance, Phase, Profile, Share, TimedPass, TimedSpan,
-    TimedWork, Work,
+    Absent, BrickKey, BrickProfiler, CpuWait, Disturbance, PairedRatio, Phase, Profile, Serialised,
+    Share, SyncMode, TimedPass, TimedSpan, TimedWork, Work,
 };
 use brickscope_llama::bricks::{self, Brick};
 use brickscope_llama::file::{Event, Graph, Load, Pass, Recorded, Shares};
@@ -45,16 +45,24 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     let mut warm_up: Vec<bool> = Vec::new();
     let mut turns = Turns::default();
     let mut waits = Waits::default();
+    let mut in_turn = InTurn::default();
     for found in Passes::of(recorded) {
         let at = |count: u64| time_of(&profiler, count);
-        turns.add(&found, at(found.pass.end).saturating_sub(at(found.pass.begin)));
+        let wall_ns = at(found.pass.end).saturating_sub(at(found.pass.begin));
+        turns.add(&found, wall_ns);
         if found.pass.is_bare {
             counts.bare += 1;
+            in_turn.pass(&found, &labels, wall_ns, None);
+            continue;
+        }
+        if found.pass.is_whole {
+            in_turn.pass(&found, &labels, wall_ns, None);
             continue;
         }
         let Some((pass, spans)) = labels.pass(&found, &mut counts) else { continue };
         match profiler.record_pass(&pass, &spans) {
             Ok(()) => {
+                in_turn.pass(&found, &labels, wall_ns, Some(pass.phase));
                 warm_up.push(!found.described.is_empty());
                 if found.described.is_empty() {
                     labels.share(&found, pass.phase);
@@ -75,6 +83,10 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     profile.other_load = None;
     profile.cpu_waits = waits.all();
     leave_out_warm_up(&mut profile, &warm_up, &mut counts);
+    profile.serialised = in_turn.serialised();
+    if !profile.serialised.is_empty() {
+        profile.sync_mode = SyncMode::Immediate;
+    }
     let notes = counts.notes(recorded);
     Replayed {
         profile,
@@ -134,6 +146,167 @@ impl Turns {
     }
 }
 
+/// Passes in turns: in some, nodes of other backends than the CPU were timed one at a time; the others were left whole.
+#[derive(Debug, Default)]
+struct InTurn(Vec<TurnOfBackends>);
+
+#[derive(Debug)]
+struct TurnOfBackends {
+    /// `None` where it isn't known: a whole pass doesn't show what its nodes are.
+    phase: Option<Phase>,
+    tokens: Option<u64>,
+    position: Option<u64>,
+    wall_ns: u64,
+    is_whole: bool,
+    /// Whether no node of it was timed, as in every other pass.
+    is_bare: bool,
+    /// Whether a graph was described in it.
+    is_warm_up: bool,
+    /// The backends of its nodes, if they were timed.
+    backends: Vec<String>,
+}
+
+impl InTurn {
+    /// `phase` is that of a pass that was recorded, whose nodes were timed.
+    fn pass(&mut self, found: &Found<'_>, graphs: &Graphs<'_>, wall_ns: u64, phase: Option<Phase>) {
+        let Pass { status, tokens, position, is_decode, .. } = found.pass;
+        if status != 0 || !is_decode {
+            return;
+        }
+        let recorded = graphs.recorded;
+        let nodes = found.graphs.iter().filter_map(|graph| recorded.graphs.get(&graph.number));
+        // The CPU looks up the tokens of whole passes, too.
+        let embedded: u64 = nodes.flatten().map(embedded_rows).sum();
+        let mut backends: Vec<String> = Vec::new();
+        for graph in &found.graphs {
+            let backend = recorded.backends.get(&graph.number);
+            if let Some(backend) = backend.filter(|backend| !backends.contains(backend)) {
+                backends.push(backend.clone());
+            }
+        }
+        self.0.push(TurnOfBackends {
+            phase,
+            tokens: tokens.or(Some(embedded)).filter(|&tokens| tokens > 0),
+            position,
+            wall_ns,
+            is_whole: phase.is_none(),
+            is_bare: found.pass.is_bare,
+            is_warm_up: !found.described.is_empty(),
+            backends,
+        });
+    }
+
+    /// The phases in which nodes of other backends were timed.
+    fn serialised(mut self) -> Vec<Serialised> {
+        self.find_tokens();
+        self.find_phases();
+        let phases = [Phase::Prefill, Phase::Decode].into_iter();
+        phases.filter_map(|phase| self.serialised_in(phase)).collect()
+    }
+
+    /// Where nobody says how many tokens a pass had, the position of the next one does.
+    fn find_tokens(&mut self) {
+        for n in 0..self.0.len() {
+            let next = self.0.get(n + 1).and_then(|next| next.position);
+            let turn = &mut self.0[n];
+            let grown = next.zip(turn.position).and_then(|(next, this)| next.checked_sub(this));
+            turn.tokens = turn.tokens.or(grown.filter(|&grown| grown > 0));
+        }
+    }
+
+    /// A whole pass is of the phase that passes with as many tokens are of whose nodes were timed.
+    fn find_phases(&mut self) {
+        let known: HashMap<u64, Phase> =
+            self.0.iter().filter_map(|turn| turn.tokens.zip(turn.phase)).collect();
+        for turn in &mut self.0 {
+            let like = turn
+                .tokens
+                .map(|tokens| known.get(&tokens).copied().unwrap_or_else(|| phase_of(tokens, 0)));
+            turn.phase = turn.phase.or(like);
+        }
+    }
+
+    fn serialised_in(&self, phase: Phase) -> Option<Serialised> {
+        let of_phase: Vec<&TurnOfBackends> =
+            self.0.iter().filter(|turn| turn.phase == Some(phase)).collect();
+        let mut devices: Vec<String> = Vec::new();
+        for backend in of_phase.iter().flat_map(|turn| &turn.backends) {
+            if !devices.contains(backend) {
+                devices.push(backend.clone());
+            }
+        }
+        if devices.is_empty() {
+            return None;
+        }
+        let settled = settled(&of_phase, phase);
+        let whole = || of_phase.iter().zip(&settled).filter(|(_, is)| **is).map(|(turn, _)| *turn);
+        let mut walls: Vec<u64> = whole().map(|turn| turn.wall_ns).collect();
+        walls.sort_unstable();
+        let pairs = pairs(&of_phase, &settled);
+        let cost = PairedRatio::new(&pairs);
+        Some(Serialised {
+            phase,
+            devices,
+            whole_passes: walls.len() as u64,
+            whole_tokens: whole().filter_map(|turn| turn.tokens).fold(0, u64::saturating_add),
+            whole_wall_ns: walls.iter().copied().fold(0, u64::saturating_add),
+            whole_p50_ns: walls.get(walls.len() / 2).copied(),
+            cost_absent: cost.as_ref().err().map(|why| Absent { reason: why.to_string() }),
+            cost: cost.ok(),
+        })
+    }
+}
+
+/// Which of the passes of a phase were whole, and as fast as if none were split. A backend that captures graphs, as CUDA's
+/// does, has to do that anew after split ones: it runs one pass without, captures in the next, and replays from then on.
+/// Prompts are few, and long beside that.
+fn settled(turns: &[&TurnOfBackends], phase: Phase) -> Vec<bool> {
+    const SETTLING: usize = 3;
+    let settling = if phase == Phase::Decode { SETTLING } else { 0 };
+    let mut in_a_row = 0;
+    let is_settled = |turn: &&TurnOfBackends| {
+        in_a_row = if turn.is_whole { in_a_row + 1 } else { 0 };
+        turn.is_whole && !turn.is_warm_up && (in_a_row > settling || turn.is_bare)
+    };
+    turns.iter().map(is_settled).collect()
+}
+
+/// A whole pass and one whose nodes were timed, which computed alike. Of passes that were split one after the other, the
+/// first is compared with the whole one before it, and the last with the next that has settled, so that either is first as
+/// often as second.
+fn pairs(turns: &[&TurnOfBackends], settled: &[bool]) -> Vec<(f64, f64)> {
+    /// How far away that may be.
+    const NEAR: usize = 6;
+    let mut pairs = Vec::new();
+    let mut pair = |whole: usize, split: usize| {
+        let (whole, split) = (turns[whole], turns[split]);
+        // Some more tokens in the cache make no difference; a prompt's position does.
+        let apart = whole.position.zip(split.position).map_or(0, |(a, b)| a.abs_diff(b));
+        let is_near = whole.tokens == Some(1) || apart == 0;
+        if whole.tokens.is_some() && whole.tokens == split.tokens && is_near && !split.is_warm_up {
+            pairs.push((whole.wall_ns as f64, split.wall_ns as f64));
+        }
+    };
+    let mut n = 0;
+    while n < turns.len() {
+        if turns[n].is_whole {
+            n += 1;
+            continue;
+        }
+        let first = n;
+        n += turns[n..].iter().take_while(|turn| !turn.is_whole).count();
+        let last = n - 1;
+        if first > 0 && settled[first - 1] {
+            pair(first - 1, first);
+        }
+        let after = settled[n..].iter().take(NEAR).position(|is| *is);
+        if let Some(after) = after.filter(|_| last > first) {
+            pair(n + after, last);
+        }
+    }
+    pairs
+}
+
 /// Rows that an event takes at most: a brick and a kernel for each node, and layers.
 fn rows(event: &Event) -> usize {
     match event {
@@ -150,7 +323,7 @@ struct Counts {
     generated_tokens: u64,
     /// Passes that llama.cpp said had failed.
     failed: u64,
-    /// Passes of which the CPU computed no graph.
+    /// Passes of which no node was timed, since another backend than the CPU computed them.
     elsewhere: u64,
     /// Passes that only encode.
     encoded: u64,
@@ -180,8 +353,8 @@ impl Counts {
         say(self.failed, " left out: llama.cpp returned an error");
         say(
             self.elsewhere,
-            " not seen: the CPU computed nothing of them, so another backend did (a GPU?). Run with `-ngl 0`, or \
-             see what the backend's own profiler tells",
+            " not seen: the CPU computed nothing of them, so another backend did (a GPU?), whose nodes could not be \
+             timed. Run with `-ngl 0`, or see what the backend's own profiler tells",
         );
         say(self.bare, " left out: their nodes were not timed, to measure what that costs");
         say(self.encoded, " left out: they encode, and a run has prefill and decode");
@@ -300,6 +473,7 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
                             graphs: 1,
                             is_decode: true,
                             is_bare: false,
+                            is_whole: false,
                         };
                         return Some(self.found(pass));
                     }
@@ -497,7 +671,10 @@ impl Graphs<'_> {
         let Self { profiler, recorded, .. } = *self;
         self.known.entry((graph.number, graph.threads)).or_insert_with(|| {
             let nodes = recorded.graphs.get(&graph.number).map_or(&[][..], Vec::as_slice);
-            Labels::new(profiler, nodes, graph.threads)
+            match recorded.backends.get(&graph.number) {
+                Some(backend) => Labels::of_backend(profiler, nodes, backend),
+                None => Labels::new(profiler, nodes, graph.threads),
+            }
         })
     }
 }
@@ -553,9 +730,12 @@ fn phase_of(tokens: u64, outputs: u64) -> Phase {
     }
 }
 
-/// When each node of a graph began and ended. A node lasts until the next one begins: all threads begin together.
+/// When each node of a graph began and ended. Of the CPU's, a node lasts until the next one begins: all threads begin
+/// together.
 fn times(graph: &Graph, at: impl Fn(u64) -> u64) -> Vec<[u64; 2]> {
-    let ends = graph.nodes.iter().skip(1).copied().chain([graph.end]);
+    let next = graph.nodes.iter().skip(1).copied().chain([graph.end]);
+    let own = graph.ends.iter().copied();
+    let ends: Vec<u64> = if graph.ends.is_empty() { next.collect() } else { own.collect() };
     // The clock of the core that the thread has moved to may be some counts behind.
     let mut last = 0;
     graph

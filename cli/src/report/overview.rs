@@ -68,6 +68,7 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
     let not_finite = profile.not_finite.as_ref().map(ToString::to_string);
     let mut notes: Vec<String> =
         not_finite.into_iter().chain(dropped.lines()).chain(typical).collect();
+    notes.extend(view::serialised_notes(profile));
     if dropped.left_out_passes > 0 {
         notes.push(LEFT_OUT.to_owned());
     }

@@ -34,12 +34,25 @@ struct tensor {
     void *extra;
     // How long it takes, in microseconds.
     int64_t takes;
+    // The index of the backend that computes it.
+    int on;
 };
 
 struct params { int ith, nth; };
 struct plan { size_t work_size; void *work_data; int n_threads; };
 struct graph { int n; struct tensor *nodes[64]; };
 struct batch { int32_t n_tokens; };
+// A GPU's computes what it is told to while the caller goes on. What it is told at once takes it half the time.
+struct backend { const char *name; bool is_cpu; };
+typedef bool (*callback)(struct tensor *t, bool ask, void *data);
+struct sched {
+    struct backend *backends[2];
+    int n, splits;
+    callback call;
+    void *data;
+    int (*cpu)(struct graph *g, const struct plan *plan);
+    struct graph *g;
+};
 
 const char *ggml_get_name(const struct tensor *t);
 int64_t ggml_nelements(const struct tensor *t);
@@ -50,6 +63,17 @@ bool ggml_cpu_extra_compute_forward(const struct params *p, struct tensor *t);
 void ggml_compute_forward_rms_norm_mul_fused(const struct params *p, struct tensor *norm, struct tensor *mul);
 void ggml_barrier(void *pool);
 int ggml_graph_compute(struct graph *g, const struct plan *plan);
+int ggml_graph_n_nodes(struct graph *g);
+struct tensor *ggml_graph_node(struct graph *g, int i);
+const char *ggml_backend_name(struct backend *backend);
+void ggml_backend_tensor_get(const struct tensor *t, void *to, size_t from, size_t size);
+int ggml_backend_sched_get_n_backends(struct sched *s);
+struct backend *ggml_backend_sched_get_backend(struct sched *s, int i);
+int ggml_backend_sched_get_n_splits(struct sched *s);
+struct backend *ggml_backend_sched_get_tensor_backend(struct sched *s, struct tensor *t);
+void ggml_backend_sched_set_eval_callback(struct sched *s, callback call, void *data);
+void ggml_backend_sched_synchronize(struct sched *s);
+int ggml_backend_sched_graph_compute_async(struct sched *s, struct graph *g);
 int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch *batch);
 int llama_decode(void *context, struct batch batch);
 void *llama_get_memory(const void *context);
@@ -64,6 +88,90 @@ const char *ggml_op_desc(const struct tensor *t) {
     return names[t->op];
 }
 const char *ggml_type_name(int32_t type) { return type == Q8_0 ? "q8_0" : "f32"; }
+int ggml_graph_n_nodes(struct graph *g) { return g->n; }
+struct tensor *ggml_graph_node(struct graph *g, int i) { return g->nodes[i < 0 ? g->n + i : i]; }
+const char *ggml_backend_name(struct backend *backend) { return backend->name; }
+
+static int64_t busy_until;
+static int64_t now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000 + now.tv_nsec;
+}
+static void finish(void) {
+    while (now() < busy_until) {}
+}
+// As ggml's backend for other machines: it is only waited for until it knows what to do.
+static bool is_remote(struct backend *backend) { return strncmp(backend->name, "RPC", 3) == 0; }
+static void synchronize(struct backend *backend) {
+    if (!backend->is_cpu && !is_remote(backend)) finish();
+}
+void ggml_backend_tensor_get(const struct tensor *t, void *to, size_t from, size_t size) {
+    if (from + size > ggml_nbytes(t)) abort();
+    finish();
+    memset(to, 0, size);
+}
+int ggml_backend_sched_get_n_backends(struct sched *s) { return s->n; }
+struct backend *ggml_backend_sched_get_backend(struct sched *s, int i) { return s->backends[i]; }
+#ifndef OLD
+int ggml_backend_sched_get_n_splits(struct sched *s) { return s->splits; }
+#endif
+struct backend *ggml_backend_sched_get_tensor_backend(struct sched *s, struct tensor *t) { return s->backends[t->on]; }
+void ggml_backend_sched_set_eval_callback(struct sched *s, callback call, void *data) {
+    s->call = call;
+    s->data = data;
+}
+void ggml_backend_sched_synchronize(struct sched *s) {
+    for (int i = 0; i < s->n; i++) synchronize(s->backends[i]);
+}
+static void compute_on(struct sched *s, struct backend *backend, struct tensor **nodes, int n) {
+    struct graph part = {n, {0}};
+    struct plan plan = {0, NULL, 2};
+    int64_t takes = 0;
+    for (int i = 0; i < n; i++) {
+        part.nodes[i] = nodes[i];
+        takes += nodes[i]->takes * (n > 1 ? 500 : 1000);
+    }
+    if (backend->is_cpu) {
+        s->cpu(&part, &plan);
+    } else {
+        int64_t from = now();
+        busy_until = (busy_until > from ? busy_until : from) + takes;
+    }
+}
+struct asked { struct sched *s; struct tensor *t; };
+static void *ask_elsewhere(void *of) {
+    struct asked *asked = of;
+    // Whatever it answers, there it isn't asked for.
+    asked->s->call(asked->t, true, asked->s->data);
+    asked->s->call(asked->t, false, asked->s->data);
+    return NULL;
+}
+int ggml_backend_sched_graph_compute_async(struct sched *s, struct graph *g) {
+    for (int from = 0, to; from < g->n; from = to) {
+        for (to = from; to < g->n && g->nodes[to]->on == g->nodes[from]->on; to++) {}
+        struct backend *backend = s->backends[g->nodes[from]->on];
+        if (s->call == NULL) {
+            compute_on(s, backend, g->nodes + from, to - from);
+            continue;
+        }
+        if (getenv("OTHER_THREAD")) {
+            struct asked asked = {s, g->nodes[from]};
+            pthread_t other;
+            pthread_create(&other, NULL, ask_elsewhere, &asked);
+            pthread_join(other, NULL);
+        }
+        for (int j0 = from, j1; j0 < to; j0 = j1 + 1) {
+            j1 = j0;
+            bool need = s->call(g->nodes[j0], true, s->data);
+            while (!need && j1 < to - 1) need = s->call(g->nodes[++j1], true, s->data);
+            compute_on(s, backend, g->nodes + j0, j1 - j0 + 1);
+            synchronize(backend);
+            if (need && !s->call(g->nodes[j1], false, s->data)) break;
+        }
+    }
+    return 0;
+}
 #endif
 
 #ifdef CPU
@@ -201,11 +309,43 @@ static void build(struct graph *g, int64_t tokens) {
 }
 void *llama_get_memory(const void *context) { return (void *)context; }
 int32_t llama_memory_seq_pos_max(void *memory, int32_t sequence) { (void)memory; (void)sequence; return cached - 1; }
+static int own_calls;
+static bool own_callback(struct tensor *t, bool ask, void *data) {
+    (void)t;
+    (void)ask;
+    if (own_calls++ == 0) printf("own callback with %d\n", *(int *)data);
+    return true;
+}
+// The embedding is the CPU's, as in llama.cpp, and a part of the layers may be.
+static void compute_with(struct graph *g) {
+    static int seven = 7;
+    static struct backend gpu, cpu = {"CPU", true};
+    static struct sched sched;
+    if (sched.n == 0) {
+        gpu.name = getenv("GPU");
+        sched = (struct sched){{&gpu, &cpu}, 2, 0, NULL, NULL, ggml_graph_compute, NULL};
+    }
+    // As where a graph is built anew; one that is like the last is computed without.
+    if (sched.g == NULL || own_calls > 0) {
+        ggml_backend_sched_set_eval_callback(&sched, getenv("OWN_CALLBACK") ? own_callback : NULL, &seven);
+    }
+    sched.g = g;
+    sched.splits = 1;
+    int half = getenv("MIXED") ? g->n / 2 : 1;
+    for (int i = 0; i < g->n; i++) {
+        g->nodes[i]->on = i < half || getenv("ALL_CPU") ? 1 : 0;
+        sched.splits += i > 0 && g->nodes[i]->on != g->nodes[i - 1]->on;
+    }
+    ggml_backend_sched_graph_compute_async(&sched, g);
+}
 int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch *batch) {
     (void)context;
     static struct graph graph;
     struct plan plan = {0, NULL, 2};
-    if (getenv("ON_A_GPU") == NULL) {
+    if (getenv("GPU")) {
+        build(&graph, batch->n_tokens);
+        compute_with(&graph);
+    } else if (getenv("ON_A_GPU") == NULL) {
         build(&graph, batch->n_tokens);
         ggml_graph_compute(&graph, &plan);
     }
@@ -247,7 +387,8 @@ int main(int argc, char **argv) {
         }
         waitpid(child, NULL, 0);
     }
-    for (int i = 0; i < 20; i++) decode(&context, one);
+    int decodes = getenv("DECODES") ? atoi(getenv("DECODES")) : 20;
+    for (int i = 0; i < decodes; i++) decode(&context, one);
     printf("generated\n");
     fflush(stdout);
     if (!strcmp(how, "crash")) abort();

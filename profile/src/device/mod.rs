@@ -5,6 +5,7 @@ mod clock;
 mod grain;
 mod launch;
 mod profile;
+mod serialised;
 
 pub use busy::Busy;
 pub use clock::{Alignment, Bracket, Drift, Ticks};
@@ -16,6 +17,7 @@ pub use launch::{Launch, LaunchKind};
 pub use profile::issued;
 pub use profile::{DeviceProfile, DeviceStream, GrainTotal, LayerTotal};
 use serde::{Deserialize, Serialize};
+pub use serialised::Serialised;
 
 /// How often to wait for an asynchronous device while profiling.
 ///

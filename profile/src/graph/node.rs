@@ -253,7 +253,7 @@ impl From<ExecutionNode> for NodeInFile {
 pub struct HostLaunch {
     /// What it worked on, such as `768×2048 q8_0`; may be empty.
     pub shape: String,
-    /// The number of threads.
+    /// The number of threads; 0 if it ran on a device that the host timed.
     pub threads: u32,
 }
 

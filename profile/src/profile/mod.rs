@@ -24,7 +24,7 @@ use crate::absent::Absent;
 use crate::brick::{BrickCategory, Phase};
 use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
-use crate::device::{DeviceProfile, SyncMode};
+use crate::device::{DeviceProfile, Serialised, SyncMode};
 use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::dropped::Dropped;
 use crate::graph::{ExecutionGraph, PtxRegistry};
@@ -135,6 +135,9 @@ pub struct Profile {
     /// What ran on devices, by their own clocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceProfile>,
+    /// The phases in which a device's operations ran one at a time, and were timed by the host's clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serialised: Vec<Serialised>,
     /// Bricks layer by layer, in a snapshot (`BrickProfiler::snapshot`) after
     /// `BrickProfiler::sum_layers` was called. [`Profile::by_layer`] computes the same table from the spans
     /// that were kept.
@@ -191,11 +194,18 @@ impl Profile {
             spans: Vec::new(),
             dependencies: Vec::new(),
             devices: Vec::new(),
+            serialised: Vec::new(),
             layers: Vec::new(),
             brick_kernels: Vec::new(),
             not_finite: None,
             imported: None,
         }
+    }
+
+    /// Of a phase in which a device's operations ran one at a time.
+    #[must_use]
+    pub fn serialised(&self, phase: Phase) -> Option<&Serialised> {
+        self.serialised.iter().find(|of| of.phase == phase)
     }
 
     /// The first kernel whose digest differs from that of `reference` at the same place by more than
