@@ -23,7 +23,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         a.phase == Phase::Decode
             && b.phase == Phase::Decode
             && a.lane == b.lane
-            && b.position == a.position + a.tokens
+            && b.position == a.position.saturating_add(a.tokens)
     };
     let mut gaps: Vec<f64> = passes
         .windows(2)
