@@ -370,6 +370,7 @@ mod tests {
             graphs: 1,
             is_decode: true,
             is_bare: false,
+            is_whole: false,
         };
         // A server's first client may have any sequence, and the first one's cache may be old.
         assert_eq!(pass(&[[40, 41]], Some(7)).position(), Some(40));

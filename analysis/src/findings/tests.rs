@@ -41,7 +41,7 @@ fn run(planted: &Planted) -> Profile {
         let pass = profiler.begin_pass(Phase::Decode);
         hand.advance(1_000 + planted.unattributed_ns);
         for layer in 0..LAYERS {
-            let in_layer = profiler.begin_layer(layer.into());
+            let in_layer = profiler.begin_layer(layer);
             for brick in [BrickId::QkvProjection, BrickId::DownProjection] {
                 let is_slow = layer == 2 && brick == BrickId::DownProjection;
                 let is_stall = position == 20 && layer == 1 && brick == BrickId::QkvProjection;

@@ -795,6 +795,7 @@ mod tests {
             graphs: 1,
             is_decode: true,
             is_bare: false,
+            is_whole: false,
         }
     }
 
@@ -807,6 +808,7 @@ mod tests {
             begin: at(1),
             end: at(99),
             nodes,
+            ends: Vec::new(),
             shares: Vec::new(),
         })
     }
