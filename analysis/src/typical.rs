@@ -245,18 +245,24 @@ fn mean(times: impl Iterator<Item = u64> + Clone) -> Estimate {
     Estimate { ns: mean, interval_ns }
 }
 
-/// The median, with the interval that order statistics give it, which needs no assumption about the distribution.
+/// The median, with its interval.
 fn middle(mut times: Vec<u64>) -> Estimate {
     times.sort_unstable();
     let n = times.len();
-    let at = |index: f64| times[(index.max(0.0) as usize).min(n - 1)] as f64;
     if n == 0 {
         return Estimate::default();
     }
+    let interval_ns = (n >= LEAST_SPANS).then(|| interval_of_median(&times).map(|ns| ns as f64));
+    Estimate { ns: times[(n - 1) / 2] as f64, interval_ns }
+}
+
+/// The 95 % interval that order statistics give the median of sorted times, which needs no assumption about the
+/// distribution. There is at least one.
+pub(crate) fn interval_of_median(sorted: &[u64]) -> [u64; 2] {
+    let n = sorted.len();
     let half = 0.98 * (n as f64).sqrt();
-    let interval_ns = (n >= LEAST_SPANS)
-        .then(|| [at((n as f64 / 2.0 - half).floor()), at((n as f64 / 2.0 + half).ceil())]);
-    Estimate { ns: at(((n - 1) / 2) as f64), interval_ns }
+    let at = |index: f64| sorted[(index.max(0.0) as usize).min(n - 1)];
+    [at((n as f64 / 2.0 - half).floor()), at((n as f64 / 2.0 + half).ceil())]
 }
 
 impl Typical {

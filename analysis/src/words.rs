@@ -64,3 +64,30 @@ pub(crate) fn size(bytes: f64) -> String {
         _ => format!("{:.1} GB", bytes / 1e9),
     }
 }
+
+/// A path as a shell takes it.
+#[must_use]
+pub fn quoted(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%:,".contains(c);
+    if path.starts_with('-') {
+        // Else it would be a flag.
+        return quoted(&format!("./{path}"));
+    }
+    if !path.is_empty() && path.chars().all(is_plain) {
+        return path.to_owned();
+    }
+    format!("'{}'", path.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_quoted_where_a_shell_would_split_or_expand_it() {
+        assert_eq!(quoted("runs/a-1_b.2"), "runs/a-1_b.2");
+        assert_eq!(quoted("my run"), "'my run'");
+        assert_eq!(quoted("-x"), "./-x");
+        assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
+    }
+}

@@ -17,7 +17,7 @@
 //! |---|---|
 //! | 1 graph | number \| threads << 32; begin; end; a count for each node when it began |
 //! | 2 nodes | JSON: what the nodes of a graph are, and which other backend than the CPU computed them, if one did |
-//! | 3 pass | begin; end; tokens or -1; position of the first sequence or -1; status; graphs \| (1 if decode) << 32 \| (1 if its nodes were not timed) << 33 \| (1 if those of other backends were not timed, but in turns) << 34; then for each sequence that grew, tokens in the cache before \| after << 32. After its graphs |
+//! | 3 pass | begin; end; tokens or -1; position of the first sequence or -1; status; graphs \| (1 if decode) << 32 \| (1 if its nodes were not timed) << 33 \| (1 if those of other backends were not timed, but in turns) << 34 \| (1 if readings could not be written) << 35 \| (1 if another backend computed nodes that are never timed) << 36; then for each sequence that grew, tokens in the cache before \| after << 32. After its graphs |
 //! | 4 described | begin and end of describing a graph, which is in its pass |
 //! | 5 load | count; then for each thread its number \| CPU << 32, ns on a CPU, ns waiting for one |
 //! | 6 model | the path of a GGUF file that the process has mapped |

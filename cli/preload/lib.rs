@@ -83,6 +83,10 @@ struct Running {
     graphs: u32,
     /// Whether the open pass is not looked at.
     is_bare: bool,
+    /// Whether readings of the open pass could not be written.
+    is_incomplete: bool,
+    /// Whether another backend computed nodes of the open pass that nobody times, in any pass.
+    has_untimed: bool,
     /// How many tokens the cache had for each sequence before the open pass, and after it.
     cached: [Vec<u32>; 2],
     /// When this thread left the last barrier since the last node began; 0 for none.
@@ -151,6 +155,8 @@ fn running() -> *mut Running {
         depth: 0,
         graphs: 0,
         is_bare: false,
+        is_incomplete: false,
+        has_untimed: false,
         cached: [Vec::new(), Vec::new()],
         left_barrier: 0,
         offloaded: None,
@@ -327,7 +333,16 @@ unsafe extern "C" fn ggml_backend_sched_graph_compute_async(
     // SAFETY: the arguments are the caller's.
     let offloaded = match unsafe { Offloaded::find(scheduler, graph) } {
         Ok(Some(offloaded)) => offloaded,
-        Ok(None) => return whole(),
+        Ok(None) => {
+            // Nodes of the graph before may be gone when the pass ends.
+            // SAFETY: as above.
+            unsafe {
+                if let Some(before) = &mut (*running).offloaded {
+                    before.forget_nodes();
+                }
+            }
+            return whole();
+        }
         Err(why) => {
             lose(&format!("nodes of other backends than the CPU, if there were any: {why}"));
             return whole();
@@ -358,7 +373,10 @@ unsafe extern "C" fn ggml_backend_sched_graph_compute_async(
     };
     split.unwrap_or_else(|| {
         // SAFETY: as above.
-        unsafe { (*running).is_split = None };
+        unsafe {
+            (*running).is_split = None;
+            (*running).has_untimed = true;
+        }
         lose(
             "nodes of other backends than the CPU: the program has a callback of its own for nodes (cb_eval), which was \
              left in place",
@@ -430,7 +448,14 @@ fn write_part(parts: &mut Parts) {
     let hash = ggml::mixed_words(hash, [n as u64, backend]);
     if let Some(number) = state.number_of(hash, Some(&name), &parts.nodes[..n]) {
         let times = parts.times[..n].as_flattened();
-        state.recording.write_words(Kind::Part, &[u64::from(number)], times);
+        if state.recording.write_words(Kind::Part, &[u64::from(number)], times) {
+            return;
+        }
+    }
+    let running = RUNNING.get();
+    if !running.is_null() {
+        // SAFETY: the thread's own; the callers have a reference to its parts only, which lie elsewhere.
+        unsafe { (*running).is_incomplete = true };
     }
 }
 
@@ -491,7 +516,10 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
         Some((last, number)) if last == hash => Some(number),
         _ => state.number_of(hash, None, &running.nodes[..n]),
     };
-    let Some(number) = number else { return };
+    let Some(number) = number else {
+        running.is_incomplete = true;
+        return;
+    };
     running.last = Some((hash, number));
     let head = [u64::from(number) | (threads as u64) << 32, begin, end];
     // Shares follow their graph, or are not there.
@@ -499,6 +527,8 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
         for (number, words) in shares {
             state.recording.write_words(Kind::Shares, &[number], &words);
         }
+    } else {
+        running.is_incomplete = true;
     }
 }
 
@@ -550,6 +580,8 @@ unsafe fn pass(
             (*running).graphs = 0;
             (*running).offloaded = None;
             (*running).is_split = None;
+            (*running).is_incomplete = false;
+            (*running).has_untimed = false;
             // Two of four, the ones in the middle, so that what changes steadily is on both sides alike.
             let nth = || PASSES.fetch_add(1, Relaxed) % 4;
             (*running).is_bare = IS_TURNING.load(Relaxed) && matches!(nth(), 1 | 2);
@@ -589,7 +621,11 @@ unsafe fn pass(
     if let Some(state) = &mut *lock() {
         let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
         let flags = u64::from(graphs) | u64::from(is_decode) << 32 | u64::from(is_bare) << 33;
+        // SAFETY: as above.
+        let (is_incomplete, has_untimed) =
+            unsafe { ((*running).is_incomplete, (*running).has_untimed) };
         let flags = flags | u64::from(is_whole) << 34;
+        let flags = flags | u64::from(is_incomplete) << 35 | u64::from(has_untimed) << 36;
         let words =
             [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
         state.recording.write_words(Kind::Pass, &words, &sequences);

@@ -176,10 +176,15 @@ impl Offloaded {
         // SAFETY: the caller says so.
         unsafe {
             (ggml.synchronize)(self.scheduler);
-            if ggml.name(self.backend).to_bytes().starts_with(REMOTE) {
+            if !self.last.is_null() && ggml.name(self.backend).to_bytes().starts_with(REMOTE) {
                 ggml.ask_remote(self.last);
             }
         }
+    }
+
+    /// Forgets the graph, since its scheduler has been given another one: then nobody knows for how long its nodes live.
+    pub(crate) fn forget_nodes(&mut self) {
+        self.last = ptr::null();
     }
 }
 

@@ -1,6 +1,8 @@
 //! The list of commands. The arguments of each stand beside it, in `cmd/`.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -73,6 +75,12 @@ impl Args {
 /// Whether a word names a program, and not a model: a file in PATH, or one that may be executed.
 fn is_program(word: &OsStr) -> bool {
     let path = Path::new(word);
+    let mut magic = [0; 4];
+    let is_model = File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
+    // Whatever its name, and on file systems where all files may be executed.
+    if is_model && magic == *b"GGUF" {
+        return false;
+    }
     if path.extension().is_some_and(|extension| extension == "gguf") {
         return false;
     }

@@ -27,7 +27,7 @@ const PAGES: [(&str, &str, usize); 18] = [
 /// Each call of brickscope in the code blocks of a page, as words.
 fn calls(page: &str) -> Vec<Vec<String>> {
     let blocks = page.split("```").skip(1).step_by(2);
-    let told = blocks.filter(|block| !block.starts_with("rust"));
+    let told = blocks.filter(|block| !block.starts_with("rust") || block.starts_with("toml"));
     let lines = told.flat_map(|block| {
         let block = block.replace("\\\n", " ");
         block.lines().map(str::to_owned).collect::<Vec<_>>()

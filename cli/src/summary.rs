@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use brickscope::Profile;
-use brickscope_analysis::view::{self, Size, Tone};
+use brickscope_analysis::view::{self, Size, Tone, quoted};
 use terminal_size::terminal_size;
 
 use crate::output::{self, GREEN, PLAIN, RED};
@@ -29,19 +29,6 @@ pub(crate) fn print(profile: &Profile, run: Option<&Path>, last: Option<&str>) -
     output::print(summary.to_string() + &last)
 }
 
-/// A path as a shell takes it.
-pub(crate) fn quoted(path: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%:,".contains(c);
-    if path.starts_with('-') {
-        // Else it would be a flag.
-        return quoted(&format!("./{path}"));
-    }
-    if !path.is_empty() && path.chars().all(is_plain) {
-        return path.to_owned();
-    }
-    format!("'{}'", path.replace('\'', "'\\''"))
-}
-
 /// The size of the terminal less a line for the prompt; 80 × 23 for a file or a pipe.
 fn size() -> Size {
     let known = terminal_size().filter(|(columns, rows)| columns.0 > 0 && rows.0 > 0);
@@ -50,17 +37,4 @@ fn size() -> Size {
         columns: usize::from(columns.0),
         rows: usize::from(rows.0).saturating_sub(1),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_quoted_where_a_shell_would_split_or_expand_it() {
-        assert_eq!(quoted("runs/a-1_b.2"), "runs/a-1_b.2");
-        assert_eq!(quoted("my run"), "'my run'");
-        assert_eq!(quoted("-x"), "./-x");
-        assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
-    }
 }

@@ -379,6 +379,9 @@ fn what_can_not_be_timed_on_a_gpu_is_said() {
         assert!(profile.serialised.is_empty());
         assert!(profile.names.iter().any(|of| of.name == "mul_mat_q8_0"));
         assert!(profile.totals.iter().all(|total| total.stats.name != "LmHead"));
+        // Such passes can't be held against the CPU's limits. Where ggml doesn't say that there are such nodes, they are.
+        let reason = profile.ceilings_absent.map(|absent| absent.reason).unwrap_or_default();
+        assert_eq!(reason.contains("that were not timed"), !more.is_empty(), "{reason}");
     }
     // Whoever else calls back is told no, and what is timed is right.
     let ran = run("good/loads", &[], &[("GPU", "GPU0"), ("OTHER_THREAD", "1")]);

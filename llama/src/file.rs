@@ -95,6 +95,10 @@ pub struct Pass {
     pub is_bare: bool,
     /// Whether other backends than the CPU computed nodes of it that were not timed, but left whole, in turns.
     pub is_whole: bool,
+    /// Whether readings of it could not be written.
+    pub is_incomplete: bool,
+    /// Whether another backend than the CPU computed nodes of it that are timed in no pass.
+    pub has_untimed: bool,
 }
 
 /// How long each thread had run and waited for a CPU until then.
@@ -253,6 +257,8 @@ impl Recorded {
                     is_decode: flags >> 32 & 1 == 1,
                     is_bare: flags >> 33 & 1 == 1,
                     is_whole: flags >> 34 & 1 == 1,
+                    is_incomplete: flags >> 35 & 1 == 1,
+                    has_untimed: flags >> 36 & 1 == 1,
                 }));
             }
             4 => {
@@ -281,13 +287,18 @@ impl Recorded {
                 let Some(Event::Graph(graph)) = self.events.last_mut() else {
                     return Err("shares of threads that follow no graph".to_owned());
                 };
-                let nodes = nodes.as_chunks().0.to_vec();
+                let (nodes, []) = nodes.as_chunks() else {
+                    return Err("a share of a thread without its waiting".to_owned());
+                };
+                let nodes = nodes.to_vec();
                 graph.shares.push(Shares { thread: *thread as u32, nodes });
             }
             10 => {
                 let values = values()?;
                 let ([number], times) = values.split_first_chunk().ok_or_else(short)?;
-                let times = times.as_chunks::<2>().0;
+                let (times, []) = times.as_chunks::<2>() else {
+                    return Err("a node of another backend that begins and does not end".to_owned());
+                };
                 let (Some([begin, _]), Some([_, end])) = (times.first(), times.last()) else {
                     return Err(short());
                 };
@@ -371,6 +382,8 @@ mod tests {
             is_decode: true,
             is_bare: false,
             is_whole: false,
+            is_incomplete: false,
+            has_untimed: false,
         };
         // A server's first client may have any sequence, and the first one's cache may be old.
         assert_eq!(pass(&[[40, 41]], Some(7)).position(), Some(40));
@@ -429,6 +442,8 @@ mod tests {
                 is_decode: true,
                 is_bare: false,
                 is_whole: false,
+                is_incomplete: false,
+                has_untimed: false,
             }),
             Event::Load(Load {
                 at: 101,

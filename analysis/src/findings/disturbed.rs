@@ -44,8 +44,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     // Passes that nobody disturbed were not slowed by others.
     let is_clean = |total: &PhaseTotal| total.disturbed == 0 && total.unwatched == Some(0);
     let load = facts.profile.other_load.as_ref().map(|load| load.others_share());
-    let total = facts.main().map(|of| of.total);
-    if let Some(load) = load.filter(|&share| share > MUCH_LOAD && !total.is_some_and(is_clean)) {
+    let Some(total) = facts.main().map(|of| of.total) else { return };
+    if let Some(load) = load.filter(|&share| share > MUCH_LOAD && !is_clean(total)) {
         let mut finding = Finding::new("other-programs", Kind::Slow, None)
             .because(format!("others used {} of the CPU time", fraction(load)), "/other_load")
             .cannot_predict("which passes they slowed down was not seen");

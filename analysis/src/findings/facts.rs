@@ -7,6 +7,9 @@ use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Total};
 use crate::roofline::{Roofline, Verdict};
 use crate::typical::{self, Typical};
 
+/// The backends of runs that `brickscope profile` makes on a CPU.
+const OURS: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
+
 /// A run, looked at once for all rules.
 pub(super) struct Facts<'p> {
     pub(super) profile: &'p Profile,
@@ -40,6 +43,7 @@ impl<'p> Facts<'p> {
         let phases = match profile.devices.is_empty() {
             true => [Phase::Decode, Phase::Prefill]
                 .into_iter()
+                .filter(|&phase| profile.serialised(phase).is_none())
                 .filter_map(|phase| PhaseFacts::of(profile, phase))
                 .collect(),
             false => Vec::new(),
@@ -115,13 +119,13 @@ pub(super) struct Flags {
     pub(super) threads: &'static str,
     pub(super) pin: &'static str,
     pub(super) shares: &'static str,
-    /// Whether `brickscope profile` made the run, or a program like it.
+    /// Whether `brickscope profile` made the run.
     pub(super) is_ours: bool,
 }
 
 impl Flags {
     fn of(profile: &Profile) -> Self {
-        let backend = profile.run.as_ref().map_or("", |run| &run.backend);
+        let backend = profile.run.as_ref().map_or("", |run| run.backend.as_str());
         if backend.starts_with("llama.cpp in this program") {
             let pin = "a thread pool with a CPU mask";
             return Self { threads: "n_threads", pin, shares: "", is_ours: false };
@@ -138,7 +142,7 @@ impl Flags {
             threads: "--threads",
             pin: "`--pin`",
             shares: ", and `--shares` shows who waits",
-            is_ours: profile.imported.is_none(),
+            is_ours: profile.imported.is_none() && OURS.contains(&backend),
         }
     }
 }

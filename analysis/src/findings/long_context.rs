@@ -1,8 +1,9 @@
 //! Attention that grows with the context, and when it overtakes the weights.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use brickscope_profile::{BrickId, NameKind, Phase};
+use brickscope_profile::stats::student;
+use brickscope_profile::{BrickId, NameKind, Pass, Phase};
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
@@ -17,6 +18,8 @@ const READ_THE_CACHE: [&str; 4] = [
 ];
 /// From this part of decode on it is worth a word.
 const LEAST: f64 = 0.25;
+/// Longer contexts are not worth a prediction.
+const MOST_TOKENS: f64 = 1e7;
 /// With fewer passes there is no slope.
 const LEAST_PASSES: usize = 10;
 
@@ -31,29 +34,25 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let kv = of.bricks().into_iter().map(|brick| brick.stats.data.kv).fold(0, u64::saturating_add)
         as f64
         / of.passes;
+    let reads =
+        if kv > 0.0 { format!(", and reads {} of the cache", size(kv)) } else { String::new() };
     let mut finding = Finding::new("long-context", Kind::Limit, Some(Phase::Decode)).because(
-        format!(
-            "attention takes {} of {} a pass, and reads {} of the cache",
-            time(own_ns),
-            time(of.pass_ns),
-            size(kv)
-        ),
+        format!("attention takes {} of {} a pass{reads}", time(own_ns), time(of.pass_ns)),
         "/totals",
     );
     finding.what = format!("attention over the context takes {} of decode", fraction(share));
-    if let Some((slope, at)) = slope(facts) {
+    if let Some(Slope { ns_a_token, tokens }) = Slope::of(facts) {
         finding = finding.because(
             format!(
-                "each token in the cache adds {} to a pass, measured around {at:.0} tokens",
-                time(slope)
+                "each token in the cache adds {} to a pass, measured around {tokens:.0} tokens",
+                time(ns_a_token)
             ),
             "/spans by /passes, position",
         );
-        let others = of.pass_ns - own_ns;
-        let overtakes = others / slope;
-        if overtakes.is_finite() && overtakes < 1e7 {
+        let overtakes = tokens + (of.pass_ns - 2.0 * own_ns) / ns_a_token;
+        if share < 0.5 && overtakes < MOST_TOKENS {
             finding.what.push_str(&format!(
-                "; from about {overtakes:.0} tokens on it takes more than all else"
+                "; from about {overtakes:.0} tokens on it will take more than all else"
             ));
         }
     }
@@ -65,37 +64,52 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     findings.found.push(finding.gains(Gain::between(of.pass_ns, least_then, [0.0, own_ns / 2.0])));
 }
 
-/// By how many nanoseconds attention takes longer for each token in the cache, by least squares over the decode passes,
-/// and the mean number of tokens.
-fn slope(facts: &Facts<'_>) -> Option<(f64, f64)> {
-    let profile = facts.profile;
-    let is_meant = |name: u16| {
-        let name = profile.names.get(usize::from(name));
-        name.is_some_and(|name| {
-            name.kind == NameKind::Brick && READ_THE_CACHE.contains(&name.name.as_str())
-        })
-    };
-    let mut sums: HashMap<u32, f64> = HashMap::new();
-    for span in &profile.spans {
-        if let (Some(name), Some(pass)) = (span.name, span.pass)
-            && is_meant(name)
-        {
-            *sums.entry(pass).or_default() += span.exclusive_ns as f64;
+/// How attention grows with the tokens in the cache.
+struct Slope {
+    ns_a_token: f64,
+    /// The mean number of tokens in the passes that it was measured in.
+    tokens: f64,
+}
+
+impl Slope {
+    /// By least squares over the decode passes that nothing disturbed and that had no stall. `None` unless the 95 % interval
+    /// of the slope lies above 0.
+    fn of(facts: &Facts<'_>) -> Option<Self> {
+        let profile = facts.profile;
+        let of = facts.phases.iter().find(|of| of.phase == Phase::Decode)?;
+        let stalled: HashSet<u32> = of.typical.stalls.iter().map(|stall| stall.pass).collect();
+        let is_meant = |name: u16| {
+            let name = profile.names.get(usize::from(name));
+            name.is_some_and(|name| {
+                name.kind == NameKind::Brick && READ_THE_CACHE.contains(&name.name.as_str())
+            })
+        };
+        let mut sums: HashMap<u32, f64> = HashMap::new();
+        for span in &profile.spans {
+            if let (Some(name), Some(pass)) = (span.name, span.pass)
+                && is_meant(name)
+            {
+                *sums.entry(pass).or_default() += span.exclusive_ns as f64;
+            }
         }
+        let is_clean = |pass: &&Pass| {
+            pass.phase == Phase::Decode && !pass.is_disturbed() && !stalled.contains(&pass.serial)
+        };
+        let passes = profile.passes.iter().filter(is_clean);
+        let points: Vec<(f64, f64)> = passes
+            .filter_map(|pass| Some((pass.position as f64, *sums.get(&pass.serial)?)))
+            .collect();
+        if points.len() < LEAST_PASSES {
+            return None;
+        }
+        let n = points.len() as f64;
+        let x = points.iter().map(|(x, _)| x).sum::<f64>() / n;
+        let y = points.iter().map(|(_, y)| y).sum::<f64>() / n;
+        let xx: f64 = points.iter().map(|(a, _)| (a - x).powi(2)).sum();
+        let xy: f64 = points.iter().map(|(a, b)| (a - x) * (b - y)).sum();
+        let slope = xy / xx;
+        let residuals: f64 = points.iter().map(|(a, b)| (b - y - slope * (a - x)).powi(2)).sum();
+        let half = student::quantile(0.05, n - 2.0) * (residuals / (n - 2.0) / xx).sqrt();
+        (slope.is_finite() && slope - half > 0.0).then_some(Self { ns_a_token: slope, tokens: x })
     }
-    let passes =
-        profile.passes.iter().filter(|pass| pass.phase == Phase::Decode && !pass.is_disturbed());
-    let points: Vec<(f64, f64)> =
-        passes.filter_map(|pass| Some((pass.position as f64, *sums.get(&pass.serial)?))).collect();
-    if points.len() < LEAST_PASSES {
-        return None;
-    }
-    let n = points.len() as f64;
-    let x = points.iter().map(|(x, _)| x).sum::<f64>() / n;
-    let y = points.iter().map(|(_, y)| y).sum::<f64>() / n;
-    let xx: f64 = points.iter().map(|(a, _)| (a - x).powi(2)).sum();
-    let xy: f64 = points.iter().map(|(a, b)| (a - x) * (b - y)).sum();
-    // Over few positions noise is all that it would be.
-    let slope = xy / xx;
-    (xx > 0.0 && slope > 0.0 && slope.is_finite() && xx / n > 16.0).then_some((slope, x))
 }

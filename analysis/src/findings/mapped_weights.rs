@@ -14,7 +14,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let Some(verdict) = &of.verdict else {
         findings.unknown(
             "mapped-weights",
-            "whether large pages would help is not known: there are no ceilings",
+            "whether large pages would help is not known, since it isn't known how fast memory could be",
         );
         return;
     };
@@ -28,7 +28,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             "the roofline",
         );
     finding.what = format!(
-        "weights are read from a mapped file, in pages of 4 KiB, and {} reaches {} of the roof",
+        "weights are read from a mapped file, and {} reaches {} of the roof",
         of.phase,
         whole_percent(verdict.of_roof)
     );

@@ -53,6 +53,8 @@ pub struct Findings {
     pub found: Vec<Finding>,
     /// What could not be decided.
     pub unknown: Vec<Unknown>,
+    /// Whether there was a phase that rules could look at: passes that were timed on the host.
+    pub has_looked: bool,
 }
 
 /// A hypothesis.
@@ -174,7 +176,17 @@ impl Findings {
                 "rules for devices don't exist yet: see the gaps and the bricks in the report",
             );
         }
+        for serialised in &profile.serialised {
+            findings.unknown(
+                "device",
+                format!(
+                    "what slows {} down is not known: its nodes on other backends were timed one at a time",
+                    serialised.phase
+                ),
+            );
+        }
         let facts = Facts::of(profile);
+        findings.has_looked = !facts.phases.is_empty();
         for rule in [
             debug_build::find,
             disturbed::find,

@@ -9,14 +9,16 @@ use brickscope_profile::{NameKind, Pass, Phase, Profile, Source};
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
+use crate::typical::interval_of_median;
 use crate::words::{fraction, time};
 
-/// From this part of the passes on, a slow layer slows the run down; below, it is only mentioned.
+/// From this part of the passes on, a slow layer slows the run down; below, it is only mentioned on the first screen.
 pub(crate) const MUCH_SLOWER: f64 = 0.05;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.phases {
-        let Some(slow) = SlowLayer::of(facts.profile, of.phase) else { continue };
+        let slow = SlowLayer::of(facts.profile, of.phase);
+        let Some(slow) = slow.filter(|slow| slow.share >= MUCH_SLOWER) else { continue };
         let (brick, layer) = (printable(&slow.brick), slow.layer);
         let mut finding = Finding::new("slow-layer", Kind::Slow, Some(of.phase)).because(
             format!(
@@ -116,7 +118,7 @@ impl SlowLayer {
             if of_passes.len() >= LEAST_PASSES {
                 let mut all: Vec<u64> = of_passes.into_values().collect();
                 all.sort_unstable();
-                let between = order_interval(&all);
+                let between = interval_of_median(&all);
                 by_brick.entry(name).or_default().push((layer, median(all), between));
             }
         }
@@ -160,14 +162,6 @@ impl std::fmt::Display for SlowLayer {
             fraction(*share)
         )
     }
-}
-
-/// The interval that order statistics give the median of sorted times, which needs no assumption about the distribution.
-fn order_interval(sorted: &[u64]) -> [u64; 2] {
-    let n = sorted.len();
-    let half = 0.98 * (n as f64).sqrt();
-    let at = |index: f64| sorted[(index.max(0.0) as usize).min(n - 1)];
-    [at((n as f64 / 2.0 - half).floor()), at((n as f64 / 2.0 + half).ceil())]
 }
 
 fn is_brick(name: &brickscope_profile::Name) -> bool {

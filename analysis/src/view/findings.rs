@@ -7,7 +7,7 @@ use brickscope_profile::{Absent, Profile};
 
 use crate::findings::{Finding, Findings, Gain, Kind};
 use crate::view::report::wrap;
-use crate::words::{time, whole_percent};
+use crate::words::{quoted, time, whole_percent};
 
 /// Columns of the text.
 const COLUMNS: usize = 80;
@@ -37,7 +37,9 @@ const LABEL: usize = 12;
 pub fn findings(profile: &Profile, run: Option<&str>) -> String {
     let findings = Findings::of(profile);
     let mut text = String::new();
-    if findings.found.is_empty() {
+    if findings.found.is_empty() && !findings.has_looked {
+        text.push_str("No rule could look at this run.\n");
+    } else if findings.found.is_empty() {
         text.push_str("Nothing was found that slows this run down.\n");
     } else if findings.found.iter().all(|finding| finding.kind == Kind::Limit) {
         text.push_str("Nothing was found that slows this run down. What would make it faster:\n\n");
@@ -100,17 +102,18 @@ pub(crate) fn in_words(gain: &Gain) -> String {
     }
 }
 
-/// The command with this run's folder and model.
+/// The command with this run's folder and model, as a shell takes them.
 fn command(test: &str, profile: &Profile, run: Option<&str>) -> String {
-    let model = profile.model.as_ref().map(|model| printable_text(&model.path));
-    // A generated model is the default.
-    let model = model.filter(|path| !path.is_empty());
-    let with_run =
-        run.map_or_else(|| test.to_owned(), |run| test.replace("RUN", &printable_text(run)));
-    model.map_or(with_run.clone(), |model| match with_run.contains("SMALLER_MODEL") {
-        true => with_run,
-        false => with_run.replace("MODEL", &model),
-    })
+    let model = profile.model.as_ref().map_or("", |model| &model.path);
+    let word = |word: &str| match (word, run) {
+        ("RUN", Some(run)) => quoted(&printable_text(run)),
+        // Without a name, the command makes the model that it made.
+        ("MODEL", _) if !model.is_empty() => quoted(&printable_text(model)),
+        ("MODEL", _) => String::new(),
+        _ => word.to_owned(),
+    };
+    let words: Vec<String> = test.split(' ').map(word).filter(|word| !word.is_empty()).collect();
+    words.join(" ")
 }
 
 fn item(mark: &str, what: &str, text: &mut String) {

@@ -48,6 +48,8 @@ pub(crate) use self::shares::Waiting;
 pub use self::statistics::statistics;
 pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_limit, summary};
 
+pub use crate::words::quoted;
+
 /// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]
 pub fn device_notes(profile: &brickscope_profile::profile::Profile) -> Vec<String> {

@@ -6,7 +6,6 @@ use anyhow::Result;
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::view;
 
-use crate::summary::quoted;
 use crate::{output, run_dir};
 
 /// Say what slows a run down: what would be gained, by which figures, and how to test it.
@@ -35,6 +34,6 @@ pub(crate) fn run(args: &FindingsArgs) -> Result<()> {
         let json = serde_json::to_string_pretty(&Findings::of(&profile))?;
         return output::print(json + "\n");
     }
-    let folder = quoted(&args.run.to_string_lossy());
+    let folder = args.run.to_string_lossy();
     output::print(view::findings(&profile, Some(&folder)))
 }

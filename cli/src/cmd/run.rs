@@ -96,8 +96,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         );
     }
     let note = progress::note("labelling what was recorded");
-    let Replayed { mut profile, threads, prompt_tokens, generated_tokens, notes, turns } =
-        nodes::replay(&recorded, profiler);
+    let Replayed {
+        mut profile,
+        threads,
+        prompt_tokens,
+        generated_tokens,
+        notes,
+        turns,
+        has_untimed,
+    } = nodes::replay(&recorded, profiler);
     note.finish_and_clear();
     for what in &notes {
         tell!("note: {}", printable_text(what));
@@ -106,7 +113,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         tell!("brickscope: nothing to report: no pass of the program could be read");
         return Ok(code_of(status));
     }
-    describe(&mut profile, &recorded, &args.command, threads);
+    describe(&mut profile, &recorded, &args.command, threads, has_untimed);
     match load {
         Ok(load) => profile.other_load = Some(load),
         Err(why) => profile.other_load_absent = Some(why),
@@ -381,7 +388,13 @@ fn found(program: &OsStr) -> Option<PathBuf> {
 }
 
 /// Adds what is known of the run, the machine and the model.
-fn describe(profile: &mut Profile, recorded: &Recorded, line: &[OsString], threads: u32) {
+fn describe(
+    profile: &mut Profile,
+    recorded: &Recorded,
+    line: &[OsString],
+    threads: u32,
+    has_untimed: bool,
+) {
     profile.process = Some(recorded.process);
     profile.overhead = Overhead {
         span_ns: None,
@@ -399,9 +412,13 @@ fn describe(profile: &mut Profile, recorded: &Recorded, line: &[OsString], threa
     // They would be measured for nothing.
     let is_serialised = |phase: &PhaseTotal| profile.serialised(phase.phase).is_some();
     let no_roof = profile.phases.iter().all(is_serialised).then(|| profile.serialised.first());
-    let no_roof = no_roof.flatten().map(Serialised::no_roof);
+    let no_roof = no_roof.flatten().map(Serialised::no_roof).or_else(|| {
+        let reason = "another backend than the CPU computed nodes that were not timed";
+        has_untimed.then(|| Absent { reason: reason.to_owned() })
+    });
     let Some(path) = model_of(recorded, line) else {
-        profile.ceilings_absent = absent("the model's file is not known".to_owned());
+        profile.ceilings_absent =
+            no_roof.or_else(|| absent("the model's file is not known".to_owned()));
         return;
     };
     let model = match brickscope_engine::Model::open(&path) {

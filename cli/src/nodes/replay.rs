@@ -32,6 +32,8 @@ pub(crate) struct Replayed {
     /// The walls in nanoseconds of passes of one token that follow each other: one whose nodes were not timed, and one
     /// whose nodes were.
     pub(crate) turns: Vec<(f64, f64)>,
+    /// Whether another backend than the CPU computed nodes of these passes that were not timed.
+    pub(crate) has_untimed: bool,
 }
 
 /// Labels everything that was recorded. `profiler` was made before the recording began, and its clock is the processor's
@@ -69,11 +71,7 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
                     let ns = |[from, to]: [u64; 2]| at(to).saturating_sub(at(from));
                     waits.add(pass.phase, found.looked.as_ref(), ns);
                 }
-                let tokens = match pass.phase {
-                    Phase::Prefill => &mut counts.prompt_tokens,
-                    Phase::Decode => &mut counts.generated_tokens,
-                };
-                *tokens += pass.tokens;
+                counts.add_tokens(pass.phase, pass.tokens);
             }
             Err(_) => counts.misfits += 1,
         }
@@ -83,6 +81,12 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     profile.other_load = None;
     profile.cpu_waits = waits.all();
     leave_out_warm_up(&mut profile, &warm_up, &mut counts);
+    in_turn.find();
+    for turn in in_turn.0.iter().filter(|turn| turn.is_whole && !turn.is_bare) {
+        if let (Some(phase), Some(tokens)) = (turn.phase, turn.tokens) {
+            counts.add_tokens(phase, tokens);
+        }
+    }
     profile.serialised = in_turn.serialised();
     if !profile.serialised.is_empty() {
         profile.sync_mode = SyncMode::Immediate;
@@ -95,6 +99,7 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
         generated_tokens: counts.generated_tokens,
         notes,
         turns: turns.pairs(),
+        has_untimed: counts.has_untimed,
     }
 }
 
@@ -169,14 +174,15 @@ struct TurnOfBackends {
 impl InTurn {
     /// `phase` is that of a pass that was recorded, whose nodes were timed.
     fn pass(&mut self, found: &Found<'_>, graphs: &Graphs<'_>, wall_ns: u64, phase: Option<Phase>) {
-        let Pass { status, tokens, position, is_decode, .. } = found.pass;
+        let Pass { status, tokens, is_decode, .. } = found.pass;
+        let position = found.pass.position();
         if status != 0 || !is_decode {
             return;
         }
         let recorded = graphs.recorded;
         let nodes = found.graphs.iter().filter_map(|graph| recorded.graphs.get(&graph.number));
         // The CPU looks up the tokens of whole passes, too.
-        let embedded: u64 = nodes.flatten().map(embedded_rows).sum();
+        let embedded = nodes.flatten().map(embedded_rows).fold(0, u64::saturating_add);
         let mut backends: Vec<String> = Vec::new();
         for graph in &found.graphs {
             let backend = recorded.backends.get(&graph.number);
@@ -196,10 +202,14 @@ impl InTurn {
         });
     }
 
-    /// The phases in which nodes of other backends were timed.
-    fn serialised(mut self) -> Vec<Serialised> {
+    /// Finds what passes do not say themselves.
+    fn find(&mut self) {
         self.find_tokens();
         self.find_phases();
+    }
+
+    /// The phases in which nodes of other backends were timed.
+    fn serialised(self) -> Vec<Serialised> {
         let phases = [Phase::Prefill, Phase::Decode].into_iter();
         phases.filter_map(|phase| self.serialised_in(phase)).collect()
     }
@@ -214,14 +224,19 @@ impl InTurn {
         }
     }
 
-    /// A whole pass is of the phase that passes with as many tokens are of whose nodes were timed.
+    /// A whole pass is of the phase that all passes with as many tokens are of whose nodes were timed.
     fn find_phases(&mut self) {
-        let known: HashMap<u64, Phase> =
-            self.0.iter().filter_map(|turn| turn.tokens.zip(turn.phase)).collect();
+        let mut known: HashMap<u64, Option<Phase>> = HashMap::new();
+        for (tokens, phase) in self.0.iter().filter_map(|turn| turn.tokens.zip(turn.phase)) {
+            let of_tokens = known.entry(tokens).or_insert(Some(phase));
+            // A server's clients may be of both.
+            *of_tokens = of_tokens.filter(|of| *of == phase);
+        }
         for turn in &mut self.0 {
-            let like = turn
-                .tokens
-                .map(|tokens| known.get(&tokens).copied().unwrap_or_else(|| phase_of(tokens, 0)));
+            let like = turn.tokens.and_then(|tokens| match known.get(&tokens) {
+                Some(phase) => *phase,
+                None => Some(phase_of(tokens, 0)),
+            });
             turn.phase = turn.phase.or(like);
         }
     }
@@ -282,7 +297,7 @@ fn pairs(turns: &[&TurnOfBackends], settled: &[bool]) -> Vec<(f64, f64)> {
         let (whole, split) = (turns[whole], turns[split]);
         // Some more tokens in the cache make no difference; a prompt's position does.
         let apart = whole.position.zip(split.position).map_or(0, |(a, b)| a.abs_diff(b));
-        let is_near = whole.tokens == Some(1) || apart == 0;
+        let is_near = whole.phase == Some(Phase::Decode) || apart == 0;
         if whole.tokens.is_some() && whole.tokens == split.tokens && is_near && !split.is_warm_up {
             pairs.push((whole.wall_ns as f64, split.wall_ns as f64));
         }
@@ -323,6 +338,10 @@ struct Counts {
     generated_tokens: u64,
     /// Passes that llama.cpp said had failed.
     failed: u64,
+    /// Passes of which not all readings are there.
+    incomplete: u64,
+    /// Whether another backend computed nodes of passes that were timed in none.
+    has_untimed: bool,
     /// Passes of which no node was timed, since another backend than the CPU computed them.
     elsewhere: u64,
     /// Passes that only encode.
@@ -339,6 +358,14 @@ struct Counts {
 }
 
 impl Counts {
+    fn add_tokens(&mut self, phase: Phase, tokens: u64) {
+        let sum = match phase {
+            Phase::Prefill => &mut self.prompt_tokens,
+            Phase::Decode => &mut self.generated_tokens,
+        };
+        *sum = sum.saturating_add(tokens);
+    }
+
     fn notes(&self, recorded: &Recorded) -> Vec<String> {
         let mut notes = Vec::new();
         let mut say = |count: u64, what: &str| {
@@ -358,6 +385,7 @@ impl Counts {
         );
         say(self.bare, " left out: their nodes were not timed, to measure what that costs");
         say(self.encoded, " left out: they encode, and a run has prefill and decode");
+        say(self.incomplete, " left out: not all of their readings could be written");
         say(self.misfits, " left out: their readings do not fit their graphs");
         say(
             self.no_position,
@@ -474,6 +502,8 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
                             is_decode: true,
                             is_bare: false,
                             is_whole: false,
+                            is_incomplete: false,
+                            has_untimed: false,
                         };
                         return Some(self.found(pass));
                     }
@@ -513,7 +543,8 @@ impl Looked {
             let Grown { thread, cpu, waited_ns, .. } = threads[at];
             // Those that were last seen on the CPU of the thread that waited.
             let is_there = |of: &&Grown| of.thread != thread && cpu.is_some() && of.cpu == cpu;
-            let own_ns: u64 = threads.iter().filter(is_there).map(|of| of.ran_ns).sum();
+            let ran = threads.iter().filter(is_there).map(|of| of.ran_ns);
+            let own_ns = ran.fold(0, u64::saturating_add);
             threads[at].own_ns = own_ns.min(waited_ns);
         }
         Self { from_to: [before.at, now.at], threads }
@@ -522,8 +553,9 @@ impl Looked {
     /// See [`Disturbance`] for what the figures mean.
     fn disturbance(&self) -> Option<Disturbance> {
         let longest = self.threads.iter().max_by_key(|of| of.waited_ns)?;
+        let waited = self.threads.iter().map(|of| of.waited_ns);
         Some(Disturbance {
-            run_queue_wait_ns: Some(self.threads.iter().map(|of| of.waited_ns).sum()),
+            run_queue_wait_ns: Some(waited.fold(0, u64::saturating_add)),
             longest_wait_ns: Some(longest.waited_ns),
             own_wait_ns: Some(longest.own_ns),
             ..Disturbance::default()
@@ -599,9 +631,13 @@ impl Graphs<'_> {
         if !found.pass.is_decode {
             return refuse(&mut counts.encoded);
         }
+        if found.pass.is_incomplete {
+            return refuse(&mut counts.incomplete);
+        }
         if found.graphs.is_empty() {
             return refuse(&mut counts.elsewhere);
         }
+        counts.has_untimed |= found.pass.has_untimed;
         let shapes = found.graphs.iter().map(|graph| self.recorded.graphs.get(&graph.number));
         let nodes: Option<Vec<&Vec<Node>>> = shapes.collect();
         let fits = |nodes: &Vec<&Vec<Node>>| {
@@ -609,11 +645,11 @@ impl Graphs<'_> {
         };
         let Some(nodes) = nodes.filter(fits) else { return refuse(&mut counts.misfits) };
         let all = || nodes.iter().flat_map(|nodes| nodes.iter());
-        let embedded: u64 = all().map(embedded_rows).sum();
+        let embedded = all().map(embedded_rows).fold(0, u64::saturating_add);
         let Some(tokens) = found.pass.tokens.or(Some(embedded)).filter(|&tokens| tokens > 0) else {
             return refuse(&mut counts.misfits);
         };
-        let outputs: u64 = all().map(output_rows).sum();
+        let outputs = all().map(output_rows).fold(0, u64::saturating_add);
         let phase = phase_of(tokens, outputs);
         if position.is_none() {
             counts.no_position += 1;
@@ -796,6 +832,8 @@ mod tests {
             is_decode: true,
             is_bare: false,
             is_whole: false,
+            is_incomplete: false,
+            has_untimed: false,
         }
     }
 
