@@ -27,7 +27,7 @@ const PAGES: [(&str, &str, usize); 18] = [
 /// Each call of brickscope in the code blocks of a page, as words.
 fn calls(page: &str) -> Vec<Vec<String>> {
     let blocks = page.split("```").skip(1).step_by(2);
-    let told = blocks.filter(|block| !block.starts_with("rust") || block.starts_with("toml"));
+    let told = blocks.filter(|block| !block.starts_with("rust"));
     let lines = told.flat_map(|block| {
         let block = block.replace("\\\n", " ");
         block.lines().map(str::to_owned).collect::<Vec<_>>()
@@ -42,6 +42,10 @@ fn call(line: &str) -> Option<Vec<String>> {
     let is_program = |word: &String| word == "brickscope" || word.ends_with("/brickscope");
     let leads = |word: &String| ["$", "run:", "if", "!", "do"].contains(&word.as_str());
     let start = words.iter().position(|word| !leads(word)).filter(|&at| is_program(&words[at]))?;
+    // A dependency in a manifest.
+    if words.get(start + 1).is_some_and(|word| word == "=") {
+        return None;
+    }
     let ends = |word: &String| {
         let word = word.trim_start_matches(|c: char| c.is_ascii_digit());
         word.starts_with(['|', '>', '<', '#', ';', '&'])
