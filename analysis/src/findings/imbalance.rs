@@ -6,7 +6,7 @@ use brickscope_profile::text::printable;
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
-use crate::view::Waiting;
+use crate::waiting::Waiting;
 use crate::words::{fraction, time, whole_percent};
 
 /// Less than this part of the threads' time is what any work has.

@@ -6,7 +6,7 @@ use brickscope_profile::text::printable;
 use super::facts::{Facts, PhaseFacts};
 use super::{Finding, Findings, Gain, Kind};
 use crate::roofline::{Bound, Reach, RooflineBrick};
-use crate::view::Waiting;
+use crate::waiting::Waiting;
 use crate::words::{fraction, time, whole_percent};
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {

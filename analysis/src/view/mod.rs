@@ -44,7 +44,6 @@ pub use self::machine::machine;
 pub use self::report::report;
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
-pub(crate) use self::shares::Waiting;
 pub use self::statistics::statistics;
 pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_limit, summary};
 
