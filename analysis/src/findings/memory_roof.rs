@@ -41,7 +41,11 @@ fn finding(
     let least = roofline.least_bytes_per_second.min(roofline.peak_bytes_per_second);
     let mut finding = Finding::new("memory-roof", Kind::Limit, Some(of.phase))
         .because(
-            format!("a pass reads {}, {} of them weights", size(all), size(weights)),
+            // Nobody may have stated which bytes are weights.
+            match weights > 0.0 {
+                true => format!("a pass reads {}, {} of them weights", size(all), size(weights)),
+                false => format!("a pass reads {}", size(all)),
+            },
             "/totals, total_bytes and data",
         )
         .because(
@@ -98,6 +102,9 @@ fn finding(
             let likely = fewer / all * of.pass_ns;
             let gain = Gain::between(of.pass_ns, least_then, [low, high.max(likely)]);
             finding.gains(gain.map(|gain| gain.likely(likely)))
+        }
+        Some(_) if weights == 0.0 => {
+            finding.cannot_predict("which bytes are weights was not stated")
         }
         Some(_) => finding.cannot_predict("the weights are small already"),
         None => {

@@ -253,6 +253,12 @@ fn a_profiler_that_costs_more_than_a_hundredth() {
     let finding = first(&profile);
     assert_eq!(finding.rule, "profiling-cost");
     assert_predicts(&finding, PASS as f64 * (1.0 - 1.0 / 1.11));
+    // An estimate is no prediction.
+    profile.overhead.measured = None;
+    (profile.overhead.spans, profile.overhead.span_ns) = (400, Some(100_000.0));
+    let finding = first(&profile);
+    assert_eq!((finding.rule, finding.gain), ("profiling-cost", None));
+    profile.overhead.span_ns = None;
     // Cheap recording is not worth a word.
     let pairs: Vec<_> = (0..40).map(|n| (1_000.0, 1_001.0 + f64::from(n % 3))).collect();
     profile.overhead.measured = PairedRatio::new(&pairs).ok();
