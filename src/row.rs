@@ -133,7 +133,7 @@ pub(crate) struct Mark {
     pub(crate) number: u64,
 }
 
-/// Up to six figures, some of which may not be known.
+/// Up to six figures, some of which may not be known. [`Disturbance`] has eight: see where it becomes these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// A bit for each figure that is known.
@@ -199,26 +199,36 @@ impl Figures {
         std::array::from_fn(|i| (self.known & 1 << i != 0).then_some(self.numbers[i]))
     }
 
+    /// As they were made from it.
     pub(crate) fn disturbance(&self) -> Disturbance {
-        let [
-            involuntary_switches,
-            run_queue_wait_ns,
-            longest_wait_ns,
-            steal_ns,
-            own_wait_ns,
-            throttled_ns,
-        ] = self.get();
+        let [faults, wait_or_switches, longest_wait_ns, steal_ns, own_wait_ns, throttled_ns] =
+            self.get();
+        let is_known = |bit: u16| self.known & bit != 0;
+        let half = |bit: u16, shift: u32| {
+            let word = faults.unwrap_or_default() >> shift;
+            is_known(bit).then_some(word & u64::from(u32::MAX))
+        };
+        let are_switches = is_known(ARE_SWITCHES);
         Disturbance {
-            involuntary_switches,
-            run_queue_wait_ns,
+            involuntary_switches: wait_or_switches.filter(|_| are_switches),
+            run_queue_wait_ns: wait_or_switches.filter(|_| !are_switches),
             longest_wait_ns,
             steal_ns,
             own_wait_ns,
             throttled_ns,
+            page_faults: half(HAS_PAGE_FAULTS, 0),
+            disk_faults: half(HAS_DISK_FAULTS, u32::BITS),
             ..Disturbance::default()
         }
     }
 }
+
+/// Among the bits of known figures: the second is switches, which are read only where the waits are not known.
+const ARE_SWITCHES: u16 = 1 << 6;
+/// The lower half of the first figure is known.
+const HAS_PAGE_FAULTS: u16 = 1 << 7;
+/// Its upper half.
+const HAS_DISK_FAULTS: u16 = 1 << 8;
 
 impl From<&Disturbance> for Figures {
     fn from(disturbance: &Disturbance) -> Self {
@@ -229,16 +239,29 @@ impl From<&Disturbance> for Figures {
             steal_ns,
             own_wait_ns,
             throttled_ns,
+            page_faults,
+            disk_faults,
             ..
         } = *disturbance;
-        Self::new([
-            involuntary_switches,
-            run_queue_wait_ns,
+        // Four billion faults in a pass are as many as more.
+        let half = |faults: Option<u64>| faults.unwrap_or_default().min(u32::MAX.into());
+        let faults = half(page_faults) | half(disk_faults) << u32::BITS;
+        let mut figures = Self::new([
+            page_faults.or(disk_faults).map(|_| faults),
+            run_queue_wait_ns.or(involuntary_switches),
             longest_wait_ns,
             steal_ns,
             own_wait_ns,
             throttled_ns,
-        ])
+        ]);
+        for (is_so, bit) in [
+            (run_queue_wait_ns.is_none() && involuntary_switches.is_some(), ARE_SWITCHES),
+            (page_faults.is_some(), HAS_PAGE_FAULTS),
+            (disk_faults.is_some(), HAS_DISK_FAULTS),
+        ] {
+            figures.known |= if is_so { bit } else { 0 };
+        }
+        figures
     }
 }
 
@@ -890,12 +913,20 @@ mod tests {
 
     #[test]
     fn figures_that_are_not_known_stay_unknown() {
-        let disturbance = Disturbance {
+        let waits = Disturbance {
             run_queue_wait_ns: Some(0),
             throttled_ns: Some(7),
+            page_faults: Some(u32::MAX.into()),
             ..Disturbance::default()
         };
-        assert_eq!(Figures::from(&disturbance).disturbance(), disturbance);
+        let switches = Disturbance {
+            involuntary_switches: Some(5),
+            disk_faults: Some(0),
+            ..Disturbance::default()
+        };
+        for disturbance in [waits, switches, Disturbance::default()] {
+            assert_eq!(Figures::from(&disturbance).disturbance(), disturbance);
+        }
         let reading = CounterReading {
             cycles: Some(5),
             branch_misses: Some(0),

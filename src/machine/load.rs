@@ -8,7 +8,7 @@
 //! |---|---|---|---|---|
 //! | `/proc/self/task/*/schedstat` | running and waiting for a core, one thread a file | 0.6 µs a thread | 15 µs, and 2.5 µs for each further thread | always |
 //! | `/proc/self/task` | how many threads there are | 0.4 µs | 6 µs | every 10 ms |
-//! | `getrusage` | involuntary switches, all threads | 0.4 µs | 5 µs | where there is no `schedstat` |
+//! | `getrusage` | page faults; involuntary switches, used where there is no `schedstat`; all threads | 0.4 µs | 5 µs | always |
 //! | `/proc/stat` | CPU time of the whole machine, stolen time | 5 µs, more with more CPUs | 40 µs | every 100 ms |
 //! | `/proc/self/task/*/stat`, the group's `cpu.stat` | on which CPU threads ran; throttling | 2 µs a thread, 3 µs | | where threads waited |
 //! | `/proc/self/task/*/status` | on which CPUs threads may run | 12 µs a thread | | where threads waited, every 100 ms |
@@ -54,7 +54,7 @@ pub(crate) struct LoadReading {
     at_ns: u64,
     /// How long no other reading should follow, so that readings take no more than their part of the time.
     pub(crate) lasts_ns: u64,
-    involuntary_switches: Option<u64>,
+    usage: Option<os::Usage>,
     waits: Option<SlotTimes>,
     steal: Option<Steal>,
     /// As last read.
@@ -81,11 +81,16 @@ impl LoadReading {
         let sum = grown.and_then(|grown| {
             grown.iter().try_fold(0_u64, |sum, times| sum.checked_add(times.wait_ns))
         });
+        let used = |of: fn(&os::Usage) -> u64| {
+            difference(self.usage.as_ref().map(of), earlier.usage.as_ref().map(of))
+        };
+        // Where the waiting is known, nobody needs the switches.
+        let is_needed = self.waits.is_none() || earlier.waits.is_none();
         Disturbance {
-            involuntary_switches: difference(
-                self.involuntary_switches,
-                earlier.involuntary_switches,
-            ),
+            involuntary_switches: used(|usage| usage.involuntary_switches)
+                .filter(|_| is_needed),
+            page_faults: used(|usage| usage.page_faults),
+            disk_faults: used(|usage| usage.disk_faults),
             run_queue_wait_ns: sum,
             longest_wait_ns: grown.map(|grown| longest(&grown).1),
             steal_ns: self.steal.zip(earlier.steal).and_then(|(now, then)| steal(now, then)),
@@ -230,11 +235,10 @@ impl LoadMeter {
     fn read_unpaid(&mut self) -> LoadReading {
         let at_ns = (self.now_ns)();
         let waits = self.waits.as_mut().and_then(|waits| waits.read(at_ns));
-        let usage = if waits.is_none() { os::usage() } else { None };
         LoadReading {
             at_ns,
             lasts_ns: 0,
-            involuntary_switches: usage.map(|usage| usage.involuntary_switches),
+            usage: os::usage(),
             waits,
             steal: self.stat.as_mut().and_then(|stat| stat.steal(at_ns)),
             throttled_ns: self.throttle.last_ns,
@@ -834,7 +838,12 @@ mod tests {
         LoadReading {
             lasts_ns: 0,
             at_ns: at_ms * 1_000_000,
-            involuntary_switches: Some(switches),
+            usage: Some(os::Usage {
+                involuntary_switches: switches,
+                page_faults: 10 * switches,
+                disk_faults: switches,
+                cpu_ns: 0,
+            }),
             waits: Some(std::array::from_fn(|slot| Times {
                 run_ns: 0,
                 wait_ns: if slot < 2 { wait_ns * slot as u64 } else { 7 },
@@ -853,13 +862,19 @@ mod tests {
             Disturbance {
                 passes: 0,
                 wall_ns: 0,
-                involuntary_switches: Some(2),
+                // The waits are known.
+                involuntary_switches: None,
                 run_queue_wait_ns: Some(40_000),
                 longest_wait_ns: Some(40_000),
+                page_faults: Some(20),
+                disk_faults: Some(2),
                 ..Disturbance::default()
             }
         );
         assert_eq!(reading(1_000, 5, 41_000, 30).since(&begin).steal_ns, Some(10_000_000));
+        let without_waits = |reading: LoadReading| LoadReading { waits: None, ..reading };
+        let switched = without_waits(reading(3, 5, 0, 30)).since(&without_waits(begin));
+        assert_eq!(switched.involuntary_switches, Some(2));
     }
 
     #[test]

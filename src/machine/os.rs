@@ -9,6 +9,10 @@
 pub(super) struct Usage {
     /// How often a thread was taken off its core although it had more to do.
     pub(super) involuntary_switches: u64,
+    /// How often a page of memory had to be mapped first, but not read.
+    pub(super) page_faults: u64,
+    /// How often it had to be read from a disk.
+    pub(super) disk_faults: u64,
     /// CPU time, user and system.
     pub(super) cpu_ns: u64,
 }
@@ -29,6 +33,8 @@ pub(super) fn usage() -> Option<Usage> {
     };
     Some(Usage {
         involuntary_switches: u64::try_from(usage.ru_nivcsw).ok()?,
+        page_faults: u64::try_from(usage.ru_minflt).ok()?,
+        disk_faults: u64::try_from(usage.ru_majflt).ok()?,
         cpu_ns: nanos(usage.ru_utime)?.checked_add(nanos(usage.ru_stime)?)?,
     })
 }

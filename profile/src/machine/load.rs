@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What other processes did to the threads of this process between two readings.
+/// What other processes, and the system, did to the threads of this process between two readings.
 ///
 /// Unmeasured values are `None`, never 0: on systems other than Linux that is all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -45,6 +45,13 @@ pub struct Disturbance {
     /// (`cpu.stat`), in nanoseconds. Looked for as `own_wait_ns`, and `None` without a quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttled_ns: Option<u64>,
+    /// How often threads of this process touched a page of memory that the system had to map first, without reading it
+    /// from a disk (minor page faults, from `getrusage`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_faults: Option<u64>,
+    /// How often they waited for a page that was read from a disk (major page faults).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_faults: Option<u64>,
 }
 
 /// Who disturbed a pass.
