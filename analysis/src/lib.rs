@@ -16,6 +16,7 @@
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
 //! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |
 //! | `findings/` | what slows a run down, what would be gained, and how to test it; one rule a file |
+//! | `trial.rs` | what a change brings, by runs with it and without it in turns |
 //! | `waiting.rs`, `words.rs` | how long threads waited for each other; numbers in words |
 //! | `backends.rs` | backends side by side |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
@@ -39,6 +40,7 @@ pub mod import;
 pub mod receipt;
 pub mod roofline;
 pub mod stacks;
+pub mod trial;
 pub mod typical;
 pub mod view;
 mod waiting;

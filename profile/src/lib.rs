@@ -32,6 +32,7 @@
 //! | `dropped.rs`, `absent.rs` | what was lost; what could not be measured, and why |
 //! | `not_finite.rs` | logits that aren't numbers, and where that began |
 //! | `latency.rs`, `tile.rs` | times of tokens; tiles of matrix products |
+//! | `trial.rs` | changes that were tried, and what they brought |
 //! | `share.rs` | how long each thread worked and waited |
 //! | `checksum.rs`, `digest.rs` | fingerprints of kernel outputs: bit for bit; within rounding |
 //! | `graph/mod.rs`, `node.rs`, `store.rs` | [`ExecutionGraph`] |
@@ -70,6 +71,7 @@ pub mod sums;
 #[doc(hidden)]
 pub mod text;
 pub mod tile;
+pub mod trial;
 
 pub use crate::absent::Absent;
 pub use crate::brick::{BrickCategory, BrickId, Data, Phase, Source, Work};
@@ -104,3 +106,4 @@ pub use crate::stats::{
 };
 pub use crate::sums::{BrickKernel, LayerBrick, Pass, PhaseTotal, Total};
 pub use crate::tile::{TileBalance, TileLevel, TileStats, TileThread};
+pub use crate::trial::{Change, PassTime, Trial, TrialVerdict};

@@ -87,8 +87,7 @@ impl LoadReading {
         // Where the waiting is known, nobody needs the switches.
         let is_needed = self.waits.is_none() || earlier.waits.is_none();
         Disturbance {
-            involuntary_switches: used(|usage| usage.involuntary_switches)
-                .filter(|_| is_needed),
+            involuntary_switches: used(|usage| usage.involuntary_switches).filter(|_| is_needed),
             page_faults: used(|usage| usage.page_faults),
             disk_faults: used(|usage| usage.disk_faults),
             run_queue_wait_ns: sum,

@@ -1,7 +1,7 @@
 //! Passes in which threads of the run waited for a CPU, and who had it.
 
 use brickscope_profile::text::count;
-use brickscope_profile::{Disturber, PhaseTotal};
+use brickscope_profile::{Change, Disturber, PassTime, PhaseTotal};
 
 use super::facts::{Facts, PhaseFacts};
 use super::{Finding, Findings, Gain, Kind};
@@ -71,26 +71,33 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
     let load = facts.profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
     // Threads that have a CPU each share one if other programs push them together.
     let is_pushed = load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
+    let mut change = None;
     let (rule, advice, test) = match by {
         Disturber::OwnThreads if !is_pushed => match cpus.filter(|&cpus| threads > cpus) {
-            Some(cpus) => (
-                "threads-share-a-cpu",
-                format!(
-                    "{threads} threads run on {}: allow this process as many CPUs as threads (taskset, the container's \
+            Some(cpus) => {
+                change = Some(Change::Threads(cpus));
+                (
+                    "threads-share-a-cpu",
+                    format!(
+                        "{threads} threads run on {}: allow this process as many CPUs as threads (taskset, the container's \
                      limits), or run `{} {cpus}`",
-                    count(cpus.into(), "CPU"),
-                    flags.threads
-                ),
-                Some(format!("brickscope profile MODEL --threads {cpus}")),
-            ),
-            None => (
-                "threads-share-a-cpu",
-                format!(
-                    "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all} passes",
-                    flags.pin
-                ),
-                Some("brickscope profile MODEL --pin".to_owned()),
-            ),
+                        count(cpus.into(), "CPU"),
+                        flags.threads
+                    ),
+                    None,
+                )
+            }
+            None => {
+                change = flags.is_ours.then_some(Change::Pinned);
+                (
+                    "threads-share-a-cpu",
+                    format!(
+                        "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all} passes",
+                        flags.pin
+                    ),
+                    None,
+                )
+            }
         },
         Disturber::Others | Disturber::OwnThreads => (
             "other-programs",
@@ -169,8 +176,9 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
         Basis::Sums => None,
     };
     match gain {
-        Some(gain) => finding.gains(Some(gain)),
+        Some(gain) => finding.gains(Some(gain.of(PassTime::Mean))),
         None => finding
             .cannot_predict("passes without disturbance were not told apart, or were no faster"),
     }
+    .by(change.filter(|_| flags.can_try))
 }

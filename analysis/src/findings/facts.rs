@@ -121,6 +121,8 @@ pub(super) struct Flags {
     pub(super) shares: &'static str,
     /// Whether `brickscope profile` made the run.
     pub(super) is_ours: bool,
+    /// Whether `brickscope try` can make it again with a change.
+    pub(super) can_try: bool,
 }
 
 impl Flags {
@@ -128,7 +130,7 @@ impl Flags {
         let backend = profile.run.as_ref().map_or("", |run| run.backend.as_str());
         if backend.starts_with("llama.cpp in this program") {
             let pin = "a thread pool with a CPU mask";
-            return Self { threads: "n_threads", pin, shares: "", is_ours: false };
+            return Self { threads: "n_threads", pin, shares: "", is_ours: false, can_try: false };
         }
         if backend.starts_with("llama.cpp") {
             return Self {
@@ -136,13 +138,16 @@ impl Flags {
                 pin: "`--cpu-mask`, `--cpu-strict 1`",
                 shares: ", and `brickscope run --shares` shows who waits",
                 is_ours: false,
+                can_try: true,
             };
         }
+        let is_ours = profile.imported.is_none() && OURS.contains(&backend);
         Self {
             threads: "--threads",
             pin: "`--pin`",
             shares: ", and `--shares` shows who waits",
-            is_ours: profile.imported.is_none() && OURS.contains(&backend),
+            is_ours,
+            can_try: is_ours,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Time between one decode pass and the next.
 
-use brickscope_profile::{Pass, Phase};
+use brickscope_profile::{Pass, PassTime, Phase, Profile};
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
@@ -11,12 +11,10 @@ const LEAST: f64 = 0.03;
 /// With fewer gaps, none is typical.
 const LEAST_GAPS: usize = 5;
 
-pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
-    let Some(of) = facts.phases.iter().find(|of| of.phase == Phase::Decode) else { return };
-    if facts.profile.imported.is_some() {
-        return;
-    }
-    let mut passes: Vec<&Pass> = facts.profile.passes.iter().collect();
+/// The median time between a decode pass and the one that follows it in the same text, in nanoseconds, and the number of
+/// such gaps. `None` with fewer than five.
+pub(crate) fn typical(profile: &Profile) -> Option<(f64, usize)> {
+    let mut passes: Vec<&Pass> = profile.passes.iter().collect();
     passes.sort_by_key(|pass| pass.start_ns);
     // Of the same text: the next token.
     let follows = |a: &Pass, b: &Pass| {
@@ -32,12 +30,17 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             pair[1].start_ns.saturating_sub(pair[0].start_ns.saturating_add(pair[0].wall_ns)) as f64
         })
         .collect();
-    if gaps.len() < LEAST_GAPS {
+    gaps.sort_by(f64::total_cmp);
+    // The median: a user may have thought for a while in between.
+    (gaps.len() >= LEAST_GAPS).then(|| (gaps[gaps.len() / 2], gaps.len()))
+}
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    let Some(of) = facts.phases.iter().find(|of| of.phase == Phase::Decode) else { return };
+    if facts.profile.imported.is_some() {
         return;
     }
-    gaps.sort_by(f64::total_cmp);
-    // A user may have thought for a while in between.
-    let gap_ns = gaps[gaps.len() / 2];
+    let Some((gap_ns, gaps)) = typical(facts.profile) else { return };
     let now_ns = of.pass_ns + gap_ns;
     if gap_ns < LEAST * now_ns {
         return;
@@ -46,7 +49,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         format!(
             "{} between passes, of {} gaps the median; a pass takes {}",
             time(gap_ns),
-            gaps.len(),
+            gaps,
             time(of.pass_ns)
         ),
         "/passes, start_ns and wall_ns",
@@ -58,5 +61,6 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         .clone_into(&mut finding.refuted_if);
     finding.test = Some("brickscope flamegraph -- COMMAND".to_owned());
     // What stays is what has to be done there, which the profile doesn't say.
-    findings.found.push(finding.gains(Gain::between(now_ns, of.least_ns, [0.0, gap_ns])));
+    let gain = Gain::between(now_ns, of.least_ns, [0.0, gap_ns]);
+    findings.found.push(finding.gains(gain.map(|gain| gain.of(PassTime::WithGap))));
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use brickscope_profile::PassTime;
 use brickscope_profile::text::printable;
 
 use super::facts::Facts;
@@ -66,6 +67,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         finding.test =
             facts.flags.is_ours.then(|| "brickscope profile MODEL --shares --threads 1".to_owned());
         let gain = Gain::between(of.mean_ns, of.least_ns, [0.0, saved]);
-        findings.found.push(finding.gains(gain.map(|gain| gain.likely(saved))));
+        let gain = gain.map(|gain| gain.likely(saved).of(PassTime::Mean));
+        findings.found.push(finding.gains(gain));
     }
 }

@@ -1,5 +1,7 @@
 //! Weights that are read from a mapped file, in small pages.
 
+use brickscope_profile::Change;
+
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
 use crate::roofline::{Bound, Reach};
@@ -34,7 +36,6 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     );
     "copy the weights into large pages: leave out `--mmap`".clone_into(&mut finding.advice);
     "it takes as long without `--mmap`".clone_into(&mut finding.refuted_if);
-    finding.test = facts.flags.is_ours.then(|| "brickscope profile MODEL".to_owned());
     let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, of.pass_ns - of.least_ns]);
-    findings.found.push(finding.gains(gain));
+    findings.found.push(finding.gains(gain).by(facts.flags.is_ours.then_some(Change::LargePages)));
 }

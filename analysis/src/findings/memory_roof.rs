@@ -5,6 +5,7 @@ use super::slow_brick::above_ns;
 use super::{Finding, Findings, Gain, Kind};
 use crate::roofline::{Bound, Reach, Roofline};
 use crate::words::{fraction, size, whole_percent};
+use brickscope_profile::Change;
 use brickscope_profile::text::printable;
 
 /// Bits of a weight in `q4_k`: blocks of 256 in 144 bytes (ggml, `block_q4_K`). The smallest format that is widely used.
@@ -81,7 +82,6 @@ fn finding(
         )
     };
     "with smaller weights a pass takes as long".clone_into(&mut finding.refuted_if);
-    finding.test = facts.flags.is_ours.then(|| "brickscope profile SMALLER_MODEL".to_owned());
     let bits = model
         .filter(|model| model.parameters > 0)
         .map(|model| 8.0 * model.file_bytes as f64 / model.parameters as f64);
@@ -101,7 +101,10 @@ fn finding(
             // Where the phase is below the roof, it likely stays as far below.
             let likely = fewer / all * of.pass_ns;
             let gain = Gain::between(of.pass_ns, least_then, [low, high.max(likely)]);
-            finding.gains(gain.map(|gain| gain.likely(likely)))
+            let change = Change::Quantization("q4_k".to_owned());
+            finding
+                .gains(gain.map(|gain| gain.likely(likely)))
+                .by(facts.flags.is_ours.then_some(change))
         }
         Some(_) if weights == 0.0 => {
             finding.cannot_predict("which bytes are weights was not stated")

@@ -26,21 +26,23 @@
 mod debug_build;
 pub(crate) mod disturbed;
 mod facts;
-mod gaps;
+pub(crate) mod gaps;
 mod imbalance;
 mod long_context;
 mod mapped_weights;
 mod memory_roof;
 mod other_roof;
+mod page_faults;
 mod profiling;
 mod sampling;
 mod slow_brick;
 pub(crate) mod slow_layer;
+mod small_pages;
 mod stalls;
 mod threads;
 mod unattributed;
 
-use brickscope_profile::{Absent, Phase, Profile};
+use brickscope_profile::{Absent, Change, PassTime, Phase, Profile, Trial, TrialVerdict};
 use serde::Serialize;
 
 use self::facts::Facts;
@@ -49,7 +51,7 @@ use self::facts::Facts;
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Findings {
     /// First what makes the figures doubtful, then what slows the run down, then what would need a change of what is
-    /// computed; in each of these what would save the run most first.
+    /// computed; in each of these what would save the run most first. What was tried and refuted comes last.
     pub found: Vec<Finding>,
     /// What could not be decided.
     pub unknown: Vec<Unknown>,
@@ -80,6 +82,12 @@ pub struct Finding {
     pub gain_absent: Option<Absent>,
     /// What would show that it is wrong.
     pub refuted_if: String,
+    /// The change that brings it, if `brickscope try` can make it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<Change>,
+    /// What came of it when it was tried last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Trial>,
     /// A command that tests it, with `RUN` where the run's folder and `MODEL` where the model is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
@@ -122,7 +130,9 @@ pub struct Unknown {
 /// time that its work, as it would be then, could take on the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gain {
-    /// What a pass takes now. For gaps between passes: with the gap.
+    /// Which time of a pass is meant.
+    pub time: PassTime,
+    /// What a pass takes now.
     pub now_ns: f64,
     /// The least time that the work could take after the change; 0 if the machine's limits are not known.
     pub least_ns: f64,
@@ -142,8 +152,14 @@ impl Gain {
         let most = (now_ns - least_ns).max(0.0);
         let lowest_ns = finite(low).min(most);
         let highest_ns = finite(high).min(most).max(lowest_ns);
-        let gain = Self { now_ns, least_ns, lowest_ns, likely_ns: None, highest_ns };
+        let time = PassTime::Typical;
+        let gain = Self { time, now_ns, least_ns, lowest_ns, likely_ns: None, highest_ns };
         (highest_ns > 0.0).then_some(gain)
+    }
+
+    /// Of another time than that of a typical pass.
+    fn of(self, time: PassTime) -> Self {
+        Self { time, ..self }
     }
 
     fn likely(self, ns: f64) -> Self {
@@ -198,6 +214,8 @@ impl Findings {
             imbalance::find,
             sampling::find,
             mapped_weights::find,
+            small_pages::find,
+            page_faults::find,
             slow_brick::find,
             memory_roof::find,
             other_roof::find,
@@ -212,14 +230,24 @@ impl Findings {
             let passes = passes.map_or(1.0, |of| of.total.passes as f64);
             finding.gain.map_or(0.0, |gain| gain.parts()[1] * gain.now_ns * passes)
         };
-        findings.found.sort_by(|a, b| a.kind.cmp(&b.kind).then(of_run(b).total_cmp(&of_run(a))));
+        for finding in &mut findings.found {
+            let is_of_it = |trial: &&Trial| {
+                trial.rule.as_deref() == Some(finding.rule)
+                    && finding.phase.is_none_or(|phase| phase == trial.phase)
+            };
+            finding.tried = profile.trials.iter().rfind(is_of_it).cloned();
+        }
+        findings.found.sort_by(|a, b| {
+            let by_kind = a.is_refuted().cmp(&b.is_refuted()).then(a.kind.cmp(&b.kind));
+            by_kind.then(of_run(b).total_cmp(&of_run(a)))
+        });
         findings
     }
 
-    /// What to do first.
+    /// What to do first: nothing that was tried and refuted.
     #[must_use]
     pub fn first(&self) -> Option<&Finding> {
-        self.found.first()
+        self.found.first().filter(|first| !first.is_refuted())
     }
 
     fn unknown(&mut self, rule: &'static str, why: impl Into<String>) {
@@ -239,6 +267,8 @@ impl Finding {
             gain: None,
             gain_absent: None,
             refuted_if: String::new(),
+            change: None,
+            tried: None,
             test: None,
             in_a_sentence: None,
         }
@@ -248,6 +278,21 @@ impl Finding {
     #[must_use]
     pub fn sentence(&self) -> &str {
         self.in_a_sentence.as_deref().unwrap_or(&self.advice)
+    }
+
+    /// Whether it was tried, and brought nothing or far less than predicted.
+    #[must_use]
+    pub fn is_refuted(&self) -> bool {
+        self.tried.as_ref().is_some_and(|tried| tried.verdict == TrialVerdict::Refuted)
+    }
+
+    /// The change that brings it, which `brickscope try` can make.
+    fn by(mut self, change: Option<Change>) -> Self {
+        if change.is_some() {
+            self.test = Some(format!("brickscope try RUN {}", self.rule));
+        }
+        self.change = change;
+        self
     }
 
     fn because(mut self, text: impl Into<String>, place: impl Into<String>) -> Self {

@@ -1,5 +1,7 @@
 //! What recording itself costs, where it is more than a hundredth.
 
+use brickscope_profile::Change;
+
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
 use crate::words::fraction;
@@ -17,9 +19,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         "record less: fewer bricks, no shares, no tiles, no hardware counters"
             .clone_into(&mut finding.advice);
         "a run with the profiler off takes as long".clone_into(&mut finding.refuted_if);
-        finding.test =
-            facts.flags.is_ours.then(|| "brickscope profile MODEL --check-overhead".to_owned());
-        finding
+        finding.by(facts.flags.is_ours.then_some(Change::RecordLess))
     };
     if let Some(measured) = &overhead.measured {
         if measured.low > LEAST {

@@ -1,6 +1,7 @@
 //! Single spans that take many times as long as others of their brick.
 
 use brickscope_profile::text::{count, printable};
+use brickscope_profile::{Disturbance, PassTime};
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
@@ -17,8 +18,11 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         if of.typical.basis != Basis::Passes {
             continue;
         }
+        // What waited for a CPU or a disk is another rule's.
+        let is_explained =
+            |d: &Disturbance| d.is_disturbed() || d.disk_faults.is_some_and(|faults| faults > 0);
         let is_own =
-            |stall: &&crate::typical::Stall| !stall.disturbance.is_some_and(|d| d.is_disturbed());
+            |stall: &&crate::typical::Stall| !stall.disturbance.as_ref().is_some_and(is_explained);
         let stalls: Vec<_> = of.typical.stalls.iter().filter(is_own).collect();
         let more: f64 =
             stalls.iter().map(|stall| stall.ns.saturating_sub(stall.median_ns) as f64).sum();
@@ -61,6 +65,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         finding.test = Some("brickscope export RUN --format perfetto -o trace.pftrace".to_owned());
         let saved = more / of.total.passes as f64;
         let gain = Gain::between(of.mean_ns, of.least_ns, [0.0, saved]);
-        findings.found.push(finding.gains(gain.map(|gain| gain.likely(saved))));
+        let gain = gain.map(|gain| gain.likely(saved).of(PassTime::Mean));
+        findings.found.push(finding.gains(gain));
     }
 }

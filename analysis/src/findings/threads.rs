@@ -1,19 +1,76 @@
-//! Whether other numbers of threads would be faster, which only a sweep tells.
+//! Whether other numbers of threads are faster, which only a sweep tells.
 
-use super::Findings;
-use super::facts::Facts;
+use brickscope_profile::{Change, Trial};
+
+use super::facts::{Facts, PhaseFacts};
+use super::{Finding, Findings, Gain, Kind};
+use crate::words::{fraction, time};
+
+/// Less saved is not worth a word.
+const LEAST: f64 = 0.01;
+const RULE: &str = "number-of-threads";
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let threads = facts.threads();
-    if facts.main().is_none() || threads == 0 || facts.profile.imported.is_some() {
+    let Some(of) = facts.main().filter(|_| threads > 0 && facts.profile.imported.is_none()) else {
+        return;
+    };
+    let sweep = latest(facts, of);
+    if sweep.is_empty() {
+        let cpus =
+            facts.cpus().map_or(String::new(), |cpus| format!(" of this machine's {cpus} CPUs"));
+        let how = match facts.flags.can_try {
+            true => " (`brickscope try RUN --threads 1,2,4`)".to_owned(),
+            false => format!(" (`{}`)", facts.flags.threads),
+        };
+        findings.unknown(
+            RULE,
+            format!("whether {threads} threads{cpus} are the best number is not known: only runs with others tell{how}"),
+        );
         return;
     }
-    let cpus = facts.cpus().map_or(String::new(), |cpus| format!(" of this machine's {cpus} CPUs"));
-    findings.unknown(
-        "number-of-threads",
-        format!(
-            "whether {threads} threads{cpus} are the best number is not known: only runs with others (`{}`) tell",
-            facts.flags.threads
-        ),
+    let by_ratio =
+        |a: &&(u32, &Trial), b: &&(u32, &Trial)| a.1.ratio.estimate.total_cmp(&b.1.ratio.estimate);
+    let faster = sweep.iter().filter(|(_, trial)| trial.saved()[0] >= LEAST);
+    let Some(&(best, trial)) = faster.min_by(by_ratio) else { return };
+    let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase));
+    let [low, likely, high] = trial.saved();
+    finding.what = format!(
+        "{best} threads take {} less in {} than this run's {threads}",
+        fraction(likely),
+        of.phase
     );
+    for (other, trial) in &sweep {
+        finding = finding.because(
+            format!(
+                "with {other} threads a pass takes {}, with {threads} {}, in {} pairs of runs in turns",
+                time(trial.after_ns),
+                time(trial.before_ns),
+                trial.ratio.pairs
+            ),
+            "/trials, ratio",
+        );
+    }
+    finding.advice = format!("run `{} {best}`", facts.flags.threads);
+    finding.refuted_if = format!("with {best} threads a pass takes as long");
+    let now = of.pass_ns;
+    // The least time is one of this number of threads.
+    let gain = Gain::between(now, 0.0, [low * now, high * now]);
+    let gain = gain.map(|gain| gain.likely(likely * now));
+    findings.found.push(finding.gains(gain).by(Some(Change::Threads(best))));
+}
+
+/// The last trial of each number of threads that nobody predicted.
+fn latest<'p>(facts: &Facts<'p>, of: &PhaseFacts<'_>) -> Vec<(u32, &'p Trial)> {
+    let mut latest: Vec<(u32, &Trial)> = Vec::new();
+    for trial in facts.profile.trials.iter().filter(|trial| trial.phase == of.phase) {
+        let Change::Threads(threads) = trial.change else { continue };
+        if trial.rule.is_some() {
+            continue;
+        }
+        latest.retain(|(known, _)| *known != threads);
+        latest.push((threads, trial));
+    }
+    latest.sort_by_key(|(threads, _)| *threads);
+    latest
 }

@@ -40,6 +40,7 @@ use crate::span::{Dependency, Lane, Span, span_table};
 use crate::stats::{BrickStats, CategoryStats, by_category};
 use crate::sums::{BrickKernel, LayerBrick, Pass, PhaseTotal, Total};
 use crate::tile::{TileBalance, TileStats, TileThread};
+use crate::trial::Trial;
 
 /// The version of the file format that this crate writes. It reads all versions up to this one.
 pub const SCHEMA_VERSION: u32 = 2;
@@ -152,6 +153,9 @@ pub struct Profile {
     /// The file of another program that this profile was imported from, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<Imported>,
+    /// Changes that were tried since, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<Trial>,
 }
 
 impl Profile {
@@ -199,6 +203,7 @@ impl Profile {
             brick_kernels: Vec::new(),
             not_finite: None,
             imported: None,
+            trials: Vec::new(),
         }
     }
 

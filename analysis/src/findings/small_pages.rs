@@ -1,0 +1,46 @@
+//! Weights that were copied into memory, but into small pages.
+
+use brickscope_profile::Change;
+
+use super::facts::Facts;
+use super::{Finding, Findings, Gain, Kind};
+use crate::roofline::{Bound, Reach};
+use crate::words::whole_percent;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    const RULE: &str = "small-pages";
+    let Some(of) = facts.main() else { return };
+    let place = facts.profile.model.as_ref().and_then(|model| model.weights_in.as_deref());
+    let Some(place) = place.filter(|place| {
+        place.starts_with("memory, in small pages")
+            || place.starts_with("memory, partly in large pages")
+    }) else {
+        return;
+    };
+    let Some(verdict) = &of.verdict else {
+        findings.unknown(
+            RULE,
+            "whether large pages would help is not known, since it isn't known how fast memory could be",
+        );
+        return;
+    };
+    if verdict.bound == Bound::Compute || matches!(verdict.reach, Reach::At | Reach::Above) {
+        return;
+    }
+    let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase))
+        .because(format!("the weights are in {place}"), "/model/weights_in")
+        .because(
+            format!("{} reaches {} of what memory gives", of.phase, whole_percent(verdict.of_roof)),
+            "the roofline",
+        );
+    finding.what = format!(
+        "the weights are in small pages of memory, and {} reaches {} of the roof",
+        of.phase,
+        whole_percent(verdict.of_roof)
+    );
+    "let the system give large pages (`/sys/kernel/mm/transparent_hugepage/enabled`: madvise or always; and free memory)"
+        .clone_into(&mut finding.advice);
+    "it takes as long in large pages".clone_into(&mut finding.refuted_if);
+    let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, of.pass_ns - of.least_ns]);
+    findings.found.push(finding.gains(gain).by(facts.flags.is_ours.then_some(Change::LargePages)));
+}
