@@ -31,6 +31,7 @@ use crate::cmd::show::ShowArgs;
 use crate::cmd::synth::SynthArgs;
 use crate::cmd::tokenize::TokenizeArgs;
 use crate::cmd::top::TopArgs;
+use crate::cmd::trial::TryArgs;
 use crate::cmd::verify_receipt::VerifyReceiptArgs;
 
 /// See where an LLM's time goes: brick by brick, measured.
@@ -98,6 +99,8 @@ fn is_executable(path: &Path) -> bool {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    // `try` adds words to the command of a run: the last of several counts.
+    #[command(args_override_self = true)]
     Profile(ProfileArgs),
     Run(RunArgs),
     Benchmark(BenchmarkArgs),
@@ -105,6 +108,7 @@ pub(crate) enum Command {
     Gate(GateArgs),
     Show(ShowArgs),
     Findings(FindingsArgs),
+    Try(TryArgs),
     Top(TopArgs),
     Export(ExportArgs),
     Import(ImportArgs),

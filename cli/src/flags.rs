@@ -5,10 +5,11 @@ use std::num::NonZeroUsize;
 
 use brickscope::Backend;
 use brickscope_analysis::export::prometheus::Names;
+use brickscope_engine::gguf::Pages;
 use clap::ValueEnum;
 
 /// Serving metrics while a model runs.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct MetricsArgs {
     /// Serve Prometheus metrics at http://ADDR/metrics while the model runs, for example at
     /// 127.0.0.1:9187. With port 0 the system picks a free port, which is printed on standard error. A
@@ -48,7 +49,7 @@ impl From<MetricsNames> for Names {
 }
 
 /// The threads and kernels that run a model.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ExecutorArgs {
     /// Number of threads. By default all that this process may use.
     #[arg(long, value_parser = threads)]
@@ -64,16 +65,26 @@ pub(crate) struct ExecutorArgs {
     /// copy them.
     #[arg(long)]
     pub(crate) mmap: bool,
+
+    /// Copy the weights into memory pages of the usual size, to see what large ones bring.
+    #[arg(long, conflicts_with = "mmap")]
+    pub(crate) small_pages: bool,
 }
 
 impl ExecutorArgs {
+    /// The pages into which the weights are copied.
+    pub(crate) fn pages(&self) -> Pages {
+        if self.small_pages { Pages::Small } else { Pages::Large }
+    }
+
     /// These flags as the words of a command line.
     pub(crate) fn words(&self) -> Vec<String> {
-        let Self { threads, backend, mmap } = self;
+        let Self { threads, backend, mmap, small_pages } = self;
         let threads = threads.map(|threads| format!("--threads={threads}"));
         let backend = backend.map(|backend| format!("--backend={}", backend.name()));
         let mmap = mmap.then(|| "--mmap".to_owned());
-        [threads, backend, mmap].into_iter().flatten().collect()
+        let small_pages = small_pages.then(|| "--small-pages".to_owned());
+        [threads, backend, mmap, small_pages].into_iter().flatten().collect()
     }
 }
 

@@ -40,6 +40,7 @@
 #[macro_use]
 mod output;
 
+mod again;
 mod args;
 mod benchmark;
 mod ceilings_cache;
@@ -125,6 +126,7 @@ fn run(command: &Command) -> ExitCode {
             return code(cmd::flamegraph::run(args));
         }
         Command::Diverge(args) => return yes_or_no(cmd::diverge::run(args).map(|found| !found)),
+        Command::Try(args) => return code(cmd::trial::run(args)),
         Command::Run(args) => {
             return cmd::run::run(args).unwrap_or_else(|error| ended(Err(error), 1));
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use brickscope_engine::executor::Cpu;
-use brickscope_engine::gguf::{self, Placement};
+use brickscope_engine::gguf::{self, Pages, Placement};
 use brickscope_engine::synth::{self, Shape, SynthQuant};
 use brickscope_engine::{Architecture, Error, Model};
 use brickscope_kernels::Kernels;
@@ -55,15 +55,15 @@ pub(crate) fn copy_weights(
         return Ok(());
     }
     let kernels = kernels(on)?;
-    copy(model, on_progress)?;
+    copy(model, on.pages(), on_progress)?;
     interleave(model, kernels);
     Ok(())
 }
 
 /// Copies the weights into memory.
-pub(crate) fn copy(model: &mut Model, on_progress: OnProgress<'_>) -> Result<()> {
+pub(crate) fn copy(model: &mut Model, pages: Pages, on_progress: OnProgress<'_>) -> Result<()> {
     let bar = progress::bytes("loading", 0);
-    let copied = model.copy_into_memory(&mut |done, total| {
+    let copied = model.copy_into_memory(pages, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
         on_progress(done, total);

@@ -45,6 +45,7 @@
 //! | `executor/cuda/` | NVIDIA: `driver.rs` has **every call into the driver and its `unsafe`**, `kernels/` a `.cu` and its `.ptx` for each operation, `graph.rs` decode passes as graphs, `clock.rs` timestamps, `bricks.rs` the predecessor's names, `cupti/` CUPTI's timings, an optional cross-check (`library.rs`: every call into it and its `unsafe`) |
 //! | `executor/wgpu/` | Vulkan, Metal and DX12 (feature `wgpu`); `shaders/` has the kernels |
 //! | `any_session.rs`, `generate.rs`, `sample.rs` | sessions on any executor; from prompt to answer; choosing tokens |
+//! | `requantize.rs` | the same model with weights of another format |
 //! | `finite.rs`, `not_finite.rs` | whether logits are numbers; if not, the weights or the brick in which that began |
 //! | `diverge/` | two executors in lockstep: `compare.rs` compares a value, `tolerance.rs` says how far off it may be |
 //!
@@ -69,6 +70,7 @@ mod kv_cache;
 mod model;
 mod not_finite;
 mod probe;
+mod requantize;
 mod routines;
 mod sample;
 mod session;
@@ -91,6 +93,7 @@ pub use kv_cache::{Heads, KvCache};
 pub use model::Model;
 pub use not_finite::not_finite;
 pub use probe::{KernelProbe, NoProbe, Probe, Profiled, ProfiledKernels};
+pub use requantize::requantize;
 pub use sample::{Sampler, Sampling};
 pub use session::Session;
 pub use value::{At, Operation, Value};

@@ -7,7 +7,7 @@ use brickscope_kernels::Kernels;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::gguf::{Gguf, TensorType};
+use crate::gguf::{Gguf, Pages, TensorType};
 use crate::interleave::{Interleaved, faster_interleaved, interleave_matrices};
 use crate::tokenizer::{Model as TokenizerModel, Special, TokenType, Tokenizer, Vocabulary};
 use crate::weights::Weights;
@@ -94,8 +94,12 @@ impl Model {
     /// # Errors
     ///
     /// If the file can't be read.
-    pub fn copy_into_memory(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
-        Ok(self.gguf.copy_into_memory(progress)?)
+    pub fn copy_into_memory(
+        &mut self,
+        pages: Pages,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), Error> {
+        Ok(self.gguf.copy_into_memory(pages, progress)?)
     }
 
     /// The model in an open file.

@@ -8,7 +8,7 @@ use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, NotFinite, Profile,
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
-use brickscope_engine::gguf::Placement;
+use brickscope_engine::gguf::{Pages, Placement};
 use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
 use brickscope_kernels::Kernels;
 use serde::Serialize;
@@ -24,10 +24,11 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     interrupt::watch()?;
     let created = Profile::empty(Default::default()).created;
     let mut model = source::model(args.model())?;
+    let pages = args.executor.pages();
     if !args.executor.mmap {
-        source::copy(&mut model, &|_, _| ())?;
+        source::copy(&mut model, pages, &|_, _| ())?;
     }
-    let interleaved = if args.executor.mmap { None } else { interleaved(&model)? };
+    let interleaved = if args.executor.mmap { None } else { interleaved(&model, pages)? };
     let prompt = source::prompt(&model, &args.prompt)?;
     let best = source::cpu(&args.executor)?;
     // The last token is chosen, but not run.
@@ -133,7 +134,7 @@ fn one_memory(model: &Model, best: &Cpu, sides: &mut [Side<'_>]) {
 
 /// A second copy of the model with interleaved rows, for the kernels of this CPU that read those
 /// faster; `None` if there are no such kernels. The others are measured with rows as in the file.
-fn interleaved(model: &Model) -> Result<Option<Model>> {
+fn interleaved(model: &Model, pages: Pages) -> Result<Option<Model>> {
     let mut kernels = Backend::ALL.into_iter().filter_map(|backend| Kernels::new(backend).ok());
     let Some(kernels) = kernels.find(|kernels| model.is_faster_interleaved(*kernels)) else {
         return Ok(None);
@@ -143,7 +144,7 @@ fn interleaved(model: &Model) -> Result<Option<Model>> {
         return Ok(None);
     }
     let mut copy = Model::open(&model.gguf.path)?;
-    source::copy(&mut copy, &|_, _| ())?;
+    source::copy(&mut copy, pages, &|_, _| ())?;
     source::interleave(&mut copy, kernels);
     if copy.interleaved().is_none() {
         tell!(

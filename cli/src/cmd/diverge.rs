@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use brickscope_engine::diverge::{Divergence, Diverging, Element, Report, diverge};
 use brickscope_engine::executor::Cpu;
+use brickscope_engine::gguf::Pages;
 use brickscope_engine::{AnySession, Model, Session};
 use brickscope_kernels::Kernels;
 use serde_json::{Value, json};
@@ -150,7 +151,7 @@ fn as_read(model: &mut Model, asked: &CpuOr) -> Result<()> {
     let Some(kernels) = kernels.filter(|kernels| model.is_faster_interleaved(*kernels)) else {
         return Ok(());
     };
-    source::copy(model, &|_, _| ())?;
+    source::copy(model, Pages::Large, &|_, _| ())?;
     source::interleave(model, kernels);
     Ok(())
 }

@@ -29,4 +29,5 @@ pub(crate) mod tokenize;
 pub(crate) mod top;
 #[cfg(feature = "top")]
 mod top_view;
+pub(crate) mod trial;
 pub(crate) mod verify_receipt;

@@ -39,7 +39,7 @@ use crate::{
 ///
 /// Ctrl-C or SIGTERM ends the run after its pass, and what ran until then is reported and written, marked
 /// as cut short; the exit code is 130 or 143. A second signal ends it at once.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope profile\n  brickscope profile model.gguf --prompt \"Hello\" --tokens 128 --threads 2\n  brickscope profile model.gguf --json | jq .phases\n  brickscope profile --check-overhead --threads 2\n  brickscope profile model.gguf --compare-backends --tokens 16"
 )]
@@ -297,6 +297,33 @@ fn temperature(text: &str) -> Result<f32, String> {
 }
 
 impl ProfileArgs {
+    /// The words of a command line that makes the same run of a model again: without the model, and without where and how
+    /// it is reported.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words =
+            vec![format!("--prompt={}", self.prompt), format!("--tokens={}", self.tokens)];
+        let name =
+            self.sync.to_possible_value().map(|value| format!("--sync={}", value.get_name()));
+        words.extend(name);
+        let grain = self.grain.and_then(|grain| grain.to_possible_value());
+        words.extend(grain.map(|grain| format!("--grain={}", grain.get_name())));
+        if let Some(temperature) = self.temperature {
+            words.push(format!("--temperature={temperature}"));
+            words.push(format!("--top-k={}", self.top_k));
+            words.push(format!("--top-p={}", self.top_p));
+            words.push(format!("--seed={}", self.seed));
+        }
+        let flags = [
+            ("--counters", self.counters),
+            ("--shares", self.shares),
+            ("--tiles", self.tiles),
+            ("--pin", self.pin),
+        ];
+        words.extend(flags.iter().filter(|flag| flag.1).map(|flag| flag.0.to_owned()));
+        words.extend(self.executor.words());
+        words
+    }
+
     /// The file to run, if one was named.
     pub(crate) fn model(&self) -> Option<&Path> {
         self.model.as_deref().or(self.named_model.as_deref())

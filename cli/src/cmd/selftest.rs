@@ -251,7 +251,12 @@ fn ids(model: &Model, n: usize) -> Vec<u32> {
 }
 
 fn logits(model: &Model, cuda: Cuda<'_>, context: usize) -> Result<Check> {
-    let cpu = source::cpu(&ExecutorArgs { threads: None, backend: None, mmap: true })?;
+    let cpu = source::cpu(&ExecutorArgs {
+        threads: None,
+        backend: None,
+        mmap: true,
+        small_pages: false,
+    })?;
     let mut host = Session::new(model, cpu, context)?;
     let mut device = GpuSession::new(model, cuda);
     let tokens = ids(model, PROMPT + 8);

@@ -13,6 +13,8 @@ use std::sync::{Mutex, PoisonError, mpsc};
 
 use memmap2::{Mmap, MmapMut};
 
+use super::Pages;
+
 /// A model file's bytes. Cloning shares them.
 #[derive(Clone)]
 pub(super) enum Bytes {
@@ -52,7 +54,12 @@ impl Bytes {
 
     /// Always `None`: this system isn't known to have large pages.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn copy(&self, _: usize, _: &mut dyn FnMut(u64)) -> io::Result<Option<Self>> {
+    pub(super) fn copy(
+        &self,
+        _: usize,
+        _: Pages,
+        _: &mut dyn FnMut(u64),
+    ) -> io::Result<Option<Self>> {
         Ok(None)
     }
 
@@ -65,6 +72,7 @@ impl Bytes {
     pub(super) fn copy(
         &self,
         aligned: usize,
+        pages: Pages,
         progress: &mut dyn FnMut(u64),
     ) -> io::Result<Option<Self>> {
         let Self::Mapped(mapped) = self else { return Ok(None) };
@@ -73,7 +81,10 @@ impl Bytes {
         let start = aligned.next_multiple_of(LINE) - aligned;
         let mut copy = MmapMut::map_anon(start + len)?;
         // Before any page is allocated. If this is refused, pages are small and nothing else changes.
-        let _ = copy.advise(memmap2::Advice::HugePage);
+        let _ = copy.advise(match pages {
+            Pages::Large => memmap2::Advice::HugePage,
+            Pages::Small => memmap2::Advice::NoHugePage,
+        });
         read_in_parts(file, &mut copy[start..], progress)?;
         Ok(Some(Self::Copied(Arc::new(Copied { map: copy, start }))))
     }

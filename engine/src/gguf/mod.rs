@@ -89,22 +89,27 @@ impl Gguf {
     /// If the file can't be read, or isn't the model file it should be.
     pub fn load(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, Error> {
         let mut gguf = Self::open(path)?;
-        gguf.copy_into_memory(progress)?;
+        gguf.copy_into_memory(Pages::Large, progress)?;
         Ok(gguf)
     }
 
-    /// Does for an open file what [`load`](Self::load) does.
+    /// Does for an open file what [`load`](Self::load) does, into pages of this size.
     ///
     /// # Errors
     ///
     /// If the file can't be read.
-    pub fn copy_into_memory(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
+    pub fn copy_into_memory(
+        &mut self,
+        pages: Pages,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), Error> {
         let len = self.bytes.len() as u64;
-        if !memory::gives_large_pages() || !memory::has_room_for(len) {
+        let is_given = pages == Pages::Small || memory::gives_large_pages();
+        if !is_given || !memory::has_room_for(len) {
             return Ok(());
         }
         let begun = Instant::now();
-        let copy = self.bytes.copy(self.data_start, &mut |done| progress(done, len));
+        let copy = self.bytes.copy(self.data_start, pages, &mut |done| progress(done, len));
         let copy = copy.map_err(|cause| Error::Read { file: self.path.clone(), cause })?;
         if let Some(copy) = copy {
             let took = begun.elapsed();
@@ -176,13 +181,22 @@ impl Deref for Gguf {
     }
 }
 
+/// The size of the pages of memory into which a model is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// 2 MiB, as far as the system gives them: the CPU finds their addresses faster.
+    Large,
+    /// The usual size: to see what large ones bring.
+    Small,
+}
+
 /// Where a model's bytes are while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
     /// In the file, mapped: in pages of 4 KiB, which arrive when they are first read.
     Mapped,
-    /// In memory, in pages of 2 MiB as far as the system gave them.
+    /// In memory.
     Copied {
         /// How long it took to copy the file there.
         took: Duration,
@@ -267,7 +281,9 @@ mod tests {
         }
         // Only files are copied.
         let mut given = Gguf::from_bytes(mapped.bytes.to_vec(), "given").expect("the same");
-        given.copy_into_memory(&mut |_, _| panic!("nothing to copy")).expect("nothing to do");
+        given
+            .copy_into_memory(Pages::Large, &mut |_, _| panic!("nothing to copy"))
+            .expect("nothing to do");
         assert_eq!(given.placement(), Placement::Given);
     }
 }

@@ -179,8 +179,28 @@ impl SynthQuant {
         }
     }
 
+    /// The type of a matrix in a model of any shape. `is_tied`: the embedding makes the logits, too.
+    pub(crate) fn type_of(self, name: &str, is_tied: bool, n_layers: usize) -> TensorType {
+        let (linear, head) = self.types();
+        let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+        match (name, layer) {
+            (HEAD, _) => head,
+            (EMBEDDING, _) => {
+                if is_tied {
+                    head
+                } else {
+                    linear
+                }
+            }
+            (_, Some((layer, "attn_v.weight" | "ffn_down.weight"))) => {
+                self.type_in(layer.parse().unwrap_or(0), n_layers)
+            }
+            _ => linear,
+        }
+    }
+
     /// llama.cpp's number for the mixture of types, `general.file_type`.
-    fn file_type(self) -> u32 {
+    pub(crate) fn file_type(self) -> u32 {
         match self {
             Self::F32 => 0,
             Self::F16 => 1,
