@@ -91,6 +91,9 @@ pub struct Finding {
     /// A command that tests it, with `RUN` where the run's folder and `MODEL` where the model is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
+    /// By how much of a pass it is ranked, where the middle of the prediction says too much.
+    #[serde(skip)]
+    rank_ns: Option<f64>,
     /// The sentence for the first screen, if the advice says too little without what was found.
     #[serde(skip)]
     in_a_sentence: Option<String>,
@@ -228,7 +231,8 @@ impl Findings {
         let of_run = |finding: &Finding| {
             let passes = facts.phases.iter().find(|of| Some(of.phase) == finding.phase);
             let passes = passes.map_or(1.0, |of| of.total.passes as f64);
-            finding.gain.map_or(0.0, |gain| gain.parts()[1] * gain.now_ns * passes)
+            let middle = finding.gain.map_or(0.0, |gain| gain.parts()[1] * gain.now_ns);
+            finding.rank_ns.unwrap_or(middle) * passes
         };
         for finding in &mut findings.found {
             let is_of_it = |trial: &&Trial| {
@@ -270,6 +274,7 @@ impl Finding {
             change: None,
             tried: None,
             test: None,
+            rank_ns: None,
             in_a_sentence: None,
         }
     }

@@ -292,3 +292,110 @@ fn threads_are_only_judged_by_a_sweep() {
         "{findings:?}"
     );
 }
+
+/// A trial of 2 threads that saves `saved` of decode.
+fn trial_of_threads(threads: u32, saved: f64, rule: Option<&str>) -> brickscope_profile::Trial {
+    let pairs: Vec<_> = (0..8).map(|n| (100.0, 100.0 * (1.0 - saved) + f64::from(n % 2))).collect();
+    let question = crate::trial::Question {
+        change: Change::Threads(threads),
+        phase: Phase::Decode,
+        time: PassTime::Typical,
+        rule: rule.map(str::to_owned),
+        predicted: rule.map(|_| [saved; 3]),
+    };
+    question.answer_times(&pairs).expect("enough pairs")
+}
+
+#[test]
+fn another_number_of_threads_is_faster_by_a_sweep() {
+    let mut profile = run(&Planted { of_roof: Some(0.4), ..Planted::default() });
+    let backend = "avx2".to_owned();
+    profile.run = Some(Run { threads: 1, backend, ..Run::default() });
+    profile.trials = vec![trial_of_threads(2, 0.4, None), trial_of_threads(4, 0.1, None)];
+    let finding = first(&profile);
+    assert_eq!(finding.rule, "number-of-threads");
+    assert_eq!(finding.change, Some(Change::Threads(2)));
+    assert_predicts(&finding, 0.4 * PASS as f64);
+    // Tried: the next sweep counts, and the trial of the finding doesn't.
+    profile.trials.push(trial_of_threads(2, 0.4, Some("number-of-threads")));
+    let tried = first(&profile).tried.expect("it was tried");
+    assert_eq!(tried.verdict, TrialVerdict::Confirmed);
+    // If none is faster there is nothing to say.
+    profile.trials = vec![trial_of_threads(2, -0.1, None)];
+    let findings = Findings::of(&profile);
+    let rules =
+        |findings: &Findings| findings.found.iter().map(|found| found.rule).collect::<Vec<_>>();
+    assert!(!rules(&findings).contains(&"number-of-threads"), "{findings:?}");
+    assert!(findings.unknown.iter().all(|unknown| unknown.rule != "number-of-threads"));
+}
+
+#[test]
+fn what_was_refuted_comes_last() {
+    let mut profile = run(&Planted { sampling_ns: 900_000, gap_ns: 400_000, ..Planted::default() });
+    let rules = |profile: &Profile| {
+        let found = Findings::of(profile).found;
+        found.iter().map(|finding| finding.rule).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(&profile)[..2], ["slow-sampling", "gaps-between-passes"]);
+    profile.trials = vec![trial_of_threads(1, -0.01, Some("slow-sampling"))];
+    let refuted = rules(&profile);
+    assert_eq!(refuted[0], "gaps-between-passes");
+    assert_eq!(refuted.last(), Some(&"slow-sampling"));
+}
+
+/// Of every other pass, or of each.
+fn with_faults(every: usize, page_faults: u64, disk_faults: u64, longer_ns: u64) -> Profile {
+    let mut profile = run(&Planted { of_roof: Some(0.5), ..Planted::default() });
+    let total = profile.phases.iter_mut().find(|total| total.phase == Phase::Decode);
+    let total = total.expect("decode");
+    for (nth, pass) in profile.passes.iter_mut().enumerate() {
+        let has_faults = nth.is_multiple_of(every);
+        let longer = if has_faults { longer_ns } else { 0 };
+        pass.wall_ns += longer;
+        pass.unattributed_ns += longer;
+        total.wall_ns += longer;
+        total.unattributed_ns += longer;
+        pass.disturbance = Some(Disturbance {
+            passes: 1,
+            wall_ns: pass.wall_ns,
+            longest_wait_ns: Some(0),
+            page_faults: Some(if has_faults { page_faults } else { 0 }),
+            disk_faults: Some(if has_faults { disk_faults } else { 0 }),
+            ..Disturbance::default()
+        });
+    }
+    profile
+}
+
+#[test]
+fn weights_that_are_read_from_a_disk() {
+    // Half of the passes wait for 3 ms, those without faults tell how long they take.
+    let finding = first(&with_faults(2, 3, 40, 600_000));
+    assert_eq!(finding.rule, "disk-reads");
+    assert_predicts(&finding, 300_000.0);
+    // No pass without faults: at most up to the roof.
+    let finding = first(&with_faults(1, 3, 40, 600_000));
+    assert_eq!(finding.rule, "disk-reads");
+    assert_predicts(&finding, 600_000.0);
+}
+
+#[test]
+fn memory_that_is_mapped_in_each_pass() {
+    let finding = first(&with_faults(2, 5_000, 0, 700_000));
+    assert_eq!(finding.rule, "page-faults");
+    assert_predicts(&finding, 350_000.0);
+    // A few faults are no finding.
+    assert_ne!(first(&with_faults(2, 20, 0, 0)).rule, "page-faults");
+}
+
+#[test]
+fn weights_in_small_pages() {
+    let mut profile = run(&Planted { of_roof: Some(0.7), ..Planted::default() });
+    let weights_in = Some("memory, in small pages, rows interleaved".to_owned());
+    profile.model = Some(Model { weights_in, ..Model::default() });
+    profile.run = Some(Run { backend: "avx2".to_owned(), ..Run::default() });
+    let finding = first(&profile);
+    assert_eq!((finding.rule, &finding.change), ("small-pages", &Some(Change::LargePages)));
+    assert_eq!(finding.test.as_deref(), Some("brickscope try RUN small-pages"));
+    assert_predicts(&finding, 0.3 * PASS as f64);
+}

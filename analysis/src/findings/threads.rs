@@ -1,5 +1,6 @@
 //! Whether other numbers of threads are faster, which only a sweep tells.
 
+use brickscope_profile::text::count;
 use brickscope_profile::{Change, Trial};
 
 use super::facts::{Facts, PhaseFacts};
@@ -17,15 +18,16 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     };
     let sweep = latest(facts, of);
     if sweep.is_empty() {
-        let cpus =
-            facts.cpus().map_or(String::new(), |cpus| format!(" of this machine's {cpus} CPUs"));
+        let cpus = facts.cpus().map_or(String::new(), |cpus| {
+            format!(", on this machine with {},", count(cpus.into(), "CPU"))
+        });
         let how = match facts.flags.can_try {
             true => " (`brickscope try RUN --threads 1,2,4`)".to_owned(),
             false => format!(" (`{}`)", facts.flags.threads),
         };
         findings.unknown(
             RULE,
-            format!("whether {threads} threads{cpus} are the best number is not known: only runs with others tell{how}"),
+            format!("whether another number of threads than {threads}{cpus} is faster is not known: only runs tell{how}"),
         );
         return;
     }
@@ -36,14 +38,16 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase));
     let [low, likely, high] = trial.saved();
     finding.what = format!(
-        "{best} threads take {} less in {} than this run's {threads}",
+        "{} takes {} less with {} than with {threads}, this run's number",
+        of.phase,
         fraction(likely),
-        of.phase
+        count(best.into(), "thread")
     );
     for (other, trial) in &sweep {
         finding = finding.because(
             format!(
-                "with {other} threads a pass takes {}, with {threads} {}, in {} pairs of runs in turns",
+                "with {} a pass takes {}, with {threads} {}, in {} pairs of runs in turns",
+                count((*other).into(), "thread"),
                 time(trial.after_ns),
                 time(trial.before_ns),
                 trial.ratio.pairs
@@ -52,7 +56,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         );
     }
     finding.advice = format!("run `{} {best}`", facts.flags.threads);
-    finding.refuted_if = format!("with {best} threads a pass takes as long");
+    finding.refuted_if = format!("with {} a pass takes as long", count(best.into(), "thread"));
     let now = of.pass_ns;
     // The least time is one of this number of threads.
     let gain = Gain::between(now, 0.0, [low * now, high * now]);

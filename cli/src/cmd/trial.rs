@@ -155,7 +155,14 @@ fn code(trial: &Trial) -> u8 {
 fn questions(args: &TryArgs, profile: &Profile) -> Result<Vec<Question>> {
     let findings = Findings::of(profile);
     let main = main_phase(profile).context("this run has no passes")?;
-    let changes = changes(args);
+    let mut changes = changes(args);
+    // The run as it was is among the arms anyway.
+    let own = profile.run.as_ref().map_or(0, |run| run.threads);
+    changes.retain(|change| *change != Change::Threads(own));
+    ensure!(
+        !changes.is_empty() || args.threads.is_empty(),
+        "{own} is the number of threads that this run has: name others"
+    );
     let named = match &args.finding {
         Some(name) => Some(named(&findings, name)?),
         None if changes.is_empty() => Some(first(&findings)?),
