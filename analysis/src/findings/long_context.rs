@@ -9,8 +9,9 @@ use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
 use crate::words::{fraction, size, time};
 
+pub(super) const RULE: &str = "long-context";
 /// Bricks whose time grows with the tokens in the cache.
-const READ_THE_CACHE: [&str; 4] = [
+pub(super) const READ_THE_CACHE: [&str; 4] = [
     BrickId::AttentionScore.name(),
     BrickId::AttentionSoftmax.name(),
     BrickId::AttentionOutput.name(),
@@ -36,7 +37,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         / of.passes;
     let reads =
         if kv > 0.0 { format!(", and reads {} of the cache", size(kv)) } else { String::new() };
-    let mut finding = Finding::new("long-context", Kind::Limit, Some(Phase::Decode)).because(
+    let mut finding = Finding::new(RULE, Kind::Slow, Some(Phase::Decode)).because(
         format!("attention takes {} of {} a pass{reads}", time(own_ns), time(of.pass_ns)),
         "/totals",
     );
@@ -61,6 +62,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     "with half of the tokens in the cache a pass takes as long".clone_into(&mut finding.refuted_if);
     // Half of the bytes of the cache: at best half of what reads it, at least nothing where arithmetic limits it.
     let least_then = of.least_ns * 0.5;
+    // As if a quarter of the tokens were left out: how many can be, only the user knows.
+    finding.rank_ns = Some(own_ns / 4.0 / 2.0);
     findings.found.push(finding.gains(Gain::between(of.pass_ns, least_then, [0.0, own_ns / 2.0])));
 }
 

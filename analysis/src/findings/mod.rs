@@ -219,10 +219,10 @@ impl Findings {
             mapped_weights::find,
             small_pages::find,
             page_faults::find,
+            long_context::find,
             slow_brick::find,
             memory_roof::find,
             other_roof::find,
-            long_context::find,
             threads::find,
         ] {
             rule(&facts, &mut findings);

@@ -4,6 +4,7 @@ use brickscope_profile::Absent;
 use brickscope_profile::text::printable;
 
 use super::facts::{Facts, PhaseFacts};
+use super::long_context::{self, READ_THE_CACHE};
 use super::{Finding, Findings, Gain, Kind};
 use crate::roofline::{Bound, Reach, RooflineBrick};
 use crate::waiting::Waiting;
@@ -36,9 +37,19 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         if !matches!(verdict.reach, Reach::Near | Reach::Far) || is_near_memory {
             continue;
         }
-        let by_gain = |a: &&RooflineBrick, b: &&RooflineBrick| above_ns(a).total_cmp(&above_ns(b));
-        let Some(most) = roofline.bricks.iter().max_by(by_gain).filter(|most| above_ns(most) > 0.0)
-        else {
+        // Attention over a long context has a finding of its own.
+        let is_long = findings
+            .found
+            .iter()
+            .any(|found| found.rule == long_context::RULE && found.phase == Some(of.phase));
+        let bricks: Vec<&RooflineBrick> = roofline
+            .bricks
+            .iter()
+            .filter(|brick| !is_long || !READ_THE_CACHE.contains(&brick.name.as_str()))
+            .collect();
+        let by_gain =
+            |a: &&&RooflineBrick, b: &&&RooflineBrick| above_ns(a).total_cmp(&above_ns(b));
+        let Some(most) = bricks.iter().max_by(by_gain).filter(|most| above_ns(most) > 0.0) else {
             continue;
         };
         let above = above_ns(most) / of.passes;
@@ -55,7 +66,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             time(above),
             of.phase
         );
-        let all: f64 = roofline.bricks.iter().map(above_ns).sum::<f64>() / of.passes;
+        let all: f64 = bricks.iter().map(|brick| above_ns(brick)).sum::<f64>() / of.passes;
         finding.advice = cause(facts, of, verdict.reach);
         finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
         "another kernel, or another number of threads, takes as long"
@@ -63,7 +74,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         finding.test = facts.flags.is_ours.then(|| "brickscope show RUN --as roofline".to_owned());
         // Whether its code can be as fast as the machine, the profile doesn't say. That of another brick is.
         let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, all]);
-        let likely = above_the_best_ns(&roofline.bricks, of);
+        let likely = above_the_best_ns(&bricks, of);
         if likely > 0.0 {
             finding = finding.because(
                 format!(
@@ -85,13 +96,14 @@ pub(super) fn above_ns(brick: &RooflineBrick) -> f64 {
 
 /// What a pass would take less if each brick came as near to its roof as that which comes nearest, of those that take a
 /// twentieth of a pass.
-fn above_the_best_ns(bricks: &[RooflineBrick], of: &PhaseFacts<'_>) -> f64 {
+fn above_the_best_ns(bricks: &[&RooflineBrick], of: &PhaseFacts<'_>) -> f64 {
     const LEAST: f64 = 0.05;
     let total_ns = |brick: &RooflineBrick| brick.total_ns as f64 / of.passes;
     let least_ns = |brick: &RooflineBrick| total_ns(brick) - above_ns(brick) / of.passes;
     let of_roof = |brick: &RooflineBrick| least_ns(brick) / total_ns(brick);
     let large: Vec<&RooflineBrick> = bricks
         .iter()
+        .copied()
         .filter(|brick| brick.place.is_some() && total_ns(brick) >= LEAST * of.pass_ns)
         .collect();
     let best = large.iter().map(|brick| of_roof(brick)).fold(0.0, f64::max);

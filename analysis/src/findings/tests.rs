@@ -210,13 +210,13 @@ fn threads_that_share_unevenly() {
 }
 
 #[test]
-fn a_long_context_is_a_limit_with_its_slope() {
+fn a_long_context_has_its_slope() {
     let findings = Findings::of(&run(&Planted { attention_ns: 10_000, ..Planted::default() }));
     let found = findings.found.iter().find(|finding| finding.rule == "long-context");
     let found = found.unwrap_or_else(|| panic!("{findings:?}"));
     // Four layers with 10 µs a token each.
     assert!(found.evidence.iter().any(|evidence| evidence.text.contains("40.0 µs")), "{found:?}");
-    assert_eq!(found.kind, Kind::Limit);
+    assert_eq!(found.kind, Kind::Slow);
 }
 
 #[test]
