@@ -1,0 +1,381 @@
+//! Plants bottlenecks in runs of the real engine, and checks what brickscope says of each: see `run` beside this folder.
+
+mod engine;
+mod model;
+mod plants;
+mod unmap;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use brickscope::{Change, Phase, Profile, RUN_FILE, Trial, TrialVerdict};
+use brickscope_analysis::findings::{Finding, Findings, Kind};
+use brickscope_analysis::trial::Question;
+
+use crate::plants::{Cure, PLANTS, Plant};
+
+/// Pairs of runs for each cure.
+const PAIRS: usize = 8;
+/// A prediction is right within this part of it.
+const TOLERANCE: f64 = 0.15;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        // What this program starts itself.
+        ["busy"] => loop {
+            std::hint::spin_loop();
+        },
+        ["stopper", pid] => stop_now_and_then(pid),
+        ["engine", plant, model, tokens, out] => {
+            let tokens = tokens.parse().context("a number of tokens");
+            tokens.and_then(|tokens| engine::run(plant, Path::new(model), tokens, Path::new(out)))
+        }
+        ["--record", folder, ref names @ ..] => check(names, Some(Path::new(folder))),
+        ref names => check(names, None),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("planted: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Stops a process for 40 ms, and lets it run for 300 ms, until it ends.
+fn stop_now_and_then(pid: &str) -> Result<()> {
+    let signal = |name: &str| Command::new("kill").args([name, pid]).stderr(Stdio::null()).status();
+    loop {
+        thread::sleep(Duration::from_millis(300));
+        if !signal("-STOP")?.success() {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(40));
+        signal("-CONT")?;
+    }
+}
+
+/// What brickscope said of a plant.
+struct Row {
+    plant: &'static str,
+    expected: &'static str,
+    found: String,
+    /// What was predicted to be saved, in parts: at least, most likely, at most; and whether anything is likeliest.
+    predicted: Option<([f64; 3], bool)>,
+    measured: Option<Trial>,
+    /// Why it failed, if it did.
+    failed: Option<String>,
+}
+
+fn check(names: &[&str], record: Option<&Path>) -> Result<()> {
+    for name in names {
+        ensure!(PLANTS.iter().any(|plant| plant.name == *name), "there is no plant `{name}`");
+    }
+    let bench = Bench::new()?;
+    println!("{:14} {:20} {:>22} {:>24}  ", "planted", "named first", "predicted", "measured");
+    let (mut failed, mut all) = (0, 0);
+    for plant in PLANTS.iter().filter(|plant| names.is_empty() || names.contains(&plant.name)) {
+        let row = row(&bench, plant, record);
+        let row = row.unwrap_or_else(|error| Row {
+            plant: plant.name,
+            expected: plant.rule,
+            found: String::new(),
+            predicted: None,
+            measured: None,
+            failed: Some(format!("{error:#}")),
+        });
+        all += 1;
+        failed += usize::from(row.failed.is_some());
+        print(&row);
+    }
+    println!("\n{} of {all} as expected", all - failed);
+    ensure!(failed == 0, "{failed} of {all} failed");
+    Ok(())
+}
+
+fn print(row: &Row) {
+    let percent = |part: f64| format!("{:.1}", 100.0 * part);
+    let predicted = match row.predicted {
+        Some(([low, likely, high], true)) => {
+            format!("{} ({} to {}) %", percent(likely), percent(low), percent(high))
+        }
+        Some(([low, _, high], false)) => format!("{} to {} %", percent(low), percent(high)),
+        None => "-".to_owned(),
+    };
+    let measured = row.measured.as_ref().map_or("-".to_owned(), |trial| {
+        let [low, saved, high] = trial.saved();
+        format!("{} ({} to {}) %", percent(saved), percent(low), percent(high))
+    });
+    let mark = if row.failed.is_some() { "FAILED" } else { "ok" };
+    println!("{:14} {:20} {predicted:>22} {measured:>24}  {mark}", row.plant, row.found);
+    if let Some(why) = &row.failed {
+        println!("               expected {}: {why}", row.expected);
+    }
+}
+
+fn row(bench: &Bench, plant: &Plant, record: Option<&Path>) -> Result<Row> {
+    let out = bench.folder.path().join(plant.name);
+    let helper = bench.helper(plant)?;
+    bench.make(plant, plant.planted, &out)?;
+    if let Some(threads) = plant.sweep {
+        bench.try_it(plant, &out, &["--threads", threads])?;
+    }
+    let profile = Profile::load(&out.join(RUN_FILE))?;
+    if let Some(folder) = record {
+        fs::create_dir_all(folder)?;
+        profile.save(&folder.join(format!("{}.json", plant.name)))?;
+    }
+    let findings = Findings::of(&profile);
+    let first =
+        findings.found.iter().find(|finding| !plant.rule.is_empty() || finding.kind != Kind::Limit);
+    let found = first.map_or("nothing".to_owned(), |first| first.rule.to_owned());
+    let mut row = Row {
+        plant: plant.name,
+        expected: if plant.rule.is_empty() { "nothing" } else { plant.rule },
+        found,
+        predicted: first
+            .and_then(|first| first.gain)
+            .map(|gain| (gain.parts(), gain.likely_ns.is_some())),
+        measured: None,
+        failed: None,
+    };
+    if row.found != row.expected {
+        row.failed = Some(first.map_or(String::new(), |first| format!("it said: {}", first.what)));
+        return Ok(row);
+    }
+    let Some(first) = first.filter(|_| !plant.rule.is_empty()) else { return Ok(row) };
+    let trial = bench.cure(plant, first, &out, helper.as_ref())?;
+    row.failed = not_as_predicted(first, &trial);
+    row.measured = Some(trial);
+    Ok(row)
+}
+
+/// Why the gain is not as predicted, if it isn't.
+fn not_as_predicted(finding: &Finding, trial: &Trial) -> Option<String> {
+    let [_, saved, _] = trial.saved();
+    let Some(gain) = finding.gain else {
+        let is_right = trial.verdict == TrialVerdict::Confirmed;
+        return (!is_right).then(|| format!("{}, and nothing was predicted", trial.verdict.name()));
+    };
+    let [low, likely, high] = gain.parts();
+    let is_inside = (low..=high).contains(&saved);
+    let is_near = gain.likely_ns.is_some() && (saved / likely - 1.0).abs() <= TOLERANCE;
+    (!is_inside && !is_near).then(|| "the gain is not as predicted".to_owned())
+}
+
+/// A process that disturbs runs, which ends with this.
+struct Helper(std::process::Child);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The programs, and the models.
+struct Bench {
+    folder: tempfile::TempDir,
+    own: PathBuf,
+    brickscope: PathBuf,
+    debug: PathBuf,
+}
+
+impl Bench {
+    fn new() -> Result<Self> {
+        let own = std::env::current_exe()?;
+        let target = own.parent().and_then(Path::parent).context("a folder of builds")?;
+        let brickscope = own.with_file_name("brickscope");
+        let debug = target.join("debug/brickscope");
+        for program in [&brickscope, &debug] {
+            ensure!(
+                program.is_file(),
+                "{} is not built: see benches/planted/run",
+                program.display()
+            );
+        }
+        // Beside the builds: a folder in memory has no disk to read from.
+        let folder = tempfile::TempDir::new_in(target)?;
+        let bench = Self { own, brickscope, debug, folder };
+        for (name, shape, quant) in [
+            ("tiny", "tiny", "q8_0"),
+            ("q8_0", "110m", "q8_0"),
+            ("q4_k", "110m", "q4_k"),
+            ("f16", "110m", "f16"),
+            ("1b", "1b", "q8_0"),
+        ] {
+            let mut command = Command::new(&bench.brickscope);
+            command.args(["synth", "--shape", shape, "--quant", quant, "-o"]);
+            run(command.arg(bench.model(name)))?;
+        }
+        let q8_0 = bench.model("q8_0");
+        model::rewrite(&q8_0, &bench.model("slow"), &[], Some("blk.5.ffn_down.weight"))?;
+        let heads = [
+            ("llama.attention.head_count", 3),
+            ("llama.attention.head_count_kv", 3),
+            ("llama.rope.dimension_count", 256),
+        ];
+        model::rewrite(&q8_0, &bench.model("three-heads"), &heads, None)?;
+        Ok(bench)
+    }
+
+    fn model(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("{name}.gguf"))
+    }
+
+    /// The words of a plant, with its models, programs and prompts.
+    fn words(&self, words: &str) -> Vec<String> {
+        let model = |word: &str| {
+            let name = word.strip_prefix('@')?;
+            Some(self.model(name).display().to_string())
+        };
+        let long = |word: &str| {
+            let sentences = word.strip_prefix("--prompt=*")?.parse().ok()?;
+            Some(format!(
+                "--prompt={}",
+                "A profiler is an instrument that says by how much. ".repeat(sentences)
+            ))
+        };
+        words
+            .split_whitespace()
+            .map(|word| match word {
+                "BRICKSCOPE" => self.brickscope.display().to_string(),
+                "DEBUG" => self.debug.display().to_string(),
+                "PLANTED" => self.own.display().to_string(),
+                _ => model(word).or_else(|| long(word)).unwrap_or_else(|| word.to_owned()),
+            })
+            .collect()
+    }
+
+    /// Makes a run, with ceilings.
+    fn make(&self, plant: &Plant, words: &str, out: &Path) -> Result<()> {
+        let words = self.words(words);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        if plant.is_engine() {
+            run(command.arg(out))?;
+            let mut command = Command::new(&self.brickscope);
+            return run(command.args(["machine", "--add-to"]).arg(out));
+        }
+        if let Some(model) = plant.swapped {
+            self.swap(model)?;
+        }
+        run(command.arg("--out").arg(out))
+    }
+
+    /// Lets the name of a model stand for another one.
+    fn swap(&self, to: &str) -> Result<()> {
+        let (link, new) = (self.model("swapped"), self.model("swapped-new"));
+        std::os::unix::fs::symlink(self.model(to), &new)?;
+        Ok(fs::rename(new, link)?)
+    }
+
+    fn helper(&self, plant: &Plant) -> Result<Option<Helper>> {
+        if !plant.is_busy {
+            return Ok(None);
+        }
+        Ok(Some(Helper(Command::new(&self.own).arg("busy").spawn()?)))
+    }
+
+    /// Cures it, in turns with the plant.
+    fn cure(
+        &self,
+        plant: &Plant,
+        finding: &Finding,
+        out: &Path,
+        helper: Option<&Helper>,
+    ) -> Result<Trial> {
+        match plant.cure {
+            Cure::Own => self.try_it(plant, out, &[finding.rule]),
+            Cure::Words(words) => {
+                let words = self.words(words);
+                let words: Vec<&str> =
+                    [finding.rule].into_iter().chain(words.iter().map(String::as_str)).collect();
+                self.try_it(plant, out, &words)
+            }
+            Cure::Switch(on, off) => {
+                let pid = helper.map_or(String::new(), |helper| helper.0.id().to_string());
+                let of = |text: &str| {
+                    let folder = self.folder.path().display().to_string();
+                    text.replace("PID", &pid).replace("FOLDER", &folder)
+                };
+                self.try_it(plant, out, &[finding.rule, "--on", &of(on), "--off", &of(off)])
+            }
+            Cure::Engine(words) => self.in_turns(plant, finding, words),
+        }
+    }
+
+    /// `brickscope try`, whose last trial is the answer.
+    fn try_it(&self, plant: &Plant, out: &Path, words: &[&str]) -> Result<Trial> {
+        let around = self.words(plant.around);
+        let mut line: Vec<String> = around;
+        line.push(
+            if plant.name == "debug-build" { &self.debug } else { &self.brickscope }
+                .display()
+                .to_string(),
+        );
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).arg("try").arg(out);
+        let pairs = PAIRS.to_string();
+        let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+        command.args(&words[..at]).args(["--json", "--pairs", &pairs]).args(&words[at..]);
+        let output = command.stderr(Stdio::piped()).output()?;
+        let trials: Result<Vec<Trial>, _> = serde_json::from_slice(&output.stdout);
+        match trials.map(|mut trials| trials.pop()) {
+            Ok(Some(trial)) => Ok(trial),
+            _ => {
+                bail!("`brickscope try` failed: {}", String::from_utf8_lossy(&output.stderr).trim())
+            }
+        }
+    }
+
+    /// Runs of this program, with the plant and without it.
+    fn in_turns(&self, plant: &Plant, finding: &Finding, cured: &str) -> Result<Trial> {
+        let question = Question::of(finding, Change::Command(cured.to_owned()), Phase::Decode);
+        let mut times = Vec::new();
+        for pair in 0..PAIRS {
+            let mut time = [0.0; 2];
+            for turn in 0..2 {
+                let arm = (turn + pair) % 2;
+                let out = self.folder.path().join(format!("{}-{pair}-{arm}", plant.name));
+                let words = self.words(if arm == 0 { plant.planted } else { cured });
+                run(Command::new(&words[0]).args(&words[1..]).arg(&out))?;
+                let profile = Profile::load(&out.join(RUN_FILE))?;
+                let measured = question.time_of(&profile);
+                time[arm] = measured.map_err(|absent| anyhow::anyhow!(absent.reason))?;
+                fs::remove_dir_all(&out)?;
+            }
+            times.push((time[0], time[1]));
+        }
+        question.answer_times(&times).map_err(|absent| anyhow::anyhow!(absent.reason))
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{:?} failed ({}): {}", command.get_program(), output.status, said.trim());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_plant_has_a_name_of_its_own() {
+        for (nth, plant) in PLANTS.iter().enumerate() {
+            assert!(PLANTS[..nth].iter().all(|other| other.name != plant.name), "{}", plant.name);
+        }
+        let clean = PLANTS.iter().filter(|plant| plant.rule.is_empty()).count();
+        assert!(clean >= 5 && PLANTS.len() - clean >= 15, "{clean} clean of {}", PLANTS.len());
+    }
+}

@@ -1,0 +1,53 @@
+//! Model files with something planted in them.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use brickscope_engine::Model;
+use brickscope_engine::gguf::{TensorType, Value, Writer};
+use brickscope_kernels::quant::quantize_row;
+use brickscope_kernels::{Matrix, QuantType};
+
+/// Writes the model again, with other entries of its metadata, and with one tensor as `f32`.
+pub(crate) fn rewrite(
+    from: &Path,
+    to: &Path,
+    entries: &[(&str, u32)],
+    as_f32: Option<&str>,
+) -> Result<()> {
+    let model = Model::open(from)?;
+    let gguf = &model.gguf;
+    let mut writer = Writer::new(to);
+    for (key, value) in gguf.metadata.iter() {
+        let other = entries.iter().find(|(changed, _)| *changed == key);
+        writer.set(key, other.map_or_else(|| value.clone(), |(_, value)| Value::U32(*value)));
+    }
+    for tensor in &gguf.tensors {
+        let is_meant = as_f32 == Some(&*tensor.name);
+        writer.tensor(
+            &tensor.name,
+            &tensor.dims,
+            if is_meant { TensorType::F32 } else { tensor.kind },
+        );
+    }
+    let mut data = writer.begin(BufWriter::new(File::create(to)?))?;
+    for tensor in &gguf.tensors {
+        if as_f32 != Some(&*tensor.name) {
+            data.write(gguf.bytes(tensor))?;
+            continue;
+        }
+        let kind = QuantType::from_ggml(tensor.kind.id()).context("a type that kernels know")?;
+        let matrix = Matrix::new(kind, tensor.n_rows(), tensor.n_cols(), gguf.bytes(tensor))?;
+        let mut values = vec![0.0; tensor.n_cols()];
+        for row in 0..tensor.n_rows() {
+            matrix.dequantize_row(row, &mut values);
+            let mut bytes = Vec::new();
+            quantize_row(QuantType::F32, &values, &mut bytes);
+            data.write(&bytes)?;
+        }
+    }
+    data.finish()?.into_inner().context("the file")?.sync_all()?;
+    Ok(())
+}

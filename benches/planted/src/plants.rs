@@ -1,0 +1,196 @@
+//! What is planted, what should be named first, and the cure.
+
+/// A bottleneck.
+pub(crate) struct Plant {
+    /// Its name on the command line and in the table.
+    pub(crate) name: &'static str,
+    /// The rule that should be named first; empty for a clean run, in which nothing should be.
+    pub(crate) rule: &'static str,
+    /// The command of the planted run, without where it is written. `@q8_0` is a model, `--prompt=*9` a text of nine
+    /// sentences; BRICKSCOPE, DEBUG and PLANTED are programs.
+    pub(crate) planted: &'static str,
+    /// What comes before `brickscope try`, as it comes before the command of the planted run.
+    pub(crate) around: &'static str,
+    /// Numbers of threads to try before the findings are asked for.
+    pub(crate) sweep: Option<&'static str>,
+    /// Whether another process keeps a CPU busy.
+    pub(crate) is_busy: bool,
+    /// The model that `@swapped` stands for at first.
+    pub(crate) swapped: Option<&'static str>,
+    pub(crate) cure: Cure,
+}
+
+/// What takes the bottleneck away.
+pub(crate) enum Cure {
+    /// The change that the finding names: `brickscope try RUN RULE`.
+    Own,
+    /// That with these words.
+    Words(&'static str),
+    /// That with `--on` and `--off`, where PID is the helper and FOLDER that of the models.
+    Switch(&'static str, &'static str),
+    /// Another command of this program, in turns.
+    Engine(&'static str),
+}
+
+impl Plant {
+    /// Whether this program makes the run, and not `brickscope`.
+    pub(crate) fn is_engine(&self) -> bool {
+        self.planted.starts_with("PLANTED")
+    }
+}
+
+const PLAIN: Plant = Plant {
+    name: "",
+    rule: "",
+    planted: "",
+    around: "",
+    sweep: None,
+    is_busy: false,
+    swapped: None,
+    cure: Cure::Own,
+};
+
+/// All of them; the clean ones last.
+pub(crate) const PLANTS: &[Plant] = &[
+    Plant {
+        name: "few-threads",
+        rule: "number-of-threads",
+        planted: "BRICKSCOPE profile @1b --threads 1 --prompt=Hi --tokens 16",
+        sweep: Some("2"),
+        ..PLAIN
+    },
+    Plant {
+        name: "many-threads",
+        rule: "threads-share-a-cpu",
+        planted: "BRICKSCOPE profile @q8_0 --threads 4 --prompt=Hi --tokens 64",
+        ..PLAIN
+    },
+    Plant {
+        name: "one-cpu",
+        rule: "threads-share-a-cpu",
+        planted: "taskset -c 0 BRICKSCOPE profile @q8_0 --threads 2 --prompt=Hi --tokens 64",
+        around: "taskset -c 0",
+        cure: Cure::Switch(
+            "taskset -apc 0,1 $PPID > /dev/null",
+            "taskset -apc 0 $PPID > /dev/null",
+        ),
+        ..PLAIN
+    },
+    Plant {
+        name: "other-load",
+        rule: "other-programs",
+        planted: "BRICKSCOPE profile @q8_0 --prompt=Hi --tokens 96",
+        is_busy: true,
+        cure: Cure::Switch("kill -STOP PID", "kill -CONT PID"),
+        ..PLAIN
+    },
+    Plant {
+        name: "large-weights",
+        rule: "memory-roof",
+        planted: "BRICKSCOPE profile @f16 --prompt=Hi --tokens 48",
+        ..PLAIN
+    },
+    Plant {
+        name: "long-context",
+        rule: "long-context",
+        planted: "BRICKSCOPE profile @q8_0 --prompt=*150 --tokens 32",
+        cure: Cure::Words("-- --prompt=*75"),
+        ..PLAIN
+    },
+    Plant {
+        name: "unmapped",
+        rule: "page-faults",
+        planted: "PLANTED engine unmapped @q8_0 32",
+        cure: Cure::Engine("PLANTED engine none @q8_0 32"),
+        ..PLAIN
+    },
+    Plant {
+        name: "small-pages",
+        rule: "small-pages",
+        planted: "BRICKSCOPE profile @1b --small-pages --prompt=Hi --tokens 16",
+        ..PLAIN
+    },
+    Plant {
+        name: "slow-layer",
+        rule: "slow-layer",
+        planted: "BRICKSCOPE profile @swapped --prompt=Hi --tokens 64",
+        swapped: Some("slow"),
+        cure: Cure::Switch(
+            "ln -sf FOLDER/q8_0.gguf FOLDER/swapped.gguf",
+            "ln -sf FOLDER/slow.gguf FOLDER/swapped.gguf",
+        ),
+        ..PLAIN
+    },
+    Plant {
+        name: "slow-sampler",
+        rule: "slow-sampling",
+        planted: "BRICKSCOPE profile @q8_0 --temperature 1 --top-k 0 --top-p 1 --prompt=Hi --tokens 64",
+        ..PLAIN
+    },
+    Plant {
+        name: "imbalance",
+        rule: "threads-wait",
+        planted: "BRICKSCOPE profile @swapped --shares --prompt=*60 --tokens 32",
+        swapped: Some("three-heads"),
+        cure: Cure::Switch(
+            "ln -sf FOLDER/q8_0.gguf FOLDER/swapped.gguf",
+            "ln -sf FOLDER/three-heads.gguf FOLDER/swapped.gguf",
+        ),
+        ..PLAIN
+    },
+    Plant {
+        name: "gaps",
+        rule: "gaps-between-passes",
+        planted: "PLANTED engine gaps @q8_0 48",
+        cure: Cure::Engine("PLANTED engine none @q8_0 48"),
+        ..PLAIN
+    },
+    Plant {
+        name: "stalls",
+        rule: "stalls",
+        planted: "PLANTED engine stalls @q8_0 400",
+        cure: Cure::Engine("PLANTED engine none @q8_0 400"),
+        ..PLAIN
+    },
+    Plant {
+        name: "slow-disk",
+        rule: "disk-reads",
+        planted: "PLANTED engine slow-disk @q8_0 24",
+        cure: Cure::Engine("PLANTED engine none @q8_0 24"),
+        ..PLAIN
+    },
+    Plant {
+        name: "debug-build",
+        rule: "debug-build",
+        planted: "DEBUG profile @tiny --prompt=Hi --tokens 8",
+        cure: Cure::Words("--program BRICKSCOPE"),
+        ..PLAIN
+    },
+    Plant {
+        name: "recording",
+        rule: "profiling-cost",
+        planted: "BRICKSCOPE profile @tiny --shares --tiles --prompt=Hi --tokens 256",
+        ..PLAIN
+    },
+    Plant {
+        name: "clean-q8_0",
+        planted: "BRICKSCOPE profile @q8_0 --prompt=Hi --tokens 64",
+        ..PLAIN
+    },
+    Plant {
+        name: "clean-q4_k",
+        planted: "BRICKSCOPE profile @q4_k --prompt=Hi --tokens 64",
+        ..PLAIN
+    },
+    Plant {
+        name: "clean-f16",
+        planted: "BRICKSCOPE profile @f16 --prompt=Hi --tokens 64",
+        ..PLAIN
+    },
+    Plant { name: "clean-1b", planted: "BRICKSCOPE profile @1b --prompt=Hi --tokens 16", ..PLAIN },
+    Plant {
+        name: "clean-pinned",
+        planted: "BRICKSCOPE profile @q8_0 --pin --prompt=Hi --tokens 64",
+        ..PLAIN
+    },
+];
