@@ -6,7 +6,8 @@ use brickscope_profile::text::{printable_text, screened_lines};
 use brickscope_profile::{Absent, Profile};
 
 use crate::findings::{Finding, Findings, Gain, Kind};
-use crate::view::report::wrap;
+use crate::view::device;
+use crate::view::report::{labelled as named, wrap};
 use crate::words::{quoted, time, whole_percent};
 
 /// Columns of the text.
@@ -61,25 +62,70 @@ pub fn findings(profile: &Profile, run: Option<&str>) -> String {
 
 fn one(profile: &Profile, nth: usize, finding: &Finding, run: Option<&str>, text: &mut String) {
     item(&nth.to_string(), &finding.what, text);
-    let predicted = match (&finding.gain, &finding.gain_absent) {
-        (Some(gain), _) => in_words(gain),
-        (None, Some(Absent { reason })) => format!("unknown: {reason}"),
-        (None, None) => "nothing".to_owned(),
-    };
-    labelled("predicted", &predicted, text);
+    labelled("predicted", &prediction(finding), text);
     for (nth, evidence) in finding.evidence.iter().enumerate() {
         let label = if nth == 0 { "evidence" } else { "" };
         labelled(label, &format!("{} ({})", printable_text(&evidence.text), evidence.place), text);
     }
     labelled("do", &finding.advice, text);
-    if let Some(test) = &finding.test {
-        labelled("test", &command(test, profile, run), text);
+    if let Some(test) = test_command(finding, profile, run) {
+        labelled("test", &test, text);
     }
     labelled("refuted if", &finding.refuted_if, text);
 }
 
+/// What a finding predicts, in a few words: `12 % less (8 to 15 %): 240 µs of 2.00 ms`, or why nothing can be predicted.
+#[must_use]
+pub fn prediction(finding: &Finding) -> String {
+    match (&finding.gain, &finding.gain_absent) {
+        (Some(gain), _) => in_words(gain),
+        (None, Some(Absent { reason })) => format!("unknown: {}", printable_text(reason)),
+        (None, None) => "nothing".to_owned(),
+    }
+}
+
+/// What was found, and its prediction, in a line: `33.3 % of decoding lies between the passes; predicted: up to 33 % less:
+/// 500 µs of 1.50 ms`.
+#[must_use]
+pub fn finding_line(finding: &Finding) -> String {
+    let predicted = match finding.gain {
+        Some(_) => format!("; predicted: {}", prediction(finding)),
+        // Why it can't be predicted stands beside its evidence.
+        None => String::new(),
+    };
+    screened_lines(printable_text(&finding.what) + &predicted)
+}
+
+/// The last lines of the report: the first finding, or why no rule could look.
+pub(super) fn in_report(profile: &Profile, text: &mut String) {
+    if profile.totals.is_empty() && profile.phases.is_empty() && profile.devices.is_empty() {
+        return;
+    }
+    // It is a device's part of a run, shown by itself: rules know the host's clock only.
+    if device::is_of_device(profile) {
+        return named(&[("finding", "no rule can look at a device yet")], text);
+    }
+    let findings = Findings::of(profile);
+    let Some(first) = findings.first() else {
+        if !findings.has_looked {
+            let why = findings.unknown.first().map_or("no pass was timed", |unknown| &unknown.why);
+            let line = format!("no rule could look at this run; {}", printable_text(why));
+            named(&[("finding", line)], text);
+        }
+        return;
+    };
+    let more = match findings.found.len() - 1 {
+        0 => "its evidence, and how to test it".to_owned(),
+        1 => "its evidence, and another one".to_owned(),
+        n => format!("its evidence, and {n} others"),
+    };
+    let lines =
+        [("finding", finding_line(first)), ("", format!("brickscope findings RUN: {more}"))];
+    named(&lines, text);
+}
+
 /// `12 % less (8 to 15 %): 240 µs of 2.00 ms`
-pub(crate) fn in_words(gain: &Gain) -> String {
+fn in_words(gain: &Gain) -> String {
     let [low, likely, high] = gain.parts();
     let of = |ns: f64| format!("{} of {}", time(ns), time(gain.now_ns));
     match gain.likely_ns {
@@ -102,8 +148,10 @@ pub(crate) fn in_words(gain: &Gain) -> String {
     }
 }
 
-/// The command with this run's folder and model, as a shell takes them.
-fn command(test: &str, profile: &Profile, run: Option<&str>) -> String {
+/// The command that tests a finding, with the run's folder (`RUN` without one) and its model, as a shell takes them.
+#[must_use]
+pub fn test_command(finding: &Finding, profile: &Profile, run: Option<&str>) -> Option<String> {
+    let test = finding.test.as_ref()?;
     let model = profile.model.as_ref().map_or("", |model| &model.path);
     let word = |word: &str| match (word, run) {
         ("RUN", Some(run)) => quoted(&printable_text(run)),
@@ -113,7 +161,7 @@ fn command(test: &str, profile: &Profile, run: Option<&str>) -> String {
         _ => word.to_owned(),
     };
     let words: Vec<String> = test.split(' ').map(word).filter(|word| !word.is_empty()).collect();
-    words.join(" ")
+    Some(words.join(" "))
 }
 
 fn item(mark: &str, what: &str, text: &mut String) {

@@ -34,7 +34,7 @@ pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };
 pub use self::device::serialised_notes;
-pub use self::findings::findings;
+pub use self::findings::{finding_line, findings, prediction, test_command};
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
