@@ -16,6 +16,7 @@
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
 //! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |
 //! | `findings/` | what slows a run down, what would be gained, and how to test it; one rule a file |
+//! | `explain/` | what words mean (`words.md`), and what a run says of them |
 //! | `waiting.rs`, `words.rs` | how long threads waited for each other; numbers in words |
 //! | `backends.rs` | backends side by side |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
@@ -30,6 +31,7 @@
 
 pub mod backends;
 pub mod compare;
+pub mod explain;
 pub mod export;
 pub mod findings;
 #[cfg(feature = "receipt")]

@@ -32,6 +32,7 @@ mod long_context;
 mod mapped_weights;
 mod memory_roof;
 mod other_roof;
+mod prediction;
 mod profiling;
 mod sampling;
 mod slow_brick;

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
+use brickscope_profile::Profile;
 use brickscope_profile::text::{printable_text, screened_lines};
-use brickscope_profile::{Absent, Profile};
 
-use crate::findings::{Finding, Findings, Gain, Kind};
+use crate::findings::{Finding, Findings, Kind};
 use crate::view::device;
 use crate::view::report::{labelled as named, wrap};
-use crate::words::{quoted, time, whole_percent};
+use crate::words::quoted;
 
 /// Columns of the text.
 const COLUMNS: usize = 80;
@@ -62,7 +62,7 @@ pub fn findings(profile: &Profile, run: Option<&str>) -> String {
 
 fn one(profile: &Profile, nth: usize, finding: &Finding, run: Option<&str>, text: &mut String) {
     item(&nth.to_string(), &finding.what, text);
-    labelled("predicted", &prediction(finding), text);
+    labelled("predicted", &finding.prediction(), text);
     for (nth, evidence) in finding.evidence.iter().enumerate() {
         let label = if nth == 0 { "evidence" } else { "" };
         labelled(label, &format!("{} ({})", printable_text(&evidence.text), evidence.place), text);
@@ -72,28 +72,6 @@ fn one(profile: &Profile, nth: usize, finding: &Finding, run: Option<&str>, text
         labelled("test", &test, text);
     }
     labelled("refuted if", &finding.refuted_if, text);
-}
-
-/// What a finding predicts, in a few words: `12 % less (8 to 15 %): 240 µs of 2.00 ms`, or why nothing can be predicted.
-#[must_use]
-pub fn prediction(finding: &Finding) -> String {
-    match (&finding.gain, &finding.gain_absent) {
-        (Some(gain), _) => in_words(gain),
-        (None, Some(Absent { reason })) => format!("unknown: {}", printable_text(reason)),
-        (None, None) => "nothing".to_owned(),
-    }
-}
-
-/// What was found, and its prediction, in a line: `33.3 % of decoding lies between the passes; predicted: up to 33 % less:
-/// 500 µs of 1.50 ms`.
-#[must_use]
-pub fn finding_line(finding: &Finding) -> String {
-    let predicted = match finding.gain {
-        Some(_) => format!("; predicted: {}", prediction(finding)),
-        // Why it can't be predicted stands beside its evidence.
-        None => String::new(),
-    };
-    screened_lines(printable_text(&finding.what) + &predicted)
 }
 
 /// The last lines of the report: the first finding, or why no rule could look.
@@ -119,33 +97,8 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
         1 => "its evidence, and another one".to_owned(),
         n => format!("its evidence, and {n} others"),
     };
-    let lines =
-        [("finding", finding_line(first)), ("", format!("brickscope findings RUN: {more}"))];
+    let lines = [("finding", first.line()), ("", format!("brickscope findings RUN: {more}"))];
     named(&lines, text);
-}
-
-/// `12 % less (8 to 15 %): 240 µs of 2.00 ms`
-fn in_words(gain: &Gain) -> String {
-    let [low, likely, high] = gain.parts();
-    let of = |ns: f64| format!("{} of {}", time(ns), time(gain.now_ns));
-    match gain.likely_ns {
-        Some(ns) if gain.lowest_ns < gain.highest_ns => format!(
-            "{} less ({} to {}): {}",
-            whole_percent(likely),
-            whole_percent(low),
-            whole_percent(high),
-            of(ns)
-        ),
-        Some(ns) => format!("{} less: {}", whole_percent(likely), of(ns)),
-        None if gain.lowest_ns > 0.0 => format!(
-            "{} to {} less: {} to {}",
-            whole_percent(low),
-            whole_percent(high),
-            time(gain.lowest_ns),
-            of(gain.highest_ns)
-        ),
-        None => format!("up to {} less: {}", whole_percent(high), of(gain.highest_ns)),
-    }
 }
 
 /// The command that tests a finding, with the run's folder (`RUN` without one) and its model, as a shell takes them.

@@ -4,6 +4,7 @@
 mod backends;
 mod comparison;
 mod device;
+mod explain;
 mod findings;
 mod headline;
 #[cfg(feature = "receipt")]
@@ -34,7 +35,8 @@ pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };
 pub use self::device::serialised_notes;
-pub use self::findings::{finding_line, findings, prediction, test_command};
+pub use self::explain::{explain, explain_json, words};
+pub use self::findings::{findings, test_command};
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
