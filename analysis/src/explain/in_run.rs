@@ -1,10 +1,10 @@
 //! What a run says of a word.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::text::{count, printable, printable_text};
-use brickscope_profile::{Absent, Phase, Profile, Source, Total};
+use brickscope_profile::{Absent, NameKind, Pass, Phase, Profile, Source, Total};
 use serde::Serialize;
 
 use super::{Group, Page, Section};
@@ -50,7 +50,8 @@ pub struct BrickInRun {
     pub bytes: Option<f64>,
     /// Where it stands below the roof; without `place`, why that isn't known.
     pub roof: Option<RooflineBrick>,
-    /// What it takes in a pass in each layer, in nanoseconds: the mean. Empty if that was not recorded.
+    /// Each layer, and what it takes there in a pass, in nanoseconds: the median over passes, or the mean where single
+    /// spans were not kept. Empty if layers were not recorded.
     pub layers: Vec<(u16, f64)>,
 }
 
@@ -97,20 +98,13 @@ fn phases(profile: &Profile) -> impl Iterator<Item = Phase> {
 fn brick_in_run(profile: &Profile, name: &str) -> InRun {
     let (profile, device) = where_it_ran(profile);
     let shown = typical::shown(&profile);
-    let layers = shown.by_layer();
     let bricks: Vec<BrickInRun> = phases(&profile)
         .filter_map(|phase| {
             let judged = typical::judged(&profile, phase);
             let total = *judged.phase(phase)?;
             let totals = judged.bricks(Some(phase));
             let brick = *totals.iter().find(|brick| brick.stats.name == name)?;
-            let passes = shown.phase(phase).map_or(1.0, |total| total.passes as f64).max(1.0);
-            let mut by_layer: BTreeMap<u16, f64> = BTreeMap::new();
-            for row in layers.iter().filter(|row| row.phase == Some(phase) && row.name == name) {
-                if let Some(layer) = row.layer {
-                    *by_layer.entry(layer).or_default() += row.exclusive_ns as f64 / passes;
-                }
-            }
+            let by_layer = by_layer(&shown, phase, name);
             let roofline = Roofline::of_sums(&judged, phase).ok();
             let roof = roofline
                 .and_then(|roofline| roofline.bricks.into_iter().find(|of| of.name == name));
@@ -141,6 +135,44 @@ fn brick_in_run(profile: &Profile, name: &str) -> InRun {
     InRun { sections, bricks, ..InRun::default() }
 }
 
+/// What a brick takes in a pass in each layer: the median over the passes that were not left out, or where single spans
+/// were not kept, the mean of all.
+fn by_layer(shown: &Profile, phase: Phase, name: &str) -> Vec<(u16, f64)> {
+    if shown.spans.is_empty() {
+        let passes = shown.phase(phase).map_or(1.0, |total| total.passes as f64).max(1.0);
+        let rows = shown.layers.iter();
+        let mut means: Vec<(u16, f64)> = rows
+            .filter(|row| row.phase == Some(phase) && row.name == name)
+            .filter_map(|row| Some((row.layer?, row.exclusive_ns as f64 / passes)))
+            .collect();
+        means.sort_by_key(|(layer, _)| *layer);
+        return means;
+    }
+    let is_shown = |pass: &&Pass| pass.phase == phase && !pass.is_left_out;
+    let passes: HashSet<u32> =
+        shown.passes.iter().filter(is_shown).map(|pass| pass.serial).collect();
+    let is_meant = |index: u16| {
+        let of = shown.names.get(usize::from(index));
+        of.is_some_and(|of| of.kind == NameKind::Brick && of.name == name)
+    };
+    let mut sums: BTreeMap<u16, HashMap<u32, u64>> = BTreeMap::new();
+    for span in &shown.spans {
+        if let (Some(index), Some(layer), Some(pass)) = (span.name, span.layer, span.pass)
+            && passes.contains(&pass)
+            && is_meant(index)
+        {
+            let sum = sums.entry(layer).or_default().entry(pass).or_default();
+            *sum = sum.saturating_add(span.exclusive_ns);
+        }
+    }
+    let median = |of_passes: HashMap<u32, u64>| {
+        let mut all: Vec<u64> = of_passes.into_values().collect();
+        all.sort_unstable();
+        all[(all.len() - 1) / 2] as f64
+    };
+    sums.into_iter().map(|(layer, of_passes)| (layer, median(of_passes))).collect()
+}
+
 impl BrickInRun {
     fn of(
         phase: Phase,
@@ -148,7 +180,7 @@ impl BrickInRun {
         wall_ns: u64,
         brick: &Total,
         roof: Option<RooflineBrick>,
-        layers: BTreeMap<u16, f64>,
+        layers: Vec<(u16, f64)>,
     ) -> Self {
         let stats = &brick.stats;
         let a_pass = |sum: u64| sum as f64 / passes.max(1) as f64;
@@ -163,7 +195,7 @@ impl BrickInRun {
             flops: stated(stats.total_flops),
             bytes: stated(stats.total_bytes),
             roof,
-            layers: layers.into_iter().collect(),
+            layers,
         }
     }
 
@@ -203,7 +235,7 @@ impl BrickInRun {
         };
         sections.push(Section::new("work", work));
         sections.push(Section::new("roof", self.distance(profile)));
-        if let Some(layers) = self.by_layer() {
+        if let Some(layers) = self.differences() {
             sections.push(Section::new("layers", layers));
         }
     }
@@ -239,7 +271,7 @@ impl BrickInRun {
     }
 
     /// In which layers it differs.
-    fn by_layer(&self) -> Option<String> {
+    fn differences(&self) -> Option<String> {
         let mut sorted: Vec<f64> = self.layers.iter().map(|(_, ns)| *ns).collect();
         sorted.sort_by(f64::total_cmp);
         let (least, most) = (sorted.first()?, sorted.last()?);
@@ -263,9 +295,13 @@ impl BrickInRun {
             0 => format!("{range}: none differs by a quarter from the median"),
             n if n > MOST_LAYERS => {
                 let first = named[..MOST_LAYERS].join(", ");
-                format!("{range}; {n} differ by a quarter from the median: {first} …")
+                format!("{range}; {n} differ by a quarter from the median: layers {first} …")
             }
-            _ => format!("{range}; differing by a quarter from the median: {}", named.join(", ")),
+            n => {
+                let layers = if n == 1 { "layer" } else { "layers" };
+                let named = named.join(", ");
+                format!("{range}; differing by a quarter from the median: {layers} {named}")
+            }
         })
     }
 }

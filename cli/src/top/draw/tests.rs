@@ -261,8 +261,7 @@ fn the_first_finding_about_the_phase_is_a_line() {
         let is_finding = |line: &&str| line.starts_with(" finding ");
         screen(app).lines().find(is_finding).map(str::to_owned)
     };
-    let decode =
-        " finding  42.4 % of decode is in no brick; predicted: up to 42 % less: 1.00 ms …";
+    let decode = " finding  42.4 % of decode is in no brick; predicted: up to 42 % less: 1.00 ms …";
     assert_eq!(line(&app).as_deref(), Some(decode));
     press(&mut app, "p");
     assert!(line(&app).is_some_and(|line| line.contains("of prefill is in no brick")));
