@@ -17,7 +17,7 @@ use brickscope_live::socket::{Facts, Frame};
 const WINDOW_NS: u64 = 2_000_000_000;
 /// The most snapshots that are kept: more than there are in that time at the highest rate.
 const MOST_KEPT: usize = 64;
-/// How often the rules are asked: each asks the roofline, which takes longer than drawing a frame.
+/// How often the rules are asked. What they say of sums since the start changes slowly.
 const ASK_EVERY_NS: u64 = 1_000_000_000;
 /// The least time between two frames for a figure.
 const LEAST_WINDOW_NS: u64 = 500_000_000;
