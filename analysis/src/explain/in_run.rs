@@ -331,6 +331,8 @@ fn of_rule(profile: &Profile, rule: &str) -> InRun {
         sections.push(Section::new("found", printable_text(&finding.what)));
         sections.push(Section::new("predicted", finding.prediction()));
         sections.push(Section::new("do", printable_text(&finding.advice)));
+        let test = finding.test.as_deref();
+        sections.extend(test.map(|test| Section::new("test", printable_text(test))));
     }
     sections.extend(unknown.iter().map(|of| Section::new("not known", printable_text(&of.why))));
     let needs_spans = matches!(rule, "slow-layer" | "stalls");
