@@ -17,6 +17,7 @@
 //! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |
 //! | `findings/` | what slows a run down, what would be gained, and how to test it; one rule a file |
 //! | `trial.rs` | what a change brings, by runs with it and without it in turns |
+//! | `explain/` | what words mean (`words.md`), and what a run says of them |
 //! | `waiting.rs`, `words.rs` | how long threads waited for each other; numbers in words |
 //! | `backends.rs` | backends side by side |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
@@ -31,6 +32,7 @@
 
 pub mod backends;
 pub mod compare;
+pub mod explain;
 pub mod export;
 pub mod findings;
 #[cfg(feature = "receipt")]

@@ -6,6 +6,7 @@ use brickscope::{
     LaunchKind, LayerTotal, Name, NameKind, Numbers, Pass, Phase, PhaseTotal, Point, Profile,
     Route, Source, Span, StampCost, Ticks, Total, TransferDirection, TreeOptions, Work,
 };
+use brickscope_analysis::explain;
 use brickscope_analysis::export::prometheus::{self, Dialect, Names};
 use brickscope_analysis::export::{folded, otlp, speedscope};
 use brickscope_analysis::findings::Findings;
@@ -364,6 +365,13 @@ proptest! {
             }
         }
         let _ = view::findings(&profile, Some("RUN"));
+        for word in ["RmsNorm", "far-from-the-roof", "stalls", "pass", "roof", "disturbed", "overhead"] {
+            for page in explain::find(word) {
+                let said = [page.in_run(&profile)];
+                let text = view::explain(&[page], Some(("RUN", &said)));
+                assert!(!text.contains("NaN") && !text.contains("inf "), "{text}");
+            }
+        }
         let _ = view::statistics(&profile);
         let _ = view::kernels(&profile);
         prop_assert!(!view::json(&profile).is_empty());

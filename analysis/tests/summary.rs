@@ -4,6 +4,7 @@ use brickscope::{
     BrickId, BrickProfiler, CacheCeiling, Ceilings, Disturbance, Machine, MockClock, Model, Phase,
     Profile, Run, Share, ThreadShare, Work,
 };
+use brickscope_analysis::explain;
 use brickscope_analysis::view::{self, Size, Tone};
 
 const SIZES: [(usize, usize); 3] = [(80, 24), (120, 40), (200, 50)];
@@ -281,4 +282,93 @@ fn long_names_are_whole_where_there_is_room() {
     assert!(screen(&profile, (200, 50)).contains(name));
     let narrow = screen(&profile, (80, 24));
     assert!(narrow.contains("model.layers.mixtur… "), "{narrow}");
+}
+
+/// The last lines of the report.
+fn last_lines(profile: &Profile) -> String {
+    let report = view::report(profile);
+    let start = report.rfind("\ncounters ").or(report.rfind("\nothers ")).expect("what is known");
+    let lines = report[start..].split_once("\nfinding ").map(|(_, rest)| format!("finding {rest}"));
+    lines.unwrap_or_default()
+}
+
+#[test]
+fn the_report_ends_with_the_first_finding_or_why_there_is_none() {
+    let slow = last_lines(&run_with(1, Some(7), |_| 0));
+    assert!(slow.starts_with("finding   DownProjection of layer 7: 420 µs a pass"), "{slow}");
+    assert!(slow.contains("predicted: "), "{slow}");
+    assert!(
+        slow.ends_with("\n          brickscope findings RUN: its evidence, and 2 others\n"),
+        "{slow}"
+    );
+    assert!(slow.lines().all(|line| line.chars().count() <= 80), "{slow}");
+    // Nothing was found: at no roof, since no ceilings are known.
+    let mut clean = run(1, |_| 0);
+    clean.ceilings = None;
+    assert_eq!(last_lines(&clean), "");
+    // No rule could look.
+    let mut imported = clean.clone();
+    imported.phases.clear();
+    imported.passes.clear();
+    let said = last_lines(&imported);
+    assert_eq!(said, "finding   no rule could look at this run; no pass was timed\n");
+}
+
+#[test]
+fn a_word_is_explained_with_the_figures_of_a_run() {
+    let profile = run_with(1, Some(7), |_| 0);
+    let explained = |word: &str| {
+        let pages = explain::find_in(word, &profile);
+        let said: Vec<_> = pages.iter().map(|page| page.in_run(&profile)).collect();
+        view::explain(&pages, Some(("runs/slow", &said)))
+    };
+    for (name, word) in [
+        ("explained_brick", "down-projection"),
+        ("explained_rule", "slow-layer"),
+        ("explained_rule_that_found_nothing", "slow-sampling"),
+        ("explained_term", "ceiling"),
+        ("explained_term_and_rule", "unattributed"),
+    ] {
+        let text = explained(word);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        insta::assert_snapshot!(name, text);
+    }
+    // Every page has something to say of a run, and nothing breaks its lines.
+    for page in explain::pages() {
+        let text = explained(&page.word);
+        assert!(text.contains("\nIn runs/slow:\n\n  "), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+    assert!(explained("LayerNorm").ends_with("  no span of this brick was recorded\n"));
+    insta::assert_snapshot!("words", view::words());
+}
+
+#[test]
+fn a_brick_of_ones_own_has_figures_and_no_text() {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for position in 0..6 {
+        let pass = profiler.begin_pass(Phase::Decode);
+        for _ in 0..2 {
+            let timer = profiler.start("moe_router");
+            hand.advance(300_000);
+            profiler.stop(timer, 1);
+        }
+        hand.advance(400_000);
+        profiler.end_pass(pass, 1, position);
+    }
+    let profile = profiler.profile();
+    let pages = explain::find_in("moe-router", &profile);
+    let [page] = &pages[..] else { panic!("{pages:?}") };
+    let said = page.in_run(&profile);
+    assert_eq!((said.bricks[0].pass_ns, said.bricks[0].share), (600_000.0, 0.6));
+    let text = view::explain(&pages, Some(("a", &[said])));
+    assert!(
+        text.contains("  decode      600 µs a pass (300 µs × 2), 60.0 % of it; of 6 passes\n"),
+        "{text}"
+    );
+    assert!(text.contains("  work        its FLOPs and bytes were not stated\n"), "{text}");
+    assert!(text.contains("  roof        unknown: "), "{text}");
+    assert_eq!(explain::find("moe-router"), []);
 }

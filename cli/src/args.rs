@@ -13,6 +13,7 @@ use crate::cmd::compare::CompareArgs;
 use crate::cmd::completions::CompletionsArgs;
 use crate::cmd::diverge::DivergeArgs;
 use crate::cmd::doctor::DoctorArgs;
+use crate::cmd::explain::ExplainArgs;
 use crate::cmd::export::ExportArgs;
 use crate::cmd::findings::FindingsArgs;
 use crate::cmd::flamegraph::FlamegraphArgs;
@@ -109,6 +110,7 @@ pub(crate) enum Command {
     Show(ShowArgs),
     Findings(FindingsArgs),
     Try(TryArgs),
+    Explain(ExplainArgs),
     Top(TopArgs),
     Export(ExportArgs),
     Import(ImportArgs),

@@ -43,4 +43,21 @@ fn what_slows_a_run_down_is_named_with_its_gain() {
     let screen = run(brickscope(&["show"]).arg(dir.path()));
     let next = "Next: find out what runs between passes";
     assert!(text(&screen.stdout).contains(next), "{}", text(&screen.stdout));
+
+    // So do the last lines of the report, the page and the metrics.
+    let report = run(brickscope(&["show", "--full"]).arg(dir.path()));
+    let last = "\nfinding   33.3 % of decoding lies between the passes; predicted: up to 33 %\n          less: 500 µs of \
+                1.50 ms\n          brickscope findings RUN: its evidence, and how to test it\n";
+    assert!(text(&report.stdout).ends_with(last), "{}", text(&report.stdout));
+    let page = run(brickscope(&["report", "-o", "-"]).arg(dir.path()));
+    let page = text(&page.stdout);
+    let section = page.split("<section id=\"findings\"").nth(1).expect("a section");
+    let section = section.split("</section>").next().expect("it ends");
+    assert!(section.contains("33.3 % of decoding lies between the passes"), "{section}");
+    assert!(section.contains("up to 33 % less: 500 µs of 1.50 ms"), "{section}");
+    let args = ["export", "--format", "prometheus", "-o", "-"];
+    let metrics = run(brickscope(&args).arg(dir.path()));
+    let gain =
+        "brickscope_finding_gain_seconds{rule=\"gaps-between-passes\",phase=\"decode\"} 0.00025\n";
+    assert!(text(&metrics.stdout).contains(gain), "{}", text(&metrics.stdout));
 }

@@ -4,11 +4,13 @@
 //! Names follow OpenTelemetry, with dots and without units. Prometheus' names are derived from them by the
 //! rule that Prometheus' own OTLP receiver uses, so both formats give the same names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use brickscope_profile::{
     Dropped, Durations, Histogram, NameKind, Phase, PhaseTotal, Profile, Source, Total,
 };
+
+use crate::findings::Findings;
 
 /// A metric with all its points. No two of them have the same labels.
 #[derive(Debug)]
@@ -170,6 +172,7 @@ pub(super) fn families(profile: &Profile) -> Vec<Family> {
     kv_cache(profile, &mut all);
     limits(profile, &mut all);
     costs(profile, &mut all);
+    findings(profile, &mut all);
     devices(profile, &mut all);
     all.families
 }
@@ -452,6 +455,32 @@ fn costs(profile: &Profile, all: &mut Families) {
         let help = "Estimated cost of recording: spans times the measured cost of one";
         let family = spec("overhead.estimated", Kind::Gauge, Unit::Seconds, help);
         all.add(&family, Labels::new(), Value::Float(nanos / 1e9));
+    }
+}
+
+/// What slows the run down: an alert can name it, and a dashboard sort by it.
+fn findings(profile: &Profile, all: &mut Families) {
+    // Of a device's part of a run, rules would judge times that aren't the host's.
+    if profile.totals.iter().any(|total| total.source == Source::Device) {
+        return;
+    }
+    let mut seen = HashSet::new();
+    for finding in Findings::of(profile).found {
+        let phase = finding.phase.map_or("all", Phase::name);
+        // A rule may find several things in a phase; the first has the greatest gain.
+        if !seen.insert((finding.rule, phase)) {
+            continue;
+        }
+        let labels = vec![("rule", finding.rule.to_owned()), ("phase", phase.to_owned())];
+        let help = "What slows the run down, or makes its figures doubtful: a hypothesis";
+        all.add(&spec("finding", Kind::Info, Unit::None, help), labels.clone(), Value::Count(1));
+        if let Some(gain) = finding.gain {
+            let help =
+                "Time that a pass is predicted to take less without it: likely, or the middle";
+            let family = spec("finding.gain", Kind::Gauge, Unit::Seconds, help);
+            let seconds = gain.parts()[1] * gain.now_ns / 1e9;
+            all.add(&family, labels, Value::Float(seconds));
+        }
     }
 }
 

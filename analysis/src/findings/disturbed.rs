@@ -22,6 +22,17 @@ pub(crate) fn cause(typical: &Typical, total: &PhaseTotal) -> Option<(Disturber,
     typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, n)| (*by, *n))
 }
 
+/// Who disturbed a pass, and how: on the first screen and in findings.
+pub(crate) const fn did(by: Disturber) -> &'static str {
+    match by {
+        Disturber::Others => "other programs took the CPU",
+        Disturber::OwnThreads => "threads shared a CPU",
+        Disturber::Quota => "the CPU quota stopped threads",
+        Disturber::Hypervisor => "the hypervisor took the CPU",
+        Disturber::Unknown => "threads waited for a CPU",
+    }
+}
+
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let mut is_found = false;
     for of in &facts.phases {
@@ -126,15 +137,8 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
             None,
         ),
     };
-    let who = match by {
-        Disturber::Others => "other programs took the CPU",
-        Disturber::OwnThreads => "threads shared a CPU",
-        Disturber::Quota => "the CPU quota stopped threads",
-        Disturber::Hypervisor => "the hypervisor took the CPU",
-        Disturber::Unknown => "threads waited for a CPU",
-    };
     let mut finding = Finding::new(rule, Kind::Slow, Some(of.phase));
-    finding.what = format!("{who} in {disturbed} of {all} {} passes", of.phase);
+    finding.what = format!("{} in {disturbed} of {all} {} passes", did(by), of.phase);
     finding.advice = advice;
     finding.test = test.filter(|_| flags.is_ours);
     "passes that waited for no CPU take as long".clone_into(&mut finding.refuted_if);

@@ -33,6 +33,7 @@ mod mapped_weights;
 mod memory_roof;
 mod other_roof;
 mod page_faults;
+mod prediction;
 mod profiling;
 mod sampling;
 mod slow_brick;

@@ -4,6 +4,7 @@
 mod backends;
 mod comparison;
 mod device;
+mod explain;
 mod findings;
 mod headline;
 #[cfg(feature = "receipt")]
@@ -20,6 +21,7 @@ mod statistics;
 mod summary;
 mod svg;
 mod tiles;
+mod trials;
 mod waits;
 
 pub use brickscope_profile::graph::{
@@ -34,7 +36,8 @@ pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };
 pub use self::device::serialised_notes;
-pub use self::findings::{findings, trials};
+pub use self::explain::{explain, explain_json, words};
+pub use self::findings::{findings, test_command};
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
@@ -47,6 +50,7 @@ pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_limit, summary};
 
+pub use self::trials::{trials, tried};
 pub use crate::words::quoted;
 
 /// What went wrong on the devices of `profile`, one sentence each.

@@ -12,7 +12,7 @@ use brickscope_profile::{
 };
 
 use crate::typical;
-use crate::view::{device, headline, imported, roofline, shares, tiles, waits};
+use crate::view::{device, findings, headline, imported, roofline, shares, tiles, waits};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
@@ -157,6 +157,7 @@ pub fn report(profile: &Profile) -> String {
         }
     }
     how_known(profile, &mut text);
+    findings::in_report(all, &mut text);
     screened_lines(text)
 }
 

@@ -3,9 +3,9 @@
 use std::fmt::{self, Write};
 
 use brickscope_profile::text::{count, percent, printable, printable_text, screened_lines};
-use brickscope_profile::{Disturber, Phase, Profile, Source, SyncMode, Total};
+use brickscope_profile::{Phase, Profile, Source, SyncMode, Total};
 
-use crate::findings::disturbed::cause;
+use crate::findings::disturbed::{cause, did};
 use crate::findings::slow_layer::{MUCH_SLOWER, SlowLayer};
 use crate::findings::{Finding, Findings};
 use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict};
@@ -440,7 +440,7 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
 #[must_use]
 pub fn disturber(profile: &Profile, phase: Phase) -> Option<&'static str> {
     let typical = Typical::of(profile, phase).filter(|typical| typical.basis == Basis::Spans)?;
-    cause(&typical, profile.phase(phase)?).map(|(by, _)| who(by))
+    cause(&typical, profile.phase(phase)?).map(|(by, _)| did(by))
 }
 
 /// ` ± 4 %`, of the mean pass; nothing if that isn't known.
@@ -544,7 +544,7 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
         };
     }
     let mut causes: Vec<String> =
-        out.disturbed.iter().map(|(&by, n)| format!("{} ({n})", who(by))).collect();
+        out.disturbed.iter().map(|(&by, n)| format!("{} ({n})", did(by))).collect();
     let by_itself =
         |stall: &&Stall| !stall.disturbance.is_some_and(|disturbance| disturbance.is_disturbed());
     if let (Some(stall), 1..) = (typical.stalls.iter().find(by_itself), out.stalled) {
@@ -557,7 +557,7 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
     }
     let causes = match &out.disturbed.iter().collect::<Vec<_>>()[..] {
         // The number is in the sentence.
-        [(by, n)] if **n == out.passes => who(**by).to_owned(),
+        [(by, n)] if **n == out.passes => did(**by).to_owned(),
         _ => causes.join(", "),
     };
     if typical.basis == Basis::Spans {
@@ -572,16 +572,6 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
     }
     let share = fraction(out.wall_ns as f64 / (total.wall_ns as f64).max(1.0));
     plain(format!("{} of {all} {phase} passes left out ({share} of wall): {causes}", out.passes))
-}
-
-fn who(by: Disturber) -> &'static str {
-    match by {
-        Disturber::Others => "other programs",
-        Disturber::OwnThreads => "threads shared a CPU",
-        Disturber::Quota => "the CPU quota",
-        Disturber::Hypervisor => "the hypervisor",
-        Disturber::Unknown => "waits for a CPU",
-    }
 }
 
 /// The rows of bricks, and one that sums up the rest.

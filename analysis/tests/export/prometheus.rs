@@ -203,6 +203,28 @@ fn sums_are_those_of_the_profile_to_the_nanosecond() {
 }
 
 #[test]
+fn what_slows_a_run_down_is_there_with_its_predicted_gain() {
+    let hand = brickscope::MockClock::default();
+    let profiler = brickscope::BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for position in 0..20 {
+        let pass = profiler.begin_pass(brickscope::Phase::Decode);
+        let timer = profiler.start("Mlp");
+        hand.advance(1_000_000);
+        profiler.stop(timer, 1);
+        profiler.end_pass(pass, 1, position);
+        hand.advance(500_000);
+    }
+    let read = of(&profiler.profile());
+    let labels = [("rule", "gaps-between-passes"), ("phase", "decode")];
+    assert_eq!(read.value("brickscope_finding_info", &labels), "1");
+    // From nothing to half a millisecond: the middle.
+    assert_eq!(read.value("brickscope_finding_gain_seconds", &labels), "0.00025");
+    // Nothing was found in an empty run.
+    assert!(!of(&Profile::empty(Default::default())).has("brickscope_finding_info"));
+}
+
+#[test]
 fn what_nobody_stated_or_measured_is_not_there() {
     let profile = run("outer");
     let read = of(&profile);

@@ -9,6 +9,7 @@ use brickscope::{
 };
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
+use brickscope_analysis::explain;
 use brickscope_analysis::export::{folded, prometheus};
 use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_analysis::view;
@@ -276,7 +277,14 @@ fn views(profile: &Profile) -> Vec<(String, String)> {
         ("roofline".to_owned(), view::roofline(profile)),
         ("roofline_svg".to_owned(), view::roofline_svg(profile)),
         ("headline".to_owned(), view::headline(profile)),
+        ("findings".to_owned(), view::findings(profile, Some(&flood(9)))),
     ];
+    for word in ["QkvProjection", "far-from-the-roof", "roofline", "device", "stall", "moe"] {
+        let pages = explain::find_in(word, profile);
+        let said: Vec<_> = pages.iter().map(|page| page.in_run(profile)).collect();
+        let text = view::explain(&pages, Some((&flood(9), &said)));
+        seen.push((format!("explain {word}"), text));
+    }
     let mut see = |name: &str, text: String| seen.push((name.to_owned(), text));
     for note in view::device_notes(profile).into_iter().chain(view::serialised_notes(profile)) {
         see("a note of a device", note);

@@ -9,6 +9,7 @@ pub(crate) mod compare_backends;
 pub(crate) mod completions;
 pub(crate) mod diverge;
 pub(crate) mod doctor;
+pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod findings;
 pub(crate) mod flamegraph;

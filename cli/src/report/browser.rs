@@ -190,7 +190,7 @@ fn a_report_is_read_by_mouse_and_keyboard() {
     for window in [[1280, 900], [480, 800]] {
         let Some(seen) = drive(&page, window) else { return };
         check(&seen);
-        assert_eq!(seen.sections, 10);
+        assert_eq!(seen.sections, 11);
         assert_eq!(seen.width, f64::from(window[0]));
         assert_eq!(seen.roofline, 0.0, "the roofline fits {window:?}");
         assert!(seen.smallest > 7.5, "text of {} pixels at {window:?}", seen.smallest);

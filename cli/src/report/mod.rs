@@ -10,6 +10,7 @@ mod browser;
 mod comparison;
 mod difference;
 mod figure;
+mod findings;
 mod flame;
 mod html;
 mod layers;
@@ -142,6 +143,16 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
             title: "Timeline",
             lead: "Single passes, span by span.",
             html: timeline,
+        },
+    );
+    // First: it is what to do about the rest. Rules look at all passes, also those that the page leaves out.
+    sections.insert(
+        0,
+        Section {
+            id: "findings",
+            title: "Findings",
+            lead: "What slows this run down, what would be gained, and how to test it.",
+            html: findings::section(all),
         },
     );
     let mut devices = machine::devices(profile);

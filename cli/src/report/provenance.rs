@@ -4,7 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use brickscope::{ExecutionGraph, Profile};
-use brickscope_analysis::view::{PathSummary, path_summary};
+use brickscope_analysis::findings::Findings;
+use brickscope_analysis::view::{self, PathSummary, path_summary};
 use serde_json::{Map, Value, json};
 
 use super::html::shown;
@@ -200,6 +201,17 @@ impl<'f> Files<'f> {
         told.push(super::overview::LEFT_OUT.to_owned());
         told.push(super::overview::OF_SUMS.to_owned());
         told.extend(profile.run.iter().map(|run| run.command.join(" ")));
+        let findings = Findings::of(profile);
+        for finding in &findings.found {
+            told.extend([&finding.what, &finding.advice, &finding.refuted_if].map(String::clone));
+            told.push(finding.prediction());
+            told.extend(finding.tried.as_ref().map(view::tried));
+            told.extend(view::test_command(finding, profile, None));
+            for evidence in &finding.evidence {
+                told.extend([evidence.text.clone(), evidence.place.clone()]);
+            }
+        }
+        told.extend(findings.unknown.into_iter().map(|unknown| unknown.why));
         if let Err(why) = profile.check() {
             told.push(format!("this profile is inconsistent: {why}"));
         }

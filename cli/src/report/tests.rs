@@ -7,6 +7,7 @@ use brickscope::{
     ThreadShare, TileBalance, TileLevel, TileStats, TileThread, TransferDirection, Work,
 };
 use brickscope_analysis::compare::{Options, Process, Side, compare};
+use brickscope_analysis::findings::Findings;
 
 use proptest::prelude::*;
 
@@ -326,6 +327,7 @@ fn every_number_of_a_page_is_in_the_file() {
     let (page, numbers) = traced(&sample("moe"));
     assert!(numbers > 700, "{numbers}");
     for (id, has) in [
+        ("findings", "predicted"),
         ("bricks", "QkvProjection"),
         ("layers", "moe"),
         ("timeline", "Decode, slowest"),
@@ -340,7 +342,7 @@ fn every_number_of_a_page_is_in_the_file() {
         let text = section(&page, id);
         assert!(text.contains(has), "{id}: {text}");
     }
-    assert_eq!(sections(&page).len(), 10, "without devices and receipt");
+    assert_eq!(sections(&page).len(), 11, "without devices and receipt");
 }
 
 /// The sections of a page, after checking that the contents list them.
@@ -612,6 +614,35 @@ fn sections_with_nothing_to_show_are_not_on_the_page() {
     assert_eq!(sections(&page), ["machine"]);
     assert!(section(&page, "machine").contains("The machine is not recorded."));
     assert!(page.contains("No pass was recorded, so there is no wall time to attribute."));
+}
+
+#[test]
+fn what_slows_the_run_down_comes_first_with_its_evidence_and_a_test() {
+    let mut profile = sample("moe");
+    profile.imported = None;
+    let (page, _) = traced(&profile);
+    assert_eq!(sections(&page)[0], "findings");
+    let first = &Findings::of(&profile).found[0];
+    let text = section(&page, "findings");
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+    let mut before = at(&first.what);
+    for part in ["predicted", &first.prediction(), "evidence", &first.evidence[0].place, "do"] {
+        let next = before + text[before..].find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        before = next;
+    }
+    assert!(at("refuted if") < at("Not known"), "{text}");
+    assert!(text.contains("are the best number is not known"), "{text}");
+    // The names of bricks in it stay names.
+    let (page, _) = traced(&sample(HOSTILE));
+    assert!(!html_of(&page, "findings").contains("<script"));
+}
+
+#[test]
+fn a_run_that_no_rule_can_look_at_says_so() {
+    let (page, _) = traced(&on_a_device());
+    let text = section(&page, "findings");
+    assert!(text.contains("No rule could look at this run."), "{text}");
+    assert!(text.contains("rules for devices don't exist yet"), "{text}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use brickscope::{Absent, BrickKernel, Phase, Profile};
+use brickscope_analysis::findings::Findings;
 use brickscope_analysis::roofline::Roofline;
 use brickscope_analysis::typical;
 use brickscope_live::socket::{Frame, Hello};
@@ -82,6 +83,8 @@ impl Sort {
 pub(crate) struct Seen {
     pub(crate) snapshot: Rc<Snapshot>,
     pub(crate) window: Result<Rc<Window>, Absent>,
+    /// What slows the engine down, as of at most a second before.
+    pub(crate) findings: Result<Rc<Findings>, Absent>,
 }
 
 /// The contents of a paused view, while the engine goes on.
@@ -254,6 +257,7 @@ impl App {
         Some(Seen {
             snapshot: Rc::clone(self.snapshots.newest()?),
             window: self.snapshots.window(),
+            findings: self.snapshots.findings(),
         })
     }
 
@@ -309,7 +313,8 @@ impl App {
         let pid = self.hello.as_ref().map_or(0, |hello| hello.pid);
         let window = seen.window.as_ref().map(Rc::as_ref);
         let (memory, activity) = (self.memory(), self.activity());
-        Numbers::of(&seen.snapshot, Beside { state, pid, window, memory, activity })
+        let findings = seen.findings.as_ref().map(Rc::as_ref).map_err(Absent::clone);
+        Numbers::of(&seen.snapshot, Beside { state, pid, window, findings, memory, activity })
     }
 }
 

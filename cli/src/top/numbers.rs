@@ -6,6 +6,7 @@ use brickscope::{
     Absent, BrickCategory, BrickKernel, Disturbance, Dropped, Latency, LayerBrick, Model, Overhead,
     Pass, Phase, PhaseTotal, Profile, Run, Total,
 };
+use brickscope_analysis::findings::Findings;
 use brickscope_analysis::roofline::Roofline;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -56,6 +57,8 @@ pub(crate) struct Numbers<'p> {
     pub(crate) layers: Known<&'p [LayerBrick]>,
     pub(crate) brick_kernels: &'p [BrickKernel],
     pub(crate) roofline: Vec<Known<Roofline>>,
+    /// What slows the engine down, over everything that it recorded.
+    pub(crate) findings: Known<&'p Findings>,
     pub(crate) kv_cache: Known<KvCache>,
     pub(crate) memory: Known<Memory>,
     pub(crate) activity: Known<&'p Activity>,
@@ -153,6 +156,8 @@ fn why_null(field: &str) -> &'static str {
         "run" | "model" => "the engine doesn't say",
         "run.seed" => "tokens are the likeliest, not sampled",
         "latency.slow" => "needs single passes, which a live view doesn't keep",
+        "findings.found[].phase" => "it is about the whole run",
+        "findings.found[].test" => "no command of brickscope tests it",
         "categories[].category" => "it is unattributed time",
         "totals[].category" => "it is a kernel",
         "layers[].layer" => "it ran before or after the layers",
@@ -181,6 +186,7 @@ pub(crate) struct Beside<'p> {
     pub(crate) state: &'static str,
     pub(crate) pid: u32,
     pub(crate) window: Result<&'p Window, &'p Absent>,
+    pub(crate) findings: Result<&'p Findings, Absent>,
     pub(crate) memory: Result<Memory, Absent>,
     pub(crate) activity: Result<&'p Activity, Absent>,
 }
@@ -188,7 +194,7 @@ pub(crate) struct Beside<'p> {
 impl<'p> Numbers<'p> {
     pub(crate) fn of(snapshot: &'p Snapshot, beside: Beside<'p>) -> Self {
         let profile = &snapshot.profile;
-        let Beside { state, pid, window, memory, activity } = beside;
+        let Beside { state, pid, window, findings, memory, activity } = beside;
         let layers = if profile.layers.is_empty() {
             Err(Absent { reason: layers_absent(snapshot).to_owned() })
         } else {
@@ -217,6 +223,7 @@ impl<'p> Numbers<'p> {
                 .iter()
                 .map(|total| Known(Roofline::of(profile, total.phase)))
                 .collect(),
+            findings: Known(findings),
             kv_cache: kv_cache(profile),
             memory: Known(memory),
             activity: Known(activity),

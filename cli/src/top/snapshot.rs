@@ -9,6 +9,7 @@ use std::rc::Rc;
 use brickscope::{
     Absent, BrickStats, DeviceStream, Dropped, Latency, Percentiles, PhaseTotal, Profile, Total,
 };
+use brickscope_analysis::findings::Findings;
 use brickscope_analysis::view;
 use brickscope_live::socket::{Facts, Frame};
 
@@ -16,6 +17,8 @@ use brickscope_live::socket::{Facts, Frame};
 const WINDOW_NS: u64 = 2_000_000_000;
 /// The most snapshots that are kept: more than there are in that time at the highest rate.
 const MOST_KEPT: usize = 64;
+/// How often the rules are asked. What they say of sums since the start changes slowly.
+const ASK_EVERY_NS: u64 = 1_000_000_000;
 /// The least time between two frames for a figure.
 const LEAST_WINDOW_NS: u64 = 500_000_000;
 
@@ -59,6 +62,8 @@ pub(crate) struct Snapshots {
     kept: VecDeque<Rc<Snapshot>>,
     /// The window between the first and the last, computed on demand.
     window: OnceCell<Result<Rc<Window>, Absent>>,
+    /// What slows the engine down, and when that was asked.
+    findings: Option<(u64, Rc<Findings>)>,
 }
 
 impl Snapshots {
@@ -84,7 +89,9 @@ impl Snapshots {
         // An engine may discard its recording and start over.
         if self.newest().is_some_and(|before| !goes_on(before, &snapshot)) {
             self.kept.clear();
+            self.findings = None;
         }
+        self.ask(&snapshot);
         self.kept.push_back(Rc::new(snapshot));
         // A publisher's clock may stand still.
         while self.kept.len() > MOST_KEPT
@@ -95,6 +102,29 @@ impl Snapshots {
         {
             self.kept.pop_front();
         }
+    }
+
+    /// Asks the rules, at most once a second and at the end. A snapshot has sums, percentiles and the newest pass, but no
+    /// single spans and no readings of the scheduler for each pass: so rules that need those (`stalls`, `slow-layer`,
+    /// `gaps-between-passes`, who disturbed a pass) find nothing here, and do in the run.
+    fn ask(&mut self, snapshot: &Snapshot) {
+        let is_due = self
+            .findings
+            .as_ref()
+            .is_none_or(|(asked_ns, _)| snapshot.at_ns.saturating_sub(*asked_ns) >= ASK_EVERY_NS);
+        if (is_due || snapshot.is_last) && snapshot.device.is_none() {
+            self.findings = Some((snapshot.at_ns, Rc::new(Findings::of(&snapshot.profile))));
+        }
+    }
+
+    /// What slows the engine down.
+    ///
+    /// # Errors
+    ///
+    /// If no rule can tell.
+    pub(crate) fn findings(&self) -> Result<Rc<Findings>, Absent> {
+        let findings = self.findings.as_ref().map(|(_, findings)| Rc::clone(findings));
+        findings.ok_or_else(|| Absent { reason: "rules for devices don't exist yet".to_owned() })
     }
 
     /// The recent activity.

@@ -8,6 +8,7 @@ mod tests;
 mod tree;
 
 use brickscope::{Absent, BrickCategory, Dropped, Percentiles, Phase};
+use brickscope_analysis::findings::Finding;
 use brickscope_analysis::view::{Tone, phase_limit};
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -254,11 +255,24 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
         let text = format!(" limit    {}: {}", app.phase, limit.text);
         lines.push(Line::styled(cut(&text, width), style));
     }
+    // The view of the process needs its lines for that.
+    if app.view != View::System
+        && let Some(found) = finding(app, seen)
+    {
+        lines.push(Line::raw(cut(&format!(" finding  {found}"), width)));
+    }
     lines.push(Line::raw(cut(&tokens(&numbers), width)));
     lines.push(memory(&numbers, paint));
     lines.push(Line::raw(cut(&load(&numbers), width)));
     lines.push(Line::raw(cut(&cost(app, &numbers), width)));
     lines
+}
+
+/// The first finding about the phase that is shown, or about the whole run.
+fn finding(app: &App, seen: &Seen) -> Option<String> {
+    let findings = seen.findings.as_ref().ok()?;
+    let is_shown = |finding: &&Finding| finding.phase.is_none_or(|phase| phase == app.phase);
+    findings.found.iter().find(is_shown).map(Finding::line)
 }
 
 /// Time to first token and time per output token.

@@ -255,6 +255,34 @@ fn an_engine_that_says_that_it_ends_has_not_died() {
 }
 
 #[test]
+fn the_first_finding_about_the_phase_is_a_line() {
+    let (mut engine, mut app) = running();
+    let line = |app: &App| {
+        let is_finding = |line: &&str| line.starts_with(" finding ");
+        screen(app).lines().find(is_finding).map(str::to_owned)
+    };
+    let decode = " finding  42.4 % of decode is in no brick; predicted: up to 42 % less: 1.00 ms …";
+    assert_eq!(line(&app).as_deref(), Some(decode));
+    press(&mut app, "p");
+    assert!(line(&app).is_some_and(|line| line.contains("of prefill is in no brick")));
+    press(&mut app, "p");
+    // Rules are asked once a second, and at the end.
+    for _ in 0..500 {
+        engine.pass(Phase::Prefill, 1, 0);
+    }
+    let asked = |app: &App| app.seen().expect("a snapshot").findings.expect("asked");
+    let before = asked(&app);
+    replay(&mut app, &[Message::Frame(Box::new(engine.frame(false)))]);
+    let after = asked(&app);
+    assert!(!std::rc::Rc::ptr_eq(&before, &after));
+    engine.pass(Phase::Decode, 1, 0);
+    replay(&mut app, &[Message::Frame(Box::new(engine.frame(false)))]);
+    assert!(std::rc::Rc::ptr_eq(&after, &asked(&app)));
+    replay(&mut app, &[Message::Frame(Box::new(engine.frame(true)))]);
+    assert!(!std::rc::Rc::ptr_eq(&after, &asked(&app)));
+}
+
+#[test]
 fn the_window_is_what_happened_lately_and_its_percentiles_are_absent() {
     let (_engine, mut app) = running();
     let all = app.rows();
