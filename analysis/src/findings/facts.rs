@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use brickscope_profile::run::Format;
 use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Total};
 
 use crate::roofline::{Roofline, Verdict};
@@ -59,6 +60,11 @@ impl<'p> Facts<'p> {
     /// Threads of the run; 0 if unknown.
     pub(super) fn threads(&self) -> u32 {
         self.profile.run.as_ref().map_or(0, |run| run.threads)
+    }
+
+    /// Whether it was imported from files of this format.
+    pub(super) fn is_from(&self, format: Format) -> bool {
+        self.profile.imported.as_ref().is_some_and(|imported| imported.format == format.name())
     }
 
     pub(super) fn cpus(&self) -> Option<u32> {

@@ -28,8 +28,10 @@ pub(crate) mod disturbed;
 mod facts;
 mod gaps;
 mod imbalance;
+mod llama_bench;
 mod long_context;
 mod mapped_weights;
+mod measured_threads;
 mod memory_roof;
 mod other_roof;
 mod profiling;
@@ -39,6 +41,7 @@ pub(crate) mod slow_layer;
 mod stalls;
 mod threads;
 mod unattributed;
+mod weights;
 
 use brickscope_profile::{Absent, Phase, Profile};
 use serde::Serialize;
@@ -122,7 +125,8 @@ pub struct Unknown {
 /// time that its work, as it would be then, could take on the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gain {
-    /// What a pass takes now. For gaps between passes: with the gap.
+    /// What a pass takes now. For gaps between passes: with the gap. Of a generation test of llama-bench: what a token
+    /// takes.
     pub now_ns: f64,
     /// The least time that the work could take after the change; 0 if the machine's limits are not known.
     pub least_ns: f64,
@@ -203,6 +207,8 @@ impl Findings {
             other_roof::find,
             long_context::find,
             threads::find,
+            llama_bench::find,
+            measured_threads::find,
         ] {
             rule(&facts, &mut findings);
         }

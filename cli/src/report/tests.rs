@@ -110,6 +110,7 @@ fn slower(named: &str, by: u64) -> Profile {
         copied_in_ns: Some(150_000_000),
         interleaved_bytes: Some(900_000),
         interleaved_in_ns: Some(20_000_000),
+        weights: Vec::new(),
     });
     profile.run = Some(brickscope::Run {
         command: vec!["brickscope".to_owned(), "profile".to_owned(), named.to_owned()],
