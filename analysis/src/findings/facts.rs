@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use brickscope_profile::run::Format;
 use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Total};
 
+use super::Findings;
+use super::device::{self, OnDevice};
 use crate::roofline::{Roofline, Verdict};
 use crate::typical::{self, Typical};
 
@@ -15,6 +17,8 @@ const OURS: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
 pub(super) struct Facts<'p> {
     pub(super) profile: &'p Profile,
     pub(super) phases: Vec<PhaseFacts<'p>>,
+    /// The phases of devices.
+    pub(super) devices: Vec<OnDevice<'p>>,
     pub(super) flags: Flags,
 }
 
@@ -40,7 +44,8 @@ pub(super) struct PhaseFacts<'p> {
 }
 
 impl<'p> Facts<'p> {
-    pub(super) fn of(profile: &'p Profile) -> Self {
+    /// What can't be looked at goes to `unknown`.
+    pub(super) fn of(profile: &'p Profile, findings: &mut Findings) -> Self {
         let phases = match profile.devices.is_empty() {
             true => [Phase::Decode, Phase::Prefill]
                 .into_iter()
@@ -49,7 +54,8 @@ impl<'p> Facts<'p> {
                 .collect(),
             false => Vec::new(),
         };
-        Self { profile, phases, flags: Flags::of(profile) }
+        let devices = device::all(profile, findings);
+        Self { profile, phases, devices, flags: Flags::of(profile) }
     }
 
     /// The phase that the first screen shows.

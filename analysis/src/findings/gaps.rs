@@ -1,5 +1,6 @@
 //! Time between one decode pass and the next.
 
+use brickscope_profile::run::Format;
 use brickscope_profile::{Pass, Phase};
 
 use super::facts::Facts;
@@ -13,7 +14,10 @@ const LEAST_GAPS: usize = 5;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let Some(of) = facts.phases.iter().find(|of| of.phase == Phase::Decode) else { return };
-    if facts.profile.imported.is_some() {
+    // Other formats don't say when passes began.
+    let imported = facts.profile.imported.as_ref();
+    let has_begins = |format: &str| [Format::Chrome.name(), "brickscope.py"].contains(&format);
+    if imported.is_some_and(|imported| !has_begins(&imported.format)) {
         return;
     }
     let mut passes: Vec<&Pass> = facts.profile.passes.iter().collect();

@@ -26,11 +26,17 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             let name = printable(brick);
             let mut finding = Finding::new("one-thread", Kind::Slow, Some(of.phase))
                 .because(
-                    format!("thread {thread} worked {} a pass at {name}, the others not at all", time(own_ns)),
+                    format!(
+                        "thread {thread} worked {} a pass at {name}, the others not at all",
+                        time(own_ns)
+                    ),
                     "/shares, worked_ns",
                 )
                 .because(
-                    format!("the others waited {} a pass, in this brick and others", time(waited_ns / passes)),
+                    format!(
+                        "the others waited {} a pass, in this brick and others",
+                        time(waited_ns / passes)
+                    ),
                     "/shares, waited_ns",
                 );
             finding.what = format!(
@@ -44,7 +50,11 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             "its parts need each other's results, or sharing costs more than it saves"
                 .clone_into(&mut finding.refuted_if);
             let saved = (worked_ns - even_ns) / passes;
-            findings.found.push(finding.gains(Gain::between(of.mean_ns, of.least_ns, [0.0, saved])));
+            findings.found.push(finding.gains(Gain::between(
+                of.mean_ns,
+                of.least_ns,
+                [0.0, saved],
+            )));
         }
     }
 }

@@ -42,7 +42,11 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     }
     let (slow, fast) = (printable(slow), printable(fast));
     let of_format = |format: &str, sums: (f64, f64)| {
-        format!("products with {format}: {} GFLOP/s in {} a pass", digits(rate(sums) / 1e9), time(sums.0))
+        format!(
+            "products with {format}: {} GFLOP/s in {} a pass",
+            digits(rate(sums) / 1e9),
+            time(sums.0)
+        )
     };
     let mut finding = Finding::new("slow-format", Kind::Slow, Some(Phase::Prefill))
         .because(of_format(&slow, *sums), "the roofline by /model/weights")
@@ -51,7 +55,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         "products with {slow} reach {} of the rate of those with {fast}",
         fraction(rate(*sums) / rate(*best))
     );
-    finding.advice = format!("try the model with {fast} instead of {slow}, or another kernel for it");
+    finding.advice =
+        format!("try the model with {fast} instead of {slow}, or another kernel for it");
     finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
     finding.refuted_if = format!("in {fast} the same matrices take as long");
     finding.test = facts.flags.is_ours.then(|| "brickscope profile OTHER_MODEL".to_owned());

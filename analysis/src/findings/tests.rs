@@ -1,5 +1,9 @@
 //! Runs with a planted bottleneck each, and clean ones.
 
+mod devices;
+mod imported;
+mod prefill;
+
 use brickscope::{BrickId, BrickProfiler, MockClock, Pass};
 use brickscope_profile::{
     CacheCeiling, Ceilings, Data, Disturbance, Model, PairedRatio, Run, Share, ThreadShare,
