@@ -22,6 +22,8 @@ pub(super) struct OnDevice<'p> {
     pub(super) unknown_ns: u64,
     /// Launches by [`LaunchKind::ALL`].
     pub(super) launches: [u64; 3],
+    /// How much of what was launched by itself began right after its launch: nothing else was queued.
+    pub(super) dry: u64,
     /// Time in which data were copied between host and device.
     pub(super) copies_ns: u64,
     /// The part of it in which nothing else ran.
@@ -89,6 +91,9 @@ pub(super) fn all<'p>(profile: &'p Profile, findings: &mut Findings) -> Vec<OnDe
     all
 }
 
+/// What begins so soon after its launch found an idle device: drivers take some microseconds.
+pub(super) const RIGHT_AFTER_NS: i64 = 10_000;
+
 /// A brick on a stream.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
@@ -113,6 +118,7 @@ fn on_device<'p>(
         late_ns: 0,
         unknown_ns: 0,
         launches: [0; 3],
+        dry: 0,
         copies_ns: 0,
         bare_ns: 0,
         between_ns: between(device),
@@ -125,6 +131,8 @@ fn on_device<'p>(
             let Some(pass) = span.pass.and_then(|serial| pieces.get_mut(&serial)) else { continue };
             if let Some(launch) = stream.launch_of(row) {
                 of.launches[launch.kind as usize] += 1;
+                let is_dry = (0..=RIGHT_AFTER_NS).contains(&launch.delay_ns(span));
+                of.dry += u64::from(launch.kind == LaunchKind::Issued && is_dry);
             }
             // As `DeviceProfile::busy` counts.
             if span.exclusive_ns == 0 {

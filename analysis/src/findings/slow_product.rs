@@ -24,7 +24,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let alike = computing.iter().filter(|of| of.format.is_some() && of.format == slow.format);
         let best = alike.max_by(|a, b| a.rate().total_cmp(&b.rate()))?;
         let ratio = slow.rate() / best.rate();
-        (ratio < ALIKE).then(|| (*slow, *best, slow.ns * (1.0 - ratio)))
+        (ratio < ALIKE).then_some((*slow, *best, slow.ns * (1.0 - ratio)))
     });
     let Some((slow, best, saved)) = slower.max_by(|a, b| a.2.total_cmp(&b.2)) else { return };
     if saved < LEAST * of.pass_ns {

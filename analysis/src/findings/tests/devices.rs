@@ -9,6 +9,8 @@ use super::*;
 struct OnDevice {
     /// What the host does before each launch.
     launch_ns: u64,
+    /// Whether bricks last until the next one begins.
+    has_no_ends: bool,
     /// What it does after each pass.
     after_ns: u64,
     /// A copy of its own.
@@ -34,7 +36,9 @@ fn run(planted: OnDevice) -> Profile {
                 .brick(&mut device, stream, Some(nth / 4), BrickId::QkvProjection, work)
                 .expect("room");
             device.launch(stream, 10_000);
-            timer.end_brick(&mut device, stream).expect("it runs");
+            if !planted.has_no_ends {
+                timer.end_brick(&mut device, stream).expect("it runs");
+            }
         }
         let directions = [TransferDirection::D2H, TransferDirection::H2D];
         let copies = usize::from(planted.copy_ns > 0) + usize::from(planted.comes_back);
@@ -91,6 +95,18 @@ fn a_device_that_waits_for_launches() {
     profile.sync_mode = brickscope::SyncMode::Immediate;
     let findings = Findings::of(&profile);
     assert!(findings.unknown.iter().any(|of| of.rule == "device"), "{findings:?}");
+}
+
+#[test]
+fn a_device_that_waits_within_its_bricks() {
+    let planted = OnDevice { launch_ns: 15_000, has_no_ends: true, ..OnDevice::default() };
+    let findings = Findings::of(&run(planted));
+    let found = findings.found.iter().find(|of| of.rule == "launch-bound");
+    let found = found.unwrap_or_else(|| panic!("{findings:?}"));
+    assert_eq!(found.gain, None);
+    assert!(found.evidence[0].text.contains("of 320 kernels began within 10.0"), "{found:?}");
+    let busy = Findings::of(&run(OnDevice { has_no_ends: true, ..OnDevice::default() }));
+    assert_eq!(busy.found, []);
 }
 
 #[test]
