@@ -153,7 +153,8 @@ pub(super) fn smaller(
 
 /// The prediction in tokens per second, if each pass makes so many.
 pub(super) fn in_tokens(gain: &Gain, tokens: f64) -> String {
-    let rate = |less: f64| digits(tokens * 1e9 / (gain.now_ns - less));
+    // A file may contain anything.
+    let rate = |less: f64| digits(tokens * 1e9 / (gain.now_ns - less).max(1.0));
     format!(
         "that is {} instead of {} tokens/s ({} to {})",
         rate(gain.likely_ns.unwrap_or(gain.lowest_ns)),

@@ -168,6 +168,7 @@ fn profile() -> Profile {
         left_out: vec![("no end".to_owned(), 3)],
         conditions: vec![("n_batch".to_owned(), "512".to_owned())],
         samples: vec![FunctionSamples { name: "main".to_owned(), own: 1, total: 2 }],
+        other_threads: Vec::new(),
     });
     profile
 }

@@ -662,6 +662,7 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
         left_out: vec![("events that are no durations".to_owned(), 12)],
         conditions: vec![("n_threads".to_owned(), "2".to_owned())],
         samples: vec![FunctionSamples { name: "ggml_vec_dot".to_owned(), own: 70, total: 90 }],
+        other_threads: Vec::new(),
     });
     let (page, _) = traced(&profile);
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
