@@ -45,7 +45,7 @@ fn without_gaps(facts: &Facts<'_>, of: &OnDevice<'_>) -> Option<Finding> {
     let alone = of.launches[LaunchKind::Issued as usize];
     // Imported files have the ends of kernels. Without an alignment delays mean nothing.
     let error = of.device.clock_error_ns()?;
-    let is_precise = i64::try_from(error).is_ok_and(|error| 2 * error <= RIGHT_AFTER_NS);
+    let is_precise = i64::try_from(error).is_ok_and(|error| error <= RIGHT_AFTER_NS / 2);
     let has_gaps = of.busy.idle_ns as f64 >= LEAST * of.busy.span_ns as f64;
     let is_dry = of.a_pass(alone) >= LEAST_LAUNCHES && of.dry >= alone.div_ceil(2);
     if has_gaps || !is_precise || !is_dry || facts.profile.imported.is_some() {
