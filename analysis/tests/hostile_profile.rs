@@ -2,9 +2,10 @@
 
 use brickscope::{
     Alignment, BrickStats, CacheCeiling, Ceilings, Dependency, DeviceProfile, DeviceStream,
-    DotOptions, Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Lane, Latency, Launch,
-    LaunchKind, LayerTotal, Name, NameKind, Numbers, Pass, Phase, PhaseTotal, Point, Profile,
-    Route, Source, Span, StampCost, Ticks, Total, TransferDirection, TreeOptions, Work,
+    DotOptions, Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Imported, Lane, Latency,
+    Launch, LaunchKind, LayerTotal, Model, Name, NameKind, Numbers, OtherThreads, Pass, Phase,
+    PhaseTotal, Point, Profile, Route, Run, Share, Source, Span, StampCost, ThreadShare, Ticks,
+    Total, TransferDirection, TreeOptions, WeightGroup, Work,
 };
 use brickscope_analysis::explain;
 use brickscope_analysis::export::prometheus::{self, Dialect, Names};
@@ -276,6 +277,59 @@ fn device() -> impl Strategy<Value = DeviceProfile> {
         )
 }
 
+/// A model whose weights are known, perhaps of a file of llama-bench.
+fn model() -> impl Strategy<Value = Model> {
+    let name = prop::sample::select(vec!["ffn_gate", "ffn_up", "token_embd", "output", "k\"\u{7}"]);
+    let format = prop::sample::select(vec!["q8_0", "f32", "\n"]);
+    let group = (name, format, any::<bool>(), [number(), number(), number()]).prop_map(
+        |(name, format, is_matrix, [tensors, parameters, bytes])| WeightGroup {
+            name: name.to_owned(),
+            format: format.to_owned(),
+            is_matrix,
+            tensors,
+            parameters,
+            bytes,
+        },
+    );
+    (prop::collection::vec(group, 0..5), number(), number()).prop_map(
+        |(weights, file_bytes, parameters)| Model {
+            weights,
+            file_bytes,
+            parameters,
+            ..Model::default()
+        },
+    )
+}
+
+fn shares() -> impl Strategy<Value = Vec<ThreadShare>> {
+    let brick = prop::sample::select(vec!["LmHead", "k\"\u{7}"]);
+    let share = (0_u32..3, phase(), brick, [number(), number(), number()]).prop_map(
+        |(thread, phase, brick, [count, worked_ns, waited_ns])| ThreadShare {
+            thread,
+            phase,
+            brick: brick.to_owned(),
+            share: Share { count, worked_ns, waited_ns },
+        },
+    );
+    prop::collection::vec(share, 0..6)
+}
+
+fn imported() -> impl Strategy<Value = Imported> {
+    let other = (phase(), index(), number(), prop::collection::vec(number(), 0..4));
+    let other = other.prop_map(|(phase, threads, tokens, samples_ns)| OtherThreads {
+        phase,
+        threads,
+        tokens,
+        samples_ns,
+    });
+    let format = prop::sample::select(vec!["llama-bench", "chrome", "brickscope.py"]);
+    (format, prop::collection::vec(other, 0..4)).prop_map(|(format, other_threads)| Imported {
+        format: format.to_owned(),
+        other_threads,
+        ..Imported::default()
+    })
+}
+
 fn profile() -> impl Strategy<Value = Profile> {
     let dependency = (point(), point()).prop_map(|(from, to)| Dependency { from, to });
     (
@@ -286,40 +340,48 @@ fn profile() -> impl Strategy<Value = Profile> {
         prop::collection::vec(total(), 0..6),
         prop::option::of(ceilings()),
         prop::collection::vec(device(), 0..2),
+        (prop::option::of(model()), shares(), prop::option::of(imported())),
     )
-        .prop_map(|(spans, passes, dependencies, phases, totals, ceilings, devices)| {
-            let mut profile = Profile::empty(Default::default());
-            let launch = HostLaunch { shape: "1\n2".to_owned(), threads: 2 };
-            profile.names =
-                [("LmHead", NameKind::Brick, None), ("k\"\u{7}", NameKind::Kernel, None)]
-                    .into_iter()
-                    .chain([("moe", NameKind::Brick, None), ("", NameKind::Kernel, Some(launch))])
-                    .map(|(name, kind, host)| Name {
-                        name: name.to_owned(),
-                        kind,
-                        category: None,
-                        host,
-                        device: None,
-                        transfer: (name == "moe").then(|| Route {
-                            src: "\n".to_owned(),
-                            dst: String::new(),
-                            direction: TransferDirection::H2D,
-                        }),
-                    })
-                    .collect();
-            profile.lanes = vec![Lane { name: None, tid: None }; 4];
-            profile.spans = spans;
-            profile.passes = passes;
-            profile.dependencies = dependencies;
-            profile.phases = phases;
-            profile.totals = totals;
-            profile.ceilings = ceilings;
-            profile.devices = devices;
-            profile.ptx.register("k\"\u{7}", "// PTX", Some("\n".as_ref()));
-            // A graph as it would be recorded by hand, of nodes with these numbers.
-            profile.graph = profile.execution_graph(1);
-            profile
-        })
+        .prop_map(
+            |(spans, passes, dependencies, phases, totals, ceilings, devices, others)| {
+                let mut profile = Profile::empty(Default::default());
+                let launch = HostLaunch { shape: "1\n2".to_owned(), threads: 2 };
+                profile.names =
+                    [("LmHead", NameKind::Brick, None), ("k\"\u{7}", NameKind::Kernel, None)]
+                        .into_iter()
+                        .chain([
+                            ("moe", NameKind::Brick, None),
+                            ("", NameKind::Kernel, Some(launch)),
+                        ])
+                        .map(|(name, kind, host)| Name {
+                            name: name.to_owned(),
+                            kind,
+                            category: None,
+                            host,
+                            device: None,
+                            transfer: (name == "moe").then(|| Route {
+                                src: "\n".to_owned(),
+                                dst: String::new(),
+                                direction: TransferDirection::H2D,
+                            }),
+                        })
+                        .collect();
+                profile.lanes = vec![Lane { name: None, tid: None }; 4];
+                profile.spans = spans;
+                profile.passes = passes;
+                profile.dependencies = dependencies;
+                profile.phases = phases;
+                profile.totals = totals;
+                profile.ceilings = ceilings;
+                profile.devices = devices;
+                (profile.model, profile.shares, profile.imported) = others;
+                profile.run = Some(Run { backend: "CPU".to_owned(), threads: 2, ..Run::default() });
+                profile.ptx.register("k\"\u{7}", "// PTX", Some("\n".as_ref()));
+                // A graph as it would be recorded by hand, of nodes with these numbers.
+                profile.graph = profile.execution_graph(1);
+                profile
+            },
+        )
 }
 
 proptest! {

@@ -96,6 +96,7 @@ fn run_with(times: u64, slow: Option<u16>, extra_ns: impl Fn(u64) -> u64) -> Pro
         copied_in_ns: None,
         interleaved_bytes: None,
         interleaved_in_ns: None,
+        weights: Vec::new(),
     });
     profile.run = Some(Run { backend: "avx512".to_owned(), threads: 2, ..Run::default() });
     profile

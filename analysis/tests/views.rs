@@ -3,7 +3,8 @@
 use brickscope::{
     Absent, Bandwidth, Began, BrickId, BrickProfiler, CacheCeiling, CacheLevel, Ceilings, EdgeType,
     ExecutionGraph, ExecutionNode, HostLaunch, Machine, MockClock, Model, Move, NameKind,
-    NotFinite, Peak, Phase, Profile, Run, Survey, Tolerance, TransferDirection, TreeOptions, Work,
+    NotFinite, Peak, Phase, Profile, Run, Survey, Tolerance, TransferDirection, TreeOptions,
+    WeightGroup, Work,
 };
 use proptest::prelude::*;
 
@@ -525,6 +526,14 @@ fn profile() -> Profile {
         copied_in_ns: Some(150_000_000),
         interleaved_bytes: Some(900_000),
         interleaved_in_ns: Some(20_000_000),
+        weights: vec![WeightGroup {
+            name: "ffn_down".to_owned(),
+            format: "q4_k".to_owned(),
+            is_matrix: true,
+            tensors: 2,
+            parameters: 1_600_000,
+            bytes: 900_000,
+        }],
     });
     profile.run = Some(Run {
         backend: "avx2".to_owned(),

@@ -40,7 +40,6 @@
 #[macro_use]
 mod output;
 
-mod again;
 mod args;
 mod benchmark;
 mod ceilings_cache;
@@ -79,6 +78,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 
 use crate::args::{Args, Command};
+use crate::cmd::profile::ProfileArgs;
 
 fn main() -> ExitCode {
     let args = parse();
@@ -126,7 +126,7 @@ fn run(command: &Command) -> ExitCode {
             return code(cmd::flamegraph::run(args));
         }
         Command::Diverge(args) => return yes_or_no(cmd::diverge::run(args).map(|found| !found)),
-        Command::Try(args) => return code(cmd::trial::run(args)),
+        Command::Try(args) => return code(cmd::trial::run(args, &of_profile)),
         Command::Run(args) => {
             return cmd::run::run(args).unwrap_or_else(|error| ended(Err(error), 1));
         }
@@ -156,6 +156,14 @@ fn run(command: &Command) -> ExitCode {
         Command::Man(args) => cmd::man::run(args, Args::command()),
     };
     ended(result, 1)
+}
+
+/// The flags of a command line of `profile`; `None` if it is one of another command.
+fn of_profile(words: &[String]) -> anyhow::Result<Option<ProfileArgs>> {
+    Ok(match Args::read(words)?.command {
+        Command::Profile(args) => Some(args),
+        _ => None,
+    })
 }
 
 /// Prints the error of a finished command, if any, and returns its exit code. `trouble` is the code for

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use brickscope_engine::executor::Cpu;
-use brickscope_engine::gguf::{self, Pages, Placement};
+use brickscope_engine::gguf::{self, Gguf, Pages, Placement};
 use brickscope_engine::synth::{self, Shape, SynthQuant};
 use brickscope_engine::{Architecture, Error, Model};
 use brickscope_kernels::Kernels;
@@ -166,6 +166,17 @@ pub(crate) fn describe(model: &Model) -> brickscope::Model {
         interleaved_in_ns: model
             .interleaved()
             .and_then(|done| u64::try_from(done.took.as_nanos()).ok()),
+        weights: brickscope_engine::weight_groups(&model.gguf),
+    }
+}
+
+/// The description of a model that the engine can't run, as far as its file can be read.
+pub(crate) fn describe_file(path: &Path) -> brickscope::Model {
+    let weights = Gguf::open(path).map(|file| brickscope_engine::weight_groups(&file));
+    brickscope::Model {
+        path: path.display().to_string(),
+        weights: weights.unwrap_or_default(),
+        ..brickscope::Model::default()
     }
 }
 

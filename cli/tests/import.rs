@@ -75,6 +75,27 @@ fn each_file_becomes_a_run_that_every_command_reads() {
 }
 
 #[test]
+fn limits_are_those_of_the_machine_that_the_file_was_made_on() {
+    let said = refused(&data("candle.json"), &["--ceilings-here"]);
+    assert!(said.contains("--ceilings-here is for files of llama-bench"), "{said}");
+    let said = refused(&data("llama-bench.json"), &["--ceilings-here"]);
+    assert!(said.contains("was made on another machine: AMD EPYC 9R14"), "{said}");
+    let folder = TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("bench.json");
+    let bench = std::fs::read_to_string(data("llama-bench.json")).expect("it is there");
+    std::fs::write(&file, bench.replace("\"AMD EPYC 9R14\"", "\"\"")).expect("it is written");
+    let dir = imported(&file, &["--ceilings-here"]);
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    assert!(profile.ceilings.is_some() && profile.ceilings_absent.is_none());
+    let found = run(brickscope(&["findings"]).arg(dir.path()));
+    // Which one, the machine decides.
+    assert!(!text(&found.stdout).contains("--ceilings-here"), "{}", text(&found.stdout));
+    std::fs::write(&file, bench.replace("\"CPU\"", "\"CUDA\"")).expect("it is written");
+    let said = refused(&file, &["--ceilings-here"]);
+    assert!(said.contains("--ceilings-here measures the CPU"), "{said}");
+}
+
+#[test]
 fn a_packed_file_is_the_same_run() {
     let folder = TempDir::new().expect("a temporary folder");
     let packed = folder.path().join("trace.json.gz");

@@ -39,6 +39,7 @@
 //! | `tokenizer/` | text to ids and back: `spm.rs`, `bpe.rs`, `split.rs` (pre-tokenizers) |
 //! | `synth/` | model files of real shapes with seeded random weights; prompts of random tokens |
 //! | `config.rs`, `weights.rs`, `model.rs`, `interleave.rs`, `error.rs` | a model's shape; its tensors by name; the whole of it; rows rearranged in memory; errors of models and devices |
+//! | `weight_groups.rs` | the tensors of any file, summed by name and format |
 //! | `cpu/`, `routines.rs`, `work.rs` | the CPU executor and each thread's share; kernels with their shapes, numbered and named; FLOPs and bytes of bricks |
 //! | `session.rs`, `kv_cache.rs`, `floats.rs` | a session on the CPU; keys and values so far; buffers in large pages |
 //! | `executor/gpu/` | devices in general: the pass as a list of kernels, and the session that runs it |
@@ -77,6 +78,7 @@ mod session;
 mod tap;
 mod template;
 mod value;
+mod weight_groups;
 mod weights;
 mod work;
 
@@ -97,4 +99,5 @@ pub use requantize::requantize;
 pub use sample::{Sampler, Sampling};
 pub use session::Session;
 pub use value::{At, Operation, Value};
+pub use weight_groups::weight_groups;
 pub use weights::{Layer, Tensor, Weights};

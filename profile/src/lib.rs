@@ -96,7 +96,9 @@ pub use crate::machine::{
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::not_finite::{Began, NotFinite};
 pub use crate::profile::{Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
-pub use crate::run::{FunctionSamples, Imported, Model, Observed, Overhead, Run};
+pub use crate::run::{
+    FunctionSamples, Imported, Model, Observed, OtherThreads, Overhead, Run, WeightGroup,
+};
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::share::{CpuWait, Share, ThreadShare};
 pub use crate::span::{Dependency, Lane, Point, Span};

@@ -1,8 +1,10 @@
 //! The run of a profile: the model, the command, the cost of recording, and an imported profile's origin.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::absent::Absent;
+use crate::brick::Phase;
 use crate::stats::PairedRatio;
 
 /// How a run was made.
@@ -62,6 +64,46 @@ pub struct Model {
     /// How long the reordering took, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleaved_in_ns: Option<u64>,
+    /// The weights by tensor and format, those with the most bytes first; empty if unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "few_groups")]
+    pub weights: Vec<WeightGroup>,
+}
+
+/// The tensors of all layers that have one name and one format.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WeightGroup {
+    /// Their name without the layer: `ffn_down`; of a bias with its end: `attn_q.bias`.
+    pub name: String,
+    /// How the numbers are stored, in lower case: `q8_0`.
+    pub format: String,
+    /// Whether they are matrices. Files keep vectors, such as those of norms and biases, in few formats.
+    pub is_matrix: bool,
+    /// How many there are.
+    pub tensors: u64,
+    /// Their numbers.
+    pub parameters: u64,
+    /// The bytes of these.
+    pub bytes: u64,
+}
+
+impl WeightGroup {
+    /// No model has as many groups: a file may have a name of its own for each tensor.
+    pub const MOST: usize = 256;
+
+    /// Bits of a weight; `None` without weights.
+    #[must_use]
+    pub fn bits(&self) -> Option<f64> {
+        (self.parameters > 0).then(|| 8.0 * self.bytes as f64 / self.parameters as f64)
+    }
+}
+
+fn few_groups<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WeightGroup>, D::Error> {
+    let groups = Vec::<WeightGroup>::deserialize(from)?;
+    if groups.len() > WeightGroup::MOST {
+        let why = format!("{} groups of weights, more than {}", groups.len(), WeightGroup::MOST);
+        return Err(D::Error::custom(why));
+    }
+    Ok(groups)
 }
 
 /// What the profiler itself cost.
@@ -120,6 +162,22 @@ pub struct Imported {
     /// Samples by function, if the file counts samples and has no times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<FunctionSamples>,
+    /// What the same file measured with other numbers of threads, and else under the same conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_threads: Vec<OtherThreads>,
+}
+
+/// A test that differs from that of an imported run in the number of threads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherThreads {
+    /// The phase of its passes.
+    pub phase: Phase,
+    /// The threads.
+    pub threads: u32,
+    /// Tokens of a repetition, as many as a pass of the run has.
+    pub tokens: u64,
+    /// How long each repetition took, in nanoseconds.
+    pub samples_ns: Vec<u64>,
 }
 
 /// The number of samples of a function. Samples are not times.

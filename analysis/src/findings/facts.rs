@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 
+use brickscope_profile::run::Format;
 use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Total};
 
+use super::Findings;
+use super::device::{self, OnDevice};
 use crate::roofline::{Roofline, Verdict};
 use crate::typical::{self, Typical};
 
@@ -14,6 +17,8 @@ const OURS: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
 pub(super) struct Facts<'p> {
     pub(super) profile: &'p Profile,
     pub(super) phases: Vec<PhaseFacts<'p>>,
+    /// The phases of devices.
+    pub(super) devices: Vec<OnDevice<'p>>,
     pub(super) flags: Flags,
 }
 
@@ -39,7 +44,8 @@ pub(super) struct PhaseFacts<'p> {
 }
 
 impl<'p> Facts<'p> {
-    pub(super) fn of(profile: &'p Profile) -> Self {
+    /// What can't be looked at goes to `unknown`.
+    pub(super) fn of(profile: &'p Profile, findings: &mut Findings) -> Self {
         let phases = match profile.devices.is_empty() {
             true => [Phase::Decode, Phase::Prefill]
                 .into_iter()
@@ -48,7 +54,8 @@ impl<'p> Facts<'p> {
                 .collect(),
             false => Vec::new(),
         };
-        Self { profile, phases, flags: Flags::of(profile) }
+        let devices = device::all(profile, findings);
+        Self { profile, phases, devices, flags: Flags::of(profile) }
     }
 
     /// The phase that the first screen shows.
@@ -59,6 +66,11 @@ impl<'p> Facts<'p> {
     /// Threads of the run; 0 if unknown.
     pub(super) fn threads(&self) -> u32 {
         self.profile.run.as_ref().map_or(0, |run| run.threads)
+    }
+
+    /// Whether it was imported from files of this format.
+    pub(super) fn is_from(&self, format: Format) -> bool {
+        self.profile.imported.as_ref().is_some_and(|imported| imported.format == format.name())
     }
 
     pub(super) fn cpus(&self) -> Option<u32> {

@@ -1,5 +1,6 @@
 //! Time between one decode pass and the next.
 
+use brickscope_profile::run::Format;
 use brickscope_profile::{Pass, PassTime, Phase, Profile};
 
 use super::facts::Facts;
@@ -37,7 +38,10 @@ pub(crate) fn typical(profile: &Profile) -> Option<(f64, usize)> {
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let Some(of) = facts.phases.iter().find(|of| of.phase == Phase::Decode) else { return };
-    if facts.profile.imported.is_some() {
+    // Other formats don't say when passes began.
+    let imported = facts.profile.imported.as_ref();
+    let has_begins = |format: &str| [Format::Chrome.name(), "brickscope.py"].contains(&format);
+    if imported.is_some_and(|imported| !has_begins(&imported.format)) {
         return;
     }
     let Some((gap_ns, gaps)) = typical(facts.profile) else { return };

@@ -6,6 +6,7 @@ use brickscope_profile::PassTime;
 use brickscope_profile::text::printable;
 
 use super::facts::Facts;
+use super::one_thread::Alone;
 use super::{Finding, Findings, Gain, Kind};
 use crate::waiting::Waiting;
 use crate::words::{fraction, time, whole_percent};
@@ -29,7 +30,11 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         };
         // What the slowest thread of each brick worked more than the mean: with even shares, nobody waits for it.
         let mut worked: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for share in facts.profile.shares.iter().filter(|share| share.phase == of.phase) {
+        // Bricks of one thread have a rule of their own.
+        let alone = Alone::of(facts.profile, of.phase);
+        let is_shared = |brick: &str| !alone.iter().any(|alone| alone.brick == brick);
+        let shares = facts.profile.shares.iter().filter(|share| share.phase == of.phase);
+        for share in shares.filter(|share| is_shared(&share.brick)) {
             worked.entry(&share.brick).or_default().push(share.share.worked_ns as f64);
         }
         let uneven = |threads: &Vec<f64>| {

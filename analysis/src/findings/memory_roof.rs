@@ -2,16 +2,12 @@
 
 use super::facts::{Facts, PhaseFacts};
 use super::slow_brick::above_ns;
+use super::weights::{LEAST_SAVED, Read, SMALL_BITS};
 use super::{Finding, Findings, Gain, Kind};
 use crate::roofline::{Bound, Reach, Roofline};
-use crate::words::{fraction, size, whole_percent};
-use brickscope_profile::Change;
+use crate::words::{digits, fraction, size, whole_percent};
 use brickscope_profile::text::printable;
-
-/// Bits of a weight in `q4_k`: blocks of 256 in 144 bytes (ggml, `block_q4_K`). The smallest format that is widely used.
-const SMALL_BITS: f64 = 4.5;
-/// With fewer bits there is little left to save.
-const LEAST_BITS: f64 = 5.5;
+use brickscope_profile::{Change, Phase};
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.phases {
@@ -82,41 +78,93 @@ fn finding(
         )
     };
     "with smaller weights a pass takes as long".clone_into(&mut finding.refuted_if);
-    let bits = model
-        .filter(|model| model.parameters > 0)
-        .map(|model| 8.0 * model.file_bytes as f64 / model.parameters as f64);
-    match bits {
-        Some(bits) if bits > LEAST_BITS && weights > 0.0 => {
-            let fewer = weights * (1.0 - SMALL_BITS / bits);
-            let [low, high] =
-                [roofline.peak_bytes_per_second, least].map(|rate| fewer / rate * 1e9);
-            let least_then = of.least_ns - low;
-            finding = finding.because(
-                format!(
-                    "{bits:.2} bits a weight; q4_k has {SMALL_BITS}, and a pass would read {} less",
-                    size(fewer)
-                ),
-                "/model, file_bytes and parameters",
-            );
-            // Where the phase is below the roof, it likely stays as far below.
-            let likely = fewer / all * of.pass_ns;
-            let gain = Gain::between(of.pass_ns, least_then, [low, high.max(likely)]);
-            let change = Change::Quantization("q4_k".to_owned());
-            finding
-                .gains(gain.map(|gain| gain.likely(likely)))
-                .by(facts.flags.is_ours.then_some(change))
-        }
-        Some(_) if weights == 0.0 => {
-            finding.cannot_predict("which bytes are weights was not stated")
-        }
-        Some(_) => finding.cannot_predict("the weights are small already"),
-        None => {
-            finding.cannot_predict("the number of weights, or the size of the file, is not known")
-        }
+    if weights == 0.0 {
+        return finding.cannot_predict("which bytes are weights was not stated");
     }
+    let fewer = match model.and_then(|model| Read::as_stated(model, weights)) {
+        Some(read) => {
+            let fewer = read.fewer();
+            finding = finding.because(format!("most weigh {}", read.most()), "/model/weights");
+            if fewer >= LEAST_SAVED * read.bytes {
+                finding = finding.because(
+                    format!(
+                        "q4_k has {SMALL_BITS} bits a weight; with all larger matrices in it a pass would read {} less",
+                        size(fewer)
+                    ),
+                    "/model/weights",
+                );
+            }
+            fewer
+        }
+        None => {
+            let Some(model) = model.filter(|model| model.parameters > 0 && model.file_bytes > 0)
+            else {
+                return finding.cannot_predict(
+                    "the number of weights, or the size of the file, is not known",
+                );
+            };
+            let bits = 8.0 * model.file_bytes as f64 / model.parameters as f64;
+            let fewer = weights * (1.0 - SMALL_BITS / bits);
+            if fewer >= LEAST_SAVED * weights {
+                finding = finding.because(
+                    format!(
+                        "{bits:.2} bits a weight; q4_k has {SMALL_BITS}, and a pass would read {} less",
+                        size(fewer)
+                    ),
+                    "/model, file_bytes and parameters",
+                );
+            }
+            fewer
+        }
+    };
+    if fewer < LEAST_SAVED * weights {
+        return finding.cannot_predict("the weights are small already");
+    }
+    let gain = smaller(
+        of.pass_ns,
+        of.least_ns,
+        fewer / all,
+        fewer,
+        [least, roofline.peak_bytes_per_second],
+    );
+    if let Some(gain) = gain.filter(|_| of.phase == Phase::Decode) {
+        let tokens = of.total.tokens as f64 / of.total.passes as f64;
+        finding = finding.because(in_tokens(&gain, tokens), "the prediction");
+    }
+    let change = Change::Quantization("q4_k".to_owned());
+    finding.gains(gain).by(facts.flags.is_ours.then_some(change))
 }
 
-fn rates(least: f64, most: f64) -> String {
+/// What a pass takes less if it reads so many bytes fewer, which are this part of all that it reads, from a memory of
+/// these rates.
+pub(super) fn smaller(
+    now_ns: f64,
+    least_ns: f64,
+    part: f64,
+    fewer: f64,
+    [slow, fast]: [f64; 2],
+) -> Option<Gain> {
+    let [low, high] = [fast, slow].map(|rate| fewer / rate * 1e9);
+    // Where the phase is below the roof, it likely stays as far below.
+    let likely = part * now_ns;
+    let gain = Gain::between(now_ns, least_ns - low, [low.min(likely), high.max(likely)]);
+    gain.map(|gain| gain.likely(likely))
+}
+
+/// The prediction in tokens per second, if each pass makes so many.
+pub(super) fn in_tokens(gain: &Gain, tokens: f64) -> String {
+    // A file may contain anything.
+    let rate = |less: f64| digits(tokens * 1e9 / (gain.now_ns - less).max(1.0));
+    format!(
+        "that is {} instead of {} tokens/s ({} to {})",
+        rate(gain.likely_ns.unwrap_or(gain.lowest_ns)),
+        rate(0.0),
+        rate(gain.lowest_ns),
+        rate(gain.highest_ns)
+    )
+}
+
+pub(super) fn rates(least: f64, most: f64) -> String {
     let [least, most] = [least, most].map(|rate| format!("{:.1}", rate / 1e9));
     if least == most { format!("{most} GB/s") } else { format!("{least} to {most} GB/s") }
 }

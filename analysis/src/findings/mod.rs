@@ -23,25 +23,39 @@
 //! assert_eq!(gain.highest_ns, 500_000.0);
 //! ```
 
+mod bare_copies;
 mod debug_build;
+mod device;
+mod device_gaps;
 pub(crate) mod disturbed;
 mod facts;
 pub(crate) mod gaps;
 mod imbalance;
+mod launch_bound;
+mod llama_bench;
 mod long_context;
 mod mapped_weights;
+mod measured_threads;
 mod memory_roof;
+mod one_thread;
 mod other_roof;
 mod page_faults;
+mod ping_pong;
 mod prediction;
+mod products;
 mod profiling;
 mod sampling;
+mod short_batch;
 mod slow_brick;
+mod slow_format;
 pub(crate) mod slow_layer;
+mod slow_product;
 mod small_pages;
 mod stalls;
 mod threads;
+mod trace;
 mod unattributed;
+mod weights;
 
 use brickscope_profile::{Absent, Change, PassTime, Phase, Profile, Trial, TrialVerdict};
 use serde::Serialize;
@@ -56,7 +70,7 @@ pub struct Findings {
     pub found: Vec<Finding>,
     /// What could not be decided.
     pub unknown: Vec<Unknown>,
-    /// Whether there was a phase that rules could look at: passes that were timed on the host.
+    /// Whether there was a phase that rules could look at: passes that were timed.
     pub has_looked: bool,
 }
 
@@ -136,7 +150,7 @@ pub struct Unknown {
 pub struct Gain {
     /// Which time of a pass is meant.
     pub time: PassTime,
-    /// What a pass takes now.
+    /// What a pass takes now. Of a generation test of llama-bench: what a token takes.
     pub now_ns: f64,
     /// The least time that the work could take after the change; 0 if the machine's limits are not known.
     pub least_ns: f64,
@@ -186,16 +200,10 @@ fn finite(ns: f64) -> f64 {
 }
 
 impl Findings {
-    /// Asks all rules about a run. Runs on devices are not asked about yet; what their rules would need is in `unknown`.
+    /// Asks all rules about a run. What they would need and the run doesn't have is in `unknown`.
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
         let mut findings = Self::default();
-        if !profile.devices.is_empty() {
-            findings.unknown(
-                "device",
-                "rules for devices don't exist yet: see the gaps and the bricks in the report",
-            );
-        }
         for serialised in &profile.serialised {
             findings.unknown(
                 "device",
@@ -205,8 +213,8 @@ impl Findings {
                 ),
             );
         }
-        let facts = Facts::of(profile);
-        findings.has_looked = !facts.phases.is_empty();
+        let facts = Facts::of(profile, &mut findings);
+        findings.has_looked = !facts.phases.is_empty() || !facts.devices.is_empty();
         for rule in [
             debug_build::find,
             disturbed::find,
@@ -217,21 +225,36 @@ impl Findings {
             slow_layer::find,
             imbalance::find,
             sampling::find,
+            page_faults::find,
             mapped_weights::find,
             small_pages::find,
-            page_faults::find,
             long_context::find,
             slow_brick::find,
             memory_roof::find,
             other_roof::find,
             threads::find,
+            llama_bench::find,
+            measured_threads::find,
+            one_thread::find,
+            short_batch::find,
+            slow_product::find,
+            slow_format::find,
+            launch_bound::find,
+            device_gaps::find,
+            bare_copies::find,
+            ping_pong::find,
+            trace::find,
         ] {
             rule(&facts, &mut findings);
         }
         // In the whole run: a prompt is read once. Stable, so that rules above come first where nothing else decides.
         let of_run = |finding: &Finding| {
             let passes = facts.phases.iter().find(|of| Some(of.phase) == finding.phase);
-            let passes = passes.map_or(1.0, |of| of.total.passes as f64);
+            let on_device = facts.devices.iter().find(|of| Some(of.phase) == finding.phase);
+            let passes = passes
+                .map(|of| of.total.passes)
+                .or(on_device.map(|of| of.busy.passes))
+                .map_or(1.0, |passes| passes as f64);
             let middle = finding.gain.map_or(0.0, |gain| gain.parts()[1] * gain.now_ns);
             finding.rank_ns.unwrap_or(middle) * passes
         };

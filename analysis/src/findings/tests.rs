@@ -1,8 +1,13 @@
 //! Runs with a planted bottleneck each, and clean ones.
 
+mod devices;
+mod imported;
+mod prefill;
+
 use brickscope::{BrickId, BrickProfiler, MockClock, Pass};
 use brickscope_profile::{
-    CacheCeiling, Ceilings, Data, Disturbance, Model, PairedRatio, Run, Share, ThreadShare, Work,
+    CacheCeiling, Ceilings, Data, Disturbance, Model, PairedRatio, Run, Share, ThreadShare,
+    WeightGroup, Work,
 };
 
 use super::*;
@@ -280,6 +285,48 @@ fn smaller_weights_where_decode_is_at_the_roof() {
     assert_eq!((found.rule, found.kind), ("memory-roof", Kind::Limit));
     let fewer = (1.0 - 4.5 / 8.5) * 0.95 * PASS as f64;
     assert_predicts(found, fewer);
+}
+
+#[test]
+fn the_tensors_that_weigh_most_are_named_and_only_large_matrices_shrink() {
+    let mut profile = run(&Planted::default());
+    // A pass reads 8 bricks of 47.5 MB.
+    let all = (LAYERS as u64 * 2) * 47_500_000;
+    let group = |name: &str, format: &str, is_matrix, parameters, bytes| WeightGroup {
+        name: name.to_owned(),
+        format: format.to_owned(),
+        is_matrix,
+        tensors: 4,
+        parameters,
+        bytes,
+    };
+    let (large, small) = (all / 2, all / 2 - 1_000_000);
+    profile.model = Some(Model {
+        weights: vec![
+            group("ffn_up", "f16", true, large / 2, large),
+            group("ffn_down", "q4_k", true, small / 9 * 16, small),
+            group("ffn_norm", "f32", false, 250_000, 1_000_000),
+            // It is only looked up.
+            group("token_embd", "f16", true, 10_000_000, 20_000_000),
+            group("output", "q4_k", true, 160, 90),
+        ],
+        ..Model::default()
+    });
+    let findings = Findings::of(&profile);
+    let found = &findings.found[0];
+    assert_eq!(found.rule, "memory-roof");
+    let fewer = 0.5 * (1.0 - 4.5 / 16.0);
+    assert_predicts(found, fewer * PASS as f64);
+    let evidence: Vec<&str> = found.evidence.iter().map(|of| of.text.as_str()).collect();
+    assert!(evidence[2].contains("ffn_up 190 MB (f16), 50 %; ffn_down"), "{evidence:?}");
+    // 125 tokens/s now.
+    assert!(evidence.last().expect("some").contains("instead of 125 tokens/s"), "{evidence:?}");
+    // All small: nothing to predict.
+    let model = profile.model.as_mut().expect("a model");
+    model.weights[0].parameters = large / 9 * 16;
+    let found = &Findings::of(&profile).found[0];
+    let why = &found.gain_absent.as_ref().expect("a reason").reason;
+    assert_eq!(why, "the weights are small already");
 }
 
 #[test]

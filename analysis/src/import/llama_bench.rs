@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use brickscope_profile::{Lane, Model, Pass, Phase, PhaseTotal, Profile, Run, save};
+use brickscope_profile::{Lane, Model, OtherThreads, Pass, Phase, PhaseTotal, Profile, Run, save};
 use serde_json::{Map, Value};
 
 use super::{At, Format, ImportError, lacks, left_out};
@@ -118,8 +118,9 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
     if let Some(missing) = wanted.iter().find(|row| !(1..=rows.len()).contains(*row)) {
         return Err(at.whole(format!("has no row {missing}: its rows are 1 to {}", rows.len())));
     }
+    let mut others = Vec::new();
     if !wanted.is_empty() {
-        rows.retain(|row| wanted.contains(&row.number));
+        (rows, others) = rows.into_iter().partition(|row| wanted.contains(&row.number));
     }
     let all = rows.len();
     rows.retain(|row| row.phase().is_some());
@@ -170,6 +171,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
     }
     if let Some(imported) = &mut profile.imported {
         imported.conditions = conditions;
+        imported.other_threads = other_threads(&rows, &others);
     }
     left_out(&mut profile, "tests of a prompt and its answer together (pg)", mixed);
     lacks(
@@ -182,6 +184,33 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         ],
     );
     Ok(profile)
+}
+
+/// Those of the rows that were not chosen which differ from a chosen one in nothing but the number of threads.
+fn other_threads(rows: &[Row], others: &[Row]) -> Vec<OtherThreads> {
+    /// More numbers of threads nobody measures.
+    const MOST: usize = 256;
+    /// More repetitions tell no more.
+    const MOST_SAMPLES: usize = 1000;
+    let is_alike = |a: &Row, b: &Row| {
+        let in_common = IN_COMMON.iter().filter(|field| **field != "n_threads");
+        let mut in_common = in_common.map(|field| a.shown(field) == b.shown(field));
+        let tests = |row: &Row| (row.n_prompt, row.n_gen, row.n_depth);
+        tests(a) == tests(b) && in_common.all(|is| is) && a.conditions() == b.conditions()
+    };
+    let other = |other: &Row| {
+        let row = rows.iter().find(|row| is_alike(row, other))?;
+        let (phase, tokens) = row.phase()?;
+        let threads = other.number("n_threads").and_then(|n| u32::try_from(n).ok())?;
+        let samples = other.samples_ns.iter().copied().take(MOST_SAMPLES);
+        (Some(u64::from(threads)) != row.number("n_threads")).then(|| OtherThreads {
+            phase,
+            threads,
+            tokens,
+            samples_ns: samples.collect(),
+        })
+    };
+    others.iter().filter_map(other).take(MOST).collect()
 }
 
 fn rows(text: &str, at: &At<'_>) -> Result<Vec<Row>, ImportError> {

@@ -8,7 +8,7 @@ use brickscope_profile::text::{
 };
 use brickscope_profile::{
     Absent, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens, Source,
-    SyncMode, Total, TreeOptions,
+    SyncMode, Total, TreeOptions, WeightGroup,
 };
 
 use crate::typical;
@@ -272,6 +272,23 @@ pub(super) fn labelled<T: AsRef<str>>(lines: &[(&str, T)], text: &mut String) {
     }
 }
 
+/// The tensors that weigh most.
+fn weights(groups: &[WeightGroup]) -> String {
+    const SHOWN: usize = 4;
+    let all: f64 = groups.iter().map(|group| group.bytes as f64).sum();
+    let part = |group: &WeightGroup| match all > 0.0 {
+        true => format!(", {:.0} %", 100.0 * group.bytes as f64 / all),
+        false => String::new(),
+    };
+    let of = |group: &WeightGroup| {
+        let (name, format) = (printable(&group.name), printable(&group.format));
+        format!("{name} {:.1} MB ({format}{})", group.bytes as f64 / 1e6, part(group))
+    };
+    let mut shown: Vec<String> = groups.iter().take(SHOWN).map(of).collect();
+    shown.extend((groups.len() > SHOWN).then(|| format!("{} more", groups.len() - SHOWN)));
+    shown.join(", ")
+}
+
 fn what_ran(profile: &Profile, text: &mut String) {
     let mut lines: Vec<(&str, String)> = Vec::new();
     if let Some(model) = &profile.model {
@@ -303,6 +320,9 @@ fn what_ran(profile: &Profile, text: &mut String) {
             let costs = copied.into_iter().chain(interleaved).map(|cost| format!(", {cost}"));
             let costs: String = costs.collect();
             lines.push(("", format!("weights in {}{costs}", printable(place))));
+        }
+        if !model.weights.is_empty() {
+            lines.push(("weights", weights(&model.weights)));
         }
     }
     if let Some(machine) = &profile.machine {

@@ -5,7 +5,7 @@ use brickscope::{
     DeviceLaunch, ExecutionGraph, ExecutionNode, FunctionSamples, HostLaunch, Imported, LayerBrick,
     Machine, MockClock, Model, Move, Name, NameKind, Peak, Phase, Profile, ReadingTime, Route, Run,
     Serialised, SimulatedDevice, SlowBrick, SlowTokens, StreamId, Survey, TileLevel, TileStats,
-    TileThread, TransferDirection, TreeOptions, Work,
+    TileThread, TransferDirection, TreeOptions, WeightGroup, Work,
 };
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
@@ -145,6 +145,14 @@ fn profile() -> Profile {
         architecture: "llama".to_owned(),
         quantization: "q8_0".to_owned(),
         weights_in: Some("large pages".to_owned()),
+        weights: vec![WeightGroup {
+            name: "ffn_down".to_owned(),
+            format: "q8_0".to_owned(),
+            is_matrix: true,
+            tensors: 1,
+            parameters: 800,
+            bytes: 850,
+        }],
         ..Model::default()
     });
     profile.run = Some(Run {
@@ -161,6 +169,7 @@ fn profile() -> Profile {
         left_out: vec![("no end".to_owned(), 3)],
         conditions: vec![("n_batch".to_owned(), "512".to_owned())],
         samples: vec![FunctionSamples { name: "main".to_owned(), own: 1, total: 2 }],
+        other_threads: Vec::new(),
     });
     profile
 }

@@ -10,9 +10,11 @@ use brickscope::load::{self, Limit};
 use brickscope_analysis::import::{self, Format, MAX_BYTES, Map, Options};
 use flate2::read::MultiGzDecoder;
 
+use crate::cmd::machine;
 use crate::output;
 use crate::progress;
 use crate::run_dir::RunDir;
+use crate::source;
 use crate::text::printable_text;
 
 /// Read a file of another program as a run, for `show`, `compare` and `export`.
@@ -24,7 +26,7 @@ use crate::text::printable_text;
 /// PyTorch's.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
+    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import bench.json --ceilings-here\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
 )]
 pub(crate) struct ImportArgs {
     /// The file to read.
@@ -62,6 +64,11 @@ pub(crate) struct ImportArgs {
     /// table that is built in. docs/pytorch.md describes it.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) map: Option<PathBuf>,
+
+    /// For llama-bench on a CPU: measure the limits of this machine, on which the file was made, with as many threads, and
+    /// add them to the run. `findings` then says how far each test is from them. This takes some seconds.
+    #[arg(long)]
+    pub(crate) ceilings_here: bool,
 
     /// Print the run's folder and what the file lacks as JSON.
     #[arg(long)]
@@ -148,10 +155,17 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         decode: args.decode.clone(),
     };
     note.set_message(format!("reading {}", format.name()));
-    let profile = import::read(&text, &args.file, format, &options)?;
+    if args.ceilings_here && format != Format::LlamaBench {
+        bail!("--ceilings-here is for files of llama-bench, and this is {}", format.name());
+    }
+    let mut profile = import::read(&text, &args.file, format, &options)?;
     drop(text);
+    if args.ceilings_here {
+        drop(note);
+        add_ceilings(&mut profile, args)?;
+    }
+    let note = progress::note("writing the run");
     let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
-    note.set_message("writing the run");
     dir.save(&profile)?;
     note.finish_and_clear();
     let path = output::shown(dir.path());
@@ -169,6 +183,44 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         );
     }
     output::print(path + "\n")
+}
+
+/// Adds this machine's limits to a run of llama-bench, and what its model weighs if the file is here.
+fn add_ceilings(profile: &mut Profile, args: &ImportArgs) -> Result<()> {
+    let file = printable_text(&args.file.display().to_string());
+    let run = profile.run.as_ref();
+    let backend = run.map_or("", |run| run.backend.as_str());
+    if !backend.split(',').all(|one| matches!(one.trim(), "CPU" | "BLAS")) {
+        let backend = printable_text(backend);
+        bail!("{file} was made on {backend}: --ceilings-here measures the CPU");
+    }
+    if run.is_none_or(|run| run.threads == 0) {
+        bail!("{file} doesn't state its number of threads, which --ceilings-here measures with");
+    }
+    let conditions = profile.imported.iter().flat_map(|imported| &imported.conditions);
+    let mut cpus = conditions.filter(|(name, _)| name == "cpu_info").map(|(_, cpu)| cpu.trim());
+    let here = brickscope::machine::detect().cpu;
+    if let (Some(there), Some(here)) = (cpus.next().filter(|cpu| !cpu.is_empty()), here)
+        && there != here.trim()
+    {
+        bail!(
+            "{file} was made on another machine: {}. This one is {}, so its limits say nothing of that run",
+            printable_text(there),
+            printable_text(&here)
+        );
+    }
+    let ceilings = machine::ceilings_here(profile, None, &file)?;
+    profile.ceilings = Some(ceilings);
+    profile.ceilings_absent = None;
+    if let Some(model) = &mut profile.model {
+        let weights = source::describe_file(Path::new(&model.path)).weights;
+        let bytes = weights.iter().fold(0, |sum, group| u64::saturating_add(sum, group.bytes));
+        // Else it is another file of that name.
+        if bytes.abs_diff(model.file_bytes) <= model.file_bytes / 100 {
+            model.weights = weights;
+        }
+    }
+    Ok(())
 }
 
 fn has_no_passes(profile: &Profile) -> bool {

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
-use brickscope::{Absent, CeilingReading, Ceilings, Machine, Survey};
+use brickscope::{Absent, CeilingReading, Ceilings, Machine, Profile, Survey};
 use brickscope_analysis::view;
 use brickscope_kernels::Kernels;
 use serde::Serialize;
@@ -106,6 +106,26 @@ fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
     if !profile.devices.is_empty() {
         bail!("{shown} ran on a device, and these would be the ceilings of the CPU");
     }
+    let ceilings = ceilings_here(&profile, threads, &shown)?;
+    let text = format!(
+        "added to {shown}: reads {:.1} GB/s, computes {:.1} GFLOP/s ({})\n",
+        ceilings.read_bytes_per_second / 1e9,
+        ceilings.peak_per_second() / 1e9,
+        printable_text(&ceilings.basis)
+    );
+    profile.ceilings = Some(ceilings);
+    profile.ceilings_absent = None;
+    let file = if run.is_dir() { run_dir::profile_in(run) } else { run.to_owned() };
+    profile.save(&file)?;
+    output::print(text)
+}
+
+/// The ceilings of this machine with as many threads as a run had. `run` is its name in messages.
+pub(crate) fn ceilings_here(
+    profile: &Profile,
+    threads: Option<NonZeroUsize>,
+    run: &str,
+) -> Result<Ceilings> {
     let here = brickscope::machine::detect();
     if let Some(of) = profile.machine.as_ref().filter(|of| **of != here) {
         let name = |machine: &Machine| {
@@ -114,7 +134,7 @@ fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
             format!("{cpu}{cpus}")
         };
         bail!(
-            "{shown} was made on another machine: {}. This one is {}, so its ceilings say nothing of that run",
+            "{run} was made on another machine: {}. This one is {}, so its ceilings say nothing of that run",
             name(of),
             name(&here)
         );
@@ -130,15 +150,5 @@ fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
     note.finish_and_clear();
     let mut ceilings = ceilings.map_err(|Absent { reason }| anyhow!("{reason}"))?;
     ceilings.basis = ceilings.basis.replace("measured before the run", "measured after the run");
-    let text = format!(
-        "added to {shown}: reads {:.1} GB/s, computes {:.1} GFLOP/s ({})\n",
-        ceilings.read_bytes_per_second / 1e9,
-        ceilings.peak_per_second() / 1e9,
-        printable_text(&ceilings.basis)
-    );
-    profile.ceilings = Some(ceilings);
-    profile.ceilings_absent = None;
-    let file = if run.is_dir() { run_dir::profile_in(run) } else { run.to_owned() };
-    profile.save(&file)?;
-    output::print(text)
+    Ok(ceilings)
 }

@@ -1,5 +1,6 @@
 //! The subcommands, one a file.
 
+mod again;
 pub(crate) mod benchmark;
 mod benchmark_set;
 pub(crate) mod check_overhead;

@@ -425,7 +425,7 @@ fn describe(
         Ok(model) => model,
         Err(why) => {
             let reason = printable_text(&format!("{why}"));
-            profile.model = Some(Model { path: path.display().to_string(), ..Model::default() });
+            profile.model = Some(source::describe_file(&path));
             profile.ceilings_absent =
                 absent(format!("they are measured for models that brickscope reads: {reason}"));
             return;

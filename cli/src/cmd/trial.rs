@@ -15,7 +15,7 @@ use brickscope_analysis::view;
 use brickscope_engine::Model;
 use brickscope_engine::synth::SynthQuant;
 
-use crate::again::{Again, Changed, make};
+use super::again::{Again, Changed, Read, make};
 use crate::flags::threads;
 use crate::text::printable;
 use crate::{interrupt, output, progress, run_dir};
@@ -97,9 +97,10 @@ fn phase(text: &str) -> Result<Phase, String> {
         .ok_or_else(|| format!("`{text}` is not a phase: choose prefill or decode"))
 }
 
-pub(crate) fn run(args: &TryArgs) -> Result<ExitCode> {
+/// `read` reads the command line of a run of `profile`.
+pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
     let mut profile = run_dir::load(&args.run)?;
-    let again = Again::of(&profile)?;
+    let again = Again::of(&profile, read)?;
     let questions = questions(args, &profile)?;
     // Errors of a change come before the first run.
     for question in &questions {

@@ -111,6 +111,7 @@ fn slower(named: &str, by: u64) -> Profile {
         copied_in_ns: Some(150_000_000),
         interleaved_bytes: Some(900_000),
         interleaved_in_ns: Some(20_000_000),
+        weights: Vec::new(),
     });
     profile.run = Some(brickscope::Run {
         command: vec!["brickscope".to_owned(), "profile".to_owned(), named.to_owned()],
@@ -692,6 +693,7 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
         left_out: vec![("events that are no durations".to_owned(), 12)],
         conditions: vec![("n_threads".to_owned(), "2".to_owned())],
         samples: vec![FunctionSamples { name: "ggml_vec_dot".to_owned(), own: 70, total: 90 }],
+        other_threads: Vec::new(),
     });
     let (page, _) = traced(&profile);
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));

@@ -267,6 +267,8 @@ fn is_same_model(a: &Model, b: &Model) -> bool {
         copied_in_ns: None,
         interleaved_bytes: None,
         interleaved_in_ns: None,
+        // Runs of earlier versions don't have them.
+        weights: Vec::new(),
         ..model.clone()
     };
     file(a) == file(b)

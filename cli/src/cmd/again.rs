@@ -9,11 +9,14 @@ use brickscope::{Change, Profile, RUN_FILE};
 
 use crate::cmd::profile::ProfileArgs;
 use crate::text::printable;
-use crate::{args, family, interrupt};
+use crate::{family, interrupt};
+
+/// Reads the flags of a command line of `profile`; `None` if it is one of another command.
+pub(crate) type Read<'t> = &'t dyn Fn(&[String]) -> Result<Option<ProfileArgs>>;
 
 /// A run that this program can make again.
 #[derive(Debug)]
-pub(crate) struct Again {
+pub(super) struct Again {
     program: PathBuf,
     made_by: MadeBy,
 }
@@ -28,17 +31,17 @@ enum MadeBy {
 
 /// A change, and what was made for it.
 #[derive(Debug)]
-pub(crate) struct Changed<'t> {
-    pub(crate) change: &'t Change,
+pub(super) struct Changed<'t> {
+    pub(super) change: &'t Change,
     /// The model in another format.
-    pub(crate) model: Option<&'t Path>,
+    pub(super) model: Option<&'t Path>,
 }
 
 impl Again {
     /// # Errors
     ///
     /// If it isn't known how the run was made, or not by this program.
-    pub(crate) fn of(profile: &Profile) -> Result<Self> {
+    pub(super) fn of(profile: &Profile, read: Read<'_>) -> Result<Self> {
         let program = std::env::current_exe().context("can't find this program's file")?;
         if let Some(imported) = &profile.imported {
             bail!(
@@ -60,10 +63,10 @@ impl Again {
             return Ok(Self { program, made_by: MadeBy::Run { words: run.command.clone() } });
         }
         let shown = || printable(&run.command.join(" ")).chars().take(200).collect::<String>();
-        let read = args::Args::read(&run.command).with_context(|| {
+        let args = read(&run.command).with_context(|| {
             format!("this run was made by `{}`, which this version doesn't understand", shown())
         })?;
-        let args::Command::Profile(args) = read.command else {
+        let Some(args) = args else {
             bail!(
                 "only runs of `profile` and `run` can be made again, and this is one of `{}`",
                 shown()
@@ -86,7 +89,7 @@ impl Again {
     }
 
     /// The model, if brickscope ran it itself.
-    pub(crate) fn model(&self) -> Option<&Path> {
+    pub(super) fn model(&self) -> Option<&Path> {
         match &self.made_by {
             MadeBy::Profile { model, .. } => Some(model),
             MadeBy::Run { .. } => None,
@@ -104,7 +107,7 @@ impl Again {
     /// # Errors
     ///
     /// If the change changes nothing, or can't be made.
-    pub(crate) fn command(
+    pub(super) fn command(
         &self,
         changed: Option<&Changed<'_>>,
     ) -> Result<(PathBuf, Vec<OsString>)> {
@@ -200,7 +203,7 @@ fn set_threads(command: &mut Vec<String>, threads: u32) {
 /// # Errors
 ///
 /// If it fails; [`interrupt::Nothing`] if a signal ended it.
-pub(crate) fn make((program, words): &(PathBuf, Vec<OsString>), out: &Path) -> Result<Profile> {
+pub(super) fn make((program, words): &(PathBuf, Vec<OsString>), out: &Path) -> Result<Profile> {
     let program = std::path::absolute(program)?;
     let mut command = Command::new(&program);
     let _tied = family::tie(&mut command)?;
@@ -243,6 +246,24 @@ mod tests {
         profile
     }
 
+    /// Reads flags as `main` does.
+    fn of_run_by(profile: &Profile) -> Result<Again> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(subcommand)]
+            command: Command,
+        }
+        #[derive(clap::Subcommand)]
+        enum Command {
+            Profile(Box<ProfileArgs>),
+            Benchmark,
+        }
+        Again::of(profile, &|words| match <Line as clap::Parser>::try_parse_from(words)?.command {
+            Command::Profile(args) => Ok(Some(*args)),
+            Command::Benchmark => Ok(None),
+        })
+    }
+
     fn words(again: &Again, change: Option<&Change>) -> String {
         let changed = change.map(|change| Changed { change, model: Some(Path::new("other.gguf")) });
         let (_, words) = again.command(changed.as_ref()).expect("a command");
@@ -254,7 +275,7 @@ mod tests {
     fn a_run_of_the_engine_has_its_flags_again_and_a_change() {
         let model = tempfile::NamedTempFile::new().expect("a file");
         let command = "brickscope profile m.gguf --prompt Hi --tokens 9 --mmap --threads 1 --temperature 0.5 --top-k 0";
-        let again = Again::of(&run(command, "avx2", model.path())).expect("a run");
+        let again = of_run_by(&run(command, "avx2", model.path())).expect("a run");
         assert!(again.is_profile());
         let path = model.path().display();
         let base = words(&again, None);
@@ -282,11 +303,11 @@ mod tests {
     #[test]
     fn a_run_of_llama_cpp_has_other_threads() {
         let profile = run("llama-bench -m a.gguf -t 1", "llama.cpp 0.3.36", Path::new(""));
-        let again = Again::of(&profile).expect("a run");
+        let again = of_run_by(&profile).expect("a run");
         assert_eq!(words(&again, None), "run -- llama-bench -m a.gguf -t 1");
         assert_eq!(words(&again, Some(&Change::Threads(2))), "run -- llama-bench -m a.gguf -t 2");
         let profile = run("llama-cli -m a.gguf", "llama.cpp 0.3.36", Path::new(""));
-        let again = Again::of(&profile).expect("a run");
+        let again = of_run_by(&profile).expect("a run");
         assert_eq!(words(&again, Some(&Change::Threads(4))), "run -- llama-cli -m a.gguf -t 4");
     }
 
@@ -294,7 +315,7 @@ mod tests {
     fn what_can_not_be_made_again_says_why() {
         let model = tempfile::NamedTempFile::new().expect("a file");
         let of = |command: &str, backend: &str, model: &Path| {
-            Again::of(&run(command, backend, model)).expect_err("it can't").to_string()
+            of_run_by(&run(command, backend, model)).expect_err("it can't").to_string()
         };
         assert!(of("brickscope profile", "avx2", Path::new("gone.gguf")).contains("gone.gguf"));
         assert!(of("brickscope profile", "avx2", Path::new("")).contains("doesn't name its model"));

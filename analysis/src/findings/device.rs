@@ -1,0 +1,262 @@
+//! What several rules need to know of devices: gaps between bricks, what the host launched when, and copies.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use brickscope_profile::{
+    Absent, Busy, DeviceProfile, DeviceStream, Launch, LaunchKind, NameKind, Pass, Phase, Profile,
+    Span, SyncMode, TransferDirection,
+};
+
+use super::Findings;
+
+/// The passes of a phase on a device, summed.
+#[derive(Debug)]
+pub(super) struct OnDevice<'p> {
+    pub(super) index: usize,
+    pub(super) device: &'p DeviceProfile,
+    pub(super) phase: Phase,
+    pub(super) busy: Busy,
+    /// Time in which nothing ran and the host had not launched what came next.
+    pub(super) late_ns: u64,
+    /// Time in which nothing ran, before work of which it isn't known when it was launched.
+    pub(super) unknown_ns: u64,
+    /// Launches by [`LaunchKind::ALL`].
+    pub(super) launches: [u64; 3],
+    /// How much of what was launched by itself began right after its launch: nothing else was queued.
+    pub(super) dry: u64,
+    /// Time in which data were copied between host and device.
+    pub(super) copies_ns: u64,
+    /// The part of it in which nothing else ran.
+    pub(super) bare_ns: u64,
+    /// From the end of each decode pass to the begin of the next token's.
+    pub(super) between_ns: Vec<u64>,
+}
+
+impl OnDevice<'_> {
+    pub(super) fn a_pass(&self, sum: u64) -> f64 {
+        sum as f64 / self.busy.passes.max(1) as f64
+    }
+
+    pub(super) fn span_ns(&self) -> f64 {
+        self.a_pass(self.busy.span_ns)
+    }
+
+    pub(super) fn place(&self, what: &str) -> String {
+        format!("/devices/{}/streams, {what}", self.index)
+    }
+
+    /// Its name for sentences: only where there are others.
+    pub(super) fn name(&self, profile: &Profile) -> String {
+        match profile.devices.len() {
+            1 => "the device".to_owned(),
+            _ => format!("device {}", self.index),
+        }
+    }
+}
+
+/// All devices and phases that can be judged; what can't goes to `unknown`.
+pub(super) fn all<'p>(profile: &'p Profile, findings: &mut Findings) -> Vec<OnDevice<'p>> {
+    let mut all = Vec::new();
+    for (index, device) in profile.devices.iter().enumerate() {
+        for phase in [Phase::Decode, Phase::Prefill] {
+            let has_passes = |stream: &DeviceStream| {
+                stream.passes.iter().any(|pass| pass.phase == phase)
+                    || stream.phases.iter().any(|total| total.phase == phase)
+            };
+            if !device.streams.iter().any(has_passes) {
+                continue;
+            }
+            match profile.sync_mode {
+                SyncMode::Immediate | SyncMode::PerLayer => {
+                    findings.unknown(
+                        "device",
+                        format!(
+                            "what slows {phase} down on a device is not known: the host waited after each brick or layer, \
+                             so the gaps are the profiler's"
+                        ),
+                    );
+                    continue;
+                }
+                SyncMode::Deferred | SyncMode::None => {}
+            }
+            match on_device(profile, index, device, phase) {
+                Ok(of) => all.push(of),
+                Err(Absent { reason }) => findings.unknown(
+                    "device",
+                    format!("what slows {phase} down on a device is not known: there is {reason}"),
+                ),
+            }
+        }
+    }
+    all
+}
+
+/// What begins so soon after its launch found an idle device: drivers take some microseconds.
+pub(super) const RIGHT_AFTER_NS: i64 = 10_000;
+
+/// A brick on a stream.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    start: u64,
+    end: u64,
+    launch: Option<Launch>,
+    is_copy: bool,
+}
+
+fn on_device<'p>(
+    profile: &'p Profile,
+    index: usize,
+    device: &'p DeviceProfile,
+    phase: Phase,
+) -> Result<OnDevice<'p>, Absent> {
+    let busy = device.busy(Some(phase))?;
+    let mut of = OnDevice {
+        index,
+        device,
+        phase,
+        busy,
+        late_ns: 0,
+        unknown_ns: 0,
+        launches: [0; 3],
+        dry: 0,
+        copies_ns: 0,
+        bare_ns: 0,
+        between_ns: between(device),
+    };
+    let mut pieces: BTreeMap<u32, Vec<Piece>> =
+        device.busy_by_pass(Some(phase)).into_keys().map(|serial| (serial, Vec::new())).collect();
+    for stream in &device.streams {
+        let inside = Inside::of(profile, stream);
+        for (row, span) in (0_u32..).zip(&stream.spans) {
+            let Some(pass) = span.pass.and_then(|serial| pieces.get_mut(&serial)) else { continue };
+            if let Some(launch) = stream.launch_of(row) {
+                of.launches[launch.kind as usize] += 1;
+                let is_dry = (0..=RIGHT_AFTER_NS).contains(&launch.delay_ns(span));
+                of.dry += u64::from(launch.kind == LaunchKind::Issued && is_dry);
+            }
+            // As `DeviceProfile::busy` counts.
+            if span.exclusive_ns == 0 {
+                continue;
+            }
+            pass.push(Piece {
+                start: span.start_ns,
+                end: span.start_ns.saturating_add(span.duration_ns),
+                launch: stream.launch_of(row).or_else(|| inside.launches.get(&row)).copied(),
+                is_copy: is_copy(profile, span) || inside.copies.contains(&row),
+            });
+        }
+    }
+    // No launch is late by less than the clocks are aligned.
+    let error = device.clock_error_ns().unwrap_or(0);
+    for pieces in pieces.values_mut() {
+        pieces.sort_by_key(|piece| (piece.start, piece.end));
+        gaps(pieces, error, &mut of);
+        copies(pieces, &mut of);
+    }
+    Ok(of)
+}
+
+/// The gaps between decode passes that follow each other, if all passes were timed.
+fn between(device: &DeviceProfile) -> Vec<u64> {
+    if device.unmarked_passes > 0 || device.untimed_passes() > 0 {
+        return Vec::new();
+    }
+    // On all streams.
+    let mut passes: BTreeMap<u32, (Pass, u64)> = BTreeMap::new();
+    for pass in device.streams.iter().flat_map(|stream| &stream.passes) {
+        let end = pass.start_ns.saturating_add(pass.wall_ns);
+        let (first, last) = passes.entry(pass.serial).or_insert((*pass, end));
+        first.start_ns = first.start_ns.min(pass.start_ns);
+        *last = (*last).max(end);
+    }
+    let mut passes: Vec<(Pass, u64)> = passes.into_values().collect();
+    passes.sort_by_key(|(pass, _)| pass.start_ns);
+    let follows = |a: &Pass, b: &Pass| {
+        a.phase == Phase::Decode
+            && b.phase == Phase::Decode
+            && b.position == a.position.saturating_add(a.tokens)
+    };
+    let pairs = passes.windows(2).filter(|pair| follows(&pair[0].0, &pair[1].0));
+    pairs.map(|pair| pair[1].0.start_ns.saturating_sub(pair[0].1)).collect()
+}
+
+fn gaps(pieces: &[Piece], error: u64, of: &mut OnDevice<'_>) {
+    let Some(first) = pieces.first() else { return };
+    let mut until = first.start;
+    for piece in pieces {
+        let gap = piece.start.saturating_sub(until);
+        match piece.launch {
+            _ if gap == 0 => {}
+            Some(Launch { issued_ns, kind: LaunchKind::Issued | LaunchKind::Replayed, .. }) => {
+                let late = issued_ns.saturating_sub(until).saturating_sub(error).min(gap);
+                of.late_ns = of.late_ns.saturating_add(late);
+            }
+            _ => of.unknown_ns = of.unknown_ns.saturating_add(gap),
+        }
+        until = until.max(piece.end);
+    }
+}
+
+fn copies(pieces: &[Piece], of: &mut OnDevice<'_>) {
+    if !pieces.iter().any(|piece| piece.is_copy) {
+        return;
+    }
+    let mut edges: Vec<(u64, i32, bool)> = pieces
+        .iter()
+        .flat_map(|piece| [(piece.start, 1, piece.is_copy), (piece.end, -1, piece.is_copy)])
+        .collect();
+    edges.sort_unstable();
+    let (mut copying, mut others, mut since) = (0, 0, 0);
+    for (at, change, is_copy) in edges {
+        let ns = at.saturating_sub(since);
+        if copying > 0 {
+            of.copies_ns = of.copies_ns.saturating_add(ns);
+            if others == 0 {
+                of.bare_ns = of.bare_ns.saturating_add(ns);
+            }
+        }
+        *(if is_copy { &mut copying } else { &mut others }) += change;
+        since = at;
+    }
+}
+
+/// What is known of bricks by the kernels inside of them.
+#[derive(Default)]
+struct Inside {
+    /// The launch of the first kernel.
+    launches: HashMap<u32, Launch>,
+    copies: HashSet<u32>,
+}
+
+impl Inside {
+    fn of(profile: &Profile, stream: &DeviceStream) -> Self {
+        let mut inside = Self::default();
+        for (row, span) in (0_u32..).zip(&stream.spans) {
+            let name = span.name.and_then(|name| profile.names.get(usize::from(name)));
+            let Some(parent) =
+                span.parent.filter(|_| name.is_some_and(|name| name.kind == NameKind::Kernel))
+            else {
+                continue;
+            };
+            if is_copy(profile, span) {
+                inside.copies.insert(parent);
+            }
+            // Spans are in the order of their begin.
+            if let Some(&launch) = stream.launch_of(row) {
+                inside.launches.entry(parent).or_insert(launch);
+            }
+        }
+        inside
+    }
+}
+
+/// Whether a span copies between the memories of host and device: as the engine said, or by CUPTI's and ROCm's names.
+fn is_copy(profile: &Profile, span: &Span) -> bool {
+    let name = span.name.and_then(|name| profile.names.get(usize::from(name)));
+    name.is_some_and(|name| match &name.transfer {
+        Some(route) => route.direction != TransferDirection::D2D,
+        None => ["Memcpy HtoD", "Memcpy DtoH", "CopyHostToDevice", "CopyDeviceToHost"]
+            .iter()
+            .any(|begin| name.name.starts_with(begin)),
+    })
+}

@@ -1,0 +1,133 @@
+//! A device that waits for the host to launch the next work.
+
+use brickscope_profile::{LaunchKind, Phase};
+
+use super::device::{OnDevice, RIGHT_AFTER_NS};
+use super::facts::Facts;
+use super::{Finding, Findings, Gain, Kind};
+use crate::words::{fraction, time, times};
+
+/// Less than this part of the span is not worth a word.
+const LEAST: f64 = 0.1;
+/// With fewer launches, a graph saves nothing.
+const LEAST_LAUNCHES: f64 = 16.0;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    for of in &facts.devices {
+        let (span, idle) = (of.busy.span_ns as f64, of.busy.idle_ns as f64);
+        if of.late_ns as f64 >= LEAST * span {
+            findings.found.push(finding(facts, of));
+            continue;
+        }
+        if let Some(finding) = without_gaps(facts, of) {
+            findings.found.push(finding);
+            continue;
+        }
+        // There are gaps, and it isn't the host that is known to be late.
+        if idle >= LEAST * span && of.unknown_ns as f64 >= LEAST * span {
+            findings.unknown(
+                "launch-bound",
+                format!(
+                    "whether {} waits for launches in {} is not known: when the host launched what comes after {} of gaps a \
+                     pass was not recorded",
+                    of.name(facts.profile),
+                    of.phase,
+                    time(of.a_pass(of.unknown_ns))
+                ),
+            );
+        }
+    }
+}
+
+/// Where bricks last until the next one begins, gaps are in them. That the device waited shows by what begins as soon as it
+/// is launched; how long, doesn't.
+fn without_gaps(facts: &Facts<'_>, of: &OnDevice<'_>) -> Option<Finding> {
+    let alone = of.launches[LaunchKind::Issued as usize];
+    // Imported files have the ends of kernels. Without an alignment delays mean nothing.
+    let error = of.device.clock_error_ns()?;
+    let is_precise = i64::try_from(error).is_ok_and(|error| error <= RIGHT_AFTER_NS / 2);
+    let has_gaps = of.busy.idle_ns as f64 >= LEAST * of.busy.span_ns as f64;
+    let is_dry = of.a_pass(alone) >= LEAST_LAUNCHES && of.dry >= alone.div_ceil(2);
+    if has_gaps || !is_precise || !is_dry || facts.profile.imported.is_some() {
+        return None;
+    }
+    let name = of.name(facts.profile);
+    let finding = Finding::new(rule(of), Kind::Slow, Some(of.phase)).because(
+        format!(
+            "{} of {alone} kernels began within {} of their launch, so nothing was queued before them",
+            of.dry,
+            time(RIGHT_AFTER_NS as f64)
+        ),
+        of.place("spans and launches"),
+    );
+    let what = format!("{name} waits for the host's launches in {}", of.phase);
+    let finding = advised(facts, of, finding, what);
+    Some(finding.cannot_predict(
+        "a brick lasts until the next one begins, so how long the device waited within it is not known",
+    ))
+}
+
+/// Whether there are graphs, and none was used. A prompt is another shape each time.
+fn is_off(of: &OnDevice<'_>) -> bool {
+    let by = |kind: LaunchKind| of.a_pass(of.launches[kind as usize]);
+    let has_graphs = ["cuda", "hip"].contains(&of.device.api.as_str());
+    has_graphs
+        && of.phase == Phase::Decode
+        && by(LaunchKind::Replayed) == 0.0
+        && by(LaunchKind::Issued) >= LEAST_LAUNCHES
+}
+
+fn rule(of: &OnDevice<'_>) -> &'static str {
+    if is_off(of) { "graphs-off" } else { "launch-bound" }
+}
+
+fn finding(facts: &Facts<'_>, of: &OnDevice<'_>) -> Finding {
+    let phase = of.phase;
+    let late_ns = of.a_pass(of.late_ns);
+    let by = |kind: LaunchKind| of.a_pass(of.launches[kind as usize]);
+    let (alone, replayed) = (by(LaunchKind::Issued), by(LaunchKind::Replayed));
+    let finding = Finding::new(rule(of), Kind::Slow, Some(phase))
+        .because(
+            format!(
+                "{} is idle for {} of {} a pass, and for {} of it the host had not launched what comes next",
+                of.name(facts.profile),
+                time(of.a_pass(of.busy.idle_ns)),
+                time(of.span_ns()),
+                time(late_ns)
+            ),
+            of.place("spans and launches"),
+        )
+        .because(
+            format!("{} launches a pass by themselves, {} as part of a graph", times(alone), times(replayed)),
+            of.place("launches, kind"),
+        );
+    let waits = format!(
+        "{} waits for the host's launches for {} of {phase}",
+        of.name(facts.profile),
+        fraction(late_ns / of.span_ns())
+    );
+    let finding = advised(facts, of, finding, waits);
+    // The work itself takes as long as the device is busy.
+    let gain = Gain::between(of.span_ns(), of.a_pass(of.busy.busy_ns), [0.0, late_ns]);
+    finding.gains(gain)
+}
+
+fn advised(facts: &Facts<'_>, of: &OnDevice<'_>, mut finding: Finding, waits: String) -> Finding {
+    if is_off(of) {
+        finding.what = format!("{waits}, and no graph is replayed");
+        let how = match facts.profile.imported.is_some() {
+            true => " (`torch.compile(mode=\"reduce-overhead\")`; vLLM without `--enforce-eager`)",
+            false => "",
+        };
+        finding.advice =
+            format!("record the decode pass as a graph{how}, so that one launch starts all of it");
+        "with graphs it takes as long".clone_into(&mut finding.refuted_if);
+    } else {
+        finding.what = waits;
+        "launch less: fuse small kernels, launch ahead of the device without waiting for it, or replay passes as graphs"
+            .clone_into(&mut finding.advice);
+        "with half of the launches it takes as long".clone_into(&mut finding.refuted_if);
+    }
+    finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
+    finding
+}

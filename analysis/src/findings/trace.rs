@@ -1,0 +1,39 @@
+//! What a trace of another program, or a device's part of a run, can't tell.
+
+use brickscope_profile::run::Format;
+
+use super::Findings;
+use super::facts::Facts;
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    let profile = facts.profile;
+    let is_trace = facts.is_from(Format::Chrome);
+    if !facts.devices.is_empty() {
+        let why = match is_trace {
+            true => "a trace has neither FLOPs, bytes, nor limits of the device",
+            false => "limits of the device were not measured",
+        };
+        findings.unknown(
+            "far-from-the-roof",
+            format!("how fast the device could be is not known: {why}"),
+        );
+        findings.unknown(
+            "occupancy",
+            "how many threads kernels keep the device busy with is not known: the registers that they take were not recorded",
+        );
+    }
+    if !is_trace {
+        return;
+    }
+    let on_devices = profile.devices.iter().flat_map(|device| &device.streams);
+    if profile.passes.is_empty() && on_devices.clone().all(|stream| stream.passes.is_empty()) {
+        findings.unknown(
+            "gaps-between-passes",
+            "no event is a pass, so no rule can tell what a token takes: name events with `import --prefill` and `--decode`",
+        );
+    }
+    findings.unknown(
+        "waits-for-a-cpu",
+        "whether threads waited for a CPU is not known: a trace has no counters of the system",
+    );
+}
