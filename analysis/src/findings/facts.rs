@@ -144,6 +144,11 @@ impl Flags {
             let pin = "a thread pool with a CPU mask";
             return Self { threads: "n_threads", pin, shares: "", is_ours: false, can_try: false };
         }
+        let imported = profile.imported.as_ref();
+        if imported.is_some_and(|imported| imported.format == Format::LlamaBench.name()) {
+            let pin = "`--cpu-mask`, `--cpu-strict 1`";
+            return Self { threads: "-t", pin, shares: "", is_ours: false };
+        }
         if backend.starts_with("llama.cpp") {
             return Self {
                 threads: "-t",

@@ -138,8 +138,7 @@ impl<'p> Known<'p> {
                 facts.flags.threads
             );
             finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
-            "with no number of threads, and with no kernel, it is faster"
-                .clone_into(&mut finding.refuted_if);
+            "no number of threads and no kernel is faster".clone_into(&mut finding.refuted_if);
             let gain = Gain::between(now_ns, least_ns, [0.0, now_ns - least_ns]);
             findings.found.push(finding.gains(gain));
             return;
