@@ -147,7 +147,7 @@ impl Flags {
         let imported = profile.imported.as_ref();
         if imported.is_some_and(|imported| imported.format == Format::LlamaBench.name()) {
             let pin = "`--cpu-mask`, `--cpu-strict 1`";
-            return Self { threads: "-t", pin, shares: "", is_ours: false };
+            return Self { threads: "-t", pin, shares: "", is_ours: false, can_try: false };
         }
         if backend.starts_with("llama.cpp") {
             return Self {
