@@ -84,6 +84,7 @@ mod work;
 
 pub use any_session::{AnyProbe, AnySession};
 pub use config::{Architecture, Config};
+pub use cpu::thread_shares;
 pub use error::{Error, GpuError};
 #[cfg(feature = "wgpu")]
 pub use executor::Wgpu;

@@ -69,7 +69,7 @@ pub(super) fn all<'p>(profile: &'p Profile, findings: &mut Findings) -> Vec<OnDe
             match profile.sync_mode {
                 SyncMode::Immediate | SyncMode::PerLayer => {
                     findings.unknown(
-                        "device",
+                        "launch-bound",
                         format!(
                             "what slows {phase} down on a device is not known: the host waited after each brick or layer, \
                              so the gaps are the profiler's"
@@ -82,7 +82,7 @@ pub(super) fn all<'p>(profile: &'p Profile, findings: &mut Findings) -> Vec<OnDe
             match on_device(profile, index, device, phase) {
                 Ok(of) => all.push(of),
                 Err(Absent { reason }) => findings.unknown(
-                    "device",
+                    "launch-bound",
                     format!("what slows {phase} down on a device is not known: there is {reason}"),
                 ),
             }

@@ -10,6 +10,8 @@ use crate::words::{fraction, time};
 
 /// Then disturbances are what to do something about.
 const MANY: f64 = 0.2;
+/// With fewer passes, those of the phase that isn't shown are no reason to do something.
+const LEAST_PASSES: u64 = 5;
 /// The CPU time of other programs, as a part of the machine's, that is worth a word.
 const MUCH_LOAD: f64 = 0.1;
 
@@ -36,7 +38,11 @@ pub(crate) const fn did(by: Disturber) -> &'static str {
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let mut is_found = false;
     for of in &facts.phases {
-        if let Some((by, disturbed)) = cause(&of.typical, of.total) {
+        // One or two passes of a short prompt tell little.
+        let is_few =
+            of.total.passes < LEAST_PASSES && facts.main().map(|main| main.phase) != Some(of.phase);
+        let cause = cause(&of.typical, of.total).filter(|_| !is_few && !is_of_faults(facts, of));
+        if let Some((by, disturbed)) = cause {
             findings.found.push(finding(facts, of, by, disturbed));
             is_found = true;
         }
@@ -69,6 +75,18 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         finding.test = facts.flags.is_ours.then(|| "brickscope profile MODEL".to_owned());
         findings.found.push(finding);
     }
+}
+
+/// Whether passes take longer for pages that they wait for, after which threads wait for a CPU a little.
+fn is_of_faults(facts: &Facts<'_>, of: &PhaseFacts<'_>) -> bool {
+    let looks = || {
+        let passes = facts.profile.passes.iter().filter(|pass| pass.phase == of.phase);
+        passes.filter_map(|pass| pass.disturbance)
+    };
+    let waits: f64 = looks().map(|look| look.longest_wait_ns.unwrap_or(0) as f64).sum();
+    let has_faults = looks().filter(|look| look.disk_faults.is_some_and(|faults| faults > 0));
+    let longer = (of.mean_ns - of.typical.wall.ns) * of.total.passes as f64;
+    2 * has_faults.count() >= looks().count().max(1) && waits < longer / 2.0
 }
 
 fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64) -> Finding {

@@ -50,6 +50,7 @@ impl<'p> Facts<'p> {
             true => [Phase::Decode, Phase::Prefill]
                 .into_iter()
                 .filter(|&phase| profile.serialised(phase).is_none())
+                .filter(|&phase| is_long_enough(profile, phase))
                 .filter_map(|phase| PhaseFacts::of(profile, phase))
                 .collect(),
             false => Vec::new(),
@@ -76,6 +77,14 @@ impl<'p> Facts<'p> {
     pub(super) fn cpus(&self) -> Option<u32> {
         self.profile.machine.as_ref().and_then(|machine| machine.logical_cpus)
     }
+}
+
+/// Whether what a prompt takes is part of the run to speak of: a twentieth. The phase that the first screen shows always is.
+fn is_long_enough(profile: &Profile, phase: Phase) -> bool {
+    const LEAST_PART: u64 = 20;
+    let wall_ns = |phase: Phase| profile.phase(phase).map_or(0, |total| total.wall_ns);
+    let decode_ns = wall_ns(Phase::Decode);
+    phase == Phase::Decode || wall_ns(phase) > decode_ns / (LEAST_PART - 1)
 }
 
 impl<'p> PhaseFacts<'p> {

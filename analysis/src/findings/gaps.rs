@@ -9,6 +9,8 @@ use crate::words::{fraction, time};
 
 /// Less than this part of the time is not worth a word.
 const LEAST: f64 = 0.03;
+/// Nor is less than what any loop over tokens takes, and a look at the threads of the process.
+const LEAST_NS: f64 = 10_000.0;
 /// With fewer gaps, none is typical.
 const LEAST_GAPS: usize = 5;
 
@@ -46,7 +48,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     }
     let Some((gap_ns, gaps)) = typical(facts.profile) else { return };
     let now_ns = of.pass_ns + gap_ns;
-    if gap_ns < LEAST * now_ns {
+    if gap_ns < LEAST * now_ns || gap_ns < LEAST_NS {
         return;
     }
     let mut finding = Finding::new("gaps-between-passes", Kind::Slow, Some(Phase::Decode)).because(

@@ -206,7 +206,7 @@ impl Findings {
         let mut findings = Self::default();
         for serialised in &profile.serialised {
             findings.unknown(
-                "device",
+                "launch-bound",
                 format!(
                     "what slows {} down is not known: its nodes on other backends were timed one at a time",
                     serialised.phase

@@ -8,14 +8,17 @@ use crate::words::fraction;
 
 /// Less is not worth a word.
 const LEAST: f64 = 0.01;
+/// Then no other figure is certain.
+const DOUBTFUL: f64 = 0.05;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     const RULE: &str = "profiling-cost";
     let profile = facts.profile;
     let Some(of) = facts.main() else { return };
     let overhead = &profile.overhead;
-    let new = || {
-        let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase));
+    let new = |part: f64| {
+        let kind = if part >= DOUBTFUL { Kind::Doubt } else { Kind::Slow };
+        let mut finding = Finding::new(RULE, kind, Some(of.phase));
         "record less: fewer bricks, no shares, no tiles, no hardware counters"
             .clone_into(&mut finding.advice);
         "a run with the profiler off takes as long".clone_into(&mut finding.refuted_if);
@@ -23,7 +26,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     };
     if let Some(measured) = &overhead.measured {
         if measured.low > LEAST {
-            let mut finding = new().because(
+            let mut finding = new(measured.low).because(
                 format!(
                     "recorded passes take {} longer than those in turns with them",
                     fraction(measured.estimate)
@@ -45,7 +48,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     match overhead.estimate_ns() {
         Some(ns) if wall > 0.0 && ns / wall > LEAST => {
             let part = ns / wall;
-            let mut finding = new().because(
+            let mut finding = new(part).because(
                 format!(
                     "{} spans of {:.0} ns",
                     overhead.spans,
@@ -60,7 +63,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         }
         Some(_) => {}
         None if overhead.basis.contains("hardware counters") => {
-            let mut finding = new()
+            let mut finding = new(0.0)
                 .because(&overhead.basis, "/overhead/basis")
                 .cannot_predict("what reading hardware counters takes was not measured");
             "hardware counters were read at each brick, which takes up to some microseconds"

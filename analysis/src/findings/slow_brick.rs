@@ -89,7 +89,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 "the roofline",
             );
         }
-        finding.rank_ns = Some(likely);
+        // It names no cause, so it comes after what does.
+        finding.rank_ns = Some(0.0);
         findings.found.push(finding.gains(gain));
     }
 }

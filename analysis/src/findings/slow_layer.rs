@@ -13,12 +13,14 @@ use crate::typical::interval_of_median;
 use crate::words::{fraction, time};
 
 /// From this part of the passes on, a slow layer slows the run down; below, it is only mentioned on the first screen.
-pub(crate) const MUCH_SLOWER: f64 = 0.05;
+const MUCH_SLOWER: f64 = 0.05;
+/// With another kernel than the other layers have it isn't noise.
+const MUCH_SLOWER_BY_KERNEL: f64 = 0.01;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.phases {
         let slow = SlowLayer::of(facts.profile, of.phase);
-        let Some(slow) = slow.filter(|slow| slow.share >= MUCH_SLOWER) else { continue };
+        let Some(slow) = slow.filter(SlowLayer::slows_down) else { continue };
         let (brick, layer) = (printable(&slow.brick), slow.layer);
         let mut finding = Finding::new("slow-layer", Kind::Slow, Some(of.phase)).because(
             format!(
@@ -85,6 +87,12 @@ pub(crate) struct SlowLayer {
 }
 
 impl SlowLayer {
+    /// Whether it slows the run down; else it is only mentioned on the first screen.
+    pub(crate) fn slows_down(&self) -> bool {
+        let least = if self.kernels.is_some() { MUCH_SLOWER_BY_KERNEL } else { MUCH_SLOWER };
+        self.share >= least
+    }
+
     /// The one that costs most, if there is one.
     pub(crate) fn of(profile: &Profile, phase: Phase) -> Option<Self> {
         let passes = profile.passes.iter();

@@ -5,13 +5,27 @@ use brickscope_profile::{Disturbance, PassTime};
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
-use crate::typical::Basis;
+use crate::typical::{Basis, Stall};
 use crate::words::{fraction, time};
 
 /// Stalls below this part of the time are not worth a word.
-const LEAST: f64 = 0.02;
+const LEAST: f64 = 0.05;
+/// So many are no accident.
+const MANY: usize = 3;
+/// Nor are these: a part of the time.
+const MUCH: f64 = 0.1;
 /// Stalls that are named.
 const MOST_NAMED: usize = 3;
+
+/// Whether a wait for a CPU explains half of what a stall took longer, or somebody waited for a disk.
+fn is_explained(found: &Disturbance, more_ns: u64) -> bool {
+    let waited = found.longest_wait_ns.unwrap_or(0).max(found.steal_ns.unwrap_or(0));
+    let is_wait = match found.longest_wait_ns {
+        Some(_) => found.is_disturbed() && waited >= more_ns / 2,
+        None => found.is_disturbed(),
+    };
+    is_wait || found.disk_faults.is_some_and(|faults| faults > 0)
+}
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.phases {
@@ -19,15 +33,17 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             continue;
         }
         // What waited for a CPU or a disk is another rule's.
-        let is_explained =
-            |d: &Disturbance| d.is_disturbed() || d.disk_faults.is_some_and(|faults| faults > 0);
-        let is_own =
-            |stall: &&crate::typical::Stall| !stall.disturbance.as_ref().is_some_and(is_explained);
+        let is_own = |stall: &&Stall| {
+            let more = stall.ns.saturating_sub(stall.median_ns);
+            !stall.disturbance.is_some_and(|d| is_explained(&d, more))
+        };
         let stalls: Vec<_> = of.typical.stalls.iter().filter(is_own).collect();
         let more: f64 =
             stalls.iter().map(|stall| stall.ns.saturating_sub(stall.median_ns) as f64).sum();
         let wall = of.total.wall_ns as f64;
-        if stalls.is_empty() || more < LEAST * wall {
+        // One or two short ones may be an accident.
+        let is_rare = stalls.len() < MANY && more < MUCH * wall;
+        if stalls.is_empty() || more < LEAST * wall || is_rare {
             continue;
         }
         let longest = stalls[0];

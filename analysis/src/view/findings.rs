@@ -83,9 +83,15 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
     if profile.totals.is_empty() && profile.phases.is_empty() && profile.devices.is_empty() {
         return;
     }
-    // It is a device's part of a run, shown by itself: rules know the host's clock only.
+    // It is a device's part of a run, shown by itself, and rules need the host's launches, too.
     if device::is_of_device(profile) {
-        return named(&[("finding", "no rule can look at a device yet")], text);
+        return named(
+            &[(
+                "finding",
+                "of a device alone rules tell nothing: `brickscope findings RUN` looks at all",
+            )],
+            text,
+        );
     }
     let findings = Findings::of(profile);
     let Some(first) = findings.first() else {

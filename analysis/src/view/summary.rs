@@ -6,7 +6,7 @@ use brickscope_profile::text::{count, percent, printable, printable_text, screen
 use brickscope_profile::{Phase, Profile, Source, SyncMode, Total};
 
 use crate::findings::disturbed::{cause, did};
-use crate::findings::slow_layer::{MUCH_SLOWER, SlowLayer};
+use crate::findings::slow_layer::SlowLayer;
 use crate::findings::{Finding, Findings};
 use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::typical::{self, Basis, Stall, Typical};
@@ -510,7 +510,7 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
             });
         }
     }
-    let slow = main.slow_layer(profile).filter(|slow| slow.share < MUCH_SLOWER);
+    let slow = main.slow_layer(profile).filter(|slow| !slow.slows_down());
     notes.extend(slow.map(|slow| Piece { text: slow.to_string(), tone: Tone::Plain }));
     if notes.len() > MOST_NOTES {
         let more = notes.len() - (MOST_NOTES - 1);

@@ -20,6 +20,17 @@ use crate::plants::{Cure, PLANTS, Plant};
 
 /// Pairs of runs for each cure.
 const PAIRS: usize = 8;
+/// What others did to a run on this machine, which says nothing of its plant: then it is recorded again, …
+const DISTURBANCES: [&str; 6] = [
+    "stalls",
+    "other-programs",
+    "threads-share-a-cpu",
+    "hypervisor",
+    "cpu-quota",
+    "waits-for-a-cpu",
+];
+/// … until there are so many recordings.
+const RECORDINGS: usize = 5;
 /// A prediction is right within this part of it.
 const TOLERANCE: f64 = 0.15;
 
@@ -69,6 +80,8 @@ struct Row {
     /// What was predicted to be saved, in parts: at least, most likely, at most; and whether anything is likeliest.
     predicted: Option<([f64; 3], bool)>,
     measured: Option<Trial>,
+    /// How often it was recorded, as others disturbed it.
+    recordings: usize,
     /// Why it failed, if it did.
     failed: Option<String>,
 }
@@ -88,6 +101,7 @@ fn check(names: &[&str], record: Option<&Path>) -> Result<()> {
             found: String::new(),
             predicted: None,
             measured: None,
+            recordings: 0,
             failed: Some(format!("{error:#}")),
         });
         all += 1;
@@ -113,7 +127,11 @@ fn print(row: &Row) {
         format!("{} ({} to {}) %", percent(saved), percent(low), percent(high))
     });
     let mark = if row.failed.is_some() { "FAILED" } else { "ok" };
-    println!("{:14} {:20} {predicted:>22} {measured:>24}  {mark}", row.plant, row.found);
+    let again = match row.recordings {
+        0 | 1 => String::new(),
+        n => format!(" (recording {n})"),
+    };
+    println!("{:14} {:20} {predicted:>22} {measured:>24}  {mark}{again}", row.plant, row.found);
     if let Some(why) = &row.failed {
         println!("               expected {}: {why}", row.expected);
     }
@@ -122,7 +140,19 @@ fn print(row: &Row) {
 fn row(bench: &Bench, plant: &Plant, record: Option<&Path>) -> Result<Row> {
     let out = bench.folder.path().join(plant.name);
     let helper = bench.helper(plant)?;
-    bench.make(plant, plant.planted, &out)?;
+    let mut recordings = 1;
+    loop {
+        bench.make(plant, plant.planted, &out)?;
+        let profile = Profile::load(&out.join(RUN_FILE))?;
+        let findings = Findings::of(&profile);
+        let is_disturbed =
+            |finding: &Finding| finding.rule != plant.rule && DISTURBANCES.contains(&finding.rule);
+        if recordings == RECORDINGS || !findings.found.iter().any(is_disturbed) {
+            break;
+        }
+        fs::remove_dir_all(&out)?;
+        recordings += 1;
+    }
     if let Some(threads) = plant.sweep {
         bench.try_it(plant, &out, &["--threads", threads])?;
     }
@@ -143,6 +173,7 @@ fn row(bench: &Bench, plant: &Plant, record: Option<&Path>) -> Result<Row> {
             .and_then(|first| first.gain)
             .map(|gain| (gain.parts(), gain.likely_ns.is_some())),
         measured: None,
+        recordings,
         failed: None,
     };
     if row.found != row.expected {
@@ -156,17 +187,18 @@ fn row(bench: &Bench, plant: &Plant, record: Option<&Path>) -> Result<Row> {
     Ok(row)
 }
 
-/// Why the gain is not as predicted, if it isn't.
+/// Why the gain is not as predicted, if it isn't: it has to be confirmed, and its interval has to meet the predicted one, or
+/// to be within 15 % of it.
 fn not_as_predicted(finding: &Finding, trial: &Trial) -> Option<String> {
-    let [_, saved, _] = trial.saved();
-    let Some(gain) = finding.gain else {
-        let is_right = trial.verdict == TrialVerdict::Confirmed;
-        return (!is_right).then(|| format!("{}, and nothing was predicted", trial.verdict.name()));
-    };
-    let [low, likely, high] = gain.parts();
-    let is_inside = (low..=high).contains(&saved);
-    let is_near = gain.likely_ns.is_some() && (saved / likely - 1.0).abs() <= TOLERANCE;
-    (!is_inside && !is_near).then(|| "the gain is not as predicted".to_owned())
+    if trial.verdict != TrialVerdict::Confirmed {
+        return Some(format!("the gain is {}", trial.verdict.name()));
+    }
+    let [least, saved, most] = trial.saved();
+    let [low, likely, high] = finding.gain?.parts();
+    let is_met = least <= high && most >= low;
+    let is_near = |of: f64| (saved / of - 1.0).abs() <= TOLERANCE;
+    let is_predicted = is_met || [low, likely, high].into_iter().any(is_near);
+    (!is_predicted).then(|| "the gain is not as predicted".to_owned())
 }
 
 /// A process that disturbs runs, which ends with this.
@@ -206,8 +238,8 @@ impl Bench {
         for (name, shape, quant) in [
             ("tiny", "tiny", "q8_0"),
             ("q8_0", "110m", "q8_0"),
-            ("q4_k", "110m", "q4_k"),
             ("f16", "110m", "f16"),
+            ("f32", "110m", "f32"),
             ("1b", "1b", "q8_0"),
         ] {
             let mut command = Command::new(&bench.brickscope);
@@ -215,7 +247,10 @@ impl Bench {
             run(command.arg(bench.model(name)))?;
         }
         let q8_0 = bench.model("q8_0");
-        model::rewrite(&q8_0, &bench.model("slow"), &[], Some("blk.5.ffn_down.weight"))?;
+        // Of twelve, one layer would cost less than what runs differ by here.
+        let four = [("llama.block_count", 4)];
+        model::rewrite(&q8_0, &bench.model("four-layers"), &four, None)?;
+        model::rewrite(&q8_0, &bench.model("slow"), &four, Some("blk.2.ffn_down.weight"))?;
         let heads = [
             ("llama.attention.head_count", 3),
             ("llama.attention.head_count_kv", 3),
@@ -303,7 +338,7 @@ impl Bench {
                 let pid = helper.map_or(String::new(), |helper| helper.0.id().to_string());
                 let of = |text: &str| {
                     let folder = self.folder.path().display().to_string();
-                    text.replace("PID", &pid).replace("FOLDER", &folder)
+                    text.replace("HELPER", &pid).replace("FOLDER", &folder)
                 };
                 self.try_it(plant, out, &[finding.rule, "--on", &of(on), "--off", &of(off)])
             }

@@ -10,7 +10,8 @@ use brickscope_engine::gguf::{TensorType, Value, Writer};
 use brickscope_kernels::quant::quantize_row;
 use brickscope_kernels::{Matrix, QuantType};
 
-/// Writes the model again, with other entries of its metadata, and with one tensor as `f32`.
+/// Writes the model again, with other entries of its metadata, and with one tensor as `f32`. Layers beyond
+/// `llama.block_count` are left out.
 pub(crate) fn rewrite(
     from: &Path,
     to: &Path,
@@ -24,7 +25,13 @@ pub(crate) fn rewrite(
         let other = entries.iter().find(|(changed, _)| *changed == key);
         writer.set(key, other.map_or_else(|| value.clone(), |(_, value)| Value::U32(*value)));
     }
-    for tensor in &gguf.tensors {
+    let layers = entries.iter().find(|(key, _)| *key == "llama.block_count");
+    let is_kept = |name: &str| {
+        let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
+        layer.is_none_or(|layer: u32| layers.is_none_or(|(_, layers)| layer < *layers))
+    };
+    let tensors: Vec<_> = gguf.tensors.iter().filter(|tensor| is_kept(&tensor.name)).collect();
+    for tensor in &tensors {
         let is_meant = as_f32 == Some(&*tensor.name);
         writer.tensor(
             &tensor.name,
@@ -33,7 +40,7 @@ pub(crate) fn rewrite(
         );
     }
     let mut data = writer.begin(BufWriter::new(File::create(to)?))?;
-    for tensor in &gguf.tensors {
+    for tensor in tensors {
         if as_f32 != Some(&*tensor.name) {
             data.write(gguf.bytes(tensor))?;
             continue;

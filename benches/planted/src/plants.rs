@@ -26,7 +26,7 @@ pub(crate) enum Cure {
     Own,
     /// That with these words.
     Words(&'static str),
-    /// That with `--on` and `--off`, where PID is the helper and FOLDER that of the models.
+    /// That with `--on` and `--off`, where HELPER is the busy process and FOLDER that of the models.
     Switch(&'static str, &'static str),
     /// Another command of this program, in turns.
     Engine(&'static str),
@@ -81,7 +81,7 @@ pub(crate) const PLANTS: &[Plant] = &[
         rule: "other-programs",
         planted: "BRICKSCOPE profile @q8_0 --prompt=Hi --tokens 96",
         is_busy: true,
-        cure: Cure::Switch("kill -STOP PID", "kill -CONT PID"),
+        cure: Cure::Switch("kill -STOP HELPER", "kill -CONT HELPER"),
         ..PLAIN
     },
     Plant {
@@ -93,8 +93,8 @@ pub(crate) const PLANTS: &[Plant] = &[
     Plant {
         name: "long-context",
         rule: "long-context",
-        planted: "BRICKSCOPE profile @q8_0 --prompt=*150 --tokens 32",
-        cure: Cure::Words("-- --prompt=*75"),
+        planted: "BRICKSCOPE profile @q8_0 --prompt=*80 --tokens 32",
+        cure: Cure::Words("-- --prompt=*40"),
         ..PLAIN
     },
     Plant {
@@ -116,7 +116,7 @@ pub(crate) const PLANTS: &[Plant] = &[
         planted: "BRICKSCOPE profile @swapped --prompt=Hi --tokens 64",
         swapped: Some("slow"),
         cure: Cure::Switch(
-            "ln -sf FOLDER/q8_0.gguf FOLDER/swapped.gguf",
+            "ln -sf FOLDER/four-layers.gguf FOLDER/swapped.gguf",
             "ln -sf FOLDER/slow.gguf FOLDER/swapped.gguf",
         ),
         ..PLAIN
@@ -173,24 +173,24 @@ pub(crate) const PLANTS: &[Plant] = &[
         ..PLAIN
     },
     Plant {
-        name: "clean-q8_0",
-        planted: "BRICKSCOPE profile @q8_0 --prompt=Hi --tokens 64",
-        ..PLAIN
-    },
-    Plant {
-        name: "clean-q4_k",
-        planted: "BRICKSCOPE profile @q4_k --prompt=Hi --tokens 64",
-        ..PLAIN
-    },
-    Plant {
         name: "clean-f16",
         planted: "BRICKSCOPE profile @f16 --prompt=Hi --tokens 64",
         ..PLAIN
     },
-    Plant { name: "clean-1b", planted: "BRICKSCOPE profile @1b --prompt=Hi --tokens 16", ..PLAIN },
     Plant {
-        name: "clean-pinned",
-        planted: "BRICKSCOPE profile @q8_0 --pin --prompt=Hi --tokens 64",
+        name: "clean-f32",
+        planted: "BRICKSCOPE profile @f32 --prompt=Hi --tokens 64",
         ..PLAIN
     },
+    Plant {
+        name: "clean-pinned",
+        planted: "BRICKSCOPE profile @f16 --pin --prompt=Hi --tokens 64",
+        ..PLAIN
+    },
+    Plant {
+        name: "clean-sampled",
+        planted: "BRICKSCOPE profile @f16 --temperature 1 --prompt=Hi --tokens 128",
+        ..PLAIN
+    },
+    Plant { name: "clean-1b", planted: "BRICKSCOPE profile @1b --prompt=Hi --tokens 48", ..PLAIN },
 ];

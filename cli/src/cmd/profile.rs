@@ -680,6 +680,9 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
         Err(absent) => profile.ceilings_absent = Some(absent),
     }
     profile.not_finite = not_finite;
+    if args.shares {
+        profile.shares = brickscope_engine::thread_shares(&profile, threads);
+    }
     let n_generated = generated.tokens.len();
     let mut described = described(args, prompt, backend, threads, n_generated);
     if interrupt::was_heeded() {

@@ -124,7 +124,9 @@ impl Snapshots {
     /// If no rule can tell.
     pub(crate) fn findings(&self) -> Result<Rc<Findings>, Absent> {
         let findings = self.findings.as_ref().map(|(_, findings)| Rc::clone(findings));
-        findings.ok_or_else(|| Absent { reason: "rules for devices don't exist yet".to_owned() })
+        findings.ok_or_else(|| Absent {
+            reason: "rules for devices need single launches, which the run has".to_owned(),
+        })
     }
 
     /// The recent activity.

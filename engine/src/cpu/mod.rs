@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use brickscope_kernels::{Inputs, Kernels, Matrix, ThreadPool, TileWatch};
 
 pub(crate) use shares::Shares;
+pub use shares::thread_shares;
 
 /// The fewest multiply-adds for which rows are handed to other threads. So many take 2 to 10 µs on
 /// one thread: 0.05 to 0.09 ns each in caches, for `q·k` and `p·v` with AVX2, and up to 0.3 where keys

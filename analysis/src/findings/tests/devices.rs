@@ -94,7 +94,7 @@ fn a_device_that_waits_for_launches() {
     // The gaps are the profiler's.
     profile.sync_mode = brickscope::SyncMode::Immediate;
     let findings = Findings::of(&profile);
-    assert!(findings.unknown.iter().any(|of| of.rule == "device"), "{findings:?}");
+    assert!(findings.unknown.iter().any(|of| of.rule == "launch-bound"), "{findings:?}");
 }
 
 #[test]
