@@ -251,12 +251,15 @@ impl Bench {
         let four = [("llama.block_count", 4)];
         model::rewrite(&q8_0, &bench.model("four-layers"), &four, None)?;
         model::rewrite(&q8_0, &bench.model("slow"), &four, Some("blk.2.ffn_down.weight"))?;
-        let heads = [
-            ("llama.attention.head_count", 3),
-            ("llama.attention.head_count_kv", 3),
-            ("llama.rope.dimension_count", 256),
-        ];
-        model::rewrite(&q8_0, &bench.model("three-heads"), &heads, None)?;
+        // Two threads share three heads unevenly. The width stays the same.
+        for (name, heads, width) in [("three-heads", 3, 256), ("four-heads", 4, 192)] {
+            let heads = [
+                ("llama.attention.head_count", heads),
+                ("llama.attention.head_count_kv", heads),
+                ("llama.rope.dimension_count", width),
+            ];
+            model::rewrite(&q8_0, &bench.model(name), &heads, None)?;
+        }
         Ok(bench)
     }
 

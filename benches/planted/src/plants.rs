@@ -133,7 +133,7 @@ pub(crate) const PLANTS: &[Plant] = &[
         planted: "BRICKSCOPE profile @swapped --shares --prompt=*60 --tokens 32",
         swapped: Some("three-heads"),
         cure: Cure::Switch(
-            "ln -sf FOLDER/q8_0.gguf FOLDER/swapped.gguf",
+            "ln -sf FOLDER/four-heads.gguf FOLDER/swapped.gguf",
             "ln -sf FOLDER/three-heads.gguf FOLDER/swapped.gguf",
         ),
         ..PLAIN

@@ -481,6 +481,11 @@ fn measure(
     }
     if args.shares {
         session.profile_shares(Some(&profiler));
+        // Each thread makes the log of its shares when it first records one, which takes as long as some passes.
+        profiler.enable();
+        warm_up(&mut session, prompt)?;
+        profiler.disable();
+        profiler.reset();
     }
     let (backend, threads) = (session.cpu().kernels.backend().name(), session.cpu().threads());
     let _served = {
