@@ -769,7 +769,9 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         );
     }
     // The screen is about the phase that it shows.
-    let is_of_main = |finding: &&Finding| finding.phase.is_none() || finding.phase == main.phase;
+    let is_of_main = |finding: &&Finding| {
+        (finding.phase.is_none() || finding.phase == main.phase) && !finding.is_refuted()
+    };
     if let Some(first) = findings.found.iter().find(is_of_main) {
         return first.sentence().to_owned();
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use brickscope::{BrickProfiler, Model as Described, Run};
@@ -38,7 +38,13 @@ pub(crate) fn run(plant: &str, path: &Path, tokens: usize, out: &Path) -> Result
     let mut after_each = |_: usize| {
         match plant {
             "none" | "stalls" => {}
-            "gaps" => thread::sleep(Duration::from_millis(2)),
+            // Not asleep: threads that have to be woken would slow down the pass, too.
+            "gaps" => {
+                let until = Instant::now() + Duration::from_millis(2);
+                while Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+            }
             "unmapped" => failed = unmap(path, Pages::Unmapped).err(),
             "slow-disk" => failed = unmap(path, Pages::Dropped).err(),
             _ => return ControlFlow::Break(()),

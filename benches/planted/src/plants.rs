@@ -116,7 +116,7 @@ pub(crate) const PLANTS: &[Plant] = &[
         planted: "BRICKSCOPE profile @swapped --prompt=Hi --tokens 64",
         swapped: Some("slow"),
         cure: Cure::Switch(
-            "ln -sf FOLDER/four-layers.gguf FOLDER/swapped.gguf",
+            "ln -sf FOLDER/eight-layers.gguf FOLDER/swapped.gguf",
             "ln -sf FOLDER/slow.gguf FOLDER/swapped.gguf",
         ),
         ..PLAIN
@@ -192,5 +192,5 @@ pub(crate) const PLANTS: &[Plant] = &[
         planted: "BRICKSCOPE profile @f16 --temperature 1 --prompt=Hi --tokens 128",
         ..PLAIN
     },
-    Plant { name: "clean-1b", planted: "BRICKSCOPE profile @1b --prompt=Hi --tokens 48", ..PLAIN },
+    Plant { name: "clean-1b", planted: "BRICKSCOPE profile @1b --prompt=Hi --tokens 96", ..PLAIN },
 ];
