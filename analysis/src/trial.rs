@@ -33,12 +33,15 @@ impl Question {
     /// about the whole run.
     #[must_use]
     pub fn of(finding: &Finding, change: Change, main: Phase) -> Self {
+        // What another change brings, nobody predicted.
+        let is_meant = finding.change.as_ref().is_none_or(|meant| *meant == change);
+        let gain = finding.gain.filter(|_| is_meant);
         Self {
             change,
             phase: finding.phase.unwrap_or(main),
             time: finding.gain.map_or(PassTime::default(), |gain| gain.time),
             rule: Some(finding.rule.to_owned()),
-            predicted: finding.gain.map(|gain| gain.parts()),
+            predicted: gain.map(|gain| gain.parts()),
         }
     }
 

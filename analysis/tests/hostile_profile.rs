@@ -1,11 +1,12 @@
 //! Whatever a profile's numbers are, every view of it is text and not a panic.
 
 use brickscope::{
-    Alignment, BrickStats, CacheCeiling, Ceilings, Dependency, DeviceProfile, DeviceStream,
-    DotOptions, Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Imported, Lane, Latency,
-    Launch, LaunchKind, LayerTotal, Model, Name, NameKind, Numbers, OtherThreads, Pass, Phase,
-    PhaseTotal, Point, Profile, Route, Run, Share, Source, Span, StampCost, ThreadShare, Ticks,
-    Total, TransferDirection, TreeOptions, WeightGroup, Work,
+    Alignment, BrickStats, CacheCeiling, Ceilings, Change, Dependency, DeviceProfile, DeviceStream,
+    Disturbance, DotOptions, Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Imported, Lane,
+    Latency, Launch, LaunchKind, LayerTotal, Model, Name, NameKind, Numbers, OtherThreads,
+    PairedRatio, Pass, PassTime, Phase, PhaseTotal, Point, Profile, Route, Run, Share, Source,
+    Span, StampCost, ThreadShare, Ticks, Total, TransferDirection, TreeOptions, Trial,
+    TrialVerdict, WeightGroup, Work,
 };
 use brickscope_analysis::explain;
 use brickscope_analysis::export::prometheus::{self, Dialect, Names};
@@ -67,10 +68,43 @@ fn pass() -> impl Strategy<Value = Pass> {
             wall_ns,
             attributed_ns,
             unattributed_ns: wall_ns.wrapping_sub(attributed_ns),
-            disturbance: None,
+            disturbance: (position % 2 == 0).then_some(Disturbance {
+                passes: tokens,
+                wall_ns,
+                longest_wait_ns: Some(attributed_ns),
+                own_wait_ns: Some(start_ns),
+                page_faults: Some(start_ns),
+                disk_faults: Some(tokens),
+                ..Disturbance::default()
+            }),
             is_left_out: false,
         },
     )
+}
+
+fn trial() -> impl Strategy<Value = Trial> {
+    let change = prop_oneof![
+        (0_u32..4).prop_map(Change::Threads),
+        Just(Change::Command("a\u{7}\nb".to_owned())),
+        Just(Change::LargePages),
+    ];
+    let rules = ["number-of-threads", "far-from-the-roof", "page-faults", "\u{7}"];
+    let rule = prop::option::of(prop::sample::select(rules.map(str::to_owned).to_vec()));
+    let times = [float(), float(), float(), float(), float(), float()];
+    (change, rule, phase(), times).prop_map(|(change, rule, phase, [a, b, low, high, c, d])| {
+        Trial {
+            measured: String::new(),
+            rule,
+            change,
+            phase,
+            time: PassTime::Typical,
+            before_ns: a,
+            after_ns: b,
+            ratio: PairedRatio { pairs: 8, estimate: c, low, high, of_totals: d },
+            predicted: Some([low, c, high]),
+            verdict: TrialVerdict::Refuted,
+        }
+    })
 }
 
 fn phase() -> impl Strategy<Value = Phase> {
@@ -340,7 +374,12 @@ fn profile() -> impl Strategy<Value = Profile> {
         prop::collection::vec(total(), 0..6),
         prop::option::of(ceilings()),
         prop::collection::vec(device(), 0..2),
-        (prop::option::of(model()), shares(), prop::option::of(imported())),
+        (
+            prop::option::of(model()),
+            shares(),
+            prop::option::of(imported()),
+            prop::collection::vec(trial(), 0..4),
+        ),
     )
         .prop_map(
             |(spans, passes, dependencies, phases, totals, ceilings, devices, others)| {
@@ -374,7 +413,7 @@ fn profile() -> impl Strategy<Value = Profile> {
                 profile.totals = totals;
                 profile.ceilings = ceilings;
                 profile.devices = devices;
-                (profile.model, profile.shares, profile.imported) = others;
+                (profile.model, profile.shares, profile.imported, profile.trials) = others;
                 profile.run = Some(Run { backend: "CPU".to_owned(), threads: 2, ..Run::default() });
                 profile.ptx.register("k\"\u{7}", "// PTX", Some("\n".as_ref()));
                 // A graph as it would be recorded by hand, of nodes with these numbers.
@@ -427,6 +466,8 @@ proptest! {
             }
         }
         let _ = view::findings(&profile, Some("RUN"));
+        let _ = view::trials(&profile.trials);
+        let _ = view::trials(&profile.trials[..profile.trials.len().min(1)]);
         for word in ["RmsNorm", "far-from-the-roof", "stalls", "pass", "roof", "disturbed", "overhead"] {
             for page in explain::find(word) {
                 let said = [page.in_run(&profile)];

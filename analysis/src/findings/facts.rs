@@ -69,6 +69,24 @@ impl<'p> Facts<'p> {
         self.profile.run.as_ref().map_or(0, |run| run.threads)
     }
 
+    /// Whether the command of the run has one of these flags.
+    pub(super) fn has_flag(&self, flags: &[&str]) -> bool {
+        let words = self.profile.run.iter().flat_map(|run| &run.command);
+        words.into_iter().any(|word| flags.contains(&word.as_str()))
+    }
+
+    /// The value of a flag in the command of the run, as the last word says.
+    pub(super) fn value_of(&self, flag: &str) -> Option<&'p str> {
+        let command = &self.profile.run.as_ref()?.command;
+        let at = command.iter().rposition(|word| {
+            word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        })?;
+        match command[at].split_once('=') {
+            Some((_, value)) => Some(value),
+            None => command.get(at + 1).map(String::as_str),
+        }
+    }
+
     /// Whether it was imported from files of this format.
     pub(super) fn is_from(&self, format: Format) -> bool {
         self.profile.imported.as_ref().is_some_and(|imported| imported.format == format.name())

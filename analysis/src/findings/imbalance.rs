@@ -1,6 +1,6 @@
 //! Threads that wait for the slowest of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::PassTime;
 use brickscope_profile::text::printable;
@@ -32,7 +32,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let mut worked: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         // Bricks of one thread have a rule of their own.
         let alone = Alone::of(facts.profile, of.phase);
-        let is_shared = |brick: &str| !alone.iter().any(|alone| alone.brick == brick);
+        let alone: BTreeSet<&str> = alone.iter().map(|alone| alone.brick).collect();
+        let is_shared = |brick: &str| !alone.contains(brick);
         let shares = facts.profile.shares.iter().filter(|share| share.phase == of.phase);
         for share in shares.filter(|share| is_shared(&share.brick)) {
             worked.entry(&share.brick).or_default().push(share.share.worked_ns as f64);

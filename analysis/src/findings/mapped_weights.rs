@@ -34,10 +34,20 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         of.phase,
         whole_percent(verdict.of_roof)
     );
-    "copy the weights into large pages: leave out `--mmap`".clone_into(&mut finding.advice);
-    "it takes as long without `--mmap`".clone_into(&mut finding.refuted_if);
+    let is_asked = facts.has_flag(&["--mmap"]);
+    finding.advice = match is_asked {
+        true => "copy the weights into large pages: leave out `--mmap`".to_owned(),
+        false => {
+            "copy the weights into large pages of memory: free some, or let the system give them \
+                  (`/sys/kernel/mm/transparent_hugepage/enabled`: madvise or always)"
+                .to_owned()
+        }
+    };
+    "it takes as long with the weights in large pages".clone_into(&mut finding.refuted_if);
     let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, of.pass_ns - of.least_ns]);
     // Only what is typical of mapped files: what the run itself shows comes first.
     finding.rank_ns = Some(0.0);
-    findings.found.push(finding.gains(gain).by(facts.flags.is_ours.then_some(Change::LargePages)));
+    findings.found.push(
+        finding.gains(gain).by((facts.flags.is_ours && is_asked).then_some(Change::LargePages)),
+    );
 }

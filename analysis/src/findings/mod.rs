@@ -262,6 +262,7 @@ impl Findings {
             let is_of_it = |trial: &&Trial| {
                 trial.rule.as_deref() == Some(finding.rule)
                     && finding.phase.is_none_or(|phase| phase == trial.phase)
+                    && finding.change.as_ref().is_none_or(|change| *change == trial.change)
             };
             finding.tried = profile.trials.iter().rfind(is_of_it).cloned();
         }

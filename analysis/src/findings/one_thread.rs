@@ -27,8 +27,9 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             let mut finding = Finding::new("one-thread", Kind::Slow, Some(of.phase))
                 .because(
                     format!(
-                        "thread {thread} worked {} a pass at {name}, the others not at all",
-                        time(own_ns)
+                        "thread {thread} worked {} a pass at {name}, all others together {}",
+                        time(own_ns),
+                        time((even_ns * threads as f64 - worked_ns).max(0.0) / passes)
                     ),
                     "/shares, worked_ns",
                 )
@@ -84,11 +85,15 @@ impl<'p> Alone<'p> {
             let worked = (share.thread, share.share.worked_ns as f64);
             bricks.entry(&share.brick).or_default().push(worked);
         }
+        let mut waited: BTreeMap<u32, f64> = BTreeMap::new();
+        for share in shares() {
+            *waited.entry(share.thread).or_default() += share.share.waited_ns as f64;
+        }
+        let all_waited: f64 = waited.values().sum();
         let alone = |(brick, worked): (&'p str, Vec<(u32, f64)>)| {
             let all: f64 = worked.iter().map(|(_, ns)| ns).sum();
             let &(thread, worked_ns) = worked.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-            let others = shares().filter(|share| share.thread != thread);
-            let waited_ns = others.map(|share| share.share.waited_ns as f64).sum::<f64>();
+            let waited_ns = (all_waited - waited.get(&thread).copied().unwrap_or(0.0)).max(0.0);
             let is_alone = worked_ns > 0.0 && worked_ns >= ALL * all;
             let is_waited_for = waited_ns >= 0.5 * worked_ns * (threads - 1) as f64;
             (is_alone && is_waited_for).then_some(Self {

@@ -8,6 +8,8 @@ use crate::words::time;
 
 /// Fewer faults in a millisecond are no part of its time to speak of: one takes about a microsecond.
 const LEAST_A_MS: f64 = 30.0;
+/// One takes at most so long, with the pages around it that are mapped together.
+const MOST_NS: f64 = 10_000.0;
 /// On average in a pass. A disk takes from some 50 µs to some milliseconds for each.
 const LEAST_DISK_FAULTS: f64 = 1.0;
 /// Passes without faults that tell how long one takes.
@@ -38,7 +40,12 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let mapped = passes.iter().map(|(.., faults)| faults).sum::<f64>() / n;
         let wall_ms = passes.iter().map(|(pass, ..)| pass.wall_ns as f64).sum::<f64>() / n / 1e6;
         if disk >= LEAST_DISK_FAULTS {
-            let mut finding = new("disk-reads", facts, of, &passes, |(_, disk, _)| *disk < 1.0);
+            let is_without = |(_, disk, _): &(&Pass, f64, f64)| *disk < 1.0;
+            let Some(mut finding) =
+                new("disk-reads", facts, of, &passes, is_without, f64::INFINITY)
+            else {
+                continue;
+            };
             finding.what = format!(
                 "{} waits for a disk: {disk:.0} pages a pass are read from there",
                 of.phase
@@ -55,7 +62,12 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             findings.found.push(finding);
         } else if mapped >= LEAST_A_MS * wall_ms {
             let few = LEAST_A_MS * wall_ms / 10.0;
-            let mut finding = new("page-faults", facts, of, &passes, |(.., faults)| *faults < few);
+            let is_without = |(.., faults): &(&Pass, f64, f64)| *faults < few;
+            let most_ns = mapped * MOST_NS;
+            let Some(mut finding) = new("page-faults", facts, of, &passes, is_without, most_ns)
+            else {
+                continue;
+            };
             finding.what =
                 format!("{} touches pages that are not mapped: {mapped:.0} a pass", of.phase);
             finding = finding.because(
@@ -75,7 +87,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
 
 /// What to do about weights in a mapped file.
 fn copied(facts: &Facts<'_>) -> &'static str {
-    if is_mapped(facts) { " (leave out `--mmap`)" } else { "" }
+    if is_mapped(facts) && facts.has_flag(&["--mmap"]) { " (leave out `--mmap`)" } else { "" }
 }
 
 fn is_mapped(facts: &Facts<'_>) -> bool {
@@ -89,7 +101,8 @@ fn new(
     of: &PhaseFacts<'_>,
     passes: &[(&Pass, f64, f64)],
     is_without: impl Fn(&(&Pass, f64, f64)) -> bool,
-) -> Finding {
+    most_ns: f64,
+) -> Option<Finding> {
     let finding = Finding::new(rule, Kind::Slow, Some(of.phase));
     let mut without: Vec<f64> = passes
         .iter()
@@ -98,11 +111,19 @@ fn new(
         .collect();
     without.sort_by(f64::total_cmp);
     let gain = if without.len() >= LEAST_PASSES {
-        let saved = of.mean_ns - without[without.len() / 2];
+        let mean = passes.iter().map(|(pass, ..)| pass.wall_ns as f64).sum::<f64>();
+        let saved = mean / passes.len() as f64 - without[without.len() / 2];
+        // Then the faults cost nothing that shows.
+        if saved <= 0.0 {
+            return None;
+        }
         Gain::between(of.mean_ns, of.least_ns, [0.0, saved]).map(|gain| gain.likely(saved))
     } else {
-        Gain::between(of.mean_ns, of.least_ns, [0.0, of.mean_ns])
+        Gain::between(of.mean_ns, of.least_ns, [0.0, of.mean_ns.min(most_ns)])
     };
-    let change = (facts.flags.is_ours && is_mapped(facts)).then_some(Change::LargePages);
-    finding.gains(gain.map(|gain| gain.of(PassTime::Mean))).by(change)
+    let is_asked = facts.flags.is_ours && is_mapped(facts) && facts.has_flag(&["--mmap"]);
+    let finding = finding
+        .gains(gain.map(|gain| gain.of(PassTime::Mean)))
+        .by(is_asked.then_some(Change::LargePages));
+    Some(finding)
 }

@@ -22,7 +22,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         "record less: fewer bricks, no shares, no tiles, no hardware counters"
             .clone_into(&mut finding.advice);
         "a run with the profiler off takes as long".clone_into(&mut finding.refuted_if);
-        finding.by(facts.flags.is_ours.then_some(Change::RecordLess))
+        let is_asked = facts.has_flag(&["--counters", "--shares", "--tiles"]);
+        finding.by((facts.flags.is_ours && is_asked).then_some(Change::RecordLess))
     };
     if let Some(measured) = &overhead.measured {
         if measured.low > LEAST {

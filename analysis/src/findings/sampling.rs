@@ -27,8 +27,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         .clone_into(&mut finding.advice);
     "greedy decoding takes as long".clone_into(&mut finding.refuted_if);
     let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, own_ns]);
-    // Greedy decoding sorts nothing.
+    // Greedy decoding sorts nothing, and by default few tokens are kept.
     let is_random = facts.profile.run.as_ref().is_some_and(|run| run.seed.is_some());
-    let change = (facts.flags.is_ours && is_random).then_some(Change::TopK(FEW));
+    let kept = facts.value_of("--top-k").and_then(|k| k.parse::<u32>().ok());
+    let is_many = kept.is_some_and(|k| k == 0 || k > FEW);
+    let change = (facts.flags.is_ours && is_random && is_many).then_some(Change::TopK(FEW));
     findings.found.push(finding.gains(gain).by(change));
 }

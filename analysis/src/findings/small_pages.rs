@@ -1,6 +1,7 @@
 //! Weights that were copied into memory, but into small pages.
 
 use brickscope_profile::Change;
+use brickscope_profile::text::printable;
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
@@ -34,21 +35,29 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         return;
     }
     let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase))
-        .because(format!("the weights are in {place}"), "/model/weights_in")
+        .because(format!("the weights are in {}", printable(place)), "/model/weights_in")
         .because(
             format!("{} reaches {} of what memory gives", of.phase, whole_percent(verdict.of_roof)),
             "the roofline",
         );
     finding.what = format!(
-        "the weights are in small pages of memory, and {} reaches {} of the roof",
+        "the weights are in {}, and {} reaches {} of the roof",
+        printable(place),
         of.phase,
         whole_percent(verdict.of_roof)
     );
-    "let the system give large pages (`/sys/kernel/mm/transparent_hugepage/enabled`: madvise or always; and free memory)"
-        .clone_into(&mut finding.advice);
+    let is_asked = facts.has_flag(&["--small-pages"]);
+    finding.advice = match is_asked {
+        true => "use large pages: leave out `--small-pages`".to_owned(),
+        false => "let the system give large pages (`/sys/kernel/mm/transparent_hugepage/enabled`: madvise or always), and \
+                  free memory"
+            .to_owned(),
+    };
     "it takes as long in large pages".clone_into(&mut finding.refuted_if);
     let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, of.pass_ns - of.least_ns]);
     // Only what is typical of small pages: what the run itself shows comes first.
     finding.rank_ns = Some(0.0);
-    findings.found.push(finding.gains(gain).by(facts.flags.is_ours.then_some(Change::LargePages)));
+    findings.found.push(
+        finding.gains(gain).by((facts.flags.is_ours && is_asked).then_some(Change::LargePages)),
+    );
 }

@@ -440,9 +440,13 @@ fn weights_in_small_pages() {
     let mut profile = run(&Planted { of_roof: Some(0.7), ..Planted::default() });
     let weights_in = Some("memory, in small pages, rows interleaved".to_owned());
     profile.model = Some(Model { weights_in, ..Model::default() });
-    profile.run = Some(Run { backend: "avx2".to_owned(), ..Run::default() });
+    let command = vec!["profile".to_owned(), "--small-pages".to_owned()];
+    profile.run = Some(Run { backend: "avx2".to_owned(), command, ..Run::default() });
     let finding = first(&profile);
     assert_eq!((finding.rule, &finding.change), ("small-pages", &Some(Change::LargePages)));
     assert_eq!(finding.test.as_deref(), Some("brickscope try RUN small-pages"));
     assert_predicts(&finding, 0.3 * PASS as f64);
+    // Where the system gave none, no flag would change it.
+    profile.run = Some(Run { backend: "avx2".to_owned(), ..Run::default() });
+    assert_eq!(first(&profile).change, None);
 }

@@ -1,5 +1,7 @@
 //! Whether other numbers of threads are faster, which only a sweep tells.
 
+use std::collections::BTreeMap;
+
 use brickscope_profile::text::count;
 use brickscope_profile::{Change, Trial};
 
@@ -10,6 +12,8 @@ use crate::words::{fraction, time};
 /// Less saved is not worth a word.
 const LEAST: f64 = 0.01;
 const RULE: &str = "number-of-threads";
+/// Nobody tries more numbers, but a file may say so.
+const MOST_NUMBERS: usize = 64;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let threads = facts.threads();
@@ -66,15 +70,13 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
 
 /// The last trial of each number of threads that nobody predicted.
 fn latest<'p>(facts: &Facts<'p>, of: &PhaseFacts<'_>) -> Vec<(u32, &'p Trial)> {
-    let mut latest: Vec<(u32, &Trial)> = Vec::new();
+    let mut latest: BTreeMap<u32, &Trial> = BTreeMap::new();
     for trial in facts.profile.trials.iter().filter(|trial| trial.phase == of.phase) {
         let Change::Threads(threads) = trial.change else { continue };
         if trial.rule.is_some() {
             continue;
         }
-        latest.retain(|(known, _)| *known != threads);
-        latest.push((threads, trial));
+        latest.insert(threads, trial);
     }
-    latest.sort_by_key(|(threads, _)| *threads);
-    latest
+    latest.into_iter().take(MOST_NUMBERS).collect()
 }

@@ -25,7 +25,11 @@ fn saved(trial: &Trial) -> String {
     let [low, saved, high] = trial.saved();
     let (word, [low, saved, high]) =
         if saved < 0.0 { ("more", [-high, -saved, -low]) } else { ("less", [low, saved, high]) };
-    let percent = |part: f64| format!("{:.1}", 100.0 * part);
+    // A file may contain anything.
+    let percent = |part: f64| match 100.0 * part {
+        percent if percent.abs() < 1e6 => format!("{percent:.1}"),
+        percent => format!("{percent:.1e}"),
+    };
     format!("{} % {word} ({} to {} %)", percent(saved), percent(low), percent(high))
 }
 

@@ -60,6 +60,12 @@ impl Again {
             );
         }
         if run.backend.starts_with("llama.cpp") {
+            ensure!(
+                !run.command[0].contains("server"),
+                "this run is of `{}`, which doesn't end by itself: measure it with and without the change, and use \
+                 `brickscope compare`",
+                printable(&run.command[0])
+            );
             return Ok(Self { program, made_by: MadeBy::Run { words: run.command.clone() } });
         }
         let shown = || printable(&run.command.join(" ")).chars().take(200).collect::<String>();
@@ -86,6 +92,14 @@ impl Again {
         );
         let model = PathBuf::from(model);
         Ok(Self { program, made_by: MadeBy::Profile { args: Box::new(args), model } })
+    }
+
+    /// The command line of another program, which the file of the run names.
+    pub(super) fn foreign(&self) -> Option<String> {
+        match &self.made_by {
+            MadeBy::Run { words } => Some(printable(&words.join(" "))),
+            MadeBy::Profile { .. } => None,
+        }
     }
 
     /// The model, if brickscope ran it itself.
@@ -158,6 +172,11 @@ fn of_profile(
                 args.temperature.is_some(),
                 "this run takes the likeliest token, without `--temperature`: it sorts nothing"
             );
+            ensure!(
+                args.top_k == 0 || args.top_k > *k as usize,
+                "this run keeps {} tokens already (`--top-k`)",
+                args.top_k
+            );
             args.top_k = *k as usize;
         }
         Some(Change::Quantization(_)) => {
@@ -191,6 +210,11 @@ fn of_run(words: &[String], changed: Option<&Changed<'_>>) -> Result<Vec<OsStrin
 
 /// llama.cpp's programs take the number of threads as `-t N` and `--threads N`.
 fn set_threads(command: &mut Vec<String>, threads: u32) {
+    // Prefill may have a number of its own.
+    let of_prefill = command.iter().rposition(|word| word == "-tb" || word == "--threads-batch");
+    if let Some(value) = of_prefill.and_then(|at| command.get_mut(at + 1)) {
+        *value = threads.to_string();
+    }
     let at = command.iter().rposition(|word| word == "-t" || word == "--threads");
     match at.and_then(|at| command.get_mut(at + 1)) {
         Some(value) => *value = threads.to_string(),

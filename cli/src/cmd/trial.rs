@@ -1,6 +1,7 @@
 //! `brickscope try`: measures what a change brings, in turns with the run as it was.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -65,7 +66,7 @@ pub(crate) struct TryArgs {
     #[arg(long, value_name = "COMMAND", requires = "off")]
     pub(crate) on: Option<String>,
 
-    /// The shell command that takes the change back. It runs at the end, too.
+    /// The shell command that takes the change back. It runs at the end, too, unless a second signal ends this at once.
     #[arg(long, value_name = "COMMAND", requires = "on")]
     pub(crate) off: Option<String>,
 
@@ -85,6 +86,10 @@ pub(crate) struct TryArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
+    /// Run the command of a run of llama.cpp without asking. Its file says what the command is.
+    #[arg(long)]
+    pub(crate) yes: bool,
+
     /// Print the trials as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -101,10 +106,15 @@ fn phase(text: &str) -> Result<Phase, String> {
 pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
     let mut profile = run_dir::load(&args.run)?;
     let again = Again::of(&profile, read)?;
-    let questions = questions(args, &profile)?;
+    let questions = questions(args, &profile, &again)?;
     // Errors of a change come before the first run.
     for question in &questions {
         again.command(Some(&Changed { change: &question.change, model: None }))?;
+    }
+    if let Some(line) = again.foreign()
+        && !args.yes
+    {
+        confirm(&line)?;
     }
     let folders = Folders::new(args.out.as_deref())?;
     interrupt::watch()?;
@@ -112,6 +122,9 @@ pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
     let mut models = Vec::new();
     for (nth, question) in questions.iter().enumerate() {
         models.push(requantized(&again, &question.change, &folders.root, nth)?);
+        if interrupt::is_asked() {
+            return Err(interrupt::Nothing.into());
+        }
     }
     let mut arms = vec![again.command(None)?];
     for (question, model) in questions.iter().zip(&models) {
@@ -126,6 +139,8 @@ pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
         let answer = question.answer_times(pairs);
         trials.push(answer.map_err(|Absent { reason }| anyhow!("{}: {reason}", question.change))?);
     }
+    // Another command may have added something meanwhile.
+    profile = run_dir::load(&args.run)?;
     profile.trials.extend(trials.iter().cloned());
     let file = if args.run.is_dir() { run_dir::profile_in(&args.run) } else { args.run.clone() };
     let saved = profile.save(&file);
@@ -152,8 +167,21 @@ fn code(trial: &Trial) -> u8 {
     }
 }
 
+/// Asks whether to run a command that a file names.
+fn confirm(line: &str) -> Result<()> {
+    ensure!(
+        std::io::stdin().is_terminal(),
+        "this runs `{line}`, as the file of the run says: --yes confirms it"
+    );
+    tell!("This runs `{line}` several times, as the file of the run says. Go on? [y/N]");
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).context("can't read the answer")?;
+    ensure!(answer.trim().eq_ignore_ascii_case("y"), "not confirmed");
+    Ok(())
+}
+
 /// What is asked, one question for each change.
-fn questions(args: &TryArgs, profile: &Profile) -> Result<Vec<Question>> {
+fn questions(args: &TryArgs, profile: &Profile, again: &Again) -> Result<Vec<Question>> {
     let findings = Findings::of(profile);
     let main = main_phase(profile).context("this run has no passes")?;
     let mut changes = changes(args);
@@ -166,7 +194,7 @@ fn questions(args: &TryArgs, profile: &Profile) -> Result<Vec<Question>> {
     );
     let named = match &args.finding {
         Some(name) => Some(named(&findings, name)?),
-        None if changes.is_empty() => Some(first(&findings)?),
+        None if changes.is_empty() => Some(first(&findings, again)?),
         None => None,
     };
     let Some(finding) = named else {
@@ -201,9 +229,10 @@ fn named<'f>(findings: &'f Findings, name: &str) -> Result<&'f Finding> {
     })
 }
 
-fn first(findings: &Findings) -> Result<&Finding> {
-    let mut found = findings.found.iter();
-    found.find(|finding| finding.change.is_some() && finding.tried.is_none()).context(
+fn first<'f>(findings: &'f Findings, again: &Again) -> Result<&'f Finding> {
+    let mut found = findings.found.iter().filter(|finding| finding.tried.is_none());
+    let can_be_made = |change| again.command(Some(&Changed { change, model: None })).is_ok();
+    found.find(|finding| finding.change.as_ref().is_some_and(can_be_made)).context(
         "brickscope knows no change for what was found in this run, or has tried it: name one, such as --threads 1,2",
     )
 }
@@ -284,8 +313,9 @@ struct Switch<'t> {
 impl Switch<'_> {
     fn set(&self, on: bool) -> Result<()> {
         let Some(command) = (if on { self.on } else { self.off }) else { return Ok(()) };
-        let status =
-            Command::new("sh").arg("-c").arg(command).status().context("can't start sh")?;
+        // What it prints is not the result.
+        let line = format!("exec 1>&2\n{command}");
+        let status = Command::new("sh").arg("-c").arg(line).status().context("can't start sh")?;
         ensure!(status.success(), "`{}` failed ({status})", printable(command));
         Ok(())
     }
@@ -330,7 +360,16 @@ fn measure(
                 0 => "the run without a change".to_owned(),
                 _ => format!("the run with {}", questions[arm - 1].change),
             };
-            made[arm] = Some(make(&arms[arm], &out).with_context(what)?);
+            let profile = make(&arms[arm], &out).with_context(what)?;
+            let ran = profile.run.as_ref().map_or(0, |run| run.threads);
+            let change = arm.checked_sub(1).map(|nth| &questions[nth].change);
+            if let Some(Change::Threads(asked)) = change {
+                ensure!(
+                    ran == *asked || ran == 0,
+                    "with {asked} threads asked for, the run had {ran}: its command takes their number otherwise"
+                );
+            }
+            made[arm] = Some(profile);
             if folders.is_temporary {
                 let _ = std::fs::remove_dir_all(&out);
             }
