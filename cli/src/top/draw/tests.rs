@@ -264,7 +264,8 @@ fn the_first_finding_about_the_phase_is_a_line() {
     let decode = " finding  42.4 % of decode is in no brick; predicted: up to 42 % less: 1.00 ms …";
     assert_eq!(line(&app).as_deref(), Some(decode));
     press(&mut app, "p");
-    assert!(line(&app).is_some_and(|line| line.contains("of prefill is in no brick")));
+    // So far the prompt took less than a twentieth of the run.
+    assert_eq!(line(&app), None);
     press(&mut app, "p");
     // Rules are asked once a second, and at the end.
     for _ in 0..500 {
