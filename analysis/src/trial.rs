@@ -24,7 +24,7 @@ pub struct Question {
     pub time: PassTime,
     /// The rule of the finding, if it is one's.
     pub rule: Option<String>,
-    /// What is predicted to be saved, as parts of the time: at least, most likely, at most.
+    /// What is predicted to be saved, as parts of the time: see [`Trial::predicted`].
     pub predicted: Option<[f64; 3]>,
 }
 

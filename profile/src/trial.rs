@@ -27,7 +27,8 @@ pub struct Trial {
     pub after_ns: f64,
     /// The ratio of the two, minus 1, by pairs of runs: -0.1 means that the change saves a tenth.
     pub ratio: PairedRatio,
-    /// What was predicted to be saved, as parts of the time without the change: at least, most likely, at most.
+    /// What was predicted to be saved, as parts of the time without the change: at least, most likely (or in the middle, if
+    /// nothing is likelier than the ends), at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<[f64; 3]>,
     /// What follows from it.

@@ -15,7 +15,8 @@ use crate::sync::lock_unmodelled as lock;
 impl BrickProfiler {
     /// Sets whether passes record what other processes did to them ([`Pass::disturbance`]). On by default.
     ///
-    /// A look takes some 20 µs with two threads, since it finds cold caches, and 2.5 µs more for each further thread. It
+    /// A look takes some 25 µs with two threads, since it finds cold caches (5 of them for page faults), and 2.5 µs more for
+    /// each further thread. It
     /// lies between passes, outside of their wall times. Looks take at most a hundredth of the time, and what they
     /// don't use is saved up, to 5 ms: passes of 2 ms have a look each, and so have the passes of a burst. If passes
     /// are shorter, some share a look.

@@ -6,7 +6,7 @@ use brickscope_profile::text::{printable_text, screened_lines};
 use brickscope_profile::{PassTime, Trial};
 
 use crate::view::findings::labelled;
-use crate::words::{time, whole_percent};
+use crate::words::{cut, time, whole_percent};
 
 /// `confirmed: 12 % less (11 to 13 %), --top-k 40, 8 pairs of runs in turns`
 #[must_use]
@@ -61,16 +61,9 @@ pub fn trials(trials: &[Trial]) -> String {
                 trial.ratio.pairs
             ),
         );
-        if let Some([low, likely, high]) = trial.predicted {
-            line(
-                "predicted",
-                format!(
-                    "{} less ({} to {})",
-                    whole_percent(likely),
-                    whole_percent(low),
-                    whole_percent(high)
-                ),
-            );
+        // What lies in between may be the middle, which nobody predicted.
+        if let Some([low, _, high]) = trial.predicted {
+            line("predicted", format!("{} to {} less", whole_percent(low), whole_percent(high)));
         }
     } else if let Some(first) = trials.first() {
         let _ = writeln!(
@@ -93,12 +86,4 @@ pub fn trials(trials: &[Trial]) -> String {
 fn capitalised(text: &str) -> String {
     let mut rest = text.chars();
     rest.next().map_or(String::new(), |first| first.to_uppercase().chain(rest).collect())
-}
-
-/// The first characters of a text, with a mark if there are more.
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most - 1).chain(['…']).collect()
 }
