@@ -175,16 +175,29 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
         capacity in prop_oneof![Just(0_usize), Just(3), Just(1000)],
     ) {
-        let mut sides = [Side::new(false, capacity), Side::new(true, capacity)];
-        for (at, &step) in steps.iter().enumerate() {
-            let work = Work { elements: at as u64, flops: 2 * at as u64, bytes: 3, ..Work::default() };
-            sides.iter_mut().for_each(|side| side.run(step, work));
-            let [short, careful] = &sides;
-            prop_assert_eq!(short.open.len(), careful.open.len());
-        }
-        let [short, careful] = &sides;
-        prop_assert_eq!(left_by(&short.recorder), left_by(&careful.recorder));
+        let [short, careful] = both_ways(&steps, capacity);
+        prop_assert_eq!(short, careful);
     }
+}
+
+/// What the short ways leave, and the careful ones.
+fn both_ways(steps: &[Step], capacity: usize) -> [(Left, usize); 2] {
+    [false, true].map(|is_careful| {
+        let mut side = Side::new(is_careful, capacity);
+        for (&step, at) in steps.iter().zip(0..) {
+            side.run(step, Work { elements: at, flops: 2 * at, bytes: 3, ..Work::default() });
+        }
+        (left_by(&side.recorder), side.open.len())
+    })
+}
+
+#[test]
+fn a_kernel_that_began_before_its_brick_hides_no_open_brick() {
+    use Step::{Begin, BeginBoth, End, EndLast, Lap, Turn};
+    // The second brick ends with the first one's kernel, while a third is open.
+    let [short, careful] =
+        both_ways(&[BeginBoth(0), Lap(0), Turn(1), Begin(0), EndLast(1), End(0)], 1000);
+    assert_eq!(short, careful);
 }
 
 /// What was recorded, and how many spans were begun and dropped.

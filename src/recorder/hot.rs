@@ -223,7 +223,8 @@ impl ThreadLog {
     fn end_plain_pair(&self, [kernel, brick]: [(&Open, Work); 2], end: u64) -> Option<()> {
         let (place, [first, second]) = self.next_rows()?;
         let ((kernel, kernel_work), (brick, work)) = (kernel, brick);
-        if kernel.home != brick.home || end < kernel.start {
+        // A kernel that began before the brick is none of the spans that the brick holds. (`what` begins with the order.)
+        if kernel.home != brick.home || kernel.what < brick.what || end < kernel.start {
             return None;
         }
         let times = self.cover(brick, place, 2, end)?;
