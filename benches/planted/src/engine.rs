@@ -1,5 +1,6 @@
 //! A run of the engine in this process, with something planted between its passes.
 
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,10 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use brickscope::{BrickProfiler, Model as Described, Run};
 use brickscope_engine::executor::Cpu;
+use brickscope_engine::gguf::Pages;
 use brickscope_engine::{AnySession, GenerateOptions, Model, Sampling, Session, generate};
 use brickscope_kernels::Kernels;
 
-use crate::unmap::{Pages, unmap};
+use crate::unmap::{Unmap, unmap};
 
 /// Runs the model with its weights in the mapped file, and writes the run.
 pub(crate) fn run(plant: &str, path: &Path, tokens: usize, out: &Path) -> Result<()> {
@@ -45,8 +47,8 @@ pub(crate) fn run(plant: &str, path: &Path, tokens: usize, out: &Path) -> Result
                     std::hint::spin_loop();
                 }
             }
-            "unmapped" => failed = unmap(path, Pages::Unmapped).err(),
-            "slow-disk" => failed = unmap(path, Pages::Dropped).err(),
+            "unmapped" => failed = unmap(path, Unmap::Keep).err(),
+            "slow-disk" => failed = unmap(path, Unmap::Drop).err(),
             _ => return ControlFlow::Break(()),
         }
         if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -80,4 +82,46 @@ pub(crate) fn run(plant: &str, path: &Path, tokens: usize, out: &Path) -> Result
     });
     profile.save_run(out)?;
     Ok(())
+}
+
+/// Decode passes in a row with the same pages.
+const ROW: usize = 8;
+
+/// What a decode pass on one thread takes with the weights in small pages, and with those in large ones, in nanoseconds:
+/// medians of passes in turns, as many pairs of them as there are rounds. Two processes wouldn't do: where the system (or
+/// its host) puts the pages of each differs by more.
+pub(crate) fn page_times(path: &Path, rounds: usize) -> Result<Vec<(f64, f64)>> {
+    let in_pages = |pages| {
+        let mut model = Model::open(path)?;
+        model.copy_into_memory(pages, &mut |_, _| ())?;
+        model.interleave(Kernels::best(), NonZeroUsize::MIN, &mut |_, _| ());
+        anyhow::Ok(model)
+    };
+    let models = [in_pages(Pages::Small)?, in_pages(Pages::Large)?];
+    let [small, large] = &models;
+    let prompt = small.encode("Hi", Default::default())?;
+    let session = |model| {
+        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN)?;
+        let mut session = Session::new(model, cpu, prompt.len() + rounds * ROW)?;
+        session.forward(&prompt)?;
+        anyhow::Ok(session)
+    };
+    let mut sessions = [session(small)?, session(large)?];
+    let mut times = Vec::new();
+    for round in 0..rounds {
+        let mut medians = [0.0; 2];
+        for turn in 0..2 {
+            let which = (round + turn) % 2;
+            let mut row = Vec::new();
+            for _ in 0..ROW {
+                let begin = Instant::now();
+                sessions[which].forward(&prompt[..1])?;
+                row.push(begin.elapsed().as_nanos() as f64);
+            }
+            row.sort_by(f64::total_cmp);
+            medians[which] = row[ROW / 2];
+        }
+        times.push(medians.into());
+    }
+    Ok(times)
 }

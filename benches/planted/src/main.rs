@@ -48,6 +48,11 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["stopper", pid] => stop_now_and_then(pid),
+        ["pages", model, rounds] => {
+            let rounds = rounds.parse().context("a number of rounds");
+            let times = rounds.and_then(|rounds| engine::page_times(Path::new(model), rounds));
+            times.and_then(|times| Ok(println!("{}", serde_json::to_string(&times)?)))
+        }
         ["engine", plant, model, tokens, out] => {
             let tokens = tokens.parse().context("a number of tokens");
             tokens.and_then(|tokens| engine::run(plant, Path::new(model), tokens, Path::new(out)))
@@ -352,6 +357,14 @@ impl Bench {
                 self.try_it(plant, out, &[finding.rule, "--on", &of(on), "--off", &of(off)])
             }
             Cure::Engine(words) => self.in_turns(plant, finding, words),
+            Cure::Passes(words) => {
+                let words = self.words(words);
+                let output = output(Command::new(&words[0]).args(&words[1..]))?;
+                let times: Vec<(f64, f64)> = serde_json::from_slice(&output)?;
+                let question =
+                    Question::of(finding, Change::Command(words.join(" ")), Phase::Decode);
+                question.answer_times(&times).map_err(|absent| anyhow::anyhow!(absent.reason))
+            }
         }
     }
 
@@ -402,12 +415,17 @@ impl Bench {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
+    output(command).map(drop)
+}
+
+/// What a command prints.
+fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command.output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{:?} failed ({}): {}", command.get_program(), output.status, said.trim());
     }
-    Ok(())
+    Ok(output.stdout)
 }
 
 #[cfg(test)]

@@ -30,6 +30,9 @@ pub(crate) enum Cure {
     Switch(&'static str, &'static str),
     /// Another command of this program, in turns.
     Engine(&'static str),
+    /// A command of this program that times passes with the plant and without it in turns, in one process: where what
+    /// differs from process to process is more than what is gained.
+    Passes(&'static str),
 }
 
 impl Plant {
@@ -55,7 +58,7 @@ pub(crate) const PLANTS: &[Plant] = &[
     Plant {
         name: "few-threads",
         rule: "number-of-threads",
-        planted: "BRICKSCOPE profile @1b --threads 1 --prompt=Hi --tokens 16",
+        planted: "BRICKSCOPE profile @1b --threads 1 --prompt=Hi --tokens 32",
         sweep: Some("2"),
         ..PLAIN
     },
@@ -107,7 +110,8 @@ pub(crate) const PLANTS: &[Plant] = &[
     Plant {
         name: "small-pages",
         rule: "small-pages",
-        planted: "BRICKSCOPE profile @1b --small-pages --prompt=Hi --tokens 16",
+        planted: "BRICKSCOPE profile @f32 --threads 1 --small-pages --prompt=Hi --tokens 48",
+        cure: Cure::Passes("PLANTED pages @f32 32"),
         ..PLAIN
     },
     Plant {

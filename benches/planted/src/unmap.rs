@@ -5,21 +5,21 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What becomes of the pages.
+/// What becomes of the file's pages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Pages {
+pub(crate) enum Unmap {
     /// They stay in the system's cache, and each has to be mapped anew.
-    Unmapped,
+    Keep,
     /// They are read from the disk again.
-    Dropped,
+    Drop,
 }
 
 /// Takes all read-only mappings of the file out of memory.
-pub(crate) fn unmap(file: &Path, pages: Pages) -> io::Result<()> {
+pub(crate) fn unmap(file: &Path, how: Unmap) -> io::Result<()> {
     let file = fs::canonicalize(file)?;
-    let advice = match pages {
-        Pages::Unmapped => libc::MADV_DONTNEED,
-        Pages::Dropped => libc::MADV_PAGEOUT,
+    let advice = match how {
+        Unmap::Keep => libc::MADV_DONTNEED,
+        Unmap::Drop => libc::MADV_PAGEOUT,
     };
     for line in fs::read_to_string("/proc/self/maps")?.lines() {
         let Some((range, rest)) = line.split_once(' ') else { continue };
