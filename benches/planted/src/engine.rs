@@ -30,10 +30,14 @@ pub(crate) fn run(plant: &str, path: &Path, tokens: usize, out: &Path) -> Result
     profiler.enable();
     let mut probe = session.probe(&profiler)?;
     if plant == "stalls" {
-        // It ends soon after this process, and must not keep its standard error open until then.
+        // It ends once this process is waited for, so it must keep none of its pipes open until then.
         let own = std::env::current_exe()?;
         let pid = std::process::id().to_string();
-        Command::new(own).args(["stopper", &pid]).stderr(Stdio::null()).spawn()?;
+        Command::new(own)
+            .args(["stopper", &pid])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
     }
     let options = GenerateOptions { n_tokens: tokens, sampling: Sampling::Greedy };
     let mut failed = None;
