@@ -51,7 +51,10 @@ fn main() -> ExitCode {
         ["pages", model, rounds] => {
             let rounds = rounds.parse().context("a number of rounds");
             let times = rounds.and_then(|rounds| engine::page_times(Path::new(model), rounds));
-            times.and_then(|times| Ok(println!("{}", serde_json::to_string(&times)?)))
+            times.and_then(|times| {
+                println!("{}", serde_json::to_string(&times)?);
+                Ok(())
+            })
         }
         ["engine", plant, model, tokens, out] => {
             let tokens = tokens.parse().context("a number of tokens");
