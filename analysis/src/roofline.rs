@@ -509,12 +509,9 @@ impl Roofline {
                 None => by_bound.push((place.bound, level, least)),
             }
         }
-        let is_of_memory = |(bound, ..): &&(Bound, &str, f64)| *bound == Bound::Memory;
-        let of_memory: f64 = by_bound.iter().filter(is_of_memory).map(|(.., sum)| sum).sum();
         let (bound, level, _) = by_bound.into_iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
-        // What the machine gave around the run: only what memory bounds takes longer by that.
-        let slower = self.peak_bytes_per_second / self.least_bytes_per_second - 1.0;
-        let lowest = (self.least_ns + of_memory.min(self.least_ns) * slower) / self.wall_ns as f64;
+        // What the machine gave around the run.
+        let lowest = self.of_roof_by(self.least_bytes_per_second);
         let of_roof = self.least_ns / self.wall_ns as f64;
         of_roof.is_finite().then_some(Verdict {
             bound,
@@ -522,6 +519,17 @@ impl Roofline {
             of_roof,
             reach: Reach::of(of_roof, lowest),
         })
+    }
+
+    /// The part of the phase's wall time that the least time would be if memory gave so many bytes a second: only what
+    /// memory bounds takes longer by that.
+    pub(crate) fn of_roof_by(&self, bytes_per_second: f64) -> f64 {
+        let places = self.bricks.iter().filter_map(|brick| Some((brick, brick.place.as_ref()?)));
+        let of_memory = places.filter(|(_, place)| place.bound == Bound::Memory);
+        let of_memory: f64 =
+            of_memory.map(|(brick, place)| place.of_roof * brick.total_ns as f64).sum();
+        let slower = self.peak_bytes_per_second / bytes_per_second - 1.0;
+        (self.least_ns + of_memory.min(self.least_ns) * slower) / self.wall_ns as f64
     }
 }
 

@@ -6,8 +6,9 @@ use brickscope_profile::text::printable;
 
 use super::facts::{Facts, PhaseFacts};
 use super::long_context::{self, READ_THE_CACHE};
+use super::memory_roof::rates;
 use super::{Finding, Findings, Gain, Kind};
-use crate::roofline::{Bound, Reach, RooflineBrick};
+use crate::roofline::{Bound, NEAR, Reach, Roofline, RooflineBrick, Verdict};
 use crate::waiting::Waiting;
 use crate::words::{fraction, time, whole_percent};
 
@@ -40,6 +41,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         };
         let is_near_memory = verdict.reach == Reach::Near && verdict.bound == Bound::Memory;
         if !matches!(verdict.reach, Reach::Near | Reach::Far) || is_near_memory {
+            continue;
+        }
+        if let Some(why) = by_slower_memory(facts, of, roofline, verdict) {
+            findings.unknown(RULE, why);
             continue;
         }
         // Attention over a long context has a finding of its own.
@@ -93,6 +98,28 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         finding.rank_ns = Some(0.0);
         findings.found.push(finding.gains(gain));
     }
+}
+
+/// Why it can't be told whether a phase is far from its roof, if memory has two speeds on this machine and by the slower one
+/// it isn't: memory is read right before the run and right after it, and may have changed in between.
+fn by_slower_memory(
+    facts: &Facts<'_>,
+    of: &PhaseFacts<'_>,
+    roofline: &Roofline,
+    verdict: &Verdict,
+) -> Option<String> {
+    let [slow, fast] = facts.profile.ceilings.as_ref()?.memory_states()?;
+    let of_roof = roofline.of_roof_by(slow);
+    (verdict.bound == Bound::Memory && of_roof >= NEAR).then(|| {
+        format!(
+            "whether {} could be faster can't be told: memory has two speeds on this machine, {}, and by the slower one {} \
+             reaches {} of its roof",
+            of.phase,
+            rates(slow, fast),
+            of.phase,
+            whole_percent(of_roof)
+        )
+    })
 }
 
 /// What all spans of a brick take beyond their least time.

@@ -232,6 +232,31 @@ fn bricks_far_from_the_roof() {
 }
 
 #[test]
+fn what_slow_memory_explains_is_no_finding() {
+    let mut profile = run(&Planted { of_roof: Some(0.4), ..Planted::default() });
+    assert_eq!(first(&profile).rule, "far-from-the-roof");
+    let mut remember = |rates: [f64; 4]| {
+        let reading = |read_bytes_per_second| CeilingReading {
+            when: ReadingTime::Kept,
+            measured: String::new(),
+            read_bytes_per_second,
+        };
+        let ceilings = profile.ceilings.as_mut().expect("ceilings");
+        ceilings.readings = rates.map(reading).to_vec();
+        Findings::of(&profile)
+    };
+    // 20 GB/s are 67 % of the slower speed.
+    let findings = remember([50e9, 30e9, 50e9, 30e9]);
+    assert_eq!(findings.found, []);
+    let unknown = |unknown: &&Unknown| unknown.rule == "far-from-the-roof";
+    let why = &findings.unknown.iter().find(unknown).expect("a reason").why;
+    assert!(why.contains("30.0 to 50.0 GB/s"), "{why}");
+    assert!(why.ends_with("decode reaches 67 % of its roof"), "{why}");
+    // And 57 % of this one.
+    assert_eq!(remember([50e9, 35e9, 50e9, 35e9]).found[0].rule, "far-from-the-roof");
+}
+
+#[test]
 fn a_mapped_file_where_memory_could_be_faster() {
     let mut profile = run(&Planted { of_roof: Some(0.7), ..Planted::default() });
     let weights_in = Some("mapped file".to_owned());

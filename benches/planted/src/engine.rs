@@ -88,29 +88,37 @@ pub(crate) fn run(plant: &str, path: &Path, tokens: usize, out: &Path) -> Result
     Ok(())
 }
 
-/// Decode passes in a row with the same pages.
+/// Decode passes of one model in a row.
 const ROW: usize = 8;
 
-/// What a decode pass on one thread takes with the weights in small pages, and with those in large ones, in nanoseconds:
-/// medians of passes in turns, as many pairs of them as there are rounds. Two processes wouldn't do: where the system (or
-/// its host) puts the pages of each differs by more.
-pub(crate) fn page_times(path: &Path, rounds: usize) -> Result<Vec<(f64, f64)>> {
-    let in_pages = |pages| {
-        let mut model = Model::open(path)?;
+/// What a decode pass of two models takes, the planted one first, in nanoseconds: medians of passes in turns, as many pairs
+/// of them as there are rounds. After a `:small` in place of a model's `:large` its weights are in small pages. Two
+/// processes wouldn't do, where memory's speed changes every few seconds by more than what is gained.
+pub(crate) fn in_turns(
+    names: [&str; 2],
+    threads: NonZeroUsize,
+    rounds: usize,
+) -> Result<Vec<(f64, f64)>> {
+    let load = |name: &str| {
+        let (path, pages) = match name.rsplit_once(':') {
+            Some((path, "small")) => (path, Pages::Small),
+            Some((path, "large")) => (path, Pages::Large),
+            _ => bail!("`{name}` is not MODEL:small or MODEL:large"),
+        };
+        let mut model = Model::open(Path::new(path))?;
         model.copy_into_memory(pages, &mut |_, _| ())?;
-        model.interleave(Kernels::best(), NonZeroUsize::MIN, &mut |_, _| ());
+        model.interleave(Kernels::best(), threads, &mut |_, _| ());
         anyhow::Ok(model)
     };
-    let models = [in_pages(Pages::Small)?, in_pages(Pages::Large)?];
-    let [small, large] = &models;
-    let prompt = small.encode("Hi", Default::default())?;
+    let models = [load(names[0])?, load(names[1])?];
+    let prompt = models[0].encode("Hi", Default::default())?;
     let session = |model| {
-        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN)?;
+        let cpu = Cpu::new(Kernels::best(), threads)?;
         let mut session = Session::new(model, cpu, prompt.len() + rounds * ROW)?;
         session.forward(&prompt)?;
         anyhow::Ok(session)
     };
-    let mut sessions = [session(small)?, session(large)?];
+    let mut sessions = [session(&models[0])?, session(&models[1])?];
     let mut times = Vec::new();
     for round in 0..rounds {
         let mut medians = [0.0; 2];

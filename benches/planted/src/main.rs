@@ -48,13 +48,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["stopper", pid] => stop_now_and_then(pid),
-        ["pages", model, rounds] => {
-            let rounds = rounds.parse().context("a number of rounds");
-            let times = rounds.and_then(|rounds| engine::page_times(Path::new(model), rounds));
-            times.and_then(|times| {
-                println!("{}", serde_json::to_string(&times)?);
-                Ok(())
-            })
+        ["turns", planted, cured, threads, rounds] => {
+            print_turns([planted, cured], threads, rounds)
         }
         ["engine", plant, model, tokens, out] => {
             let tokens = tokens.parse().context("a number of tokens");
@@ -70,6 +65,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints pairs of times as JSON: see [`engine::in_turns`].
+fn print_turns(models: [&str; 2], threads: &str, rounds: &str) -> Result<()> {
+    let threads = threads.parse().context("a number of threads")?;
+    let rounds = rounds.parse().context("a number of rounds")?;
+    println!("{}", serde_json::to_string(&engine::in_turns(models, threads, rounds)?)?);
+    Ok(())
 }
 
 /// Stops a process for 40 ms, and lets it run for 300 ms, until it ends.
@@ -285,7 +288,8 @@ impl Bench {
     fn words(&self, words: &str) -> Vec<String> {
         let model = |word: &str| {
             let name = word.strip_prefix('@')?;
-            Some(self.model(name).display().to_string())
+            let (name, pages) = name.split_at(name.find(':').unwrap_or(name.len()));
+            Some(self.model(name).display().to_string() + pages)
         };
         let long = |word: &str| {
             let sentences = word.strip_prefix("--prompt=*")?.parse().ok()?;

@@ -6,7 +6,7 @@ pub(crate) struct Plant {
     pub(crate) name: &'static str,
     /// The rule that should be named first; empty for a clean run, in which nothing should be.
     pub(crate) rule: &'static str,
-    /// The command of the planted run, without where it is written. `@q8_0` is a model, `--prompt=*9` a text of nine
+    /// The command of the planted run, without where it is written. `@q8_0` is a model, or `@q8_0:small` with the size of its pages, `--prompt=*9` a text of nine
     /// sentences; BRICKSCOPE, DEBUG and PLANTED are programs.
     pub(crate) planted: &'static str,
     /// What comes before `brickscope try`, as it comes before the command of the planted run.
@@ -111,18 +111,14 @@ pub(crate) const PLANTS: &[Plant] = &[
         name: "small-pages",
         rule: "small-pages",
         planted: "BRICKSCOPE profile @f32 --threads 1 --small-pages --prompt=Hi --tokens 48",
-        cure: Cure::Passes("PLANTED pages @f32 32"),
+        cure: Cure::Passes("PLANTED turns @f32:small @f32:large 1 32"),
         ..PLAIN
     },
     Plant {
         name: "slow-layer",
         rule: "slow-layer",
-        planted: "BRICKSCOPE profile @swapped --prompt=Hi --tokens 64",
-        swapped: Some("slow"),
-        cure: Cure::Switch(
-            "ln -sf FOLDER/eight-layers.gguf FOLDER/swapped.gguf",
-            "ln -sf FOLDER/slow.gguf FOLDER/swapped.gguf",
-        ),
+        planted: "BRICKSCOPE profile @slow --prompt=Hi --tokens 64",
+        cure: Cure::Passes("PLANTED turns @slow:large @eight-layers:large 2 32"),
         ..PLAIN
     },
     Plant {
@@ -173,7 +169,7 @@ pub(crate) const PLANTS: &[Plant] = &[
     Plant {
         name: "recording",
         rule: "profiling-cost",
-        planted: "BRICKSCOPE profile @tiny --shares --tiles --prompt=Hi --tokens 256",
+        planted: "BRICKSCOPE profile @tiny --shares --tiles --prompt=Hi --tokens 1000",
         ..PLAIN
     },
     Plant {
