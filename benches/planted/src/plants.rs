@@ -169,7 +169,7 @@ pub(crate) const PLANTS: &[Plant] = &[
     Plant {
         name: "recording",
         rule: "profiling-cost",
-        planted: "BRICKSCOPE profile @tiny --shares --tiles --prompt=Hi --tokens 1000",
+        planted: "BRICKSCOPE profile @tiny --shares --tiles --prompt=Hi --tokens 500",
         ..PLAIN
     },
     Plant {
