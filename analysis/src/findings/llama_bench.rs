@@ -99,8 +99,7 @@ impl<'p> Known<'p> {
             return;
         }
         // Keys and values of so few tokens are little beside the weights; of how many bytes they are, the file doesn't say.
-        let depth = facts.profile.passes.iter().map(|pass| pass.position).max().unwrap_or(0);
-        if depth as f64 + tokens > MOST_TOKENS {
+        if last_position(facts) + tokens > MOST_TOKENS {
             findings.unknown(
                 FAR,
                 "how fast generation could be is not known: how much of the KV cache a token reads is not in the file",
@@ -195,8 +194,7 @@ impl<'p> Known<'p> {
     fn prompt(&self, facts: &Facts<'_>, of: &PhaseFacts<'_>, findings: &mut Findings) {
         let tokens = of.total.tokens as f64 / of.total.passes as f64;
         let (peak, numbers) = self.peak();
-        let depth = facts.profile.passes.iter().map(|pass| pass.position).max().unwrap_or(0);
-        if depth as f64 + tokens > MOST_TOKENS {
+        if last_position(facts) + tokens > MOST_TOKENS {
             findings.unknown(
                 FAR,
                 "how fast the prompt could be is not known: how much attention computes is not in the file",
@@ -308,6 +306,11 @@ impl<'p> Known<'p> {
     fn at_most(&self) -> &'static str {
         if self.read.is_some() { "" } else { "at most " }
     }
+}
+
+/// The farthest position that a test began at, in tokens.
+fn last_position(facts: &Facts<'_>) -> f64 {
+    facts.profile.passes.iter().map(|pass| pass.position).max().unwrap_or(0) as f64
 }
 
 /// What llama-bench calls backends without a device.

@@ -8,7 +8,7 @@ use super::facts::{Facts, PhaseFacts};
 use super::long_context::{self, READ_THE_CACHE};
 use super::memory_roof::rates;
 use super::{Finding, Findings, Gain, Kind};
-use crate::roofline::{Bound, NEAR, Reach, Roofline, RooflineBrick, Verdict};
+use crate::roofline::{Bound, NEAR, Reach, Roofline, RooflineBrick, Verdict, is_rate};
 use crate::waiting::Waiting;
 use crate::words::{fraction, time, whole_percent};
 
@@ -108,7 +108,9 @@ fn by_slower_memory(
     roofline: &Roofline,
     verdict: &Verdict,
 ) -> Option<String> {
-    let [slow, fast] = facts.profile.ceilings.as_ref()?.memory_states()?;
+    // A file may contain anything.
+    let states = facts.profile.ceilings.as_ref()?.memory_states();
+    let [slow, fast] = states.filter(|states| states.iter().copied().all(is_rate))?;
     let of_roof = roofline.of_roof_by(slow);
     (verdict.bound == Bound::Memory && of_roof >= NEAR).then(|| {
         format!(

@@ -252,8 +252,10 @@ fn what_slow_memory_explains_is_no_finding() {
     let why = &findings.unknown.iter().find(unknown).expect("a reason").why;
     assert!(why.contains("30.0 to 50.0 GB/s"), "{why}");
     assert!(why.ends_with("decode reaches 67 % of its roof"), "{why}");
-    // And 57 % of this one.
-    assert_eq!(remember([50e9, 35e9, 50e9, 35e9]).found[0].rule, "far-from-the-roof");
+    // And 57 % of this one; no state of any memory is 0.
+    for slow in [35e9, 0.0] {
+        assert_eq!(remember([50e9, slow, 50e9, slow]).found[0].rule, "far-from-the-roof");
+    }
 }
 
 #[test]

@@ -91,9 +91,10 @@ pub(crate) fn run(plant: &str, path: &Path, tokens: usize, out: &Path) -> Result
 /// Decode passes of one model in a row.
 const ROW: usize = 8;
 
-/// What a decode pass of two models takes, the planted one first, in nanoseconds: medians of passes in turns, as many pairs
-/// of them as there are rounds. After a `:small` in place of a model's `:large` its weights are in small pages. Two
-/// processes wouldn't do, where memory's speed changes every few seconds by more than what is gained.
+/// What a decode pass takes, in nanoseconds: of the model with the plant, and of that without it. Their passes run in turns,
+/// [`ROW`] of one and then of the other; each round gives the pair of their medians. `MODEL:small` has its weights in small
+/// pages, `MODEL:large` in large ones. Runs in processes of their own would differ by more than what is gained, where
+/// memory's speed changes every few seconds.
 pub(crate) fn in_turns(
     names: [&str; 2],
     threads: NonZeroUsize,

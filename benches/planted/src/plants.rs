@@ -6,8 +6,8 @@ pub(crate) struct Plant {
     pub(crate) name: &'static str,
     /// The rule that should be named first; empty for a clean run, in which nothing should be.
     pub(crate) rule: &'static str,
-    /// The command of the planted run, without where it is written. `@q8_0` is a model, or `@q8_0:small` with the size of its pages, `--prompt=*9` a text of nine
-    /// sentences; BRICKSCOPE, DEBUG and PLANTED are programs.
+    /// The command of the planted run, without where it is written. `@q8_0` is a model, and `@q8_0:small` the same with the
+    /// size of its pages; `--prompt=*9` is a text of nine sentences; BRICKSCOPE, DEBUG and PLANTED are programs.
     pub(crate) planted: &'static str,
     /// What comes before `brickscope try`, as it comes before the command of the planted run.
     pub(crate) around: &'static str,
