@@ -68,6 +68,12 @@ pub trait Device {
         Ok(false)
     }
 
+    /// Whether the work that is issued after a mark makes it. Then marks with nothing between them take work of their own,
+    /// and say nothing of what marks cost. The default is no.
+    fn mark_is_made_by_work(&self) -> bool {
+        false
+    }
+
     /// Waits until all work in `stream` is done.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ const DISTURBANCES: [&str; 6] = [
     "waits-for-a-cpu",
 ];
 /// … until there are so many recordings.
-const RECORDINGS: usize = 5;
+const RECORDINGS: usize = 10;
 /// A prediction is right within this part of it.
 const TOLERANCE: f64 = 0.15;
 

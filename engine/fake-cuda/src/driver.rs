@@ -135,6 +135,17 @@ fn kernel_ns(launch: &Launch) -> u64 {
     2_000 + 5 * u64::from(x) * u64::from(y) * u64::from(z)
 }
 
+/// Where a kernel notes the time at which it begins: a `stamp` in its slot of the row and of the host's, others where their
+/// last argument says.
+fn time_addresses(function: &Function, launch: &Launch) -> Vec<u64> {
+    match (&*function.name, &launch.values[..]) {
+        ("stamp", [row, host, slot]) => vec![row + 8 * slot, host + 8 * slot],
+        ("tick", _) => Vec::new(),
+        (_, [.., began]) if *began != 0 && function.parameters.last() == Some(&8) => vec![*began],
+        _ => Vec::new(),
+    }
+}
+
 /// The process.
 impl Driver {
     pub(crate) fn new(settings: Settings) -> Answer<Self> {
@@ -309,19 +320,31 @@ impl Driver {
         let memory = Memory::new(len);
         let address = memory.bytes.as_ptr() as u64;
         self.pinned.insert(address, memory);
+        if let Some(shim) = &self.shim {
+            shim.add_memory(address, len);
+        }
         Ok(address)
     }
 
     pub(crate) fn free_host(&mut self, address: u64) -> Answer {
         self.not_capturing("cuMemFreeHost")?;
         match self.pinned.remove(&address) {
-            Some(_) => Ok(()),
+            Some(_) => {
+                if let Some(shim) = &self.shim {
+                    shim.remove_memory(address);
+                }
+                Ok(())
+            }
             None => illegal(format!("cuMemFreeHost of {address:#x}, which is not allocated")),
         }
     }
 
     /// Whether `len` bytes at `address` are in one allocation that lives.
     fn check_address(&self, call: &str, address: u64, len: usize) -> Answer {
+        let pinned = self.pinned.range(..=address).next_back();
+        if pinned.is_some_and(|(start, memory)| address - start + len as u64 <= memory.len as u64) {
+            return Ok(());
+        }
         let Some((start, memory)) = self.memory.range(..=address).next_back() else {
             return illegal(format!("{call} uses {address:#x}, where nothing was allocated"));
         };
@@ -421,12 +444,7 @@ impl Driver {
         self.ready()?;
         let function = self.known("cuLaunchKernel", launch.function)?.clone();
         launch.check(&function.name, function.max_shared).map_err(Fault::Illegal)?;
-        // All eight-byte parameters of our kernels are addresses.
-        for (bytes, value) in function.parameters.iter().zip(&launch.values) {
-            if *bytes == 8 {
-                self.check_address(&format!("kernel {}", function.name), *value, 1)?;
-            }
-        }
+        self.check_addresses(&function, &launch)?;
         if self.stream("cuLaunchKernel", stream)?.capture.is_some() {
             let node = self.handle();
             let work = NodeWork::Kernel(launch);
@@ -434,6 +452,43 @@ impl Driver {
         }
         self.cupti.launched();
         self.run_kernel(stream, &launch, 0)
+    }
+
+    /// All eight-byte parameters of our kernels are addresses. Only where to note the time may be none.
+    fn check_addresses(&self, function: &Function, launch: &Launch) -> Answer {
+        let last = launch.values.len().saturating_sub(1);
+        for (at, (bytes, value)) in function.parameters.iter().zip(&launch.values).enumerate() {
+            if *bytes == 8 && (*value != 0 || at != last) {
+                self.check_address(&format!("kernel {}", function.name), *value, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory at an address, the device's or pinned, and where in it.
+    fn place(&mut self, address: u64) -> Answer<(&mut Memory, usize)> {
+        self.check_address("a kernel's number", address, 8)?;
+        let within = |(start, memory): &(&u64, &mut Memory)| address - **start < memory.len as u64;
+        let pinned = self.pinned.range_mut(..=address).next_back().filter(within);
+        let found = pinned.or_else(|| self.memory.range_mut(..=address).next_back());
+        match found {
+            Some((start, memory)) => Ok((memory, (address - start) as usize)),
+            None => illegal(format!("a kernel uses {address:#x}, where nothing was allocated")),
+        }
+    }
+
+    fn write_number(&mut self, address: u64, number: u64) -> Answer {
+        let (memory, at) = self.place(address)?;
+        for (i, byte) in number.to_le_bytes().into_iter().enumerate() {
+            memory.bytes[(at + i) / 256].0[(at + i) % 256] = byte;
+        }
+        Ok(())
+    }
+
+    fn read_number(&mut self, address: u64) -> Answer<u64> {
+        let (memory, at) = self.place(address)?;
+        let bytes = std::array::from_fn(|i| memory.bytes[(at + i) / 256].0[(at + i) % 256]);
+        Ok(u64::from_le_bytes(bytes))
     }
 
     /// Runs a kernel, which is that of a graph's node if that isn't 0.
@@ -445,16 +500,21 @@ impl Driver {
             return Ok(());
         }
         let function = self.known("a graph", launch.function)?.clone();
-        for (bytes, value) in function.parameters.iter().zip(&launch.values) {
-            if *bytes == 8 {
-                self.check_address(&format!("kernel {}", function.name), *value, 1)?;
-            }
-        }
+        self.check_addresses(&function, launch)?;
         if let Some(shim) = &self.shim {
             shim.run(&function.name, launch).map_err(Fault::Illegal)?;
         }
         let ns = self.slowness * kernel_ns(launch);
         let end = self.run_for(stream, ns);
+        for at in time_addresses(&function, launch) {
+            self.write_number(at, end - ns)?;
+        }
+        if let ("stamp", [row, host, slot]) = (&*function.name, &launch.values[..]) {
+            for slot in 0..*slot {
+                let number = self.read_number(row + 8 * slot)?;
+                self.write_number(host + 8 * slot, number)?;
+            }
+        }
         self.cupti.ran(&function.name, launch, stream, node, (end - ns, end));
         Ok(())
     }

@@ -14,8 +14,10 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::fmt;
+use std::ops::Range;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUresult;
@@ -552,11 +554,6 @@ impl Download {
         noted
     }
 
-    /// Whether the last copy has arrived.
-    pub(super) fn is_done(&self) -> Result<bool, CudaError> {
-        if self.in_flight { self.done.is_done() } else { Ok(true) }
-    }
-
     /// Waits for the last copy, if it is still in flight, by waiting for its stream.
     pub(super) fn wait(&mut self, stream: &Stream) -> Result<&[u32], CudaError> {
         if self.in_flight {
@@ -569,16 +566,6 @@ impl Download {
         }
         // SAFETY: the memory is `room` words, initialised, of which `len` are asked for; no copy is in
         // flight, and `start` needs `&mut self`.
-        Ok(unsafe { std::slice::from_raw_parts(self.host, self.len) })
-    }
-
-    /// As [`wait`](Self::wait), but by the copy's own event, so that later work may go on.
-    pub(super) fn wait_by_event(&mut self) -> Result<&[u32], CudaError> {
-        if self.in_flight {
-            self.done.synchronize()?;
-            self.in_flight = false;
-        }
-        // SAFETY: as in `wait`.
         Ok(unsafe { std::slice::from_raw_parts(self.host, self.len) })
     }
 
@@ -602,6 +589,68 @@ impl Drop for Download {
             return;
         }
         // SAFETY: allocated by `new`, freed once, and nothing is being copied into it.
+        ignore(unsafe { sys::cuMemFreeHost(self.host.cast()) });
+    }
+}
+
+/// Pinned memory that kernels write numbers to, and that the host reads without a call of the driver. All memory that the
+/// driver allocates on the host has the same address on the device, on every system with 64 bits (CUDA C++ Programming
+/// Guide, "Unified Virtual Address Space").
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    context: Arc<Context>,
+    host: *mut u64,
+    len: usize,
+}
+
+impl Mailbox {
+    /// Room for `len` numbers, all 0.
+    pub(super) fn new(context: &Arc<Context>, len: usize) -> Result<Self, CudaError> {
+        let len = len.max(1);
+        let mut host: *mut c_void = null_mut();
+        // SAFETY: the pointer is to a pointer that outlives the call.
+        let result =
+            unsafe { sys::cuMemAllocHost_v2(&raw mut host, len.saturating_mul(size_of::<u64>())) };
+        check("cuMemAllocHost", result)?;
+        let host: *mut u64 = host.cast();
+        // SAFETY: it is that long, page-aligned, and not shared yet.
+        unsafe { host.write_bytes(0, len) };
+        Ok(Self { context: Arc::clone(context), host, len })
+    }
+
+    /// Its address, for kernels.
+    pub(super) fn address(&self) -> u64 {
+        self.host as u64
+    }
+
+    fn cell(&self, index: usize) -> Option<&AtomicU64> {
+        // SAFETY: it is within the memory, aligned, and as long-lived; everybody here uses it by atomic operations.
+        (index < self.len).then(|| unsafe { AtomicU64::from_ptr(self.host.add(index)) })
+    }
+
+    /// A number; 0 if there is none. What the device wrote before it can be read then, too.
+    pub(super) fn read(&self, index: usize) -> u64 {
+        self.cell(index).map_or(0, |cell| cell.load(Ordering::Acquire))
+    }
+
+    /// Sets these to 0.
+    pub(super) fn clear(&self, indices: Range<usize>) {
+        for index in indices {
+            if let Some(cell) = self.cell(index) {
+                cell.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+// SAFETY: as of streams; the memory is this one's own.
+unsafe impl Send for Mailbox {}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        ignore_bind(&self.context);
+        // SAFETY: allocated by `new` and freed once. The executor waits for its stream before it drops this; the driver
+        // waits for the device, too.
         ignore(unsafe { sys::cuMemFreeHost(self.host.cast()) });
     }
 }
@@ -720,7 +769,7 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 /// The most parameters of a kernel.
-const MAX_ARGS: usize = 16;
+pub(super) const MAX_ARGS: usize = 24;
 
 /// An argument of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]

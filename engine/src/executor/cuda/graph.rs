@@ -14,7 +14,7 @@ use super::driver::{GraphExec, Node, NodeKind};
 use super::error::CudaError;
 use super::kernels::Launch;
 use super::{Cuda, Prepared};
-use crate::executor::gpu::{GpuError, Plan, Timed};
+use crate::executor::gpu::{Gpu as _, GpuError, Plan, Timed};
 use crate::forward::Outputs;
 
 /// The graphs of a decode pass.
@@ -59,7 +59,7 @@ pub(super) fn is_replayed(plan: &Plan<'_>, timed: Option<&Timed<'_, '_>>) -> boo
 pub struct GraphCost {
     /// Kernel nodes; each belongs to a layer and a brick.
     pub kernels: usize,
-    /// Nodes that record the time.
+    /// Places where the time is recorded.
     pub marks: usize,
     /// The median span of the plain graph, in nanoseconds.
     pub plain_ns: u64,
@@ -176,16 +176,15 @@ impl Cuda<'_> {
                     node,
                     launch: prepared.ready.launch,
                     what: match step.layer {
-                        Some(layer) => format!("layer {layer}, {}", step.brick),
-                        None => step.brick.to_string(),
+                        Some(layer) => format!("layer {layer}, {}", step.brick_name()),
+                        None => step.brick_name().to_owned(),
                     },
                 })
                 .collect();
             map_nodes(&graph.nodes()?, &steps, &marks)?;
             let exec = graph.instantiate()?;
             exec.upload(&this.stream)?;
-            let (kernels, marks, set) = (steps.len(), marks.n_marks, marks.set);
-            Ok(Captured { exec, kernels, marks, set })
+            Ok(Captured { exec, kernels: steps.len(), set: marks.set })
         })?)
     }
 
@@ -203,6 +202,7 @@ impl Cuda<'_> {
             })?);
         }
         on_step(self, None)?;
+        self.on_device(|this| this.marks.flush(&this.stream))?;
         Ok(nodes)
     }
 
@@ -214,7 +214,7 @@ impl Cuda<'_> {
     /// If the device fails, or a node belongs to no brick.
     pub fn graph_cost(&mut self, grain: Grain, quads: u32) -> Result<GraphCost, GpuError> {
         let model = self.model;
-        let plan = Plan::new(&model.config, &model.weights, 1, Outputs::Last);
+        let plan = self.fuse(Plan::new(&model.config, &model.weights, 1, Outputs::Last));
         self.start_pass(&plan, &[0], self.capacity - 1)?;
         let plain = self.capture(&plan, &mut |_, _| Ok(()))?;
         let mut n_marks = 0;
@@ -258,7 +258,7 @@ impl Cuda<'_> {
         };
         Ok(GraphCost {
             kernels: twin.kernels,
-            marks: twin.marks,
+            marks: n_marks as usize,
             plain_ns: median(|pair| pair.0),
             instrumented_ns: median(|pair| pair.1),
             ratio: PairedRatio::new(&pairs).ok(),
@@ -270,7 +270,6 @@ impl Cuda<'_> {
 struct Captured {
     exec: GraphExec,
     kernels: usize,
-    marks: usize,
     set: Option<u32>,
 }
 

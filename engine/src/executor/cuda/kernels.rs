@@ -6,7 +6,8 @@
 //!
 //! # Arguments
 //!
-//! In order. Pointers are the device's, and 16-byte aligned except those into a cache of keys and values
+//! In order, and behind them all but `stamp` and `tick` have `began`: where the kernel notes, as a `u64`, what
+//! `%globaltimer` is when it begins; nothing if it is null. Pointers are the device's, and 16-byte aligned except those into a cache of keys and values
 //! (`kv` below) and those marked with *. All numbers are `u32`, save `eps` and `scale`, which are `f32`.
 //! `p` is [`Params`] in the device's memory. A `…_pos_stride` is how many floats `p.position` moves the
 //! pointer on: a row of the cache if it points into one, else 0. Activations are F32, row-major, one row per token.
@@ -16,22 +17,27 @@
 //! | `embed_F` | `out, table, tokens, dim` | [`Launch::embed`] |
 //! | `rms_norm` | `out kv, x kv*, weight, p, width, eps, out_pos_stride, x_pos_stride` | [`Launch::rms_norm`] |
 //! | `gemv_F` | `out kv, w, x, p, rows, cols, out_pos_stride` | [`Launch::gemv`] |
+//! | `gemv_add_F` | `out, w, x, rows, cols` | [`Launch::gemv`] |
+//! | `norm_gemv_F` | `out, w, x, norm, rows, cols, eps` | [`Launch::gemv`] |
+//! | `norm_gate_up_F` | `out, gate, up, x, norm, rows, cols, eps, squared` | [`Launch::gemv`] of both |
+//! | `norm_qkv_rope_F` | `q, k, v, wq, wk, wv, x, norm, cos, sin, p, heads, kv_heads, head_dim, n_pairs, neox, cols, eps` | [`Launch::gemv`] of all |
 //! | `gemm_F` | `out kv, w, x, p, rows, cols, out_pos_stride, n` | [`Launch::gemm`] |
 //! | `add_bias` | `x kv, bias, p, width, len, pos_stride` | [`Launch::elementwise`] |
 //! | `rope` | `x kv, cos, sin, p, heads, head_dim, n_pairs, neox, pos_stride` | [`Launch::rope`] |
 //! | `scores` | `s, q, k, p, n_heads, n_kv_heads, head_dim, scale, capacity` | [`Launch::scores`] |
 //! | `softmax` | `s, p, n_heads, capacity` | [`Launch::softmax`] |
 //! | `weighted_sum` | `a, s, v, p, n_heads, n_kv_heads, head_dim, capacity` | [`Launch::weighted_sum`] |
+//! | `attention` | `a, partial, arrived, q, k, v, p, n_heads, n_kv_heads, head_dim, scale` | [`Launch::attention`] |
 //! | `silu_mul` | `gate, up, len` | [`Launch::elementwise`] |
 //! | `relu_squared_mul` | `gate, up, len` | [`Launch::elementwise`] |
 //! | `add` | `x, y, len` | [`Launch::elementwise`] |
-//! | `stamp` | `ring, iteration, slots, ring_len, slot` | [`Launch::one`] |
-//! | `advance` | `iteration` | [`Launch::one`] |
+//! | `stamp` | `row, host, slot` | [`Launch::stamp`] |
 //! | `tick` | `out, n` | [`Launch::one`] |
 //!
-//! `F` is the format of the weights: `f32`, `f16`, `q8_0`, `q4_k`, each as in GGUF, rows of `cols`.
-//! `out` of `rms_norm` may be its `x`; nothing else overlaps. `tokens` and `iteration` are `u32`, `ring`
-//! and `out` of `tick` are `u64`. `len` of `add_bias` is `tokens · width`. `neox` is 0 or 1. `cos` and
+//! `F` is the format of the weights: `f32`, `f16`, `q8_0`, `q4_k`, in rows of `cols` as `weights.cuh` says: those of GGUF,
+//! but for the order of the bytes in a row of `q8_0`, and padding.
+//! `out` of `rms_norm` may be its `x`; nothing else overlaps. `tokens` are `u32`; `row`, `host` and
+//! `out` of `tick` are `u64`, and `host` is the host's memory. `len` of `add_bias` is `tokens · width`. `neox` is 0 or 1. `cos` and
 //! `sin` are `(capacity, n_pairs)`. Each `.cu` says what its kernels compute.
 
 /// A pass's parameters. Kernels read them from the device's memory, so that a graph of launches can be replayed.
@@ -80,6 +86,12 @@ impl Module {
     }
 }
 
+/// The most shared memory that every device gives a block that doesn't ask for more.
+pub(crate) const MOST_SHARED: u32 = 40 << 10;
+
+/// The most blocks that share the keys of a head.
+pub(crate) const MOST_PARTS: u32 = 64;
+
 /// How a kernel is launched. Depends only on shapes, never on the position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Launch {
@@ -101,14 +113,24 @@ impl Launch {
         Self::new([dim.div_ceil(1024), tokens, 1], 128)
     }
 
-    /// `rms_norm` of `rows` rows.
+    /// `rms_norm` of `rows` rows: two elements per thread, as few rows leave most of a device idle.
     pub(crate) fn rms_norm(width: u32, rows: u32) -> Self {
-        Self::new([rows, 1, 1], threads_for(width))
+        Self::new([rows, 1, 1], width.div_ceil(2).next_multiple_of(32).clamp(32, 1024))
     }
 
-    /// `gemv_F`.
-    pub(crate) fn gemv(rows: u32) -> Self {
-        Self::new([rows.div_ceil(4), 1, 1], 128)
+    /// `gemv_F` and what is made of it, where `rows` are of all matrices together: a block has 16.
+    pub(crate) fn gemv(rows: u32, cols: u32) -> Self {
+        let launch = Self::new([rows.div_ceil(16), 1, 1], 256);
+        // As `place` in gemv.cu.
+        Self { shared_bytes: cols.min(8192).div_ceil(16) * 80, ..launch }
+    }
+
+    /// `attention`, whose blocks have up to 256 keys of a head each, and more only where there would be more than 64 of
+    /// them.
+    pub(crate) fn attention(n_heads: u32, head_dim: u32, capacity: u32) -> Self {
+        let parts = capacity.div_ceil(256).clamp(1, MOST_PARTS);
+        let launch = Self::new([n_heads, parts, 1], 256);
+        Self { shared_bytes: 4 * (head_dim + capacity.div_ceil(parts)), ..launch }
     }
 
     /// `gemm_F` for `n` tokens.
@@ -143,7 +165,12 @@ impl Launch {
         Self::new([n_heads, tokens, head_dim.div_ceil(32)], 256)
     }
 
-    /// `stamp`, `advance` and `tick`.
+    /// `stamp`.
+    pub(crate) fn stamp() -> Self {
+        Self::new([1, 1, 1], 128)
+    }
+
+    /// `tick`.
     pub(crate) fn one() -> Self {
         Self::new([1, 1, 1], 1)
     }
@@ -236,7 +263,7 @@ mod ptx {
     #[test]
     fn kernels_have_names_of_their_own_and_known_resources_everywhere() {
         let names = kernels();
-        assert_eq!(names.len(), 24);
+        assert_eq!(names.len(), 40);
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         for name in names {
             for (major, minor) in [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)] {
@@ -261,10 +288,12 @@ mod ptx {
                 continue;
             }
             rows += 1;
-            let arguments = arguments.split(',').count();
+            let is_clock = ["stamp", "tick"].contains(&name);
+            let arguments = arguments.split(',').count() + usize::from(!is_clock);
             for kernel in kernels() {
                 let format = name.strip_suffix('F').and_then(|prefix| kernel.strip_prefix(prefix));
-                if kernel != name && format.is_none() {
+                let is_format = |format| ["f32", "f16", "q8_0", "q4_k"].contains(&format);
+                if kernel != name && !format.is_some_and(is_format) {
                     continue;
                 }
                 let entry = format!(".visible .entry {kernel}(");
@@ -274,15 +303,13 @@ mod ptx {
                 assert_eq!(parameters.matches(".param").count(), arguments, "{kernel}");
             }
         }
-        assert_eq!(rows, 15);
+        assert_eq!(rows, 19);
     }
 
     #[test]
     fn a_module_has_the_kernels_of_its_source() {
         let of = |name| MODULES.into_iter().find(|module| module.name == name).unwrap();
         let names: Vec<_> = of("attention").kernels().collect();
-        assert_eq!(names, ["scores", "softmax", "weighted_sum"]);
-        let names: Vec<_> = of("gemv").kernels().collect();
-        assert_eq!(names, ["gemv_f32", "gemv_f16", "gemv_q8_0", "gemv_q4_k"]);
+        assert_eq!(names, ["scores", "softmax", "weighted_sum", "attention"]);
     }
 }

@@ -7,10 +7,12 @@ use brickscope_kernels::RopePairs;
 
 use super::driver::Arg;
 use super::error::CudaError;
-use super::kernels::Launch;
+use super::kernels::{Launch, MOST_SHARED};
 use super::memory::{DeviceWeights, Operands};
 use crate::config::Config;
+use crate::executor::gpu::fused::{Fused, Fuses};
 use crate::executor::gpu::plan::{Op, Operand, Step};
+use crate::weights::Tensor;
 
 /// A step, ready to be launched.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +20,7 @@ pub(super) struct Ready {
     /// The kernel's name.
     pub(super) kernel: String,
     pub(super) launch: Launch,
+    /// The last is where the kernel notes when it begins, or 0.
     pub(super) args: Vec<Arg>,
     /// The shape that it works on, for people.
     pub(super) shape: String,
@@ -44,7 +47,7 @@ impl Places<'_> {
         let params = Arg::Address(self.params);
         let (heads, kv_heads, head_dim) = (int(c.n_heads), int(c.n_kv_heads), int(c.head_dim));
         let attention = || format!("{} heads of {}", c.n_heads, c.head_dim);
-        Ok(match step.op {
+        let mut ready = match step.op {
             Op::Embed { table } => {
                 let w = self.weights.matrix(table.index)?;
                 Ready {
@@ -91,7 +94,7 @@ impl Places<'_> {
                 ];
                 let format = w.format.name();
                 let (kernel, launch) = if n == 1 {
-                    (format!("gemv_{format}"), Launch::gemv(u(tensor.rows)))
+                    (format!("gemv_{format}"), Launch::gemv(u(tensor.rows), u(tensor.cols)))
                 } else {
                     args.push(int(n));
                     (format!("gemm_{format}"), Launch::gemm(u(tensor.rows), u(n)))
@@ -186,6 +189,115 @@ impl Places<'_> {
                 args: vec![self.at(x)?, self.at(y)?, int(n * c.dim)],
                 shape: c.dim.to_string(),
             },
+            Op::Fused(fused) => self.fused(fused)?,
+        };
+        // Nobody asks when it begins.
+        ready.args.push(Arg::Address(0));
+        Ok(ready)
+    }
+
+    /// The launch of several steps at once, but for its last argument.
+    fn fused(&self, fused: Fused<'_>) -> Result<Ready, CudaError> {
+        let c = self.config;
+        let params = Arg::Address(self.params);
+        let (heads, kv_heads, head_dim) = (int(c.n_heads), int(c.n_kv_heads), int(c.head_dim));
+        let vector = |values| Ok::<_, CudaError>(Arg::Address(self.weights.vector(values)?));
+        let address = |w: &Tensor| {
+            Ok::<_, CudaError>(Arg::Address(self.weights.matrix(w.index)?.buffer.address()))
+        };
+        let format = |w: &Tensor| Ok::<_, CudaError>(self.weights.matrix(w.index)?.format.name());
+        let shape = |w: &Tensor| Ok::<_, CudaError>(self.weights.matrix(w.index)?.shape.clone());
+        let eps = Arg::F32(c.norm_eps);
+        Ok(match fused {
+            Fused::QkvRope { norm, q, k, v, layer } => {
+                let is_neox = c.architecture.rope_pairs() == RopePairs::Neox;
+                let rows = q.rows + k.rows + v.rows;
+                Ready {
+                    kernel: format!("norm_qkv_rope_{}", format(q)?),
+                    launch: Launch::gemv(u(rows), u(q.cols)),
+                    args: vec![
+                        self.at(Operand::Q)?,
+                        self.at(Operand::K(layer))?,
+                        self.at(Operand::V(layer))?,
+                        address(q)?,
+                        address(k)?,
+                        address(v)?,
+                        self.at(Operand::X)?,
+                        vector(norm)?,
+                        Arg::Address(self.weights.cos.address()),
+                        Arg::Address(self.weights.sin.address()),
+                        params,
+                        heads,
+                        kv_heads,
+                        head_dim,
+                        int(c.n_rot / 2),
+                        Arg::U32(is_neox.into()),
+                        int(q.cols),
+                        eps,
+                    ],
+                    shape: format!("{rows}×{} {}", q.cols, format(q)?),
+                }
+            }
+            Fused::Attention { layer } => Ready {
+                kernel: "attention".to_owned(),
+                launch: Launch::attention(u(c.n_heads), u(c.head_dim), u(self.capacity)),
+                args: vec![
+                    self.at(Operand::A)?,
+                    Arg::Address(self.operands.parts.address()),
+                    Arg::Address(self.operands.arrived.address()),
+                    self.at(Operand::Q)?,
+                    self.at(Operand::K(layer))?,
+                    self.at(Operand::V(layer))?,
+                    params,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    Arg::F32(1.0 / (c.head_dim as f32).sqrt()),
+                ],
+                shape: format!("{} heads of {}", c.n_heads, c.head_dim),
+            },
+            Fused::MatmulAdd { w, x } => Ready {
+                kernel: format!("gemv_add_{}", format(w)?),
+                launch: Launch::gemv(u(w.rows), u(w.cols)),
+                args: vec![
+                    self.at(Operand::X)?,
+                    address(w)?,
+                    self.at(x)?,
+                    int(w.rows),
+                    int(w.cols),
+                ],
+                shape: shape(w)?,
+            },
+            Fused::GateUp { norm, gate, up, is_squared } => Ready {
+                kernel: format!("norm_gate_up_{}", format(gate)?),
+                launch: Launch::gemv(u(2 * gate.rows), u(gate.cols)),
+                args: vec![
+                    self.at(Operand::Gate)?,
+                    address(gate)?,
+                    address(up)?,
+                    self.at(Operand::X)?,
+                    vector(norm)?,
+                    int(gate.rows),
+                    int(gate.cols),
+                    eps,
+                    Arg::U32(is_squared.into()),
+                ],
+                shape: format!("{}×{} {}", 2 * gate.rows, gate.cols, format(gate)?),
+            },
+            Fused::Head { norm, w } => Ready {
+                kernel: format!("norm_gemv_{}", format(w)?),
+                launch: Launch::gemv(u(w.rows), u(w.cols)),
+                args: vec![
+                    self.at(Operand::Logits)?,
+                    address(w)?,
+                    self.at(Operand::X)?,
+                    vector(norm)?,
+                    int(w.rows),
+                    int(w.cols),
+                    eps,
+                ],
+                shape: shape(w)?,
+            },
         })
     }
 
@@ -196,6 +308,19 @@ impl Places<'_> {
     /// Floats per position if a pass works at its position, else 0.
     fn stride(&self, operand: Operand) -> Arg {
         int(if operand.is_cache() { self.config.kv_dim() } else { 0 })
+    }
+}
+
+impl Fuses for Places<'_> {
+    fn in_one_kernel(&self, weights: &[&Tensor]) -> bool {
+        let formats = weights.iter().map(|w| self.weights.matrix(w.index).map(|w| w.format));
+        let formats: Result<Vec<_>, _> = formats.collect();
+        formats.is_ok_and(|formats| formats.windows(2).all(|pair| pair[0] == pair[1]))
+    }
+
+    fn attends(&self, c: &Config) -> bool {
+        let launch = Launch::attention(u(c.n_heads), u(c.head_dim), u(self.capacity));
+        c.head_dim.is_multiple_of(4) && c.head_dim <= 256 && launch.shared_bytes <= MOST_SHARED
     }
 }
 

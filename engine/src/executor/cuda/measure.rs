@@ -33,9 +33,8 @@ pub struct KernelResources {
 }
 
 impl Cuda<'_> {
-    /// Issues a set of marks back to back to the idle stream, and returns the cost of each. With
-    /// [`Stamps::Kernels`](super::Stamps::Kernels), the host time is that of a launch, and the device time
-    /// that between stamps.
+    /// Issues a set of marks back to back to the idle stream, and returns the cost of each: of an event, or of a kernel
+    /// that does nothing but note the time.
     ///
     /// # Errors
     ///

@@ -9,6 +9,7 @@ use brickscope_kernels::{Matrix, QuantType, rope_tables};
 
 use super::driver::{Buffer, Context, Event, Stream};
 use super::error::CudaError;
+use super::kernels::MOST_PARTS;
 use crate::config::Config;
 use crate::executor::gpu::plan::{Operand, Plan};
 use crate::model::Model;
@@ -61,11 +62,26 @@ impl Format {
         self.name() == kind.name()
     }
 
+    /// Bytes of a row on the device, a multiple of 16: see `kernels/weights.cuh`.
     fn row_bytes(self, matrix: Matrix<'_>) -> usize {
-        match self {
-            Self::F32 => 4 * matrix.cols(),
+        let bytes = match self {
+            Self::F32 => 4 * matrix.cols().next_multiple_of(8),
             Self::F16 => 2 * matrix.cols(),
             Self::Q8_0 | Self::Q4_K => matrix.n_bytes() / matrix.rows().max(1),
+        };
+        bytes.next_multiple_of(16)
+    }
+
+    /// Appends a row of the model's file, which is in this format there, as it is on the device, without padding.
+    fn push_row(self, bytes: &mut Vec<u8>, row: &[u8]) {
+        match self {
+            // The scales are behind the bytes that they belong to.
+            Self::Q8_0 => {
+                let blocks = row.as_chunks::<34>().0;
+                bytes.extend(blocks.iter().flat_map(|block| &block[2..]));
+                bytes.extend(blocks.iter().flat_map(|block| &block[..2]));
+            }
+            _ => bytes.extend_from_slice(row),
         }
     }
 }
@@ -197,16 +213,17 @@ impl Upload<'_> {
             bytes.clear();
             for i in first..(first + rows_at_once).min(matrix.rows()) {
                 if format.is_native(kind) {
-                    bytes.extend_from_slice(&matrix.row_bytes(i));
-                    continue;
-                }
-                matrix.dequantize_row(i, &mut row);
-                match format {
-                    Format::F16 => {
-                        bytes.extend(row.iter().flat_map(|&x| f32_to_f16(x).to_le_bytes()));
+                    format.push_row(&mut bytes, &matrix.row_bytes(i));
+                } else {
+                    matrix.dequantize_row(i, &mut row);
+                    match format {
+                        Format::F16 => {
+                            bytes.extend(row.iter().flat_map(|&x| f32_to_f16(x).to_le_bytes()));
+                        }
+                        _ => bytes.extend(row.iter().flat_map(|x| x.to_le_bytes())),
                     }
-                    _ => bytes.extend(row.iter().flat_map(|x| x.to_le_bytes())),
                 }
+                bytes.resize((i + 1 - first) * row_bytes, 0);
             }
             let took = self.copy(&buffer, first * row_bytes, &bytes)?;
             ns = ns.zip(took).map(|(ns, took)| ns + took);
@@ -261,6 +278,10 @@ pub(super) struct Operands {
     gate: Buffer,
     up: Buffer,
     logits: Buffer,
+    /// What blocks that share a head of attention leave each other.
+    pub(super) parts: Buffer,
+    /// How many of them are done; zeros between launches.
+    pub(super) arrived: Buffer,
     /// `(k, v)` of each layer.
     kv: Vec<(Buffer, Buffer)>,
 }
@@ -293,6 +314,8 @@ impl Operands {
             gate: floats(batch, c.ffn_dim)?,
             up: floats(batch, c.ffn_dim)?,
             logits: floats(1, c.n_vocab)?,
+            parts: floats(c.n_heads * MOST_PARTS as usize, c.head_dim + 2)?,
+            arrived: floats(1, c.n_heads)?,
             kv: kv.collect::<Result<_, CudaError>>()?,
         })
     }

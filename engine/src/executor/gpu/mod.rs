@@ -1,5 +1,6 @@
 //! The parts that executors on devices share: the [`Plan`] of a pass, and the session that runs it.
 
+pub(crate) mod fused;
 pub(crate) mod plan;
 #[cfg(test)]
 mod reference;
@@ -13,6 +14,7 @@ use brickscope::{
 
 use crate::config::Config;
 pub use crate::error::GpuError;
+pub use fused::Fused;
 pub use plan::{Op, Operand, Plan, Step};
 pub use session::{GpuProbe, GpuSession};
 
@@ -27,6 +29,11 @@ pub trait Gpu: Device {
 
     /// The most tokens in one pass.
     fn batch(&self) -> usize;
+
+    /// The plan that passes run by: the same, or with steps that one kernel does. The default is the same.
+    fn fuse<'p>(&self, plan: Plan<'p>) -> Plan<'p> {
+        plan
+    }
 
     /// The kernel of a step, and how it is launched.
     fn kernel(&self, plan: &Plan<'_>, step: usize) -> (String, DeviceLaunch);
@@ -169,7 +176,10 @@ impl<'p> Timed<'_, 'p> {
         let step = &self.plan.steps[index];
         if step.begins_brick {
             let work = self.plan.brick_work(index, self.config, self.position);
-            self.timer.brick(device, STREAM, step.layer, step.brick, work)?;
+            match step.brick_name {
+                None => self.timer.brick(device, STREAM, step.layer, step.brick, work)?,
+                Some(name) => self.timer.brick_named(device, STREAM, step.layer, name, work)?,
+            }
         }
         let work = step.work(self.config, self.position);
         self.timer.kernel(device, STREAM, self.kernels[index], work)

@@ -8,6 +8,7 @@ use brickscope::{BrickId, Work};
 
 use crate::config::{self, Config};
 use crate::error::GpuError;
+use crate::executor::gpu::fused::Fused;
 use crate::forward::Outputs;
 use crate::value::Value;
 use crate::weights::{Layer, Tensor, Weights};
@@ -118,6 +119,8 @@ pub enum Op<'m> {
         /// The addend.
         y: Operand,
     },
+    /// Several of these in one kernel, for a single token.
+    Fused(Fused<'m>),
 }
 
 /// One kernel launch.
@@ -128,6 +131,8 @@ pub struct Step<'m> {
     /// The brick that it belongs to. Consecutive steps of the same brick are one brick, unless
     /// [`begins_brick`](Self::begins_brick) says otherwise.
     pub(crate) brick: BrickId,
+    /// The name of the brick, if it is none of the well-known ones.
+    pub(crate) brick_name: Option<&'static str>,
     /// Whether a new brick begins here.
     pub(crate) begins_brick: bool,
     /// The value that it makes.
@@ -288,27 +293,39 @@ impl<'m> Plan<'m> {
     }
 }
 
-impl Step<'_> {
-    /// Its work in a pass that begins at `position`, by the formulas of the CPU's kernels (`work.rs`).
-    pub(crate) fn work(&self, c: &Config, position: usize) -> Work {
-        let n = self.tokens;
-        match self.op {
-            Op::Embed { table } => work::embed(table, n),
-            Op::RmsNorm { weight, rows_per_token, .. } => {
+impl Op<'_> {
+    /// Its work on `n` tokens in a pass that begins at `position`, by the formulas of the CPU's kernels (`work.rs`).
+    pub(crate) fn work(&self, n: usize, c: &Config, position: usize) -> Work {
+        match *self {
+            Self::Embed { table } => work::embed(table, n),
+            Self::RmsNorm { weight, rows_per_token, .. } => {
                 work::rms_norm(weight.len(), n * rows_per_token * weight.len())
             }
-            Op::Matmul { w, .. } => work::matmul(w, n),
-            Op::AddBias { bias, .. } => work::add(bias.len(), n),
-            Op::Rope { heads, .. } => work::rope(heads * c.head_dim, n),
-            Op::Scores { .. } => work::scores(c.n_heads, c.head_dim, c.kv_dim(), position, n),
-            Op::Softmax => work::softmax(c.n_heads, position, n),
-            Op::WeightedSum { .. } => {
+            Self::Matmul { w, .. } => work::matmul(w, n),
+            Self::AddBias { bias, .. } => work::add(bias.len(), n),
+            Self::Rope { heads, .. } => work::rope(heads * c.head_dim, n),
+            Self::Scores { .. } => work::scores(c.n_heads, c.head_dim, c.kv_dim(), position, n),
+            Self::Softmax => work::softmax(c.n_heads, position, n),
+            Self::WeightedSum { .. } => {
                 work::weighted_sum(c.n_heads, c.head_dim, c.kv_dim(), position, n)
             }
-            Op::SiluMul => work::silu_mul(c.ffn_dim, n),
-            Op::ReluSquaredMul => work::relu_squared_mul(c.ffn_dim, n),
-            Op::Add { .. } => work::add(c.dim, n),
+            Self::SiluMul => work::silu_mul(c.ffn_dim, n),
+            Self::ReluSquaredMul => work::relu_squared_mul(c.ffn_dim, n),
+            Self::Add { .. } => work::add(c.dim, n),
+            Self::Fused(fused) => fused.work(c, position),
         }
+    }
+}
+
+impl Step<'_> {
+    /// Its work in a pass that begins at `position`.
+    pub(crate) fn work(&self, c: &Config, position: usize) -> Work {
+        self.op.work(self.tokens, c, position)
+    }
+
+    /// The name of its brick.
+    pub(crate) fn brick_name(&self) -> &'static str {
+        self.brick_name.unwrap_or_else(|| self.brick.name())
     }
 }
 
@@ -328,6 +345,7 @@ impl<'m> List<'m> {
         let steps = kernels.into_iter().enumerate().map(|(i, (value, out, op))| Step {
             layer,
             brick,
+            brick_name: None,
             begins_brick: i == 0,
             value,
             out,

@@ -7,8 +7,11 @@ use brickscope::{
 use brickscope_kernels::{Backend, Kernels, rope_tables};
 use std::collections::HashMap;
 
+use super::fused::Fuses;
 use super::{Gpu, GpuError, Op, Operand, Plan, STREAM};
+use crate::config::Config;
 use crate::model::Model;
+use crate::weights::Tensor;
 
 pub(crate) struct Reference<'m> {
     pub(crate) device: SimulatedDevice,
@@ -18,13 +21,15 @@ pub(crate) struct Reference<'m> {
     tokens: Vec<u32>,
     position: usize,
     n_outputs: usize,
+    /// Whether it runs several steps in one.
+    pub(crate) fuses: bool,
 }
 
 impl<'m> Reference<'m> {
     pub(crate) fn new(model: &'m Model, capacity: usize) -> Self {
         let device = SimulatedDevice::new(1);
         let (operands, tokens) = (HashMap::new(), Vec::new());
-        Self { device, model, capacity, operands, tokens, position: 0, n_outputs: 0 }
+        Self { device, model, capacity, operands, tokens, position: 0, n_outputs: 0, fuses: false }
     }
 
     /// An operand, as long as needed.
@@ -49,37 +54,13 @@ impl<'m> Reference<'m> {
         let range = self.rows(operand, width, values.len() / width);
         self.operand(operand, range.end)[range].copy_from_slice(values);
     }
-}
 
-impl Gpu for Reference<'_> {
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    fn batch(&self) -> usize {
-        4
-    }
-
-    fn kernel(&self, plan: &Plan<'_>, step: usize) -> (String, DeviceLaunch) {
-        let name = format!("{:?}", plan.steps[step].op);
-        let name = name.split([' ', '{']).next().unwrap_or_default().to_lowercase();
-        (name, DeviceLaunch::default())
-    }
-
-    fn start(&mut self, plan: &Plan<'_>, tokens: &[u32], position: usize) -> Result<(), GpuError> {
-        assert_eq!(tokens.len(), plan.n);
-        self.tokens = tokens.to_vec();
-        self.position = position;
-        Ok(())
-    }
-
-    fn launch(&mut self, plan: &Plan<'_>, step: usize) -> Result<(), GpuError> {
+    fn compute(&mut self, op: Op<'_>, n: usize) {
         let (c, w) = (&self.model.config, &self.model.weights);
         let kernels = Kernels::new(Backend::Scalar).expect("everywhere");
-        let step = &plan.steps[step];
-        let (n, head, kv_dim, capacity) = (step.tokens, c.head_dim, c.kv_dim(), self.capacity);
+        let (head, kv_dim, capacity) = (c.head_dim, c.kv_dim(), self.capacity);
         let heads_per_kv = c.n_heads / c.n_kv_heads;
-        match step.op {
+        match op {
             Op::Embed { table } => {
                 let mut x = vec![0.0; n * c.dim];
                 let table = table.matrix(&self.model.gguf);
@@ -168,7 +149,7 @@ impl Gpu for Reference<'_> {
             Op::SiluMul | Op::ReluSquaredMul => {
                 let mut gate = self.get(Operand::Gate, c.ffn_dim, 0, n);
                 let up = self.get(Operand::Up, c.ffn_dim, 0, n);
-                match step.op {
+                match op {
                     Op::SiluMul => kernels.silu_mul(&mut gate, &up),
                     _ => kernels.relu_squared_mul(&mut gate, &up),
                 }
@@ -180,9 +161,52 @@ impl Gpu for Reference<'_> {
                 kernels.add(&mut values, &y);
                 self.put(x, c.dim, &values);
             }
+            Op::Fused(fused) => fused.parts(c).into_iter().for_each(|op| self.compute(op, n)),
         }
+    }
+}
+
+impl Fuses for Reference<'_> {
+    fn in_one_kernel(&self, _: &[&Tensor]) -> bool {
+        true
+    }
+
+    fn attends(&self, _: &Config) -> bool {
+        true
+    }
+}
+
+impl Gpu for Reference<'_> {
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn batch(&self) -> usize {
+        4
+    }
+
+    fn kernel(&self, plan: &Plan<'_>, step: usize) -> (String, DeviceLaunch) {
+        let name = format!("{:?}", plan.steps[step].op);
+        let name = name.split([' ', '{']).next().unwrap_or_default().to_lowercase();
+        (name, DeviceLaunch::default())
+    }
+
+    fn start(&mut self, plan: &Plan<'_>, tokens: &[u32], position: usize) -> Result<(), GpuError> {
+        assert_eq!(tokens.len(), plan.n);
+        self.tokens = tokens.to_vec();
+        self.position = position;
+        Ok(())
+    }
+
+    fn fuse<'p>(&self, plan: Plan<'p>) -> Plan<'p> {
+        if self.fuses { plan.fused(&self.model.config, self) } else { plan }
+    }
+
+    fn launch(&mut self, plan: &Plan<'_>, step: usize) -> Result<(), GpuError> {
+        let step = &plan.steps[step];
+        self.compute(step.op, step.tokens);
         // As long as it has numbers to put out.
-        self.device.launch(STREAM, 1_000 * n as u64);
+        self.device.launch(STREAM, 1_000 * step.tokens as u64);
         Ok(())
     }
 

@@ -175,7 +175,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         let Self { model, gpu, plans, position, logits, .. } = self;
         let plan = plans
             .entry(key)
-            .or_insert_with(|| Plan::new(&model.config, &model.weights, tokens.len(), outputs));
+            .or_insert_with(|| gpu.fuse(Plan::new(&model.config, &model.weights, tokens.len(), outputs)));
         match probe {
             None => {
                 gpu.run(plan, tokens, *position, None)?;
@@ -285,6 +285,30 @@ mod tests {
             let expected = host.forward(&[8]).expect("it fits");
             assert!(close(device.forward(&[8]).expect("it fits"), expected), "{}", path.display());
         }
+    }
+
+    #[test]
+    fn a_plan_of_fused_steps_computes_the_same() {
+        let mut n_fused = 0;
+        for path in models() {
+            let model = Model::open(&path).expect("a model");
+            let run = |fuses: bool| {
+                let mut gpu = Reference::new(&model, 12);
+                gpu.fuses = fuses;
+                let mut session = GpuSession::new(&model, gpu);
+                let passes = [&[1, 5, 9][..], &[4], &[6]].map(|tokens| {
+                    session.forward(tokens).expect("they fit").to_vec()
+                });
+                let n_steps = session.plans[&(1, 1)].steps.len();
+                (passes, n_steps)
+            };
+            let ((plain, n_plain), (fused, n_after)) = (run(false), run(true));
+            assert_eq!(plain, fused, "{}", path.display());
+            assert!(n_after < n_plain, "{}", path.display());
+            // Of a layer of a plain model five are left of 17, and of the rest two of three.
+            n_fused += usize::from(n_after == 2 + (n_plain - 3) / 17 * 5);
+        }
+        assert!(n_fused >= 3, "{n_fused}");
     }
 
     #[test]

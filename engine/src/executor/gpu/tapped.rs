@@ -1,5 +1,5 @@
 //! A tapped pass on a device. It runs step by step, reads each value back, and writes it again if the tap changed it:
-//! slow, but with the same kernels.
+//! slow, but with the same kernels, save those that do [several steps](super::Fused) at once.
 
 use brickscope_kernels::rope_tables;
 
@@ -147,6 +147,8 @@ impl<G: Gpu> TappedPass<'_, '_, G> {
                 self.gpu.read(layer_operand(Operand::V), 0, &mut values)?;
                 (c.q_dim(), [self.scores(n * c.n_heads)?, values])
             }
+            // What a tapped pass never has.
+            Op::Fused(_) => (0, Default::default()),
             Op::ReluSquaredMul => (c.ffn_dim, Default::default()),
             Op::SiluMul => (c.ffn_dim, [self.get(Operand::Up, c.ffn_dim, n)?, Vec::new()]),
         };
@@ -157,7 +159,9 @@ impl<G: Gpu> TappedPass<'_, '_, G> {
         let before = values.clone();
         let [first, second] = inputs.each_ref().map(|input| &input[..]);
         let operation = match step.op {
-            Op::Embed { .. } | Op::Add { .. } | Op::AddBias { .. } => Operation::Exact,
+            Op::Embed { .. } | Op::Add { .. } | Op::AddBias { .. } | Op::Fused(_) => {
+                Operation::Exact
+            }
             Op::RmsNorm { weight, .. } => Operation::RmsNorm { width: weight.len() },
             Op::Matmul { w, .. } => Operation::Matmul { w, x: first },
             Op::Rope { .. } => Operation::Rope,

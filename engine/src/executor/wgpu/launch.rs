@@ -164,7 +164,7 @@ pub(super) fn describe(
             format!("{} heads of {}", c.n_heads, c.head_dim)
         }
         Op::SiluMul | Op::ReluSquaredMul => c.ffn_dim.to_string(),
-        Op::Add { .. } => c.dim.to_string(),
+        Op::Add { .. } | Op::Fused(_) => c.dim.to_string(),
     };
     let drafts = Drafter { memory, c, capacity }.step(step);
     let Some(draft) = drafts.as_ref().and_then(|drafts| drafts.first()) else {
@@ -277,6 +277,8 @@ impl<'a> Drafter<'a> {
                 elementwise(Kernel::ReluSquaredMul, Operand::Gate, Operand::Up, n * c.ffn_dim)?
             }
             Op::Add { x, y } => elementwise(Kernel::Add, x, y, n * c.dim)?,
+            // No plan of this executor has one.
+            Op::Fused(_) => return None,
         })
     }
 

@@ -4,7 +4,8 @@
 //! instruments, not from noise between runs. A stamped time begins at the stamp before the kernel and ends at the one
 //! after it; a record covers only the kernel. So a stamped time is longer by the gap before the kernel and
 //! the cost of a stamp. [`Recorded::SinceLast`] includes that gap in the record: it counts from the end of the kernel
-//! before.
+//! before. Where kernels note themselves when they begin ([`Stamps::Inside`](super::super::Stamps::Inside)), a stamped time
+//! lasts until the next kernel begins, as [`Recorded::UntilNext`] does.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub enum Recorded {
     Alone,
     /// From the end of the previous kernel of its pass to its own. The first kernel of a pass has no such time.
     SinceLast,
+    /// From the kernel's start to that of the next kernel of its pass. The last kernel of a pass has no such time.
+    UntilNext,
 }
 
 /// One run of a kernel, by both.
@@ -58,6 +61,10 @@ pub struct Pair {
     pub recorded_ns: u64,
     /// The time by CUPTI, from the end of the previous kernel of its pass.
     pub since_last_ns: Option<u64>,
+    /// The time by CUPTI, until the next kernel of its pass starts.
+    pub until_next_ns: Option<u64>,
+    /// The number of its kernel in the pass.
+    pub launch: usize,
 }
 
 impl Pair {
@@ -65,6 +72,7 @@ impl Pair {
         match what {
             Recorded::Alone => Some(self.recorded_ns),
             Recorded::SinceLast => self.since_last_ns,
+            Recorded::UntilNext => self.until_next_ns,
         }
     }
 }
@@ -125,18 +133,44 @@ impl Agreement {
             }
             agreement.passes += 1;
             let mut last_end = None;
-            for (kernel, record) in pass.kernels.iter().zip(own) {
+            let starts = own.iter().skip(1).map(|record| Some(record.start_ns)).chain([None]);
+            let starts: Vec<Option<u64>> = starts.collect();
+            for (launch, (kernel, record)) in pass.kernels.iter().zip(own).enumerate() {
+                let next_start = starts[launch];
                 agreement.pairs.push(Pair {
                     kernel: Arc::clone(&kernel.kernel),
                     pass: index,
                     stamped_ns: kernel.ns,
                     recorded_ns: record.duration_ns(),
                     since_last_ns: last_end.and_then(|end| record.end_ns.checked_sub(end)),
+                    until_next_ns: next_start.and_then(|next| next.checked_sub(record.start_ns)),
+                    launch,
                 });
                 last_end = Some(record.end_ns);
             }
         }
         agreement
+    }
+
+    /// The medians over the passes of each of a pass's kernels: its name, stamped and recorded. A single pair may be apart
+    /// because CUPTI was busy with its buffers.
+    #[must_use]
+    pub fn medians(&self, what: Recorded) -> Vec<(&str, u64, u64)> {
+        let n = self.pairs.iter().map(|pair| pair.launch + 1).max().unwrap_or(0);
+        let mut of_launches = vec![("", Vec::new(), Vec::new()); n];
+        for pair in &self.pairs {
+            let Some(recorded) = pair.recorded(what) else { continue };
+            let (name, stamps, records) = &mut of_launches[pair.launch];
+            *name = &pair.kernel;
+            stamps.push(pair.stamped_ns);
+            records.push(recorded);
+        }
+        let median = |mut times: Vec<u64>| {
+            times.sort_unstable();
+            times[times.len() / 2]
+        };
+        let of_launches = of_launches.into_iter().filter(|(_, stamps, _)| !stamps.is_empty());
+        of_launches.map(|(name, stamps, records)| (name, median(stamps), median(records))).collect()
     }
 
     /// How far apart the pairs are; `None` if there are none.

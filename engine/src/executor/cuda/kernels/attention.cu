@@ -12,7 +12,8 @@
 extern "C" __global__ void __launch_bounds__(128)
     scores(float *__restrict__ s, const float *__restrict__ q, const float *__restrict__ k,
            const Params *__restrict__ p, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, float scale,
-           uint32_t capacity) {
+           uint32_t capacity, uint64_t *__restrict__ began) {
+    note_begin(began);
     SHARED_OF_LAUNCH(shared);
     float *query = (float *)shared;
     const uint32_t h = blockIdx.x, t = blockIdx.y, lane = threadIdx.x % 8;
@@ -50,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(128)
 //
 // Grid (n_heads, n), block a multiple of 32 up to 1024: a block has a row.
 extern "C" __global__ void __launch_bounds__(1024)
-    softmax(float *__restrict__ s, const Params *__restrict__ p, uint32_t n_heads, uint32_t capacity) {
+    softmax(float *__restrict__ s, const Params *__restrict__ p, uint32_t n_heads, uint32_t capacity, uint64_t *__restrict__ began) {
+    note_begin(began);
     __shared__ float partial[WARP];
     const uint32_t t = blockIdx.y, visible = p->position + t + 1;
     s += ((size_t)t * n_heads + blockIdx.x) * capacity;
@@ -75,7 +77,8 @@ extern "C" __global__ void __launch_bounds__(1024)
 extern "C" __global__ void __launch_bounds__(256)
     weighted_sum(float *__restrict__ a, const float *__restrict__ s, const float *__restrict__ v,
                  const Params *__restrict__ p, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
-                 uint32_t capacity) {
+                 uint32_t capacity, uint64_t *__restrict__ began) {
+    note_begin(began);
     __shared__ float partial[32][33];
     const uint32_t h = blockIdx.x, t = blockIdx.y;
     const uint32_t group = threadIdx.x / 8, at = threadIdx.x % 8 * 4;
@@ -114,4 +117,99 @@ extern "C" __global__ void __launch_bounds__(256)
     const float sum = warp_sum_of_four(columns);
     const uint32_t element = blockIdx.z * 32 + column + lane / 8;
     if (lane % 8 == 0 && element < head_dim) a[row * head_dim + element] = sum;
+}
+
+// The three above at once, for a single token, so that scores never leave the block.
+//
+// Grid (n_heads, splits), block 256: a block has a part of a head's keys; the last of a head's blocks to end puts their
+// parts together. `partial` is (n_heads, splits, head_dim + 2), `arrived` a zero for each head, which it is again
+// afterwards; both are unused without splits. Shared memory: head_dim floats, and one for each key of a part. head_dim is
+// a multiple of 4 up to 256.
+extern "C" __global__ void __launch_bounds__(256)
+    attention(float *__restrict__ a, float *partial, uint32_t *arrived, const float *__restrict__ q,
+              const float *__restrict__ k, const float *__restrict__ v, const Params *__restrict__ p,
+              uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, float scale, uint64_t *__restrict__ began) {
+    note_begin(began);
+    SHARED_OF_LAUNCH(shared);
+    __shared__ float of_warps[WARP];
+    __shared__ float4 sums[256];
+    __shared__ uint32_t before;
+    const uint32_t h = blockIdx.x, part = blockIdx.y, parts = gridDim.y;
+    const uint32_t visible = p->position + 1, most = (visible + parts - 1) / parts;
+    const uint32_t first = min(part * most, visible), n = min(most, visible - first);
+    const uint32_t stride = n_kv_heads * head_dim, at = h / (n_heads / n_kv_heads) * head_dim;
+    float *query = (float *)shared, *s = query + head_dim;
+    k += (size_t)first * stride + at, v += (size_t)first * stride + at;
+    for (uint32_t i = threadIdx.x; i < head_dim; i += blockDim.x) query[i] = q[h * head_dim + i];
+    __syncthreads();
+
+    // Eight threads have a key, and stay together.
+    const uint32_t lane = threadIdx.x % 8;
+    float max = -INFINITY;
+    for (uint32_t base = 0; base < n; base += 32) {
+        const uint32_t j = base + threadIdx.x / 8;
+        const float *key = k + (size_t)min(j, n - 1) * stride;
+        float dot = 0.0f;
+#pragma unroll 4
+        for (uint32_t i = 4 * lane; i < head_dim; i += 32) {
+            const float4 a = *(const float4 *)(query + i), b = *(const float4 *)(key + i);
+            dot += a.x * b.x + a.y * b.y + (a.z * b.z + a.w * b.w);
+        }
+        dot += __shfl_xor_sync(ALL_LANES, dot, 4);
+        dot += __shfl_xor_sync(ALL_LANES, dot, 2);
+        dot += __shfl_xor_sync(ALL_LANES, dot, 1);
+        max = fmaxf(max, scale * dot);
+        if (lane == 0 && j < n) s[j] = scale * dot;
+    }
+    max = block_max(max, of_warps);
+    float sum = 0.0f;
+    for (uint32_t j = threadIdx.x; j < n; j += blockDim.x) {
+        const float e = expf(s[j] - max);
+        s[j] = e;
+        sum += e;
+    }
+    sum = block_sum(sum, of_warps);
+
+    // Threads have four columns of every so-manieth value.
+    const uint32_t columns = head_dim / 4, column = threadIdx.x % columns, groups = blockDim.x / columns;
+    float4 mine = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 4
+    for (uint32_t j = threadIdx.x / columns; j < n; j += groups) {
+        const float4 value = *(const float4 *)(v + (size_t)j * stride + 4 * column);
+        mine.x += s[j] * value.x, mine.y += s[j] * value.y, mine.z += s[j] * value.z, mine.w += s[j] * value.w;
+    }
+    sums[threadIdx.x] = mine;
+    __syncthreads();
+    const uint32_t d = threadIdx.x;
+    float weighted = 0.0f;
+    if (d < head_dim)
+        for (uint32_t group = 0; group < groups; group++)
+            weighted += ((const float *)(sums + group * columns))[d];
+    if (parts == 1) {
+        if (d < head_dim) a[h * head_dim + d] = weighted / sum;
+        return;
+    }
+
+    volatile float *of_head = partial + (size_t)h * parts * (head_dim + 2);
+    volatile float *own = of_head + part * (head_dim + 2);
+    if (d < head_dim) own[2 + d] = weighted;
+    if (d == 0) own[0] = max, own[1] = sum;
+    __threadfence();
+    __syncthreads();
+    if (d == 0) before = atomicAdd(arrived + h, 1u);
+    __syncthreads();
+    if (before != parts - 1) return;
+    __threadfence();
+    float highest = -INFINITY, all = 0.0f;
+    for (uint32_t i = 0; i < parts; i++) highest = fmaxf(highest, of_head[i * (head_dim + 2)]);
+    weighted = 0.0f;
+    for (uint32_t i = 0; i < parts; i++) {
+        volatile float *other = of_head + i * (head_dim + 2);
+        // A part without keys has a maximum of minus infinity, so counts as nothing.
+        const float weight = expf(other[0] - highest);
+        all += weight * other[1];
+        if (d < head_dim) weighted += weight * other[2 + d];
+    }
+    if (d < head_dim) a[h * head_dim + d] = weighted / all;
+    if (d == 0) arrived[h] = 0;
 }

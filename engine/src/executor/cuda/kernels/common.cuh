@@ -22,6 +22,8 @@ static __device__ __forceinline__ uint64_t global_timer() {
     return now;
 }
 
+#define INFINITY __int_as_float(0x7f800000)
+
 // Shared memory of as many bytes as the launch asks for.
 #define SHARED_OF_LAUNCH(name) extern __shared__ float4 name[]
 #endif
@@ -34,6 +36,12 @@ struct Params {
     uint32_t position; // of the first token
     uint32_t n;        // tokens
 };
+
+// Notes when the kernel begins, if somebody wants to know: the last argument of each kernel, null if nobody does. The
+// kernel before it in the stream has ended by then.
+static __device__ __forceinline__ void note_begin(uint64_t *began) {
+    if (began && (blockIdx.x | blockIdx.y | blockIdx.z | threadIdx.x) == 0) *began = global_timer();
+}
 
 static __device__ __forceinline__ float warp_sum(float v) {
     for (uint32_t lanes = WARP / 2; lanes > 0; lanes /= 2) v += __shfl_xor_sync(ALL_LANES, v, lanes);
@@ -76,6 +84,13 @@ static __device__ __forceinline__ float block_max(float v, float *partial) {
     if (lane == 0) partial[warp] = v;
     __syncthreads();
     return warp_max(partial[lane < blockDim.x / WARP ? lane : 0]);
+}
+
+static __device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
+
+static __device__ __forceinline__ float relu_squared(float x) {
+    const float relu = fmaxf(x, 0.0f);
+    return relu * relu;
 }
 
 #endif

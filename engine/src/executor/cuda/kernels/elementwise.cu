@@ -4,7 +4,8 @@
 #include "common.cuh"
 
 // x += y.
-extern "C" __global__ void __launch_bounds__(256) add(float *__restrict__ x, const float *__restrict__ y, uint32_t len) {
+extern "C" __global__ void __launch_bounds__(256) add(float *__restrict__ x, const float *__restrict__ y, uint32_t len, uint64_t *__restrict__ began) {
+    note_begin(began);
     const uint32_t i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (i + 4 <= len) {
         const float4 a = *(const float4 *)(x + i), b = *(const float4 *)(y + i);
@@ -17,17 +18,17 @@ extern "C" __global__ void __launch_bounds__(256) add(float *__restrict__ x, con
 // x[i] += bias[i % width].
 extern "C" __global__ void __launch_bounds__(256)
     add_bias(float *__restrict__ x, const float *__restrict__ bias, const Params *__restrict__ p, uint32_t width,
-             uint32_t len, uint32_t pos_stride) {
+             uint32_t len, uint32_t pos_stride, uint64_t *__restrict__ began) {
+    note_begin(began);
     x += (size_t)p->position * pos_stride;
     const uint32_t first = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     for (uint32_t i = first; i < min(first + 4, len); i++) x[i] += bias[i % width];
 }
 
-static __device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
-
 // gate = silu(gate) * up (Shazeer, "GLU Variants Improve Transformer", 2020).
 extern "C" __global__ void __launch_bounds__(256)
-    silu_mul(float *__restrict__ gate, const float *__restrict__ up, uint32_t len) {
+    silu_mul(float *__restrict__ gate, const float *__restrict__ up, uint32_t len, uint64_t *__restrict__ began) {
+    note_begin(began);
     const uint32_t i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (i + 4 <= len) {
         const float4 g = *(const float4 *)(gate + i), u = *(const float4 *)(up + i);
@@ -37,14 +38,10 @@ extern "C" __global__ void __launch_bounds__(256)
     }
 }
 
-static __device__ __forceinline__ float relu_squared(float x) {
-    const float relu = fmaxf(x, 0.0f);
-    return relu * relu;
-}
-
 // gate = max(gate, 0)² * up, the gate of BitNet b1.58 2B4T.
 extern "C" __global__ void __launch_bounds__(256)
-    relu_squared_mul(float *__restrict__ gate, const float *__restrict__ up, uint32_t len) {
+    relu_squared_mul(float *__restrict__ gate, const float *__restrict__ up, uint32_t len, uint64_t *__restrict__ began) {
+    note_begin(began);
     const uint32_t i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (i + 4 <= len) {
         const float4 g = *(const float4 *)(gate + i), u = *(const float4 *)(up + i);

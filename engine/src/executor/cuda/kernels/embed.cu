@@ -18,7 +18,8 @@ static __device__ void embed(float *out, const uint8_t *table, const uint32_t *t
 #define EMBED(name, Format)                                                                                 \
     extern "C" __global__ void __launch_bounds__(128)                                                       \
         name(float *__restrict__ out, const uint8_t *__restrict__ table,                                    \
-             const uint32_t *__restrict__ tokens, uint32_t dim) {                                           \
+             const uint32_t *__restrict__ tokens, uint32_t dim, uint64_t *__restrict__ began) {             \
+        note_begin(began);                                                                                  \
         embed<Format>(out, table, tokens, dim);                                                             \
     }
 

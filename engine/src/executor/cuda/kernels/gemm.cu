@@ -106,7 +106,8 @@ static __device__ __forceinline__ void tile(float *out, const uint8_t *w, const 
     extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
         name(float *__restrict__ out, const uint8_t *__restrict__ w, const float *__restrict__ x,           \
              const Params *__restrict__ p, uint32_t rows, uint32_t cols, uint32_t out_pos_stride,           \
-             uint32_t n) {                                                                                  \
+             uint32_t n, uint64_t *__restrict__ began) {                                                    \
+        note_begin(began);                                                                                  \
         __shared__ __align__(16) float weights[ROWS][STRIDE];                                               \
         __shared__ __align__(16) float activations[TOKENS][STRIDE];                                         \
         out += (size_t)p->position * out_pos_stride;                                                        \

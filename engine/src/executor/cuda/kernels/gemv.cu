@@ -1,122 +1,367 @@
 // Matrix times vector, out = W·x: what a single token goes through. It is as fast as weights arrive.
 //
-// Grid (ceil(rows / 4)), block 128: a block has four rows, whose weights are on their way together, and
-// reads x once for them.
+// Grid (ceil(rows / 16)), block 256: a warp has two rows. Shared memory of the launch: 20 bytes for each of `cols`, rounded
+// up to 16, of PIECE at most. The first weights are asked for before x, and the next ones before those at hand are used:
+// a device's memory is only busy while many bytes are on their way.
 #include "weights.cuh"
 
-#define ROWS 4u // as many as `warp_sum_of_four` has
-#define THREADS 128u
+#define THREADS 256u
+#define WARPS (THREADS / WARP)
+// Columns of x that lie in shared memory at once.
+#define PIECE 8192u
 
-// Adds up what the threads of the block have of each row, and writes it.
-static __device__ __forceinline__ void write_rows(float *out, const float sums[ROWS], uint32_t first, uint32_t rows) {
-    __shared__ float partial[ROWS][THREADS / WARP];
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const float of_warp = warp_sum_of_four(sums);
-    if (lane % 8 == 0) partial[lane / 8][warp] = of_warp;
-    __syncthreads();
-    if (threadIdx.x < ROWS && first + threadIdx.x < rows) {
-        float sum = 0.0f;
+// Where column `i` of x lies: with a gap after each 16, lanes that have 16 columns each read from all banks.
+static __device__ __forceinline__ uint32_t place(uint32_t i) { return i + i / 16 * 4; }
+
+// `n` columns from `at` on, which is a multiple of `n`: 8 or 16.
+template <uint32_t N>
+static __device__ __forceinline__ void load_x(float out[N], const float *shared, uint32_t at) {
 #pragma unroll
-        for (uint32_t w = 0; w < THREADS / WARP; w++) sum += partial[threadIdx.x][w];
-        out[first + threadIdx.x] = sum;
+    for (uint32_t i = 0; i < N; i += 4) {
+        const float4 v = *(const float4 *)(shared + place(at) + i);
+        out[i] = v.x, out[i + 1] = v.y, out[i + 2] = v.z, out[i + 3] = v.w;
     }
 }
 
-// Where the block's rows begin. Past the last row it is the last one again, which nobody writes.
+// What a lane has of a row in a step: `COLS` columns. `load` asks for weights of which `at` is the first; `x` is what
+// they are multiplied with, and `dot` does it. The weights of `AHEAD` steps are on their way at once.
 template <class Format>
-static __device__ __forceinline__ void find_rows(const uint8_t *at[ROWS], const uint8_t *w, uint32_t first,
-                                                 uint32_t rows, uint32_t cols) {
-#pragma unroll
-    for (uint32_t r = 0; r < ROWS; r++) at[r] = Format::row(w, min(first + r, rows - 1), cols);
-}
+struct Lane;
 
-// The product of eight weights with as many of x.
-template <class Format>
-struct Dot {
-    static __device__ __forceinline__ float of(const uint8_t *row, const float x[8], uint32_t at, uint32_t cols) {
-        float weights[8], dot = 0.0f;
-        Format::weights(weights, row, at, cols);
+template <>
+struct Lane<F32> {
+    static constexpr uint32_t COLS = 8, AHEAD = 2;
+    struct Raw {
+        float4 low, high;
+    };
+
+    static __device__ __forceinline__ void load(Raw &raw, const uint8_t *row, uint32_t at, uint32_t) {
+        const float4 *weights = (const float4 *)((const float *)row + at);
+        raw.low = weights[0], raw.high = weights[1];
+    }
+
+    static __device__ __forceinline__ void x(float out[COLS], const float *shared, uint32_t at) {
+        load_x<8>(out, shared, at);
+    }
+
+    static __device__ __forceinline__ float dot(const Raw &raw, const float x[COLS], uint32_t) {
+        const float4 a = raw.low, b = raw.high;
+        return a.x * x[0] + a.y * x[1] + (a.z * x[2] + a.w * x[3]) +
+               (b.x * x[4] + b.y * x[5] + (b.z * x[6] + b.w * x[7]));
+    }
+};
+
+template <>
+struct Lane<F16> {
+    static constexpr uint32_t COLS = 8, AHEAD = 4;
+    struct Raw {
+        uint4 pairs;
+    };
+
+    static __device__ __forceinline__ void load(Raw &raw, const uint8_t *row, uint32_t at, uint32_t) {
+        raw.pairs = *(const uint4 *)((const uint16_t *)row + at);
+    }
+
+    static __device__ __forceinline__ void x(float out[COLS], const float *shared, uint32_t at) {
+        load_x<8>(out, shared, at);
+    }
+
+    static __device__ __forceinline__ float dot(const Raw &raw, const float x[COLS], uint32_t) {
+        const uint32_t words[4] = {raw.pairs.x, raw.pairs.y, raw.pairs.z, raw.pairs.w};
+        float dot = 0.0f;
 #pragma unroll
-        for (uint32_t i = 0; i < 8; i++) dot += weights[i] * x[i];
+        for (uint32_t i = 0; i < 4; i++) {
+            dot += half_to_float((uint16_t)(words[i] & 0xffff)) * x[2 * i];
+            dot += half_to_float((uint16_t)(words[i] >> 16)) * x[2 * i + 1];
+        }
         return dot;
     }
 };
 
 // With the scale applied to the sum.
 template <>
-struct Dot<Q8_0> {
-    static __device__ __forceinline__ float of(const uint8_t *row, const float x[8], uint32_t at, uint32_t) {
-        float quants[8], dot = 0.0f;
-        const float d = Q8_0::quants(quants, row, at);
+struct Lane<Q8_0> {
+    static constexpr uint32_t COLS = 16, AHEAD = 4;
+    struct Raw {
+        uint4 quants;
+        uint16_t scale;
+    };
+
+    static __device__ __forceinline__ void load(Raw &raw, const uint8_t *row, uint32_t at, uint32_t cols) {
+        raw.quants = *(const uint4 *)(row + at);
+        raw.scale = ((const uint16_t *)(row + cols))[at / 32];
+    }
+
+    static __device__ __forceinline__ void x(float out[COLS], const float *shared, uint32_t at) {
+        load_x<16>(out, shared, at);
+    }
+
+    static __device__ __forceinline__ float dot(const Raw &raw, const float x[COLS], uint32_t) {
+        const uint32_t words[4] = {raw.quants.x, raw.quants.y, raw.quants.z, raw.quants.w};
+        float dot = 0.0f;
 #pragma unroll
-        for (uint32_t i = 0; i < 8; i++) dot += quants[i] * x[i];
-        return d * dot;
+        for (uint32_t i = 0; i < 4; i++) {
+            float quants[4];
+            Q8_0::quants(quants, words[i]);
+#pragma unroll
+            for (uint32_t j = 0; j < 4; j++) dot += quants[j] * x[4 * i + j];
+        }
+        return half_to_float(raw.scale) * dot;
     }
 };
 
-template <class Format>
-static __device__ __forceinline__ void gemv(float *out, const uint8_t *w, const float *x, const Params *p,
-                                            uint32_t rows, uint32_t cols, uint32_t out_pos_stride) {
-    const uint32_t first = blockIdx.x * ROWS;
-    const uint8_t *row[ROWS];
-    find_rows<Format>(row, w, first, rows, cols);
-    float sums[ROWS] = {};
-    for (uint32_t at = threadIdx.x * 8; at < cols; at += THREADS * 8) {
-        float v[8];
-        load8_for<Format>(v, x, at, cols);
-#pragma unroll
-        for (uint32_t r = 0; r < ROWS; r++) sums[r] += Dot<Format>::of(row[r], v, at, cols);
+// Both halves of 16 bytes: 16 columns and those 32 further on, so that no byte is read twice. Eight lanes have a block of
+// 256. The scales are applied to sums of products, the minimums to sums of x.
+template <>
+struct Lane<Q4_K> {
+    static constexpr uint32_t COLS = 32, AHEAD = 2;
+    struct Raw {
+        uint4 head, quants;
+    };
+
+    static __device__ __forceinline__ void load(Raw &raw, const uint8_t *row, uint32_t at, uint32_t) {
+        const uint8_t *block = row + at / 256 * 144;
+        raw.head = *(const uint4 *)block;
+        raw.quants = *(const uint4 *)(block + 16 + at % 256 / 2);
     }
-    write_rows(out + (size_t)p->position * out_pos_stride, sums, first, rows);
+
+    static __device__ __forceinline__ void x(float out[COLS], const float *shared, uint32_t at) {
+        const uint32_t low = at / 64 * 64 + at % 64 / 2;
+        load_x<16>(out, shared, low);
+        load_x<16>(out + 16, shared, low + 32);
+    }
+
+    static __device__ __forceinline__ float dot(const Raw &raw, const float x[COLS], uint32_t at) {
+        const float4 s = Q4_K::scales(raw.head, at % 256 / 64);
+        const uint32_t words[4] = {raw.quants.x, raw.quants.y, raw.quants.z, raw.quants.w};
+        float low_dot = 0.0f, high_dot = 0.0f, low_sum = 0.0f, high_sum = 0.0f;
+#pragma unroll
+        for (uint32_t i = 0; i < 16; i++) {
+            low_dot += byte_to_float(words[i / 4] & 0x0f0f0f0f, i % 4) * x[i];
+            high_dot += byte_to_float(words[i / 4] >> 4 & 0x0f0f0f0f, i % 4) * x[16 + i];
+            low_sum += x[i], high_sum += x[16 + i];
+        }
+        return s.x * low_dot - s.y * low_sum + (s.z * high_dot - s.w * high_sum);
+    }
+};
+
+// Columns `first` to `end` of x to shared memory, each times its weight of `norm` unless that is null, with zeros up to a
+// multiple of 16. Returns the sum of the squares of this thread's.
+static __device__ __forceinline__ float fill_x(float *shared, const float *x, const float *norm, uint32_t first,
+                                               uint32_t end) {
+    float squares = 0.0f;
+    for (uint32_t i = first + threadIdx.x * 4; i < end; i += THREADS * 4) {
+        float v[4], w[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+        if (i + 4 <= end) {
+            const float4 four = *(const float4 *)(x + i);
+            v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+            if (norm) {
+                const float4 weights = *(const float4 *)(norm + i);
+                w[0] = weights.x, w[1] = weights.y, w[2] = weights.z, w[3] = weights.w;
+            }
+        } else {
+#pragma unroll
+            for (uint32_t j = 0; j < 4; j++) {
+                v[j] = i + j < end ? x[i + j] : 0.0f;
+                if (norm && i + j < end) w[j] = norm[i + j];
+            }
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < 4; j++) squares += v[j] * v[j], v[j] *= w[j];
+        *(float4 *)(shared + place(i - first)) = make_float4(v[0], v[1], v[2], v[3]);
+    }
+    const uint32_t from = (end - first + 3) / 4 * 4 + threadIdx.x;
+    if (from < (end - first + 15) / 16 * 16) shared[place(from)] = 0.0f;
+    return squares;
 }
 
-// Both halves of eight bytes at once, so that no byte is read twice: 16 threads have a block of 256. The
-// scale is applied to the sum of eight products, the minimum to the sum of x.
-static __device__ __forceinline__ void gemv_both_halves(float *out, const uint8_t *w, const float *x,
-                                                        const Params *p, uint32_t rows, uint32_t cols,
-                                                        uint32_t out_pos_stride) {
-    const uint32_t first = blockIdx.x * ROWS;
-    const uint8_t *row[ROWS];
-    find_rows<Q4_K>(row, w, first, rows, cols);
-    const uint32_t c = threadIdx.x % 16 / 4, l = threadIdx.x % 4 * 8;
-    float sums[ROWS] = {};
-    for (uint32_t block = threadIdx.x / 16; block < cols / 256; block += THREADS / 16) {
-        float low[8], high[8];
-        load8(low, x + block * 256 + c * 64 + l);
-        load8(high, x + block * 256 + c * 64 + 32 + l);
-        float low_sum = 0.0f, high_sum = 0.0f;
+// Two sums over a warp: lanes 0 to 15 get that of `v[0]`, the others that of `v[1]`.
+static __device__ __forceinline__ float warp_sum_of_two(const float v[2]) {
+    const bool later = threadIdx.x & 16;
+    float sum = (later ? v[1] : v[0]) + __shfl_xor_sync(ALL_LANES, later ? v[0] : v[1], 16);
 #pragma unroll
-        for (uint32_t i = 0; i < 8; i++) low_sum += low[i], high_sum += high[i];
+    for (uint32_t lanes = 8; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, lanes);
+    return sum;
+}
+
+// The products of two rows with x, or with x normalised by its root mean square and `norm`, unless that is null: in lanes
+// 0 to 15 of the first row, in the others of the second. `partial` has room for a float a warp.
+template <class Format>
+static __device__ __forceinline__ float products(const uint8_t *first_row, const uint8_t *second_row, const float *x,
+                                                 const float *norm, float eps, uint32_t cols, float *shared,
+                                                 float *partial) {
+    typedef Lane<Format> L;
+    constexpr uint32_t STEP = WARP * L::COLS, AHEAD = L::AHEAD;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    float sums[2] = {}, squares = 0.0f;
+    for (uint32_t first = 0; first < cols; first += PIECE) {
+        const uint32_t end = min(first + PIECE, cols);
+        uint32_t at = first + lane * L::COLS;
+        typename L::Raw next[AHEAD][2];
 #pragma unroll
-        for (uint32_t r = 0; r < ROWS; r++) {
-            const uint8_t *bytes = row[r] + (size_t)block * 144;
-            const uint2 q = *(const uint2 *)(bytes + 16 + 32 * c + l);
-            const float4 s = Q4_K::scales(bytes, c);
-            const uint32_t low4[2] = {q.x & 0x0f0f0f0f, q.y & 0x0f0f0f0f};
-            const uint32_t high4[2] = {q.x >> 4 & 0x0f0f0f0f, q.y >> 4 & 0x0f0f0f0f};
-            float low_dot = 0.0f, high_dot = 0.0f;
+        for (uint32_t i = 0; i < AHEAD; i++) {
+            if (at + i * STEP >= end) continue;
+            L::load(next[i][0], first_row, at + i * STEP, cols);
+            L::load(next[i][1], second_row, at + i * STEP, cols);
+        }
+        if (first > 0) __syncthreads(); // the piece before may still be read
+        squares += fill_x(shared, x, norm, first, end);
+        if (norm && end == cols) {
+            const float of_warp = warp_sum(squares);
+            if (lane == 0) partial[warp] = of_warp;
+        }
+        __syncthreads();
+        for (; at < end; at += AHEAD * STEP) {
 #pragma unroll
-            for (uint32_t i = 0; i < 8; i++) {
-                low_dot += byte_to_float(low4[i / 4], i % 4) * low[i];
-                high_dot += byte_to_float(high4[i / 4], i % 4) * high[i];
+            for (uint32_t i = 0; i < AHEAD; i++) {
+                const uint32_t here = at + i * STEP, later = here + AHEAD * STEP;
+                if (here >= end) continue;
+                const typename L::Raw a = next[i][0], b = next[i][1];
+                if (later < end) {
+                    L::load(next[i][0], first_row, later, cols);
+                    L::load(next[i][1], second_row, later, cols);
+                }
+                float v[L::COLS];
+                L::x(v, shared, here - first);
+                sums[0] += L::dot(a, v, here);
+                sums[1] += L::dot(b, v, here);
             }
-            sums[r] += s.x * low_dot - s.y * low_sum + (s.z * high_dot - s.w * high_sum);
         }
     }
-    write_rows(out + (size_t)p->position * out_pos_stride, sums, first, rows);
+    const float sum = warp_sum_of_two(sums);
+    if (!norm) return sum;
+    float all = 0.0f;
+#pragma unroll
+    for (uint32_t i = 0; i < WARPS; i++) all += partial[i];
+    return sum / sqrtf(all / (float)cols + eps);
 }
 
-#define GEMV(name, run)                                                                                     \
+// A pair of rows of the block, and of the lane one of them. Past the last row it is the last one again, which nobody
+// writes.
+struct Rows {
+    uint32_t first, second, own;
+};
+
+static __device__ __forceinline__ Rows rows_of_warp(uint32_t rows) {
+    const uint32_t first = blockIdx.x * 2 * WARPS + threadIdx.x / WARP * 2;
+    return {min(first, rows - 1), min(first + 1, rows - 1), first + threadIdx.x % WARP / 16};
+}
+
+static __device__ __forceinline__ bool writes() { return threadIdx.x % 16 == 0; }
+
+#define GEMV(F, Format)                                                                                     \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
-        name(float *__restrict__ out, const uint8_t *__restrict__ w, const float *__restrict__ x,           \
-             const Params *__restrict__ p, uint32_t rows, uint32_t cols, uint32_t out_pos_stride) {         \
-        run(out, w, x, p, rows, cols, out_pos_stride);                                                      \
+        gemv_##F(float *__restrict__ out, const uint8_t *__restrict__ w, const float *__restrict__ x,       \
+                 const Params *__restrict__ p, uint32_t rows, uint32_t cols, uint32_t out_pos_stride,       \
+                 uint64_t *__restrict__ began) {                                                            \
+        note_begin(began);                                                                                  \
+        SHARED_OF_LAUNCH(shared);                                                                           \
+        const Rows r = rows_of_warp(rows);                                                                  \
+        const float sum = products<Format>(Format::row(w, r.first, cols), Format::row(w, r.second, cols), x, \
+                                           nullptr, 0.0f, cols, (float *)shared, nullptr);                  \
+        if (writes() && r.own < rows) out[(size_t)p->position * out_pos_stride + r.own] = sum;              \
+    }                                                                                                       \
+                                                                                                            \
+    /* out += W·x. */                                                                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
+        gemv_add_##F(float *__restrict__ out, const uint8_t *__restrict__ w, const float *__restrict__ x,   \
+                     uint32_t rows, uint32_t cols, uint64_t *__restrict__ began) {                          \
+        note_begin(began);                                                                                  \
+        SHARED_OF_LAUNCH(shared);                                                                           \
+        const Rows r = rows_of_warp(rows);                                                                  \
+        const float sum = products<Format>(Format::row(w, r.first, cols), Format::row(w, r.second, cols), x, \
+                                           nullptr, 0.0f, cols, (float *)shared, nullptr);                  \
+        if (writes() && r.own < rows) out[r.own] += sum;                                                    \
+    }                                                                                                       \
+                                                                                                            \
+    /* out = W·rms_norm(x). */                                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
+        norm_gemv_##F(float *__restrict__ out, const uint8_t *__restrict__ w, const float *__restrict__ x,  \
+                      const float *__restrict__ norm, uint32_t rows, uint32_t cols, float eps,              \
+                      uint64_t *__restrict__ began) {                                                       \
+        note_begin(began);                                                                                  \
+        SHARED_OF_LAUNCH(shared);                                                                           \
+        __shared__ float partial[WARPS];                                                                    \
+        const Rows r = rows_of_warp(rows);                                                                  \
+        const float sum = products<Format>(Format::row(w, r.first, cols), Format::row(w, r.second, cols), x, \
+                                           norm, eps, cols, (float *)shared, partial);                      \
+        if (writes() && r.own < rows) out[r.own] = sum;                                                     \
+    }                                                                                                       \
+                                                                                                            \
+    /* out = f(G·h) * (U·h) of h = rms_norm(x), where f is SiLU, or max(·, 0)² if `squared`. A warp has a  \
+       row of both, so the grid is twice as large. */                                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
+        norm_gate_up_##F(float *__restrict__ out, const uint8_t *__restrict__ gate,                         \
+                         const uint8_t *__restrict__ up, const float *__restrict__ x,                       \
+                         const float *__restrict__ norm, uint32_t rows, uint32_t cols, float eps,           \
+                         uint32_t squared, uint64_t *__restrict__ began) {                                  \
+        note_begin(began);                                                                                  \
+        SHARED_OF_LAUNCH(shared);                                                                           \
+        __shared__ float partial[WARPS];                                                                    \
+        const uint32_t own = blockIdx.x * WARPS + threadIdx.x / WARP, r = min(own, rows - 1);               \
+        const float sum = products<Format>(Format::row(gate, r, cols), Format::row(up, r, cols), x, norm,   \
+                                           eps, cols, (float *)shared, partial);                            \
+        const float other = __shfl_xor_sync(ALL_LANES, sum, 16);                                            \
+        if (threadIdx.x % WARP == 0 && own < rows) out[own] = (squared ? relu_squared(sum) : silu(sum)) * other; \
+    }                                                                                                       \
+                                                                                                            \
+    /* q, k and v of h = rms_norm(x), with q and k rotated as by `rope`. A warp has a pair of rows that are \
+       rotated together. `head_dim` is even. */                                                             \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                   \
+        norm_qkv_rope_##F(float *__restrict__ q, float *__restrict__ k, float *__restrict__ v,              \
+                          const uint8_t *__restrict__ wq, const uint8_t *__restrict__ wk,                   \
+                          const uint8_t *__restrict__ wv, const float *__restrict__ x,                      \
+                          const float *__restrict__ norm, const float *__restrict__ cos,                    \
+                          const float *__restrict__ sin, const Params *__restrict__ p, uint32_t heads,      \
+                          uint32_t kv_heads, uint32_t head_dim, uint32_t n_pairs, uint32_t neox,            \
+                          uint32_t cols, float eps, uint64_t *__restrict__ began) {                         \
+        note_begin(began);                                                                                  \
+        SHARED_OF_LAUNCH(shared);                                                                           \
+        __shared__ float partial[WARPS];                                                                    \
+        const uint32_t pairs = head_dim / 2, all = (heads + 2 * kv_heads) * pairs;                          \
+        const uint32_t own = blockIdx.x * WARPS + threadIdx.x / WARP;                                       \
+        const Pair pair = pair_of(min(own, all - 1), pairs, heads, kv_heads, n_pairs, neox);                \
+        const uint8_t *w = pair.kind == 0 ? wq : pair.kind == 1 ? wk : wv;                                  \
+        const size_t head = (size_t)pair.head * head_dim;                                                   \
+        const float sum = products<Format>(Format::row(w, head + pair.a, cols),                             \
+                                           Format::row(w, head + pair.b, cols), x, norm, eps, cols,         \
+                                           (float *)shared, partial);                                       \
+        const float other = __shfl_xor_sync(ALL_LANES, sum, 16);                                            \
+        if (threadIdx.x % WARP != 0 || own >= all) return;                                                  \
+        float *out = pair.kind == 0 ? q : pair.kind == 1 ? k : v;                                           \
+        if (pair.kind > 0) out += (size_t)p->position * kv_heads * head_dim;                                \
+        out += head;                                                                                        \
+        float a = sum, b = other;                                                                           \
+        if (pair.kind < 2 && pair.number < n_pairs) {                                                       \
+            const size_t angle = (size_t)p->position * n_pairs + pair.number;                               \
+            const float c = cos[angle], s = sin[angle];                                                     \
+            a = sum * c - other * s, b = sum * s + other * c;                                               \
+        }                                                                                                   \
+        out[pair.a] = a, out[pair.b] = b;                                                                   \
     }
 
-GEMV(gemv_f32, gemv<F32>)
-GEMV(gemv_f16, gemv<F16>)
-GEMV(gemv_q8_0, gemv<Q8_0>)
-GEMV(gemv_q4_k, gemv_both_halves)
+// Two rows of a head of q (`kind` 0), k (1) or v (2), which is pair `number` of that head.
+struct Pair {
+    uint32_t kind, head, number, a, b;
+};
 
-#undef ROWS
+static __device__ __forceinline__ Pair pair_of(uint32_t index, uint32_t pairs, uint32_t heads, uint32_t kv_heads,
+                                               uint32_t n_pairs, uint32_t neox) {
+    Pair pair;
+    pair.head = index / pairs, pair.number = index % pairs;
+    pair.kind = pair.head < heads ? 0 : pair.head < heads + kv_heads ? 1 : 2;
+    if (pair.kind > 0) pair.head -= heads + (pair.kind - 1) * kv_heads;
+    const bool apart = neox && pair.kind < 2 && pair.number < n_pairs;
+    pair.a = apart ? pair.number : 2 * pair.number;
+    pair.b = apart ? pair.number + n_pairs : 2 * pair.number + 1;
+    return pair;
+}
+
+GEMV(f32, F32)
+GEMV(f16, F16)
+GEMV(q8_0, Q8_0)
+GEMV(q4_k, Q4_K)
+
 #undef THREADS
+#undef WARPS
+#undef PIECE

@@ -8,7 +8,8 @@
 extern "C" __global__ void __launch_bounds__(128)
     rope(float *__restrict__ x, const float *__restrict__ cos, const float *__restrict__ sin,
          const Params *__restrict__ p, uint32_t heads, uint32_t head_dim, uint32_t n_pairs, uint32_t neox,
-         uint32_t pos_stride) {
+         uint32_t pos_stride, uint64_t *__restrict__ began) {
+    note_begin(began);
     const uint32_t index = blockIdx.x * blockDim.x + threadIdx.x, t = blockIdx.y;
     if (index >= heads * n_pairs) return;
     const uint32_t head = index / n_pairs, i = index % n_pairs;

@@ -108,11 +108,17 @@ fn run_in_order(
             Value::F32(number) => u64::from(number.to_bits()),
         });
     }
+    // In one order nobody asks when a kernel begins.
+    let mut began = Buffer::new(&[0; 8]);
+    let notes_begin = !["stamp", "tick"].contains(&kernel) && !kernel.starts_with("planted");
+    if notes_begin {
+        arguments.push(if order == 0 { 0 } else { began.pointer() as u64 });
+    }
     let mut pointers: Vec<*mut c_void> =
         arguments.iter_mut().map(|argument| std::ptr::from_mut(argument).cast()).collect();
     let _alone = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
     shim.set_order(order);
-    for buffer in &mut buffers {
+    for buffer in buffers.iter_mut().chain([&mut began]) {
         shim.add_memory(buffer.pointer(), buffer.len);
     }
     // SAFETY: the values are what the kernel's table of arguments says, and a kernel that leaves its
@@ -120,10 +126,11 @@ fn run_in_order(
     let outcome = unsafe {
         shim.launch(kernel, launch.grid, launch.block, launch.shared_bytes, &mut pointers)
     };
-    for buffer in &mut buffers {
+    for buffer in buffers.iter_mut().chain([&mut began]) {
         shim.remove_memory(buffer.pointer());
     }
     outcome?;
+    assert_eq!(began.content() != [0; 8], notes_begin && order != 0, "{kernel}");
     Ok(buffers.iter().map(|buffer| buffer.content().to_vec()).collect())
 }
 
@@ -215,6 +222,27 @@ fn encode(kind: QuantType, x: &[f32]) -> Vec<u8> {
     bytes
 }
 
+/// Those rows as a device has them: see `weights.cuh`.
+fn on_device(kind: QuantType, rows: usize, bytes: &[u8]) -> Value {
+    let mut packed = Vec::new();
+    for row in bytes.chunks_exact(bytes.len() / rows) {
+        match kind {
+            QuantType::Q8_0 => {
+                for block in row.chunks_exact(34) {
+                    packed.extend(&block[2..]);
+                }
+                for block in row.chunks_exact(34) {
+                    packed.extend(&block[..2]);
+                }
+            }
+            _ => packed.extend(row),
+        }
+        let border = if kind == QuantType::F32 { 32 } else { 16 };
+        packed.resize(packed.len().next_multiple_of(border), 0);
+    }
+    Value::Bytes(packed)
+}
+
 fn config() -> ProptestConfig {
     // A case that fails is printed, which is enough to make a test of it.
     ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() }
@@ -242,7 +270,7 @@ fn embed() {
         for (token, row) in tokens.iter().zip(expected.chunks_exact_mut(dim)) {
             matrix.dequantize_row(*token as usize, row);
         }
-        let values = [unwritten(n * dim), Value::Bytes(table), words(&tokens), num(dim)];
+        let values = [unwritten(n * dim), on_device(kind, vocab, &table), words(&tokens), num(dim)];
         let launch = Launch::embed(dim as u32, n as u32);
         let actual = floats_of(shim, &format!("embed_{name}"), launch, &values, 0);
         assert_eq!(actual, expected);
@@ -271,17 +299,164 @@ fn gemv() {
         let at = position * stride;
         let values = [
             unwritten(at + rows + stride),
-            Value::Bytes(weights.clone()),
+            on_device(kind, rows, &weights),
             floats(&x),
             params(position, 1),
             num(rows),
             num(cols),
             num(stride),
         ];
-        let launch = Launch::gemv(rows as u32);
+        let launch = Launch::gemv(rows as u32, cols as u32);
         let actual = floats_of(shim, &format!("gemv_{name}"), launch, &values, 0);
         assert_rest_unwritten(&actual, at..at + rows);
         assert_close(&actual[at..at + rows], &expected, |row| product_tolerance(matrix, row, &x));
+    });
+}
+
+/// `weights * rms_norm(x)`, by the CPU.
+fn of_normed(matrix: Matrix<'_>, x: &[f32], norm: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let mut h = vec![0.0; x.len()];
+    scalar().rms_norm(&mut h, x, norm, 1e-5);
+    let mut out = vec![0.0; matrix.rows()];
+    scalar().gemv(&mut out, matrix, &h);
+    (out, h)
+}
+
+const EPS: Value = Value::F32(1e-5);
+
+#[test]
+fn gemv_add_and_norm_gemv() {
+    hold((matrix(), any::<u64>()), |shim, ((format, rows, cols), seed)| {
+        let (kind, name) = FORMATS[format];
+        let weights = encode(kind, &noise(seed, rows * cols));
+        let (x, norm, before) = (noise(!seed, cols), noise(seed ^ 1, cols), noise(seed ^ 2, rows));
+        let matrix = Matrix::new(kind, rows, cols, &weights).unwrap();
+        let mut expected = vec![0.0; rows];
+        scalar().gemv(&mut expected, matrix, &x);
+        scalar().add(&mut expected, &before);
+        let w = || on_device(kind, rows, &weights);
+        let launch = Launch::gemv(rows as u32, cols as u32);
+        let values = [floats(&before), w(), floats(&x), num(rows), num(cols)];
+        let actual = floats_of(shim, &format!("gemv_add_{name}"), launch, &values, 0);
+        assert_close(&actual, &expected, |row| product_tolerance(matrix, row, &x) + 2e-7);
+
+        let (expected, h) = of_normed(matrix, &x, &norm);
+        let values =
+            [unwritten(rows), w(), floats(&x), floats(&norm), num(rows), num(cols), EPS];
+        let actual = floats_of(shim, &format!("norm_gemv_{name}"), launch, &values, 0);
+        assert_close(&actual, &expected, |row| 2.0 * product_tolerance(matrix, row, &h));
+    });
+}
+
+#[test]
+fn norm_gate_up() {
+    hold((matrix(), any::<bool>(), any::<u64>()), |shim, ((format, rows, cols), squared, seed)| {
+        let (kind, name) = FORMATS[format];
+        let [gate, up] = [seed, seed ^ 1].map(|seed| encode(kind, &noise(seed, rows * cols)));
+        let (x, norm) = (noise(!seed, cols), noise(seed ^ 2, cols));
+        let of = |weights| of_normed(Matrix::new(kind, rows, cols, weights).unwrap(), &x, &norm);
+        let ((mut expected, h), (up_expected, _)) = (of(&gate), of(&up));
+        let tolerances: Vec<f32> = (0..rows)
+            .map(|row| {
+                let of = |weights| {
+                    product_tolerance(Matrix::new(kind, rows, cols, weights).unwrap(), row, &h)
+                };
+                let (g, u) = (expected[row].abs(), up_expected[row].abs());
+                let slope = if squared { 2.0 * g + 1.0 } else { 1.1 };
+                4.0 * (slope * of(&gate) * (u + 1.0) + (g * g + g) * of(&up)) + 1e-6 * (g * g + g) * u
+            })
+            .collect();
+        match squared {
+            true => scalar().relu_squared_mul(&mut expected, &up_expected),
+            false => scalar().silu_mul(&mut expected, &up_expected),
+        }
+        let values = [
+            unwritten(rows),
+            on_device(kind, rows, &gate),
+            on_device(kind, rows, &up),
+            floats(&x),
+            floats(&norm),
+            num(rows),
+            num(cols),
+            EPS,
+            num(squared.into()),
+        ];
+        let launch = Launch::gemv(2 * rows as u32, cols as u32);
+        let actual = floats_of(shim, &format!("norm_gate_up_{name}"), launch, &values, 0);
+        assert_close(&actual, &expected, |row| tolerances[row]);
+    });
+}
+
+#[test]
+fn norm_qkv_rope() {
+    let strategy = (
+        (0..FORMATS.len(), 1usize..4, 1usize..4, 1usize..12, 0usize..3),
+        (0usize..9, any::<bool>(), any::<u64>()),
+    );
+    hold(strategy, |shim, ((format, group, kv_heads, n_pairs, rest), (position, neox, seed))| {
+        let (kind, name) = FORMATS[format];
+        let cols = if kind.block_len() == 1 { 37 } else { 3 * kind.block_len() };
+        let (heads, head_dim) = (group * kv_heads, 2 * (n_pairs + rest));
+        let rows = [heads, kv_heads, kv_heads].map(|heads| heads * head_dim);
+        let (x, norm) = (noise(!seed, cols), noise(seed ^ 3, cols));
+        let weights: Vec<_> = (0..3)
+            .map(|i| encode(kind, &noise(seed ^ i as u64, rows[i] * cols)))
+            .collect();
+        let matrix = |i: usize| Matrix::new(kind, rows[i], cols, &weights[i]).unwrap();
+        let (mut cos, mut sin) = (Vec::new(), Vec::new());
+        for position in 0..=position {
+            let (mut c, mut s) = (vec![0.0; n_pairs], vec![0.0; n_pairs]);
+            rope_tables(position, 10000.0, 2 * n_pairs, None, 1.0, &mut c, &mut s);
+            cos.extend(c);
+            sin.extend(s);
+        }
+        let pairs = if neox { RopePairs::Neox } else { RopePairs::Norm };
+        let of = position * n_pairs..(position + 1) * n_pairs;
+        let mut expected: Vec<Vec<f32>> =
+            (0..3).map(|i| of_normed(matrix(i), &x, &norm).0).collect();
+        for out in &mut expected[..2] {
+            for head in out.chunks_exact_mut(head_dim) {
+                scalar().rope(head, &cos[of.clone()], &sin[of.clone()], pairs);
+            }
+        }
+        let (_, h) = of_normed(matrix(0), &x, &norm);
+        let cache = |i: usize| unwritten((position + 2) * rows[i]);
+        let values = [
+            unwritten(rows[0]),
+            cache(1),
+            cache(2),
+            on_device(kind, rows[0], &weights[0]),
+            on_device(kind, rows[1], &weights[1]),
+            on_device(kind, rows[2], &weights[2]),
+            floats(&x),
+            floats(&norm),
+            floats(&cos),
+            floats(&sin),
+            params(position, 1),
+            num(heads),
+            num(kv_heads),
+            num(head_dim),
+            num(n_pairs),
+            num(neox.into()),
+            num(cols),
+            EPS,
+        ];
+        let launch = Launch::gemv(rows.iter().sum::<usize>() as u32, cols as u32);
+        for order in [0, 1, 2] {
+            let kernel = format!("norm_qkv_rope_{name}");
+            let buffers = run_in_order(shim, order, &kernel, launch, &values)
+                .unwrap_or_else(|fault| panic!("{fault}"));
+            for (i, expected) in expected.iter().enumerate() {
+                let bytes = buffers[i].as_chunks::<4>().0;
+                let all: Vec<f32> = bytes.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+                let at = if i == 0 { 0 } else { position * rows[i] };
+                assert_rest_unwritten(&all, at..at + rows[i]);
+                // A rotation adds up two of them.
+                let most = (0..rows[i]).map(|row| product_tolerance(matrix(i), row, &h));
+                let most = 4.0 * most.fold(0.0f32, f32::max);
+                assert_close(&all[at..at + rows[i]], expected, |_| most);
+            }
+        }
     });
 }
 
@@ -302,7 +477,7 @@ fn gemm() {
         let at = position * stride;
         let values = [
             unwritten(at + n * rows + stride),
-            Value::Bytes(weights.clone()),
+            on_device(kind, rows, &weights),
             floats(&x),
             params(position, n),
             num(rows),
@@ -574,26 +749,71 @@ fn weighted_sum() {
 }
 
 #[test]
-fn stamps_go_round_the_ring() {
+fn attention() {
+    hold((Attention::some(), 1usize..6), |shim, (case, parts)| {
+        // Of one token, and heads whose vectors are aligned.
+        let head_dim = (case.head_dim.next_multiple_of(4)).min(256);
+        let case = Attention { n: 1, head_dim, ..case };
+        let Attention { position, n_kv_heads, seed, .. } = case;
+        let (n_heads, capacity) = (case.n_heads(), case.capacity);
+        let q: Vec<f32> = noise(seed, n_heads * head_dim).iter().map(|q| 3.0 * q).collect();
+        let (k, v) = (case.cache(!seed), case.cache(seed ^ 5));
+        let values = [
+            unwritten(n_heads * head_dim),
+            unwritten(n_heads * parts * (head_dim + 2)),
+            words(&vec![0; n_heads]),
+            floats(&q),
+            floats(&k),
+            floats(&v),
+            params(position, 1),
+            num(n_heads),
+            num(n_kv_heads),
+            num(head_dim),
+            Value::F32(0.25),
+        ];
+        let shared_bytes = 4 * (head_dim + capacity.div_ceil(parts)) as u32;
+        let grid = [n_heads as u32, parts as u32, 1];
+        let launch = Launch { grid, block: [256, 1, 1], shared_bytes };
+        let kv_dim = n_kv_heads * head_dim;
+        let mut first = None;
+        for order in [0, 1, 2] {
+            let mut buffers = run_in_order(shim, order, "attention", launch, &values)
+                .unwrap_or_else(|fault| panic!("{fault}"));
+            assert!(buffers[2].iter().all(|byte| *byte == 0), "for the next launch");
+            let out = buffers.swap_remove(0);
+            let bytes = out.as_chunks::<4>().0;
+            let actual: Vec<f32> = bytes.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            assert!(*first.get_or_insert(out.clone()) == out, "another order, another result");
+            for (row, (_, h, kv, visible)) in actual.chunks_exact(head_dim).zip(case.rows()) {
+                let (mut s, mut expected) = (vec![0.0; visible], vec![0.0; head_dim]);
+                let q = &q[h * head_dim..][..head_dim];
+                scalar().scores(&mut s, q, &k[kv * head_dim..], kv_dim, 0.25);
+                scalar().softmax(&mut s);
+                scalar().weighted_sum(&mut expected, &s, &v[kv * head_dim..], kv_dim);
+                assert_close(row, &expected, |_| 2e-6 * head_dim as f32);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_stamp_hands_over_those_before_it() {
     let Some(shim) = Shim::load() else { return };
-    let one = |kernel, values: &[Value], out| {
-        run_in_order(&shim, 0, kernel, Launch::one(), values)
-            .unwrap_or_else(|fault| panic!("{fault}"))
-            .swap_remove(out)
+    let run = |kernel, launch, values: &[Value], out| {
+        let ran = run_in_order(&shim, 0, kernel, launch, values);
+        let bytes = ran.unwrap_or_else(|fault| panic!("{fault}")).swap_remove(out);
+        let words = bytes.as_chunks::<8>().0;
+        words.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect::<Vec<u64>>()
     };
-    let empty = || Value::Bytes(vec![0; 8 * 3 * 4]);
-    // Iteration 5 of a ring of three has row 2; slot 1 of four.
-    let ring = one("stamp", &[empty(), words(&[5]), num(4), num(3), num(1)], 0);
-    let times: Vec<u64> =
-        ring.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-    assert!(times[2 * 4 + 1] > 0);
-    assert_eq!(times.iter().filter(|time| **time > 0).count(), 1);
+    // More than a block has threads.
+    let row: Vec<u8> = (1..=300u64).flat_map(u64::to_le_bytes).collect();
+    let values = [Value::Bytes(row), Value::Bytes(vec![0; 8 * 300]), num(290)];
+    let host = run("stamp", Launch::stamp(), &values, 1);
+    assert_eq!(host[..290], (1..=290).collect::<Vec<u64>>());
+    assert!(host[290] > 300, "{}", host[290]);
+    assert_eq!(host[291..], [0; 9]);
 
-    assert_eq!(one("advance", &[words(&[5])], 0), 6u32.to_le_bytes());
-
-    let times = one("tick", &[Value::Bytes(vec![0xff; 8 * 5]), num(5)], 0);
-    let times: Vec<u64> =
-        times.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    let times = run("tick", Launch::one(), &[Value::Bytes(vec![0xff; 8 * 5]), num(5)], 0);
     assert!(times.is_sorted_by(|a, b| a < b), "{times:?}");
 }
 

@@ -1,5 +1,4 @@
-// Weights in the formats of GGUF, eight at a time. Rows begin at 16-byte borders where their formats
-// allow: the first does, since allocations do.
+// Weights in the formats of GGUF, eight at a time.
 #ifndef BRICKSCOPE_WEIGHTS_CUH
 #define BRICKSCOPE_WEIGHTS_CUH
 
@@ -34,9 +33,9 @@ static __device__ __forceinline__ float flipped_byte_to_float(uint32_t word, uin
     return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7440 + i)) - 8388736.0f;
 }
 
-// A format has `row(w, r, cols)`, where row `r` of `w` begins; `weights(out, row, at, cols)`, the eight from
-// `at` on, a multiple of eight below `cols`, with zeros past the end; and `WHOLE`, whether a row is always a
-// multiple of eight.
+// Rows begin at multiples of 16 bytes, and have zeros after their columns up to a multiple of eight. A format has
+// `row(w, r, cols)`, where row `r` of `w` begins; `weights(out, row, at, cols)`, the eight from `at` on, a multiple of
+// eight below `cols`; and `WHOLE`, whether `cols` is always a multiple of eight.
 
 // Eight floats of x, which go with those weights.
 template <class Format>
@@ -52,11 +51,11 @@ struct F32 {
     static constexpr bool WHOLE = false;
 
     static __device__ __forceinline__ const uint8_t *row(const uint8_t *w, size_t r, uint32_t cols) {
-        return w + r * cols * 4;
+        return w + r * ((cols + 7) / 8 * 32);
     }
 
-    static __device__ __forceinline__ void weights(float out[8], const uint8_t *row, uint32_t at, uint32_t cols) {
-        load8_of(out, (const float *)row, at, cols);
+    static __device__ __forceinline__ void weights(float out[8], const uint8_t *row, uint32_t at, uint32_t) {
+        load8(out, (const float *)row + at);
     }
 };
 
@@ -64,49 +63,44 @@ struct F16 {
     static constexpr bool WHOLE = false;
 
     static __device__ __forceinline__ const uint8_t *row(const uint8_t *w, size_t r, uint32_t cols) {
-        return w + r * cols * 2;
+        return w + r * ((cols + 7) / 8 * 16);
     }
 
-    static __device__ __forceinline__ void weights(float out[8], const uint8_t *row, uint32_t at, uint32_t cols) {
-        const uint16_t *halves = (const uint16_t *)row + at;
-        if (cols % 8 == 0) {
-            const uint4 v = *(const uint4 *)halves;
-            const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    static __device__ __forceinline__ void weights(float out[8], const uint8_t *row, uint32_t at, uint32_t) {
+        const uint4 v = *(const uint4 *)((const uint16_t *)row + at);
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-            for (uint32_t i = 0; i < 4; i++) {
-                out[2 * i] = half_to_float((uint16_t)(words[i] & 0xffff));
-                out[2 * i + 1] = half_to_float((uint16_t)(words[i] >> 16));
-            }
-        } else {
-#pragma unroll
-            for (uint32_t i = 0; i < 8; i++) out[i] = at + i < cols ? half_to_float(halves[i]) : 0.0f;
+        for (uint32_t i = 0; i < 4; i++) {
+            out[2 * i] = half_to_float((uint16_t)(words[i] & 0xffff));
+            out[2 * i + 1] = half_to_float((uint16_t)(words[i] >> 16));
         }
     }
 };
 
-// 32 weights in 34 bytes: a half `d` and 32 signed bytes `q`; w = d * q. Only even bytes are aligned.
+// A row has its signed bytes `q` first and then a half `d` for each 32 of them; w = d * q. GGUF has the half before its
+// 32 bytes, so that only even bytes are aligned.
 struct Q8_0 {
     static constexpr bool WHOLE = true;
 
     static __device__ __forceinline__ const uint8_t *row(const uint8_t *w, size_t r, uint32_t cols) {
-        return w + r * (cols / 32) * 34;
+        return w + r * ((cols + cols / 16 + 15) / 16 * 16);
     }
 
-    // Eight `q`. Returns `d`.
-    static __device__ __forceinline__ float quants(float out[8], const uint8_t *row, uint32_t at) {
-        const uint16_t *block = (const uint16_t *)(row + (at / 32) * 34);
-        const uint16_t *pairs = block + 1 + at % 32 / 2;
+    static __device__ __forceinline__ float scale(const uint8_t *row, uint32_t at, uint32_t cols) {
+        return half_to_float(((const uint16_t *)(row + cols))[at / 32]);
+    }
+
+    // Four `q`.
+    static __device__ __forceinline__ void quants(float out[4], uint32_t word) {
+        word ^= 0x80808080u;
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++) {
-            const uint32_t pair = pairs[i] ^ 0x8080u;
-            out[2 * i] = flipped_byte_to_float(pair, 0);
-            out[2 * i + 1] = flipped_byte_to_float(pair, 1);
-        }
-        return half_to_float(block[0]);
+        for (uint32_t i = 0; i < 4; i++) out[i] = flipped_byte_to_float(word, i);
     }
 
-    static __device__ __forceinline__ void weights(float out[8], const uint8_t *row, uint32_t at, uint32_t) {
-        const float d = quants(out, row, at);
+    static __device__ __forceinline__ void weights(float out[8], const uint8_t *row, uint32_t at, uint32_t cols) {
+        const uint2 words = *(const uint2 *)(row + at);
+        quants(out, words.x), quants(out + 4, words.y);
+        const float d = scale(row, at, cols);
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) out[i] *= d;
     }
@@ -125,8 +119,8 @@ struct Q4_K {
     // `d * scale` and `dmin * min` of the 32s number 2c (`.x`, `.y`) and 2c + 1 (`.z`, `.w`). Neighbours have
     // another c, so there are no branches. Of the first four 32s they are the low six bits of a byte; of the
     // others four bits of a byte and the upper two of another.
-    static __device__ __forceinline__ float4 scales(const uint8_t *block, uint32_t c) {
-        const uint4 head = *(const uint4 *)block;
+    // `head` is a block's first 16 bytes.
+    static __device__ __forceinline__ float4 scales(const uint4 &head, uint32_t c) {
         const uint32_t shift = c % 2 * 16;
         const uint32_t scales = head.y >> shift, mins = head.z >> shift, rest = head.w >> shift;
         const uint32_t scale = c < 2 ? scales & 0x3f3f : (rest & 0x0f0f) | (scales >> 2 & 0x3030);
@@ -139,7 +133,7 @@ struct Q4_K {
     static __device__ __forceinline__ void weights(float out[8], const uint8_t *row, uint32_t at, uint32_t) {
         const uint8_t *block = row + at / 256 * 144;
         const uint32_t c = at % 256 / 64, high = at % 64 / 32;
-        const float4 s = scales(block, c);
+        const float4 s = scales(*(const uint4 *)block, c);
         const float scale = high ? s.z : s.x, min = high ? s.w : s.y;
         const uint2 q = *(const uint2 *)(block + 16 + 32 * c + at % 32);
         const uint32_t first = q.x >> 4 * high & 0x0f0f0f0f, second = q.y >> 4 * high & 0x0f0f0f0f;

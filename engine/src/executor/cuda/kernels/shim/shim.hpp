@@ -53,7 +53,7 @@ static inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selecto
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
 namespace shim {
@@ -75,6 +75,14 @@ uint64_t global_timer();
 
 static inline void __syncthreads() { shim::sync_block(); }
 static inline float __shfl_xor_sync(uint32_t mask, float v, uint32_t lane) { return shim::exchange(mask, v, lane); }
+// Threads run one at a time.
+static inline void __threadfence() {}
+static inline void __threadfence_system() {}
+static inline uint32_t atomicAdd(uint32_t *at, uint32_t more) {
+    const uint32_t before = *at;
+    *at = before + more;
+    return before;
+}
 static inline uint64_t global_timer() { return shim::global_timer(); }
 
 // IEEE 754's half, to the bit.
