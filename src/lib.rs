@@ -39,7 +39,7 @@ pub use brickscope_profile::*;
 pub use crate::async_task::AsyncTaskProfiler;
 pub use crate::clock::{Clock, MockClock};
 pub use crate::device::{
-    Device, DeviceError, DeviceInfo, Issued, Misuse, SimulatedDevice, StreamId,
+    Device, DeviceError, DeviceInfo, Issued, MarkCost, Misuse, SimulatedDevice, StreamId,
 };
 pub use crate::device_timer::DeviceTimer;
 pub use crate::machine::{

@@ -28,6 +28,17 @@ pub struct DeviceInfo {
     pub marks: u32,
 }
 
+/// What a mark costs in a pass, as an executor measured it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MarkCost {
+    /// The host's time for each, in nanoseconds.
+    pub host_ns: f64,
+    /// The device's time for each, in nanoseconds.
+    pub device_ns: f64,
+    /// Marks over which the cost is averaged.
+    pub marks: u32,
+}
+
 /// Implemented by an executor so that its work can be timed by the device's own clock.
 ///
 /// Marks belong to sets, one for each pass in flight. The [`DeviceTimer`](crate::DeviceTimer) chooses the
@@ -68,10 +79,14 @@ pub trait Device {
         Ok(false)
     }
 
-    /// Whether the work that is issued after a mark makes it. Then marks with nothing between them take work of their own,
-    /// and say nothing of what marks cost. The default is no.
-    fn mark_is_made_by_work(&self) -> bool {
-        false
+    /// What a mark costs, where the executor knows better than a series of marks tells: where the work that is issued after a
+    /// mark makes it, for example. The default is `None`, and then marks in a row are measured. Called outside of passes.
+    ///
+    /// # Errors
+    ///
+    /// If the driver fails.
+    fn mark_cost(&mut self) -> Result<Option<MarkCost>, DeviceError> {
+        Ok(None)
     }
 
     /// Waits until all work in `stream` is done.

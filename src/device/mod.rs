@@ -18,7 +18,7 @@ mod simulated;
 pub use brickscope_profile::device::*;
 pub(crate) use deferred::{Pending, partition};
 pub use error::{DeviceError, Misuse};
-pub use executor::{Device, DeviceInfo, StreamId};
+pub use executor::{Device, DeviceInfo, MarkCost, StreamId};
 pub use issued::Issued;
 pub(crate) use issued::{Event, NEXT_MARK, Needs, What};
 pub(crate) use log::{DeviceLog, State};

@@ -4,7 +4,7 @@
 use brickscope_profile::{Alignment, StampCost};
 
 use super::DeviceTimer;
-use crate::device::{Device, DeviceError, Misuse, StreamId};
+use crate::device::{Device, DeviceError, MarkCost, Misuse, StreamId};
 use crate::profiler::BrickProfiler;
 
 /// How many moments are read by both clocks to align them.
@@ -13,8 +13,6 @@ const BRACKETS: usize = 16;
 /// How many marks in a row are measured, and how often.
 const CALIBRATION_MARKS: u32 = 64;
 const CALIBRATIONS: usize = 5;
-/// How often where work makes marks, and they may cost a hundredth of the launch around them.
-const FINE_CALIBRATIONS: usize = 25;
 
 /// What lies between the marks that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,11 +75,11 @@ impl DeviceTimer<'_> {
         let marks = self.info.marks.min(CALIBRATION_MARKS);
         let set = self.free.last().copied().filter(|_| marks > 1);
         let Some(set) = set else { return Err(Misuse::TooManyMarks { room: marks }.into()) };
-        let nothing = match device.mark_is_made_by_work() {
-            // Then it has some.
-            true => (0.0, 0.0),
-            false => self.marks_cost(device, set, marks, Between::Nothing)?,
-        };
+        if let Some(MarkCost { host_ns, device_ns, marks }) = device.mark_cost()? {
+            let pass_ns = self.pass_cost(device, set, host_ns.max(device_ns))?;
+            return Ok(StampCost { host_ns, device_ns, marks, pass_ns });
+        }
+        let nothing = self.marks_cost(device, set, marks, Between::Nothing)?;
         let mut stamp =
             StampCost { host_ns: nothing.0, device_ns: nothing.1, marks, pass_ns: None };
         // Of two marks, none lies between two others.
@@ -96,6 +94,17 @@ impl DeviceTimer<'_> {
         let inner_host = f64::from(marks) / f64::from(marks - 2);
         stamp.host_ns = stamp.host_ns.max((each.0 - ends.0) * inner_host);
         stamp.device_ns = stamp.device_ns.max((each.1 - ends.1) * inner);
+        stamp.pass_ns = self.pass_cost(device, set, stamp.ns())?;
+        Ok(stamp)
+    }
+
+    /// What any marks of a pass cost beside `stamp_ns` for each, if that was measured: there is a little work around them.
+    fn pass_cost(
+        &mut self,
+        device: &mut impl Device,
+        set: u32,
+        stamp_ns: f64,
+    ) -> Result<Option<f64>, DeviceError> {
         let (mut plain, mut timed) = (Vec::new(), Vec::new());
         for _ in 0..CALIBRATIONS {
             let start = self.profiler.clock().now();
@@ -111,10 +120,9 @@ impl DeviceTimer<'_> {
             plain.push(between.saturating_sub(start));
             timed.push(self.profiler.clock().now().saturating_sub(between));
         }
-        let pass_ns = median(timed) - median(plain) - 2.0 * stamp.ns();
+        let pass_ns = median(timed) - median(plain) - 2.0 * stamp_ns;
         // A cost that is not positive is lost in the noise, so it counts as not measured.
-        stamp.pass_ns = Some(pass_ns).filter(|&ns| ns > 0.0);
-        Ok(stamp)
+        Ok(Some(pass_ns).filter(|&ns| ns > 0.0))
     }
 
     /// What marks in a row cost: the host's time for each, and the device's time from one to the next.
@@ -126,8 +134,7 @@ impl DeviceTimer<'_> {
         between: Between,
     ) -> Result<(f64, f64), DeviceError> {
         let (mut host, mut on_device) = (Vec::new(), Vec::new());
-        let is_fine = device.mark_is_made_by_work();
-        for _ in 0..if is_fine { FINE_CALIBRATIONS } else { CALIBRATIONS } {
+        for _ in 0..CALIBRATIONS {
             device.begin_set(set)?;
             let mut n_marks = 0;
             let start = self.profiler.clock().now();
@@ -153,12 +160,7 @@ impl DeviceTimer<'_> {
                 reason: "marks in a row were missing, or not in order".to_owned(),
             })?);
         }
-        // What disturbs launches takes longer than such a mark, and never makes them faster.
-        let of = |mut times: Vec<u64>| {
-            times.sort_unstable();
-            times[if is_fine { times.len() / 10 } else { times.len() / 2 }] as f64
-        };
-        Ok((of(host) / f64::from(marks), of(on_device) / f64::from(marks - 1)))
+        Ok((median(host) / f64::from(marks), median(on_device) / f64::from(marks - 1)))
     }
 
     /// Reads both clocks once more, so that drift doesn't move later passes on the host's axis. Their lengths come

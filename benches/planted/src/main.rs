@@ -240,7 +240,7 @@ impl Bench {
         let own = std::env::current_exe()?;
         let target = own.parent().and_then(Path::parent).context("a folder of builds")?;
         let brickscope = own.with_file_name("brickscope");
-        let debug = target.join("debug/brickscope");
+        let debug = target.join("unoptimised/debug/brickscope");
         for program in [&brickscope, &debug] {
             ensure!(
                 program.is_file(),

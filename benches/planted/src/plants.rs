@@ -162,7 +162,7 @@ pub(crate) const PLANTS: &[Plant] = &[
     Plant {
         name: "debug-build",
         rule: "debug-build",
-        planted: "DEBUG profile @tiny --prompt=Hi --tokens 400",
+        planted: "DEBUG profile @tiny --prompt=Hi --tokens 64",
         cure: Cure::Words("--program BRICKSCOPE"),
         ..PLAIN
     },

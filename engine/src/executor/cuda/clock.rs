@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brickscope::{Bracket, Clock, Device, DeviceError, DeviceInfo, StreamId, Ticks};
+use brickscope::{
+    Bracket, Clock, Device, DeviceError, DeviceInfo, Grain, MarkCost, StreamId, Ticks,
+};
 
 use super::driver::{Arg, Buffer, Context, Event, Function, Mailbox, Stream};
 use super::error::CudaError;
@@ -12,7 +14,7 @@ use super::graph::CapturedMarks;
 use super::kernels::Launch;
 use super::memory::nanos;
 use super::{Cuda, Kernel};
-use crate::executor::gpu::Operand;
+use crate::executor::gpu::{GpuError, Operand};
 
 /// How the device records times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,6 +34,9 @@ const SETS: u32 = 4;
 
 /// The set of [`Cuda::graph_cost`], which timers don't use.
 pub(super) const OWN_SET: u32 = SETS;
+
+/// Groups of four replays, from which the cost of a mark is known.
+const MARK_QUADS: u32 = 10;
 
 /// cuda.h on cuEventElapsedTime: "resolution of approximately 0.5 microseconds".
 const EVENT_RESOLUTION_NS: f64 = 500.0;
@@ -397,8 +402,18 @@ impl Device for Cuda<'_> {
             .map_err(CudaError::into_device)
     }
 
-    fn mark_is_made_by_work(&self) -> bool {
-        self.marks.stamps == Stamps::Inside
+    fn mark_cost(&mut self) -> Result<Option<MarkCost>, DeviceError> {
+        if self.marks.stamps != Stamps::Inside {
+            return Ok(None);
+        }
+        // Launches one by one differ by more than such a mark costs; replays of a graph don't.
+        let cost = self.graph_cost(Grain::Kernel, MARK_QUADS).map_err(|error| match error {
+            GpuError::Device(error) => error,
+            error => CudaError::Pass { what: error.to_string() }.into_device(),
+        })?;
+        let more = cost.instrumented_ns as f64 - cost.plain_ns as f64;
+        let device_ns = (more / cost.marks.max(1) as f64).max(0.0);
+        Ok(Some(MarkCost { host_ns: 0.0, device_ns, marks: cost.marks as u32 }))
     }
 
     fn fill(&mut self, _: StreamId) -> Result<bool, DeviceError> {

@@ -136,6 +136,8 @@ pub(super) struct Context {
     pub(super) name: String,
     /// Its compute capability.
     pub(super) capability: (u32, u32),
+    /// How many multiprocessors it has.
+    pub(super) multiprocessors: u32,
     /// The version of CUDA that the driver implements: 12040 is 12.4.
     pub(super) driver_version: u32,
 }
@@ -171,7 +173,9 @@ impl Context {
         // SAFETY: the pointer is to a handle that outlives the call; it is released when this is dropped.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut raw, device) };
         check("cuDevicePrimaryCtxRetain", result)?;
-        let context = Self { raw, device, name: name.into_owned(), capability, driver_version };
+        let multiprocessors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let name = name.into_owned();
+        let context = Self { raw, device, name, capability, multiprocessors, driver_version };
         context.bind()?;
         Ok(Arc::new(context))
     }

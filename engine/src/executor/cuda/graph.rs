@@ -13,6 +13,7 @@ use super::clock::OWN_SET;
 use super::driver::{GraphExec, Node, NodeKind};
 use super::error::CudaError;
 use super::kernels::Launch;
+use super::memory::lasted;
 use super::{Cuda, Prepared};
 use crate::executor::gpu::{Gpu as _, GpuError, Plan, Timed};
 use crate::forward::Outputs;
@@ -24,6 +25,9 @@ pub(super) struct Graphs {
     twin: Option<Twin>,
     /// Timed decode passes so far.
     n_timed: u64,
+    /// Whether plain replays lie between two events, and whether the last replay did.
+    times_plain: bool,
+    is_plain_timed: bool,
 }
 
 /// The graph with timestamps in it.
@@ -105,13 +109,47 @@ impl Cuda<'_> {
     }
 
     fn launch_plain(&mut self) -> Result<(), GpuError> {
-        Ok(self.on_device(|this| match &this.graphs.plain {
-            Some(exec) => exec.launch(&this.stream),
-            None => Err(CudaError::Capture { what: "there is no graph yet".to_owned() }),
+        let is_timed = self.graphs.times_plain;
+        self.graphs.is_plain_timed = is_timed;
+        Ok(self.on_device(|this| {
+            let Some(exec) = &this.graphs.plain else {
+                return Err(CudaError::Capture { what: "there is no graph yet".to_owned() });
+            };
+            if !is_timed {
+                return exec.launch(&this.stream);
+            }
+            let (start, end) = this.marks.pair();
+            start.record(&this.stream)?;
+            exec.launch(&this.stream)?;
+            end.record(&this.stream)
+        })?)
+    }
+
+    /// Whether to time replays without timestamps as a whole, by an event before and one after: to compare with the sum of
+    /// the bricks of those with timestamps.
+    pub fn time_plain_graphs(&mut self, times: bool) {
+        self.graphs.times_plain = times;
+    }
+
+    /// How long the last replay took, if it was such a one. The device begins with the event, so this includes the time
+    /// until the host has launched the graph.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn plain_graph_ns(&mut self) -> Result<Option<u64>, GpuError> {
+        if !self.graphs.is_plain_timed {
+            return Ok(None);
+        }
+        Ok(self.on_device(|this| {
+            let (start, end) = this.marks.pair();
+            end.synchronize()?;
+            Ok(lasted(end.since(start)?))
         })?)
     }
 
     fn replay_twin(&mut self, twin: &Twin, timed: &mut Timed<'_, '_>) -> Result<(), GpuError> {
+        self.graphs.is_plain_timed = false;
         // First, read the times of the last replay, which this one overwrites.
         timed.replayed(self, &twin.issued)?;
         let launched = self.on_device(|this| {

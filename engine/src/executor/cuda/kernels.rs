@@ -87,7 +87,10 @@ impl Module {
 }
 
 /// The most shared memory that every device gives a block that doesn't ask for more.
-pub(crate) const MOST_SHARED: u32 = 40 << 10;
+pub(crate) const MOST_SHARED: u32 = 30 << 10;
+
+/// Blocks of `gemv_F` that a multiprocessor runs at once, by the registers that they take.
+const BLOCKS_AT_ONCE: u32 = 2;
 
 /// The most blocks that share the keys of a head.
 pub(crate) const MOST_PARTS: u32 = 64;
@@ -118,18 +121,21 @@ impl Launch {
         Self::new([rows, 1, 1], width.div_ceil(2).next_multiple_of(32).clamp(32, 1024))
     }
 
-    /// `gemv_F` and what is made of it, where `rows` are of all matrices together: a block has 16.
-    pub(crate) fn gemv(rows: u32, cols: u32) -> Self {
-        let launch = Self::new([rows.div_ceil(16), 1, 1], 256);
+    /// `gemv_F` and what is made of it, where `rows` are of all matrices together and `split` warps have two of them.
+    pub(crate) fn gemv(rows: u32, cols: u32, split: u32, multiprocessors: u32) -> Self {
+        // As many blocks as run at once: each reads x once.
+        let blocks = rows.div_ceil(16 / split).min(BLOCKS_AT_ONCE * multiprocessors.max(1));
         // As `place` in gemv.cu.
-        Self { shared_bytes: cols.min(8192).div_ceil(16) * 80, ..launch }
+        let shared_bytes = cols.min(8192).div_ceil(16) * 80;
+        Self { shared_bytes, ..Self::new([blocks, 1, 1], 256) }
     }
 
-    /// `attention`, whose blocks have up to 256 keys of a head each, and more only where there would be more than 64 of
-    /// them.
+    /// `attention`, whose blocks have up to 512 keys of a head each, and more only where there would be more than
+    /// [`MOST_PARTS`] of them.
     pub(crate) fn attention(n_heads: u32, head_dim: u32, capacity: u32) -> Self {
-        let parts = capacity.div_ceil(256).clamp(1, MOST_PARTS);
-        let launch = Self::new([n_heads, parts, 1], 256);
+        let parts = capacity.div_ceil(512).clamp(1, MOST_PARTS);
+        // Few blocks have to be fast.
+        let launch = Self::new([n_heads, parts, 1], 1024);
         Self { shared_bytes: 4 * (head_dim + capacity.div_ceil(parts)), ..launch }
     }
 

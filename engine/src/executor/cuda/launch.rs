@@ -37,6 +37,8 @@ pub(super) struct Places<'a> {
     pub(super) tokens: u64,
     /// The capacity of the KV cache, in tokens.
     pub(super) capacity: usize,
+    /// How many multiprocessors the device has.
+    pub(super) multiprocessors: u32,
 }
 
 impl Places<'_> {
@@ -94,7 +96,7 @@ impl Places<'_> {
                 ];
                 let format = w.format.name();
                 let (kernel, launch) = if n == 1 {
-                    (format!("gemv_{format}"), Launch::gemv(u(tensor.rows), u(tensor.cols)))
+                    (format!("gemv_{format}"), self.gemv(tensor.rows, tensor.cols, 2))
                 } else {
                     args.push(int(n));
                     (format!("gemm_{format}"), Launch::gemm(u(tensor.rows), u(n)))
@@ -214,7 +216,7 @@ impl Places<'_> {
                 let rows = q.rows + k.rows + v.rows;
                 Ready {
                     kernel: format!("norm_qkv_rope_{}", format(q)?),
-                    launch: Launch::gemv(u(rows), u(q.cols)),
+                    launch: self.gemv(rows, q.cols, 1),
                     args: vec![
                         self.at(Operand::Q)?,
                         self.at(Operand::K(layer))?,
@@ -258,7 +260,7 @@ impl Places<'_> {
             },
             Fused::MatmulAdd { w, x } => Ready {
                 kernel: format!("gemv_add_{}", format(w)?),
-                launch: Launch::gemv(u(w.rows), u(w.cols)),
+                launch: self.gemv(w.rows, w.cols, 2),
                 args: vec![
                     self.at(Operand::X)?,
                     address(w)?,
@@ -270,7 +272,7 @@ impl Places<'_> {
             },
             Fused::GateUp { norm, gate, up, is_squared } => Ready {
                 kernel: format!("norm_gate_up_{}", format(gate)?),
-                launch: Launch::gemv(u(2 * gate.rows), u(gate.cols)),
+                launch: self.gemv(2 * gate.rows, gate.cols, 1),
                 args: vec![
                     self.at(Operand::Gate)?,
                     address(gate)?,
@@ -286,7 +288,7 @@ impl Places<'_> {
             },
             Fused::Head { norm, w } => Ready {
                 kernel: format!("norm_gemv_{}", format(w)?),
-                launch: Launch::gemv(u(w.rows), u(w.cols)),
+                launch: self.gemv(w.rows, w.cols, 1),
                 args: vec![
                     self.at(Operand::Logits)?,
                     address(w)?,
@@ -299,6 +301,11 @@ impl Places<'_> {
                 shape: shape(w)?,
             },
         })
+    }
+
+    /// The launch of products with `rows`, two of which `split` warps have, as the kernel says.
+    fn gemv(&self, rows: usize, cols: usize, split: u32) -> Launch {
+        Launch::gemv(u(rows), u(cols), split, self.multiprocessors)
     }
 
     fn at(&self, operand: Operand) -> Result<Arg, CudaError> {

@@ -263,6 +263,7 @@ impl<'m> Cuda<'m> {
             params: self.params.address(),
             tokens: self.tokens.address(),
             capacity: self.capacity,
+            multiprocessors: self.context.multiprocessors,
         }
     }
 

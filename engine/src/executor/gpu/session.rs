@@ -193,6 +193,8 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
                 let mut timed = Timed { timer, plan, config, kernels, phase, position };
                 let issue = profiler.start("Issue");
                 let mut ran = gpu.run(plan, tokens, position, Some(&mut timed));
+                // While the device runs this pass, note the times of the one before.
+                let mut settled = timer.settle(gpu, false);
                 profiler.stop(issue, 0);
                 if ran.is_ok() {
                     let wait = profiler.start("DeviceWait");
@@ -204,8 +206,10 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
                     Err(_) => timer.abandon_pass(),
                     Ok(()) => {}
                 }
-                // Also after an error of the device, to learn what became of the passes in flight.
-                let settled = timer.settle(gpu, false);
+                if ran.is_err() {
+                    // What became of the passes in flight?
+                    settled = settled.and(timer.settle(gpu, false));
+                }
                 gpu.record_transfers(profiler);
                 ran?;
                 settled.map_err(GpuError::from)?;
@@ -471,7 +475,8 @@ mod tests {
         let profiler = BrickProfiler::with_clock(session.gpu().device.clock());
         profiler.enable();
         let mut probe = session.profiled(&profiler).expect("a clock");
-        session.forward_with(&mut probe, &[1, 2, 3]).expect("they fit");
+        session.forward_with(&mut probe, &[1, 2]).expect("they fit");
+        session.forward_with(&mut probe, &[3]).expect("it fits");
         session.gpu().device.lose();
         for _ in 0..2 {
             let lost = session.forward_with(&mut probe, &[4]).expect_err("it is lost");
@@ -481,7 +486,8 @@ mod tests {
         assert_eq!(session.position(), 3);
         let profile = profiler.profile();
         let [device] = &profile.devices[..] else { panic!("there is one") };
-        assert_eq!((device.lost_passes, device.unsettled_passes), (0, 0));
+        // The times of a pass are read while the next one runs.
+        assert_eq!((device.lost_passes, device.unsettled_passes), (1, 0));
         assert!(device.lost.is_some());
         assert_eq!(device.streams[0].passes.len(), 1);
     }

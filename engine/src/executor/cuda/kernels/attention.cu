@@ -121,18 +121,18 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // The three above at once, for a single token, so that scores never leave the block.
 //
-// Grid (n_heads, splits), block 256: a block has a part of a head's keys; the last of a head's blocks to end puts their
+// Grid (n_heads, splits), block of whole warps up to 1024: a block has a part of a head's keys; the last of a head's blocks to end puts their
 // parts together. `partial` is (n_heads, splits, head_dim + 2), `arrived` a zero for each head, which it is again
 // afterwards; both are unused without splits. Shared memory: head_dim floats, and one for each key of a part. head_dim is
 // a multiple of 4 up to 256.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(1024)
     attention(float *__restrict__ a, float *partial, uint32_t *arrived, const float *__restrict__ q,
               const float *__restrict__ k, const float *__restrict__ v, const Params *__restrict__ p,
               uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, float scale, uint64_t *__restrict__ began) {
     note_begin(began);
     SHARED_OF_LAUNCH(shared);
     __shared__ float of_warps[WARP];
-    __shared__ float4 sums[256];
+    __shared__ float4 sums[1024];
     __shared__ uint32_t before;
     const uint32_t h = blockIdx.x, part = blockIdx.y, parts = gridDim.y;
     const uint32_t visible = p->position + 1, most = (visible + parts - 1) / parts;
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(256)
     // Eight threads have a key, and stay together.
     const uint32_t lane = threadIdx.x % 8;
     float max = -INFINITY;
-    for (uint32_t base = 0; base < n; base += 32) {
+    for (uint32_t base = 0; base < n; base += blockDim.x / 8) {
         const uint32_t j = base + threadIdx.x / 8;
         const float *key = k + (size_t)min(j, n - 1) * stride;
         float dot = 0.0f;

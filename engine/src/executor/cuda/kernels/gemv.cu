@@ -1,8 +1,8 @@
 // Matrix times vector, out = W·x: what a single token goes through. It is as fast as weights arrive.
 //
-// Grid (ceil(rows / 16)), block 256: a warp has two rows. Shared memory of the launch: 20 bytes for each of `cols`, rounded
-// up to 16, of PIECE at most. The first weights are asked for before x, and the next ones before those at hand are used:
-// a device's memory is only busy while many bytes are on their way.
+// Any grid, block 256. A warp has two rows, or two warps have; so a block has 16 rows at a time, or eight. Shared memory of
+// the launch: 20 bytes for each of `cols`, rounded up to 16, of PIECE at most. The first weights are asked for before x, and
+// the next ones before those at hand are used: a device's memory is only busy while many bytes are on their way.
 #include "weights.cuh"
 
 #define THREADS 256u
@@ -184,130 +184,177 @@ static __device__ __forceinline__ float warp_sum_of_two(const float v[2]) {
     return sum;
 }
 
-// The products of two rows with x, or with x normalised by its root mean square and `norm`, unless that is null: in lanes
-// 0 to 15 of the first row, in the others of the second. `partial` has room for a float a warp.
-template <class Format>
-static __device__ __forceinline__ float products(const uint8_t *first_row, const uint8_t *second_row, const float *x,
-                                                 const float *norm, float eps, uint32_t cols, float *shared,
-                                                 float *partial) {
+// Multiplies pairs of rows with x, or with x normalised by its root mean square and `norm` unless that is null. SPLIT warps
+// have a pair together, and blocks take turns at the pairs. `row_of(pair, 0)` and `row_of(pair, 1)` say where the rows of a
+// pair begin, and `write(pair, lane, sum, other)` is called where `sum` is that of the first row (lane 0) and of the second
+// (lane 16), and `other` that of the other row. `partial` has room for three floats a warp.
+template <class Format, uint32_t SPLIT, class RowOf, class Write>
+static __device__ __forceinline__ void multiply(uint32_t pairs, RowOf row_of, Write write, const float *x, const float *norm,
+                                                float eps, uint32_t cols, float *shared, float *partial) {
     typedef Lane<Format> L;
-    constexpr uint32_t STEP = WARP * L::COLS, AHEAD = L::AHEAD;
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    float sums[2] = {}, squares = 0.0f;
-    for (uint32_t first = 0; first < cols; first += PIECE) {
-        const uint32_t end = min(first + PIECE, cols);
-        uint32_t at = first + lane * L::COLS;
-        typename L::Raw next[AHEAD][2];
-#pragma unroll
-        for (uint32_t i = 0; i < AHEAD; i++) {
-            if (at + i * STEP >= end) continue;
-            L::load(next[i][0], first_row, at + i * STEP, cols);
-            L::load(next[i][1], second_row, at + i * STEP, cols);
-        }
-        if (first > 0) __syncthreads(); // the piece before may still be read
-        squares += fill_x(shared, x, norm, first, end);
-        if (norm && end == cols) {
-            const float of_warp = warp_sum(squares);
-            if (lane == 0) partial[warp] = of_warp;
-        }
-        __syncthreads();
-        for (; at < end; at += AHEAD * STEP) {
+    constexpr uint32_t STEP = SPLIT * WARP * L::COLS, AHEAD = L::AHEAD, PAIRS = WARPS / SPLIT;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, part = warp % SPLIT;
+    float *const of_splits = partial + WARPS;
+    float scale = 1.0f, squares = 0.0f;
+    bool filled = false;
+    // All warps of a block go round equally often. Past the last pair it is the last one again, which nobody writes.
+    for (uint32_t base = blockIdx.x * PAIRS; base < pairs; base += gridDim.x * PAIRS) {
+        const uint32_t own = base + warp / SPLIT, pair = min(own, pairs - 1);
+        const uint8_t *const first_row = row_of(pair, 0), *const second_row = row_of(pair, 1);
+        float sums[2] = {};
+        for (uint32_t first = 0; first < cols; first += PIECE) {
+            const uint32_t end = min(first + PIECE, cols);
+            uint32_t at = first + (part * WARP + lane) * L::COLS;
+            typename L::Raw next[AHEAD][2];
 #pragma unroll
             for (uint32_t i = 0; i < AHEAD; i++) {
-                const uint32_t here = at + i * STEP, later = here + AHEAD * STEP;
-                if (here >= end) continue;
-                const typename L::Raw a = next[i][0], b = next[i][1];
-                if (later < end) {
-                    L::load(next[i][0], first_row, later, cols);
-                    L::load(next[i][1], second_row, later, cols);
+                if (at + i * STEP >= end) continue;
+                L::load(next[i][0], first_row, at + i * STEP, cols);
+                L::load(next[i][1], second_row, at + i * STEP, cols);
+            }
+            if (!filled) {
+                if (first > 0 || base != blockIdx.x * PAIRS) __syncthreads(); // the piece before may still be read
+                const float of_piece = fill_x(shared, x, norm, first, end);
+                if (base == blockIdx.x * PAIRS) squares += of_piece;
+                if (norm && end == cols && base == blockIdx.x * PAIRS) {
+                    const float of_warp = warp_sum(squares);
+                    if (lane == 0) partial[warp] = of_warp;
                 }
-                float v[L::COLS];
-                L::x(v, shared, here - first);
-                sums[0] += L::dot(a, v, here);
-                sums[1] += L::dot(b, v, here);
+                __syncthreads();
+                filled = cols <= PIECE;
+            }
+            for (; at < end; at += AHEAD * STEP) {
+#pragma unroll
+                for (uint32_t i = 0; i < AHEAD; i++) {
+                    const uint32_t here = at + i * STEP, later = here + AHEAD * STEP;
+                    if (here >= end) continue;
+                    const typename L::Raw a = next[i][0], b = next[i][1];
+                    if (later < end) {
+                        L::load(next[i][0], first_row, later, cols);
+                        L::load(next[i][1], second_row, later, cols);
+                    }
+                    float v[L::COLS];
+                    L::x(v, shared, here - first);
+                    sums[0] += L::dot(a, v, here);
+                    sums[1] += L::dot(b, v, here);
+                }
             }
         }
-    }
-    const float sum = warp_sum_of_two(sums);
-    if (!norm) return sum;
-    float all = 0.0f;
+        if (norm && base == blockIdx.x * PAIRS) {
+            float all = 0.0f;
 #pragma unroll
-    for (uint32_t i = 0; i < WARPS; i++) all += partial[i];
-    return sum / sqrtf(all / (float)cols + eps);
+            for (uint32_t i = 0; i < WARPS; i++) all += partial[i];
+            scale = 1.0f / sqrtf(all / (float)cols + eps);
+        }
+        float sum = warp_sum_of_two(sums);
+        if (SPLIT > 1) {
+            if (base != blockIdx.x * PAIRS) __syncthreads(); // those before may still be read
+            if (lane % 16 == 0) of_splits[2 * warp + lane / 16] = sum;
+            __syncthreads();
+            sum = 0.0f;
+#pragma unroll
+            for (uint32_t i = 0; i < SPLIT; i++) sum += of_splits[2 * (warp - part + i) + lane / 16];
+        }
+        sum *= scale;
+        const float other = __shfl_xor_sync(ALL_LANES, sum, 16);
+        if (own < pairs && part == 0 && lane % 16 == 0) write(pair, lane, sum, other);
+    }
 }
 
-// A pair of rows of the block, and of the lane one of them. Past the last row it is the last one again, which nobody
-// writes.
-struct Rows {
-    uint32_t first, second, own;
+// Two rows of a head of q (`kind` 0), k (1) or v (2), which is pair `number` of that head.
+struct Pair {
+    uint32_t kind, head, number, a, b;
 };
 
-static __device__ __forceinline__ Rows rows_of_warp(uint32_t rows) {
-    const uint32_t first = blockIdx.x * 2 * WARPS + threadIdx.x / WARP * 2;
-    return {min(first, rows - 1), min(first + 1, rows - 1), first + threadIdx.x % WARP / 16};
-}
+// How many heads of q, and of k and v, with how many pairs, of which `n_pairs` are rotated.
+struct Heads {
+    uint32_t heads, kv_heads, pairs, n_pairs, neox;
 
-static __device__ __forceinline__ bool writes() { return threadIdx.x % 16 == 0; }
+    __device__ __forceinline__ Pair pair(uint32_t index) const {
+        Pair pair;
+        pair.head = index / pairs, pair.number = index % pairs;
+        pair.kind = pair.head < heads ? 0 : pair.head < heads + kv_heads ? 1 : 2;
+        if (pair.kind > 0) pair.head -= heads + (pair.kind - 1) * kv_heads;
+        const bool apart = neox && pair.kind < 2 && pair.number < n_pairs;
+        pair.a = apart ? pair.number : 2 * pair.number;
+        pair.b = apart ? pair.number + n_pairs : 2 * pair.number + 1;
+        return pair;
+    }
+};
 
-#define GEMV(F, Format)                                                                                     \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
+// AT_ONCE blocks run on a multiprocessor at once.
+#define GEMV(F, Format, AT_ONCE)                                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE)                                          \
         gemv_##F(float *__restrict__ out, const uint8_t *__restrict__ w, const float *__restrict__ x,       \
                  const Params *__restrict__ p, uint32_t rows, uint32_t cols, uint32_t out_pos_stride,       \
                  uint64_t *__restrict__ began) {                                                            \
         note_begin(began);                                                                                  \
         SHARED_OF_LAUNCH(shared);                                                                           \
-        const Rows r = rows_of_warp(rows);                                                                  \
-        const float sum = products<Format>(Format::row(w, r.first, cols), Format::row(w, r.second, cols), x, \
-                                           nullptr, 0.0f, cols, (float *)shared, nullptr);                  \
-        if (writes() && r.own < rows) out[(size_t)p->position * out_pos_stride + r.own] = sum;              \
+        __shared__ float partial[3 * WARPS];                                                                \
+        out += (size_t)p->position * out_pos_stride;                                                        \
+        multiply<Format, 2>(                                                                                \
+            (rows + 1) / 2, [=](uint32_t pair, uint32_t i) { return Format::row(w, min(2 * pair + i, rows - 1), cols); }, \
+            [=](uint32_t pair, uint32_t lane, float sum, float) {                                           \
+                const uint32_t row = 2 * pair + lane / 16;                                                  \
+                if (row < rows) out[row] = sum;                                                             \
+            },                                                                                              \
+            x, nullptr, 0.0f, cols, (float *)shared, partial);                                              \
     }                                                                                                       \
                                                                                                             \
     /* out += W·x. */                                                                                       \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
+    extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE)                                          \
         gemv_add_##F(float *__restrict__ out, const uint8_t *__restrict__ w, const float *__restrict__ x,   \
                      uint32_t rows, uint32_t cols, uint64_t *__restrict__ began) {                          \
         note_begin(began);                                                                                  \
         SHARED_OF_LAUNCH(shared);                                                                           \
-        const Rows r = rows_of_warp(rows);                                                                  \
-        const float sum = products<Format>(Format::row(w, r.first, cols), Format::row(w, r.second, cols), x, \
-                                           nullptr, 0.0f, cols, (float *)shared, nullptr);                  \
-        if (writes() && r.own < rows) out[r.own] += sum;                                                    \
+        __shared__ float partial[3 * WARPS];                                                                \
+        multiply<Format, 2>(                                                                                \
+            (rows + 1) / 2, [=](uint32_t pair, uint32_t i) { return Format::row(w, min(2 * pair + i, rows - 1), cols); }, \
+            [=](uint32_t pair, uint32_t lane, float sum, float) {                                           \
+                const uint32_t row = 2 * pair + lane / 16;                                                  \
+                if (row < rows) out[row] += sum;                                                            \
+            },                                                                                              \
+            x, nullptr, 0.0f, cols, (float *)shared, partial);                                              \
     }                                                                                                       \
                                                                                                             \
     /* out = W·rms_norm(x). */                                                                              \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
+    extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE)                                          \
         norm_gemv_##F(float *__restrict__ out, const uint8_t *__restrict__ w, const float *__restrict__ x,  \
                       const float *__restrict__ norm, uint32_t rows, uint32_t cols, float eps,              \
                       uint64_t *__restrict__ began) {                                                       \
         note_begin(began);                                                                                  \
         SHARED_OF_LAUNCH(shared);                                                                           \
-        __shared__ float partial[WARPS];                                                                    \
-        const Rows r = rows_of_warp(rows);                                                                  \
-        const float sum = products<Format>(Format::row(w, r.first, cols), Format::row(w, r.second, cols), x, \
-                                           norm, eps, cols, (float *)shared, partial);                      \
-        if (writes() && r.own < rows) out[r.own] = sum;                                                     \
+        __shared__ float partial[3 * WARPS];                                                                \
+        multiply<Format, 1>(                                                                                \
+            (rows + 1) / 2, [=](uint32_t pair, uint32_t i) { return Format::row(w, min(2 * pair + i, rows - 1), cols); }, \
+            [=](uint32_t pair, uint32_t lane, float sum, float) {                                           \
+                const uint32_t row = 2 * pair + lane / 16;                                                  \
+                if (row < rows) out[row] = sum;                                                             \
+            },                                                                                              \
+            x, norm, eps, cols, (float *)shared, partial);                                                  \
     }                                                                                                       \
                                                                                                             \
-    /* out = f(G·h) * (U·h) of h = rms_norm(x), where f is SiLU, or max(·, 0)² if `squared`. A warp has a  \
-       row of both, so the grid is twice as large. */                                                       \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
+    /* out = f(G·h) * (U·h) of h = rms_norm(x), where f is SiLU, or max(·, 0)² if `squared`. A pair is a    \
+       row of both. */                                                                                      \
+    extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE)                                          \
         norm_gate_up_##F(float *__restrict__ out, const uint8_t *__restrict__ gate,                         \
                          const uint8_t *__restrict__ up, const float *__restrict__ x,                       \
                          const float *__restrict__ norm, uint32_t rows, uint32_t cols, float eps,           \
                          uint32_t squared, uint64_t *__restrict__ began) {                                  \
         note_begin(began);                                                                                  \
         SHARED_OF_LAUNCH(shared);                                                                           \
-        __shared__ float partial[WARPS];                                                                    \
-        const uint32_t own = blockIdx.x * WARPS + threadIdx.x / WARP, r = min(own, rows - 1);               \
-        const float sum = products<Format>(Format::row(gate, r, cols), Format::row(up, r, cols), x, norm,   \
-                                           eps, cols, (float *)shared, partial);                            \
-        const float other = __shfl_xor_sync(ALL_LANES, sum, 16);                                            \
-        if (threadIdx.x % WARP == 0 && own < rows) out[own] = (squared ? relu_squared(sum) : silu(sum)) * other; \
+        __shared__ float partial[3 * WARPS];                                                                \
+        multiply<Format, 1>(                                                                                \
+            rows, [=](uint32_t row, uint32_t i) { return Format::row(i == 0 ? gate : up, row, cols); },     \
+            [=](uint32_t row, uint32_t lane, float sum, float other) {                                      \
+                if (lane == 0) out[row] = (squared ? relu_squared(sum) : silu(sum)) * other;                \
+            },                                                                                              \
+            x, norm, eps, cols, (float *)shared, partial);                                                  \
     }                                                                                                       \
                                                                                                             \
-    /* q, k and v of h = rms_norm(x), with q and k rotated as by `rope`. A warp has a pair of rows that are \
+    /* q, k and v of h = rms_norm(x), with q and k rotated as by `rope`. A pair of rows are two that are    \
        rotated together. `head_dim` is even. */                                                             \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                   \
+    extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE)                                          \
         norm_qkv_rope_##F(float *__restrict__ q, float *__restrict__ k, float *__restrict__ v,              \
                           const uint8_t *__restrict__ wq, const uint8_t *__restrict__ wk,                   \
                           const uint8_t *__restrict__ wv, const float *__restrict__ x,                      \
@@ -317,50 +364,37 @@ static __device__ __forceinline__ bool writes() { return threadIdx.x % 16 == 0; 
                           uint32_t cols, float eps, uint64_t *__restrict__ began) {                         \
         note_begin(began);                                                                                  \
         SHARED_OF_LAUNCH(shared);                                                                           \
-        __shared__ float partial[WARPS];                                                                    \
-        const uint32_t pairs = head_dim / 2, all = (heads + 2 * kv_heads) * pairs;                          \
-        const uint32_t own = blockIdx.x * WARPS + threadIdx.x / WARP;                                       \
-        const Pair pair = pair_of(min(own, all - 1), pairs, heads, kv_heads, n_pairs, neox);                \
-        const uint8_t *w = pair.kind == 0 ? wq : pair.kind == 1 ? wk : wv;                                  \
-        const size_t head = (size_t)pair.head * head_dim;                                                   \
-        const float sum = products<Format>(Format::row(w, head + pair.a, cols),                             \
-                                           Format::row(w, head + pair.b, cols), x, norm, eps, cols,         \
-                                           (float *)shared, partial);                                       \
-        const float other = __shfl_xor_sync(ALL_LANES, sum, 16);                                            \
-        if (threadIdx.x % WARP != 0 || own >= all) return;                                                  \
-        float *out = pair.kind == 0 ? q : pair.kind == 1 ? k : v;                                           \
-        if (pair.kind > 0) out += (size_t)p->position * kv_heads * head_dim;                                \
-        out += head;                                                                                        \
-        float a = sum, b = other;                                                                           \
-        if (pair.kind < 2 && pair.number < n_pairs) {                                                       \
-            const size_t angle = (size_t)p->position * n_pairs + pair.number;                               \
-            const float c = cos[angle], s = sin[angle];                                                     \
-            a = sum * c - other * s, b = sum * s + other * c;                                               \
-        }                                                                                                   \
-        out[pair.a] = a, out[pair.b] = b;                                                                   \
+        __shared__ float partial[3 * WARPS];                                                                \
+        const Heads shape = {heads, kv_heads, head_dim / 2, n_pairs, neox};                                 \
+        multiply<Format, 1>(                                                                                \
+            (heads + 2 * kv_heads) * (head_dim / 2),                                                        \
+            [=](uint32_t index, uint32_t i) {                                                               \
+                const Pair pair = shape.pair(index);                                                        \
+                const uint8_t *w = pair.kind == 0 ? wq : pair.kind == 1 ? wk : wv;                          \
+                return Format::row(w, (size_t)pair.head * head_dim + (i == 0 ? pair.a : pair.b), cols);     \
+            },                                                                                              \
+            [=](uint32_t index, uint32_t lane, float sum, float other) {                                    \
+                if (lane != 0) return;                                                                      \
+                const Pair pair = shape.pair(index);                                                        \
+                const uint32_t position = p->position;                                                      \
+                float *out = pair.kind == 0 ? q : pair.kind == 1 ? k : v;                                   \
+                if (pair.kind > 0) out += (size_t)position * kv_heads * head_dim;                           \
+                out += (size_t)pair.head * head_dim;                                                        \
+                float a = sum, b = other;                                                                   \
+                if (pair.kind < 2 && pair.number < n_pairs) {                                               \
+                    const size_t angle = (size_t)position * n_pairs + pair.number;                          \
+                    const float c = cos[angle], s = sin[angle];                                             \
+                    a = sum * c - other * s, b = sum * s + other * c;                                       \
+                }                                                                                           \
+                out[pair.a] = a, out[pair.b] = b;                                                           \
+            },                                                                                              \
+            x, norm, eps, cols, (float *)shared, partial);                                                  \
     }
 
-// Two rows of a head of q (`kind` 0), k (1) or v (2), which is pair `number` of that head.
-struct Pair {
-    uint32_t kind, head, number, a, b;
-};
-
-static __device__ __forceinline__ Pair pair_of(uint32_t index, uint32_t pairs, uint32_t heads, uint32_t kv_heads,
-                                               uint32_t n_pairs, uint32_t neox) {
-    Pair pair;
-    pair.head = index / pairs, pair.number = index % pairs;
-    pair.kind = pair.head < heads ? 0 : pair.head < heads + kv_heads ? 1 : 2;
-    if (pair.kind > 0) pair.head -= heads + (pair.kind - 1) * kv_heads;
-    const bool apart = neox && pair.kind < 2 && pair.number < n_pairs;
-    pair.a = apart ? pair.number : 2 * pair.number;
-    pair.b = apart ? pair.number + n_pairs : 2 * pair.number + 1;
-    return pair;
-}
-
-GEMV(f32, F32)
-GEMV(f16, F16)
-GEMV(q8_0, Q8_0)
-GEMV(q4_k, Q4_K)
+GEMV(f32, F32, 2)
+GEMV(f16, F16, 2)
+GEMV(q8_0, Q8_0, 2)
+GEMV(q4_k, Q4_K, 2)
 
 #undef THREADS
 #undef WARPS

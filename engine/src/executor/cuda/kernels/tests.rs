@@ -306,7 +306,7 @@ fn gemv() {
             num(cols),
             num(stride),
         ];
-        let launch = Launch::gemv(rows as u32, cols as u32);
+        let launch = Launch::gemv(rows as u32, cols as u32, 2, 1 + seed as u32 % 3);
         let actual = floats_of(shim, &format!("gemv_{name}"), launch, &values, 0);
         assert_rest_unwritten(&actual, at..at + rows);
         assert_close(&actual[at..at + rows], &expected, |row| product_tolerance(matrix, row, &x));
@@ -335,15 +335,16 @@ fn gemv_add_and_norm_gemv() {
         scalar().gemv(&mut expected, matrix, &x);
         scalar().add(&mut expected, &before);
         let w = || on_device(kind, rows, &weights);
-        let launch = Launch::gemv(rows as u32, cols as u32);
+        // Few blocks, so that each has several turns.
+        let launch = |split| Launch::gemv(rows as u32, cols as u32, split, 1 + seed as u32 % 3);
         let values = [floats(&before), w(), floats(&x), num(rows), num(cols)];
-        let actual = floats_of(shim, &format!("gemv_add_{name}"), launch, &values, 0);
+        let actual = floats_of(shim, &format!("gemv_add_{name}"), launch(2), &values, 0);
         assert_close(&actual, &expected, |row| product_tolerance(matrix, row, &x) + 2e-7);
 
         let (expected, h) = of_normed(matrix, &x, &norm);
         let values =
             [unwritten(rows), w(), floats(&x), floats(&norm), num(rows), num(cols), EPS];
-        let actual = floats_of(shim, &format!("norm_gemv_{name}"), launch, &values, 0);
+        let actual = floats_of(shim, &format!("norm_gemv_{name}"), launch(1), &values, 0);
         assert_close(&actual, &expected, |row| 2.0 * product_tolerance(matrix, row, &h));
     });
 }
@@ -381,7 +382,7 @@ fn norm_gate_up() {
             EPS,
             num(squared.into()),
         ];
-        let launch = Launch::gemv(2 * rows as u32, cols as u32);
+        let launch = Launch::gemv(2 * rows as u32, cols as u32, 1, 1 + seed as u32 % 3);
         let actual = floats_of(shim, &format!("norm_gate_up_{name}"), launch, &values, 0);
         assert_close(&actual, &expected, |row| tolerances[row]);
     });
@@ -441,7 +442,7 @@ fn norm_qkv_rope() {
             num(cols),
             EPS,
         ];
-        let launch = Launch::gemv(rows.iter().sum::<usize>() as u32, cols as u32);
+        let launch = Launch::gemv(rows.iter().sum::<usize>() as u32, cols as u32, 1, 1 + seed as u32 % 3);
         for order in [0, 1, 2] {
             let kernel = format!("norm_qkv_rope_{name}");
             let buffers = run_in_order(shim, order, &kernel, launch, &values)
@@ -752,7 +753,7 @@ fn weighted_sum() {
 fn attention() {
     hold((Attention::some(), 1usize..6), |shim, (case, parts)| {
         // Of one token, and heads whose vectors are aligned.
-        let head_dim = (case.head_dim.next_multiple_of(4)).min(256);
+        let head_dim = (case.head_dim.next_multiple_of(4)).min(64 << (case.seed % 5)).min(256);
         let case = Attention { n: 1, head_dim, ..case };
         let Attention { position, n_kv_heads, seed, .. } = case;
         let (n_heads, capacity) = (case.n_heads(), case.capacity);
@@ -773,7 +774,8 @@ fn attention() {
         ];
         let shared_bytes = 4 * (head_dim + capacity.div_ceil(parts)) as u32;
         let grid = [n_heads as u32, parts as u32, 1];
-        let launch = Launch { grid, block: [256, 1, 1], shared_bytes };
+        let block = [64 << (seed % 5), 1, 1];
+        let launch = Launch { grid, block, shared_bytes };
         let kv_dim = n_kv_heads * head_dim;
         let mut first = None;
         for order in [0, 1, 2] {
