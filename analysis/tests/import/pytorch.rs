@@ -1,5 +1,8 @@
 //! Traces of PyTorch's profiler. `pytorch.json`, `pytorch-stack.json` and `pytorch-table.json` are of real runs, by
-//! `data/pytorch.py`; `kineto-gpu.json` was made by hand in the form that Kineto has for a CUDA device, with round times.
+//! `data/pytorch.py`; `pytorch-h200.json.gz` is of a small Llama of transformers 5.17 with torch 2.11 on an NVIDIA H200, with
+//! the kernels of `key_averages()` in `pytorch-h200-table.json`. `kineto-gpu.json` was made by hand in the form that Kineto has for a CUDA device, with round times.
+
+use std::io::Read as _;
 
 use brickscope::{NameKind, Phase, Profile, Source, Total};
 use brickscope_analysis::import::{Format, Map, Options};
@@ -51,6 +54,34 @@ fn own_times_are_those_of_the_profilers_own_table() {
     // So its shares are the same too.
     let ours: u64 = profile.totals.iter().map(|total| total.stats.exclusive_ns).sum();
     assert_eq!(ours, rows.iter().map(|row| row.self_ns).sum::<u64>());
+}
+
+#[test]
+fn kernels_of_a_gpu_have_the_times_of_the_profilers_own_table() {
+    #[derive(Deserialize)]
+    struct Kernel {
+        name: String,
+        count: u64,
+        ns: u64,
+    }
+    let (trace, table) = (
+        &include_bytes!("data/pytorch-h200.json.gz")[..],
+        include_str!("data/pytorch-h200-table.json"),
+    );
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(trace).read_to_string(&mut text).expect("a trace");
+    let gpu = imported(&text, Format::Chrome).on_device(0, 0).expect("a stream");
+    assert!(gpu.spans.iter().all(|span| span.duration_ns > 0));
+    let kernels: Vec<Kernel> = serde_json::from_str(table).expect("a table");
+    assert_eq!(kernels.len(), 36);
+    for kernel in &kernels {
+        let own = gpu.spans.iter().filter(|span| {
+            let name = span.name.map(|name| &gpu.names[usize::from(name)]);
+            name.is_some_and(|name| name.kind == NameKind::Kernel && name.name == kernel.name)
+        });
+        let found = own.fold((0, 0), |(n, ns), span| (n + 1, ns + span.duration_ns));
+        assert_eq!(found, (kernel.count, kernel.ns), "{}", kernel.name);
+    }
 }
 
 #[test]

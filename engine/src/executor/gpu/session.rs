@@ -173,9 +173,9 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     ) -> Result<&[f32], Error> {
         let key = (tokens.len(), outputs.count(tokens.len()));
         let Self { model, gpu, plans, position, logits, .. } = self;
-        let plan = plans
-            .entry(key)
-            .or_insert_with(|| gpu.fuse(Plan::new(&model.config, &model.weights, tokens.len(), outputs)));
+        let plan = plans.entry(key).or_insert_with(|| {
+            gpu.fuse(Plan::new(&model.config, &model.weights, tokens.len(), outputs))
+        });
         match probe {
             None => {
                 gpu.run(plan, tokens, *position, None)?;
@@ -300,9 +300,8 @@ mod tests {
                 let mut gpu = Reference::new(&model, 12);
                 gpu.fuses = fuses;
                 let mut session = GpuSession::new(&model, gpu);
-                let passes = [&[1, 5, 9][..], &[4], &[6]].map(|tokens| {
-                    session.forward(tokens).expect("they fit").to_vec()
-                });
+                let passes = [&[1, 5, 9][..], &[4], &[6]]
+                    .map(|tokens| session.forward(tokens).expect("they fit").to_vec());
                 let n_steps = session.plans[&(1, 1)].steps.len();
                 (passes, n_steps)
             };

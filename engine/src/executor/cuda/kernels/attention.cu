@@ -51,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(128)
 //
 // Grid (n_heads, n), block a multiple of 32 up to 1024: a block has a row.
 extern "C" __global__ void __launch_bounds__(1024)
-    softmax(float *__restrict__ s, const Params *__restrict__ p, uint32_t n_heads, uint32_t capacity, uint64_t *__restrict__ began) {
+    softmax(float *__restrict__ s, const Params *__restrict__ p, uint32_t n_heads, uint32_t capacity,
+            uint64_t *__restrict__ began) {
     note_begin(began);
     __shared__ float partial[WARP];
     const uint32_t t = blockIdx.y, visible = p->position + t + 1;
@@ -121,10 +122,10 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // The three above at once, for a single token, so that scores never leave the block.
 //
-// Grid (n_heads, splits), block of whole warps up to 1024: a block has a part of a head's keys; the last of a head's blocks to end puts their
-// parts together. `partial` is (n_heads, splits, head_dim + 2), `arrived` a zero for each head, which it is again
-// afterwards; both are unused without splits. Shared memory: head_dim floats, and one for each key of a part. head_dim is
-// a multiple of 4 up to 256.
+// Grid (n_heads, splits), block of whole warps up to 1024: a block has a part of a head's keys; the last of a head's
+// blocks to end puts their parts together. `partial` is (n_heads, splits, head_dim + 2), `arrived` a zero for each
+// head, which it is again afterwards; both are unused without splits. Shared memory: head_dim floats, and one for each
+// key of a part. head_dim is a multiple of 4 up to 256.
 extern "C" __global__ void __launch_bounds__(1024)
     attention(float *__restrict__ a, float *partial, uint32_t *arrived, const float *__restrict__ q,
               const float *__restrict__ k, const float *__restrict__ v, const Params *__restrict__ p,

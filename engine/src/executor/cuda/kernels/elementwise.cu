@@ -4,7 +4,8 @@
 #include "common.cuh"
 
 // x += y.
-extern "C" __global__ void __launch_bounds__(256) add(float *__restrict__ x, const float *__restrict__ y, uint32_t len, uint64_t *__restrict__ began) {
+extern "C" __global__ void __launch_bounds__(256)
+    add(float *__restrict__ x, const float *__restrict__ y, uint32_t len, uint64_t *__restrict__ began) {
     note_begin(began);
     const uint32_t i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (i + 4 <= len) {

@@ -1,8 +1,9 @@
 // Matrix times vector, out = W·x: what a single token goes through. It is as fast as weights arrive.
 //
-// Any grid, block 256. A warp has two rows, or two warps have; so a block has 16 rows at a time, or eight. Shared memory of
-// the launch: 20 bytes for each of `cols`, rounded up to 16, of PIECE at most. The first weights are asked for before x, and
-// the next ones before those at hand are used: a device's memory is only busy while many bytes are on their way.
+// Any grid, block 256. A warp has two rows, or two warps have; so a block has 16 rows at a time, or eight. Shared
+// memory of the launch: 20 bytes for each of `cols`, rounded up to 16, of PIECE at most. The first weights are asked
+// for before x, and the next ones before those at hand are used: a device's memory is only busy while many bytes are on
+// their way.
 #include "weights.cuh"
 
 #define THREADS 256u
@@ -110,8 +111,8 @@ struct Lane<Q8_0> {
     }
 };
 
-// Both halves of 16 bytes: 16 columns and those 32 further on, so that no byte is read twice. Eight lanes have a block of
-// 256. The scales are applied to sums of products, the minimums to sums of x.
+// Both halves of 16 bytes: 16 columns and those 32 further on, so that no byte is read twice. Eight lanes have a block
+// of 256. The scales are applied to sums of products, the minimums to sums of x.
 template <>
 struct Lane<Q4_K> {
     static constexpr uint32_t COLS = 32, AHEAD = 2;
@@ -145,8 +146,8 @@ struct Lane<Q4_K> {
     }
 };
 
-// Columns `first` to `end` of x to shared memory, each times its weight of `norm` unless that is null, with zeros up to a
-// multiple of 16. Returns the sum of the squares of this thread's.
+// Columns `first` to `end` of x to shared memory, each times its weight of `norm` unless that is null, with zeros up to
+// a multiple of 16. Returns the sum of the squares of this thread's.
 static __device__ __forceinline__ float fill_x(float *shared, const float *x, const float *norm, uint32_t first,
                                                uint32_t end) {
     float squares = 0.0f;
@@ -184,13 +185,14 @@ static __device__ __forceinline__ float warp_sum_of_two(const float v[2]) {
     return sum;
 }
 
-// Multiplies pairs of rows with x, or with x normalised by its root mean square and `norm` unless that is null. SPLIT warps
-// have a pair together, and blocks take turns at the pairs. `row_of(pair, 0)` and `row_of(pair, 1)` say where the rows of a
-// pair begin, and `write(pair, lane, sum, other)` is called where `sum` is that of the first row (lane 0) and of the second
-// (lane 16), and `other` that of the other row. `partial` has room for three floats a warp.
+// Multiplies pairs of rows with x, or with x normalised by its root mean square and `norm` unless that is null. SPLIT
+// warps have a pair together, and blocks take turns at the pairs. `row_of(pair, 0)` and `row_of(pair, 1)` say where the
+// rows of a pair begin, and `write(pair, lane, sum, other)` is called where `sum` is that of the first row (lane 0) and
+// of the second (lane 16), and `other` that of the other row. `partial` has room for three floats a warp.
 template <class Format, uint32_t SPLIT, class RowOf, class Write>
-static __device__ __forceinline__ void multiply(uint32_t pairs, RowOf row_of, Write write, const float *x, const float *norm,
-                                                float eps, uint32_t cols, float *shared, float *partial) {
+static __device__ __forceinline__ void multiply(uint32_t pairs, RowOf row_of, Write write, const float *x,
+                                                const float *norm, float eps, uint32_t cols, float *shared,
+                                                float *partial) {
     typedef Lane<Format> L;
     constexpr uint32_t STEP = SPLIT * WARP * L::COLS, AHEAD = L::AHEAD, PAIRS = WARPS / SPLIT;
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, part = warp % SPLIT;
@@ -293,7 +295,8 @@ struct Heads {
         __shared__ float partial[3 * WARPS];                                                                \
         out += (size_t)p->position * out_pos_stride;                                                        \
         multiply<Format, 2>(                                                                                \
-            (rows + 1) / 2, [=](uint32_t pair, uint32_t i) { return Format::row(w, min(2 * pair + i, rows - 1), cols); }, \
+            (rows + 1) / 2,                                                                                 \
+            [=](uint32_t pair, uint32_t i) { return Format::row(w, min(2 * pair + i, rows - 1), cols); },   \
             [=](uint32_t pair, uint32_t lane, float sum, float) {                                           \
                 const uint32_t row = 2 * pair + lane / 16;                                                  \
                 if (row < rows) out[row] = sum;                                                             \
@@ -309,7 +312,8 @@ struct Heads {
         SHARED_OF_LAUNCH(shared);                                                                           \
         __shared__ float partial[3 * WARPS];                                                                \
         multiply<Format, 2>(                                                                                \
-            (rows + 1) / 2, [=](uint32_t pair, uint32_t i) { return Format::row(w, min(2 * pair + i, rows - 1), cols); }, \
+            (rows + 1) / 2,                                                                                 \
+            [=](uint32_t pair, uint32_t i) { return Format::row(w, min(2 * pair + i, rows - 1), cols); },   \
             [=](uint32_t pair, uint32_t lane, float sum, float) {                                           \
                 const uint32_t row = 2 * pair + lane / 16;                                                  \
                 if (row < rows) out[row] += sum;                                                            \
@@ -326,7 +330,8 @@ struct Heads {
         SHARED_OF_LAUNCH(shared);                                                                           \
         __shared__ float partial[3 * WARPS];                                                                \
         multiply<Format, 1>(                                                                                \
-            (rows + 1) / 2, [=](uint32_t pair, uint32_t i) { return Format::row(w, min(2 * pair + i, rows - 1), cols); }, \
+            (rows + 1) / 2,                                                                                 \
+            [=](uint32_t pair, uint32_t i) { return Format::row(w, min(2 * pair + i, rows - 1), cols); },   \
             [=](uint32_t pair, uint32_t lane, float sum, float) {                                           \
                 const uint32_t row = 2 * pair + lane / 16;                                                  \
                 if (row < rows) out[row] = sum;                                                             \

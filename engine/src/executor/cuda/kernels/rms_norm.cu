@@ -6,7 +6,8 @@
 // `out` may be `x`, so neither is restrict.
 extern "C" __global__ void __launch_bounds__(1024)
     rms_norm(float *out, const float *x, const float *__restrict__ weight, const Params *__restrict__ p,
-             uint32_t width, float eps, uint32_t out_pos_stride, uint32_t x_pos_stride, uint64_t *__restrict__ began) {
+             uint32_t width, float eps, uint32_t out_pos_stride, uint32_t x_pos_stride,
+             uint64_t *__restrict__ began) {
     note_begin(began);
     __shared__ float partial[WARP];
     const size_t row = (size_t)blockIdx.x * width;

@@ -342,8 +342,7 @@ fn gemv_add_and_norm_gemv() {
         assert_close(&actual, &expected, |row| product_tolerance(matrix, row, &x) + 2e-7);
 
         let (expected, h) = of_normed(matrix, &x, &norm);
-        let values =
-            [unwritten(rows), w(), floats(&x), floats(&norm), num(rows), num(cols), EPS];
+        let values = [unwritten(rows), w(), floats(&x), floats(&norm), num(rows), num(cols), EPS];
         let actual = floats_of(shim, &format!("norm_gemv_{name}"), launch(1), &values, 0);
         assert_close(&actual, &expected, |row| 2.0 * product_tolerance(matrix, row, &h));
     });
@@ -364,7 +363,8 @@ fn norm_gate_up() {
                 };
                 let (g, u) = (expected[row].abs(), up_expected[row].abs());
                 let slope = if squared { 2.0 * g + 1.0 } else { 1.1 };
-                4.0 * (slope * of(&gate) * (u + 1.0) + (g * g + g) * of(&up)) + 1e-6 * (g * g + g) * u
+                4.0 * (slope * of(&gate) * (u + 1.0) + (g * g + g) * of(&up))
+                    + 1e-6 * (g * g + g) * u
             })
             .collect();
         match squared {
@@ -400,9 +400,8 @@ fn norm_qkv_rope() {
         let (heads, head_dim) = (group * kv_heads, 2 * (n_pairs + rest));
         let rows = [heads, kv_heads, kv_heads].map(|heads| heads * head_dim);
         let (x, norm) = (noise(!seed, cols), noise(seed ^ 3, cols));
-        let weights: Vec<_> = (0..3)
-            .map(|i| encode(kind, &noise(seed ^ i as u64, rows[i] * cols)))
-            .collect();
+        let weights: Vec<_> =
+            (0..3).map(|i| encode(kind, &noise(seed ^ i as u64, rows[i] * cols))).collect();
         let matrix = |i: usize| Matrix::new(kind, rows[i], cols, &weights[i]).unwrap();
         let (mut cos, mut sin) = (Vec::new(), Vec::new());
         for position in 0..=position {
@@ -442,7 +441,8 @@ fn norm_qkv_rope() {
             num(cols),
             EPS,
         ];
-        let launch = Launch::gemv(rows.iter().sum::<usize>() as u32, cols as u32, 1, 1 + seed as u32 % 3);
+        let launch =
+            Launch::gemv(rows.iter().sum::<usize>() as u32, cols as u32, 1, 1 + seed as u32 % 3);
         for order in [0, 1, 2] {
             let kernel = format!("norm_qkv_rope_{name}");
             let buffers = run_in_order(shim, order, &kernel, launch, &values)
