@@ -1,7 +1,7 @@
 //! Passes in which threads of the run waited for a CPU, and who had it.
 
 use brickscope_profile::text::count;
-use brickscope_profile::{Change, Disturber, PassTime, PhaseTotal};
+use brickscope_profile::{Change, Disturber, PassTime, Phase, PhaseTotal};
 
 use super::facts::{Facts, PhaseFacts};
 use super::{Finding, Findings, Gain, Kind};
@@ -87,6 +87,14 @@ fn is_of_faults(facts: &Facts<'_>, of: &PhaseFacts<'_>) -> bool {
     let has_faults = looks().filter(|look| look.disk_faults.is_some_and(|faults| faults > 0));
     let longer = (of.mean_ns - of.typical.wall.ns) * of.total.passes as f64;
     2 * has_faults.count() >= looks().count().max(1) && waits < longer / 2.0
+}
+
+/// What all threads together waited for a CPU, for each pass; `None` if it is not known of all.
+fn waited_ns(facts: &Facts<'_>, of: &PhaseFacts<'_>) -> Option<f64> {
+    let passes = facts.profile.passes.iter().filter(|pass| pass.phase == of.phase);
+    let waits = passes.map(|pass| Some(pass.disturbance?.run_queue_wait_ns? as f64));
+    let waits: Option<Vec<f64>> = waits.collect();
+    waits.map(|waits| waits.iter().sum::<f64>() / (waits.len().max(1) as f64))
 }
 
 fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64) -> Finding {
@@ -179,8 +187,22 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
                 "/passes, wall_ns",
             );
             let [low, high] = typical.wall.interval_ns.unwrap_or([typical.wall.ns; 2]);
-            Gain::between(of.mean_ns, of.least_ns, [saved(high), saved(low)])
-                .map(|gain| gain.likely(saved(typical.wall.ns)))
+            // Batches of a prompt differ in tokens and positions, so their means can't be compared: what threads waited is
+            // the most that can be gained.
+            match of.phase {
+                Phase::Prefill => {
+                    let waited = waited_ns(facts, of);
+                    if let Some(waited) = waited {
+                        finding = finding.because(
+                            format!("threads waited {} a pass, all together", time(waited)),
+                            "/passes, disturbance",
+                        );
+                    }
+                    waited.and_then(|most| Gain::between(of.mean_ns, of.least_ns, [0.0, most]))
+                }
+                _ => Gain::between(of.mean_ns, of.least_ns, [saved(high), saved(low)])
+                    .map(|gain| gain.likely(saved(typical.wall.ns))),
+            }
         }
         // Also median spans may have waited, so more can be gained than they tell.
         Basis::Spans => {

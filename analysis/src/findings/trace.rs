@@ -17,9 +17,14 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             "far-from-the-roof",
             format!("how fast the device could be is not known: {why}"),
         );
+        // Ours say which registers they take, but not what the device has.
+        let lacks = match is_trace {
+            true => "the registers that they take were not recorded",
+            false => "how many threads the device has room for was not recorded",
+        };
         findings.unknown(
             "occupancy",
-            "how many threads kernels keep the device busy with is not known: the registers that they take were not recorded",
+            format!("how many threads kernels keep the device busy with is not known: {lacks}"),
         );
     }
     if !is_trace {

@@ -148,7 +148,10 @@ fn passes(n: u64) -> String {
 fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, String)> {
     let of_phase = |stream: &DeviceStream| {
         let total = stream.phases.iter().find(|total| total.phase == phase)?;
-        Some(total.wall_ns).filter(|&wall| wall > 0)
+        // Passes of which only layers, or the whole, were timed have no bricks.
+        let fine = stream.grains.iter().filter(|of| of.phase == phase && of.grain > Grain::Layer);
+        let fine: u64 = fine.map(|of| of.wall_ns).fold(0, u64::saturating_add);
+        Some(if fine > 0 { fine } else { total.wall_ns }).filter(|&wall| wall > 0)
     };
     let bricks = device.streams.iter().flat_map(|stream| {
         let wall = of_phase(stream);

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use brickscope_profile::text::{count, percent, printable, printable_text, screened_lines};
-use brickscope_profile::{Phase, Profile, Source, SyncMode, Total};
+use brickscope_profile::{DeviceProfile, Grain, Phase, Profile, Source, SyncMode, Total};
 
 use crate::findings::disturbed::{cause, did};
 use crate::findings::slow_layer::SlowLayer;
@@ -216,9 +216,13 @@ impl Main {
     fn of(profile: &Profile) -> Self {
         if !profile.devices.is_empty() {
             let on_device = (0..profile.devices.len())
-                .filter_map(|index| profile.whole_device(index))
-                .find(|of| !of.totals.is_empty());
-            let mut main = on_device.map_or_else(Self::empty, |of| Self::of_host(&of));
+                .filter_map(|index| Some((index, profile.whole_device(index)?)))
+                .find(|(_, of)| !of.totals.is_empty());
+            let mut main = Self::empty();
+            if let Some((index, of)) = on_device {
+                main = Self::of_host(&of);
+                main.only_passes_with_bricks(&profile.devices[index]);
+            }
             main.is_told = true;
             main.rest = "gaps";
             return main;
@@ -266,6 +270,24 @@ impl Main {
             rest: "unattributed",
             verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
             passes,
+        }
+    }
+
+    /// Leaves out the passes of which only layers, or the whole, were timed: they have no bricks.
+    fn only_passes_with_bricks(&mut self, device: &DeviceProfile) {
+        let [stream] = &device.streams[..] else { return };
+        let grains = || stream.grains.iter().filter(|grains| Some(grains.phase) == self.phase);
+        if grains().all(|grains| grains.grain > Grain::Layer) {
+            return;
+        }
+        let (mut wall_ns, mut gaps_ns, mut passes) = (0.0, 0.0, 0.0);
+        for grains in grains().filter(|grains| grains.grain > Grain::Layer) {
+            wall_ns += grains.wall_ns as f64;
+            gaps_ns += grains.gaps_ns as f64;
+            passes += grains.passes as f64;
+        }
+        if passes > 0.0 {
+            (self.whole_ns, self.unattributed_ns, self.passes) = (wall_ns, Some(gaps_ns), passes);
         }
     }
 
@@ -746,8 +768,16 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         return "find out where the values stop being numbers before trusting any time".to_owned();
     }
     if !profile.devices.is_empty() {
-        return "look at the gaps and the longest brick of the device in the full report"
-            .to_owned();
+        let longest = main.bricks.iter().max_by(|a, b| a.own_ns.total_cmp(&b.own_ns));
+        let gaps = main.unattributed();
+        return match longest {
+            Some(longest) if main.share(longest.own_ns) > gaps => format!(
+                "look at {}, {} of the device's time there: the full report has its kernels",
+                longest.name,
+                fraction(main.share(longest.own_ns))
+            ),
+            _ => "look at the gaps between bricks on the device in the full report".to_owned(),
+        };
     }
     if main.bricks.is_empty() {
         return match main.phase {

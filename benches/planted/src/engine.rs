@@ -92,13 +92,14 @@ pub(crate) fn run(plant: &str, path: &Path, tokens: usize, out: &Path) -> Result
 const ROW: usize = 8;
 
 /// What a decode pass takes, in nanoseconds: of the model with the plant, and of that without it. Their passes run in turns,
-/// [`ROW`] of one and then of the other; each round gives the pair of their medians. `MODEL:small` has its weights in small
+/// [`ROW`] of one and then of the other, after `position` tokens; each round gives the pair of their medians. `MODEL:small` has its weights in small
 /// pages, `MODEL:large` in large ones. Runs in processes of their own would differ by more than what is gained, where
 /// memory's speed changes every few seconds.
 pub(crate) fn in_turns(
     names: [&str; 2],
     threads: NonZeroUsize,
     rounds: usize,
+    position: usize,
 ) -> Result<Vec<(f64, f64)>> {
     let load = |name: &str| {
         let (path, pages) = match name.rsplit_once(':') {
@@ -112,7 +113,8 @@ pub(crate) fn in_turns(
         anyhow::Ok(model)
     };
     let models = [load(names[0])?, load(names[1])?];
-    let prompt = models[0].encode("Hi", Default::default())?;
+    let mut prompt = models[0].encode("Hi", Default::default())?;
+    prompt.resize(prompt.len().max(position), prompt[0]);
     let session = |model| {
         let cpu = Cpu::new(Kernels::best(), threads)?;
         let mut session = Session::new(model, cpu, prompt.len() + rounds * ROW)?;

@@ -18,8 +18,6 @@ use brickscope_analysis::trial::Question;
 
 use crate::plants::{Cure, PLANTS, Plant};
 
-/// Pairs of runs for each cure.
-const PAIRS: usize = 8;
 /// What others did to a run on this machine, which says nothing of its plant: then it is recorded again, …
 const DISTURBANCES: [&str; 6] = [
     "stalls",
@@ -48,8 +46,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["stopper", pid] => stop_now_and_then(pid),
-        ["turns", planted, cured, threads, rounds] => {
-            print_turns([planted, cured], threads, rounds)
+        ["turns", planted, cured, threads, rounds, position] => {
+            print_turns([planted, cured], threads, rounds, position)
         }
         ["engine", plant, model, tokens, out] => {
             let tokens = tokens.parse().context("a number of tokens");
@@ -68,10 +66,11 @@ fn main() -> ExitCode {
 }
 
 /// Prints pairs of times as JSON: see [`engine::in_turns`].
-fn print_turns(models: [&str; 2], threads: &str, rounds: &str) -> Result<()> {
+fn print_turns(models: [&str; 2], threads: &str, rounds: &str, position: &str) -> Result<()> {
     let threads = threads.parse().context("a number of threads")?;
     let rounds = rounds.parse().context("a number of rounds")?;
-    println!("{}", serde_json::to_string(&engine::in_turns(models, threads, rounds)?)?);
+    let position = position.parse().context("a number of tokens")?;
+    println!("{}", serde_json::to_string(&engine::in_turns(models, threads, rounds, position)?)?);
     Ok(())
 }
 
@@ -269,7 +268,7 @@ impl Bench {
         model::rewrite(&q4_k, &bench.model("eight-layers"), &eight, None)?;
         model::rewrite(&q4_k, &bench.model("slow"), &eight, Some("blk.2.ffn_down.weight"))?;
         // Two threads share three heads unevenly. The width stays the same.
-        for (name, heads, width) in [("three-heads", 3, 256), ("four-heads", 4, 192)] {
+        for (name, heads, width) in [("three-heads", 3, 256), ("two-heads", 2, 384)] {
             let heads = [
                 ("llama.attention.head_count", heads),
                 ("llama.attention.head_count_kv", heads),
@@ -319,17 +318,7 @@ impl Bench {
             let mut command = Command::new(&self.brickscope);
             return run(command.args(["machine", "--add-to"]).arg(out));
         }
-        if let Some(model) = plant.swapped {
-            self.swap(model)?;
-        }
         run(command.arg("--out").arg(out))
-    }
-
-    /// Lets the name of a model stand for another one.
-    fn swap(&self, to: &str) -> Result<()> {
-        let (link, new) = (self.model("swapped"), self.model("swapped-new"));
-        std::os::unix::fs::symlink(self.model(to), &new)?;
-        Ok(fs::rename(new, link)?)
     }
 
     fn helper(&self, plant: &Plant) -> Result<Option<Helper>> {
@@ -357,10 +346,7 @@ impl Bench {
             }
             Cure::Switch(on, off) => {
                 let pid = helper.map_or(String::new(), |helper| helper.0.id().to_string());
-                let of = |text: &str| {
-                    let folder = self.folder.path().display().to_string();
-                    text.replace("HELPER", &pid).replace("FOLDER", &folder)
-                };
+                let of = |text: &str| text.replace("HELPER", &pid);
                 self.try_it(plant, out, &[finding.rule, "--on", &of(on), "--off", &of(off)])
             }
             Cure::Engine(words) => self.in_turns(plant, finding, words),
@@ -386,7 +372,7 @@ impl Bench {
         );
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]).arg("try").arg(out);
-        let pairs = PAIRS.to_string();
+        let pairs = plant.pairs.to_string();
         let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
         command.args(&words[..at]).args(["--json", "--pairs", &pairs]).args(&words[at..]);
         let output = command.stderr(Stdio::piped()).output()?;
@@ -403,7 +389,7 @@ impl Bench {
     fn in_turns(&self, plant: &Plant, finding: &Finding, cured: &str) -> Result<Trial> {
         let question = Question::of(finding, Change::Command(cured.to_owned()), Phase::Decode);
         let mut times = Vec::new();
-        for pair in 0..PAIRS {
+        for pair in 0..plant.pairs {
             let mut time = [0.0; 2];
             for turn in 0..2 {
                 let arm = (turn + pair) % 2;

@@ -15,9 +15,9 @@ pub(crate) struct Plant {
     pub(crate) sweep: Option<&'static str>,
     /// Whether another process keeps a CPU busy.
     pub(crate) is_busy: bool,
-    /// The model that `@swapped` stands for at first.
-    pub(crate) swapped: Option<&'static str>,
     pub(crate) cure: Cure,
+    /// Pairs of runs for the cure.
+    pub(crate) pairs: usize,
 }
 
 /// What takes the bottleneck away.
@@ -26,7 +26,7 @@ pub(crate) enum Cure {
     Own,
     /// That with these words.
     Words(&'static str),
-    /// That with `--on` and `--off`, where HELPER is the busy process and FOLDER that of the models.
+    /// That with `--on` and `--off`, where HELPER is the busy process.
     Switch(&'static str, &'static str),
     /// Another command of this program, in turns.
     Engine(&'static str),
@@ -49,8 +49,8 @@ const PLAIN: Plant = Plant {
     around: "",
     sweep: None,
     is_busy: false,
-    swapped: None,
     cure: Cure::Own,
+    pairs: 8,
 };
 
 /// All of them; the clean ones last.
@@ -111,14 +111,14 @@ pub(crate) const PLANTS: &[Plant] = &[
         name: "small-pages",
         rule: "small-pages",
         planted: "BRICKSCOPE profile @f32 --threads 1 --small-pages --prompt=Hi --tokens 48",
-        cure: Cure::Passes("PLANTED turns @f32:small @f32:large 1 32"),
+        cure: Cure::Passes("PLANTED turns @f32:small @f32:large 1 32 1"),
         ..PLAIN
     },
     Plant {
         name: "slow-layer",
         rule: "slow-layer",
         planted: "BRICKSCOPE profile @slow --prompt=Hi --tokens 64",
-        cure: Cure::Passes("PLANTED turns @slow:large @eight-layers:large 2 32"),
+        cure: Cure::Passes("PLANTED turns @slow:large @eight-layers:large 2 32 1"),
         ..PLAIN
     },
     Plant {
@@ -130,12 +130,8 @@ pub(crate) const PLANTS: &[Plant] = &[
     Plant {
         name: "imbalance",
         rule: "threads-wait",
-        planted: "BRICKSCOPE profile @swapped --shares --prompt=*60 --tokens 32",
-        swapped: Some("three-heads"),
-        cure: Cure::Switch(
-            "ln -sf FOLDER/four-heads.gguf FOLDER/swapped.gguf",
-            "ln -sf FOLDER/three-heads.gguf FOLDER/swapped.gguf",
-        ),
+        planted: "BRICKSCOPE profile @three-heads --shares --prompt=*60 --tokens 32",
+        cure: Cure::Passes("PLANTED turns @three-heads:large @two-heads:large 2 32 700"),
         ..PLAIN
     },
     Plant {
@@ -170,6 +166,7 @@ pub(crate) const PLANTS: &[Plant] = &[
         name: "recording",
         rule: "profiling-cost",
         planted: "BRICKSCOPE profile @tiny --shares --tiles --prompt=Hi --tokens 500",
+        pairs: 24,
         ..PLAIN
     },
     Plant {

@@ -255,7 +255,7 @@ fn ids(model: &Model, n: usize) -> Vec<u32> {
 fn logits(model: &Model, cuda: Cuda<'_>, context: usize) -> Result<Check> {
     let cpu = source::cpu(&ExecutorArgs {
         threads: None,
-        // The others round activations to eight bits, where a device doesn't.
+        // AVX-512 rounds activations to eight bits, where a device doesn't.
         backend: Some(Backend::Scalar),
         mmap: true,
         small_pages: false,
@@ -285,11 +285,14 @@ fn logits(model: &Model, cuda: Cuda<'_>, context: usize) -> Result<Check> {
 /// more of a short one.
 fn overhead(model: &Model, context: usize, looks: bool) -> Result<Check> {
     let options = CudaOptions::default();
-    let group = options.sample_every as usize;
+    // Short passes are sampled half as often.
+    let group = 2 * options.sample_every as usize;
     let mut session = GpuSession::new(model, Cuda::new(model, context, options)?);
     let profiler = BrickProfiler::enabled();
     profiler.watch_load(looks);
     let mut probe = session.profiled(&profiler)?;
+    // As `profile` does.
+    probe.timer().calibrate(session.gpu())?;
     session.forward(&ids(model, PROMPT))?;
     let mut time = |mode: SyncMode| -> Result<f64> {
         profiler.set_sync_mode(mode);

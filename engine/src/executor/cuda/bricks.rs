@@ -51,8 +51,7 @@ impl<'m> CudaExecutor<'m> {
         Ok(Self { session, profiler, probe, is_in_pass: false })
     }
 
-    /// The profiler. Passes whose times the device hasn't returned yet are missing from it until
-    /// [`settle`](Self::settle).
+    /// The profiler. The last pass is missing from it until the next one, or [`settle`](Self::settle).
     #[must_use]
     pub fn profiler(&self) -> &'m BrickProfiler {
         self.profiler

@@ -19,8 +19,8 @@ use crate::executor::gpu::{GpuError, Operand};
 /// How the device records times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stamps {
-    /// Each kernel notes `%globaltimer` when it begins. That takes no launch and no time of the device's that could be
-    /// measured on an H200, and is as fine as the clock's tick, which is measured: 32 ns there, 1 µs on some devices.
+    /// Each kernel notes `%globaltimer` when it begins. That takes no launch, and less than 0.1 µs on an H200; and it is as
+    /// fine as the clock's tick, which is measured: 32 ns there, 1 µs on some devices.
     #[default]
     Inside,
     /// As events: `cuEventRecord`, and event-record nodes in graphs. cuda.h states a resolution of about
@@ -160,8 +160,15 @@ impl Marks {
     /// Begins a set: its marks are issued from now on, or by the next launch of a graph.
     pub(super) fn begin(&mut self, stream: &Stream, set: u32) -> Result<(), CudaError> {
         let begun = self.set(set)?;
-        begun.is_made = true;
+        let is_in_flight = std::mem::replace(&mut begun.is_made, true);
+        // Of a pass that was given up.
+        self.pending = None;
         if self.stamps == Stamps::Inside {
+            if is_in_flight {
+                // Its kernels may still write there.
+                self.pair.0.record(stream)?;
+                self.pair.0.synchronize()?;
+            }
             let first = set as usize * self.per_set as usize;
             self.mailbox.clear(first..first + self.per_set as usize);
         }
@@ -319,7 +326,12 @@ impl Marks {
                     self.pair.0.record(stream)?;
                     self.pair.0.synchronize()?;
                 }
-                ticks.extend((first..=last).map(|slot| self.mailbox.read(slot)));
+                self.sets[index].is_made = false;
+                let times: Vec<u64> = (first..=last).map(|slot| self.mailbox.read(slot)).collect();
+                if times.contains(&0) {
+                    return Err(fault);
+                }
+                ticks.extend(times);
             }
         }
         Ok(true)

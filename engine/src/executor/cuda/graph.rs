@@ -1,7 +1,7 @@
 //! Decode passes as graphs: captured once, replayed for each token, and timed as graphs.
 //!
-//! There are two: a plain one, and a twin with a node that records the time at each boundary between bricks or
-//! kernels. The twin is replayed every [`sample_every`](super::CudaOptions::sample_every)th pass, which spreads its
+//! There are two: a plain one, and a twin that records the time at each boundary between bricks or kernels: in the kernels
+//! themselves, or by a node for each. The twin is replayed every [`sample_every`](super::CudaOptions::sample_every)th pass, which spreads its
 //! cost over all of them. Each kernel node is matched with the step that it was captured from; a node
 //! without a step fails the pass.
 
@@ -28,7 +28,12 @@ pub(super) struct Graphs {
     /// Whether plain replays lie between two events, and whether the last replay did.
     times_plain: bool,
     is_plain_timed: bool,
+    /// How long a plain replay takes, once [`Cuda::graph_cost`] has measured it.
+    plain_ns: Option<u64>,
 }
+
+/// Passes shorter than this are timed half as often.
+const SHORT_NS: u64 = 500_000;
 
 /// The graph with timestamps in it.
 #[derive(Debug)]
@@ -92,11 +97,12 @@ impl Cuda<'_> {
         };
         let turn = self.graphs.n_timed;
         self.graphs.n_timed += 1;
-        if !turn.is_multiple_of(self.options.sample_every.max(1).into()) {
+        let every = self.sample_every();
+        if !turn.is_multiple_of(every.into()) {
             timed.timer().unmarked_pass();
             return self.launch_plain();
         }
-        timed.timer().set_sampling(Phase::Decode, self.options.sample_every);
+        timed.timer().set_sampling(Phase::Decode, every);
         let grain = timed.timer().grain();
         let fits = |twin: &Twin| twin.grain == grain && twin.names == timed.kernels();
         let twin = match self.graphs.twin.take().filter(fits) {
@@ -108,10 +114,19 @@ impl Cuda<'_> {
         replayed
     }
 
+    /// One in this many passes is timed: what the options say, or half as often where passes are short. The host takes
+    /// some 20 µs for a timed pass, whatever it timed.
+    fn sample_every(&self) -> u32 {
+        let every = self.options.sample_every.max(1);
+        let is_short = self.graphs.plain_ns.is_some_and(|ns| ns < SHORT_NS);
+        if is_short && every > 1 { every.saturating_mul(2) } else { every }
+    }
+
     fn launch_plain(&mut self) -> Result<(), GpuError> {
         let is_timed = self.graphs.times_plain;
         self.graphs.is_plain_timed = is_timed;
         Ok(self.on_device(|this| {
+            this.marks.flush(&this.stream)?;
             let Some(exec) = &this.graphs.plain else {
                 return Err(CudaError::Capture { what: "there is no graph yet".to_owned() });
             };
@@ -132,7 +147,7 @@ impl Cuda<'_> {
     }
 
     /// How long the last replay took, if it was such a one. The device begins with the event, so this includes the time
-    /// until the host has launched the graph.
+    /// until the host has launched the graph. Call it before anything else is done on the device.
     ///
     /// # Errors
     ///
@@ -153,11 +168,12 @@ impl Cuda<'_> {
         // First, read the times of the last replay, which this one overwrites.
         timed.replayed(self, &twin.issued)?;
         let launched = self.on_device(|this| {
+            this.marks.flush(&this.stream)?;
             this.marks.begin(&this.stream, twin.set)?;
             twin.exec.launch(&this.stream)
         });
         if launched.is_err() {
-            // Its events still have the times of the replay before.
+            // With events, these still have the times of the replay before.
             self.marks.void(twin.set);
         }
         Ok(launched?)
@@ -194,6 +210,8 @@ impl Cuda<'_> {
     fn capture(&mut self, plan: &Plan<'_>, on_step: OnStep<'_>) -> Result<Captured, GpuError> {
         let prepared = self.on_device(|this| {
             let prepared = this.prepared(plan)?;
+            // A mark of before doesn't belong into the graph.
+            this.marks.flush(&this.stream)?;
             this.stream.begin_capture()?;
             Ok(prepared)
         })?;
@@ -294,10 +312,12 @@ impl Cuda<'_> {
             times.sort_by(f64::total_cmp);
             times.get(times.len() / 2).map_or(0, |&ns| ns.round() as u64)
         };
+        let plain_ns = median(|pair| pair.0);
+        self.graphs.plain_ns = Some(plain_ns);
         Ok(GraphCost {
             kernels: twin.kernels,
             marks: n_marks as usize,
-            plain_ns: median(|pair| pair.0),
+            plain_ns,
             instrumented_ns: median(|pair| pair.1),
             ratio: PairedRatio::new(&pairs).ok(),
         })
@@ -330,7 +350,7 @@ struct Captee {
 }
 
 /// Checks the nodes of a graph against what was issued: each node is a step or a mark, each step has one node with its
-/// launch, and there are as many timestamps as were issued.
+/// launch, and there are as many nodes for marks as were issued. What kernels note themselves is not looked at.
 fn map_nodes(
     nodes: &[(Node, NodeKind)],
     steps: &[Captee],

@@ -86,7 +86,8 @@ impl Module {
     }
 }
 
-/// The most shared memory that every device gives a block that doesn't ask for more.
+/// The most shared memory that a launch of `attention` can ask for: every device gives a block 48 KB, of which the kernel
+/// takes a third itself.
 pub(crate) const MOST_SHARED: u32 = 30 << 10;
 
 /// Blocks of `gemv_F` that a multiprocessor runs at once, by the registers that they take.

@@ -34,7 +34,7 @@ pub struct KernelResources {
 
 impl Cuda<'_> {
     /// Issues a set of marks back to back to the idle stream, and returns the cost of each: of an event, or of a kernel
-    /// that does nothing but note the time.
+    /// that notes the time and hands over those before it.
     ///
     /// # Errors
     ///

@@ -1,14 +1,14 @@
 //! NVIDIA devices, through CUDA's driver, which is loaded at run time.
 //!
 //! [`Cuda`] runs the plan of a pass. Weights are copied once. Kernels read the position from the device,
-//! so a decode pass is captured as a graph once and replayed for each token (`graph.rs`). Times come from
-//! events, or from kernels that read the device's clock (`clock.rs`); CUPTI's timings are an optional
+//! so a decode pass is captured as a graph once and replayed for each token (`graph.rs`). Kernels note
+//! when they begin, or events do (`clock.rs`); CUPTI's timings are an optional
 //! cross-check (`cupti/`). [`CudaExecutor`] is a session with a profiler, under the names of the
 //! predecessor's engine.
 //!
-//! This was written without such a device. Tests check what they can without one: the order of calls,
-//! against a driver that allows no illegal one (`engine/fake-cuda/`), and the kernels, by running their
-//! sources on the CPU. `brickscope selftest --backend cuda` checks the rest on a device.
+//! Tests check what they can without a device: the order of calls, against a driver that allows no
+//! illegal one (`engine/fake-cuda/`), and the kernels, by running their sources on the CPU.
+//! `brickscope selftest --backend cuda` checks the rest on a device; `docs/gpu.md` says where it did.
 
 mod bricks;
 mod clock;
@@ -63,8 +63,9 @@ pub struct CudaOptions {
     pub device: usize,
     /// Whether decode passes are captured as graphs and replayed.
     pub graphs: bool,
-    /// One in this many timed decode passes is replayed with timestamps in it; the others run plain.
-    /// At least 1.
+    /// One in this many timed decode passes is replayed with timestamps in it; the others run plain. Half as many are once
+    /// [`Cuda::graph_cost`], or the calibration of a timer, found that a pass takes less than 500 µs. At least 1, which
+    /// times all of them.
     pub sample_every: u32,
     /// How the device records times.
     pub stamps: Stamps,
@@ -281,6 +282,8 @@ impl<'m> Cuda<'m> {
         let params = Params { position: int(position)?, n: int(tokens.len())? };
         let params = [params.position, params.n].map(u32::to_le_bytes).concat();
         let tokens: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        // A mark of before is of before the copies.
+        self.marks.flush(&self.stream)?;
         if self.notes_copies {
             self.inputs.0.record(&self.stream)?;
         }
@@ -351,7 +354,8 @@ impl<'m> Cuda<'m> {
     }
 }
 
-/// Checks that all that an executor allocates fits the device's free memory, before it allocates any.
+/// Checks that what an executor allocates fits the device's free memory, before it allocates any; all but some numbers for
+/// each head and each mark.
 fn check_memory(
     context: &Context,
     model: &Model,
@@ -453,6 +457,7 @@ impl Gpu for Cuda<'_> {
             if this.n_logits == 0 {
                 return Ok(());
             }
+            this.marks.flush(&this.stream)?;
             let logits = this.operands.buffer(Operand::Logits)?;
             this.download.start(&this.stream, logits, 0, this.n_logits, this.notes_copies)
         })?)
@@ -504,6 +509,7 @@ impl Gpu for Cuda<'_> {
     fn read(&mut self, operand: Operand, first: usize, out: &mut [f32]) -> Result<(), GpuError> {
         Ok(self.on_device(|this| {
             let at = Self::byte_offset(first)?;
+            this.marks.flush(&this.stream)?;
             let (start, end) = this.marks.pair();
             start.record(&this.stream)?;
             this.stream.read(this.operands.buffer(operand)?, at, out)?;
@@ -521,6 +527,7 @@ impl Gpu for Cuda<'_> {
         Ok(self.on_device(|this| {
             let at = Self::byte_offset(first)?;
             let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+            this.marks.flush(&this.stream)?;
             let (start, end) = this.marks.pair();
             start.record(&this.stream)?;
             this.stream.upload(this.operands.buffer(operand)?, at, &bytes)?;

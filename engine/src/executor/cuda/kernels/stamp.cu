@@ -11,9 +11,11 @@ extern "C" __global__ void __launch_bounds__(128)
     __shared__ uint64_t now;
     if (threadIdx.x == 0) row[slot] = now = global_timer();
     for (uint32_t i = threadIdx.x; i < slot; i += blockDim.x) host[i] = row[i];
-    __threadfence_system();
     __syncthreads();
-    if (threadIdx.x == 0) host[slot] = now;
+    if (threadIdx.x == 0) {
+        __threadfence_system();
+        host[slot] = now;
+    }
 }
 
 // `n` times that follow one another, each another than the last: their least difference is the clock's

@@ -212,7 +212,14 @@ fn matrix() -> impl Strategy<Value = (usize, usize, usize)> {
             .boxed(),
             kind => (1..2500 / kind.block_len()).prop_map(move |n| n * kind.block_len()).boxed(),
         };
-        (Just(format), Just(rows), cols)
+        // Some with more columns than a piece of x has, and more than two pieces.
+        let wide =
+            prop_oneof![Just(8192usize - 256), Just(8192), Just(8192 + 256), Just(16384 + 512)];
+        let few = rows.min(5);
+        prop_oneof![
+            9 => (Just(format), Just(rows), cols),
+            1 => (Just(format), Just(few), wide.boxed()),
+        ]
     })
 }
 
