@@ -1,8 +1,8 @@
 //! The first screen of runs whose times are known: a quiet one, and ones with a planted cause.
 
 use brickscope::{
-    BrickId, BrickProfiler, CacheCeiling, Ceilings, Disturbance, Machine, MockClock, Model, Phase,
-    Profile, Run, Share, ThreadShare, Work,
+    BrickId, BrickProfiler, CacheCeiling, Ceilings, Disturbance, Grain, Machine, MockClock, Model,
+    Phase, Profile, Run, Share, SimulatedDevice, StreamId, ThreadShare, Work,
 };
 use brickscope_analysis::explain;
 use brickscope_analysis::view::{self, Size, Tone};
@@ -372,4 +372,32 @@ fn a_brick_of_ones_own_has_figures_and_no_text() {
     assert!(text.contains("  work        its FLOPs and bytes were not stated\n"), "{text}");
     assert!(text.contains("  roof        unknown: "), "{text}");
     assert_eq!(explain::find("moe-router"), []);
+}
+
+#[test]
+fn passes_of_a_device_without_bricks_are_no_gaps() {
+    let mut device = SimulatedDevice::new(1).with_issue(0);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let stream = StreamId(0);
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
+    for position in 0..8 {
+        // Bricks of two passes, layers of the others.
+        timer.set_grain(if position < 2 { Grain::Brick } else { Grain::Layer });
+        timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
+        for (layer, ns) in [(0, 30_000), (1, 10_000)] {
+            let brick = [BrickId::QkvProjection, BrickId::LmHead][usize::from(layer)];
+            let work = Work::elements(1);
+            timer.brick(&mut device, stream, Some(layer), brick, work).expect("room");
+            device.launch(stream, ns);
+        }
+        timer.end_pass(&mut device).expect("it is open");
+        timer.settle(&mut device, true).expect("it is there");
+    }
+    timer.finish(&mut device).expect("it is there");
+    let text = view::summary(&profiler.profile(), Size { columns: 80, rows: 24 }, None).to_string();
+    assert!(text.contains("QkvProjection  75.0 %    30.0 µs × 1"), "{text}");
+    assert!(text.contains("gaps 0.0 %"), "{text}");
+    assert!(text.contains("look at QkvProjection, 75.0 % of the device's time there"), "{text}");
+    assert!(text.contains("QkvProjection takes the most"), "{text}");
 }

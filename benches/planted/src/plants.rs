@@ -31,7 +31,7 @@ pub(crate) enum Cure {
     /// Another command of this program, in turns.
     Engine(&'static str),
     /// A command of this program that times passes with the plant and without it in turns, in one process: where what
-    /// differs from process to process is more than what is gained.
+    /// differs from process to process is more than what is gained. Two threads of `2/1` are beside one.
     Passes(&'static str),
 }
 
@@ -131,7 +131,7 @@ pub(crate) const PLANTS: &[Plant] = &[
         name: "imbalance",
         rule: "threads-wait",
         planted: "BRICKSCOPE profile @three-heads --shares --prompt=*60 --tokens 32",
-        cure: Cure::Passes("PLANTED turns @three-heads:large @two-heads:large 2 32 700"),
+        cure: Cure::Passes("PLANTED turns @three-heads:large @two-heads:large 2/1 32 700"),
         ..PLAIN
     },
     Plant {

@@ -127,3 +127,34 @@ fn one_thread_computes_while_the_others_wait() {
         assert_eq!(of_rule(&Findings::of(&profile), "one-thread"), None);
     }
 }
+
+#[test]
+fn waits_in_a_prompt_are_at_most_what_threads_waited() {
+    let mut profile = run(512, &[(BrickId::GateProjection, 100, 38, 100)], &FORMATS);
+    let total = profile.phases.iter_mut().find(|total| total.phase == Phase::Prefill);
+    let total = total.expect("prefill");
+    for (nth, pass) in profile.passes.iter_mut().enumerate() {
+        // The last batches are long by themselves, and others disturbed them a little.
+        let waited_ns = if nth < 6 { 0 } else { 2_000_000 };
+        let longer = if nth < 6 { 0 } else { 50_000_000 };
+        pass.wall_ns += longer;
+        pass.unattributed_ns += longer;
+        total.wall_ns += longer;
+        total.unattributed_ns += longer;
+        pass.disturbance = Some(Disturbance {
+            passes: 1,
+            wall_ns: pass.wall_ns,
+            longest_wait_ns: Some(waited_ns),
+            own_wait_ns: Some(0),
+            run_queue_wait_ns: Some(waited_ns),
+            ..Disturbance::default()
+        });
+    }
+    total.disturbed = 4;
+    let findings = Findings::of(&profile);
+    let found = findings.found.iter().find(|finding| finding.what.contains("4 of 10"));
+    let gain = found.unwrap_or_else(|| panic!("{findings:#?}")).gain.expect("a prediction");
+    // Four of ten waited 2 ms.
+    assert_eq!((gain.lowest_ns, gain.likely_ns), (0.0, None));
+    assert!((gain.highest_ns - 800_000.0).abs() < 1.0, "{gain:?}");
+}
