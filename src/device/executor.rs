@@ -59,8 +59,8 @@ pub trait Device {
     /// If the driver fails.
     fn begin_set(&mut self, set: u32) -> Result<(), DeviceError>;
 
-    /// Has the device record its time as mark `mark` of `set` when all earlier work of `stream` is done, or right when the
-    /// work that is issued next begins. Marks of
+    /// Has the device record its time as mark `mark` of `set` when all earlier work of `stream` is done, or, where the
+    /// executor knows that it issues more work at once, when that begins. Marks of
     /// a set are numbered from 0, in the order of the calls. Also called outside of passes, to measure the cost of
     /// marks.
     ///

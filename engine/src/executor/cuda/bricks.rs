@@ -132,8 +132,7 @@ impl CudaExecutor<'_> {
             self.probe.timer().begin_pass(gpu, Phase::Decode, 0, 0)?;
             self.is_in_pass = true;
         }
-        self.probe.timer().brick(gpu, STREAM, None, brick, Work::default())?;
-        gpu.flush_marks()
+        self.probe.timer().brick(gpu, STREAM, None, brick, Work::default())
     }
 
     /// Ends a brick that processed `elements` elements.
@@ -144,17 +143,14 @@ impl CudaExecutor<'_> {
     pub fn stop_brick_id(&mut self, timer: CudaBrickTimer, elements: u64) -> Result<(), Error> {
         let ended = timer.begun.and_then(|()| {
             let gpu = self.session.gpu();
-            self.probe.timer().end_brick_with(gpu, STREAM, Work::elements(elements))?;
-            gpu.flush_marks()
+            self.probe.timer().end_brick_with(gpu, STREAM, Work::elements(elements))
         });
         Ok(ended.map_err(GpuError::from)?)
     }
 
     fn end_bricks(&mut self) -> Result<(), Error> {
         if std::mem::take(&mut self.is_in_pass) {
-            let gpu = self.session.gpu();
-            let ended = self.probe.timer().end_pass(gpu).and_then(|()| gpu.flush_marks());
-            ended.map_err(GpuError::from)?;
+            self.probe.timer().end_pass(self.session.gpu()).map_err(GpuError::from)?;
         }
         Ok(())
     }

@@ -76,6 +76,9 @@ pub(super) struct Marks {
     tick_ns: Option<u64>,
     /// A mark that the next kernel will make.
     pending: Option<(u32, u32)>,
+    /// Whether marks wait for the next kernel: only while this executor issues its own steps, since each of these is
+    /// followed by the next one at once, or by the end of the pass. Else a mark at the end of something would come late.
+    pub(super) joins_kernels: bool,
 }
 
 #[derive(Debug)]
@@ -128,6 +131,7 @@ impl Marks {
             mailbox: Mailbox::new(context, room)?,
             tick_ns,
             pending: None,
+            joins_kernels: false,
         };
         marks.anchor.record(stream)?;
         Ok(marks)
@@ -211,6 +215,9 @@ impl Marks {
                 // Nothing was launched since.
                 self.flush(stream)?;
                 self.pending = Some((set, mark));
+                if !self.joins_kernels {
+                    self.flush(stream)?;
+                }
             }
         }
         match &mut self.captured {

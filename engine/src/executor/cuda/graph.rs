@@ -216,7 +216,9 @@ impl Cuda<'_> {
             Ok(prepared)
         })?;
         self.marks.captured = Some(CapturedMarks::default());
+        self.marks.joins_kernels = true;
         let issued = self.issue_captured(&prepared, on_step);
+        self.marks.joins_kernels = false;
         let marks = self.marks.captured.take().unwrap_or_default();
         // Also after an error, or the stream would go on capturing.
         let graph = self.stream.end_capture();

@@ -342,11 +342,6 @@ impl<'m> Cuda<'m> {
         self.stream.launch(&step.function, *launch, own)
     }
 
-    /// Has marks that wait for a kernel made now, where the next kernel is not of this executor.
-    fn flush_marks(&mut self) -> Result<(), DeviceError> {
-        self.on_device(|this| this.marks.flush(&this.stream)).map_err(CudaError::into_device)
-    }
-
     /// The byte offset of float `first` of an operand.
     fn byte_offset(first: usize) -> Result<usize, CudaError> {
         let what = || format!("float {first} of an operand");
@@ -576,6 +571,17 @@ impl Cuda<'_> {
                 |this: &mut Self| prepared.iter().try_for_each(|step| this.launch_step(step));
             return Ok(self.on_device(launch_all)?);
         };
+        self.marks.joins_kernels = true;
+        let issued = self.issue_timed(&prepared, timed);
+        self.marks.joins_kernels = false;
+        issued
+    }
+
+    fn issue_timed(
+        &mut self,
+        prepared: &[Prepared],
+        timed: &mut Timed<'_, '_>,
+    ) -> Result<(), GpuError> {
         timed.begin(self)?;
         for (index, step) in prepared.iter().enumerate() {
             timed.step(self, index)?;
