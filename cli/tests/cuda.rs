@@ -41,17 +41,16 @@ fn every_check_is_made_and_one_that_fails_is_the_exit_code() {
     assert_eq!(of("kernels of zero duration")["ok"], true);
     assert_eq!(of("kernels that spill")["ok"], true);
     assert_eq!(of("logits against the CPU's")["ok"], false);
-    // Each kernel has an event before it, which takes 10 ns; kernels take 2 µs and more.
-    assert_eq!(of("sum of bricks against the graph")["ok"], true);
-    let event = of("an event in a graph, device")["value"].as_f64().expect("a number");
-    assert!((event - 10.0).abs() < 1.0, "{event}");
+    // There, a kernel takes some 2 µs, and the launch of a graph 1 µs more, which is in no brick.
+    let sum = of("sum of bricks against the graph")["value"].as_f64().expect("a number");
+    assert!((-6.0..0.0).contains(&sum), "{sum}");
     for name in [
         "step of %globaltimer",
         "narrowest clock bracket",
-        "an event in a stream, host",
-        "an event in a stream, device",
+        "a time alone in a stream, host",
+        "a time alone in a stream, device",
+        "a time in a graph, device",
         "Deferred against None, graphs on",
-        "events against stamping kernels",
         "agreement with CUPTI's records",
     ] {
         of(name);
@@ -104,16 +103,14 @@ fn text(check: &serde_json::Value) -> &str {
 
 #[test]
 fn stamps_and_cuptis_records_of_the_same_kernels_agree() {
-    let of = with_cupti(&[("FAKE_CUDA_EVENT_NS", "10")]);
+    let of = with_cupti(&[]);
     let agreement = of("agreement with CUPTI's records");
     assert_eq!(agreement["ok"], true, "{agreement}");
     assert_eq!(agreement["value"], 0.0, "{agreement}");
     assert!(text(&agreement).starts_with("0 of "), "{agreement}");
     assert!(!text(&agreement).starts_with("0 of 0 "), "{agreement}");
-    // An event before each kernel takes 10 ns, which the time from end to end includes and the record doesn't.
+    // Kernels note their own begin, so that nothing comes between.
     let median = of("a kernel's stamps less its record")["value"].as_f64().expect("a number");
-    assert!((median - 10.0).abs() <= 2.0, "{median}");
-    let median = of("less the gap before it, too")["value"].as_f64().expect("a number");
     assert!(median.abs() <= 2.0, "{median}");
     let records = of("CUPTI's records");
     assert!(text(&records).contains("kernels by version 28, "), "{records}");
@@ -123,14 +120,14 @@ fn stamps_and_cuptis_records_of_the_same_kernels_agree() {
 #[test]
 fn a_record_that_differs_from_the_stamps_by_a_tenth_is_found_and_named() {
     // So that a tenth is more than 1 µs.
-    let of = with_cupti(&[("FAKE_CUDA_SLOWNESS", "20"), ("FAKE_CUPTI_STRETCH", "scores 10")]);
+    let of = with_cupti(&[("FAKE_CUDA_SLOWNESS", "20"), ("FAKE_CUPTI_STRETCH", "attention 10")]);
     let agreement = of("agreement with CUPTI's records");
     assert_eq!(agreement["ok"], false, "{agreement}");
     let beyond = agreement["value"].as_f64().expect("a number");
     // Some in each of 40 passes, and not all.
     assert!(beyond >= 40.0 && beyond % 40.0 == 0.0, "{agreement}");
     let apart = of("a kernel's stamps less its record");
-    assert!(text(&apart).ends_with("scores"), "{apart}");
+    assert!(text(&apart).ends_with("attention"), "{apart}");
     assert!(apart["value"].as_f64().expect("a number").abs() <= 2.0, "{apart}");
 }
 

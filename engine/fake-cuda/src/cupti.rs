@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     pub(crate) drop: Option<u64>,
     /// The record, from 1 on, that has no times.
     pub(crate) untimed: Option<u64>,
-    /// A kernel, and by how many percent its records are longer than it ran.
+    /// A kernel, and by how many percent its records are longer than it ran: they begin earlier.
     pub(crate) stretch: Option<(String, u64)>,
     /// The code that enabling returns.
     pub(crate) refuse: Option<u32>,
@@ -152,7 +152,8 @@ impl Cupti {
         };
         let (start, end) = match self.settings.untimed {
             Some(nth) if nth == self.seen => (0, 0),
-            _ => (start, end + longer),
+            // The check compares begins, which are what stamps note.
+            _ => (start.saturating_sub(longer), end),
         };
         self.records.push(Record {
             name: name.as_ptr() as u64,
@@ -305,7 +306,7 @@ mod tests {
             .iter()
             .map(|buffer| buffer.iter().map(|r| (r.start, r.end)).collect())
             .collect();
-        assert_eq!(times, [vec![(100, 155), (0, 0)], vec![(400, 455), (500, 550)]]);
+        assert_eq!(times, [vec![(95, 150), (0, 0)], vec![(395, 450), (500, 550)]]);
         assert_eq!(cupti.take_dropped(), Ok(1));
         assert!(buffers.iter().flatten().all(|record| record.correlation == 1));
     }

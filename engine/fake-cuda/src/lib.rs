@@ -33,7 +33,7 @@
 //! | `FAKE_CUPTI_PER_BUFFER` | kernel records per buffer, 64 by default |
 //! | `FAKE_CUPTI_DROP` | the record, counted from 1, that is dropped and counted as dropped |
 //! | `FAKE_CUPTI_UNTIMED` | the record, counted from 1, that has zeros for times |
-//! | `FAKE_CUPTI_STRETCH` | a kernel and a number: its records are that many percent longer than it ran |
+//! | `FAKE_CUPTI_STRETCH` | a kernel and a number: its records are that many percent longer than it ran, since they begin earlier |
 //! | `FAKE_CUPTI_REFUSE` | the code that enabling returns |
 
 mod capture;
