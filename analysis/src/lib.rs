@@ -23,6 +23,7 @@
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
 //! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said |
 //! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
+//! | `lake/` | many runs as tables for SQL engines (feature `receipt`): `table.rs` their columns, the rest their rows for one run |
 //! | `receipt/` | a benchmark's result that others can check (feature `receipt`): `v1.rs` its format |
 //! | `receipt/hash.rs`, `seal.rs`, `key.rs` | its hash, its signatures, their keys |
 //! | `receipt/verify/` | the reasons to refuse one |
@@ -38,6 +39,8 @@ pub mod findings;
 #[cfg(feature = "receipt")]
 pub mod history;
 pub mod import;
+#[cfg(feature = "receipt")]
+pub mod lake;
 #[cfg(feature = "receipt")]
 pub mod receipt;
 pub mod roofline;

@@ -9,6 +9,7 @@ use std::path::Path;
 use clap::{Parser, Subcommand};
 
 use crate::cmd::benchmark::BenchmarkArgs;
+use crate::cmd::collect::CollectArgs;
 use crate::cmd::compare::CompareArgs;
 use crate::cmd::completions::CompletionsArgs;
 use crate::cmd::diverge::DivergeArgs;
@@ -20,6 +21,7 @@ use crate::cmd::flamegraph::FlamegraphArgs;
 use crate::cmd::gate::GateArgs;
 use crate::cmd::history::HistoryArgs;
 use crate::cmd::import::ImportArgs;
+use crate::cmd::lake::LakeArgs;
 use crate::cmd::logits::LogitsArgs;
 use crate::cmd::machine::MachineArgs;
 use crate::cmd::man::ManArgs;
@@ -125,6 +127,8 @@ pub(crate) enum Command {
     Machine(MachineArgs),
     Selftest(SelftestArgs),
     History(HistoryArgs),
+    Collect(CollectArgs),
+    Lake(LakeArgs),
     Flamegraph(FlamegraphArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

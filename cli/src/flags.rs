@@ -8,6 +8,31 @@ use brickscope_analysis::export::prometheus::Names;
 use brickscope_engine::gguf::Pages;
 use clap::ValueEnum;
 
+/// What a lake is to say of runs, beside what their files say.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct LakeAbout {
+    /// The machine's name in the lake. By default this machine's host name, if the run is of a machine like this
+    /// one. Containers have a new host name each time: name their machine.
+    #[arg(long, value_name = "NAME", env = "BRICKSCOPE_MACHINE")]
+    pub(crate) machine: Option<String>,
+
+    /// The engine's commit. By default the one that the run states, if it does.
+    #[arg(long, value_name = "HASH", env = "BRICKSCOPE_COMMIT")]
+    pub(crate) commit: Option<String>,
+
+    /// What runs of one machine near each other in time have in common, such as the number of a CI job. By default
+    /// the machine's boot, if the run states it.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
+}
+
+#[cfg(feature = "parquet")]
+impl From<LakeAbout> for crate::lake::About {
+    fn from(LakeAbout { machine, commit, session }: LakeAbout) -> Self {
+        Self { machine, commit, session }
+    }
+}
+
 /// Serving metrics while a model runs.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct MetricsArgs {

@@ -18,6 +18,7 @@
 //! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
 //! | `report/` | the HTML report: one file per section; `provenance` (a test) checks every number against its file |
 //! | `top/` | the live view: state, screens, terminal |
+//! | `lake/` | many runs in one folder of Parquet files, and questions of them in SQL (`questions/`) |
 //! | `source`, `device` | opening models, and running them on the CPU or on a device |
 //! | `live`, `metrics` | what others can watch while a model runs |
 //! | `run_dir`, `sides` | the folder of a run; the runs on each side of a comparison |
@@ -58,6 +59,8 @@ mod flame;
 #[path = "../../tests/hostile/mod.rs"]
 mod hostile;
 mod interrupt;
+#[cfg(feature = "parquet")]
+mod lake;
 mod live;
 mod metrics;
 mod nodes;
@@ -140,6 +143,8 @@ fn run(command: &Command) -> ExitCode {
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
         Command::Findings(args) => cmd::findings::run(args),
+        Command::Collect(args) => cmd::collect::run(args),
+        Command::Lake(args) => cmd::lake::run(args),
         Command::Top(args) => cmd::top::run(args),
         Command::Export(args) => cmd::export::run(args),
         Command::Import(args) => cmd::import::run(args),

@@ -12,23 +12,25 @@ use super::timeline::{Kind, kind_of, name_of};
 
 /// The spans of the host, or of one stream of a device, with the tables that they refer to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Table<'p> {
+pub(crate) struct Table<'p> {
     /// The device and its stream, by number; `None` for the host.
-    pub(super) stream: Option<(u32, u32)>,
+    pub(crate) stream: Option<(u32, u32)>,
     /// The name of the stream.
-    pub(super) name: Option<&'p str>,
-    pub(super) spans: &'p [Span],
-    pub(super) passes: &'p [Pass],
-    pub(super) totals: &'p [brickscope_profile::sums::Total],
+    pub(crate) name: Option<&'p str>,
+    pub(crate) spans: &'p [Span],
+    pub(crate) passes: &'p [Pass],
+    pub(crate) phases: &'p [brickscope_profile::PhaseTotal],
+    pub(crate) totals: &'p [brickscope_profile::Total],
 }
 
 /// The host's table, then those of the streams.
-pub(super) fn tables(profile: &Profile) -> impl Iterator<Item = Table<'_>> {
+pub(crate) fn tables(profile: &Profile) -> impl Iterator<Item = Table<'_>> {
     let host = Table {
         stream: None,
         name: None,
         spans: &profile.spans,
         passes: &profile.passes,
+        phases: &profile.phases,
         totals: &profile.totals,
     };
     let of_devices = (0..).zip(&profile.devices).flat_map(|(device, of)| {
@@ -37,6 +39,7 @@ pub(super) fn tables(profile: &Profile) -> impl Iterator<Item = Table<'_>> {
             name: Some(&of.name),
             spans: &of.spans,
             passes: &of.passes,
+            phases: &of.phases,
             totals: &of.totals,
         })
     });
@@ -117,11 +120,17 @@ pub fn count(profile: &Profile) -> u64 {
 
 /// Each span that was kept: the host's, then those of each stream, each in the order of its table.
 pub fn rows(profile: &Profile) -> impl Iterator<Item = Row<'_>> {
-    tables(profile).flat_map(move |table| {
-        let phases: HashMap<u32, Phase> =
-            table.passes.iter().rev().map(|pass| (pass.serial, pass.phase)).collect();
-        (0..).zip(table.spans).map(move |(row, span)| of_span(profile, &table, &phases, row, span))
-    })
+    tables(profile).flat_map(move |table| rows_of(profile, table))
+}
+
+/// Each span of a table.
+pub(crate) fn rows_of<'p>(
+    profile: &'p Profile,
+    table: Table<'p>,
+) -> impl Iterator<Item = Row<'p>> + 'p {
+    let phases: HashMap<u32, Phase> =
+        table.passes.iter().rev().map(|pass| (pass.serial, pass.phase)).collect();
+    (0..).zip(table.spans).map(move |(row, span)| of_span(profile, &table, &phases, row, span))
 }
 
 fn of_span<'p>(

@@ -18,6 +18,7 @@ use crate::benchmark::receipt::{self, After, Before};
 use crate::benchmark::rows::{self, Answer, Format, Measurement, ModelRow};
 use crate::benchmark::table;
 use crate::benchmark::warm_up::Rule;
+use crate::cmd::collect;
 use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::{RunDir, Written};
@@ -72,6 +73,11 @@ pub(crate) struct BenchmarkArgs {
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
+    /// BRICKSCOPE_COMMIT the engine's commit.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) lake: Option<PathBuf>,
 
     /// With --out: overwrite the run or the set in the folder.
     #[arg(long, requires = "out")]
@@ -194,6 +200,7 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
         } else {
             measure(args, &plans)?
         };
+    let is_cut_short = cut_short.is_some();
     let text = match args.format() {
         Format::Md => {
             let mut text = table::not_finite(&measurements);
@@ -215,7 +222,9 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
         }
     };
     let printed = output::print(text);
-    trouble.map_or(printed, Err)
+    // A part of a benchmark is in no lake.
+    let whole = (!is_cut_short && trouble.is_none()).then_some(&*folder);
+    collect::into_lake(args.lake.as_deref(), whole).and(trouble.map_or(printed, Err))
 }
 
 /// Measures in separate processes, one after the other.

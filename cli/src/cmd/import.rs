@@ -10,7 +10,7 @@ use brickscope::load::{self, Limit};
 use brickscope_analysis::import::{self, Format, MAX_BYTES, Map, Options};
 use flate2::read::MultiGzDecoder;
 
-use crate::cmd::machine;
+use crate::cmd::{collect, machine};
 use crate::output;
 use crate::progress;
 use crate::run_dir::RunDir;
@@ -39,6 +39,11 @@ pub(crate) struct ImportArgs {
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
+    /// BRICKSCOPE_COMMIT the engine's commit.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) lake: Option<PathBuf>,
 
     /// For folded stacks: the unit of their weights, which the file doesn't state.
     #[arg(long, value_enum)]
@@ -169,6 +174,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     dir.save(&profile)?;
     note.finish_and_clear();
     let path = output::shown(dir.path());
+    collect::into_lake(args.lake.as_deref(), Some(dir.path()))?;
     if args.json {
         let imported = serde_json::json!({ "run": dir.path().display().to_string(), "imported": profile.imported });
         return output::print(format!("{imported}\n"));

@@ -23,6 +23,7 @@ use brickscope_kernels::Backend;
 use brickscope_live::metrics::MetricsServer;
 use brickscope_live::socket::{Facts, Publisher};
 
+use crate::cmd::collect;
 use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::RunDir;
@@ -62,6 +63,11 @@ pub(crate) struct ProfileArgs {
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
+    /// BRICKSCOPE_COMMIT the engine's commit.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["check_overhead", "compare_backends"])]
+    pub(crate) lake: Option<PathBuf>,
 
     /// The folder to write the run to if --out can't be written to any more.
     #[arg(long, value_name = "DIR", hide = true, requires = "out")]
@@ -724,7 +730,8 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
             .then(|| format!("Text: {}", excerpt(model, prompt, &generated.tokens)));
         summary::print(&profile, written.folder.as_deref(), answer.as_deref())
     };
-    written.trouble.map_or(printed, Err)
+    collect::into_lake(args.lake.as_deref(), written.folder.as_deref())
+        .and(written.trouble.map_or(printed, Err))
 }
 
 fn described(

@@ -20,6 +20,7 @@ use brickscope_engine::executor::Cpu;
 use brickscope_kernels::Kernels;
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
+use crate::cmd::collect;
 use crate::nodes::{self, Recorded, Replayed};
 use crate::run_dir::RunDir;
 use crate::text::{count, printable_text, screened};
@@ -47,6 +48,11 @@ pub(crate) struct RunArgs {
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
+    /// BRICKSCOPE_COMMIT the engine's commit.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) lake: Option<PathBuf>,
 
     /// Time what each thread does of each node, too: how long it works, and how long it waits for the other threads. Costs
     /// on each thread a reading of the clock for each node, and two for each barrier.
@@ -142,6 +148,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     } else {
         summary::print(&profile, written.folder.as_deref(), cost.as_deref())?;
     }
+    collect::into_lake(args.lake.as_deref(), written.folder.as_deref())?;
     written.trouble.map_or(Ok(code_of(status)), Err)
 }
 

@@ -197,6 +197,14 @@ impl Histogram {
         (self.first..).zip(self.counts.iter().copied()).filter(|&(_, count)| count > 0)
     }
 
+    /// The buckets that aren't empty, lowest first: the least value in it, the least value above it, and the
+    /// number of values. Bounds are the same in all histograms.
+    pub fn bounds(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let above =
+            |bucket| if bucket == bucket_of(u64::MAX) { u64::MAX } else { lowest(bucket + 1) };
+        self.buckets().map(move |(bucket, count)| (lowest(bucket), above(bucket), count))
+    }
+
     /// The number of values below `bound`: exact if a bucket begins there, as one does at every power of two
     /// and at each value below 128; otherwise without the values in the bucket of `bound`.
     #[must_use]

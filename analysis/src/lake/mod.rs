@@ -1,0 +1,221 @@
+//! The tables that a lake of runs consists of, and their rows for one run.
+//!
+//! A lake is a folder of Parquet files, which SQL engines read; `brickscope collect` writes it. Here is what
+//! the files hold: plain rows, without files.
+//!
+//! ```
+//! use brickscope_analysis::lake::{Facts, TABLES, rows};
+//! use brickscope_profile::{ClockInfo, Profile};
+//!
+//! let profile = Profile::empty(ClockInfo::default());
+//! let run = rows(Some(&profile), None, &Facts { machine: "ci-7".into(), ..Facts::default() })?;
+//! assert_eq!(run.tables.len(), TABLES.len());
+//! # Ok::<(), String>(())
+//! ```
+
+mod of_profile;
+mod of_receipt;
+mod table;
+mod tail;
+
+use brickscope_profile::{Profile, save};
+use serde::Serialize;
+
+pub use self::table::{
+    BRICKS, Column, DURATIONS, Kind, PASSES, RUNS, SPANS, SPEEDS, TABLES, Table, Value,
+};
+use self::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
+use crate::receipt::{Receipt, sha256_hex};
+
+/// Incremented when the tables change otherwise than by a new column at the end of one.
+pub const LAKE_VERSION: u32 = 1;
+
+/// What whoever collects a run knows, and the run doesn't.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The machine, as the lake is to name it: it becomes the name of a folder.
+    pub machine: String,
+    /// The path of the run.
+    pub source: String,
+    /// The engine's commit, if it is known better than by the run itself.
+    pub commit: Option<String>,
+    /// What the runs of one machine near each other in time have in common.
+    pub session: Option<String>,
+    /// Why the receipt is refused; `None` if it verifies, or there is none.
+    pub refused: Option<String>,
+    /// The public keys of the receipt's valid signatures.
+    pub signed_by: Vec<String>,
+}
+
+/// A run, as rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRows {
+    /// The run's id: the same for the same measurements, whatever was noted of them since.
+    pub run_id: String,
+    /// The day on which it was made, in UTC: `2026-01-31`.
+    pub date: String,
+    /// The rows of each of [`TABLES`], in the same order. Each row has a cell for each column.
+    pub tables: [Vec<Vec<Value>>; TABLES.len()],
+}
+
+/// The rows of a run: of a profile, of a receipt, or of both if they are of one benchmark. Then the speeds are the
+/// receipt's, and everything else is the profile's.
+///
+/// # Errors
+///
+/// A sentence, if there is neither, or if the time of the run isn't one.
+pub fn rows(
+    profile: Option<&Profile>,
+    receipt: Option<&Receipt>,
+    facts: &Facts,
+) -> Result<RunRows, String> {
+    let created = match (receipt, profile) {
+        (Some(receipt), _) => &receipt.timestamp,
+        (None, Some(profile)) => &profile.created,
+        (None, None) => return Err("there is neither a profile nor a receipt".to_owned()),
+    };
+    let day = |seconds| Some((seconds, created.get(..10)?));
+    let Some((created_s, date)) = save::unix_seconds(created).and_then(day) else {
+        let text: String = created.chars().take(40).collect();
+        return Err(format!("its time {text:?} is not like 2026-01-31T23:59:59Z"));
+    };
+    let run_id = run_id(profile, receipt)?;
+    let mut parts = Parts::default();
+    match (profile, receipt) {
+        (Some(profile), Some(receipt)) => {
+            of_profile::add(profile, &mut parts);
+            parts.speeds = of_receipt::speeds(receipt);
+        }
+        (Some(profile), None) => {
+            of_profile::add(profile, &mut parts);
+            parts.speeds = of_profile::speeds(profile);
+        }
+        (None, Some(receipt)) => of_receipt::add(receipt, &mut parts),
+        (None, None) => {}
+    }
+    let mut run = RunRow { created: created.clone(), created_s, ..RunRow::default() };
+    if let Some(profile) = profile {
+        of_profile::describe(profile, &mut run);
+    }
+    if let Some(receipt) = receipt {
+        of_receipt::describe(receipt, &mut run);
+        run.receipt_verifies = Some(facts.refused.is_none());
+        run.receipt_refused = facts.refused.clone();
+        run.signed_by = Some(facts.signed_by.join(",")).filter(|_| !facts.signed_by.is_empty());
+    }
+    run.source = facts.source.clone();
+    run.commit = facts.commit.clone().or(run.commit);
+    run.session = facts.session.clone().or(run.session);
+    run.speed_rows = parts.speeds.len() as u64;
+    run.brick_rows = parts.bricks.len() as u64;
+    run.duration_rows = parts.durations.len() as u64;
+    run.pass_rows = parts.passes.len() as u64;
+    run.span_rows = parts.spans.len() as u64;
+    let id = &run_id;
+    let tables = [
+        parts.speeds.into_iter().map(|row| row.cells(id)).collect(),
+        parts.bricks.into_iter().map(|row| row.cells(id)).collect(),
+        parts.durations.into_iter().map(|row| row.cells(id)).collect(),
+        parts.passes.into_iter().map(|row| row.cells(id)).collect(),
+        parts.spans.into_iter().map(|row| row.cells(id)).collect(),
+        vec![run.cells(id)],
+    ];
+    Ok(RunRows { date: date.to_owned(), run_id, tables })
+}
+
+/// The rows of a run, by table.
+#[derive(Debug, Default)]
+struct Parts {
+    speeds: Vec<SpeedRow>,
+    bricks: Vec<BrickRow>,
+    durations: Vec<DurationRow>,
+    passes: Vec<PassRow>,
+    spans: Vec<SpanRow>,
+}
+
+/// By what was measured: what is noted later, such as a trial, leaves it.
+fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String, String> {
+    let hash = match (receipt, profile) {
+        (Some(receipt), _) => receipt.canonical_sha256().map_err(|error| error.to_string())?,
+        (None, Some(profile)) => {
+            #[derive(Serialize)]
+            struct Measured<'p> {
+                created: &'p str,
+                process: Option<u32>,
+                run: &'p Option<brickscope_profile::Run>,
+                phases: &'p [brickscope_profile::sums::PhaseTotal],
+                passes: &'p [brickscope_profile::Pass],
+                totals: &'p [brickscope_profile::Total],
+            }
+            let measured = Measured {
+                created: &profile.created,
+                process: profile.process,
+                run: &profile.run,
+                phases: &profile.phases,
+                passes: &profile.passes,
+                totals: &profile.totals,
+            };
+            let json = serde_json::to_vec(&measured).map_err(|error| error.to_string())?;
+            sha256_hex(&json)
+        }
+        (None, None) => return Err("there is neither a profile nor a receipt".to_owned()),
+    };
+    hash.get(..32).map(str::to_owned).ok_or_else(|| "its hash is too short".to_owned())
+}
+
+/// Unknown texts are empty in profiles.
+fn known(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Unknown counts are 0 in profiles.
+fn counted(count: u64) -> Option<u64> {
+    (count > 0).then_some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use brickscope_profile::ClockInfo;
+
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts { machine: "m1".to_owned(), source: "runs/1".to_owned(), ..Facts::default() }
+    }
+
+    #[test]
+    fn each_row_has_a_cell_of_the_type_of_each_column() {
+        let profile = Profile::empty(ClockInfo::default());
+        let run = rows(Some(&profile), None, &facts()).expect("it has a time");
+        for (table, rows) in TABLES.iter().zip(&run.tables) {
+            let names: BTreeMap<&str, Kind> =
+                table.columns.iter().map(|column| (column.name, column.kind)).collect();
+            assert_eq!(names.len(), table.columns.len(), "{}: a name twice", table.name);
+            for row in rows {
+                assert_eq!(row.len(), table.columns.len());
+                for (cell, column) in row.iter().zip(table.columns) {
+                    let fits = match cell {
+                        Value::Null => column.is_optional,
+                        Value::Text(_) => column.kind == Kind::Text,
+                        Value::Int(_) => column.kind == Kind::Int,
+                        Value::Real(_) => column.kind == Kind::Real,
+                        Value::Flag(_) => column.kind == Kind::Flag,
+                    };
+                    assert!(fits, "{}.{}: {cell:?}", table.name, column.name);
+                }
+            }
+        }
+        assert_eq!(run.tables[5].len(), 1);
+    }
+
+    #[test]
+    fn without_a_time_or_a_run_there_are_no_rows() {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.created = "yesterday".to_owned();
+        let error = rows(Some(&profile), None, &facts()).expect_err("it has no time");
+        assert!(error.contains("\"yesterday\" is not like 2026-01-31T23:59:59Z"), "{error}");
+        assert!(rows(None, None, &facts()).is_err());
+    }
+}

@@ -1,0 +1,280 @@
+//! The rows of a profile.
+
+use std::collections::HashMap;
+
+use brickscope_profile::{BrickStats, NameKind, Phase, PhaseTotal, Profile, Total};
+
+use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
+use super::{Parts, counted, known, tail};
+use crate::export::rows::{self, Row, Table};
+
+/// Fills in what the profile says of the run.
+pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
+    run.brickscope_version = profile.brickscope_version.clone();
+    run.engine = "brickscope".to_owned();
+    run.engine_version = Some(profile.brickscope_version.clone());
+    if let Some(of) = &profile.imported {
+        let program = of.program.as_deref().unwrap_or(&of.format);
+        let (engine, version) = program.split_once(' ').unwrap_or((program, ""));
+        run.engine = engine.to_owned();
+        run.engine_version = known(version);
+        // `llama.cpp 1a2b3c4 (4567)`: the commit of the build, and its number.
+        if of.format == "llama-bench" {
+            run.commit = version.split(' ').next().and_then(known);
+        }
+    }
+    if let Some(of) = &profile.run {
+        run.backend = known(&of.backend);
+        run.threads = counted(of.threads.into());
+    }
+    if let Some(model) = &profile.model {
+        run.model = model.name.clone().or_else(|| known(&model.path));
+        run.architecture = known(&model.architecture);
+        run.quant = known(&model.quantization);
+        run.parameters = counted(model.parameters);
+        run.model_bytes = counted(model.file_bytes);
+        run.is_synthetic = Some(model.synthetic);
+    }
+    if let Some(machine) = &profile.machine {
+        run.os = known(&machine.os);
+        run.arch = known(&machine.arch);
+        run.cpu = machine.cpu.clone();
+        run.logical_cpus = machine.logical_cpus.map(u64::from);
+        run.memory_bytes = machine.memory_bytes;
+    }
+    if let Some(ceilings) = &profile.ceilings {
+        run.read_bytes_per_second = Some(ceilings.read_bytes_per_second);
+        run.flops_per_second = Some(ceilings.flops_per_second);
+    }
+    run.device = profile.devices.first().and_then(|device| known(&device.name));
+    run.others_share = profile.other_load.as_ref().map(|load| load.others_share());
+    run.clock = known(&profile.clock.source);
+    run.dropped = profile.dropped.lines().collect::<Vec<_>>().join("\n");
+}
+
+/// A row for each phase, of the host's clock where it timed passes.
+pub(super) fn speeds(profile: &Profile) -> Vec<SpeedRow> {
+    let host = profile.phases.iter();
+    let on_devices = rows::tables(profile).skip(1).flat_map(|table| table.phases);
+    let of: Vec<&PhaseTotal> =
+        if profile.phases.is_empty() { on_devices.collect() } else { host.collect() };
+    of.into_iter().map(speed).collect()
+}
+
+fn speed(total: &PhaseTotal) -> SpeedRow {
+    SpeedRow {
+        test: total.phase.name().to_owned(),
+        phase: Some(total.phase.name().to_owned()),
+        repetitions: total.passes,
+        disturbed: (total.unwatched != Some(total.passes)).then_some(total.disturbed),
+        tokens: total.tokens,
+        wall_ns: total.wall_ns,
+        tokens_per_second: total.tokens_per_second(),
+        ..SpeedRow::default()
+    }
+}
+
+/// Adds bricks, durations, passes and the tail.
+pub(super) fn add(profile: &Profile, parts: &mut Parts) {
+    for table in rows::tables(profile) {
+        let device = table.stream.and_then(|(device, _)| profile.devices.get(device as usize));
+        let device = device.map(|device| device.name.clone());
+        let nested = Nested::of(profile, table);
+        for total in table.totals {
+            parts.durations.extend(durations(total, device.as_deref()));
+        }
+        for total in by_name(table.totals) {
+            bricks(&total, &nested, device.as_deref(), &mut parts.bricks);
+        }
+        let rest = table.phases.iter().map(|phase| BrickRow {
+            phase: Some(phase.phase.name().to_owned()),
+            device: device.clone(),
+            kind: "unattributed".to_owned(),
+            exclusive_ns: phase.unattributed_ns,
+            ..BrickRow::default()
+        });
+        parts.bricks.extend(rest);
+        parts.passes.extend(table.passes.iter().map(|pass| PassRow {
+            test: None,
+            device: device.clone(),
+            pass: pass.serial.into(),
+            phase: pass.phase.name().to_owned(),
+            tokens: counted(pass.tokens),
+            kv_position: Some(pass.position),
+            start_ns: Some(pass.start_ns),
+            wall_ns: pass.wall_ns,
+            unattributed_ns: Some(pass.unattributed_ns),
+            is_disturbed: pass.disturbance.map(|found| found.is_disturbed()),
+            is_left_out: pass.is_left_out,
+        }));
+        let chosen = tail::choose(table.passes, table.spans);
+        for row in rows::rows_of(profile, table) {
+            if let Some(chosen) = row.pass.and_then(|pass| chosen.get(&pass)) {
+                parts.spans.push(span(&row, device.as_deref(), *chosen));
+            }
+        }
+    }
+}
+
+/// The kernels of a table by the bricks that they ran in, and how much of a brick ran in layers, by its spans.
+#[derive(Debug, Default)]
+struct Nested {
+    /// By phase and kernel, the bricks with the kernel's spans in them; `None` is outside of bricks.
+    kernels: HashMap<(Option<Phase>, String), Vec<(Option<String>, BrickStats)>>,
+    /// By phase and brick, the spans, and the own time of those in layers.
+    bricks: HashMap<(Option<Phase>, String), (u64, u64)>,
+}
+
+impl Nested {
+    fn of(profile: &Profile, table: Table<'_>) -> Self {
+        let mut nested = Self::default();
+        // The innermost brick at each row; spans come after the ones around them.
+        let mut inside: Vec<Option<String>> = Vec::with_capacity(table.spans.len());
+        for (row, of) in rows::rows_of(profile, table).zip(table.spans) {
+            let parent = row.parent.and_then(|parent| inside.get(parent as usize)).cloned();
+            let around = parent.flatten();
+            let name = row.name.as_deref().unwrap_or_default();
+            match row.kind {
+                "brick" => {
+                    let key = (row.phase, name.to_owned());
+                    let (spans, in_layers_ns) = nested.bricks.entry(key).or_default();
+                    *spans += 1;
+                    if row.layer.is_some() {
+                        *in_layers_ns = in_layers_ns.saturating_add(row.exclusive_ns);
+                    }
+                    inside.push(Some(name.to_owned()));
+                    continue;
+                }
+                "kernel" => {
+                    let bricks = nested.kernels.entry((row.phase, name.to_owned())).or_default();
+                    let place = bricks.iter().position(|(brick, _)| *brick == around);
+                    let place = place.unwrap_or_else(|| {
+                        bricks.push((around.clone(), BrickStats::new(name)));
+                        bricks.len() - 1
+                    });
+                    bricks[place].1.add(row.duration_ns, 0, of.work);
+                }
+                _ => {}
+            }
+            inside.push(around);
+        }
+        nested
+    }
+}
+
+/// The totals, with one for all shapes of a kernel.
+fn by_name(totals: &[Total]) -> Vec<Total> {
+    let mut merged: Vec<Total> = Vec::new();
+    for total in totals {
+        let same = |known: &&mut Total| {
+            let key = |total: &Total| (total.phase, total.kind, total.source);
+            key(known) == key(total) && known.stats.name == total.stats.name
+        };
+        match merged.iter_mut().find(same) {
+            Some(known) => known.stats.merge(&total.stats),
+            None => merged.push(total.clone()),
+        }
+    }
+    merged
+}
+
+/// The rows of a total: one for a brick; for a kernel one for each brick that it ran in, if all of its spans are there.
+fn bricks(total: &Total, nested: &Nested, device: Option<&str>, rows: &mut Vec<BrickRow>) {
+    let stats = &total.stats;
+    let phase = total.phase.map(|phase| phase.name().to_owned());
+    let key = (total.phase, stats.name.clone());
+    let row = |stats: &BrickStats| BrickRow {
+        test: None,
+        phase: phase.clone(),
+        device: device.map(str::to_owned),
+        kind: "brick".to_owned(),
+        brick: None,
+        kernel: None,
+        category: total.category.map(|category| category.name().to_owned()),
+        source: Some(total.source.name().to_owned()),
+        calls: Some(stats.count),
+        total_ns: Some(stats.total_ns),
+        exclusive_ns: stats.exclusive_ns,
+        in_layers_ns: None,
+        min_ns: (stats.count > 0).then_some(stats.min_ns),
+        max_ns: (stats.count > 0).then_some(stats.max_ns),
+        squared_deviations: stats.std_dev_ns().map(|_| stats.squared_deviations),
+        elements: counted(stats.total_elements),
+        flops: counted(stats.total_flops),
+        bytes: counted(stats.total_bytes),
+    };
+    match total.kind {
+        NameKind::Kernel => {
+            let of_kernel = |brick: Option<String>, stats: &BrickStats| BrickRow {
+                kind: "kernel".to_owned(),
+                brick,
+                kernel: Some(stats.name.clone()),
+                exclusive_ns: 0,
+                ..row(stats)
+            };
+            let within = nested.kernels.get(&key).filter(|bricks| {
+                let spans = bricks.iter().map(|(_, stats)| stats.count).sum::<u64>();
+                spans == stats.count
+            });
+            match within {
+                Some(bricks) => {
+                    rows.extend(bricks.iter().map(|(brick, s)| of_kernel(brick.clone(), s)));
+                }
+                None => rows.push(of_kernel(None, stats)),
+            }
+        }
+        NameKind::Brick => rows.push(BrickRow {
+            brick: Some(stats.name.clone()),
+            in_layers_ns: nested
+                .bricks
+                .get(&key)
+                .filter(|(spans, _)| *spans == stats.count)
+                .map(|(_, in_layers_ns)| *in_layers_ns),
+            ..row(stats)
+        }),
+    }
+}
+
+fn durations<'t>(
+    total: &'t Total,
+    device: Option<&'t str>,
+) -> impl Iterator<Item = DurationRow> + 't {
+    total.stats.histogram.bounds().map(move |(from_ns, to_ns, spans)| DurationRow {
+        phase: total.phase.map(|phase| phase.name().to_owned()),
+        device: device.map(str::to_owned),
+        kind: match total.kind {
+            NameKind::Brick => "brick",
+            NameKind::Kernel => "kernel",
+        }
+        .to_owned(),
+        name: total.stats.name.clone(),
+        from_ns,
+        to_ns,
+        spans,
+    })
+}
+
+fn span(row: &Row<'_>, device: Option<&str>, chosen: tail::Chosen) -> SpanRow {
+    SpanRow {
+        device: device.map(str::to_owned),
+        stream: row.stream.map(u64::from),
+        row: row.row.into(),
+        parent: row.parent.map(u64::from),
+        lane: row.lane.into(),
+        pass: row.pass.map(u64::from),
+        phase: row.phase.map(|phase| phase.name().to_owned()),
+        layer: row.layer.map(u64::from),
+        kind: row.kind.to_owned(),
+        name: row.name.as_deref().map(str::to_owned),
+        source: row.source.name().to_owned(),
+        start_ns: row.start_ns,
+        duration_ns: row.duration_ns,
+        exclusive_ns: row.exclusive_ns,
+        elements: row.elements,
+        flops: row.flops,
+        bytes: row.bytes,
+        shape: row.shape().map(str::to_owned),
+        chosen: if chosen.is_slow { "slow" } else { "sample" }.to_owned(),
+        weight: Some(chosen.weight),
+    }
+}

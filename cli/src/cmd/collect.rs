@@ -1,0 +1,115 @@
+//! `brickscope collect`: adds runs to a lake.
+
+use std::path::{Path, PathBuf};
+
+#[cfg(feature = "parquet")]
+use anyhow::Context;
+use anyhow::{Result, bail};
+
+use crate::flags::LakeAbout;
+
+/// Add runs to a lake: a folder of Parquet files with the runs of many machines.
+///
+/// A run is its folder, its profile.json, or a receipt; in other folders `collect` finds all runs. Many processes and
+/// machines may write to one lake at once, on a shared folder. A run that is there already is not added again, and a
+/// run is in the lake as a whole or not at all. docs/fleet.md describes the tables.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope collect brickscope-runs --lake /shared/lake\n  brickscope collect runs/nightly --lake lake --machine ci-7 --commit \"$(git rev-parse HEAD)\"\n  brickscope lake inventory --lake lake"
+)]
+pub(crate) struct CollectArgs {
+    /// Runs, or folders with runs.
+    #[arg(required = true)]
+    pub(crate) runs: Vec<PathBuf>,
+
+    /// The lake: a folder, which is made if it isn't there.
+    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    pub(crate) lake: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) about: LakeAbout,
+
+    /// Print how many runs were added as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Adds the run in a folder to a lake, if one was named.
+pub(crate) fn into_lake(lake: Option<&Path>, run: Option<&Path>) -> Result<()> {
+    match (lake, run) {
+        (Some(lake), Some(run)) => add(lake, run),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(feature = "parquet"))]
+fn add(_: &Path, _: &Path) -> Result<()> {
+    bail!(
+        "--lake: this brickscope was built without Parquet; `cargo install --path cli --profile dist --features full` has it"
+    )
+}
+
+#[cfg(feature = "parquet")]
+fn add(lake: &Path, run: &Path) -> Result<()> {
+    use crate::lake::{About, Lake, collect};
+    use crate::output;
+
+    let named = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let about = About {
+        machine: named("BRICKSCOPE_MACHINE"),
+        commit: named("BRICKSCOPE_COMMIT"),
+        session: None,
+    };
+    let shown = output::shown(lake);
+    let collected = Lake::open_or_make(lake)
+        .and_then(|lake| collect(&lake, &[run.to_owned()], &about, &mut |_, _| {}))
+        .with_context(|| format!("the run is not in the lake {shown}"))?;
+    if let Some((_, reason)) = collected.left_out.first() {
+        bail!("the run is not in the lake {shown}: {reason}");
+    }
+    tell!("added to the lake {shown}");
+    Ok(())
+}
+
+#[cfg(not(feature = "parquet"))]
+pub(crate) fn run(_: &CollectArgs) -> Result<()> {
+    bail!(
+        "collect: this brickscope was built without Parquet; `cargo install --path cli --profile dist --features full` has it"
+    )
+}
+
+#[cfg(feature = "parquet")]
+pub(crate) fn run(args: &CollectArgs) -> Result<()> {
+    use crate::lake::{Lake, collect};
+    use crate::text::{count, printable_text};
+    use crate::{output, progress};
+
+    let lake = Lake::open_or_make(&args.lake)?;
+    let bar = progress::steps("collecting", args.runs.len() as u64);
+    let collected = collect(&lake, &args.runs, &args.about.clone().into(), &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let collected = collected?;
+    for (path, reason) in &collected.left_out {
+        tell!("left out: {}: {}", output::shown(path), printable_text(reason));
+    }
+    if args.json {
+        output::print(serde_json::to_string_pretty(&collected)? + "\n")?;
+    } else {
+        let known = match collected.known {
+            0 => String::new(),
+            known => format!("; {} there already", count(known, "run")),
+        };
+        output::print(format!(
+            "{} added to {}{known}\n",
+            count(collected.added, "run"),
+            output::shown(&args.lake)
+        ))?;
+    }
+    if collected.added + collected.known == 0 {
+        bail!("no run could be collected");
+    }
+    Ok(())
+}

@@ -1,0 +1,443 @@
+//! `brickscope lake`: questions of a lake, and its upkeep.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Subcommand, ValueEnum};
+
+/// Ask a lake of runs: which machine is slow, which commit, since when.
+///
+/// A lake is what `brickscope collect` writes. DuckDB answers: its library in this process, or its command
+/// (`pip install duckdb-cli`). The questions are SQL that other engines understand, too; --sql prints it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope lake inventory --lake lake\n  brickscope lake slowest-machines --lake lake --since 2026-11-01\n  brickscope lake percentiles --brick LmHead\n  brickscope lake query 'SELECT machine, count(*) FROM runs GROUP BY machine'\n  brickscope lake compact --lake lake"
+)]
+pub(crate) struct LakeArgs {
+    #[command(subcommand)]
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum What {
+    /// What is in the lake: runs by engine, model and quantisation.
+    Inventory(AskArgs),
+    /// The machines, their runs, and how busy other programs kept them.
+    Machines(AskArgs),
+    /// Speed by day.
+    Trend(AskArgs),
+    /// Speeds side by side, by one property of runs: --by quant, engine, machine …
+    Compare(AskArgs),
+    /// Each machine's speed beside the median machine's, on the same work.
+    SlowestMachines(AskArgs),
+    /// Each commit's speed beside that of the one before it on the same machine.
+    Regressions(AskArgs),
+    /// Where the time of passes goes.
+    Bricks(AskArgs),
+    /// The kernels with the most time.
+    Kernels(AskArgs),
+    /// Percentiles of the spans of bricks and kernels.
+    Percentiles(AskArgs),
+    /// Bricks far from what memory can do.
+    FarFromRoof(AskArgs),
+    /// The slowest passes beside the median of their run.
+    SlowPasses(AskArgs),
+    /// Machines on which other programs disturb measurements.
+    Disturbed(AskArgs),
+    /// The runs behind a number of tokens per second.
+    WhoBacks(WhoBacksArgs),
+    /// Receipts that did not verify.
+    Unverified(AskArgs),
+    /// Run a query in SQL.
+    Query(QueryArgs),
+    /// Merge many small files into few.
+    Compact(CompactArgs),
+    /// Read all files, and say whether each run is there as a whole.
+    Check(CheckArgs),
+    /// Print the tables and their columns.
+    Schema(SchemaArgs),
+}
+
+/// Where the lake is, and how to print an answer.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct AnswerArgs {
+    /// The lake.
+    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    pub(crate) lake: PathBuf,
+
+    /// The output format.
+    #[arg(short, long, value_enum, default_value_t = AnswerForm::Text)]
+    pub(crate) output: AnswerForm,
+
+    /// Print JSON: the same as -o json.
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) json: bool,
+
+    /// Print at most so many rows; 0 for all. Text has 40 without it, the other formats all.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+
+    /// Print the SQL instead, for another engine.
+    #[arg(long)]
+    pub(crate) sql: bool,
+}
+
+impl AnswerArgs {
+    #[cfg(feature = "parquet")]
+    fn is_for_people(&self) -> bool {
+        !self.json && self.output == AnswerForm::Text
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AnswerForm {
+    /// A table for people.
+    Text,
+    /// An array of objects.
+    Json,
+    /// CSV with a line of names.
+    Csv,
+}
+
+/// Which runs a question is about.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct AskArgs {
+    #[command(flatten)]
+    pub(crate) answer: AnswerArgs,
+
+    /// Only runs of this day and later, such as 2026-11-01.
+    #[arg(long, value_name = "DATE", value_parser = day, default_value = "0000-00-00", hide_default_value = true)]
+    pub(crate) since: String,
+
+    /// Only runs of this day and earlier.
+    #[arg(long, value_name = "DATE", value_parser = day, default_value = "9999-99-99", hide_default_value = true)]
+    pub(crate) until: String,
+
+    /// Only runs of this model.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) model: String,
+
+    /// Only this test, such as tg128; of profiles prefill or decode.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) test: String,
+
+    /// Only this phase: prefill or decode.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) phase: String,
+
+    /// Only this brick, or kernel.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) brick: String,
+
+    /// For `compare`: the property whose values are put side by side.
+    #[arg(long, value_enum, value_name = "PROPERTY", default_value_t = By::Quant)]
+    pub(crate) by: By,
+}
+
+/// Properties of runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    Quant,
+    Engine,
+    Backend,
+    Model,
+    Machine,
+    Commit,
+    Threads,
+    Cpu,
+    Device,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct WhoBacksArgs {
+    /// Tokens per second.
+    #[arg(value_parser = number)]
+    pub(crate) number: f64,
+
+    /// How far from it a run may be, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = number)]
+    pub(crate) within: f64,
+
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct QueryArgs {
+    /// One query, of the tables that `brickscope lake schema` prints.
+    #[arg(value_name = "SQL")]
+    pub(crate) query: String,
+
+    #[command(flatten)]
+    pub(crate) answer: AnswerArgs,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct CompactArgs {
+    /// The lake.
+    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    pub(crate) lake: PathBuf,
+
+    /// Keep files whose rows are in merged ones for so many minutes, for readers that began before.
+    #[arg(long, value_name = "MINUTES", default_value_t = 60)]
+    pub(crate) grace: u64,
+
+    /// Print what was done as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// The lake.
+    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    pub(crate) lake: PathBuf,
+
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct SchemaArgs {
+    /// Print it as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn day(text: &str) -> Result<String, String> {
+    let fits = text.len() == 10
+        && text.bytes().zip(b"0000-00-00").all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            form => byte == *form,
+        });
+    if fits { Ok(text.to_owned()) } else { Err("must be like 2026-01-31".to_owned()) }
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "must be a number above 0".to_owned())
+}
+
+#[cfg(not(feature = "parquet"))]
+pub(crate) fn run(_: &LakeArgs) -> Result<()> {
+    anyhow::bail!(
+        "lake: this brickscope was built without Parquet; `cargo install --path cli --profile dist --features full` has it"
+    )
+}
+
+#[cfg(feature = "parquet")]
+pub(crate) use with_parquet::run;
+
+#[cfg(feature = "parquet")]
+mod with_parquet {
+    use std::time::Duration;
+
+    use anyhow::{Context, Result, ensure};
+    use brickscope_analysis::lake::TABLES;
+    use clap::ValueEnum;
+
+    use super::{
+        AnswerArgs, AnswerForm, AskArgs, CheckArgs, CompactArgs, LakeArgs, SchemaArgs, What,
+    };
+    use crate::lake::{self, Answer, Engine, Lake, QUESTIONS};
+    use crate::text::{columns, count, cut, padded, printable_text};
+    use crate::{output, progress};
+
+    pub(crate) fn run(args: &LakeArgs) -> Result<()> {
+        let (name, ask) = match &args.what {
+            What::Inventory(ask) => ("inventory", ask),
+            What::Machines(ask) => ("machines", ask),
+            What::Trend(ask) => ("trend", ask),
+            What::Compare(ask) => ("compare", ask),
+            What::SlowestMachines(ask) => ("slowest-machines", ask),
+            What::Regressions(ask) => ("regressions", ask),
+            What::Bricks(ask) => ("bricks", ask),
+            What::Kernels(ask) => ("kernels", ask),
+            What::Percentiles(ask) => ("percentiles", ask),
+            What::FarFromRoof(ask) => ("far-from-roof", ask),
+            What::SlowPasses(ask) => ("slow-passes", ask),
+            What::Disturbed(ask) => ("disturbed", ask),
+            What::Unverified(ask) => ("unverified", ask),
+            What::WhoBacks(args) => {
+                return question("who-backs", &args.ask, args.number, args.within);
+            }
+            What::Query(args) => return answer(&args.answer, "", &args.query),
+            What::Compact(args) => return compact(args),
+            What::Check(args) => return check(args),
+            What::Schema(args) => return schema(args),
+        };
+        question(name, ask, 0.0, 0.0)
+    }
+
+    fn question(name: &str, ask: &AskArgs, number: f64, within: f64) -> Result<()> {
+        let question = QUESTIONS.iter().find(|question| question.name == name);
+        let question = question.with_context(|| format!("there is no question {name}"))?;
+        let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let by = ask.by.to_possible_value().map(|value| value.get_name().to_owned());
+        let params = format!(
+            "CREATE TEMP VIEW params AS SELECT {} AS since, {} AS until, {} AS model, {} AS test,\n  \
+            {} AS phase, {} AS brick, {} AS by_column, cast({number:e} AS DOUBLE) AS number,\n  \
+            cast({within:e} AS DOUBLE) AS within;\n",
+            text(&ask.since),
+            text(&ask.until),
+            text(&ask.model),
+            text(&ask.test),
+            text(&ask.phase),
+            text(&ask.brick),
+            text(&by.unwrap_or_default()),
+        );
+        if !ask.answer.sql && ask.answer.is_for_people() {
+            output::print(format!("{}\n\n", wrapped_at_80(question.meaning())))?;
+        }
+        answer(&ask.answer, &params, question.sql)
+    }
+
+    fn wrapped_at_80(text: &str) -> String {
+        crate::text::broken(text, 80).join("\n")
+    }
+
+    fn answer(args: &AnswerArgs, params: &str, query: &str) -> Result<()> {
+        let lake = Lake::open(&args.lake)?;
+        let prelude = lake::prelude(&lake, params);
+        if args.sql {
+            return output::print(format!("{prelude}\n{}\n", query.trim_end()));
+        }
+        let note = progress::note("asking");
+        let answer = Engine::find().and_then(|engine| engine.answer(&prelude, query));
+        note.finish_and_clear();
+        let mut answer = answer?;
+        let form = if args.json { AnswerForm::Json } else { args.output };
+        let most = args.limit.unwrap_or(if form == AnswerForm::Text { 40 } else { 0 });
+        let all = answer.rows.len();
+        if most > 0 {
+            answer.rows.truncate(most);
+        }
+        match form {
+            AnswerForm::Json => output::print(answer.json()?),
+            AnswerForm::Csv => output::print(answer.csv()),
+            AnswerForm::Text => {
+                output::print(table(&answer))?;
+                if all > answer.rows.len() {
+                    tell!(
+                        "{} more; --limit 0 prints all",
+                        count((all - answer.rows.len()) as u64, "row")
+                    );
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Wider cells are cut: JSON and CSV have them whole.
+    const WIDEST: usize = 32;
+
+    fn table(answer: &Answer) -> String {
+        if answer.rows.is_empty() {
+            return "no rows\n".to_owned();
+        }
+        let shown = |at: usize, cell: &Option<String>| match cell {
+            None => "-".to_owned(),
+            Some(text) if answer.columns[at].is_number => rounded(text),
+            Some(text) => cut(&printable_text(text), WIDEST),
+        };
+        let rows: Vec<Vec<String>> = answer
+            .rows
+            .iter()
+            .map(|row| row.iter().enumerate().map(|(at, cell)| shown(at, cell)).collect())
+            .collect();
+        let widths: Vec<usize> = answer
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(at, column)| {
+                let cells = rows.iter().map(|row| columns(&row[at]));
+                cells.chain([columns(&column.name)]).max().unwrap_or_default()
+            })
+            .collect();
+        let line = |cells: Vec<&str>| {
+            let cells = cells.into_iter().enumerate().map(|(at, cell)| {
+                let space = " ".repeat(widths[at].saturating_sub(columns(cell)));
+                match answer.columns[at].is_number {
+                    true => space + cell,
+                    false => padded(cell, widths[at]),
+                }
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+        };
+        let names = answer.columns.iter().map(|column| column.name.as_str()).collect();
+        let mut text = line(names);
+        for row in &rows {
+            text.push_str(&line(row.iter().map(String::as_str).collect()));
+        }
+        text
+    }
+
+    /// A number with four significant digits or all of its whole part; whole numbers as they are.
+    fn rounded(text: &str) -> String {
+        match text.parse::<f64>() {
+            Ok(number) if text.contains(['.', 'e', 'E']) && number.is_finite() => {
+                let above = if number == 0.0 { 0.0 } else { number.abs().log10().floor() };
+                format!("{number:.*}", (3.0 - above).clamp(0.0, 12.0) as usize)
+            }
+            _ => text.to_owned(),
+        }
+    }
+
+    fn compact(args: &CompactArgs) -> Result<()> {
+        let lake = Lake::open(&args.lake)?;
+        let bar = progress::steps("merging", 0);
+        let grace = Duration::from_secs(args.grace.saturating_mul(60));
+        let done = lake::compact(&lake, grace, &mut |done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        let done = done?;
+        if args.json {
+            return output::print(serde_json::to_string_pretty(&done)? + "\n");
+        }
+        output::print(format!(
+            "{} merged into {}; {} deleted, {} kept for {} minutes, {} of killed writers deleted\n",
+            count(done.runs, "run"),
+            count(done.merged_parts, "part"),
+            count(done.deleted_files, "file"),
+            count(done.kept_files, "file"),
+            args.grace,
+            count(done.orphans, "file"),
+        ))
+    }
+
+    fn check(args: &CheckArgs) -> Result<()> {
+        let lake = Lake::open(&args.lake)?;
+        let bar = progress::steps("checking", 0);
+        let checked = lake::check(&lake, &mut |done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        let checked = checked?;
+        let faults = checked.faults.len() as u64;
+        if args.json {
+            output::print(serde_json::to_string_pretty(&checked)? + "\n")?;
+        } else {
+            for fault in &checked.faults {
+                output::print(printable_text(fault) + "\n")?;
+            }
+            output::print(format!(
+                "{} whole, {}\n",
+                count(checked.whole, "run"),
+                count(faults, "fault")
+            ))?;
+        }
+        ensure!(faults == 0, "the lake is damaged");
+        Ok(())
+    }
+
+    fn schema(args: &SchemaArgs) -> Result<()> {
+        if args.json {
+            return output::print(serde_json::to_string_pretty(&TABLES)? + "\n");
+        }
+        output::print(lake::schema_markdown())
+    }
+}

@@ -1,0 +1,201 @@
+//! Adding runs to a lake.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use brickscope::Profile;
+use brickscope_analysis::lake::{Facts, rows};
+use brickscope_analysis::receipt::{self, Options, Receipt, verify};
+use serde::Serialize;
+
+use super::store::{Lake, check_machine};
+use crate::run_dir;
+
+/// What is known of the runs that are collected, apart from their files.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct About {
+    /// The machine's name in the lake; `None`: this machine's, if the runs are of it.
+    pub(crate) machine: Option<String>,
+    /// The engine's commit.
+    pub(crate) commit: Option<String>,
+    /// What runs near each other in time have in common.
+    pub(crate) session: Option<String>,
+}
+
+/// What became of the runs.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Collected {
+    /// Runs that are new in the lake.
+    pub(crate) added: u64,
+    /// Runs that were there already.
+    pub(crate) known: u64,
+    /// What was not collected, and why.
+    pub(crate) left_out: Vec<(PathBuf, String)>,
+}
+
+/// Adds the runs at each path: a run's folder, its profile.json or receipt, or a folder with runs in it. `each` is
+/// called with the number of runs done and of all.
+pub(crate) fn collect(
+    lake: &Lake,
+    paths: &[PathBuf],
+    about: &About,
+    each: &mut dyn FnMut(u64, u64),
+) -> Result<Collected> {
+    let mut collected = Collected::default();
+    let mut runs: Vec<RunFiles> = Vec::new();
+    for path in paths {
+        let found = RunFiles::at(path)?;
+        ensure!(
+            !found.is_empty(),
+            "{} has no runs: neither profile.json nor receipt.json, nor folders with them",
+            path.display()
+        );
+        runs.extend(found);
+    }
+    for (nth, run) in (0..).zip(&runs) {
+        each(nth, runs.len() as u64);
+        match add(lake, run, about) {
+            Ok(true) => collected.added += 1,
+            Ok(false) => collected.known += 1,
+            // A run that can't be read must not keep the others out; a lake that can't be written to does.
+            Err(Trouble::Run(error)) => {
+                let reason = format!("{error:#}");
+                collected.left_out.push((run.path().to_owned(), reason));
+            }
+            Err(Trouble::Lake(error)) => return Err(error),
+        }
+    }
+    each(runs.len() as u64, runs.len() as u64);
+    Ok(collected)
+}
+
+enum Trouble {
+    Run(anyhow::Error),
+    Lake(anyhow::Error),
+}
+
+/// The files of one run.
+#[derive(Debug, Clone, Default)]
+struct RunFiles {
+    profile: Option<PathBuf>,
+    receipt: Option<PathBuf>,
+}
+
+impl RunFiles {
+    /// The runs at a path, by name.
+    fn at(path: &Path) -> Result<Vec<Self>> {
+        let found = fs::metadata(path).with_context(|| path.display().to_string())?;
+        if !found.is_dir() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let file = Some(path.to_owned());
+            return Ok(vec![match is_receipt(&name) {
+                true => Self { receipt: file, profile: None },
+                false => Self { profile: file, receipt: None },
+            }]);
+        }
+        let mut runs = Vec::new();
+        let mut folders = vec![path.to_owned()];
+        while let Some(folder) = folders.pop() {
+            let mut own = Self::default();
+            let cannot = || folder.display().to_string();
+            let mut within = Vec::new();
+            for entry in fs::read_dir(&folder).with_context(cannot)? {
+                let entry = entry.with_context(cannot)?;
+                let (path, kind) = (entry.path(), entry.file_type().with_context(cannot)?);
+                let name = entry.file_name().to_string_lossy().into_owned();
+                // Links to folders may form a loop.
+                if kind.is_dir() {
+                    within.push(path);
+                } else if name == "profile.json" {
+                    own.profile = Some(path);
+                } else if name == "receipt.json" {
+                    own.receipt = Some(path);
+                } else if is_receipt(&name) {
+                    runs.push(Self { receipt: Some(path), profile: None });
+                }
+            }
+            within.sort();
+            folders.extend(within.into_iter().rev());
+            if own.profile.is_some() || own.receipt.is_some() {
+                runs.push(own);
+            }
+        }
+        runs.sort_by(|a, b| a.path().cmp(b.path()));
+        Ok(runs)
+    }
+
+    fn path(&self) -> &Path {
+        let file = self.receipt.as_deref().or(self.profile.as_deref());
+        file.unwrap_or(Path::new("."))
+    }
+}
+
+fn is_receipt(name: &str) -> bool {
+    name == "receipt.json" || name.ends_with(".receipt.json")
+}
+
+/// Adds one run; `false` if it is there already.
+fn add(lake: &Lake, run: &RunFiles, about: &About) -> Result<bool, Trouble> {
+    let (machine, rows) = read(run, about).map_err(Trouble::Run)?;
+    lake.add(&machine, rows).map_err(Trouble::Lake)
+}
+
+fn read(run: &RunFiles, about: &About) -> Result<(String, brickscope_analysis::lake::RunRows)> {
+    let profile = run.profile.as_deref().map(run_dir::load).transpose()?;
+    if let Some(profile) = &profile {
+        profile.check().map_err(|why| anyhow::anyhow!("the profile is inconsistent: {why}"))?;
+    }
+    let mut facts = Facts {
+        source: run.path().display().to_string(),
+        commit: about.commit.clone(),
+        session: about.session.clone(),
+        ..Facts::default()
+    };
+    let mut of_receipt = None;
+    if let Some(file) = &run.receipt {
+        let bytes = receipt::read(file)?;
+        let verdict = verify(&bytes, &Options::default());
+        facts.refused = verdict.not_verified();
+        facts.signed_by = verdict.signed_by;
+        of_receipt = Some(Receipt::from_bytes(&bytes, file)?);
+    }
+    let machine = match &about.machine {
+        Some(machine) => machine.clone(),
+        None => this_machine(profile.as_ref(), of_receipt.as_ref())?,
+    };
+    check_machine(&machine)?;
+    facts.machine = machine.clone();
+    let rows = rows(profile.as_ref(), of_receipt.as_ref(), &facts).map_err(anyhow::Error::msg)?;
+    Ok((machine, rows))
+}
+
+/// The host name of this machine, if the run can be of it.
+fn this_machine(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String> {
+    let here = brickscope::machine::detect();
+    // The part of the memory that the system reserves varies a little.
+    let gib = |bytes: Option<u64>| bytes.map(|bytes| bytes.div_ceil(1 << 30));
+    let theirs = match (receipt, profile) {
+        (Some(Receipt { machine, .. }), _) => {
+            Some((machine.cpu.clone(), gib(machine.memory_bytes)))
+        }
+        (None, Some(profile)) => {
+            let machine = profile.machine.as_ref();
+            machine.map(|machine| (machine.cpu.clone(), gib(machine.memory_bytes)))
+        }
+        (None, None) => None,
+    };
+    match theirs {
+        Some(theirs) if theirs == (here.cpu.clone(), gib(here.memory_bytes)) => host_name(),
+        Some(_) => bail!("it is of another machine than this one: name that with --machine"),
+        None => bail!("it doesn't say which machine it is of: name it with --machine"),
+    }
+}
+
+/// The name of this machine, as the system states it.
+fn host_name() -> Result<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = name.or_else(|| std::env::var("HOSTNAME").ok());
+    let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+    name.context("the system doesn't state this machine's name: name it with --machine")
+}

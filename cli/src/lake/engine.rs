@@ -1,0 +1,261 @@
+//! Queries of a lake by DuckDB: its library in this process, or its command.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use brickscope_analysis::lake::{RUNS, TABLES, Table};
+use serde_json::value::RawValue;
+
+use super::library::Database;
+use super::store::Lake;
+
+/// Names DuckDB's library or command.
+const VARIABLE: &str = "BRICKSCOPE_DUCKDB";
+
+/// What runs the queries.
+pub(crate) enum Engine {
+    Library(Box<Database>),
+    Command(PathBuf),
+}
+
+/// The rows of a query, as texts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Answer {
+    pub(crate) columns: Vec<AnswerColumn>,
+    /// `None` is `NULL`.
+    pub(crate) rows: Vec<Vec<Option<String>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AnswerColumn {
+    pub(crate) name: String,
+    pub(crate) is_number: bool,
+    pub(crate) is_flag: bool,
+}
+
+impl Engine {
+    /// DuckDB's library if there is one, or else its command.
+    pub(crate) fn find() -> Result<Self> {
+        if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
+            let path = PathBuf::from(&named);
+            return match is_library(&path) {
+                true => Database::load(&path)
+                    .map(|database| Self::Library(Box::new(database)))
+                    .with_context(|| format!("{VARIABLE}: {}", path.display())),
+                false => Ok(Self::Command(path)),
+            };
+        }
+        let name = libloading::library_filename("duckdb");
+        if let Ok(database) = Database::load(Path::new(&name)) {
+            return Ok(Self::Library(Box::new(database)));
+        }
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let command = std::env::split_paths(&folders).map(|folder| folder.join("duckdb"));
+        match command.into_iter().find(|path| path.is_file()) {
+            Some(path) => Ok(Self::Command(path)),
+            None => bail!(
+                "there is no DuckDB here: `pip install duckdb-cli` or https://duckdb.org/install has its command, and \
+                {VARIABLE}=PATH names the command or the library ({}) elsewhere",
+                name.display()
+            ),
+        }
+    }
+
+    /// What it is, for people.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Library(database) => format!("DuckDB {} in this process", database.version()),
+            Self::Command(path) => path.display().to_string(),
+        }
+    }
+
+    /// Runs a query after statements that have no result.
+    pub(crate) fn answer(&self, prelude: &str, query: &str) -> Result<Answer> {
+        self.ask(prelude, query).with_context(|| self.name())
+    }
+
+    fn ask(&self, prelude: &str, query: &str) -> Result<Answer> {
+        let query = query.trim().trim_end_matches(';');
+        // As texts, so that all types come alike. `SELECT` around it needs a line of its own after a comment.
+        let describe = format!("DESCRIBE SELECT * FROM (\n{query}\n)");
+        let texts = format!("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (\n{query}\n)");
+        let ((_, described), (names, rows)) = match self {
+            Self::Library(database) => {
+                database.run(prelude)?;
+                let of_types = "SELECT column_name, column_type FROM";
+                let described = database.texts(&format!("{of_types} ({describe})"))?;
+                (described, database.texts(&texts)?)
+            }
+            Self::Command(path) => by_command(path, prelude, &describe, &texts)?,
+        };
+        let columns = names.into_iter().enumerate().map(|(at, name)| {
+            let cell = described.get(at).and_then(|row| row.get(1));
+            let kind = cell.and_then(Option::as_deref).unwrap_or_default();
+            let is_number = ["INT", "DOUBLE", "FLOAT", "DECIMAL", "NUMERIC", "REAL"]
+                .iter()
+                .any(|number| kind.contains(number) && !kind.contains('['));
+            AnswerColumn { name, is_number, is_flag: kind == "BOOLEAN" }
+        });
+        Ok(Answer { columns: columns.collect(), rows })
+    }
+}
+
+fn is_library(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    name.contains(".so") || name.ends_with(".dylib") || name.ends_with(".dll")
+}
+
+/// Names of columns, and rows of texts.
+type Texts = (Vec<String>, Vec<Vec<Option<String>>>);
+
+/// Stands for `NULL` in the command's output: no text of ours has this byte.
+const NULL: &str = "\u{1}";
+
+fn by_command(path: &Path, prelude: &str, describe: &str, texts: &str) -> Result<(Texts, Texts)> {
+    const BETWEEN: &str = "brickscope: the other result";
+    let script = format!(
+        ".mode csv\n.headers on\n.nullvalue \"{NULL}\"\n{prelude}\n{describe};\n.print \"{BETWEEN}\"\n{texts};\n"
+    );
+    let mut child = Command::new(path)
+        .args(["-batch", "-bail", "-no-init", ":memory:"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("can't run {}", path.display()))?;
+    let mut stdin = child.stdin.take().context("a pipe")?;
+    // From another thread: it may write before it has read all.
+    let writing = std::thread::spawn(move || stdin.write_all(script.as_bytes()));
+    let output = child.wait_with_output().with_context(|| path.display().to_string())?;
+    // A command that ends early closes the pipe; its own error says why.
+    let _ = writing.join();
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{}", said.trim());
+    }
+    let out = String::from_utf8(output.stdout).context("DuckDB's output isn't UTF-8")?;
+    let (described, rows) = out
+        .split_once(&format!("{BETWEEN}\n"))
+        .or_else(|| out.split_once(&format!("{BETWEEN}\r\n")))
+        .with_context(|| format!("unexpected output of {}", path.display()))?;
+    Ok((csv(described), csv(rows)))
+}
+
+/// Reads CSV (RFC 4180) with a line of names.
+fn csv(text: &str) -> Texts {
+    let mut records: Vec<Vec<Option<String>>> = Vec::new();
+    let mut record = Vec::new();
+    let mut cell = String::new();
+    let mut chars = text.chars().peekable();
+    let mut is_quoted = false;
+    let end_cell = |cell: &mut String, record: &mut Vec<Option<String>>| {
+        let cell = std::mem::take(cell);
+        record.push((cell != NULL).then_some(cell));
+    };
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if is_quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cell.push('"');
+            }
+            '"' => is_quoted = !is_quoted,
+            c if is_quoted => cell.push(c),
+            ',' => end_cell(&mut cell, &mut record),
+            '\r' if chars.peek() == Some(&'\n') => {}
+            '\n' => {
+                end_cell(&mut cell, &mut record);
+                records.push(std::mem::take(&mut record));
+            }
+            c => cell.push(c),
+        }
+    }
+    if !cell.is_empty() || !record.is_empty() {
+        end_cell(&mut cell, &mut record);
+        records.push(record);
+    }
+    if records.is_empty() {
+        return Texts::default();
+    }
+    let names = records.remove(0).into_iter().map(Option::unwrap_or_default).collect();
+    (names, records)
+}
+
+impl Answer {
+    /// An object a row, in an array.
+    pub(crate) fn json(&self) -> Result<String> {
+        let mut out = String::from("[");
+        for (nth, row) in self.rows.iter().enumerate() {
+            out.push_str(if nth == 0 { "\n  {" } else { ",\n  {" });
+            for (at, (column, cell)) in self.columns.iter().zip(row).enumerate() {
+                if at > 0 {
+                    out.push_str(", ");
+                }
+                out.push_str(&serde_json::to_string(&column.name)?);
+                out.push_str(": ");
+                let plain = cell.as_deref().filter(|_| column.is_number || column.is_flag);
+                match (cell, plain.and_then(|plain| serde_json::from_str::<&RawValue>(plain).ok()))
+                {
+                    (None, _) => out.push_str("null"),
+                    (Some(_), Some(value)) => out.push_str(value.get()),
+                    (Some(text), None) => out.push_str(&serde_json::to_string(text)?),
+                }
+            }
+            out.push('}');
+        }
+        out.push_str(if self.rows.is_empty() { "]\n" } else { "\n]\n" });
+        Ok(out)
+    }
+
+    /// CSV (RFC 4180) with a line of names; `NULL` is empty.
+    pub(crate) fn csv(&self) -> String {
+        let quoted = |text: &str| match text.contains([',', '"', '\n', '\r']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text.to_owned(),
+        };
+        let line = |cells: Vec<String>| cells.join(",") + "\n";
+        let mut out = line(self.columns.iter().map(|column| quoted(&column.name)).collect());
+        for row in &self.rows {
+            let cells = row.iter().map(|cell| quoted(cell.as_deref().unwrap_or_default()));
+            out.push_str(&line(cells.collect()));
+        }
+        out
+    }
+}
+
+/// The statements that make the lake's tables known to DuckDB. `live` comes first: what becomes part of the lake after
+/// that is seen by no query of the session, neither whole nor half.
+pub(crate) fn prelude(lake: &Lake, params: &str) -> String {
+    let root = std::path::absolute(lake.root()).unwrap_or_else(|_| lake.root().to_owned());
+    let files = |table: &Table| {
+        let pattern = root.join(table.name).join("*").join("*").join("*.parquet");
+        let pattern = pattern.to_string_lossy().replace('\'', "''");
+        format!("read_parquet('{pattern}', hive_partitioning = true, hive_types_autocast = false)")
+    };
+    let mut sql = format!(
+        "CREATE TEMP TABLE live AS SELECT run_id, max(concat(machine, ' ', part)) AS live_part\n\
+        FROM {} GROUP BY run_id;\n",
+        files(&RUNS)
+    );
+    for table in &TABLES {
+        let columns: Vec<String> = table
+            .columns
+            .iter()
+            .map(|column| column.name)
+            .filter(|name| *name != "part")
+            .chain(["date", "machine"])
+            .map(|name| format!("raw.\"{name}\""))
+            .collect();
+        sql.push_str(&format!(
+            "CREATE TEMP VIEW {} AS SELECT {}\nFROM {} AS raw JOIN live ON raw.run_id = live.run_id\n  \
+            AND concat(raw.machine, ' ', raw.part) = live.live_part;\n",
+            table.name,
+            columns.join(", "),
+            files(table)
+        ));
+    }
+    sql.push_str(params);
+    sql
+}

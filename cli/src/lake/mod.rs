@@ -1,0 +1,53 @@
+//! A lake: a folder of Parquet files with the runs of many machines, which SQL engines read.
+//!
+//! ```text
+//! LAKE/TABLE/date=2026-01-31/machine=ci-7/PART.parquet
+//! ```
+//!
+//! A part is a run, by its id, or many runs (`merged-…`). Each file is written under another name and renamed when it
+//! is whole, and a run's file in `runs` comes last. A run is in the lake from that moment on; rows of other tables
+//! without one in `runs` are of a writer that was killed. Where a run is in several parts, the last one by name counts,
+//! so that it is never seen twice while parts are merged. Readers that choose by `live` (see `engine`) see each run
+//! once, and whole.
+
+mod check;
+mod collect;
+mod compact;
+mod engine;
+mod library;
+mod questions;
+mod store;
+mod table_file;
+
+pub(crate) use self::check::check;
+pub(crate) use self::collect::{About, collect};
+pub(crate) use self::compact::compact;
+pub(crate) use self::engine::{Answer, Engine, prelude};
+pub(crate) use self::questions::QUESTIONS;
+pub(crate) use self::store::Lake;
+
+/// The tables and their columns, in Markdown.
+pub(crate) fn schema_markdown() -> String {
+    use brickscope_analysis::lake::{Kind, TABLES};
+
+    let mut text = String::new();
+    // What a reader looks for first comes first; it is written last.
+    for table in TABLES.iter().rev() {
+        text.push_str(&format!("### `{}`\n\n{}\n\n", table.name, table.meaning.trim()));
+        text.push_str("| column | type | meaning |\n|---|---|---|\n");
+        for column in table.columns.iter().filter(|column| column.name != "part") {
+            let kind = match column.kind {
+                Kind::Text => "text",
+                Kind::Int => "bigint",
+                Kind::Real => "double",
+                Kind::Flag => "boolean",
+            };
+            let optional = if column.is_optional { " or `NULL`" } else { "" };
+            let meaning = column.meaning.trim();
+            text.push_str(&format!("| `{}` | {kind}{optional} | {meaning} |\n", column.name));
+        }
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}

@@ -1,0 +1,44 @@
+//! The named questions: SQL that all engines understand, in `questions/`.
+
+/// A question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// Its name, as on the command line.
+    pub(crate) name: &'static str,
+    /// A query of the lake's tables, and of `params`, which has one row.
+    pub(crate) sql: &'static str,
+}
+
+macro_rules! questions {
+    ($($name:literal),* $(,)?) => {
+        /// All of them.
+        pub(crate) const QUESTIONS: &[Question] = &[
+            $(Question { name: $name, sql: include_str!(concat!("questions/", $name, ".sql")) },)*
+        ];
+    };
+}
+
+questions! {
+    "inventory",
+    "machines",
+    "trend",
+    "compare",
+    "slowest-machines",
+    "regressions",
+    "bricks",
+    "kernels",
+    "percentiles",
+    "far-from-roof",
+    "slow-passes",
+    "disturbed",
+    "who-backs",
+    "unverified",
+}
+
+impl Question {
+    /// The first comment: what it answers.
+    pub(crate) fn meaning(&self) -> &'static str {
+        let first = self.sql.lines().next().unwrap_or_default();
+        first.trim_start_matches("--").trim()
+    }
+}

@@ -1,0 +1,17 @@
+-- Where the time of passes goes: each brick's share of the wall time of all runs, and the unattributed rest.
+WITH own AS (
+  SELECT b.phase, coalesce(b.brick, 'unattributed') AS brick, sum(b.exclusive_ns) AS ns,
+    sum(b.calls) AS calls, count(DISTINCT b.run_id) AS runs
+  FROM bricks b
+  JOIN runs r ON r.run_id = b.run_id
+  CROSS JOIN params p
+  WHERE b.kind <> 'kernel' AND b.phase IS NOT NULL
+    AND r.date >= p.since AND r.date <= p.until
+    AND (p.model = '' OR r.model = p.model) AND (p.phase = '' OR b.phase = p.phase)
+    AND (p.brick = '' OR b.brick = p.brick)
+  GROUP BY b.phase, coalesce(b.brick, 'unattributed')
+)
+SELECT phase, brick, runs, calls, ns / 1e9 AS seconds,
+  100.0 * ns / sum(ns) OVER (PARTITION BY phase) AS percent
+FROM own
+ORDER BY phase, ns DESC, brick

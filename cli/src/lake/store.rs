@@ -1,0 +1,268 @@
+//! The folder of a lake: where files are, and how one is added.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use ::parquet::errors::ParquetError;
+use anyhow::{Context, Result, bail, ensure};
+use brickscope::write_atomically;
+use brickscope_analysis::lake::{LAKE_VERSION, RUNS, RunRows, TABLES, Table, Value};
+use serde::{Deserialize, Serialize};
+
+use super::table_file::{self, TableWriter};
+
+/// The file that says that a folder is a lake.
+const MARK: &str = "lake.json";
+
+/// The date and machine of files without rows, by which engines know the columns of empty tables.
+const NO_DATE: &str = "1970-01-01";
+const NO_MACHINE: &str = "none";
+
+/// Parts with several runs begin with this, which comes after all ids of runs.
+pub(super) const MERGED: &str = "merged-";
+
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    lake_version: u32,
+    brickscope_version: String,
+}
+
+/// A folder that holds a lake.
+#[derive(Debug, Clone)]
+pub(crate) struct Lake {
+    root: PathBuf,
+}
+
+/// A folder of files: what one machine made on one day.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) date: String,
+    pub(super) machine: String,
+}
+
+/// The whole names of files in a table's folder for a place, without `.parquet`.
+pub(super) type Parts = Vec<String>;
+
+impl Lake {
+    /// The lake in a folder.
+    pub(crate) fn open(root: &Path) -> Result<Self> {
+        let mark = root.join(MARK);
+        let text = fs::read_to_string(&mark).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => anyhow::anyhow!(
+                "{} is not a lake: it has no {MARK}. `brickscope collect RUN --lake DIR` makes one",
+                root.display()
+            ),
+            _ => anyhow::Error::new(error).context(mark.display().to_string()),
+        })?;
+        let found: Mark =
+            serde_json::from_str(&text).with_context(|| mark.display().to_string())?;
+        ensure!(
+            found.lake_version <= LAKE_VERSION,
+            "{}: lake_version {} is newer than this brickscope, which knows {LAKE_VERSION}",
+            mark.display(),
+            found.lake_version
+        );
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// The same, and makes it where there is an empty folder or none.
+    pub(crate) fn open_or_make(root: &Path) -> Result<Self> {
+        if root.join(MARK).exists() {
+            return Self::open(root);
+        }
+        let cannot = || format!("can't make a lake in {}", root.display());
+        fs::create_dir_all(root).with_context(cannot)?;
+        let is_ours = |name: &str| {
+            // Another process may be making the same lake.
+            name.starts_with('.') || name == MARK || TABLES.iter().any(|table| table.name == name)
+        };
+        for entry in fs::read_dir(root).with_context(cannot)? {
+            let name = entry.with_context(cannot)?.file_name();
+            if !name.to_str().is_some_and(is_ours) {
+                bail!("{} is neither empty nor a lake: name another folder", root.display());
+            }
+        }
+        let lake = Self { root: root.to_owned() };
+        let place = Place { date: NO_DATE.to_owned(), machine: NO_MACHINE.to_owned() };
+        for table in &TABLES {
+            lake.write(table, &place, "columns", Vec::new()).with_context(cannot)?;
+        }
+        let mark = Mark {
+            lake_version: LAKE_VERSION,
+            brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let mark = serde_json::to_string_pretty(&mark)? + "\n";
+        write_atomically(
+            &root.join(MARK),
+            |error| error,
+            |out| io::Write::write_all(out, mark.as_bytes()),
+        )
+        .with_context(cannot)?;
+        sync_folder(root).with_context(cannot)?;
+        Ok(lake)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn folder(&self, table: &Table, place: &Place) -> PathBuf {
+        let Place { date, machine } = place;
+        let table = self.root.join(table.name);
+        table.join(format!("date={date}")).join(format!("machine={machine}"))
+    }
+
+    pub(super) fn file(&self, table: &Table, place: &Place, part: &str) -> PathBuf {
+        self.folder(table, place).join(format!("{part}.parquet"))
+    }
+
+    /// Adds a run. Returns `false` if it is there already.
+    pub(super) fn add(&self, machine: &str, run: RunRows) -> Result<bool> {
+        let place = Place { date: run.date, machine: machine.to_owned() };
+        if self.holds(&place, &run.run_id)? {
+            return Ok(false);
+        }
+        // `runs` is the last of the tables.
+        for (table, rows) in TABLES.iter().zip(run.tables) {
+            if !rows.is_empty() {
+                self.write(table, &place, &run.run_id, rows)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn holds(&self, place: &Place, run_id: &str) -> Result<bool> {
+        if self.file(&RUNS, place, run_id).exists() {
+            return Ok(true);
+        }
+        for part in self.parts(&RUNS, place)? {
+            if part.starts_with(MERGED) {
+                let runs = table_file::texts(&RUNS, &self.file(&RUNS, place, &part), "run_id");
+                match runs {
+                    Ok(runs) if runs.iter().any(|known| known == run_id) => return Ok(true),
+                    Ok(_) => {}
+                    // Merged once more meanwhile; its runs are in a part that was just listed, or added again.
+                    Err(error) if is_gone(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes a file so that it is there as a whole or not at all, also after a loss of power.
+    pub(super) fn write(
+        &self,
+        table: &'static Table,
+        place: &Place,
+        part: &str,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<()> {
+        let folder = self.folder(table, place);
+        make_folder(&folder).with_context(|| folder.display().to_string())?;
+        let path = self.file(table, place, part);
+        let cannot = || path.display().to_string();
+        let write = |out: &mut io::BufWriter<File>| {
+            let mut writer = TableWriter::new(table, out)?;
+            rows.into_iter().try_for_each(|row| writer.push(row))?;
+            writer.finish()
+        };
+        write_atomically(&path, |error| ParquetError::External(Box::new(error)), write)
+            .with_context(cannot)?;
+        sync_folder(&folder).with_context(cannot)
+    }
+
+    /// The parts of a table in a place, by name; none if there is no such folder.
+    pub(super) fn parts(&self, table: &Table, place: &Place) -> Result<Parts> {
+        let folder = self.folder(table, place);
+        let names = names(&folder).with_context(|| folder.display().to_string())?;
+        let part = |name: String| name.strip_suffix(".parquet").map(str::to_owned);
+        // Files that are being written are hidden.
+        let mut parts: Parts =
+            names.into_iter().filter(|name| !name.starts_with('.')).filter_map(part).collect();
+        parts.sort();
+        Ok(parts)
+    }
+
+    /// The places that a table has files in, by date and machine.
+    pub(super) fn places(&self, table: &Table) -> Result<Vec<Place>> {
+        let root = self.root.join(table.name);
+        let cannot = || root.display().to_string();
+        let mut places = Vec::new();
+        for day in names(&root).with_context(cannot)? {
+            let Some(date) = day.strip_prefix("date=") else { continue };
+            for name in names(&root.join(&day)).with_context(cannot)? {
+                if let Some(machine) = name.strip_prefix("machine=") {
+                    let (date, machine) = (date.to_owned(), machine.to_owned());
+                    places.push(Place { date, machine });
+                }
+            }
+        }
+        places.retain(|place| place.date != NO_DATE);
+        places.sort();
+        Ok(places)
+    }
+
+    /// The files that writers left half-written in a place.
+    pub(super) fn partial_files(&self, table: &Table, place: &Place) -> Result<Vec<PathBuf>> {
+        let folder = self.folder(table, place);
+        let names = names(&folder).with_context(|| folder.display().to_string())?;
+        let is_partial = |name: &String| name.starts_with('.') && name.ends_with(".partial");
+        Ok(names.into_iter().filter(is_partial).map(|name| folder.join(name)).collect())
+    }
+}
+
+/// Whether a file was there and isn't any more.
+pub(super) fn is_gone(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<io::Error>();
+    cause.is_some_and(|cause| cause.kind() == ErrorKind::NotFound)
+}
+
+/// The names in a folder; none if it isn't there.
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(entry?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+/// Makes a folder and those around it, so that they are still there after a loss of power.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = folder.parent() {
+        make_folder(parent)?;
+        match fs::create_dir(folder) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        sync_folder(parent)?;
+    }
+    Ok(())
+}
+
+/// Waits until the names in a folder are on the disk. Not all file systems can say so.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    match File::open(folder)?.sync_all() {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
+}
+
+/// Checks that a name can be that of a folder in the lake, by the rules of Hive's partitions.
+pub(super) fn check_machine(name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    ensure!(
+        begins_well && name.len() <= 64 && name.chars().all(is_plain) && name != NO_MACHINE,
+        "{name:?} can't name a machine: use 1 to 64 letters, digits, `.`, `_` and `-`, with a letter or digit first"
+    );
+    Ok(())
+}
