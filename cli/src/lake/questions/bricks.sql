@@ -1,6 +1,6 @@
 -- Where the time of passes goes: each brick's share of the wall time of all runs, and the unattributed rest.
 WITH own AS (
-  SELECT b.phase, coalesce(b.brick, 'unattributed') AS brick, sum(b.exclusive_ns) AS ns,
+  SELECT b.phase AS phase, coalesce(b.brick, 'unattributed') AS brick, sum(b.exclusive_ns) AS ns,
     sum(b.calls) AS calls, count(DISTINCT b.run_id) AS runs
   FROM bricks b
   JOIN runs r ON r.run_id = b.run_id
@@ -14,4 +14,4 @@ WITH own AS (
 SELECT phase, brick, runs, calls, ns / 1e9 AS seconds,
   100.0 * ns / sum(ns) OVER (PARTITION BY phase) AS percent
 FROM own
-ORDER BY phase, ns DESC, brick
+ORDER BY 1, ns DESC, 2

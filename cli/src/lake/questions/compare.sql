@@ -1,6 +1,6 @@
 -- Speeds side by side: the median speed by one property of runs (--by quant, engine, backend, model, machine, commit, threads, cpu or device).
 WITH speed AS (
-  SELECT s.test, r.run_id, s.tokens_per_second AS rate,
+  SELECT s.test AS test, r.run_id AS run_id, s.tokens_per_second AS rate,
     CASE p.by_column
       WHEN 'quant' THEN r.quant
       WHEN 'engine' THEN r.engine
@@ -28,4 +28,4 @@ SELECT test, coalesce(value, 'unknown') AS value, max(n) AS runs, avg(rate) AS t
 FROM placed
 WHERE 2 * place >= n AND 2 * place <= n + 2
 GROUP BY test, coalesce(value, 'unknown')
-ORDER BY test, tokens_per_second DESC, value
+ORDER BY 1, 4 DESC, 2

@@ -1,5 +1,5 @@
 -- Machines on which other programs disturb measurements: the share of watched passes that were disturbed.
-SELECT r.machine, count(DISTINCT r.run_id) AS runs, count(*) AS watched_passes,
+SELECT r.machine AS machine, count(DISTINCT r.run_id) AS runs, count(*) AS watched_passes,
   100.0 * sum(CASE WHEN q.is_disturbed THEN 1 ELSE 0 END) / count(*) AS percent_disturbed
 FROM passes q
 JOIN runs r ON r.run_id = q.run_id
@@ -7,4 +7,4 @@ CROSS JOIN params p
 WHERE q.is_disturbed IS NOT NULL AND r.date >= p.since AND r.date <= p.until
   AND (p.model = '' OR r.model = p.model)
 GROUP BY r.machine
-ORDER BY percent_disturbed DESC, machine
+ORDER BY 4 DESC, 1

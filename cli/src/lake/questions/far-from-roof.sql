@@ -1,5 +1,6 @@
 -- Bricks far from what their machine's memory can do: bytes that were stated, by the time and by the measured bandwidth.
-SELECT r.machine, coalesce(r.model, '') AS model, coalesce(r.quant, '') AS quant, b.phase, b.brick,
+SELECT r.machine AS machine, coalesce(r.model, '') AS model, coalesce(r.quant, '') AS quant,
+  b.phase AS phase, b.brick AS brick,
   count(DISTINCT b.run_id) AS runs,
   sum(b.total_ns) / 1e9 AS seconds,
   100.0 * sum(b.bytes / r.read_bytes_per_second) / (sum(b.total_ns) / 1e9) AS percent_of_bandwidth
@@ -12,4 +13,4 @@ WHERE b.kind = 'brick' AND b.bytes > 0 AND b.total_ns > 0 AND b.device IS NULL
   AND (p.model = '' OR r.model = p.model) AND (p.phase = '' OR b.phase = p.phase)
   AND (p.brick = '' OR b.brick = p.brick)
 GROUP BY r.machine, coalesce(r.model, ''), coalesce(r.quant, ''), b.phase, b.brick
-ORDER BY percent_of_bandwidth, machine, model, quant, phase, brick
+ORDER BY 8, 1, 2, 3, 4, 5

@@ -1,6 +1,6 @@
 -- What is in the lake: runs, machines and days by engine, model and quantisation.
 SELECT
-  r.engine,
+  r.engine AS engine,
   coalesce(r.model, '') AS model,
   coalesce(r.quant, '') AS quant,
   count(*) AS runs,
@@ -13,4 +13,4 @@ CROSS JOIN params p
 WHERE r.date >= p.since AND r.date <= p.until
   AND (p.model = '' OR r.model = p.model)
 GROUP BY r.engine, coalesce(r.model, ''), coalesce(r.quant, '')
-ORDER BY runs DESC, engine, model, quant
+ORDER BY 4 DESC, 1, 2, 3

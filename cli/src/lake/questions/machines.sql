@@ -1,6 +1,6 @@
 -- The machines: what they are, how many runs they made, and how much of them other programs used.
 SELECT
-  r.machine,
+  r.machine AS machine,
   coalesce(max(r.cpu), '') AS cpu,
   max(r.logical_cpus) AS cpus,
   count(*) AS runs,
@@ -12,4 +12,4 @@ FROM runs r
 CROSS JOIN params p
 WHERE r.date >= p.since AND r.date <= p.until
 GROUP BY r.machine
-ORDER BY runs DESC, machine
+ORDER BY 4 DESC, 1

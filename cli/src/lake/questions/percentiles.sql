@@ -1,6 +1,7 @@
 -- Percentiles of a brick's or kernel's spans (--brick NAME, all without it), from the histograms of all runs: to within 0.8 %.
 WITH total AS (
-  SELECT d.phase, d.kind, d.name, d.from_ns, d.to_ns, sum(d.spans) AS spans
+  SELECT d.phase AS phase, d.kind AS kind, d.name AS name, d.from_ns AS from_ns, d.to_ns AS to_ns,
+    sum(d.spans) AS spans
   FROM durations d
   JOIN runs r ON r.run_id = d.run_id
   CROSS JOIN params p
@@ -26,4 +27,4 @@ SELECT
   max(to_ns - 1) AS most_ns
 FROM running
 GROUP BY phase, kind, name
-ORDER BY phase, kind, spans DESC, name
+ORDER BY 1, 2, 4 DESC, 3

@@ -1,6 +1,7 @@
 -- Slower commits: the median speed of each commit beside that of the one before it on the same machine, by the time at which it was first seen there.
 WITH speed AS (
-  SELECT r.machine, r.commit, r.run_id, r.created_s, s.tokens_per_second AS rate,
+  SELECT r.machine AS machine, r.commit AS commit, r.run_id AS run_id, r.created_s AS created_s,
+    s.tokens_per_second AS rate,
     concat(r.engine, ' ', coalesce(r.model, ''), ' ', coalesce(r.quant, ''), ' ',
       coalesce(r.backend, ''), ' ', cast(coalesce(r.threads, 0) AS VARCHAR(20)), ' ', s.test) AS work
   FROM speeds s
@@ -28,7 +29,7 @@ of_commit AS (
   GROUP BY machine, work, commit
 ),
 steps AS (
-  SELECT o.machine, o.work, o.commit, o.rate, o.n,
+  SELECT o.machine AS machine, o.work AS work, o.commit AS commit, o.rate AS rate, o.n AS n,
     lag(o.commit) OVER (PARTITION BY o.machine, o.work ORDER BY f.since_s, o.commit) AS commit_before,
     lag(o.rate) OVER (PARTITION BY o.machine, o.work ORDER BY f.since_s, o.commit) AS rate_before
   FROM of_commit o
@@ -45,4 +46,4 @@ SELECT
 FROM steps
 WHERE rate_before > 0
 GROUP BY commit, commit_before
-ORDER BY speed_beside_before, commit
+ORDER BY 5, 1

@@ -1,6 +1,6 @@
 -- The slowest machines: each one's median speed beside the median machine's, on the same work.
 WITH speed AS (
-  SELECT r.machine, r.run_id, s.tokens_per_second AS rate,
+  SELECT r.machine AS machine, r.run_id AS run_id, s.tokens_per_second AS rate,
     concat(r.engine, ' ', coalesce(r.model, ''), ' ', coalesce(r.quant, ''), ' ',
       coalesce(r.backend, ''), ' ', cast(coalesce(r.threads, 0) AS VARCHAR(20)), ' ', s.test) AS work
   FROM speeds s
@@ -35,11 +35,11 @@ middle AS (
   GROUP BY work
 )
 SELECT
-  o.machine,
+  o.machine AS machine,
   count(*) AS tests,
   sum(o.n) AS measurements,
   exp(avg(ln(o.rate / m.rate))) AS speed_beside_median_machine
 FROM of_machine o
 JOIN middle m ON m.work = o.work
 GROUP BY o.machine
-ORDER BY speed_beside_median_machine, machine
+ORDER BY 4, 1

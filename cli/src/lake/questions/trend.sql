@@ -1,6 +1,7 @@
 -- Speed by day: the median of all runs of each day, by engine, model, quantisation and test.
 WITH placed AS (
-  SELECT r.date, r.engine, coalesce(r.model, '') AS model, coalesce(r.quant, '') AS quant, s.test,
+  SELECT r.date AS date, r.engine AS engine, coalesce(r.model, '') AS model, coalesce(r.quant,
+    '') AS quant, s.test AS test,
     s.tokens_per_second AS rate,
     row_number() OVER (
       PARTITION BY r.date, r.engine, coalesce(r.model, ''), coalesce(r.quant, ''), s.test
