@@ -163,6 +163,10 @@ impl Fleet {
             machine_variance += weight * weight * inverse.unit[u];
         }
         machine_variance += dot(&beside, &solve(model, &beside)).max(0.0);
+        if model.mixed {
+            // Nothing is known of any machine but what all vary by.
+            machine_variance = dot(units, units) * model.sd.session * model.sd.session;
+        }
         let error = |variance: f64| (model.inflation * variance).sqrt();
         [(commit, error(commit_variance)), (machine, error(machine_variance))]
     }

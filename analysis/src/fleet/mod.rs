@@ -136,7 +136,7 @@ impl std::error::Error for FleetError {}
 /// count little.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Spread {
-    /// Between machines.
+    /// Between machines; 0 if hardly a machine has two sessions, and then sessions' has it as well.
     pub machines: f64,
     /// Between sessions of one machine.
     pub sessions: f64,
@@ -174,7 +174,7 @@ pub struct CommitChange {
     pub earliest: String,
     /// The last such commit.
     pub latest: String,
-    /// The probability that a fleet without any change has a step as good as this.
+    /// The probability that a fleet without any change has a step as good as this is no larger.
     pub p: f64,
     /// Whether it is the commit. If not, something changed here that can't be told from the machines.
     pub named: bool,
@@ -487,6 +487,8 @@ impl Fleet {
     }
 
     fn all_doubts(&self) -> Vec<String> {
+        /// Groups that are listed.
+        const MOST: usize = 3;
         let cells = &self.model.cells;
         let mut doubts = Vec::new();
         if cells.machines.len() == 1 {
@@ -494,9 +496,9 @@ impl Fleet {
                 "all runs are of machine {}: what it did itself can't be told from what commits did",
                 cells.machines[0]
             ));
-        } else if self.model.units.iter().all(|unit| unit.len() < 2) {
+        } else if self.model.mixed {
             doubts.push(
-                "no machine has two sessions: a slow machine can't be told from a disturbed session".to_owned(),
+                "hardly a machine has two sessions: a slow machine can't be told from a disturbed session".to_owned(),
             );
         }
         let parts = explain::components(cells);
@@ -505,14 +507,17 @@ impl Fleet {
             known.entry(parts[cell.commit]).or_insert((cell.commit, cells.sessions[cell.session].machine));
         }
         let mut known = known.into_values();
-        if let Some((first, _)) = known.next() {
-            doubts.extend(known.map(|(commit, machine)| {
-                format!(
-                    "commit {} and machine {} were only seen with each other, or with others that were: run commit {} on \
-                     machine {1}",
-                    cells.commits[commit], cells.machines[machine], cells.commits[first]
-                )
-            }));
+        let Some((first, _)) = known.next() else { return doubts };
+        let others = known.len().saturating_sub(MOST);
+        doubts.extend(known.take(MOST).map(|(commit, machine)| {
+            format!(
+                "commit {0} and machine {1} were only seen with each other, or with others that were: run commit {2} on \
+                 machine {1}",
+                cells.commits[commit], cells.machines[machine], cells.commits[first]
+            )
+        }));
+        if others > 0 {
+            doubts.push(format!("so were {others} more groups of commits and machines"));
         }
         doubts
     }

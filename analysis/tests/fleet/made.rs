@@ -116,7 +116,8 @@ pub struct Truth {
 
 impl Made {
     pub fn fleet(&self, seed: u64) -> Truth {
-        let mut random = Random(SplitMix64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        // Neighbouring states of this generator would be the same numbers, one later.
+        let mut random = Random(SplitMix64(SplitMix64(!seed).bits()));
         // Who runs what, first.
         let (mut ran, mut deck, mut counts) = (Vec::new(), Vec::new(), vec![0_usize; self.machines]);
         for _ in 0..self.commits {
@@ -232,6 +233,14 @@ impl Mistakes {
         all.machines_missed = truth.slow.iter().filter(|machine| !found.contains(machine)).count();
         all.machines_added = found.iter().filter(|machine| !truth.slow.contains(machine)).count();
         all
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.commits_missed += other.commits_missed;
+        self.commits_added += other.commits_added;
+        self.commits_nearby += other.commits_nearby;
+        self.machines_missed += other.machines_missed;
+        self.machines_added += other.machines_added;
     }
 
     pub fn none(&self) -> bool {
