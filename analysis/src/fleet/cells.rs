@@ -70,7 +70,8 @@ impl Cells {
             let Some(&commit) = places.get(run.commit.as_str()) else {
                 return Err(FleetError::UnknownCommit { commit: run.commit.clone() });
             };
-            let time = began.get(&(&run.machine[..], &run.session[..])).copied().unwrap_or(run.time);
+            let time =
+                began.get(&(&run.machine[..], &run.session[..])).copied().unwrap_or(run.time);
             rows.push((&run.machine, time, &run.session, commit, run.time, log));
         }
         rows.sort_by(|a, b| {
@@ -92,8 +93,9 @@ impl Cells {
             let from = all.cells.len();
             for of_cell in of_session.chunk_by(|a, b| a.3 == b.3) {
                 let logs: Vec<f64> = of_cell.iter().map(|row| row.5 - origin).collect();
-                all.repeats
-                    .extend(logs.windows(2).map(|two| (two[1] - two[0]) * std::f64::consts::FRAC_1_SQRT_2));
+                all.repeats.extend(
+                    logs.windows(2).map(|two| (two[1] - two[0]) * std::f64::consts::FRAC_1_SQRT_2),
+                );
                 all.cells.push(Cell {
                     session: all.sessions.len(),
                     commit: used.partition_point(|&commit| commit < of_cell[0].3),

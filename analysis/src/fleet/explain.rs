@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::cells::Cells;
 use super::model::Model;
-use super::{Fleet, FleetError, Observation, least_log};
+use super::{Fleet, FleetError, Observation, least_log, ratio_of};
 
 /// What made the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -86,7 +86,11 @@ impl Fleet {
     ///
     /// If a group is empty, or has a commit or a machine of which the fleet has no run, or a value that isn't a
     /// number above 0.
-    pub fn explain(&self, before: &[Observation], after: &[Observation]) -> Result<Explanation, FleetError> {
+    pub fn explain(
+        &self,
+        before: &[Observation],
+        after: &[Observation],
+    ) -> Result<Explanation, FleetError> {
         let groups = [self.group(before)?, self.group(after)?];
         let model = &self.model;
         let mut commits = vec![0.0; model.cells.commits.len()];
@@ -119,7 +123,8 @@ impl Fleet {
             let Ok(machine) = cells.machines.binary_search(&run.machine) else {
                 return Err(FleetError::UnknownMachine { machine: run.machine.clone() });
             };
-            let session = by_session.entry((machine, &run.session, commit)).or_insert((run.time, Vec::new()));
+            let session =
+                by_session.entry((machine, &run.session, commit)).or_insert((run.time, Vec::new()));
             session.0 = session.0.min(run.time);
             session.1.push(log);
         }
@@ -160,52 +165,76 @@ impl Fleet {
                 }
             }
             machine += weight * inverse.unit[u] * sum;
-            machine_variance += weight * weight * inverse.unit[u];
+            machine_variance += weight * weight * model.error_of(u) / model.inflation;
         }
         machine_variance += dot(&beside, &solve(model, &beside)).max(0.0);
         if model.mixed {
             // Nothing is known of any machine but what all vary by.
-            machine_variance = dot(units, units) * model.sd.session * model.sd.session;
+            let noise = |u: usize| model.noise(cells.sessions[model.units[u].sessions[0]].cells[0]);
+            machine_variance = units
+                .iter()
+                .enumerate()
+                .map(|(u, weight)| weight * weight * noise(u) * noise(u))
+                .sum();
         }
         let error = |variance: f64| (model.inflation * variance).sqrt();
         [(commit, error(commit_variance)), (machine, error(machine_variance))]
     }
 
-    fn verdict(&self, groups: &[Group; 2], total: f64, commit: (f64, f64), machine: (f64, f64)) -> Explanation {
+    fn verdict(
+        &self,
+        groups: &[Group; 2],
+        total: f64,
+        commit: (f64, f64),
+        machine: (f64, f64),
+    ) -> Explanation {
         let degrees = degrees(&self.model);
         let [wide, wider] = [0.05, 0.01].map(|p| student::quantile(p, degrees));
         let part = |(log, error): (f64, f64)| Part {
-            ratio: log.exp(),
-            low: (log - wide * error).exp(),
-            high: (log + wide * error).exp(),
+            ratio: ratio_of(log),
+            low: ratio_of(log - wide * error),
+            high: ratio_of(log + wide * error),
         };
         let least = least_log(self.limits.commit);
         // So near to 1 that it is no cause: below two limits, and below half of what is explained.
         let near = (2.0 * least).max(total.abs() / 2.0);
         let is_cause = |(log, error): (f64, f64)| log.abs() > wider * error && log.abs() >= least;
         let is_none = |(log, error): (f64, f64)| log.abs() + wide * error < near;
-        let percent = |log: f64| format!("{:+.1} %", 100.0 * log.exp_m1());
-        let parts = format!("{} by the commit and {} by the machine", percent(commit.0), percent(machine.0));
+        let percent = |log: f64| format!("{:+.1} %", 100.0 * (ratio_of(log) - 1.0));
+        let parts = format!(
+            "{} by the commit and {} by the machine",
+            percent(commit.0),
+            percent(machine.0)
+        );
         let (cause, reason, wanted) = if let Some((reason, wanted)) = self.together(groups) {
             (Cause::Inconclusive, reason, wanted)
         } else {
             match (is_cause(commit), is_cause(machine)) {
                 (true, true) => (Cause::Both, format!("{} in all: {parts}", percent(total)), None),
-                (true, false) if is_none(machine) || machine.0.abs() + wide * machine.1 < commit.0.abs() => {
+                (true, false)
+                    if is_none(machine) || machine.0.abs() + wide * machine.1 < commit.0.abs() =>
+                {
                     (Cause::Commit, format!("{} in all: {parts}", percent(total)), None)
                 }
-                (false, true) if is_none(commit) || commit.0.abs() + wide * commit.1 < machine.0.abs() => {
+                (false, true)
+                    if is_none(commit) || commit.0.abs() + wide * commit.1 < machine.0.abs() =>
+                {
                     (Cause::Machine, format!("{} in all: {parts}", percent(total)), None)
                 }
                 (false, false) if is_none(commit) && is_none(machine) => {
-                    let rest = if total.abs() < near { "no more than sessions vary by" } else { "sessions were disturbed" };
+                    let rest = if total.abs() < near {
+                        "no more than sessions vary by"
+                    } else {
+                        "sessions were disturbed"
+                    };
                     (Cause::Neither, format!("{} in all, {rest}: {parts}", percent(total)), None)
                 }
                 _ => {
                     let wanted = self.wanted(groups);
-                    let run = wanted.as_ref().map_or("more sessions of either".to_owned(), |wanted| {
-                        format!("commit {} on machine {}", wanted.commit, wanted.machine)
-                    });
+                    let run =
+                        wanted.as_ref().map_or("more sessions of either".to_owned(), |wanted| {
+                            format!("commit {} on machine {}", wanted.commit, wanted.machine)
+                        });
                     let reason = format!(
                         "inconclusive, because both parts are uncertain by as much as they are large ({parts}): run {run}"
                     );
@@ -213,7 +242,14 @@ impl Fleet {
                 }
             }
         };
-        Explanation { cause, total: total.exp(), commit: part(commit), machine: part(machine), reason, wanted }
+        Explanation {
+            cause,
+            total: ratio_of(total),
+            commit: part(commit),
+            machine: part(machine),
+            reason,
+            wanted,
+        }
     }
 
     /// Why the commits of two groups can't be told from their machines.
@@ -259,16 +295,20 @@ impl Fleet {
         let run = wanted.as_ref().map_or(String::new(), |wanted| {
             format!(": run commit {} on machine {}", wanted.commit, wanted.machine)
         });
-        let reason =
-            format!("inconclusive, because these commits and these machines were only ever seen together{run}");
+        let reason = format!(
+            "inconclusive, because these commits and these machines were only ever seen together{run}"
+        );
         Some((reason, wanted))
     }
 
     /// A commit of the first group for a machine of the second that hasn't run it, or the other way round.
     fn wanted(&self, groups: &[Group; 2]) -> Option<Wanted> {
         let cells = &self.model.cells;
-        let mut ran: Vec<(usize, usize)> =
-            cells.cells.iter().map(|cell| (cells.sessions[cell.session].machine, cell.commit)).collect();
+        let mut ran: Vec<(usize, usize)> = cells
+            .cells
+            .iter()
+            .map(|cell| (cells.sessions[cell.session].machine, cell.commit))
+            .collect();
         ran.sort_unstable();
         let [before, after] = groups;
         for (commits, machines) in [(before, after), (after, before)] {
@@ -289,8 +329,13 @@ impl Fleet {
 
 /// What is left to estimate variances from.
 fn degrees(model: &Model) -> f64 {
-    let used: f64 =
-        model.inverse.precision.iter().zip(&model.inverse.unit).map(|(precision, unit)| precision * unit).sum();
+    let used: f64 = model
+        .inverse
+        .precision
+        .iter()
+        .zip(&model.inverse.unit)
+        .map(|(precision, unit)| precision * unit)
+        .sum();
     (model.cells.cells.len() as f64 - model.starts.len() as f64 - used).max(1.0)
 }
 
@@ -315,7 +360,9 @@ fn solve(model: &Model, right: &[f64]) -> Vec<f64> {
     }
     let mut x = vec![0.0; right.len()];
     let mut rest = right.to_vec();
-    let scaled = |rest: &[f64]| rest.iter().zip(&scale).map(|(rest, scale)| rest / scale).collect::<Vec<_>>();
+    let scaled = |rest: &[f64]| {
+        rest.iter().zip(&scale).map(|(rest, scale)| rest / scale).collect::<Vec<_>>()
+    };
     let mut z = scaled(&rest);
     let mut direction = z.clone();
     let mut size = dot(&rest, &z);
@@ -326,7 +373,10 @@ fn solve(model: &Model, right: &[f64]) -> Vec<f64> {
         if !(size > enough && size > 0.0) {
             break;
         }
-        of_cells.iter_mut().zip(&cells.cells).for_each(|(value, cell)| *value = direction[cell.commit]);
+        of_cells
+            .iter_mut()
+            .zip(&cells.cells)
+            .for_each(|(value, cell)| *value = direction[cell.commit]);
         model.inverse.times(cells, &model.units, &of_cells, &mut out);
         let image = model.by_commit(&out);
         let step = size / dot(&direction, &image);

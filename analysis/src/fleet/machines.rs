@@ -13,7 +13,7 @@ use brickscope_profile::stats::{median, student};
 use super::model::Model;
 
 /// The largest probability that a fleet of like machines has one that counts as slow.
-pub(super) const ALPHA: f64 = 0.004;
+pub(super) const ALPHA: f64 = 0.003;
 
 /// The same for one that changed.
 pub(super) const ALPHA_CHANGED: f64 = 0.002;
@@ -124,12 +124,17 @@ pub(super) fn slow(model: &Model, sign: f64, least: f64) -> Vec<bool> {
         own.sort_by(f64::total_cmp);
         // The others say what machines vary by; in a small fleet a slow one would hide itself.
         let spread = if machines <= 40 { model.between_others(u) } else { model.sd.machine };
+        // What can't be told from none, since the machines' own errors vary by as much.
+        let unseen = (2.0 / degrees).sqrt() * model.inflation / model.inverse.precision[u];
+        let spread = spread.max(unseen.sqrt());
         let p = of_either(ranks(n), |which| {
             let rank = ranks(n)[which];
             let reached = own[rank - 1];
             slices
                 .iter()
-                .map(|(t, part)| part * of_all(n + 1 - rank, n, pool.at_least(reached - t * spread)))
+                .map(|(t, part)| {
+                    part * of_all(n + 1 - rank, n, pool.at_least(reached - t * spread))
+                })
                 .sum::<f64>()
         });
         is_slow[u] = p * model.units.len() as f64 <= ALPHA;

@@ -256,7 +256,11 @@ impl Fleet {
     /// # Errors
     ///
     /// If there are no runs, or one has a value that isn't a number above 0 or a commit that `order` lacks.
-    pub fn fit(observations: &[Observation], order: &[String], is_time: bool) -> Result<Self, FleetError> {
+    pub fn fit(
+        observations: &[Observation],
+        order: &[String],
+        is_time: bool,
+    ) -> Result<Self, FleetError> {
         Self::fit_with(observations, order, is_time, Limits::default())
     }
 
@@ -278,7 +282,9 @@ impl Fleet {
         for (s, session) in cells.sessions.iter().enumerate() {
             match units.last_mut() {
                 Some(last) if last.machine == session.machine => last.sessions[1] = s + 1,
-                _ => units.push(Unit { machine: session.machine, sessions: [s, s + 1], free: false }),
+                _ => {
+                    units.push(Unit { machine: session.machine, sessions: [s, s + 1], free: false })
+                }
             }
         }
         // What a commit did is not a machine's change, and the other way round: so in turns.
@@ -327,7 +333,8 @@ impl Fleet {
             let time = first.entry(&run.commit).or_insert(run.time);
             *time = run.time.min(*time);
         }
-        let mut order: Vec<(i64, &str)> = first.into_iter().map(|(commit, time)| (time, commit)).collect();
+        let mut order: Vec<(i64, &str)> =
+            first.into_iter().map(|(commit, time)| (time, commit)).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, commit)| commit.to_owned()).collect()
     }
@@ -340,7 +347,8 @@ impl Fleet {
     /// The newest unit of each machine.
     fn newest(&self) -> impl Iterator<Item = usize> + '_ {
         let units = &self.model.units;
-        (0..units.len()).filter(|&u| units.get(u + 1).is_none_or(|next| next.machine != units[u].machine))
+        (0..units.len())
+            .filter(|&u| units.get(u + 1).is_none_or(|next| next.machine != units[u].machine))
     }
 
     fn change(&self, step: &steps::Step) -> CommitChange {
@@ -348,9 +356,9 @@ impl Fleet {
         let doubt = self.doubt(step);
         CommitChange {
             commit: name(step.at),
-            ratio: step.size.exp(),
-            low: (step.size - WITHIN_95 * step.error).exp(),
-            high: (step.size + WITHIN_95 * step.error).exp(),
+            ratio: ratio_of(step.size),
+            low: ratio_of(step.size - WITHIN_95 * step.error),
+            high: ratio_of(step.size + WITHIN_95 * step.error),
             is_slower: (step.size > 0.0) == self.is_time,
             earliest: name(step.between[0]),
             latest: name(step.between[1]),
@@ -398,7 +406,8 @@ impl Fleet {
         }
         let before = &cells.commits[step.at - 1];
         let at = &cells.commits[step.at];
-        let machine = |of: Option<usize>| of.map_or("another machine", |m| cells.machines[m].as_str());
+        let machine =
+            |of: Option<usize>| of.map_or("another machine", |m| cells.machines[m].as_str());
         if both.len() < 2 && sides[0].min(sides[1]) < MANY {
             return Some(match both[..] {
                 [] => format!(
@@ -418,7 +427,9 @@ impl Fleet {
             let off: Vec<f64> = sizes.iter().map(|size| (size - own).abs()).collect();
             // The standard error of a median is √(π ÷ 2) that of a mean.
             let error = 1.4826 * 1.2533 * median(&off).unwrap_or(0.0) / (sizes.len() as f64).sqrt();
-            if (step.size - own).abs() > 4.0 * error && own * step.size.signum() < step.size.abs() / 2.0 {
+            if (step.size - own).abs() > 4.0 * error
+                && own * step.size.signum() < step.size.abs() / 2.0
+            {
                 return Some(format!(
                     "inconclusive, because machines that ran commits on both sides of {at} don't show it, others do: run \
                      commit {before} on {}",
@@ -432,30 +443,33 @@ impl Fleet {
     fn levels(&self, slow: &[bool]) -> Vec<MachineLevel> {
         let (model, middle) = (&self.model, self.middle());
         let cells = &model.cells;
-        let error = |u: usize| (model.inflation * model.inverse.unit[u]).sqrt();
+        let error = |u: usize| model.error_of(u).sqrt();
         let of = |u: usize| {
             let unit = &model.units[u];
             let (log, half) = (model.machines[u] - middle, WITHIN_95 * error(u));
-            let earlier = u.checked_sub(1).filter(|&before| model.units[before].machine == unit.machine);
+            let earlier =
+                u.checked_sub(1).filter(|&before| model.units[before].machine == unit.machine);
             let since = earlier.map(|before| {
                 let size = model.machines[u] - model.machines[before];
                 let half = WITHIN_95 * error(u).hypot(error(before));
                 Since {
                     time: cells.sessions[unit.sessions[0]].time,
-                    ratio: size.exp(),
-                    low: (size - half).exp(),
-                    high: (size + half).exp(),
+                    ratio: ratio_of(size),
+                    low: ratio_of(size - half),
+                    high: ratio_of(size + half),
                     is_slower: (size > 0.0) == self.is_time,
                 }
             });
-            let first = (0..=u).rev().take_while(|&v| model.units[v].machine == unit.machine).last();
+            let first =
+                (0..=u).rev().take_while(|&v| model.units[v].machine == unit.machine).last();
             let from = model.units[first.unwrap_or(u)].sessions[0];
-            let range = cells.sessions[from].cells[0]..cells.sessions[unit.sessions[1] - 1].cells[1];
+            let range =
+                cells.sessions[from].cells[0]..cells.sessions[unit.sessions[1] - 1].cells[1];
             MachineLevel {
                 machine: cells.machines[unit.machine].clone(),
-                ratio: log.exp(),
-                low: (log - half).exp(),
-                high: (log + half).exp(),
+                ratio: ratio_of(log),
+                low: ratio_of(log - half),
+                high: ratio_of(log + half),
                 slow: slow[u] || since.is_some_and(|since| since.is_slower),
                 since,
                 sessions: (unit.sessions[1] - from) as u64,
@@ -478,7 +492,7 @@ impl Fleet {
             machines.dedup();
             CommitLevel {
                 commit: commit.clone(),
-                value: (self.effects[c] + middle + cells.origin).exp(),
+                value: ratio_of(self.effects[c] + middle + cells.origin),
                 machines: machines.len() as u64,
                 runs: runs[c],
             }
@@ -504,7 +518,9 @@ impl Fleet {
         let parts = explain::components(cells);
         let mut known: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         for cell in &cells.cells {
-            known.entry(parts[cell.commit]).or_insert((cell.commit, cells.sessions[cell.session].machine));
+            known
+                .entry(parts[cell.commit])
+                .or_insert((cell.commit, cells.sessions[cell.session].machine));
         }
         let mut known = known.into_values();
         let Some((first, _)) = known.next() else { return doubts };
@@ -528,12 +544,19 @@ fn least_log(part: f64) -> f64 {
     if part.is_finite() { part.max(0.0).ln_1p() } else { f64::INFINITY }
 }
 
+/// The ratio with this logarithm; never infinite, and never 0.
+fn ratio_of(log: f64) -> f64 {
+    log.clamp(-700.0, 700.0).exp()
+}
+
 /// Units, divided where they changed.
 fn divided(units: &[Unit], slow: &[bool], changed: &[(usize, usize)]) -> Vec<Unit> {
     let mut all = Vec::with_capacity(units.len() + changed.len());
     for (u, unit) in units.iter().enumerate() {
-        let is_part = |other: Option<&Unit>| other.is_some_and(|other| other.machine == unit.machine);
-        let is_part = is_part(units.get(u + 1)) || u.checked_sub(1).is_some_and(|u| is_part(units.get(u)));
+        let is_part =
+            |other: Option<&Unit>| other.is_some_and(|other| other.machine == unit.machine);
+        let is_part =
+            is_part(units.get(u + 1)) || u.checked_sub(1).is_some_and(|u| is_part(units.get(u)));
         match changed.iter().find(|(of, _)| *of == u) {
             Some(&(_, at)) => {
                 all.push(Unit { sessions: [unit.sessions[0], at], free: true, ..unit.clone() });

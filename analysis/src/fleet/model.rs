@@ -24,6 +24,9 @@ pub(super) const CLIP: f64 = 2.5;
 /// probability to be above c.
 const CLIPPED_SQUARE: f64 = 0.977_56;
 
+/// One in ten of a standard normal lies above.
+const Z90: f64 = 1.281_552;
+
 /// The standard deviation of a normal, in median absolute deviations.
 const MAD: f64 = 1.4826;
 
@@ -69,6 +72,8 @@ pub(super) struct Model {
     /// Of each unit.
     pub(super) machines: Vec<f64>,
     pub(super) sd: Deviations,
+    /// What machines may vary by at most, with 90 % confidence.
+    pub(super) most: f64,
     /// Hardly a machine has two sessions, so what sessions vary by is machines' variation as well.
     pub(super) mixed: bool,
     /// How much larger the variance of an estimate is than if the noise were normal.
@@ -186,6 +191,7 @@ impl Model {
             units,
             starts,
             sd: Deviations::default(),
+            most: 0.0,
             mixed: false,
             inflation: 1.0,
             values,
@@ -208,7 +214,8 @@ impl Model {
 
     /// What is left of each cell without its commit's level.
     pub(super) fn without_commits(&self, values: impl Fn(usize) -> f64) -> Vec<f64> {
-        let of: Vec<f64> = (0..self.cells.commits.len()).map(|c| self.levels[self.level_of(c)]).collect();
+        let of: Vec<f64> =
+            (0..self.cells.commits.len()).map(|c| self.levels[self.level_of(c)]).collect();
         self.cells.cells.iter().enumerate().map(|(i, cell)| values(i) - of[cell.commit]).collect()
     }
 
@@ -275,7 +282,10 @@ impl Model {
         for session in &self.cells.sessions {
             for i in session.cells[0] + 1..session.cells[1] {
                 squares.push((rest[i] - rest[i - 1]) * half);
-                known.push(cell_variance(Deviations { cell: 0.0, ..self.sd }, self.cells.cells[i].runs));
+                known.push(cell_variance(
+                    Deviations { cell: 0.0, ..self.sd },
+                    self.cells.cells[i].runs,
+                ));
             }
         }
         let more = |total: Option<f64>, known: &[f64]| {
@@ -288,7 +298,9 @@ impl Model {
         let (mut squares, mut known) = (Vec::new(), Vec::new());
         let within = |s: usize| {
             let [from, to] = self.cells.sessions[s].cells;
-            1.0 / (from..to).map(|i| 1.0 / cell_variance(self.sd, self.cells.cells[i].runs).max(1e-18)).sum::<f64>()
+            1.0 / (from..to)
+                .map(|i| 1.0 / cell_variance(self.sd, self.cells.cells[i].runs).max(1e-18))
+                .sum::<f64>()
         };
         for unit in &self.units {
             for s in unit.sessions[0] + 1..unit.sessions[1] {
@@ -301,15 +313,21 @@ impl Model {
             // A session a machine: which of them varies can't be told, and need not be for what commits do.
             let middle = median(&sessions).unwrap_or(0.0);
             known.extend((0..sessions.len()).map(within));
-            self.sd.session = more(about_zero(sessions.iter().map(|log| log - middle)), &known).max(LEAST_SD);
+            self.sd.session =
+                more(about_zero(sessions.iter().map(|log| log - middle)), &known).max(LEAST_SD);
             self.sd.machine = 0.0;
             return;
         }
-        self.sd.session = more(about_zero(squares.into_iter()), &known).max(LEAST_SD);
+        self.sd.session = more(about_zero(squares.iter().copied()), &known).max(LEAST_SD);
         self.inverse = Inverse::of(&self.cells, &self.units, self.sd);
         let rest = self.without_commits(|i| self.values[i]);
         let like = self.like(&rest);
-        self.sd.machine = between(&like, self.inflation);
+        self.sd.machine = between(&like, self.inflation, 1.0);
+        // What sessions vary by is estimated as well; a median of absolute differences has 37 % of the information that
+        // squares have (Hampel et al., "Robust statistics", 1986), and what sessions don't vary by, machines do.
+        let surely = (1.0 - Z90 * (2.0 / 0.37 / squares.len() as f64).sqrt()).max(0.0);
+        let degrees = like.len().saturating_sub(1) as f64;
+        self.most = between(&like, self.inflation * surely, least_part(degrees));
     }
 
     /// Of each unit that may be like the others: its own mean, and the variance of that.
@@ -319,7 +337,8 @@ impl Model {
             let sum: f64 = (unit.sessions[0]..unit.sessions[1])
                 .map(|s| {
                     let [from, to] = self.cells.sessions[s].cells;
-                    (from..to).map(|i| self.inverse.weights[i] * rest[i]).sum::<f64>() * self.inverse.rest[s]
+                    (from..to).map(|i| self.inverse.weights[i] * rest[i]).sum::<f64>()
+                        * self.inverse.rest[s]
                 })
                 .sum();
             like.push([sum / self.inverse.precision[u], 1.0 / self.inverse.precision[u]]);
@@ -334,12 +353,22 @@ impl Model {
         if !self.units[except].free {
             like.remove(self.units[..except].iter().filter(|unit| !unit.free).count());
         }
-        between(&like, self.inflation)
+        between(&like, self.inflation, 1.0)
+    }
+
+    /// The variance of the error of a unit's deviation. That between machines is only estimated, so what counts is how
+    /// wrong the prediction is if machines vary by as much as they may.
+    pub(super) fn error_of(&self, unit: usize) -> f64 {
+        let kept = self.inverse.precision[unit] * self.inverse.unit[unit];
+        let most = if self.units[unit].free { 0.0 } else { self.most };
+        let own = self.inflation / self.inverse.precision[unit];
+        (1.0 - kept) * (1.0 - kept) * most * most + kept * kept * own
     }
 
     /// What a session of this cell is expected to vary by.
     pub(super) fn noise(&self, cell: usize) -> f64 {
-        let variance = self.sd.session * self.sd.session + cell_variance(self.sd, self.cells.cells[cell].runs);
+        let variance =
+            self.sd.session * self.sd.session + cell_variance(self.sd, self.cells.cells[cell].runs);
         variance.sqrt().max(LEAST_SD)
     }
 
@@ -351,7 +380,12 @@ impl Model {
             for s in unit.sessions[0]..unit.sessions[1] {
                 let [from, to] = self.cells.sessions[s].cells;
                 for i in from..to {
-                    let (off, sd) = (rest[i] - self.machines[u], self.noise(i));
+                    // A machine with a session or two would follow an outlier, and hide it.
+                    let (off, sd) = if unit.free || unit.len() > 2 {
+                        (rest[i] - self.machines[u], self.noise(i))
+                    } else {
+                        (rest[i], self.noise(i).hypot(self.sd.machine))
+                    };
                     let clipped = off.clamp(-CLIP * sd, CLIP * sd);
                     self.values[i] = self.cells.cells[i].log - off + clipped;
                     squares += (clipped / sd) * (clipped / sd);
@@ -415,6 +449,45 @@ impl Model {
         sums
     }
 
+    /// How much larger the variance of a mean is since a machine's sessions resemble the ones before them: (1 + φ) ÷ (1 −
+    /// φ), if each keeps the part φ of its predecessor's deviation (Bayley and Hammersley, "The 'effective' number of
+    /// independent observations in an autocorrelated time series", 1946).
+    pub(super) fn persistence(&self) -> f64 {
+        // As in `history/changes.rs`: more can't be estimated.
+        const MOST: f64 = 0.8;
+        // What commits share is no persistence, whether or not it is known as a step.
+        let mut rest = self.without_commits(|i| self.values[i]);
+        for (u, unit) in self.units.iter().enumerate() {
+            for s in unit.sessions[0]..unit.sessions[1] {
+                let [from, to] = self.cells.sessions[s].cells;
+                rest[from..to].iter_mut().for_each(|rest| *rest -= self.machines[u]);
+            }
+        }
+        let mut of_commit = vec![Vec::new(); self.cells.commits.len()];
+        for (cell, rest) in self.cells.cells.iter().zip(&rest) {
+            of_commit[cell.commit].push(*rest);
+        }
+        let middles: Vec<f64> = of_commit.iter().map(|rest| median(rest).unwrap_or(0.0)).collect();
+        let (mut products, mut squares) = (0.0, 0.0);
+        for unit in self.units.iter().filter(|unit| unit.len() > 2) {
+            let of = |s: usize| {
+                let [from, to] = self.cells.sessions[s].cells;
+                let off = (from..to).map(|i| rest[i] - middles[self.cells.cells[i].commit]);
+                let sd = self.noise(from);
+                (off.sum::<f64>() / (to - from) as f64).clamp(-CLIP * sd, CLIP * sd)
+            };
+            let own: Vec<f64> = (unit.sessions[0]..unit.sessions[1]).map(of).collect();
+            let mean = own.iter().sum::<f64>() / own.len() as f64;
+            let variance: f64 = own.iter().map(|off| (off - mean) * (off - mean)).sum();
+            // Deviations from their own mean are opposed to each other, by 1 in n.
+            products += own.windows(2).map(|two| (two[0] - mean) * (two[1] - mean)).sum::<f64>()
+                + variance / own.len() as f64;
+            squares += variance;
+        }
+        let part = if squares > 0.0 { (products / squares).clamp(0.0, MOST) } else { 0.0 };
+        (1.0 + part) / (1.0 - part)
+    }
+
     /// The unit of each session.
     pub(super) fn unit_of_session(&self) -> Vec<usize> {
         let mut of = vec![0; self.cells.sessions.len()];
@@ -425,32 +498,45 @@ impl Model {
     }
 }
 
-/// The standard deviation of what means vary by beyond their own variances.
-fn between(like: &[[f64; 2]], inflation: f64) -> f64 {
+/// The standard deviation of what means vary by beyond their own variances: the one for which the sum of squares is this
+/// part of what it is expected to be.
+fn between(like: &[[f64; 2]], inflation: f64, part: f64) -> f64 {
     if like.len() < 2 {
         return 0.0;
     }
     let means: Vec<f64> = like.iter().map(|[mean, _]| *mean).collect();
     let middle = median(&means).unwrap_or(0.0);
-    let wanted = (like.len() - 1) as f64 * CLIPPED_SQUARE;
+    let wanted = part * CLIPPED_SQUARE * (like.len() - 1) as f64;
     let squares = |variance: f64| -> f64 {
         let square = |[mean, own]: &[f64; 2]| {
             ((mean - middle) * (mean - middle) / (variance + inflation * own)).min(CLIP * CLIP)
         };
         like.iter().map(square).sum()
     };
-    let (mut low, mut high) = (0.0, 0.0);
-    for mean in &means {
-        high = f64::max(high, (mean - middle) * (mean - middle) * 4.0);
-    }
+    let widest = like
+        .iter()
+        .map(|[mean, own]| (mean - middle) * (mean - middle) + inflation * own)
+        .fold(0.0, f64::max);
     if squares(0.0) <= wanted {
         return 0.0;
     }
+    // Beyond this, the sum of all squares is less than what is wanted.
+    let (mut low, mut high) = (0.0, widest * like.len() as f64 / wanted);
     for _ in 0..60 {
         let between = low + (high - low) / 2.0;
         if squares(between) > wanted { low = between } else { high = between }
     }
     high.sqrt()
+}
+
+/// The 10 % quantile of χ², by its mean (Wilson and Hilferty, "The distribution of chi-square", 1931).
+fn least_part(degrees: f64) -> f64 {
+    if degrees < 2.0 {
+        // The approximation ends here.
+        return 0.0158;
+    }
+    let part = 2.0 / (9.0 * degrees);
+    (1.0 - part - Z90 * part.sqrt()).powi(3)
 }
 
 /// A symmetric positive matrix as LDLᵀ. It has a row for each level, and levels are few.

@@ -13,12 +13,12 @@
 //! Builds may differ by luck, such as where a linker puts a loop, and then each commit has a level of its own. So a step
 //! must also be large beside what commits of one level vary by.
 
-use brickscope_profile::stats::{SplitMix64, median};
+use brickscope_profile::stats::{SplitMix64, median, student};
 
 use super::model::{CLIP, Factor, Model};
 
 /// The largest probability at which chance may find a step as good as the best that was found.
-pub(super) const ALPHA: f64 = 0.004;
+pub(super) const ALPHA: f64 = 0.003;
 
 /// The least standard errors of a step for which orders are drawn at all.
 const LEAST_SCORE: f64 = 3.0;
@@ -26,7 +26,10 @@ const LEAST_SCORE: f64 = 3.0;
 /// The most orders that are drawn.
 const DRAWS: usize = 999;
 
-/// Cells in all draws together, beyond which fewer orders are drawn, down to those that [`ALPHA`] needs.
+/// The fewest: the least probability that they can give is one in 500.
+const LEAST_DRAWS: usize = 499;
+
+/// Cells in all draws together, beyond which fewer orders are drawn.
 const WORK: usize = 30_000_000;
 
 /// How much worse than the best place another may be, as a difference of squared scores, and still be as likely as one
@@ -64,22 +67,26 @@ struct Scan<'m> {
 impl<'m> Scan<'m> {
     fn new(model: &'m Model, starts: &[usize]) -> Self {
         let commits = model.cells.commits.len();
-        let level_of: Vec<usize> =
-            (0..commits).map(|c| starts.partition_point(|&start| start <= c).saturating_sub(1)).collect();
+        let level_of: Vec<usize> = (0..commits)
+            .map(|c| starts.partition_point(|&start| start <= c).saturating_sub(1))
+            .collect();
         let mut cells_of = vec![Vec::new(); commits];
         for (i, cell) in model.cells.cells.iter().enumerate() {
             cells_of[cell.commit].push(i);
         }
         let cells = &model.cells.cells;
         let column = |level| {
-            let x: Vec<f64> =
-                cells.iter().map(|cell| f64::from(u8::from(level_of[cell.commit] == level))).collect();
+            let x: Vec<f64> = cells
+                .iter()
+                .map(|cell| f64::from(u8::from(level_of[cell.commit] == level)))
+                .collect();
             let mut out = Vec::new();
             model.inverse.times(&model.cells, &model.units, &x, &mut out);
             out
         };
         let columns: Vec<Vec<f64>> = (0..starts.len()).map(column).collect();
-        let by_commit: Vec<Vec<f64>> = columns.iter().map(|column| model.by_commit(column)).collect();
+        let by_commit: Vec<Vec<f64>> =
+            columns.iter().map(|column| model.by_commit(column)).collect();
         let mut scan = Self {
             model,
             starts: starts.to_vec(),
@@ -180,7 +187,7 @@ impl<'m> Scan<'m> {
         }
         let cells = &model.cells;
         let n = cells.cells.len();
-        let draws = (WORK / n.max(1)).clamp(299, DRAWS);
+        let draws = (WORK / n.max(1)).clamp(LEAST_DRAWS, DRAWS);
         let mut deviations = Shuffled::of(model, self);
         let mut random = SplitMix64(0x5eed_f1ee);
         let (mut values, mut out, mut as_good) = (vec![0.0; n], Vec::new(), 0_usize);
@@ -232,7 +239,8 @@ impl<'m> Shuffled<'m> {
             for s in unit.sessions[0]..unit.sessions[1] {
                 let [from, to] = cells.sessions[s].cells;
                 let sum: f64 = inverse.weights[from..to].iter().sum();
-                let mean = (from..to).map(|i| inverse.weights[i] * (rest[i] - off)).sum::<f64>() / sum;
+                let mean =
+                    (from..to).map(|i| inverse.weights[i] * (rest[i] - off)).sum::<f64>() / sum;
                 let sd = (model.sd.session * model.sd.session + 1.0 / sum).sqrt();
                 sessions.push(mean / sd);
                 let of_cell = |i: usize| (rest[i] - off - mean) * inverse.weights[i].sqrt();
@@ -265,10 +273,17 @@ impl<'m> Shuffled<'m> {
             // What cells vary by is in their session's mean already.
             let mut off = 0.0;
             if to - from > 1 {
-                off = (from..to).map(|i| model.inverse.weights[i].sqrt() * self.cells[i]).sum::<f64>() / sum;
+                off = (from..to)
+                    .map(|i| model.inverse.weights[i].sqrt() * self.cells[i])
+                    .sum::<f64>()
+                    / sum;
             }
             for i in from..to {
-                let own = if to - from > 1 { self.cells[i] / model.inverse.weights[i].sqrt() - off } else { 0.0 };
+                let own = if to - from > 1 {
+                    self.cells[i] / model.inverse.weights[i].sqrt() - off
+                } else {
+                    0.0
+                };
                 values[i] = mean + own;
             }
         }
@@ -289,7 +304,11 @@ pub(super) fn find(mut model: Model) -> (Model, Vec<Step>) {
         if best < LEAST_SCORE {
             break;
         }
-        let p = scan.probability(best);
+        if !is_beyond_luck(&model, &scan, &scores, at) {
+            break;
+        }
+        // A place is as good as it is beside what machines' own states would do.
+        let p = scan.probability(best / model.persistence().sqrt());
         if p > ALPHA {
             break;
         }
@@ -310,19 +329,33 @@ pub(super) fn find(mut model: Model) -> (Model, Vec<Step>) {
     }
 }
 
+/// Whether a step there is large beside what commits of one level vary by.
+fn is_beyond_luck(model: &Model, scan: &Scan<'_>, scores: &[f64], at: usize) -> bool {
+    let level = scan.level_of[at];
+    let commits = [at - scan.starts[level], scan.end(level) - at];
+    // Steps that aren't known yet inflate what noise does, so that is left to the model that knows them.
+    let own = model.persistence() / scan.variances[at];
+    let (error, least) = scatter(model).error(own, commits, model.cells.commits.len() - 1);
+    (scores[at] / scan.variances[at]).abs() >= least * error
+}
+
 /// Moves each step to the best place between its neighbours, twice, since they affect each other.
 fn settled(model: Model, ps: &mut [(usize, f64)]) -> Model {
     let mut starts = model.starts.clone();
     let mut out = Vec::new();
     for _ in 0..2 {
         for i in 1..starts.len() {
-            let [from, to] = [starts[i - 1] + 1, starts.get(i + 1).copied().unwrap_or(model.cells.commits.len())];
+            let [from, to] = [
+                starts[i - 1] + 1,
+                starts.get(i + 1).copied().unwrap_or(model.cells.commits.len()),
+            ];
             let mut others = starts.clone();
             let old = others.remove(i);
             let scan = Scan::new(&model, &others);
             let scores = scan.scores(&model.values, &mut out);
             let squared = |commit: usize| square(&scan, &scores, commit);
-            let best = (from..to).max_by(|&a, &b| squared(a).total_cmp(&squared(b)).then(b.cmp(&a)));
+            let best =
+                (from..to).max_by(|&a, &b| squared(a).total_cmp(&squared(b)).then(b.cmp(&a)));
             if let Some(best) = best {
                 starts[i] = best;
                 ps.iter_mut().filter(|(at, _)| *at == old).for_each(|(at, _)| *at = best);
@@ -343,15 +376,15 @@ fn square(scan: &Scan<'_>, scores: &[f64], commit: usize) -> f64 {
 
 /// The sizes of all steps, and the weakest of those that are no larger than what commits of one level vary by.
 fn steps(model: &Model, ps: &[(usize, f64)]) -> (Vec<Step>, Option<usize>) {
-    /// Standard errors, those that commits of one level add included.
-    const LEAST: f64 = 3.5;
     let mut out = Vec::new();
-    let scatter = scatter(model);
-    let (mut steps, mut weakest) = (Vec::new(), (LEAST, None));
+    let (scatter, persistence) = (scatter(model), model.persistence());
+    let (mut steps, mut weakest) = (Vec::new(), (1.0, None));
     for i in 1..model.starts.len() {
         let at = model.starts[i];
-        let [from, to] =
-            [model.starts[i - 1], model.starts.get(i + 1).copied().unwrap_or(model.cells.commits.len())];
+        let [from, to] = [
+            model.starts[i - 1],
+            model.starts.get(i + 1).copied().unwrap_or(model.cells.commits.len()),
+        ];
         let mut others = model.starts.clone();
         others.remove(i);
         let scan = Scan::new(model, &others);
@@ -362,14 +395,17 @@ fn steps(model: &Model, ps: &[(usize, f64)]) -> (Vec<Step>, Option<usize>) {
             continue;
         }
         let size = scores[at] / variance;
-        let own = model.inflation / variance;
-        let lucky = scatter * (1.0 / (at - from) as f64 + 1.0 / (to - at) as f64);
-        let error = (own + lucky).sqrt();
-        if size.abs() / error < weakest.0 {
-            weakest = (size.abs() / error, Some(at));
+        let own = model.inflation * persistence / variance;
+        let places = model.cells.commits.len() - 1;
+        let (error, least) = scatter.error(own, [at - from, to - at], places);
+        let part = size.abs() / error / least;
+        if part < weakest.0 {
+            weakest = (part, Some(at));
         }
         let best = square(&scan, &scores, at);
-        let likely = |commit: &usize| square(&scan, &scores, *commit) >= best - PLACES * model.inflation;
+        let likely = |commit: &usize| {
+            square(&scan, &scores, *commit) >= best - PLACES * model.inflation * persistence
+        };
         let between = [
             (from + 1..to).find(likely).unwrap_or(at).min(at),
             (from + 1..to).rev().find(likely).unwrap_or(at).max(at),
@@ -380,8 +416,26 @@ fn steps(model: &Model, ps: &[(usize, f64)]) -> (Vec<Step>, Option<usize>) {
     (steps, weakest.1)
 }
 
-/// The variance between commits of one level beyond that of their estimates.
-fn scatter(model: &Model) -> f64 {
+/// The variance between commits of one level beyond that of their estimates, and what it is known from.
+#[derive(Debug, Clone, Copy)]
+struct Scatter {
+    variance: f64,
+    degrees: f64,
+}
+
+impl Scatter {
+    /// The standard error of a step between levels of so many commits, of which `own` is the variance without scatter; and
+    /// how many of these a step needs among so many places.
+    fn error(self, own: f64, commits: [usize; 2], places: usize) -> (f64, f64) {
+        let lucky = self.variance * commits.iter().map(|&n| 1.0 / n.max(1) as f64).sum::<f64>();
+        let all = own + lucky;
+        // Satterthwaite, "An approximate distribution of estimates of variance components", 1946.
+        let degrees = (self.degrees * (all / lucky).powi(2)).clamp(1.0, 1e4);
+        (all.sqrt(), student::quantile(ALPHA / places.max(1) as f64, degrees))
+    }
+}
+
+fn scatter(model: &Model) -> Scatter {
     let commits = model.cells.commits.len();
     let scan = Scan::new(model, &model.starts);
     let mut out = Vec::new();
@@ -391,21 +445,41 @@ fn scatter(model: &Model) -> f64 {
     for (level, by_commit) in levels.iter().zip(&scan.by_commit) {
         scores.iter_mut().zip(by_commit).for_each(|(sum, column)| *sum -= level * column);
     }
-    let mut precision = vec![0.0; commits];
-    for (cell, i) in model.cells.cells.iter().zip(0..) {
-        precision[cell.commit] += model.inverse.weights[i] * model.inverse.rest[cell.session];
-    }
-    // Only levels of several commits can tell.
-    let of = |commit: &usize| {
-        let level = scan.level_of[*commit];
-        scan.end(level) - scan.starts[level] > 2 && precision[*commit] > 0.0
+    // xᵀV⁻¹x for x the commit's indicator.
+    let inverse = &model.inverse;
+    let of = |cells: &Vec<usize>| {
+        let (mut sum, mut unit, mut of_unit) = (0.0, usize::MAX, 0.0);
+        for &i in cells {
+            let s = model.cells.cells[i].session;
+            let w = inverse.weights[i];
+            if scan.unit_of[s] != unit {
+                (unit, of_unit) = (scan.unit_of[s], 0.0);
+            }
+            let own = w * inverse.rest[s];
+            sum +=
+                w - inverse.session[s] * w * w - inverse.unit[unit] * own * (2.0 * of_unit + own);
+            of_unit += own;
+        }
+        sum
     };
-    let chosen: Vec<usize> = (0..commits).filter(of).collect();
+    let precision: Vec<f64> = scan.cells_of.iter().map(of).collect();
+    // Neighbours in one level: what a step adds, found or not, is in one difference only.
+    let of = |commit: &usize| {
+        let (a, b) = (*commit - 1, *commit);
+        scan.level_of[a] == scan.level_of[b] && precision[a] > 0.0 && precision[b] > 0.0
+    };
+    let chosen: Vec<usize> = (1..commits).filter(of).collect();
     if chosen.len() < 4 {
-        return 0.0;
+        return Scatter { variance: 0.0, degrees: 1.0 };
     }
-    let sizes: Vec<f64> = chosen.iter().map(|&c| (scores[c] / precision[c]).abs()).collect();
-    let known: Vec<f64> = chosen.iter().map(|&c| model.inflation / precision[c]).collect();
-    let total = 1.4826 * median(&sizes).unwrap_or(0.0);
-    (total * total - median(&known).unwrap_or(0.0)).max(0.0)
+    let off = |c: usize| scores[c] / precision[c];
+    let sizes: Vec<f64> = chosen.iter().map(|&c| (off(c) - off(c - 1)).abs()).collect();
+    let known: Vec<f64> = chosen
+        .iter()
+        .map(|&c| model.inflation * (1.0 / precision[c] + 1.0 / precision[c - 1]) / 2.0)
+        .collect();
+    let total = 1.4826 * std::f64::consts::FRAC_1_SQRT_2 * median(&sizes).unwrap_or(0.0);
+    // Two thirds of the information, since neighbouring differences share a commit, and of that the 37 % of a median.
+    let degrees = (0.37 * 2.0 / 3.0 * chosen.len() as f64).max(1.0);
+    Scatter { variance: (total * total - median(&known).unwrap_or(0.0)).max(0.0), degrees }
 }

@@ -72,9 +72,13 @@ pub struct Made {
     /// Sessions of a machine with a commit, and processes of a session, which follow each other in the recording.
     pub sessions: usize,
     pub processes: usize,
+    /// A machine's sessions follow each other in the recording as well: what disturbs one may disturb the next.
+    pub in_a_row: bool,
     pub noise: Noise,
     /// The standard deviation between machines, as a part.
     pub machine_sd: f64,
+    /// What builds differ by without any reason in their commit, as a standard deviation.
+    pub luck: f64,
     /// Machines that are slow, and by what part of their speed at least and at most.
     pub slow: usize,
     /// The least commits that a slow machine ran.
@@ -94,8 +98,10 @@ impl Default for Made {
             in_turns: false,
             sessions: 2,
             processes: 3,
+            in_a_row: false,
             noise: Noise::Decode,
             machine_sd: 0.02,
+            luck: 0.0,
             slow: 3,
             slow_ran: 2,
             slow_by: [0.10, 0.25],
@@ -112,6 +118,8 @@ pub struct Truth {
     /// The commits that changed the speed, and whether that is a slow-down.
     pub steps: Vec<(String, bool)>,
     pub slow: Vec<String>,
+    /// The logarithm of each machine's time.
+    pub machine: Vec<f64>,
 }
 
 impl Made {
@@ -119,7 +127,8 @@ impl Made {
         // Neighbouring states of this generator would be the same numbers, one later.
         let mut random = Random(SplitMix64(SplitMix64(!seed).bits()));
         // Who runs what, first.
-        let (mut ran, mut deck, mut counts) = (Vec::new(), Vec::new(), vec![0_usize; self.machines]);
+        let (mut ran, mut deck, mut counts) =
+            (Vec::new(), Vec::new(), vec![0_usize; self.machines]);
         for _ in 0..self.commits {
             let [least, most] = self.machines_a_commit;
             let count = (least + random.below(most - least + 1)).min(self.machines);
@@ -129,7 +138,11 @@ impl Made {
                     deck = (0..self.machines).collect();
                     random.0.shuffle(&mut deck);
                 }
-                let m = if self.in_turns { deck.pop().unwrap_or(0) } else { random.below(self.machines) };
+                let m = if self.in_turns {
+                    deck.pop().unwrap_or(0)
+                } else {
+                    random.below(self.machines)
+                };
                 if !used.contains(&m) {
                     used.push(m);
                     counts[m] += 1;
@@ -137,7 +150,8 @@ impl Made {
             }
             ran.push(used);
         }
-        let mut machine: Vec<f64> = (0..self.machines).map(|_| self.machine_sd * random.normal()).collect();
+        let mut machine: Vec<f64> =
+            (0..self.machines).map(|_| self.machine_sd * random.normal()).collect();
         let mut shuffled: Vec<usize> = (0..self.machines).collect();
         random.0.shuffle(&mut shuffled);
         shuffled.retain(|&m| counts[m] >= self.slow_ran);
@@ -164,12 +178,21 @@ impl Made {
         let order: Vec<String> = (0..self.commits).map(|c| format!("commit {c:03}")).collect();
         let (mut runs, mut time) = (Vec::new(), 0_i64);
         let recorded = recorded(self.noise);
+        let mut next: Vec<usize> =
+            (0..self.machines).map(|_| random.below(recorded.len())).collect();
         for (c, commit) in order.iter().enumerate() {
-            let level: f64 = steps.iter().zip(&sizes).filter(|(at, _)| **at <= c).map(|(_, size)| size).sum();
+            let luck = self.luck * random.normal();
+            let changes = steps.iter().zip(&sizes).filter(|(at, _)| **at <= c);
+            let level = luck + changes.map(|(_, size)| size).sum::<f64>();
             for session in 0..self.sessions {
                 for &m in &ran[c] {
                     time += 600;
-                    let from = random.below(recorded.len() - self.processes + 1);
+                    let mut from = random.below(recorded.len() - self.processes + 1);
+                    if self.in_a_row {
+                        // From its end the recording goes on at its start.
+                        from = if next[m] + self.processes > recorded.len() { 0 } else { next[m] };
+                        next[m] = from + self.processes;
+                    }
                     for process in 0..self.processes {
                         let log = level + machine[m] + recorded[from + process];
                         runs.push(Observation {
@@ -185,7 +208,12 @@ impl Made {
         }
         Truth {
             runs,
-            steps: steps.iter().zip(&sizes).map(|(&c, size)| (order[c].clone(), *size > 0.0)).collect(),
+            machine,
+            steps: steps
+                .iter()
+                .zip(&sizes)
+                .map(|(&c, size)| (order[c].clone(), *size > 0.0))
+                .collect(),
             order,
             slow: slow.iter().map(|m| format!("machine {m:03}")).collect(),
         }
