@@ -1,6 +1,7 @@
 //! Runs, sorted into cells: the runs of one commit in one session of one machine.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use brickscope_profile::stats::median;
 
@@ -46,6 +47,12 @@ pub(super) struct Cells {
 type Row<'o> = (&'o str, i64, &'o str, usize, i64, f64);
 
 impl Cells {
+    /// The cells of a session.
+    pub(super) fn in_session(&self, session: usize) -> Range<usize> {
+        let [from, to] = self.sessions[session].cells;
+        from..to
+    }
+
     pub(super) fn of(observations: &[Observation], order: &[String]) -> Result<Self, FleetError> {
         if observations.is_empty() {
             return Err(FleetError::Empty);

@@ -158,7 +158,7 @@ impl Fleet {
         for (u, weight) in units.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
             let mut sum = 0.0;
             for s in model.units[u].sessions[0]..model.units[u].sessions[1] {
-                for i in cells.sessions[s].cells[0]..cells.sessions[s].cells[1] {
+                for i in cells.in_session(s) {
                     let own = inverse.weights[i] * inverse.rest[s];
                     sum += own * (model.values[i] - self.effects[cells.cells[i].commit]);
                     beside[cells.cells[i].commit] += weight * inverse.unit[u] * own;

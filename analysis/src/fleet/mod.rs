@@ -382,7 +382,7 @@ impl Fleet {
         for (u, unit) in model.units.iter().enumerate() {
             let mut own: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
             for s in unit.sessions[0]..unit.sessions[1] {
-                for i in cells.sessions[s].cells[0]..cells.sessions[s].cells[1] {
+                for i in cells.in_session(s) {
                     let of = model.level_of(cells.cells[i].commit);
                     if of + 1 == level {
                         own[0].push(rest[i] + model.levels[of]);

@@ -136,17 +136,15 @@ impl Inverse {
         for (u, unit) in units.iter().enumerate() {
             let mut of_unit = 0.0;
             for s in unit.sessions[0]..unit.sessions[1] {
-                let [from, to] = cells.sessions[s].cells;
-                let sum: f64 = (from..to).map(|i| self.weights[i] * x[i]).sum();
+                let sum: f64 = cells.in_session(s).map(|i| self.weights[i] * x[i]).sum();
                 of_unit += sum * self.rest[s];
-                for i in from..to {
+                for i in cells.in_session(s) {
                     out[i] = self.weights[i] * (x[i] - self.session[s] * sum);
                 }
             }
             let off = self.unit[u] * of_unit;
             for s in unit.sessions[0]..unit.sessions[1] {
-                let [from, to] = cells.sessions[s].cells;
-                for i in from..to {
+                for i in cells.in_session(s) {
                     out[i] -= self.weights[i] * self.rest[s] * off;
                 }
             }
@@ -158,8 +156,8 @@ impl Inverse {
         let of = |(u, unit): (usize, &Unit)| {
             let sum: f64 = (unit.sessions[0]..unit.sessions[1])
                 .map(|s| {
-                    let [from, to] = cells.sessions[s].cells;
-                    (from..to).map(|i| self.weights[i] * rest[i]).sum::<f64>() * self.rest[s]
+                    cells.in_session(s).map(|i| self.weights[i] * rest[i]).sum::<f64>()
+                        * self.rest[s]
                 })
                 .sum();
             self.unit[u] * sum
@@ -174,10 +172,22 @@ fn cell_variance(sd: Deviations, runs: u32) -> f64 {
     sd.cell * sd.cell + of_median * sd.run * sd.run / f64::from(runs)
 }
 
+/// The median of many values, without sorting them all.
+fn middle(mut values: Vec<f64>) -> Option<f64> {
+    let half = values.len() / 2;
+    if values.is_empty() {
+        return None;
+    }
+    let is_odd = values.len() % 2 == 1;
+    let (below, upper, _) = values.select_nth_unstable_by(half, f64::total_cmp);
+    let upper = *upper;
+    let lower = below.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    Some(if is_odd { upper } else { lower / 2.0 + upper / 2.0 })
+}
+
 /// A robust standard deviation of values about 0.
 fn about_zero(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let sizes: Vec<f64> = values.map(f64::abs).collect();
-    median(&sizes).map(|median| MAD * median)
+    middle(values.map(f64::abs).collect()).map(|median| MAD * median)
 }
 
 impl Model {
@@ -197,6 +207,7 @@ impl Model {
             values,
             inverse: Inverse::default(),
         };
+        model.sd.run = about_zero(model.cells.repeats.iter().copied()).unwrap_or(0.0);
         model.begin();
         model.fit();
         model
@@ -222,7 +233,10 @@ impl Model {
     /// What is left of each session without its commits' levels, from the figures as they are: the median of its cells.
     pub(super) fn sessions(&self) -> Vec<f64> {
         let rest = self.without_commits(|i| self.cells.cells[i].log);
-        let of = |s: &super::cells::Session| median(&rest[s.cells[0]..s.cells[1]]).unwrap_or(0.0);
+        let of = |s: &super::cells::Session| match rest[s.cells[0]..s.cells[1]] {
+            [only] => only,
+            ref several => median(several).unwrap_or(0.0),
+        };
         self.cells.sessions.iter().map(of).collect()
     }
 
@@ -275,7 +289,6 @@ impl Model {
         /// From fewer differences of sessions nothing is estimated if there are more machines than that.
         const FEW: usize = 8;
         let rest = self.without_commits(|i| self.cells.cells[i].log);
-        self.sd.run = about_zero(self.cells.repeats.iter().copied()).unwrap_or(0.0);
         let half = std::f64::consts::FRAC_1_SQRT_2;
         // Between cells of a session: what is more than runs make of it.
         let (mut squares, mut known) = (Vec::new(), Vec::new());
@@ -288,11 +301,11 @@ impl Model {
                 ));
             }
         }
-        let more = |total: Option<f64>, known: &[f64]| {
+        let more = |total: Option<f64>, known: Vec<f64>| {
             let total = total.unwrap_or(0.0);
-            (total * total - median(known).unwrap_or(0.0)).max(0.0).sqrt()
+            (total * total - middle(known).unwrap_or(0.0)).max(0.0).sqrt()
         };
-        self.sd.cell = more(about_zero(squares.into_iter()), &known);
+        self.sd.cell = more(about_zero(squares.into_iter()), known);
         // Between sessions of a unit: what is more than their cells make of it.
         let sessions = self.sessions();
         let (mut squares, mut known) = (Vec::new(), Vec::new());
@@ -314,11 +327,11 @@ impl Model {
             let middle = median(&sessions).unwrap_or(0.0);
             known.extend((0..sessions.len()).map(within));
             self.sd.session =
-                more(about_zero(sessions.iter().map(|log| log - middle)), &known).max(LEAST_SD);
+                more(about_zero(sessions.iter().map(|log| log - middle)), known).max(LEAST_SD);
             self.sd.machine = 0.0;
             return;
         }
-        self.sd.session = more(about_zero(squares.iter().copied()), &known).max(LEAST_SD);
+        self.sd.session = more(about_zero(squares.iter().copied()), known).max(LEAST_SD);
         self.inverse = Inverse::of(&self.cells, &self.units, self.sd);
         let rest = self.without_commits(|i| self.values[i]);
         let like = self.like(&rest);
@@ -336,8 +349,7 @@ impl Model {
         for (u, unit) in self.units.iter().enumerate().filter(|(_, unit)| !unit.free) {
             let sum: f64 = (unit.sessions[0]..unit.sessions[1])
                 .map(|s| {
-                    let [from, to] = self.cells.sessions[s].cells;
-                    (from..to).map(|i| self.inverse.weights[i] * rest[i]).sum::<f64>()
+                    self.cells.in_session(s).map(|i| self.inverse.weights[i] * rest[i]).sum::<f64>()
                         * self.inverse.rest[s]
                 })
                 .sum();
@@ -378,8 +390,7 @@ impl Model {
         let (mut squares, mut inside, mut all) = (0.0, 0.0, 0.0);
         for (u, unit) in self.units.iter().enumerate() {
             for s in unit.sessions[0]..unit.sessions[1] {
-                let [from, to] = self.cells.sessions[s].cells;
-                for i in from..to {
+                for i in self.cells.in_session(s) {
                     // A machine with a session or two would follow an outlier, and hide it.
                     let (off, sd) = if unit.free || unit.len() > 2 {
                         (rest[i] - self.machines[u], self.noise(i))
@@ -550,9 +561,7 @@ impl Factor {
         for j in 0..rows.len() {
             for i in j..rows.len() {
                 let mut sum = rows[i][j];
-                for k in 0..j {
-                    sum -= rows[i][k] * rows[j][k] * rows[k][k];
-                }
+                sum -= (0..j).map(|k| rows[i][k] * rows[j][k] * rows[k][k]).sum::<f64>();
                 rows[i][j] = if i == j { sum.max(1e-12) } else { sum / rows[j][j] };
             }
         }

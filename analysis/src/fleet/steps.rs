@@ -278,7 +278,7 @@ impl<'m> Shuffled<'m> {
                     .sum::<f64>()
                     / sum;
             }
-            for i in from..to {
+            for i in model.cells.in_session(s) {
                 let own = if to - from > 1 {
                     self.cells[i] / model.inverse.weights[i].sqrt() - off
                 } else {

@@ -8,7 +8,7 @@ use brickscope_profile::stats::{SplitMix64, median};
 /// What was recorded: prefill, whose processes vary by 4 % and of which each tenth was 17 % slower or more; and decode,
 /// by 1.2 % and 9 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Noise {
+pub(crate) enum Noise {
     Prefill,
     Decode,
 }
@@ -38,14 +38,14 @@ fn recorded(noise: Noise) -> &'static [f64] {
     &logs[noise as usize]
 }
 
-pub struct Random(pub SplitMix64);
+pub(crate) struct Random(pub SplitMix64);
 
 impl Random {
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.0.bits()) * n as u128) >> 64) as usize
     }
 
-    pub fn part(&mut self) -> f64 {
+    pub(crate) fn part(&mut self) -> f64 {
         (self.0.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
@@ -62,7 +62,7 @@ impl Random {
 
 /// How a fleet is made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Made {
+pub(crate) struct Made {
     pub machines: usize,
     pub commits: usize,
     /// The least and the most machines that run a commit.
@@ -112,7 +112,7 @@ impl Default for Made {
 }
 
 /// A fleet, and what is true of it.
-pub struct Truth {
+pub(crate) struct Truth {
     pub runs: Vec<Observation>,
     pub order: Vec<String>,
     /// The commits that changed the speed, and whether that is a slow-down.
@@ -123,7 +123,7 @@ pub struct Truth {
 }
 
 impl Made {
-    pub fn fleet(&self, seed: u64) -> Truth {
+    pub(crate) fn fleet(&self, seed: u64) -> Truth {
         // Neighbouring states of this generator would be the same numbers, one later.
         let mut random = Random(SplitMix64(SplitMix64(!seed).bits()));
         // Who runs what, first.
@@ -222,7 +222,7 @@ impl Made {
 
 /// How an answer differs from the truth.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Mistakes {
+pub(crate) struct Mistakes {
     /// Commits that changed the speed and aren't named, those named at a neighbour included.
     pub commits_missed: usize,
     /// Named commits that changed nothing, likewise.
@@ -234,7 +234,7 @@ pub struct Mistakes {
 }
 
 impl Mistakes {
-    pub fn of(truth: &Truth, fleet: &Fleet) -> Self {
+    pub(crate) fn of(truth: &Truth, fleet: &Fleet) -> Self {
         let mut all = Self::default();
         let named: Vec<(String, bool)> = fleet
             .changes
@@ -263,7 +263,7 @@ impl Mistakes {
         all
     }
 
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.commits_missed += other.commits_missed;
         self.commits_added += other.commits_added;
         self.commits_nearby += other.commits_nearby;
@@ -271,7 +271,7 @@ impl Mistakes {
         self.machines_added += other.machines_added;
     }
 
-    pub fn none(&self) -> bool {
+    pub(crate) fn none(&self) -> bool {
         *self == Self::default()
     }
 }
