@@ -79,8 +79,8 @@ impl Fleet {
     /// Says what made the runs `after` differ from those `before`, such as the newest commit's from the commit's before
     /// it: commits, machines, or neither. Sessions count once, however many runs they have.
     ///
-    /// A part counts if its 99 % interval leaves 1 out and it is no smaller than the limit of commits; it
-    /// doesn't if its 95 % interval lies near 1.
+    /// A part counts if its 99 % interval leaves 1 out and it is no smaller than the limit of commits, and the
+    /// machines' part no smaller than a quarter of the commits'; it doesn't if its 95 % interval lies near 1.
     ///
     /// # Errors
     ///
@@ -198,7 +198,10 @@ impl Fleet {
         let least = least_log(self.limits.commit);
         // So near to 1 that it is no cause: below two limits, and below half of what is explained.
         let near = (2.0 * least).max(total.abs() / 2.0);
-        let is_cause = |(log, error): (f64, f64)| log.abs() > wider * error && log.abs() >= least;
+        // Machines drawn by chance always differ a little on the whole; beside a much larger commit's part that is no cause.
+        let least_machine = least.max(commit.0.abs() / 4.0);
+        let is_cause =
+            |(log, error): (f64, f64), least: f64| log.abs() > wider * error && log.abs() >= least;
         let is_none = |(log, error): (f64, f64)| log.abs() + wide * error < near;
         let percent = |log: f64| format!("{:+.1} %", 100.0 * (ratio_of(log) - 1.0));
         let parts = format!(
@@ -209,7 +212,7 @@ impl Fleet {
         let (cause, reason, wanted) = if let Some((reason, wanted)) = self.together(groups) {
             (Cause::Inconclusive, reason, wanted)
         } else {
-            match (is_cause(commit), is_cause(machine)) {
+            match (is_cause(commit, least), is_cause(machine, least_machine)) {
                 (true, true) => (Cause::Both, format!("{} in all: {parts}", percent(total)), None),
                 (true, false)
                     if is_none(machine) || machine.0.abs() + wide * machine.1 < commit.0.abs() =>
