@@ -34,6 +34,22 @@
 //! # Ok::<(), brickscope_analysis::fleet::FleetError>(())
 //! ```
 //!
+//! # What it can tell
+//!
+//! In 200 machines that vary by 2 %, 50 commits on 8 to 20 of them each, in two sessions of three processes, with the
+//! noise of decode as recorded (1.2 %, with outliers of 30 %), all of three machines that are 10 to 25 % slow and two
+//! commits that change the speed by 3 to 8 % are named, and nothing else, in 98 of 100 fleets or more. The test
+//! `table` in `tests/fleet/` measures it. Bounds of the data that no method removes:
+//!
+//! - A machine is slow if it is slower than the slowest of so many machines ever is by chance. For 200 machines that is
+//!   about 4.3 of their standard deviations: 9 % where they vary by 2 %, 13 % where by 3 %. A machine needs three sessions
+//!   to be judged at all, and with outliers four to eight.
+//! - With few runs and much noise a step may be found a commit too early or late
+//!   ([`earliest`](CommitChange::earliest) and [`latest`](CommitChange::latest) say so): for noise of 4 % and steps of 3 to
+//!   8 %, one in 40.
+//! - Sessions of a machine are taken to be disturbed independently of each other. A machine that is disturbed for weeks is
+//!   slow, whatever the reason.
+//!
 //! | file | contents |
 //! |---|---|
 //! | `cells.rs` | runs, sorted by machine, session and commit |
@@ -318,7 +334,8 @@ impl Fleet {
             effects,
         };
         fleet.changes = steps.iter().map(|step| fleet.change(step)).collect();
-        fleet.changes.retain(|change| change.ratio.ln().abs() >= (1.0 + limits.commit).ln());
+        let least_change = least_log(limits.commit);
+        fleet.changes.retain(|change| change.ratio.ln().abs() >= least_change);
         fleet.machines = fleet.levels(&slow);
         fleet.commits = fleet.commit_levels();
         fleet.doubts = fleet.all_doubts();
