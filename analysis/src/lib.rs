@@ -22,6 +22,7 @@
 //! | `backends.rs` | backends side by side |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
 //! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said |
+//! | `fleet/` | many commits on many machines: is it the commit or the machine? |
 //! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
 //! | `lake/` | many runs as tables for SQL engines (feature `receipt`): `table.rs` their columns, the rest their rows for one run |
 //! | `receipt/` | a benchmark's result that others can check (feature `receipt`): `v1.rs` its format |
@@ -36,6 +37,7 @@ pub mod compare;
 pub mod explain;
 pub mod export;
 pub mod findings;
+pub mod fleet;
 #[cfg(feature = "receipt")]
 pub mod history;
 pub mod import;

@@ -1,0 +1,586 @@
+//! Is it the commit or the machine? Runs of many commits on many machines, taken apart.
+//!
+//! A benchmark in CI runs on whatever machine is free. If the newest commit's figure is 8 % lower, then the commit may be
+//! slow, or the machine, or both, or it was one bad session. [`Fleet::fit`] estimates all of them together, by a mixed
+//! model of the logarithms: commits have a level that stays until a commit changes it, while machines, and sessions of
+//! one machine, deviate from it at random. Outliers don't move it. Then it names the commits that changed the level
+//! ([`Fleet::changes`]) and the machines that are slow among their kind or became slow ([`Fleet::machines`]); of fleets
+//! in which nothing is the matter at most 1 in 100 get any name. [`Fleet::explain`] answers for two groups of runs.
+//!
+//! ```
+//! use brickscope_analysis::fleet::{Cause, Fleet, Observation};
+//!
+//! let commits: Vec<String> = (0..10).map(|i| format!("c{i}")).collect();
+//! let mut runs = Vec::new();
+//! for (c, commit) in commits.iter().enumerate() {
+//!     for m in 0..6 {
+//!         // From c5 on 5 % fewer tokens per second; machines and runs vary by about 1 %.
+//!         let noise = ((c * 31 + m * 17) % 13) as f64 / 1000.0 + (m % 3) as f64 / 100.0;
+//!         let rate = if c < 5 { 100.0 } else { 95.0 } * (1.0 + noise);
+//!         let (machine, session) = (format!("m{m}"), format!("day {c}"));
+//!         let time = 86_400 * c as i64;
+//!         runs.push(Observation { machine, session, commit: commit.clone(), time, value: rate });
+//!     }
+//! }
+//! let fleet = Fleet::fit(&runs, &commits, false)?;
+//! assert_eq!(fleet.changes.len(), 1);
+//! assert_eq!(fleet.changes[0].commit, "c5");
+//! assert!(fleet.machines.iter().all(|machine| !machine.slow));
+//!
+//! let of = |commit: &str| -> Vec<Observation> {
+//!     runs.iter().filter(|run| run.commit == commit).cloned().collect()
+//! };
+//! assert_eq!(fleet.explain(&of("c4"), &of("c5"))?.cause, Cause::Commit);
+//! # Ok::<(), brickscope_analysis::fleet::FleetError>(())
+//! ```
+//!
+//! # What it can tell
+//!
+//! In 200 machines that vary by 2 %, 50 commits on 8 to 20 of them each, in two sessions of three processes, with the
+//! noise of decode as recorded (1.2 %, with outliers of 30 %), all of three machines that are 10 to 25 % slow and two
+//! commits that change the speed by 3 to 8 % are named, and nothing else, in 98 of 100 fleets or more. The test
+//! `table` in `tests/fleet/` measures it. Bounds of the data that no method removes:
+//!
+//! - A machine is slow if it is slower than the slowest of so many machines ever is by chance. For 200 machines that is
+//!   about 4.3 of their standard deviations: 9 % where they vary by 2 %, 13 % where by 3 %. A machine needs three sessions
+//!   to be judged at all, and with outliers four to eight.
+//! - With few runs and much noise a step may be found a commit too early or late
+//!   ([`earliest`](CommitChange::earliest) and [`latest`](CommitChange::latest) say so): for noise of 4 % and steps of 3 to
+//!   8 %, one in 40.
+//! - Sessions of a machine are taken to be disturbed independently of each other. A machine that is disturbed for weeks is
+//!   slow, whatever the reason.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `cells.rs` | runs, sorted by machine, session and commit |
+//! | `model.rs` | the mixed model and its robust estimates |
+//! | `steps.rs` | which commits changed the level |
+//! | `machines.rs` | which machines are slow, or became slow |
+//! | `explain.rs` | what two groups of runs differ by |
+
+mod cells;
+mod explain;
+mod machines;
+mod model;
+mod steps;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use brickscope_profile::stats::median;
+pub use explain::{Cause, Explanation, Part, Wanted};
+use serde::Serialize;
+
+use self::cells::Cells;
+use self::model::{Model, Unit};
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Observation {
+    /// The machine. All machines of a fleet are of one kind, as far as anybody knows.
+    pub machine: String,
+    /// The commit that was measured.
+    pub commit: String,
+    /// What names the machine's runs close in time, such as a boot, a day or a CI job: what disturbs one of
+    /// them may disturb all. Machines may use the same names.
+    pub session: String,
+    /// When it ran, in seconds from any origin.
+    pub time: i64,
+    /// The figure, above 0: tokens per second, nanoseconds, or another rate or time. All have one unit.
+    pub value: f64,
+}
+
+/// What is too small to be named, however certain.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Limits {
+    /// The least slow-down of a machine, as a part: 0.05 is 5 %.
+    pub machine: f64,
+    /// The least change by a commit, likewise.
+    pub commit: f64,
+}
+
+impl Default for Limits {
+    /// 5 % for machines, which always differ a little, and 1 % for commits.
+    fn default() -> Self {
+        Self { machine: 0.05, commit: 0.01 }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub enum FleetError {
+    /// No runs.
+    Empty,
+    /// The value of the run with this index is not above 0, or infinite.
+    Value {
+        /// Which it is, from 0.
+        index: usize,
+    },
+    /// The order of commits lacks this one, or the fleet has no run of it.
+    UnknownCommit {
+        /// Its name.
+        commit: String,
+    },
+    /// The order of commits has this one twice.
+    CommitTwice {
+        /// Its name.
+        commit: String,
+    },
+    /// The fleet has no run of this machine.
+    UnknownMachine {
+        /// Its name.
+        machine: String,
+    },
+}
+
+impl fmt::Display for FleetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("no runs"),
+            Self::Value { index } => write!(f, "the value of run {index} is not a number above 0"),
+            Self::UnknownCommit { commit } => write!(f, "commit {commit:?} is unknown"),
+            Self::CommitTwice { commit } => write!(f, "commit {commit:?} is twice in the order"),
+            Self::UnknownMachine { machine } => write!(f, "machine {machine:?} is unknown"),
+        }
+    }
+}
+
+impl std::error::Error for FleetError {}
+
+/// What runs vary by, as standard deviations of logarithms, which are nearly parts of the value: 0.02 is 2 %. Outliers
+/// count little.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Spread {
+    /// Between machines; 0 if hardly a machine has two sessions, and then sessions' has it as well.
+    pub machines: f64,
+    /// Between sessions of one machine.
+    pub sessions: f64,
+    /// Between runs of one session.
+    pub runs: f64,
+}
+
+/// A commit with runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CommitLevel {
+    /// Its name.
+    pub commit: String,
+    /// Its own estimate, in the unit of the values, for a machine in the middle of the fleet.
+    pub value: f64,
+    /// Machines that ran it.
+    pub machines: u64,
+    /// Its runs.
+    pub runs: u64,
+}
+
+/// A commit from which on the level is another.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CommitChange {
+    /// The first commit of the new level.
+    pub commit: String,
+    /// The new level divided by the old one.
+    pub ratio: f64,
+    /// The lower end of its 95 % interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// Whether that is a slow-down.
+    pub is_slower: bool,
+    /// The first commit that may be the place instead: it has fewer runs than would tell the two apart.
+    pub earliest: String,
+    /// The last such commit.
+    pub latest: String,
+    /// The probability that a fleet without any change has a step as good as this is no larger.
+    pub p: f64,
+    /// Whether it is the commit. If not, something changed here that can't be told from the machines.
+    pub named: bool,
+    /// Why it isn't named, and what to run: a sentence. `None` if it is.
+    pub doubt: Option<String>,
+}
+
+/// A machine among its kind.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MachineLevel {
+    /// Its name.
+    pub machine: String,
+    /// Its level divided by that of the machine in the middle; if it changed, its newest level. Of a machine
+    /// that isn't slow it is drawn towards 1, the more the fewer runs there are of it.
+    pub ratio: f64,
+    /// The lower end of its 95 % interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// Whether it is slow: slower than machines of its kind vary by, and by at least the limit; or it became
+    /// slower by that.
+    pub slow: bool,
+    /// When its own level changed, if it did.
+    pub since: Option<Since>,
+    /// Its sessions.
+    pub sessions: u64,
+    /// Its runs.
+    pub runs: u64,
+}
+
+/// A machine's own change.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Since {
+    /// The start of the first session of the new level, in seconds.
+    pub time: i64,
+    /// The new level divided by the old one.
+    pub ratio: f64,
+    /// The lower end of its 95 % interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// Whether that is a slow-down.
+    pub is_slower: bool,
+}
+
+/// Commits and machines, taken apart.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fleet {
+    /// What runs vary by.
+    pub spread: Spread,
+    /// Commits with runs, oldest first.
+    pub commits: Vec<CommitLevel>,
+    /// Where the level changed, oldest first.
+    pub changes: Vec<CommitChange>,
+    /// Machines, by name.
+    pub machines: Vec<MachineLevel>,
+    /// What the data can't tell at all, one sentence each.
+    pub doubts: Vec<String>,
+    #[serde(skip)]
+    is_time: bool,
+    #[serde(skip)]
+    limits: Limits,
+    #[serde(skip)]
+    model: Model,
+    /// The level of each commit by itself, and the middle machine's deviation.
+    #[serde(skip)]
+    effects: Vec<f64>,
+}
+
+/// 95 % of a normal lie within so many standard deviations.
+const WITHIN_95: f64 = 1.959_964;
+
+impl Fleet {
+    /// Takes runs apart, given in any order. `order` has the commits, oldest first, and may have more than were
+    /// measured ([`Fleet::order_by_time`] if there is none). `is_time` says whether more of the value is slower.
+    ///
+    /// 100,000 runs take a second or two.
+    ///
+    /// # Errors
+    ///
+    /// If there are no runs, or one has a value that isn't a number above 0 or a commit that `order` lacks.
+    pub fn fit(
+        observations: &[Observation],
+        order: &[String],
+        is_time: bool,
+    ) -> Result<Self, FleetError> {
+        Self::fit_with(observations, order, is_time, Limits::default())
+    }
+
+    /// As [`Fleet::fit`], with other limits than the usual.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Fleet::fit`].
+    pub fn fit_with(
+        observations: &[Observation],
+        order: &[String],
+        is_time: bool,
+        limits: Limits,
+    ) -> Result<Self, FleetError> {
+        let cells = Cells::of(observations, order)?;
+        let sign = if is_time { 1.0 } else { -1.0 };
+        let least = least_log(limits.machine);
+        let mut units: Vec<Unit> = Vec::new();
+        for (s, session) in cells.sessions.iter().enumerate() {
+            match units.last_mut() {
+                Some(last) if last.machine == session.machine => last.sessions[1] = s + 1,
+                _ => {
+                    units.push(Unit { machine: session.machine, sessions: [s, s + 1], free: false })
+                }
+            }
+        }
+        // What a commit did is not a machine's change, and the other way round: so in turns.
+        let mut model = Model::fitted(cells, units, vec![0]);
+        let mut rounds = 0;
+        let (model, steps, slow) = loop {
+            let (found, steps) = steps::find(model);
+            let slow = machines::slow(&found, sign, least);
+            let changed = machines::changed(&found, sign, least);
+            let units = divided(&found.units, &slow, &changed);
+            rounds += 1;
+            if units == found.units || rounds == 4 {
+                break (found, steps, slow);
+            }
+            model = found.refitted(units, vec![0]);
+        };
+        let effects = explain::effects(&model);
+        let mut fleet = Self {
+            spread: Spread {
+                machines: model.sd.machine,
+                sessions: model.sd.session,
+                runs: model.sd.cell.hypot(model.sd.run),
+            },
+            commits: Vec::new(),
+            changes: Vec::new(),
+            machines: Vec::new(),
+            doubts: Vec::new(),
+            is_time,
+            limits,
+            model,
+            effects,
+        };
+        fleet.changes = steps.iter().map(|step| fleet.change(step)).collect();
+        let least_change = least_log(limits.commit);
+        fleet.changes.retain(|change| change.ratio.ln().abs() >= least_change);
+        fleet.machines = fleet.levels(&slow);
+        fleet.commits = fleet.commit_levels();
+        fleet.doubts = fleet.all_doubts();
+        Ok(fleet)
+    }
+
+    /// The commits in the order of their first runs; those that began together, by name.
+    #[must_use]
+    pub fn order_by_time(observations: &[Observation]) -> Vec<String> {
+        let mut first: BTreeMap<&str, i64> = BTreeMap::new();
+        for run in observations {
+            let time = first.entry(&run.commit).or_insert(run.time);
+            *time = run.time.min(*time);
+        }
+        let mut order: Vec<(i64, &str)> =
+            first.into_iter().map(|(commit, time)| (time, commit)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, commit)| commit.to_owned()).collect()
+    }
+
+    /// The deviation of the machine in the middle.
+    fn middle(&self) -> f64 {
+        median(&self.newest().map(|u| self.model.machines[u]).collect::<Vec<_>>()).unwrap_or(0.0)
+    }
+
+    /// The newest unit of each machine.
+    fn newest(&self) -> impl Iterator<Item = usize> + '_ {
+        let units = &self.model.units;
+        (0..units.len())
+            .filter(|&u| units.get(u + 1).is_none_or(|next| next.machine != units[u].machine))
+    }
+
+    fn change(&self, step: &steps::Step) -> CommitChange {
+        let name = |commit: usize| self.model.cells.commits[commit].clone();
+        let doubt = self.doubt(step);
+        CommitChange {
+            commit: name(step.at),
+            ratio: ratio_of(step.size),
+            low: ratio_of(step.size - WITHIN_95 * step.error),
+            high: ratio_of(step.size + WITHIN_95 * step.error),
+            is_slower: (step.size > 0.0) == self.is_time,
+            earliest: name(step.between[0]),
+            latest: name(step.between[1]),
+            p: step.p,
+            named: doubt.is_none(),
+            doubt,
+        }
+    }
+
+    /// Why a step can't be told from the machines.
+    fn doubt(&self, step: &steps::Step) -> Option<String> {
+        /// With so many machines on either side, drawn by chance, which machines they are matters little.
+        const MANY: usize = 5;
+        let model = &self.model;
+        let cells = &model.cells;
+        let level = model.level_of(step.at);
+        // Of each unit: the sessions on either side.
+        let rest = model.without_commits(|i| cells.cells[i].log);
+        let (mut sides, mut both, mut sizes) = ([0_usize; 2], Vec::new(), Vec::new());
+        let mut only: [Option<usize>; 2] = [None; 2];
+        for (u, unit) in model.units.iter().enumerate() {
+            let mut own: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+            for s in unit.sessions[0]..unit.sessions[1] {
+                for i in cells.in_session(s) {
+                    let of = model.level_of(cells.cells[i].commit);
+                    if of + 1 == level {
+                        own[0].push(rest[i] + model.levels[of]);
+                    } else if of == level {
+                        own[1].push(rest[i] + model.levels[of]);
+                    }
+                }
+            }
+            for side in [0, 1] {
+                sides[side] += usize::from(!own[side].is_empty());
+            }
+            match own.each_ref().map(|logs| median(logs)) {
+                [Some(before), Some(after)] => {
+                    both.push(u);
+                    sizes.push(after - before);
+                }
+                [Some(_), None] => only[0] = only[0].or(Some(unit.machine)),
+                [None, Some(_)] => only[1] = only[1].or(Some(unit.machine)),
+                [None, None] => {}
+            }
+        }
+        let before = &cells.commits[step.at - 1];
+        let at = &cells.commits[step.at];
+        let machine =
+            |of: Option<usize>| of.map_or("another machine", |m| cells.machines[m].as_str());
+        if both.len() < 2 && sides[0].min(sides[1]) < MANY {
+            return Some(match both[..] {
+                [] => format!(
+                    "inconclusive, because no machine ran commits on both sides of {at}: run commit {before} on {}",
+                    machine(only[1])
+                ),
+                _ => format!(
+                    "inconclusive, because only {} ran commits on both sides of {at}, and may have changed itself: run \
+                     commits {before} and {at} on {}",
+                    cells.machines[model.units[both[0]].machine],
+                    machine(only[1].or(only[0]))
+                ),
+            });
+        }
+        if both.len() > 2 {
+            let own = median(&sizes).unwrap_or(0.0);
+            let off: Vec<f64> = sizes.iter().map(|size| (size - own).abs()).collect();
+            // The standard error of a median is √(π ÷ 2) that of a mean.
+            let error = 1.4826 * 1.2533 * median(&off).unwrap_or(0.0) / (sizes.len() as f64).sqrt();
+            if (step.size - own).abs() > 4.0 * error
+                && own * step.size.signum() < step.size.abs() / 2.0
+            {
+                return Some(format!(
+                    "inconclusive, because machines that ran commits on both sides of {at} don't show it, others do: run \
+                     commit {before} on {}",
+                    machine(only[1])
+                ));
+            }
+        }
+        None
+    }
+
+    fn levels(&self, slow: &[bool]) -> Vec<MachineLevel> {
+        let (model, middle) = (&self.model, self.middle());
+        let cells = &model.cells;
+        let error = |u: usize| model.error_of(u).sqrt();
+        let of = |u: usize| {
+            let unit = &model.units[u];
+            let (log, half) = (model.machines[u] - middle, WITHIN_95 * error(u));
+            let earlier =
+                u.checked_sub(1).filter(|&before| model.units[before].machine == unit.machine);
+            let since = earlier.map(|before| {
+                let size = model.machines[u] - model.machines[before];
+                let half = WITHIN_95 * error(u).hypot(error(before));
+                Since {
+                    time: cells.sessions[unit.sessions[0]].time,
+                    ratio: ratio_of(size),
+                    low: ratio_of(size - half),
+                    high: ratio_of(size + half),
+                    is_slower: (size > 0.0) == self.is_time,
+                }
+            });
+            let first =
+                (0..=u).rev().take_while(|&v| model.units[v].machine == unit.machine).last();
+            let from = model.units[first.unwrap_or(u)].sessions[0];
+            let range =
+                cells.sessions[from].cells[0]..cells.sessions[unit.sessions[1] - 1].cells[1];
+            MachineLevel {
+                machine: cells.machines[unit.machine].clone(),
+                ratio: ratio_of(log),
+                low: ratio_of(log - half),
+                high: ratio_of(log + half),
+                slow: slow[u] || since.is_some_and(|since| since.is_slower),
+                since,
+                sessions: (unit.sessions[1] - from) as u64,
+                runs: cells.cells[range].iter().map(|cell| u64::from(cell.runs)).sum(),
+            }
+        };
+        self.newest().map(of).collect()
+    }
+
+    fn commit_levels(&self) -> Vec<CommitLevel> {
+        let (cells, middle) = (&self.model.cells, self.middle());
+        let mut seen: Vec<Vec<usize>> = vec![Vec::new(); cells.commits.len()];
+        let mut runs = vec![0_u64; cells.commits.len()];
+        for cell in &cells.cells {
+            seen[cell.commit].push(cells.sessions[cell.session].machine);
+            runs[cell.commit] += u64::from(cell.runs);
+        }
+        let of = |(c, commit): (usize, &String)| {
+            let mut machines = seen[c].clone();
+            machines.dedup();
+            CommitLevel {
+                commit: commit.clone(),
+                value: ratio_of(self.effects[c] + middle + cells.origin),
+                machines: machines.len() as u64,
+                runs: runs[c],
+            }
+        };
+        cells.commits.iter().enumerate().map(of).collect()
+    }
+
+    fn all_doubts(&self) -> Vec<String> {
+        /// Groups that are listed.
+        const MOST: usize = 3;
+        let cells = &self.model.cells;
+        let mut doubts = Vec::new();
+        if cells.machines.len() == 1 {
+            doubts.push(format!(
+                "all runs are of machine {}: what it did itself can't be told from what commits did",
+                cells.machines[0]
+            ));
+        } else if self.model.mixed {
+            doubts.push(
+                "hardly a machine has two sessions: a slow machine can't be told from a disturbed session".to_owned(),
+            );
+        }
+        let parts = explain::components(cells);
+        let mut known: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+        for cell in &cells.cells {
+            known
+                .entry(parts[cell.commit])
+                .or_insert((cell.commit, cells.sessions[cell.session].machine));
+        }
+        let mut known = known.into_values();
+        let Some((first, _)) = known.next() else { return doubts };
+        let others = known.len().saturating_sub(MOST);
+        doubts.extend(known.take(MOST).map(|(commit, machine)| {
+            format!(
+                "commit {0} and machine {1} were only seen with each other, or with others that were: run commit {2} on \
+                 machine {1}",
+                cells.commits[commit], cells.machines[machine], cells.commits[first]
+            )
+        }));
+        if others > 0 {
+            doubts.push(format!("so were {others} more groups of commits and machines"));
+        }
+        doubts
+    }
+}
+
+/// A limit as a logarithm: what takes 5 % longer.
+fn least_log(part: f64) -> f64 {
+    if part.is_finite() { part.max(0.0).ln_1p() } else { f64::INFINITY }
+}
+
+/// The ratio with this logarithm; never infinite, and never 0.
+fn ratio_of(log: f64) -> f64 {
+    log.clamp(-700.0, 700.0).exp()
+}
+
+/// Units, divided where they changed.
+fn divided(units: &[Unit], slow: &[bool], changed: &[(usize, usize)]) -> Vec<Unit> {
+    let mut all = Vec::with_capacity(units.len() + changed.len());
+    for (u, unit) in units.iter().enumerate() {
+        let is_part =
+            |other: Option<&Unit>| other.is_some_and(|other| other.machine == unit.machine);
+        let is_part =
+            is_part(units.get(u + 1)) || u.checked_sub(1).is_some_and(|u| is_part(units.get(u)));
+        match changed.iter().find(|(of, _)| *of == u) {
+            Some(&(_, at)) => {
+                all.push(Unit { sessions: [unit.sessions[0], at], free: true, ..unit.clone() });
+                all.push(Unit { sessions: [at, unit.sessions[1]], free: true, ..unit.clone() });
+            }
+            None => all.push(Unit { free: slow[u] || is_part, ..unit.clone() }),
+        }
+    }
+    all
+}
