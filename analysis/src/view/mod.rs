@@ -6,6 +6,8 @@ mod comparison;
 mod device;
 mod explain;
 mod findings;
+#[cfg(feature = "receipt")]
+mod fleet;
 mod headline;
 #[cfg(feature = "receipt")]
 mod history;
@@ -38,6 +40,8 @@ pub use self::comparison::{
 pub use self::device::serialised_notes;
 pub use self::explain::{explain, explain_json, words};
 pub use self::findings::{findings, test_command};
+#[cfg(feature = "receipt")]
+pub use self::fleet::{explanation, fleet};
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};

@@ -48,6 +48,8 @@ pub(crate) enum What {
     WhoBacks(WhoBacksArgs),
     /// Receipts that did not verify.
     Unverified(AskArgs),
+    /// Is it the commit or the machine? Takes all runs of the same work apart.
+    Verdict(VerdictArgs),
     /// Run a query in SQL.
     Query(QueryArgs),
     /// Merge many small files into few.
@@ -162,6 +164,52 @@ pub(crate) struct WhoBacksArgs {
     pub(crate) ask: AskArgs,
 }
 
+/// By a mixed model over commits, machines and sessions, which outliers don't move. Of fleets in which nothing is the
+/// matter at most 1 in 100 get a commit or a machine named; docs/fleet.md says what it finds. Only runs with a commit
+/// count, and only machines of one kind should be in one verdict: choose with --model, --test, --cpu.
+#[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope lake verdict --lake lake --test tg128 --repo ~/llama.cpp\n  brickscope lake verdict --before 1a2b3c4 --after 5d6e7f8"
+)]
+pub(crate) struct VerdictArgs {
+    /// The lake.
+    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    pub(crate) lake: PathBuf,
+
+    /// Only runs of this day and later, such as 2026-11-01.
+    #[arg(long, value_name = "DATE", value_parser = day, default_value = "0000-00-00", hide_default_value = true)]
+    pub(crate) since: String,
+
+    /// Only runs of this model.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+
+    /// Only this test, such as tg128; of profiles prefill or decode.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) test: Option<String>,
+
+    /// Only machines with this processor, as `brickscope lake machines` prints it.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cpu: Option<String>,
+
+    /// The engine's git repository, which says in what order commits come: that of HEAD's history. By default they come
+    /// in the order in which they were first measured.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) repo: Option<PathBuf>,
+
+    /// Say why this commit's runs …
+    #[arg(long, value_name = "COMMIT", requires = "before")]
+    pub(crate) after: Option<String>,
+
+    /// … differ from this one's.
+    #[arg(long, value_name = "COMMIT", requires = "after")]
+    pub(crate) before: Option<String>,
+
+    /// Print it as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct QueryArgs {
     /// One query, of the tables that `brickscope lake schema` prints.
@@ -231,14 +279,18 @@ pub(crate) use with_parquet::run;
 
 #[cfg(feature = "parquet")]
 mod with_parquet {
+    use std::path::Path;
     use std::time::Duration;
 
     use anyhow::{Context, Result, ensure};
+    use brickscope_analysis::fleet::{Fleet, Observation};
     use brickscope_analysis::lake::TABLES;
+    use brickscope_analysis::view;
     use clap::ValueEnum;
 
     use super::{
-        AnswerArgs, AnswerForm, AskArgs, CheckArgs, CompactArgs, LakeArgs, SchemaArgs, What,
+        AnswerArgs, AnswerForm, AskArgs, CheckArgs, CompactArgs, LakeArgs, SchemaArgs, VerdictArgs,
+        What,
     };
     use crate::lake::{self, Answer, Engine, Lake, QUESTIONS};
     use crate::text::{columns, count, cut, padded, printable_text};
@@ -262,6 +314,7 @@ mod with_parquet {
             What::WhoBacks(args) => {
                 return question("who-backs", &args.ask, args.number, args.within);
             }
+            What::Verdict(args) => return verdict(args),
             What::Query(args) => return answer(&args.answer, "", &args.query),
             What::Compact(args) => return compact(args),
             What::Check(args) => return check(args),
@@ -382,6 +435,126 @@ mod with_parquet {
             }
             _ => text.to_owned(),
         }
+    }
+
+    /// The runs of one kind of work.
+    type Works = std::collections::BTreeMap<String, Vec<Observation>>;
+
+    fn verdict(args: &VerdictArgs) -> Result<()> {
+        let lake = Lake::open(&args.lake)?;
+        let note = progress::note("asking");
+        let works = works(&lake, args);
+        note.finish_and_clear();
+        let works = works?;
+        ensure!(
+            !works.is_empty(),
+            "no run has a commit and a speed here: `brickscope collect --commit HASH` names it"
+        );
+        let mut text = String::new();
+        let mut json = Vec::new();
+        for (work, runs) in &works {
+            let order = match &args.repo {
+                Some(repo) => order(repo, runs)?,
+                None => Fleet::order_by_time(runs),
+            };
+            let fleet = Fleet::fit(runs, &order, false)?;
+            let explained = match (&args.before, &args.after) {
+                (Some(before), Some(after)) => {
+                    let of = |commit: &str| -> Vec<Observation> {
+                        let mut runs = runs.clone();
+                        runs.retain(|run| run.commit.starts_with(commit));
+                        runs
+                    };
+                    let (first, second) = (of(before), of(after));
+                    if first.is_empty() || second.is_empty() {
+                        continue;
+                    }
+                    let explained = fleet.explain(&first, &second)?;
+                    text += &format!("{}\n", printable_text(work));
+                    text += &view::explanation(&explained, before, after);
+                    text.push('\n');
+                    Some(explained)
+                }
+                _ => {
+                    text += &view::fleet(&fleet, work);
+                    text.push('\n');
+                    None
+                }
+            };
+            json.push(serde_json::json!({ "work": work, "fleet": fleet, "explained": explained }));
+        }
+        ensure!(!json.is_empty(), "no work was measured at both commits");
+        if args.json {
+            return output::print(serde_json::to_string_pretty(&json)? + "\n");
+        }
+        output::print(text.trim_end().to_owned() + "\n")
+    }
+
+    /// The runs by what they measured, as far as that tells them apart.
+    fn works(lake: &Lake, args: &VerdictArgs) -> Result<Works> {
+        let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let only = |column: &str, value: &Option<String>| match value {
+            Some(value) => format!(" AND {column} = {}", text(value)),
+            None => String::new(),
+        };
+        let query = format!(
+            "SELECT concat_ws(', ', r.engine, r.model, r.quant, r.backend, \
+               CASE WHEN r.threads IS NULL THEN NULL ELSE concat(r.threads, ' threads') END, s.test), \
+               r.machine, r.commit, coalesce(r.session, r.date), r.created_s, s.tokens_per_second \
+             FROM speeds s JOIN runs r ON r.run_id = s.run_id \
+             WHERE s.tokens_per_second > 0 AND r.commit IS NOT NULL AND r.date >= {}{}{}{} \
+             ORDER BY r.created_s, r.run_id, s.test",
+            text(&args.since),
+            only("r.model", &args.model),
+            only("s.test", &args.test),
+            only("r.cpu", &args.cpu),
+        );
+        let answer = Engine::find()?.answer(&lake::prelude(lake, ""), &query)?;
+        let mut works = Works::new();
+        for row in answer.rows {
+            let [Some(work), Some(machine), Some(commit), Some(session), Some(time), Some(value)] =
+                &row[..]
+            else {
+                continue;
+            };
+            works.entry(work.clone()).or_default().push(Observation {
+                machine: machine.clone(),
+                commit: commit.clone(),
+                session: session.clone(),
+                time: time.parse().with_context(|| format!("created_s is {time:?}"))?,
+                value: value.parse().with_context(|| format!("a speed is {value:?}"))?,
+            });
+        }
+        Ok(works)
+    }
+
+    /// The commits of runs in the order of the history of a repository. They may be abbreviated, and of trees with
+    /// changes that aren't committed.
+    fn order(repo: &Path, runs: &[Observation]) -> Result<Vec<String>> {
+        let git = std::process::Command::new("git")
+            .arg("-C")
+            .arg(repo)
+            .args(["rev-list", "--reverse", "--topo-order", "HEAD"])
+            .output()
+            .context("can't run git")?;
+        let said = String::from_utf8_lossy(&git.stderr);
+        ensure!(git.status.success(), "git rev-list in {}: {}", repo.display(), said.trim());
+        let history = String::from_utf8_lossy(&git.stdout);
+        let history: Vec<&str> = history.lines().collect();
+        let mut order: Vec<(usize, String)> = Vec::new();
+        for commit in runs.iter().map(|run| &run.commit) {
+            if order.iter().any(|(_, known)| known == commit) {
+                continue;
+            }
+            let hash = commit.trim_end_matches("-dirty");
+            let at = history.iter().position(|full| !hash.is_empty() && full.starts_with(hash));
+            let at = at.with_context(|| {
+                format!("commit {commit} isn't in the history of HEAD in {}", repo.display())
+            })?;
+            order.push((at, commit.clone()));
+        }
+        order.sort();
+        Ok(order.into_iter().map(|(_, commit)| commit).collect())
     }
 
     fn compact(args: &CompactArgs) -> Result<()> {

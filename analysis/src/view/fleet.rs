@@ -1,0 +1,175 @@
+//! Whether it is the commit or the machine, in words.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use brickscope_profile::text::printable_text;
+use brickscope_profile::time_rfc3339;
+
+use crate::fleet::{CommitChange, Explanation, Fleet, MachineLevel};
+use crate::view::findings::labelled;
+
+/// What a fleet's runs say of commits and machines, under a line that names the work.
+#[must_use]
+pub fn fleet(fleet: &Fleet, work: &str) -> String {
+    let mut text = format!("{}\n", printable_text(work));
+    let mut line = |label: &str, what: String| labelled(label, &printable_text(&what), &mut text);
+    let sum = |count: fn(&MachineLevel) -> u64| fleet.machines.iter().map(count).sum::<u64>();
+    line(
+        "runs",
+        format!(
+            "{} of {} on {} in {}",
+            sum(|machine| machine.runs),
+            counted(fleet.commits.len() as u64, "commit"),
+            counted(fleet.machines.len() as u64, "machine"),
+            counted(sum(|machine| machine.sessions), "session"),
+        ),
+    );
+    for change in &fleet.changes {
+        line("commit", commit(change));
+    }
+    let is_told = |machine: &&MachineLevel| machine.slow || machine.since.is_some();
+    for machine in fleet.machines.iter().filter(is_told) {
+        line("machine", self::machine(machine));
+    }
+    let nothing =
+        fleet.changes.is_empty() && !fleet.machines.iter().any(|machine| is_told(&machine));
+    if nothing {
+        line("found", "no commit that changes the speed, and no slow machine".to_owned());
+    }
+    let spread = fleet.spread;
+    line(
+        "spread",
+        format!(
+            "machines {}, sessions of one {}, runs of one session {}",
+            percent(spread.machines),
+            percent(spread.sessions),
+            percent(spread.runs)
+        ),
+    );
+    for doubt in &fleet.doubts {
+        line("not known", doubt.clone());
+    }
+    text
+}
+
+/// `9d8e7f: 6.1 % slower than before it (4.0 to 8.1 %)`
+fn commit(change: &CommitChange) -> String {
+    let mut text = format!(
+        "{}: {}",
+        change.commit,
+        beside(change.ratio, change.low, change.high, change.is_slower, " than before it")
+    );
+    if change.earliest != change.latest {
+        text += &format!("; it may be any from {} to {}", change.earliest, change.latest);
+    }
+    if let Some(doubt) = &change.doubt {
+        text += &format!("; not sure to be the commit: {doubt}");
+    }
+    text
+}
+
+/// `ci-7: 12 % slower than the machine in the middle (9.8 to 14 %)`
+fn machine(machine: &MachineLevel) -> String {
+    let mut text = machine.machine.clone() + ": ";
+    if machine.slow {
+        let is_slower = true;
+        let than = " than the machine in the middle";
+        text += &beside(machine.ratio, machine.low, machine.high, is_slower, than);
+    }
+    if let Some(since) = &machine.since {
+        let time = u64::try_from(since.time).ok();
+        let time = time.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+        let day = time.map(|time| time_rfc3339(time).chars().take(10).collect::<String>());
+        text += if machine.slow { "; itself " } else { "itself " };
+        text += &beside(since.ratio, since.low, since.high, since.is_slower, " than before");
+        text += &format!(" since {}", day.unwrap_or_else(|| "a time before 1970".to_owned()));
+    }
+    text
+}
+
+/// The difference of a ratio from 1 and from what, with its interval.
+fn beside(ratio: f64, low: f64, high: f64, is_slower: bool, than: &str) -> String {
+    let word = if is_slower { "slower" } else { "faster" };
+    let [size, from, to] = [ratio, low, high].map(|ratio| 100.0 * (ratio - 1.0));
+    // An interval with 0 in it has both signs.
+    let interval = match (from < 0.0) == (to < 0.0) {
+        true => format!("{:.1} to {:.1} %", from.abs().min(to.abs()), from.abs().max(to.abs())),
+        false => format!("{from:+.1} to {to:+.1} %"),
+    };
+    format!("{:.1} % {word}{than} ({interval})", size.abs())
+}
+
+/// What two groups of runs differ by.
+#[must_use]
+pub fn explanation(explanation: &Explanation, before: &str, after: &str) -> String {
+    let mut text = format!(
+        "{}: {} beside {}\n",
+        format!("{:?}", explanation.cause).to_lowercase(),
+        printable_text(after),
+        printable_text(before)
+    );
+    let mut line = |label: &str, what: String| labelled(label, &printable_text(&what), &mut text);
+    line("because", explanation.reason.clone());
+    let signed = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
+    line("together", signed(explanation.total));
+    for (label, part) in [("commit", &explanation.commit), ("machine", &explanation.machine)] {
+        line(
+            label,
+            format!("{} ({} to {})", signed(part.ratio), signed(part.low), signed(part.high)),
+        );
+    }
+    if let Some(wanted) = &explanation.wanted {
+        line("try", format!("run {} on {}: that would tell", wanted.commit, wanted.machine));
+    }
+    text
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", 100.0 * part)
+}
+
+fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::Observation;
+
+    fn runs() -> (Vec<Observation>, Vec<String>) {
+        let commits: Vec<String> = (0..12).map(|c| format!("c{c}")).collect();
+        let mut runs = Vec::new();
+        for (c, commit) in commits.iter().enumerate() {
+            for m in 0..8_usize {
+                for run in 0..2_usize {
+                    let noise = ((c * 31 + m * 17 + run * 7) % 13) as f64 / 1000.0;
+                    let of_machine = if m == 3 { 0.8 } else { 1.0 + (m % 3) as f64 / 200.0 };
+                    let of_commit = if c < 6 { 100.0 } else { 94.0 };
+                    runs.push(Observation {
+                        machine: format!("m{m}"),
+                        commit: commit.clone(),
+                        session: format!("day {c}"),
+                        time: 1_790_000_000 + 86_400 * c as i64,
+                        value: of_commit * of_machine * (1.0 + noise),
+                    });
+                }
+            }
+        }
+        (runs, commits)
+    }
+
+    #[test]
+    fn the_commit_and_the_machine_are_named_with_their_sizes() {
+        let (runs, order) = runs();
+        let found = Fleet::fit(&runs, &order, false).expect("runs");
+        let text = fleet(&found, "llama.cpp, 1b q8_0, tg128");
+        insta::assert_snapshot!(text);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let of = |commit: &str| -> Vec<Observation> {
+            runs.iter().filter(|run| run.commit == commit).cloned().collect()
+        };
+        let why = found.explain(&of("c5"), &of("c6")).expect("both were measured");
+        insta::assert_snapshot!(explanation(&why, "c5", "c6"));
+    }
+}
