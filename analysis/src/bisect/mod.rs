@@ -203,7 +203,10 @@ impl fmt::Display for BisectError {
             Self::End(_) => f.write_str("the bad revision can't be measured"),
             Self::NotAsked => f.write_str("the search is over: no result is asked for"),
             Self::Record(event) => {
-                write!(f, "event {event} is not one that was asked for: the record was changed")
+                write!(
+                    f,
+                    "event {event} is not one that was asked for: it was changed, or another version made it"
+                )
             }
         }
     }
@@ -216,9 +219,7 @@ impl std::error::Error for BisectError {}
 struct Pair {
     a: usize,
     b: usize,
-    /// How much slower b was: the difference of logarithms of times.
-    log: f64,
-    /// The same without the cost of going second.
+    /// How much slower b was, as a difference of logarithms of times, without the cost of going second.
     even: f64,
 }
 
@@ -376,10 +377,6 @@ impl Bisect {
             None => {
                 asked.first = Some(log);
                 self.asked = Some(asked);
-                // The last measurement allowed may be half a pair.
-                if self.measurements >= self.record.options.max_measurements {
-                    self.plan();
-                }
             }
             Some(first) => {
                 let later = log - first;
@@ -409,20 +406,21 @@ impl Bisect {
 
     /// Forgets the first half of a pair whose second half was not measured, as after a long break.
     pub fn begin_pair_anew(&mut self) {
-        if let Some(asked) = self.asked.as_mut().filter(|asked| asked.first.is_some()) {
-            asked.first = None;
-            self.record.events.push(Event::Forgot);
+        let Some(asked) = self.asked.as_mut().filter(|asked| asked.first.is_some()) else { return };
+        asked.first = None;
+        self.record.events.push(Event::Forgot);
+        if self.measurements + 2 > self.record.options.max_measurements {
+            self.plan();
         }
     }
 
     fn add_pair(&mut self, asked: Asked, later: f64) {
         let Asked { a, b, b_first, purpose, .. } = asked;
         let sign = if b_first { -1.0 } else { 1.0 };
-        let log = sign * later;
-        // From earlier pairs only, so the coin of this one is still fair.
-        let even = log - sign * self.cost_of_second();
+        // The cost is from earlier pairs only, so the coin of this one is still fair.
+        let even = sign * (later - self.cost_of_second());
         self.later.push(later);
-        self.pairs.push(Pair { a, b, log, even });
+        self.pairs.push(Pair { a, b, even });
         let least = self.record.options.least.ln_1p();
         self.drift[0].bet(later - least);
         self.drift[1].bet(-later - least);
@@ -484,7 +482,7 @@ impl Bisect {
             } else if self.faster.is_enough(self.record.options.false_alarm) {
                 return Err(Verdict::None { why: Why::Faster });
             } else if self.below.is_enough(self.record.options.false_alarm) {
-                return Err(Verdict::None { why: Why::NoDifference });
+                return Err(Verdict::None { why: self.below_what() });
             }
         }
         let segments = self.places.as_ref().map(position::Places::segments);

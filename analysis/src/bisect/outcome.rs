@@ -141,6 +141,12 @@ impl Bisect {
         Verdict::Inconclusive { why: Why::Cap }
     }
 
+    /// Why there is nothing slower by as much as matters.
+    pub(super) fn below_what(&self) -> Why {
+        let (_, high) = interval(&self.even_of(0, self.record.last), 0.05);
+        if high < 0.0 { Why::Faster } else { Why::NoDifference }
+    }
+
     pub(super) fn outcome_of(&self, verdict: Verdict) -> Outcome {
         let step = match verdict {
             Verdict::Found { after, to } => Estimate::of(&self.even_of(after, to)),
