@@ -113,6 +113,18 @@ impl Estimate {
 }
 
 impl Bisect {
+    /// How many pairs were measured.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// How much slower revision `b` is than `a`, by the pairs that they were measured in; `None` without any.
+    #[must_use]
+    pub fn beside(&self, a: usize, b: usize) -> Option<Estimate> {
+        Estimate::of(&self.even_of(a, b))
+    }
+
     /// How far the search is.
     #[must_use]
     pub fn progress(&self) -> Progress {
