@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::evidence::{self, log_sum};
 
 /// The degrees of freedom of the noise, from one that has neither mean nor variance to one that is nearly normal.
-const TAILS: [f64; 3] = [1.0, 2.5, 8.0];
+/// With Γ((ν+1)/2) / (Γ(ν/2) √(νπ)) of each, the height of its density.
+const TAILS: [(f64, f64); 3] =
+    [(1.0, std::f64::consts::FRAC_1_PI), (2.5, 0.361_808_7), (8.0, 0.386_699_0)];
 
 /// Scales of the noise, in parts of the one that the first pairs had.
 const SCALES: [f64; 9] = [0.25, 0.4, 0.6, 0.85, 1.2, 1.7, 2.5, 4.0, 8.0];
@@ -39,6 +41,7 @@ struct Cell {
     size: f64,
     scale: f64,
     tails: f64,
+    height: f64,
     /// The logarithm of the density of all pairs if none had the step in it.
     none: f64,
 }
@@ -46,14 +49,8 @@ struct Cell {
 impl Cell {
     /// The logarithm of the density at `off`, but for what all cells have in common.
     fn log(&self, off: f64) -> f64 {
-        // Γ((ν+1)/2) / (Γ(ν/2) √(νπ)) for the degrees of freedom above.
-        let front = match self.tails {
-            tails if tails < 2.0 => 0.318_31,
-            tails if tails < 5.0 => 0.361_79,
-            _ => 0.386_70,
-        };
         let t = off / self.scale;
-        (front / self.scale).ln() - 0.5 * (self.tails + 1.0) * (t * t / self.tails).ln_1p()
+        (self.height / self.scale).ln() - 0.5 * (self.tails + 1.0) * (t * t / self.tails).ln_1p()
     }
 }
 
@@ -80,7 +77,13 @@ impl Places {
             }
             for part in SCALES {
                 let scale = (part * scale).max(LEAST_SCALE);
-                cells.extend(TAILS.map(|tails| Cell { size, scale, tails, none: 0.0 }));
+                cells.extend(TAILS.map(|(tails, height)| Cell {
+                    size,
+                    scale,
+                    tails,
+                    height,
+                    none: 0.0,
+                }));
             }
         }
         let zeros = vec![0.0; cells.len()];
