@@ -110,10 +110,8 @@ impl State {
         let mut number = 0;
         for event in &self.record.events {
             let Event::Ran(revision, _) = event else {
-                // Whatever else happens ends a pair that was begun, or concerns none.
-                if matches!(event, Event::Forgot) || first.is_some_and(|(of, _)| of != 0) {
-                    first = None;
-                }
+                // Only a revision of the pair that was begun is ever left out.
+                first = None;
                 continue;
             };
             let this = (*revision, number);
@@ -123,10 +121,9 @@ impl State {
                 continue;
             };
             let receipt = |number| self.receipts.get(&number).map(String::as_str);
-            if (other.0 == a && this.0 == b) || (other.0 == b && this.0 == a) {
-                if let (Some(one), Some(two)) = (receipt(other.1), receipt(this.1)) {
-                    pairs.push([(other.0, one), (this.0, two)]);
-                }
+            let is_it = (other.0.min(this.0), other.0.max(this.0)) == (a, b);
+            if let (true, Some(one), Some(two)) = (is_it, receipt(other.1), receipt(this.1)) {
+                pairs.push([(other.0, one), (this.0, two)]);
             }
         }
         pairs
