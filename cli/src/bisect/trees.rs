@@ -132,6 +132,7 @@ impl<'t> Trees<'t> {
     /// Runs the build command; says why it failed, if it did.
     fn built_in(&self, folder: &Path, hash: &str) -> Result<Option<String>> {
         let Some(build) = self.build else { return Ok(None) };
+        tell!("building {}", short(hash));
         let log = self.work.join("build.log");
         let open = || File::create(&log).with_context(|| log.display().to_string());
         let file = open()?;
@@ -144,9 +145,9 @@ impl<'t> Trees<'t> {
         let kept = self.work.join(format!("build-{}.log", short(hash)));
         let _ = fs::rename(&log, &kept);
         Ok(Some(format!(
-            "its build failed ({status}); the end of {}:\n{}",
-            printable_text(&kept.display().to_string()),
-            said_in(&kept)
+            "its build failed ({status}):\n{}\nall it said: {}",
+            said_in(&kept),
+            printable_text(&kept.display().to_string())
         )))
     }
 
