@@ -8,6 +8,12 @@ const EFFECTS: [f64; 3] = [0.005, 0.02, 0.1];
 /// The scales of noise that they reckon with.
 const SCALES: [f64; 3] = [0.001, 0.006, 0.03];
 
+/// Where noise seems larger than this, all scales are larger in proportion.
+pub(super) const USUAL_SCALE: f64 = 0.03;
+
+/// So many pairs tell how large noise seems to be.
+pub(super) const SCALE_FROM: usize = 4;
+
 /// What has been won by bets on pairs being above 0, from a stake of 1.
 ///
 /// Who of a pair runs first is drawn by a fair coin. If the two don't differ, the coin decides the sign of a pair's
@@ -18,7 +24,7 @@ const SCALES: [f64; 3] = [0.001, 0.006, 0.03];
 /// is why one may stop as soon as it is enough.
 ///
 /// A bet stakes, for an assumed difference and scale, as Student's t with 2 degrees of freedom says how much likelier the
-/// sign is than its opposite. Large outliers then say nearly nothing. The stake is divided between all cells of a grid
+/// sign is than its opposite. The scale is from earlier pairs, so it knows nothing of the coin. Large outliers then say nearly nothing. The stake is divided between all cells of a grid
 /// (a mixture: Robbins, "Statistical methods related to the law of the iterated logarithm", 1970).
 #[derive(Debug, Clone)]
 pub(super) struct Wealth {
@@ -36,18 +42,20 @@ impl Default for Wealth {
 
 impl Wealth {
     /// Of all these pairs.
-    pub(super) fn of(pairs: impl IntoIterator<Item = f64>) -> Self {
+    fn of(pairs: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let mut wealth = Self::default();
-        pairs.into_iter().for_each(|pair| wealth.bet(pair));
+        pairs.into_iter().for_each(|(pair, scale)| wealth.bet(pair, scale));
         wealth
     }
 
-    pub(super) fn bet(&mut self, pair: f64) {
+    /// Bets on a pair, where noise seems to have this scale.
+    pub(super) fn bet(&mut self, pair: f64, scale: f64) {
+        let more = (scale / USUAL_SCALE).max(1.0);
         let mut cell = 0;
         for effect in EFFECTS {
             let (near, far) = ((pair - effect).powi(2), (pair + effect).powi(2));
-            for scale in SCALES {
-                let square = 2.0 * scale * scale;
+            for part in SCALES {
+                let square = 2.0 * (part * more).powi(2);
                 let odds = 1.5 * ((square + far) / (square + near)).ln();
                 self.cells[cell] += std::f64::consts::LN_2 - (-odds).exp().ln_1p();
                 cell += 1;
@@ -106,10 +114,15 @@ pub(super) fn scale(pairs: &[f64]) -> Option<f64> {
 /// median", 1967). Infinite where there are too few pairs.
 pub(super) fn interval(pairs: &[f64], alpha: f64) -> (f64, f64) {
     let Some(centre) = middle(pairs) else { return (f64::NEG_INFINITY, f64::INFINITY) };
+    let scale_before = |nth: usize| match nth {
+        SCALE_FROM.. => scale(&pairs[..nth]).unwrap_or(USUAL_SCALE),
+        _ => USUAL_SCALE,
+    };
+    let scales: Vec<f64> = (0..pairs.len()).map(scale_before).collect();
     let end = |sign: f64| {
         // Half of the error to each side.
         let is_out = |at: f64| {
-            let off = pairs.iter().map(|pair| sign * (at - pair));
+            let off = pairs.iter().map(|pair| sign * (at - pair)).zip(scales.iter().copied());
             let wealth = Wealth::of(off);
             wealth.log() >= -(alpha / 2.0).ln()
         };

@@ -419,20 +419,21 @@ impl Bisect {
         let sign = if b_first { -1.0 } else { 1.0 };
         // The cost is from earlier pairs only, so the coin of this one is still fair.
         let even = sign * (later - self.cost_of_second());
+        let scale = self.scale_before(a, b);
         self.later.push(later);
         self.pairs.push(Pair { a, b, even });
         let least = self.record.options.least.ln_1p();
-        self.drift[0].bet(later - least);
-        self.drift[1].bet(-later - least);
+        self.drift[0].bet(later - least, scale);
+        self.drift[1].bet(-later - least, scale);
         match purpose {
             Purpose::Ends => {
-                self.slower.bet(even);
-                self.faster.bet(-even);
-                self.below.bet(least - even);
+                self.slower.bet(even, scale);
+                self.faster.bet(-even, scale);
+                self.below.bet(least - even, scale);
             }
             Purpose::Confirm => {
                 if let Some(test) = self.tests.get_mut(&(a, b)) {
-                    test.wealth.bet(even);
+                    test.wealth.bet(even, scale);
                 }
             }
             Purpose::Search | Purpose::Control => {}
@@ -440,6 +441,14 @@ impl Bisect {
         if let Some(places) = &mut self.places {
             places.add(a, b, even);
         }
+    }
+
+    /// How large the noise of a pair seems to be, by the earlier ones of the same revisions, or by all.
+    fn scale_before(&self, a: usize, b: usize) -> f64 {
+        let own = self.even_of(a, b);
+        let of = if own.len() >= evidence::SCALE_FROM { &own } else { &self.later };
+        let known = Some(of).filter(|pairs| pairs.len() >= evidence::SCALE_FROM);
+        known.and_then(|pairs| evidence::scale(pairs)).unwrap_or(evidence::USUAL_SCALE)
     }
 
     /// How much longer the second of a pair takes, where that is plain: else 0, which adds no noise.
