@@ -24,8 +24,9 @@ pub(super) const SCALE_FROM: usize = 4;
 /// is why one may stop as soon as it is enough.
 ///
 /// A bet stakes, for an assumed difference and scale, as Student's t with 2 degrees of freedom says how much likelier the
-/// sign is than its opposite. The scale is from earlier pairs, so it knows nothing of the coin. Large outliers then say nearly nothing. The stake is divided between all cells of a grid
-/// (a mixture: Robbins, "Statistical methods related to the law of the iterated logarithm", 1970).
+/// sign is than its opposite. Large outliers then say nearly nothing. How large noise seems to be is known from earlier
+/// pairs, so it knows nothing of the coin. The stake is divided between all cells of a grid (a mixture: Robbins,
+/// "Statistical methods related to the law of the iterated logarithm", 1970).
 #[derive(Debug, Clone)]
 pub(super) struct Wealth {
     /// The logarithm of what each cell has won.

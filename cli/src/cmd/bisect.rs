@@ -45,7 +45,7 @@ pub(crate) struct BisectArgs {
     pub(crate) good: Option<String>,
 
     /// A commit that is slow.
-    #[arg(long, value_name = "COMMIT", default_value = "HEAD")]
+    #[arg(long, value_name = "COMMIT", default_value = "HEAD", conflicts_with = "resume")]
     pub(crate) bad: String,
 
     /// The shell command that builds a commit, in its worktree.
@@ -70,15 +70,15 @@ pub(crate) struct BisectArgs {
     pub(crate) test: Option<String>,
 
     /// The smallest difference that matters. If good and bad differ by less, there is none to be found.
-    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = threshold)]
+    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = threshold, conflicts_with = "resume")]
     pub(crate) least: f64,
 
     /// How likely it may be to find something between equal ends, or to overlook a difference that matters.
-    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = threshold)]
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = threshold, conflicts_with = "resume")]
     pub(crate) false_alarm: f64,
 
     /// How likely it may be to name a commit that is no slower than the one before it.
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = threshold)]
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = threshold, conflicts_with = "resume")]
     pub(crate) wrong: f64,
 
     /// The most measurements. Those of a warm-up don't count. With --resume, a search that ran out of them goes on.
@@ -86,11 +86,11 @@ pub(crate) struct BisectArgs {
     pub(crate) max_measurements: Option<u64>,
 
     /// Runs after each build whose result doesn't count, since files are read for the first time.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=100))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=100), conflicts_with = "resume")]
     pub(crate) warm_up: u32,
 
     /// Search all commits, and not only first parents: those of merged branches, too.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     pub(crate) all_parents: bool,
 
     /// The repository.
