@@ -8,7 +8,7 @@ const EFFECTS: [f64; 3] = [0.005, 0.02, 0.1];
 /// The scales of noise that they reckon with.
 const SCALES: [f64; 3] = [0.001, 0.006, 0.03];
 
-/// Where noise seems larger than this, all scales are larger in proportion.
+/// Where noise seems larger than this, all of them are larger in proportion.
 pub(super) const USUAL_SCALE: f64 = 0.03;
 
 /// So many pairs tell how large noise seems to be.
@@ -53,7 +53,7 @@ impl Wealth {
     pub(super) fn bet(&mut self, pair: f64, scale: f64) {
         let more = (scale / USUAL_SCALE).max(1.0);
         let mut cell = 0;
-        for effect in EFFECTS {
+        for effect in EFFECTS.map(|effect| effect * more) {
             let (near, far) = ((pair - effect).powi(2), (pair + effect).powi(2));
             for part in SCALES {
                 let square = 2.0 * (part * more).powi(2);
@@ -112,20 +112,15 @@ pub(super) fn scale(pairs: &[f64]) -> Option<f64> {
 
 /// All differences that the pairs don't speak against: the true one is missed with a probability of at most `alpha`,
 /// whenever one looks (a confidence sequence: Darling and Robbins, "Confidence sequences for mean, variance, and
-/// median", 1967). Infinite where there are too few pairs.
-pub(super) fn interval(pairs: &[f64], alpha: f64) -> (f64, f64) {
-    let Some(centre) = middle(pairs) else { return (f64::NEG_INFINITY, f64::INFINITY) };
-    let scale_before = |nth: usize| match nth {
-        SCALE_FROM.. => scale(&pairs[..nth]).unwrap_or(USUAL_SCALE),
-        _ => USUAL_SCALE,
-    };
-    let scales: Vec<f64> = (0..pairs.len()).map(scale_before).collect();
+/// median", 1967). Infinite where there are too few pairs. Each pair comes with the scale that it was bet with.
+pub(super) fn interval(pairs: &[(f64, f64)], alpha: f64) -> (f64, f64) {
+    let values: Vec<f64> = pairs.iter().map(|(pair, _)| *pair).collect();
+    let Some(centre) = middle(&values) else { return (f64::NEG_INFINITY, f64::INFINITY) };
     let end = |sign: f64| {
         // Half of the error to each side.
         let is_out = |at: f64| {
-            let off = pairs.iter().map(|pair| sign * (at - pair)).zip(scales.iter().copied());
-            let wealth = Wealth::of(off);
-            wealth.log() >= -(alpha / 2.0).ln()
+            let off = pairs.iter().map(|(pair, scale)| (sign * (at - pair), *scale));
+            Wealth::of(off).log() >= -(alpha / 2.0).ln()
         };
         let mut step = 1e-4;
         while !is_out(centre + sign * step) {

@@ -221,6 +221,8 @@ struct Pair {
     b: usize,
     /// How much slower b was, as a difference of logarithms of times, without the cost of going second.
     even: f64,
+    /// How large its noise seemed to be.
+    scale: f64,
 }
 
 /// The test of a revision: whether it differs from the one before it.
@@ -421,7 +423,7 @@ impl Bisect {
         let even = sign * (later - self.cost_of_second());
         let scale = self.scale_before(a, b);
         self.later.push(later);
-        self.pairs.push(Pair { a, b, even });
+        self.pairs.push(Pair { a, b, even, scale });
         let least = self.record.options.least.ln_1p();
         self.drift[0].bet(later - least, scale);
         self.drift[1].bet(-later - least, scale);
@@ -587,9 +589,12 @@ impl Bisect {
         }
     }
 
+    fn pairs_of(&self, a: usize, b: usize) -> impl Iterator<Item = &Pair> {
+        self.pairs.iter().filter(move |pair| (pair.a, pair.b) == (a, b))
+    }
+
     fn even_of(&self, a: usize, b: usize) -> Vec<f64> {
-        let of = self.pairs.iter().filter(|pair| (pair.a, pair.b) == (a, b));
-        of.map(|pair| pair.even).collect()
+        self.pairs_of(a, b).map(|pair| pair.even).collect()
     }
 }
 

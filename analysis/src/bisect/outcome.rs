@@ -103,15 +103,6 @@ pub struct Controls {
     pub drift: Option<f64>,
 }
 
-impl Estimate {
-    fn of(pairs: &[f64]) -> Option<Self> {
-        let ratio = middle(pairs)?.exp();
-        let (low, high) = interval(pairs, 0.05);
-        let bound = |log: f64| log.is_finite().then(|| log.exp());
-        Some(Self { ratio, low: bound(low), high: bound(high), pairs: pairs.len() })
-    }
-}
-
 impl Bisect {
     /// How many pairs were measured.
     #[must_use]
@@ -122,7 +113,17 @@ impl Bisect {
     /// How much slower revision `b` is than `a`, by the pairs that they were measured in; `None` without any.
     #[must_use]
     pub fn beside(&self, a: usize, b: usize) -> Option<Estimate> {
-        Estimate::of(&self.even_of(a, b))
+        let ratio = middle(&self.even_of(a, b))?.exp();
+        let (low, high) = self.interval(a, b);
+        let bound = |log: f64| log.is_finite().then(|| log.exp());
+        let pairs = self.pairs_of(a, b).count();
+        Some(Estimate { ratio, low: bound(low), high: bound(high), pairs })
+    }
+
+    fn interval(&self, a: usize, b: usize) -> (f64, f64) {
+        let pairs: Vec<(f64, f64)> =
+            self.pairs_of(a, b).map(|pair| (pair.even, pair.scale)).collect();
+        interval(&pairs, 0.05)
     }
 
     /// How far the search is.
@@ -130,12 +131,12 @@ impl Bisect {
     pub fn progress(&self) -> Progress {
         let now = self.now().map(|run| {
             let (a, b) = (run.revision.min(run.beside), run.revision.max(run.beside));
-            (run, Estimate::of(&self.even_of(a, b)))
+            (run, self.beside(a, b))
         });
         Progress {
             measurements: self.measurements,
             now,
-            ends: Estimate::of(&self.even_of(0, self.record.last)),
+            ends: self.beside(0, self.record.last),
             likely: self.likely(),
             left: self.left(),
         }
@@ -155,18 +156,18 @@ impl Bisect {
 
     /// Why there is nothing slower by as much as matters.
     pub(super) fn below_what(&self) -> Why {
-        let (_, high) = interval(&self.even_of(0, self.record.last), 0.05);
+        let (_, high) = self.interval(0, self.record.last);
         if high < 0.0 { Why::Faster } else { Why::NoDifference }
     }
 
     pub(super) fn outcome_of(&self, verdict: Verdict) -> Outcome {
         let step = match verdict {
-            Verdict::Found { after, to } => Estimate::of(&self.even_of(after, to)),
+            Verdict::Found { after, to } => self.beside(after, to),
             _ => None,
         };
         Outcome {
             verdict,
-            ends: Estimate::of(&self.even_of(0, self.record.last)),
+            ends: self.beside(0, self.record.last),
             step,
             likely: self.likely(),
             controls: self.controls(),
@@ -211,7 +212,7 @@ impl Bisect {
             Some((middle(last)? - middle(first)?).exp())
         });
         Controls {
-            itself: Estimate::of(&self.even_of(0, 0)),
+            itself: self.beside(0, 0),
             second: middle(&self.later).map(f64::exp),
             drift: ends.flatten(),
         }
