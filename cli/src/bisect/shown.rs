@@ -6,7 +6,7 @@ use brickscope_analysis::bisect::{Estimate, Outcome, Progress, Purpose, Run, Ver
 use brickscope_analysis::view::printable;
 
 use super::git::{Commit, short};
-use crate::text::{broken, count, wrapped};
+use crate::text::{WIDTH, broken, columns, count, wrapped};
 
 /// `+3.12 %`, or more digits where less is measured.
 fn percent(ratio: f64) -> String {
@@ -44,18 +44,23 @@ pub(crate) fn pair(
         Purpose::Control => "control",
     };
     let likely = 1 + progress.likely.last - progress.likely.first;
-    let mut left = format!("{likely} left");
-    if let Some(runs) = progress.left.filter(|_| progress.now.is_some()) {
-        let _ = write!(left, ", ~{runs} runs");
-        if let Some(time) = seconds_each.map(|seconds| seconds * runs as f64) {
-            let _ = match time {
-                90.0.. => write!(left, ", {:.0} min", time / 60.0),
-                _ => write!(left, ", {time:.0} s"),
-            };
+    let runs = progress.left.filter(|_| progress.now.is_some());
+    let mut line =
+        format!("{pairs:>4} {what:<7} {:<9} {:<25} {likely} left", short(hash), estimate(of));
+    let mut more = |part: String| {
+        if columns(&line) + columns(&part) <= WIDTH {
+            line.push_str(&part);
+        }
+    };
+    if let Some(runs) = runs {
+        more(format!(", ~{runs} runs"));
+        match seconds_each.map(|seconds| seconds * runs as f64) {
+            Some(time @ 90.0..) => more(format!(", {:.0} min", time / 60.0)),
+            Some(time) => more(format!(", {time:.0} s")),
+            None => {}
         }
     }
-    let line = format!("{pairs:>4} {what:<7} {:<9} {:<25} {left}", short(hash), estimate(of));
-    line.trim_end().to_owned()
+    line
 }
 
 /// What is said with the outcome.
@@ -116,7 +121,7 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
         }
     };
     let lines = |text: &mut String, head: &str| {
-        broken(head, 80).iter().for_each(|line| {
+        broken(head, WIDTH).iter().for_each(|line| {
             let _ = writeln!(text, "{line}");
         });
     };
