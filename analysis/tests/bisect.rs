@@ -49,7 +49,7 @@ impl Machine<'_> {
 }
 
 fn below(random: &mut SplitMix64, end: usize) -> usize {
-    (u128::from(random.bits()) * end as u128 >> 64) as usize
+    ((u128::from(random.bits()) * end as u128) >> 64) as usize
 }
 
 /// How many of some searches ended how.
