@@ -89,7 +89,8 @@ impl Engine {
     }
 
     fn begin(&self, measure: &str, more: &[&str]) -> Output {
-        let words = ["--good", &self.commits[0], "--bad", "HEAD", "--build", "sh build.sh"];
+        let words =
+            ["--good", &self.commits[0], "--bad", "HEAD", "--build", "sh build.sh", "--seed", "7"];
         let how = ["--measure", measure, "--pattern", "tokens per second: {}"];
         self.command(&[&words[..], &how, more].concat()).output().expect("it starts")
     }

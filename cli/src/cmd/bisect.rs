@@ -89,6 +89,10 @@ pub(crate) struct BisectArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=100), conflicts_with = "resume")]
     pub(crate) warm_up: u32,
 
+    /// What the order within pairs is drawn by. By default the time.
+    #[arg(long, value_name = "N", conflicts_with = "resume")]
+    pub(crate) seed: Option<u64>,
+
     /// Search all commits, and not only first parents: those of merged branches, too.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) all_parents: bool,
@@ -199,7 +203,7 @@ fn begun(args: &BisectArgs, repo: &Repo, work: &Path) -> Result<State> {
         wrong: args.wrong,
         max_measurements: args.max_measurements.unwrap_or(MOST),
         // The lower digits differ most.
-        seed: now as u64,
+        seed: args.seed.unwrap_or(now as u64),
     };
     let bisect = Bisect::new(revisions.len() - 1, options)?;
     if file.exists() {
@@ -288,8 +292,14 @@ impl<'t> Search<'t> {
                 }
             };
             // Both, so that nothing is built between the two of a pair.
-            let ready = match self.ready(run.beside, run.revision, &mut trees)? {
-                Step::Done(_) => self.ready(run.revision, run.beside, &mut trees)?,
+            let (a, b) = (run.revision.min(run.beside), run.revision.max(run.beside));
+            let ready = match self.ready(a, b, &mut trees)? {
+                Step::Done(first) => match self.ready(b, a, &mut trees)? {
+                    Step::Done(second) => {
+                        Step::Done(if run.revision == a { first } else { second })
+                    }
+                    other => other,
+                },
                 other => other,
             };
             let step = match ready {
