@@ -20,6 +20,7 @@
 //! | `explain/` | what words mean (`words.md`), and what a run says of them |
 //! | `waiting.rs`, `words.rs` | how long threads waited for each other; numbers in words |
 //! | `backends.rs` | backends side by side |
+//! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
 //! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said |
 //! | `fleet/` | many commits on many machines: is it the commit or the machine? |
@@ -33,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backends;
+pub mod bisect;
 pub mod compare;
 pub mod explain;
 pub mod export;

@@ -9,6 +9,7 @@ use std::path::Path;
 use clap::{Parser, Subcommand};
 
 use crate::cmd::benchmark::BenchmarkArgs;
+use crate::cmd::bisect::BisectArgs;
 use crate::cmd::collect::CollectArgs;
 use crate::cmd::compare::CompareArgs;
 use crate::cmd::completions::CompletionsArgs;
@@ -109,6 +110,7 @@ pub(crate) enum Command {
     Benchmark(BenchmarkArgs),
     Compare(CompareArgs),
     Gate(GateArgs),
+    Bisect(BisectArgs),
     Show(ShowArgs),
     Findings(FindingsArgs),
     Try(TryArgs),

@@ -3,7 +3,7 @@
 //! ```text
 //! main ──► args: the list of commands
 //!   └────► cmd/: one file per command, with its arguments, its help and its output
-//!            ├──► the rooms of large commands: benchmark, doctor, flame, report, top
+//!            ├──► the rooms of large commands: benchmark, bisect, doctor, flame, report, top
 //!            └──► shared by commands: the files below
 //! ```
 //!
@@ -13,6 +13,7 @@
 //! | `cmd/` | one file per command. Two commands run themselves in several processes: `benchmark_set`, `check_overhead_set`; two files are modes of `profile`: `check_overhead`, `compare_backends`; `top_view` runs `top` in builds that have it |
 //! | `flags` | flags that several commands share, and the parsers of their values |
 //! | `benchmark/` | measuring repeatedly: plan, warm-up, samples, receipt, tables, warnings |
+//! | `bisect/` | finding a slow commit: git, builds in worktrees, measurements, the file to go on from |
 //! | `doctor/` | one probe per capability of the machine |
 //! | `nodes/` | what `run` records of llama.cpp: the library that it loads into the program (in `preload/`), and profiles of it |
 //! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
@@ -43,6 +44,7 @@ mod output;
 
 mod args;
 mod benchmark;
+mod bisect;
 mod ceilings_cache;
 #[cfg(test)]
 mod chromium;
@@ -132,6 +134,9 @@ fn run(command: &Command) -> ExitCode {
         Command::Try(args) => return code(cmd::trial::run(args, &of_profile)),
         Command::Run(args) => {
             return cmd::run::run(args).unwrap_or_else(|error| ended(Err(error), 1));
+        }
+        Command::Bisect(args) => {
+            return cmd::bisect::run(args).unwrap_or_else(|error| ended(Err(error), 1));
         }
         Command::Explain(args) => {
             return cmd::explain::run(args).unwrap_or_else(|error| ended(Err(error), 1));

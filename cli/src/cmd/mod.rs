@@ -3,6 +3,7 @@
 mod again;
 pub(crate) mod benchmark;
 mod benchmark_set;
+pub(crate) mod bisect;
 pub(crate) mod check_overhead;
 mod check_overhead_set;
 pub(crate) mod collect;

@@ -1,0 +1,169 @@
+//! The repository: its commits, and worktrees of them. The user's checkout is never touched.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::family;
+use crate::text::printable_text;
+
+/// A repository.
+#[derive(Debug, Clone)]
+pub(crate) struct Repo {
+    dir: PathBuf,
+}
+
+/// What a commit says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Commit {
+    pub(crate) hash: String,
+    pub(crate) subject: String,
+    pub(crate) author: String,
+    pub(crate) date: String,
+}
+
+/// Variables that would send git elsewhere, as in a hook.
+const ELSEWHERE: [&str; 6] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_PREFIX",
+    "GIT_OBJECT_DIRECTORY",
+];
+
+/// Makes a command find the repository of its own folder.
+pub(crate) fn unset(command: &mut Command) {
+    ELSEWHERE.into_iter().for_each(|name| {
+        command.env_remove(name);
+    });
+}
+
+impl Repo {
+    pub(crate) fn at(dir: &Path) -> Result<Self> {
+        ensure!(dir.is_dir(), "--repo {}: there is no such folder", dir.display());
+        let repo = Self { dir: dir.to_owned() };
+        repo.said(["rev-parse", "--git-dir"])
+            .with_context(|| format!("{} is no git repository", dir.display()))?;
+        Ok(repo)
+    }
+
+    fn git<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Result<Output> {
+        let mut command = Command::new("git");
+        unset(&mut command);
+        family::untie(&mut command);
+        // A hook, such as one after a checkout, is for the user's work.
+        command.arg("-C").arg(&self.dir).args(["-c", "core.hooksPath=/dev/null"]).args(words);
+        command.stdin(Stdio::null()).output().context("can't start git: is it installed?")
+    }
+
+    /// What git prints on success.
+    fn said<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Result<String> {
+        let output = self.git(words)?;
+        if !output.status.success() {
+            let why = printable_text(String::from_utf8_lossy(&output.stderr).trim());
+            bail!("git: {}", if why.is_empty() { output.status.to_string() } else { why });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    }
+
+    /// The hash of a commit, by any name that git knows.
+    pub(crate) fn hash(&self, flag: &str, name: &str) -> Result<String> {
+        let commit = format!("{name}^{{commit}}");
+        self.said(["rev-parse", "--verify", "--quiet", "--end-of-options", &commit])
+            .ok()
+            .filter(|hash| is_hash(hash))
+            .with_context(|| format!("{flag} {}: git knows no such commit", printable_text(name)))
+    }
+
+    /// The commits after `good` up to `bad`, the oldest first, with `good` before them.
+    pub(crate) fn between(
+        &self,
+        good: &str,
+        bad: &str,
+        first_parents_only: bool,
+    ) -> Result<Vec<String>> {
+        ensure!(good != bad, "--good and --bad are the same commit, {}", short(good));
+        let is_before = self.git(["merge-base", "--is-ancestor", good, bad])?.status.success();
+        ensure!(
+            is_before,
+            "{} (--good) is not an ancestor of {} (--bad): name one that is, such as `git merge-base` of the two",
+            short(good),
+            short(bad)
+        );
+        let range = format!("{good}..{bad}");
+        let order = if first_parents_only { "--first-parent" } else { "--topo-order" };
+        let listed = self.said(["rev-list", "--reverse", order, &range])?;
+        let mut commits = vec![good.to_owned()];
+        commits.extend(listed.lines().filter(|line| is_hash(line)).map(str::to_owned));
+        ensure!(
+            commits.len() > 1 && commits.last().is_some_and(|last| last == bad),
+            "git lists no commits from {} to {}",
+            short(good),
+            short(bad)
+        );
+        Ok(commits)
+    }
+
+    pub(crate) fn commit(&self, hash: &str) -> Result<Commit> {
+        let format = "--format=%H%x00%s%x00%an <%ae>%x00%cI";
+        let said = self.said(["log", "-1", "--no-show-signature", format, hash, "--"])?;
+        let mut parts = said.split('\0').map(str::to_owned);
+        let mut part = || parts.next().unwrap_or_default();
+        Ok(Commit { hash: part(), subject: part(), author: part(), date: part() })
+    }
+
+    /// The folder that all worktrees of the repository share, usually `.git`.
+    pub(crate) fn common_dir(&self) -> Result<PathBuf> {
+        let said = self.said(["rev-parse", "--git-common-dir"])?;
+        let dir = self.dir.join(said);
+        std::fs::canonicalize(&dir).with_context(|| dir.display().to_string())
+    }
+
+    /// Makes a new worktree of a commit, without a branch.
+    pub(crate) fn add_worktree(&self, at: &Path, hash: &str) -> Result<()> {
+        // One whose folder somebody removed is still listed.
+        let _ = self.git(["worktree", "prune"]);
+        let words = ["worktree", "add", "--quiet", "--force", "--detach"].map(OsStr::new);
+        let words = words.into_iter().chain([at.as_os_str(), OsStr::new(hash)]);
+        self.said(words).map(drop).with_context(|| format!("a worktree of {}", short(hash)))
+    }
+
+    pub(crate) fn remove_worktree(&self, at: &Path) -> Result<()> {
+        let words = ["worktree", "remove", "--force", "--force"].map(OsStr::new);
+        let removed = self.said(words.into_iter().chain([at.as_os_str()]));
+        if removed.is_err() && at.exists() {
+            std::fs::remove_dir_all(at).with_context(|| at.display().to_string())?;
+        }
+        let _ = self.git(["worktree", "prune"]);
+        Ok(())
+    }
+
+    /// Puts another commit into a worktree of ours. What was built there stays, so that little has to be built anew.
+    pub(crate) fn check_out(&self, hash: &str) -> Result<()> {
+        let words = ["checkout", "--quiet", "--force", "--detach", hash, "--"];
+        self.said(words).map(drop).with_context(|| format!("a checkout of {}", short(hash)))?;
+        if self.dir.join(".gitmodules").is_file() {
+            self.said(["submodule", "update", "--quiet", "--init", "--recursive", "--force"])
+                .context("its submodules")?;
+        }
+        Ok(())
+    }
+
+    /// Removes all that isn't of the commit.
+    pub(crate) fn clean(&self) -> Result<()> {
+        self.said(["clean", "-ffdxq"]).map(drop)
+    }
+}
+
+fn is_hash(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The beginning of a hash.
+pub(crate) fn short(hash: &str) -> &str {
+    hash.get(..9).unwrap_or(hash)
+}

@@ -1,0 +1,294 @@
+//! What a search shows: a line for each pair, and the result.
+
+use std::fmt::Write;
+
+use brickscope_analysis::bisect::{Estimate, Outcome, Progress, Purpose, Run, Verdict, Why};
+use brickscope_analysis::view::printable;
+
+use super::git::{Commit, short};
+use crate::text::{WIDTH, broken, columns, count, wrapped};
+
+/// `+3.12 %`, or more digits where less is measured.
+fn percent(ratio: f64) -> String {
+    let percent = 100.0 * (ratio - 1.0);
+    match percent.abs() {
+        0.0995.. => format!("{percent:+.2} %"),
+        _ => format!("{percent:+.3} %"),
+    }
+}
+
+/// `+3.12 % (+1.02 to +5.22)`.
+pub(crate) fn estimate(estimate: Option<&Estimate>) -> String {
+    let Some(estimate) = estimate else { return String::new() };
+    let ratio = percent(estimate.ratio);
+    let plain = |ratio| percent(ratio).trim_end_matches(" %").to_owned();
+    match (estimate.low, estimate.high) {
+        (Some(low), Some(high)) => format!("{ratio} ({} to {})", plain(low), plain(high)),
+        _ => ratio,
+    }
+}
+
+/// A line for a pair that was measured.
+pub(crate) fn pair(
+    pairs: usize,
+    run: &Run,
+    hash: &str,
+    of: Option<&Estimate>,
+    progress: &Progress,
+    seconds_each: Option<f64>,
+) -> String {
+    let what = match run.purpose {
+        Purpose::Ends => "ends",
+        Purpose::Search => "search",
+        Purpose::Confirm => "confirm",
+        Purpose::Control => "control",
+    };
+    let likely = 1 + progress.likely.last - progress.likely.first;
+    let runs = progress.left.filter(|_| progress.now.is_some());
+    let mut line =
+        format!("{pairs:>4} {what:<7} {:<9} {:<25} {likely} left", short(hash), estimate(of));
+    let mut more = |part: String| {
+        if columns(&line) + columns(&part) <= WIDTH {
+            line.push_str(&part);
+        }
+    };
+    if let Some(runs) = runs {
+        more(format!(", ~{runs} runs"));
+        match seconds_each.map(|seconds| seconds * runs as f64) {
+            Some(time @ 90.0..) => more(format!(", {:.0} min", time / 60.0)),
+            Some(time) => more(format!(", {time:.0} s")),
+            None => {}
+        }
+    }
+    line
+}
+
+/// What is said with the outcome.
+#[derive(Debug)]
+pub(crate) struct Context<'t> {
+    pub(crate) revisions: &'t [String],
+    pub(crate) outcome: &'t Outcome,
+    /// The commits that are named.
+    pub(crate) found: Vec<Commit>,
+    /// Why revisions were left out.
+    pub(crate) left_out: Vec<(&'t str, &'t str)>,
+    pub(crate) false_alarm: f64,
+    pub(crate) wrong: f64,
+    pub(crate) least: f64,
+    /// A sentence for each brick that moved.
+    pub(crate) bricks: Vec<String>,
+    pub(crate) measured: usize,
+}
+
+/// More commits of a range than this aren't listed.
+const MOST_LISTED: usize = 20;
+
+/// The result, for people.
+pub(crate) fn outcome(context: &Context<'_>) -> String {
+    let Context { revisions, outcome, .. } = context;
+    let hash = |revision: usize| revisions.get(revision).map_or("?", |hash| short(hash));
+    let last = revisions.len() - 1;
+    let mut text = String::new();
+    let ends = estimate(outcome.ends.as_ref());
+    let in_all = format!("{} to {}: {ends}", hash(0), hash(last));
+    let head = match outcome.verdict {
+        Verdict::Found { after, to } if to - after == 1 => {
+            format!("Found: {} is slower than the commit before it.", hash(to))
+        }
+        Verdict::Found { after, to } => format!(
+            "Found: one of {} after {} up to {} made it slower; those between can't be measured.",
+            count((to - after) as u64, "commit"),
+            hash(after),
+            hash(to)
+        ),
+        Verdict::None { why: Why::NoDifference } => {
+            format!("None here: good and bad don't differ by {}.", least(context.least))
+        }
+        Verdict::None { why: Why::Faster } => {
+            "None here: bad is not slower than good, but faster.".to_owned()
+        }
+        Verdict::None { why: Why::Drift } => {
+            "None here: the machine drifted by more than what is looked for.".to_owned()
+        }
+        Verdict::None { .. } => "None here.".to_owned(),
+        Verdict::Inconclusive { why: Why::NotOneStep } => {
+            "Inconclusive: bad is slower, but no single commit stands out. There may be several, or many small ones."
+                .to_owned()
+        }
+        Verdict::Inconclusive { .. } => {
+            "Inconclusive: no more measurements are allowed (--resume --max-measurements N goes on)."
+                .to_owned()
+        }
+    };
+    let lines = |text: &mut String, head: &str| {
+        broken(head, WIDTH).iter().for_each(|line| {
+            let _ = writeln!(text, "{line}");
+        });
+    };
+    lines(&mut text, &head);
+    text.push('\n');
+    let mut row = |label: &str, value: &str| wrapped(&format!("  {label:<11}"), value, &mut text);
+    if let Verdict::Found { after, to } = outcome.verdict {
+        if let ([commit], 1) = (&context.found[..], to - after) {
+            row("commit", &commit.hash);
+            row("subject", &printable(&commit.subject));
+            row("author", &printable(&commit.author));
+            row("date", &printable(&commit.date));
+        } else {
+            for commit in context.found.iter().take(MOST_LISTED) {
+                row("one of", &format!("{} {}", short(&commit.hash), printable(&commit.subject)));
+            }
+            if context.found.len() > MOST_LISTED {
+                row("", &format!("and {} more", context.found.len() - MOST_LISTED));
+            }
+        }
+        if let Some(step) = &outcome.step {
+            let pairs = count(step.pairs as u64, "pair");
+            let beside = format!("{}, {pairs} beside {}", estimate(Some(step)), hash(after));
+            row("slower by", &beside);
+        }
+    }
+    let pairs = outcome.ends.map_or(0, |ends| ends.pairs);
+    row("in all", &format!("{in_all}, {}", count(pairs as u64, "pair")));
+    if let Verdict::Inconclusive { .. } = outcome.verdict {
+        let likely = outcome.likely;
+        row(
+            "likely",
+            &format!(
+                "one of {}, {} to {}, with 95 %",
+                count((1 + likely.last - likely.first) as u64, "commit"),
+                hash(likely.first),
+                hash(likely.last)
+            ),
+        );
+    }
+    let error = match outcome.verdict {
+        Verdict::Found { .. } => format!(
+            "at most {} that it is no slower than the one before it; at most {} that anything is found between equal ends",
+            least(context.wrong),
+            least(context.false_alarm)
+        ),
+        Verdict::None { why: Why::NoDifference } => format!(
+            "at most {} that bad is slower by {}",
+            least(context.false_alarm),
+            least(context.least)
+        ),
+        _ => String::new(),
+    };
+    if !error.is_empty() {
+        row("error", &error);
+    }
+    for brick in &context.bricks {
+        row("brick", brick);
+    }
+    let controls = &outcome.controls;
+    let mut machine = Vec::new();
+    if let Some(itself) = &controls.itself {
+        machine.push(format!("good beside itself {}", estimate(Some(itself))));
+    }
+    if let Some(second) = controls.second {
+        machine.push(format!("the second of a pair {}", percent(second)));
+    }
+    if let Some(drift) = controls.drift {
+        machine.push(format!("good at the end {}", percent(drift)));
+    }
+    if !machine.is_empty() {
+        row("machine", &machine.join(", "));
+    }
+    let runs = count(outcome.measurements, "measurement");
+    row("measured", &format!("{runs} of {}", count(context.measured as u64, "commit")));
+    for (hash, why) in &context.left_out {
+        let first = why.lines().next().unwrap_or_default().trim_end_matches(':');
+        row("left out", &format!("{}: {first}", short(hash)));
+    }
+    text
+}
+
+/// `2 %`.
+fn least(part: f64) -> String {
+    format!("{} %", (100.0 * part * 1e6).round() / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_analysis::bisect::{Controls, Places};
+
+    use super::*;
+
+    fn of(ratio: f64, pairs: usize) -> Estimate {
+        Estimate { ratio, low: Some(ratio - 0.02), high: Some(ratio + 0.02), pairs }
+    }
+
+    #[test]
+    fn a_result_fits_into_80_columns_whatever_a_commit_says() {
+        let revisions: Vec<String> =
+            (0..=9).map(|digit: u8| digit.to_string().repeat(40)).collect();
+        let verdicts = [
+            Verdict::Found { after: 3, to: 4 },
+            Verdict::Found { after: 3, to: 6 },
+            Verdict::None { why: Why::NoDifference },
+            Verdict::None { why: Why::Faster },
+            Verdict::None { why: Why::Drift },
+            Verdict::Inconclusive { why: Why::Cap },
+            Verdict::Inconclusive { why: Why::NotOneStep },
+        ];
+        for verdict in verdicts {
+            let outcome = Outcome {
+                verdict,
+                ends: Some(of(1.0312, 34)),
+                step: Some(of(1.0298, 17)),
+                likely: Places { first: 3, last: 6, top: 0.5 },
+                controls: Controls {
+                    itself: Some(of(1.0005, 16)),
+                    second: Some(1.0004),
+                    drift: Some(0.91),
+                },
+                pairs: 140,
+                measurements: 280,
+                unusable: vec![5],
+            };
+            let commit = Commit {
+                hash: "4".repeat(40),
+                subject: format!("{} \u{1b}[31m\u{202e}", "Faster matrices ".repeat(20)),
+                author: "A \u{7} <a@b>".to_owned(),
+                date: "2026-11-21T11:37:00+00:00".to_owned(),
+            };
+            let text = super::outcome(&Context {
+                revisions: &revisions,
+                outcome: &outcome,
+                found: vec![commit],
+                left_out: vec![(&revisions[5], "its build failed (exit status: 1):\nx")],
+                false_alarm: 0.01,
+                wrong: 0.05,
+                least: 0.02,
+                bricks: vec!["QkvProjection +9.80 % of 22 %".to_owned()],
+                measured: 12,
+            });
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{text}");
+            assert!(
+                text.contains("left out   555555555: its build failed (exit status: 1)"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_pair_fits_into_80_columns() {
+        let run = Run { revision: 4, beside: 0, purpose: Purpose::Confirm };
+        let progress = Progress {
+            measurements: 280,
+            now: Some((run, None)),
+            ends: None,
+            likely: Places { first: 1, last: 128, top: 0.1 },
+            left: Some(188),
+        };
+        let line = pair(140, &run, &"4".repeat(40), Some(&of(1.1298, 7)), &progress, Some(12.0));
+        assert_eq!(
+            line,
+            " 140 confirm 444444444 +12.98 % (+10.98 to +14.98) 128 left, ~188 runs, 38 min"
+        );
+        assert!(line.chars().count() <= 80, "{line}");
+        assert_eq!(estimate(Some(&of(1.0, 1))), "+0.000 % (-2.00 to +2.00)");
+    }
+}
