@@ -116,13 +116,16 @@ pub(super) fn add(profile: &Profile, parts: &mut Parts) {
     }
 }
 
+/// A phase, and the name of a brick or kernel in it.
+type Name = (Option<Phase>, String);
+
 /// The kernels of a table by the bricks that they ran in, and how much of a brick ran in layers, by its spans.
 #[derive(Debug, Default)]
 struct Nested {
     /// By phase and kernel, the bricks with the kernel's spans in them; `None` is outside of bricks.
-    kernels: HashMap<(Option<Phase>, String), Vec<(Option<String>, BrickStats)>>,
+    kernels: HashMap<Name, Vec<(Option<String>, BrickStats)>>,
     /// By phase and brick, the spans, and the own time of those in layers.
-    bricks: HashMap<(Option<Phase>, String), (u64, u64)>,
+    bricks: HashMap<Name, (u64, u64)>,
 }
 
 impl Nested {

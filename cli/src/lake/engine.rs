@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use brickscope_analysis::lake::{RUNS, TABLES, Table};
 use serde_json::value::RawValue;
 
-use super::library::Database;
+use super::library::{Database, Texts};
 use super::store::Lake;
 
 /// Names DuckDB's library or command.
@@ -107,9 +107,6 @@ fn is_library(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     name.contains(".so") || name.ends_with(".dylib") || name.ends_with(".dll")
 }
-
-/// Names of columns, and rows of texts.
-type Texts = (Vec<String>, Vec<Vec<Option<String>>>);
 
 /// Stands for `NULL` in the command's output: no text of ours has this byte.
 const NULL: &str = "\u{1}";

@@ -51,6 +51,9 @@ struct Functions {
     version: unsafe extern "C" fn() -> *const c_char,
 }
 
+/// Names of columns, and rows of texts; `None` is `NULL`.
+pub(super) type Texts = (Vec<String>, Vec<Vec<Option<String>>>);
+
 /// A database in memory, in this process.
 pub(crate) struct Database {
     functions: Functions,
@@ -116,7 +119,7 @@ impl Database {
     }
 
     /// Runs a query whose columns are all texts. Returns their names, and the rows.
-    pub(super) fn texts(&self, sql: &str) -> Result<(Vec<String>, Vec<Vec<Option<String>>>)> {
+    pub(super) fn texts(&self, sql: &str) -> Result<Texts> {
         let mut result = self.query(sql)?;
         let functions = &self.functions;
         // SAFETY: the result is of a query that succeeded.
