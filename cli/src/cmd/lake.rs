@@ -21,42 +21,72 @@ pub(crate) struct LakeArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
     /// What is in the lake: runs by engine, model and quantisation.
+    #[command(after_help = "Example:\n  brickscope lake inventory --lake lake --since 2026-11-01")]
     Inventory(AskArgs),
     /// The machines, their runs, and how busy other programs kept them.
+    #[command(after_help = "Example:\n  brickscope lake machines --lake lake")]
     Machines(AskArgs),
     /// Speed by day.
+    #[command(
+        after_help = "Example:\n  brickscope lake trend --lake lake --test tg128 --model llama-1b"
+    )]
     Trend(AskArgs),
     /// Speeds side by side, by one property of runs: --by quant, engine, machine …
+    #[command(
+        after_help = "Example:\n  brickscope lake compare --lake lake --by quant --test tg128"
+    )]
     Compare(AskArgs),
     /// Each machine's speed beside the median machine's, on the same work.
+    #[command(
+        after_help = "Example:\n  brickscope lake slowest-machines --lake lake --since 2026-11-01"
+    )]
     SlowestMachines(AskArgs),
     /// Each commit's speed beside that of the one before it on the same machine.
+    #[command(
+        after_help = "Example:\n  brickscope lake regressions --lake lake --since 2026-11-01 --test tg128"
+    )]
     Regressions(AskArgs),
     /// Where the time of passes goes.
+    #[command(after_help = "Example:\n  brickscope lake bricks --lake lake --phase decode")]
     Bricks(AskArgs),
     /// The kernels with the most time.
+    #[command(after_help = "Example:\n  brickscope lake kernels --lake lake --brick LmHead")]
     Kernels(AskArgs),
     /// Percentiles of the spans of bricks and kernels.
+    #[command(after_help = "Example:\n  brickscope lake percentiles --lake lake --brick LmHead")]
     Percentiles(AskArgs),
     /// Bricks far from what memory can do.
+    #[command(after_help = "Example:\n  brickscope lake far-from-roof --lake lake --phase decode")]
     FarFromRoof(AskArgs),
     /// The slowest passes beside the median of their run.
+    #[command(
+        after_help = "Example:\n  brickscope lake slow-passes --lake lake --since 2026-11-01"
+    )]
     SlowPasses(AskArgs),
     /// Machines on which other programs disturb measurements.
+    #[command(after_help = "Example:\n  brickscope lake disturbed --lake lake")]
     Disturbed(AskArgs),
     /// The runs behind a number of tokens per second.
+    #[command(after_help = "Example:\n  brickscope lake who-backs 41.7 --lake lake --within 2")]
     WhoBacks(WhoBacksArgs),
     /// Receipts that did not verify.
+    #[command(after_help = "Example:\n  brickscope lake unverified --lake lake")]
     Unverified(AskArgs),
     /// Is it the commit or the machine? Takes all runs of the same work apart.
     Verdict(VerdictArgs),
     /// Run a query in SQL.
+    #[command(
+        after_help = "Example:\n  brickscope lake query 'SELECT machine, count(*) AS runs FROM runs GROUP BY machine' --lake lake"
+    )]
     Query(QueryArgs),
     /// Merge many small files into few.
+    #[command(after_help = "Example:\n  brickscope lake compact --lake lake")]
     Compact(CompactArgs),
     /// Read all files, and say whether each run is there as a whole.
+    #[command(after_help = "Example:\n  brickscope lake check --lake lake")]
     Check(CheckArgs),
     /// Print the tables and their columns.
+    #[command(after_help = "Example:\n  brickscope lake schema")]
     Schema(SchemaArgs),
 }
 
