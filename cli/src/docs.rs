@@ -3,7 +3,7 @@
 use crate::args::Args;
 
 /// The pages, and the least number of commands on each.
-const PAGES: [(&str, &str, usize); 19] = [
+const PAGES: [(&str, &str, usize); 21] = [
     ("README.md", include_str!("../../README.md"), 6),
     ("docs/commands.md", include_str!("../../docs/commands.md"), 0),
     ("docs/llama-cpp.md", include_str!("../../docs/llama-cpp.md"), 4),
@@ -20,6 +20,8 @@ const PAGES: [(&str, &str, usize); 19] = [
     ("docs/import.md", include_str!("../../docs/import.md"), 6),
     ("docs/live.md", include_str!("../../docs/live.md"), 5),
     ("docs/findings.md", include_str!("../../docs/findings.md"), 2),
+    ("docs/fleet.md", include_str!("../../docs/fleet.md"), 7),
+    ("docs/bisect.md", include_str!("../../docs/bisect.md"), 4),
     ("docs/history.md", include_str!("../../docs/history.md"), 6),
     ("docs/report.md", include_str!("../../docs/report.md"), 3),
     ("docs/porting.md", include_str!("../../docs/porting.md"), 4),

@@ -29,7 +29,9 @@ pub(crate) struct LakeAbout {
 #[cfg(feature = "parquet")]
 impl From<LakeAbout> for crate::lake::About {
     fn from(LakeAbout { machine, commit, session }: LakeAbout) -> Self {
-        Self { machine, commit, session }
+        // A script's variable may be empty.
+        let said = |name: Option<String>| name.filter(|name| !name.is_empty());
+        Self { machine: said(machine), commit: said(commit), session: said(session) }
     }
 }
 

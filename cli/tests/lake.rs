@@ -145,12 +145,13 @@ fn writers_that_are_killed_leave_no_half_a_run() {
         Ok(kills) => kills.parse().expect("a number"),
         Err(_) => 12,
     };
-    const WRITERS: u64 = 8;
+    // With many kills go as many writers as a fleet has at once.
+    let writers: u64 = if kills < 100 { 8 } else { 32 };
     const RUNS: u64 = 6;
     let dir = TempDir::new().expect("a temporary folder");
     let lake = dir.path().join("lake");
     let of = |writer: u64| dir.path().join(writer.to_string());
-    for writer in 0..WRITERS {
+    for writer in 0..writers {
         runs(&of(writer), writer * RUNS..(writer + 1) * RUNS);
     }
     // So that no writer is killed while it makes the lake.
@@ -168,9 +169,9 @@ fn writers_that_are_killed_leave_no_half_a_run() {
             let mut command = collect(&of(writer), &lake);
             command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
         };
-        let mut writers: Vec<_> = (0..WRITERS).map(begin).collect();
+        let mut running: Vec<_> = (0..writers).map(begin).collect();
         std::thread::sleep(Duration::from_millis(below(120)));
-        for writer in &mut writers {
+        for writer in &mut running {
             if below(2) == 0 && writer.try_wait().expect("its state").is_none() {
                 writer.kill().expect("it can be killed");
                 killed += 1;
@@ -184,20 +185,20 @@ fn writers_that_are_killed_leave_no_half_a_run() {
         let now = checked["whole"].as_u64().expect("a number");
         assert!(now >= whole, "{now} of {whole}");
         whole = now;
-        for mut writer in writers {
+        for mut writer in running {
             writer.wait().expect("its end");
         }
-        if whole == WRITERS * RUNS {
+        if whole == writers * RUNS {
             // All is there: begin anew, so that there is something to write.
             fs::remove_dir_all(&lake).expect("it can be removed");
             run(&mut collect(&of(0).join("0"), &lake));
             whole = 0;
         }
     }
-    for writer in 0..WRITERS {
+    for writer in 0..writers {
         run(&mut collect(&of(writer), &lake));
     }
-    assert_eq!(check(&lake)["whole"], WRITERS * RUNS);
+    assert_eq!(check(&lake)["whole"], writers * RUNS);
 }
 
 #[test]

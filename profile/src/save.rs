@@ -75,13 +75,22 @@ impl Partial {
                 "the path does not end in a file name",
             ));
         };
-        let mut partial = OsString::from(".");
-        partial.push(name);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        partial.push(format!(".{}-{count}.partial", std::process::id()));
-        let path = target.with_file_name(partial);
-        let file = File::options().write(true).create_new(true).open(&path)?;
-        Ok((Self(path), file))
+        // Processes in different containers have the same numbers, and one that was killed leaves its file.
+        const TRIES: usize = 1000;
+        let mut tries = 0;
+        loop {
+            let mut partial = OsString::from(".");
+            partial.push(name);
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            partial.push(format!(".{}-{count}.partial", std::process::id()));
+            let path = target.with_file_name(partial);
+            match File::options().write(true).create_new(true).open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => {
+                    tries += 1;
+                }
+                opened => return Ok((Self(path), opened?)),
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ pub mod pprof;
 pub mod prometheus;
 pub mod rows;
 pub mod speedscope;
-mod timeline;
+pub(crate) mod timeline;
 
 use std::io::{self, Write};
 

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
+use brickscope_profile::stats::median;
 use brickscope_profile::{BrickStats, NameKind, Phase, PhaseTotal, Profile, Total};
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
 use super::{Parts, counted, known, tail};
 use crate::export::rows::{self, Row, Table};
+use crate::export::timeline::has_begins;
 
 /// Fills in what the profile says of the run.
 pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
@@ -58,7 +60,39 @@ pub(super) fn speeds(profile: &Profile) -> Vec<SpeedRow> {
     let on_devices = rows::tables(profile).skip(1).flat_map(|table| table.phases);
     let of: Vec<&PhaseTotal> =
         if profile.phases.is_empty() { on_devices.collect() } else { host.collect() };
-    of.into_iter().map(speed).collect()
+    let is_llama_bench = profile.imported.as_ref().is_some_and(|of| of.format == "llama-bench");
+    of.into_iter()
+        .map(|total| if is_llama_bench { test(profile, total) } else { speed(total) })
+        .collect()
+}
+
+/// A test of llama-bench: its passes are repetitions of as many tokens at the same depth.
+fn test(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
+    let passes = profile.passes.iter().filter(|pass| pass.phase == total.phase);
+    let Some(first) = passes.clone().next() else { return speed(total) };
+    let (name, n_prompt, n_gen) = match total.phase {
+        Phase::Prefill => ("pp", first.tokens, 0),
+        Phase::Decode => ("tg", 0, first.tokens),
+    };
+    let depth = match first.position {
+        0 => String::new(),
+        depth => format!(" @ d{depth}"),
+    };
+    let rates: Vec<f64> = passes
+        .filter(|pass| pass.wall_ns > 0)
+        .map(|pass| pass.tokens as f64 * 1e9 / pass.wall_ns as f64)
+        .collect();
+    let fold = |pick: fn(f64, f64) -> f64| rates.iter().copied().reduce(pick);
+    SpeedRow {
+        test: format!("{name}{}{depth}", first.tokens),
+        n_prompt: Some(n_prompt),
+        n_gen: Some(n_gen),
+        n_depth: Some(first.position),
+        tokens_per_second: median(&rates),
+        low: fold(f64::min),
+        high: fold(f64::max),
+        ..speed(total)
+    }
 }
 
 fn speed(total: &PhaseTotal) -> SpeedRow {
@@ -66,8 +100,11 @@ fn speed(total: &PhaseTotal) -> SpeedRow {
         test: total.phase.name().to_owned(),
         phase: Some(total.phase.name().to_owned()),
         repetitions: total.passes,
-        disturbed: (total.unwatched != Some(total.passes)).then_some(total.disturbed),
-        tokens: total.tokens,
+        disturbed: total
+            .unwatched
+            .is_some_and(|unwatched| unwatched < total.passes)
+            .then_some(total.disturbed),
+        tokens: counted(total.tokens),
         wall_ns: total.wall_ns,
         tokens_per_second: total.tokens_per_second(),
         ..SpeedRow::default()
@@ -76,6 +113,7 @@ fn speed(total: &PhaseTotal) -> SpeedRow {
 
 /// Adds bricks, durations, passes and the tail.
 pub(super) fn add(profile: &Profile, parts: &mut Parts) {
+    let has_begins = has_begins(profile);
     for table in rows::tables(profile) {
         let device = table.stream.and_then(|(device, _)| profile.devices.get(device as usize));
         let device = device.map(|device| device.name.clone());
@@ -100,8 +138,9 @@ pub(super) fn add(profile: &Profile, parts: &mut Parts) {
             pass: pass.serial.into(),
             phase: pass.phase.name().to_owned(),
             tokens: counted(pass.tokens),
-            kv_position: Some(pass.position),
-            start_ns: Some(pass.start_ns),
+            // Other programs' files don't all state them.
+            kv_position: (profile.imported.is_none() || pass.position > 0).then_some(pass.position),
+            start_ns: has_begins.then_some(pass.start_ns),
             wall_ns: pass.wall_ns,
             unattributed_ns: Some(pass.unattributed_ns),
             is_disturbed: pass.disturbance.map(|found| found.is_disturbed()),

@@ -75,7 +75,7 @@ fn speed(test: &Test) -> SpeedRow {
         n_depth: Some(test.n_depth),
         repetitions: rates.len() as u64,
         disturbed: known_load.then_some(disturbed),
-        tokens: sum(measured(test).map(|sample| sample.tokens)),
+        tokens: Some(sum(measured(test).map(|sample| sample.tokens))),
         wall_ns: sum(measured(test).map(|sample| sample.wall_ns)),
         tokens_per_second: brickscope_profile::stats::median(&rates),
         low: fold(f64::min),
@@ -119,7 +119,6 @@ pub(super) fn add(receipt: &Receipt, parts: &mut Parts) {
                     pass,
                     phase: phase.clone(),
                     wall_ns,
-                    is_disturbed: sample.disturbed,
                     ..PassRow::default()
                 });
                 pass += 1;

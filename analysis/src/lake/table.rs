@@ -183,7 +183,7 @@ macro_rules! table {
 table! {
     /// A run.
     RUNS = RunRow as "runs" {
-        /// When it was collected from the profiler, RFC 3339 in UTC.
+        /// When it was made, RFC 3339 in UTC; of a file of another program that doesn't state it, when it was imported.
         created: String,
         /// The same in seconds since 1970.
         created_s: u64,
@@ -219,7 +219,7 @@ table! {
         threads: Option<u64>,
         /// The most tokens of one pass; only receipts have it.
         batch: Option<u64>,
-        /// What runs of one machine near each other in time have in common: the first digits of the boot id's hash, or what `collect --session` says.
+        /// What runs of one machine near each other in time have in common: the first digits of the boot id's hash and the day, or what `collect --session` says.
         session: Option<String>,
         /// The operating system: `linux`, …
         os: Option<String>,
@@ -269,9 +269,9 @@ table! {
 }
 
 table! {
-    /// A test of a run and its speed: of a receipt each test, of a profile each phase.
+    /// A test of a run and its speed: of a receipt or llama-bench each test, of other profiles each phase.
     SPEEDS = SpeedRow as "speeds" {
-        /// The test, as llama-bench names it: `pp512`, `tg128`; of a profile the phase.
+        /// The test, as llama-bench names it: `pp512`, `tg128`; of other profiles the phase.
         test: String,
         /// `prefill` or `decode`; `NULL` for a test of both.
         phase: Option<String>,
@@ -285,8 +285,8 @@ table! {
         repetitions: u64,
         /// How many of them were disturbed by other work on the machine; `NULL` if nobody looked.
         disturbed: Option<u64>,
-        /// Tokens of all repetitions.
-        tokens: u64,
+        /// Tokens of all repetitions; `NULL` if unknown.
+        tokens: Option<u64>,
         /// Their wall time in nanoseconds.
         wall_ns: u64,
         /// Tokens per second: the median of a test's repetitions; of a profile its tokens by its wall time.
@@ -373,9 +373,9 @@ table! {
         phase: String,
         /// Tokens processed; `NULL` if unknown.
         tokens: Option<u64>,
-        /// Tokens in the KV cache when it began; `NULL` for receipts.
+        /// Tokens in the KV cache when it began; `NULL` if unknown, as for receipts.
         kv_position: Option<u64>,
-        /// When it began, in nanoseconds of the run's clock; `NULL` for receipts.
+        /// When it began, in nanoseconds of the run's clock; `NULL` if unknown, as for receipts.
         start_ns: Option<u64>,
         /// From begin to end.
         wall_ns: u64,

@@ -41,7 +41,12 @@ pub fn fleet(fleet: &Fleet, work: &str) -> String {
         "spread",
         format!(
             "machines {}, sessions of one {}, runs of one session {}",
-            percent(spread.machines),
+            match spread.machines {
+                0.0 if fleet.machines.iter().filter(|machine| machine.sessions > 1).count() < 2 => {
+                    "not known".to_owned()
+                }
+                machines => percent(machines),
+            },
             percent(spread.sessions),
             percent(spread.runs)
         ),

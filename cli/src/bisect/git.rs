@@ -80,12 +80,9 @@ impl Repo {
     }
 
     /// The commits after `good` up to `bad`, the oldest first, with `good` before them.
-    pub(crate) fn between(
-        &self,
-        good: &str,
-        bad: &str,
-        first_parents_only: bool,
-    ) -> Result<Vec<String>> {
+    ///
+    /// Only first parents: in other orders a commit may come after one that it doesn't have in it.
+    pub(crate) fn between(&self, good: &str, bad: &str) -> Result<Vec<String>> {
         ensure!(good != bad, "--good and --bad are the same commit, {}", short(good));
         let is_before = self.git(["merge-base", "--is-ancestor", good, bad])?.status.success();
         ensure!(
@@ -95,8 +92,7 @@ impl Repo {
             short(bad)
         );
         let range = format!("{good}..{bad}");
-        let order = if first_parents_only { "--first-parent" } else { "--topo-order" };
-        let listed = self.said(["rev-list", "--reverse", order, &range])?;
+        let listed = self.said(["rev-list", "--reverse", "--first-parent", &range])?;
         let mut commits = vec![good.to_owned()];
         commits.extend(listed.lines().filter(|line| is_hash(line)).map(str::to_owned));
         ensure!(
@@ -125,8 +121,7 @@ impl Repo {
 
     /// Makes a new worktree of a commit, without a branch.
     pub(crate) fn add_worktree(&self, at: &Path, hash: &str) -> Result<()> {
-        // One whose folder somebody removed is still listed.
-        let _ = self.git(["worktree", "prune"]);
+        // `--force`: one whose folder somebody removed is still listed.
         let words = ["worktree", "add", "--quiet", "--force", "--detach"].map(OsStr::new);
         let words = words.into_iter().chain([at.as_os_str(), OsStr::new(hash)]);
         self.said(words).map(drop).with_context(|| format!("a worktree of {}", short(hash)))
@@ -138,7 +133,6 @@ impl Repo {
         if removed.is_err() && at.exists() {
             std::fs::remove_dir_all(at).with_context(|| at.display().to_string())?;
         }
-        let _ = self.git(["worktree", "prune"]);
         Ok(())
     }
 

@@ -72,8 +72,8 @@ pub(crate) fn measure(
     command.stdout(create(&out)?).stderr(create(&err)?);
     let began = SystemTime::now();
     let status = command.status().context("can't start sh")?;
-    // A signal of the terminal reaches the command as well.
-    if interrupt::is_asked() && !status.success() {
+    // A signal of the terminal reaches the command as well, which may end early and without an error.
+    if interrupt::is_asked() {
         return Ok(Measured::Interrupted);
     }
     if !status.success() {

@@ -108,7 +108,7 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
             "None here: bad is not slower than good, but faster.".to_owned()
         }
         Verdict::None { why: Why::Drift } => {
-            "None here: the machine drifted by more than what is looked for.".to_owned()
+            "Can't tell: the machine drifted by more than the difference that is sought.".to_owned()
         }
         Verdict::None { .. } => "None here.".to_owned(),
         Verdict::Inconclusive { why: Why::NotOneStep } => {
@@ -155,7 +155,7 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
         row(
             "likely",
             &format!(
-                "one of {}, {} to {}, with 95 %",
+                "one of {}, {} to {}, with 95 % probability",
                 count((1 + likely.last - likely.first) as u64, "commit"),
                 hash(likely.first),
                 hash(likely.last)

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::bisect::{Bisect, Event, Next, Options, Outcome, Run, Verdict};
+use brickscope_analysis::bisect::{Bisect, Event, Next, Options, Outcome, Run, Verdict, Why};
 use brickscope_analysis::compare::{self, Process, Side, Turn, compare};
 use brickscope_analysis::receipt::{self, Receipt};
 use serde::Serialize;
@@ -93,10 +93,6 @@ pub(crate) struct BisectArgs {
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     pub(crate) seed: Option<u64>,
 
-    /// Search all commits, and not only first parents: those of merged branches, too.
-    #[arg(long, conflicts_with = "resume")]
-    pub(crate) all_parents: bool,
-
     /// The repository.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) repo: PathBuf,
@@ -173,8 +169,9 @@ pub(crate) fn run(args: &BisectArgs) -> Result<ExitCode> {
     search.report(args, &outcome)?;
     Ok(ExitCode::from(match outcome.verdict {
         Verdict::Found { .. } => 0,
+        // Nothing was decided then.
+        Verdict::None { why: Why::Drift } | Verdict::Inconclusive { .. } => 3,
         Verdict::None { .. } => 4,
-        Verdict::Inconclusive { .. } => 3,
     }))
 }
 
@@ -194,7 +191,7 @@ fn begun(args: &BisectArgs, repo: &Repo, work: &Path) -> Result<State> {
     }
     let good = repo.hash("--good", good)?;
     let bad = repo.hash("--bad", &args.bad)?;
-    let revisions = repo.between(&good, &bad, !args.all_parents)?;
+    let revisions = repo.between(&good, &bad)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let options = Options {
         more_is_better: !args.less_is_better,

@@ -95,6 +95,10 @@ pub(crate) fn run(args: &CollectArgs) -> Result<()> {
     for (path, reason) in &collected.left_out {
         tell!("left out: {}: {}", output::shown(path), printable_text(reason));
     }
+    let LakeAbout { commit, session, .. } = &args.about;
+    if collected.known > 0 && (commit.is_some() || session.is_some()) {
+        tell!("note: runs that are there already keep their commit and session");
+    }
     if args.json {
         output::print(serde_json::to_string_pretty(&collected)? + "\n")?;
     } else {

@@ -11,7 +11,7 @@ use clap::{Subcommand, ValueEnum};
 /// (`pip install duckdb-cli`). The questions are SQL that other engines understand, too; --sql prints it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope lake inventory --lake lake\n  brickscope lake slowest-machines --lake lake --since 2026-11-01\n  brickscope lake percentiles --brick LmHead\n  brickscope lake query 'SELECT machine, count(*) FROM runs GROUP BY machine'\n  brickscope lake compact --lake lake"
+    after_help = "Examples:\n  brickscope lake inventory --lake lake\n  brickscope lake slowest-machines --lake lake --since 2026-11-01\n  brickscope lake percentiles --lake lake --brick LmHead\n  brickscope lake query --lake lake 'SELECT machine, count(*) FROM runs GROUP BY machine'\n  brickscope lake compact --lake lake"
 )]
 pub(crate) struct LakeArgs {
     #[command(subcommand)]
@@ -114,13 +114,6 @@ pub(crate) struct AnswerArgs {
     pub(crate) sql: bool,
 }
 
-impl AnswerArgs {
-    #[cfg(feature = "parquet")]
-    fn is_for_people(&self) -> bool {
-        !self.json && self.output == AnswerForm::Text
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AnswerForm {
     /// A table for people.
@@ -161,9 +154,9 @@ pub(crate) struct AskArgs {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) brick: String,
 
-    /// For `compare`: the property whose values are put side by side.
-    #[arg(long, value_enum, value_name = "PROPERTY", default_value_t = By::Quant)]
-    pub(crate) by: By,
+    /// For `compare`: the property whose values are put side by side; quant without it.
+    #[arg(long, value_enum, value_name = "PROPERTY")]
+    pub(crate) by: Option<By>,
 }
 
 /// Properties of runs.
@@ -199,7 +192,7 @@ pub(crate) struct WhoBacksArgs {
 /// count, and only machines of one kind should be in one verdict: choose with --model, --test, --cpu.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope lake verdict --lake lake --test tg128 --repo ~/llama.cpp\n  brickscope lake verdict --before 1a2b3c4 --after 5d6e7f8"
+    after_help = "Examples:\n  brickscope lake verdict --lake lake --test tg128 --repo ~/llama.cpp\n  brickscope lake verdict --lake lake --before 1a2b3c4 --after 5d6e7f8"
 )]
 pub(crate) struct VerdictArgs {
     /// The lake.
@@ -227,11 +220,11 @@ pub(crate) struct VerdictArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) repo: Option<PathBuf>,
 
-    /// Say why this commit's runs …
+    /// Say why the runs of this commit differ from those of --before.
     #[arg(long, value_name = "COMMIT", requires = "before")]
     pub(crate) after: Option<String>,
 
-    /// … differ from this one's.
+    /// The commit that --after is compared with.
     #[arg(long, value_name = "COMMIT", requires = "after")]
     pub(crate) before: Option<String>,
 
@@ -309,18 +302,19 @@ pub(crate) use with_parquet::run;
 
 #[cfg(feature = "parquet")]
 mod with_parquet {
+    use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
     use std::time::Duration;
 
-    use anyhow::{Context, Result, ensure};
+    use anyhow::{Context, Result, bail, ensure};
     use brickscope_analysis::fleet::{Fleet, Observation};
     use brickscope_analysis::lake::TABLES;
     use brickscope_analysis::view;
     use clap::ValueEnum;
 
     use super::{
-        AnswerArgs, AnswerForm, AskArgs, CheckArgs, CompactArgs, LakeArgs, SchemaArgs, VerdictArgs,
-        What,
+        AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LakeArgs, SchemaArgs,
+        VerdictArgs, What,
     };
     use crate::lake::{self, Answer, Engine, Lake, QUESTIONS};
     use crate::text::{columns, count, cut, padded, printable_text};
@@ -345,7 +339,7 @@ mod with_parquet {
                 return question("who-backs", &args.ask, args.number, args.within);
             }
             What::Verdict(args) => return verdict(args),
-            What::Query(args) => return answer(&args.answer, "", &args.query),
+            What::Query(args) => return answer(&args.answer, "", &args.query, ""),
             What::Compact(args) => return compact(args),
             What::Check(args) => return check(args),
             What::Schema(args) => return schema(args),
@@ -357,7 +351,17 @@ mod with_parquet {
         let question = QUESTIONS.iter().find(|question| question.name == name);
         let question = question.with_context(|| format!("there is no question {name}"))?;
         let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
-        let by = ask.by.to_possible_value().map(|value| value.get_name().to_owned());
+        for (flag, column, is_set) in [
+            ("--model", "p.model", !ask.model.is_empty()),
+            ("--test", "p.test", !ask.test.is_empty()),
+            ("--phase", "p.phase", !ask.phase.is_empty()),
+            ("--brick", "p.brick", !ask.brick.is_empty()),
+            ("--by", "p.by_column", ask.by.is_some()),
+        ] {
+            ensure!(!is_set || question.sql.contains(column), "{name} has no {flag}");
+        }
+        let by = ask.by.unwrap_or(By::Quant);
+        let by = by.to_possible_value().map(|value| value.get_name().to_owned());
         let params = format!(
             "CREATE TEMP VIEW params AS SELECT {} AS since, {} AS until, {} AS model, {} AS test,\n  \
             {} AS phase, {} AS brick, {} AS by_column, cast({number:e} AS DOUBLE) AS number,\n  \
@@ -370,19 +374,17 @@ mod with_parquet {
             text(&ask.brick),
             text(&by.unwrap_or_default()),
         );
-        if !ask.answer.sql && ask.answer.is_for_people() {
-            output::print(format!("{}\n\n", wrapped_at_80(question.meaning())))?;
-        }
-        answer(&ask.answer, &params, question.sql)
+        let heading = format!("{}\n\n", wrapped_at_80(question.meaning()));
+        answer(&ask.answer, &params, question.sql, &heading)
     }
 
     fn wrapped_at_80(text: &str) -> String {
         crate::text::broken(text, 80).join("\n")
     }
 
-    fn answer(args: &AnswerArgs, params: &str, query: &str) -> Result<()> {
+    fn answer(args: &AnswerArgs, params: &str, query: &str, heading: &str) -> Result<()> {
         let lake = Lake::open(&args.lake)?;
-        let prelude = lake::prelude(&lake, params);
+        let prelude = lake::prelude(&lake, params)?;
         if args.sql {
             return output::print(format!("{prelude}\n{}\n", query.trim_end()));
         }
@@ -400,7 +402,7 @@ mod with_parquet {
             AnswerForm::Json => output::print(answer.json()?),
             AnswerForm::Csv => output::print(answer.csv()),
             AnswerForm::Text => {
-                output::print(table(&answer))?;
+                output::print(heading.to_owned() + &table(&answer))?;
                 if all > answer.rows.len() {
                     tell!(
                         "{} more; --limit 0 prints all",
@@ -468,7 +470,7 @@ mod with_parquet {
     }
 
     /// The runs of one kind of work.
-    type Works = std::collections::BTreeMap<String, Vec<Observation>>;
+    type Works = BTreeMap<String, Vec<Observation>>;
 
     fn verdict(args: &VerdictArgs) -> Result<()> {
         let lake = Lake::open(&args.lake)?;
@@ -483,22 +485,20 @@ mod with_parquet {
         let mut text = String::new();
         let mut json = Vec::new();
         for (work, runs) in &works {
-            let order = match &args.repo {
-                Some(repo) => order(repo, runs)?,
-                None => Fleet::order_by_time(runs),
+            let (runs, order) = match &args.repo {
+                Some(repo) => ordered(repo, runs)?,
+                None => (runs.clone(), Fleet::order_by_time(runs)),
             };
+            let runs = &runs;
+            if runs.is_empty() {
+                continue;
+            }
             let fleet = Fleet::fit(runs, &order, false)?;
             let explained = match (&args.before, &args.after) {
                 (Some(before), Some(after)) => {
-                    let of = |commit: &str| -> Vec<Observation> {
-                        let mut runs = runs.clone();
-                        runs.retain(|run| run.commit.starts_with(commit));
-                        runs
-                    };
-                    let (first, second) = (of(before), of(after));
-                    if first.is_empty() || second.is_empty() {
+                    let (Some(first), Some(second)) = (of(runs, before)?, of(runs, after)?) else {
                         continue;
-                    }
+                    };
                     let explained = fleet.explain(&first, &second)?;
                     text += &format!("{}\n", printable_text(work));
                     text += &view::explanation(&explained, before, after);
@@ -539,7 +539,7 @@ mod with_parquet {
             only("s.test", &args.test),
             only("r.cpu", &args.cpu),
         );
-        let answer = Engine::find()?.answer(&lake::prelude(lake, ""), &query)?;
+        let answer = Engine::find()?.answer(&lake::prelude(lake, "")?, &query)?;
         let mut works = Works::new();
         for row in answer.rows {
             let [Some(work), Some(machine), Some(commit), Some(session), Some(time), Some(value)] =
@@ -558,33 +558,73 @@ mod with_parquet {
         Ok(works)
     }
 
-    /// The commits of runs in the order of the history of a repository. They may be abbreviated, and of trees with
-    /// changes that aren't committed.
-    fn order(repo: &Path, runs: &[Observation]) -> Result<Vec<String>> {
+    /// The runs of a commit, which may be abbreviated; `None` if there are none.
+    fn of(runs: &[Observation], commit: &str) -> Result<Option<Vec<Observation>>> {
+        let names: BTreeSet<&str> = runs.iter().map(|run| run.commit.as_str()).collect();
+        let name = match names.get(commit) {
+            Some(name) => *name,
+            None => {
+                let mut begin = names.iter().filter(|name| name.starts_with(commit));
+                let Some(name) = begin.next() else { return Ok(None) };
+                if let Some(other) = begin.next() {
+                    bail!("{commit:?} may be {name} or {other}");
+                }
+                name
+            }
+        };
+        Ok(Some(runs.iter().filter(|run| run.commit == name).cloned().collect()))
+    }
+
+    /// The runs whose commits are in the history of a repository, and these commits in its order. They may be
+    /// abbreviated, and of trees with changes that aren't committed.
+    fn ordered(repo: &Path, runs: &[Observation]) -> Result<(Vec<Observation>, Vec<String>)> {
         let git = std::process::Command::new("git")
             .arg("-C")
             .arg(repo)
             .args(["rev-list", "--reverse", "--topo-order", "HEAD"])
+            .env_remove("GIT_DIR")
+            .env_remove("GIT_WORK_TREE")
             .output()
             .context("can't run git")?;
         let said = String::from_utf8_lossy(&git.stderr);
         ensure!(git.status.success(), "git rev-list in {}: {}", repo.display(), said.trim());
         let history = String::from_utf8_lossy(&git.stdout);
         let history: Vec<&str> = history.lines().collect();
-        let mut order: Vec<(usize, String)> = Vec::new();
-        for commit in runs.iter().map(|run| &run.commit) {
-            if order.iter().any(|(_, known)| known == commit) {
-                continue;
-            }
-            let hash = commit.trim_end_matches("-dirty");
-            let at = history.iter().position(|full| !hash.is_empty() && full.starts_with(hash));
-            let at = at.with_context(|| {
-                format!("commit {commit} isn't in the history of HEAD in {}", repo.display())
-            })?;
-            order.push((at, commit.clone()));
+        // Where each commit stands, and its name: of one with changes, right after it.
+        let mut places: BTreeMap<&str, Option<(usize, bool, String)>> = BTreeMap::new();
+        for run in runs {
+            places.entry(&run.commit).or_insert_with_key(|commit| {
+                let clean = commit.strip_suffix("-dirty");
+                let hash = clean.unwrap_or(commit);
+                let mut begin = (0..).zip(&history).filter(|(_, full)| full.starts_with(hash));
+                let (at, full) = begin.next().filter(|_| !hash.is_empty() && hash.len() >= 4)?;
+                // Ambiguous ones have no place.
+                begin.next().is_none().then(|| {
+                    let short: String = full.chars().take(12).collect();
+                    let name = if clean.is_some() { short + "-dirty" } else { short };
+                    (at, clean.is_some(), name)
+                })
+            });
         }
+        let unknown: Vec<&str> =
+            places.iter().filter(|(_, place)| place.is_none()).map(|(commit, _)| *commit).collect();
+        if !unknown.is_empty() {
+            tell!(
+                "left out: {} that the history of HEAD in {} doesn't have: {}",
+                count(unknown.len() as u64, "commit"),
+                output::shown(repo),
+                printable_text(&unknown.join(", "))
+            );
+        }
+        let mut order: Vec<&(usize, bool, String)> = places.values().flatten().collect();
         order.sort();
-        Ok(order.into_iter().map(|(_, commit)| commit).collect())
+        order.dedup();
+        let order = order.into_iter().map(|(_, _, name)| name.clone()).collect();
+        let renamed = runs.iter().filter_map(|run| {
+            let (_, _, name) = places.get(run.commit.as_str())?.as_ref()?;
+            Some(Observation { commit: name.clone(), ..run.clone() })
+        });
+        Ok((renamed.collect(), order))
     }
 
     fn compact(args: &CompactArgs) -> Result<()> {
@@ -601,13 +641,17 @@ mod with_parquet {
             return output::print(serde_json::to_string_pretty(&done)? + "\n");
         }
         output::print(format!(
-            "{} merged into {}; {} deleted, {} kept for {} minutes, {} of killed writers deleted\n",
+            "{} merged into {}; {} deleted, {} kept for {} minutes, {} left by killed writers deleted{}\n",
             count(done.runs, "run"),
             count(done.merged_parts, "part"),
             count(done.deleted_files, "file"),
             count(done.kept_files, "file"),
             args.grace,
             count(done.orphans, "file"),
+            match done.given_up {
+                0 => String::new(),
+                n => format!("; {} not merged: see `lake check`", count(n, "place")),
+            },
         ))
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn check(lake: &Lake, each: &mut dyn FnMut(u64, u64)) -> Result<Check
 
 fn place_of(lake: &Lake, place: &Place) -> Result<Checked> {
     let mut checked = Checked::default();
-    let live = live(lake, place)?;
+    let live = live(lake, place)?.runs;
     // The rows of each run that there should be, by table; those found are subtracted.
     let mut missing: BTreeMap<&String, BTreeMap<&'static str, i64>> = BTreeMap::new();
     let parts: std::collections::BTreeSet<&String> = live.values().collect();
@@ -54,7 +54,8 @@ fn place_of(lake: &Lake, place: &Place) -> Result<Checked> {
         let (run_id, part_of) = (column("run_id")?, column("part")?);
         for part in &parts {
             let file = lake.file(table, place, part);
-            if table.name != RUNS.name && !file.exists() {
+            let is_there = file.try_exists().with_context(|| file.display().to_string())?;
+            if table.name != RUNS.name && !is_there {
                 continue;
             }
             table_file::read(table, &file, &mut |row| {
@@ -104,7 +105,7 @@ fn place_of(lake: &Lake, place: &Place) -> Result<Checked> {
 }
 
 /// The tables whose rows are counted in `runs`, and in which column.
-const COUNTS: [(&str, &str); 5] = [
+pub(super) const COUNTS: [(&str, &str); 5] = [
     ("speeds", "speed_rows"),
     ("bricks", "brick_rows"),
     ("durations", "duration_rows"),

@@ -1,5 +1,7 @@
 //! Adding runs to a lake.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -53,9 +55,13 @@ pub(crate) fn collect(
         );
         runs.extend(found);
     }
+    // Of a benchmark's receipt and a copy of it elsewhere, the one beside its profile counts.
+    runs.sort_by_key(|run| run.profile.is_none());
+    // By day, each run with its machine.
+    let mut known: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for (nth, run) in (0..).zip(&runs) {
         each(nth, runs.len() as u64);
-        match add(lake, run, about) {
+        match add(lake, run, about, &mut known) {
             Ok(true) => collected.added += 1,
             Ok(false) => collected.known += 1,
             // A run that can't be read must not keep the others out; a lake that can't be written to does.
@@ -136,9 +142,29 @@ fn is_receipt(name: &str) -> bool {
 }
 
 /// Adds one run; `false` if it is there already.
-fn add(lake: &Lake, run: &RunFiles, about: &About) -> Result<bool, Trouble> {
+fn add(
+    lake: &Lake,
+    run: &RunFiles,
+    about: &About,
+    known: &mut BTreeMap<String, BTreeMap<String, String>>,
+) -> Result<bool, Trouble> {
     let (machine, rows) = read(run, about).map_err(Trouble::Run)?;
-    lake.add(&machine, rows).map_err(Trouble::Lake)
+    let of_day = match known.entry(rows.date.clone()) {
+        Entry::Occupied(day) => day.into_mut(),
+        Entry::Vacant(day) => day.insert(lake.runs_of(&rows.date).map_err(Trouble::Lake)?),
+    };
+    match of_day.get(&rows.run_id) {
+        Some(other) if *other != machine => {
+            let error = anyhow::anyhow!("it is in the lake already, as a run of {other}");
+            Err(Trouble::Run(error))
+        }
+        Some(_) => Ok(false),
+        None => {
+            of_day.insert(rows.run_id.clone(), machine.clone());
+            lake.add(&machine, rows).map_err(Trouble::Lake)?;
+            Ok(true)
+        }
+    }
 }
 
 fn read(run: &RunFiles, about: &About) -> Result<(String, brickscope_analysis::lake::RunRows)> {
@@ -187,8 +213,12 @@ fn this_machine(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<
     };
     match theirs {
         Some(theirs) if theirs == (here.cpu.clone(), gib(here.memory_bytes)) => host_name(),
-        Some(_) => bail!("it is of another machine than this one: name that with --machine"),
-        None => bail!("it doesn't say which machine it is of: name it with --machine"),
+        Some(_) => bail!(
+            "it is of another machine than this one: name that with --machine or BRICKSCOPE_MACHINE"
+        ),
+        None => bail!(
+            "it doesn't say which machine it is of: name it with --machine or BRICKSCOPE_MACHINE"
+        ),
     }
 }
 
@@ -197,5 +227,5 @@ fn host_name() -> Result<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = name.or_else(|| std::env::var("HOSTNAME").ok());
     let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
-    name.context("the system doesn't state this machine's name: name it with --machine")
+    name.context("the system doesn't state this machine's name: name it with --machine or BRICKSCOPE_MACHINE")
 }

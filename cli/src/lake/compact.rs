@@ -10,6 +10,7 @@ use brickscope_analysis::lake::{RUNS, TABLES, Table, Value};
 use brickscope_analysis::receipt::sha256_hex;
 use serde::Serialize;
 
+use super::check::COUNTS;
 use super::store::{Lake, MERGED, Place, is_gone};
 use super::table_file;
 
@@ -26,6 +27,8 @@ pub(crate) struct Compacted {
     pub(crate) kept_files: u64,
     /// Files that killed writers left behind, deleted.
     pub(crate) orphans: u64,
+    /// Places that could not be merged: a part was deleted meanwhile, or rows are missing.
+    pub(crate) given_up: u64,
 }
 
 /// Merges the parts of each place, where there are several; then deletes what has been superseded for `grace`.
@@ -49,13 +52,24 @@ pub(crate) fn compact(
     Ok(done)
 }
 
-/// The part that counts, for each run of a place.
-pub(super) fn live(lake: &Lake, place: &Place) -> Result<BTreeMap<String, String>> {
-    let mut live: BTreeMap<String, String> = BTreeMap::new();
+/// What a place holds, as far as it was read.
+pub(super) struct Live {
+    /// The part that counts, for each run.
+    pub(super) runs: BTreeMap<String, String>,
+    /// All parts that were read. One that came later isn't among them.
+    parts: BTreeSet<String>,
+}
+
+/// Reads which runs a place holds.
+pub(super) fn live(lake: &Lake, place: &Place) -> Result<Live> {
+    let mut live = Live { runs: BTreeMap::new(), parts: BTreeSet::new() };
     // By name: the last one counts.
     for part in lake.parts(&RUNS, place)? {
         match table_file::texts(&RUNS, &lake.file(&RUNS, place, &part), "run_id") {
-            Ok(runs) => live.extend(runs.into_iter().map(|run| (run, part.clone()))),
+            Ok(runs) => {
+                live.runs.extend(runs.into_iter().map(|run| (run, part.clone())));
+                live.parts.insert(part);
+            }
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),
         }
@@ -64,38 +78,58 @@ pub(super) fn live(lake: &Lake, place: &Place) -> Result<BTreeMap<String, String
 }
 
 fn merge(lake: &Lake, place: &Place, done: &mut Compacted) -> Result<()> {
-    let live = live(lake, place)?;
+    let live = live(lake, place)?.runs;
     let parts: BTreeSet<&String> = live.values().collect();
     if parts.len() < 2 {
         return Ok(());
     }
-    // By what it holds, so that two processes that merge the same write the same.
-    let names: Vec<String> = live.iter().map(|(run, part)| format!("{run} {part}")).collect();
-    let hash = sha256_hex(names.join("\n").as_bytes());
+    // A name that no other process gives, so that none writes over what another one wrote.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let host = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+    let own = format!("{host} {} {}", std::process::id(), now.as_nanos());
+    let hash = sha256_hex(own.as_bytes());
     // Before it comes what makes it the last part by name: one more than the last merged one.
     let count = |part: &&String| part.strip_prefix(MERGED)?.get(..8)?.parse::<u64>().ok();
     let number = parts.iter().filter_map(count).max().map_or(1, |last| last + 1);
     let merged = format!("{MERGED}{number:08}-{}", &hash[..16]);
+    // Of each run, the rows in each table so far.
+    let mut found: BTreeMap<String, [i64; TABLES.len()]> = BTreeMap::new();
     // `runs` is the last of the tables, so that the merged part counts when it is whole.
-    for table in &TABLES {
+    for (nth, table) in TABLES.iter().enumerate() {
         let mut rows = Vec::new();
         let place_of = |name: &str| table.column(name).context("a table has no such column");
         let (run_id, part_of) = (place_of("run_id")?, place_of("part")?);
         for part in &parts {
             let file = lake.file(table, place, part);
-            if !file.exists() {
-                // The runs of this part have no such rows.
+            if !file.try_exists().with_context(|| file.display().to_string())? {
+                // The runs of this part have no such rows. If they should, the counts tell.
                 continue;
             }
             table_file::read(table, &file, &mut |mut row| {
                 let is_live =
                     matches!(&row[run_id], Value::Text(run) if live.get(run) == Some(part));
                 if is_live {
+                    if let Value::Text(run) = &row[run_id] {
+                        found.entry(run.clone()).or_default()[nth] += 1;
+                    }
                     row[part_of] = Value::Text(merged.clone());
                     rows.push(row);
                 }
                 Ok(())
             })?;
+        }
+        if table.name == RUNS.name {
+            let is_whole = |row: &Vec<Value>| {
+                let Value::Text(run) = &row[run_id] else { return false };
+                let counts = found.get(run);
+                counts.is_some_and(|counts| is_counted(row, counts))
+            };
+            if rows.len() != live.len() || !rows.iter().all(is_whole) {
+                // Another process deleted a part meanwhile, or the lake is damaged: `check` tells. What was written
+                // so far counts for nothing.
+                done.given_up += 1;
+                return Ok(());
+            }
         }
         if !rows.is_empty() {
             lake.write(table, place, &merged, rows)?;
@@ -106,20 +140,32 @@ fn merge(lake: &Lake, place: &Place, done: &mut Compacted) -> Result<()> {
     Ok(())
 }
 
+/// Whether a row of `runs` counts as many rows of the other tables as were found.
+fn is_counted(row: &[Value], found: &[i64; TABLES.len()]) -> bool {
+    COUNTS.iter().all(|(table, column)| {
+        let at = TABLES.iter().position(|of| of.name == *table);
+        let found = at.map(|at| found[at]);
+        let stated = RUNS.column(column).map(|at| &row[at]);
+        matches!((stated, found), (Some(Value::Int(stated)), Some(found)) if *stated == found)
+    })
+}
+
 /// Deletes parts that don't count any more, and what killed writers left.
 fn sweep(lake: &Lake, place: &Place, grace: Duration, done: &mut Compacted) -> Result<()> {
     let live = live(lake, place)?;
-    let counts: BTreeSet<&String> = live.values().collect();
+    let counts: BTreeSet<&String> = live.runs.values().collect();
     // Readers that began before the last part was there may still read the others.
     let newest = counts.iter().filter_map(|part| age(&lake.file(&RUNS, place, part))).min();
-    let known: BTreeSet<String> = lake.parts(&RUNS, place)?.into_iter().collect();
-    let superseded = known.iter().filter(|part| !counts.contains(part));
+    // Not one that came since: it was not read, and may hold a run that no other part has.
+    let superseded = live.parts.iter().filter(|part| !counts.contains(part));
     for part in superseded {
-        let is_old = newest.is_some_and(|age| age >= grace);
+        let own = age(&lake.file(&RUNS, place, part));
+        let is_old = newest.is_some_and(|age| age >= grace) && own.is_some_and(|own| own >= grace);
         // `runs` goes first, so that no reader takes the part for whole.
         for table in in_order_of_deletion() {
             let file = lake.file(table, place, part);
-            match (file.exists(), is_old) {
+            let is_there = file.try_exists().with_context(|| file.display().to_string())?;
+            match (is_there, is_old) {
                 (true, true) => {
                     delete(&file)?;
                     done.deleted_files += 1;
@@ -131,6 +177,7 @@ fn sweep(lake: &Lake, place: &Place, grace: Duration, done: &mut Compacted) -> R
     }
     // A writer needs far less than this for one run.
     const ABANDONED: Duration = Duration::from_secs(3600);
+    let known: BTreeSet<String> = lake.parts(&RUNS, place)?.into_iter().collect();
     for table in &TABLES {
         let mut orphans = lake.partial_files(table, place)?;
         let parts = lake.parts(table, place)?;

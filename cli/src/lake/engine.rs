@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use brickscope_analysis::lake::{RUNS, TABLES, Table};
 use serde_json::value::RawValue;
 
@@ -49,16 +49,17 @@ impl Engine {
             };
         }
         let name = libloading::library_filename("duckdb");
-        if let Ok(database) = Database::load(Path::new(&name)) {
-            return Ok(Self::Library(Box::new(database)));
-        }
+        let why = match Database::load(Path::new(&name)) {
+            Ok(database) => return Ok(Self::Library(Box::new(database))),
+            Err(error) => error,
+        };
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let command = std::env::split_paths(&folders).map(|folder| folder.join("duckdb"));
         match command.into_iter().find(|path| path.is_file()) {
             Some(path) => Ok(Self::Command(path)),
             None => bail!(
                 "there is no DuckDB here: `pip install duckdb-cli` or https://duckdb.org/install has its command, and \
-                {VARIABLE}=PATH names the command or the library ({}) elsewhere",
+                {VARIABLE}=PATH names the command or the library elsewhere. {}: {why:#}",
                 name.display()
             ),
         }
@@ -224,8 +225,14 @@ impl Answer {
 
 /// The statements that make the lake's tables known to DuckDB. `live` comes first: what becomes part of the lake after
 /// that is seen by no query of the session, neither whole nor half.
-pub(crate) fn prelude(lake: &Lake, params: &str) -> String {
+pub(crate) fn prelude(lake: &Lake, params: &str) -> Result<String> {
     let root = std::path::absolute(lake.root()).unwrap_or_else(|_| lake.root().to_owned());
+    let text =
+        root.to_str().with_context(|| format!("{}: its name isn't UTF-8", root.display()))?;
+    ensure!(
+        !text.contains(['*', '?', '[', ']', '{', '}']),
+        "{text}: DuckDB takes *, ?, [], {{}} in a name for a pattern: name a link to the lake without them"
+    );
     let files = |table: &Table| {
         let pattern = root.join(table.name).join("*").join("*").join("*.parquet");
         let pattern = pattern.to_string_lossy().replace('\'', "''");
@@ -254,5 +261,5 @@ pub(crate) fn prelude(lake: &Lake, params: &str) -> String {
         ));
     }
     sql.push_str(params);
-    sql
+    Ok(sql)
 }

@@ -6,14 +6,14 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use libloading::Library;
 
 /// `duckdb_result`. The fields before the last are for earlier versions.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RawResult {
-    deprecated: [usize; 3],
+    deprecated: [u64; 3],
     deprecated_columns: *mut c_void,
     deprecated_error: *mut c_char,
     internal: *mut c_void,
@@ -70,7 +70,7 @@ impl Database {
         let library = unsafe { Library::new(path) }?;
         macro_rules! symbol {
             ($name:literal) => {
-                // SAFETY: the type is that of the function in `duckdb.h`, which has had it since version 0.9.
+                // SAFETY: the type is that of the function in `duckdb.h`, in all versions that have it.
                 *unsafe { library.get(concat!($name, "\0").as_bytes()) }?
             };
         }
@@ -132,6 +132,9 @@ impl Database {
             // SAFETY: the result is of a query that succeeded, and is alive.
             let mut chunk = unsafe { (functions.fetch_chunk)(result.raw) };
             if chunk.is_null() {
+                // SAFETY: the result is of a query that succeeded, and is alive.
+                let error = unsafe { text((functions.result_error)(&mut result.raw)) };
+                ensure!(error.is_empty(), "{error}");
                 return Ok((names, rows));
             }
             // SAFETY: the chunk was just fetched; its vectors live until it is destroyed.

@@ -51,3 +51,13 @@ pub(crate) fn schema_markdown() -> String {
     text.truncate(text.trim_end().len());
     text + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_documentation_has_every_column() {
+        let page = include_str!("../../../docs/fleet.md");
+        let schema = super::schema_markdown();
+        assert!(page.contains(&schema), "docs/fleet.md lacks what `brickscope lake schema` prints");
+    }
+}

@@ -1,5 +1,6 @@
 //! The folder of a lake: where files are, and how one is added.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -117,38 +118,37 @@ impl Lake {
         self.folder(table, place).join(format!("{part}.parquet"))
     }
 
-    /// Adds a run. Returns `false` if it is there already.
-    pub(super) fn add(&self, machine: &str, run: RunRows) -> Result<bool> {
+    /// Adds a run.
+    pub(super) fn add(&self, machine: &str, run: RunRows) -> Result<()> {
         let place = Place { date: run.date, machine: machine.to_owned() };
-        if self.holds(&place, &run.run_id)? {
-            return Ok(false);
-        }
         // `runs` is the last of the tables.
         for (table, rows) in TABLES.iter().zip(run.tables) {
             if !rows.is_empty() {
                 self.write(table, &place, &run.run_id, rows)?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    fn holds(&self, place: &Place, run_id: &str) -> Result<bool> {
-        if self.file(&RUNS, place, run_id).exists() {
-            return Ok(true);
-        }
-        for part in self.parts(&RUNS, place)? {
-            if part.starts_with(MERGED) {
-                let runs = table_file::texts(&RUNS, &self.file(&RUNS, place, &part), "run_id");
-                match runs {
-                    Ok(runs) if runs.iter().any(|known| known == run_id) => return Ok(true),
-                    Ok(_) => {}
-                    // Merged once more meanwhile; its runs are in a part that was just listed, or added again.
+    /// The runs of a day, each with its machine.
+    pub(super) fn runs_of(&self, date: &str) -> Result<BTreeMap<String, String>> {
+        let mut runs = BTreeMap::new();
+        for place in self.places_of(&RUNS, date)? {
+            let merged = |part: &String| part.starts_with(MERGED);
+            // Merged parts first. If they are merged once more meanwhile, their runs are found in none and added again,
+            // which changes nothing.
+            let (many, single): (Parts, Parts) =
+                self.parts(&RUNS, &place)?.into_iter().partition(merged);
+            for part in many {
+                match table_file::texts(&RUNS, &self.file(&RUNS, &place, &part), "run_id") {
+                    Ok(ids) => runs.extend(ids.into_iter().map(|id| (id, place.machine.clone()))),
                     Err(error) if is_gone(&error) => {}
                     Err(error) => return Err(error),
                 }
             }
+            runs.extend(single.into_iter().map(|part| (part, place.machine.clone())));
         }
-        Ok(false)
+        Ok(runs)
     }
 
     /// Writes a file so that it is there as a whole or not at all, also after a loss of power.
@@ -191,17 +191,20 @@ impl Lake {
         let cannot = || root.display().to_string();
         let mut places = Vec::new();
         for day in names(&root).with_context(cannot)? {
-            let Some(date) = day.strip_prefix("date=") else { continue };
-            for name in names(&root.join(&day)).with_context(cannot)? {
-                if let Some(machine) = name.strip_prefix("machine=") {
-                    let (date, machine) = (date.to_owned(), machine.to_owned());
-                    places.push(Place { date, machine });
-                }
+            if let Some(date) = day.strip_prefix("date=") {
+                places.extend(self.places_of(table, date)?);
             }
         }
-        places.retain(|place| place.date != NO_DATE);
         places.sort();
         Ok(places)
+    }
+
+    fn places_of(&self, table: &Table, date: &str) -> Result<Vec<Place>> {
+        let day = self.root.join(table.name).join(format!("date={date}"));
+        let names = names(&day).with_context(|| day.display().to_string())?;
+        let machine = |name: String| name.strip_prefix("machine=").map(str::to_owned);
+        let machines = names.into_iter().filter_map(machine).filter(|name| name != NO_MACHINE);
+        Ok(machines.map(|machine| Place { date: date.to_owned(), machine }).collect())
     }
 
     /// The files that writers left half-written in a place.

@@ -1,6 +1,6 @@
--- Where the time of passes goes: each brick's share of the wall time of all runs, and the unattributed rest.
+-- Where the time of passes goes: each brick's share of the wall time of all runs, and the unattributed rest; on the host and on each device by itself.
 WITH own AS (
-  SELECT b.phase AS phase, coalesce(b.brick, 'unattributed') AS brick, sum(b.exclusive_ns) AS ns,
+  SELECT b.phase AS phase, b.device AS device, coalesce(b.brick, 'unattributed') AS brick, sum(b.exclusive_ns) AS ns,
     sum(b.calls) AS calls, count(DISTINCT b.run_id) AS runs
   FROM bricks b
   JOIN runs r ON r.run_id = b.run_id
@@ -9,9 +9,9 @@ WITH own AS (
     AND r.date >= p.since AND r.date <= p.until
     AND (p.model = '' OR r.model = p.model) AND (p.phase = '' OR b.phase = p.phase)
     AND (p.brick = '' OR b.brick = p.brick)
-  GROUP BY b.phase, coalesce(b.brick, 'unattributed')
+  GROUP BY b.phase, b.device, coalesce(b.brick, 'unattributed')
 )
-SELECT phase, brick, runs, calls, ns / 1e9 AS seconds,
-  100.0 * ns / sum(ns) OVER (PARTITION BY phase) AS percent
+SELECT phase, device, brick, runs, calls, ns / 1e9 AS seconds,
+  100.0 * ns / sum(ns) OVER (PARTITION BY phase, device) AS percent
 FROM own
-ORDER BY 1, ns DESC, 2
+ORDER BY 1, 2, ns DESC, 3

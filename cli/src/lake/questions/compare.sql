@@ -1,6 +1,7 @@
--- Speeds side by side: the median speed by one property of runs (--by quant, engine, backend, model, machine, commit, threads, cpu or device).
+-- Speeds side by side: the median speed of each model by one property of runs (--by quant, engine, backend, model, machine, commit, threads, cpu or device).
 WITH speed AS (
   SELECT s.test AS test, r.run_id AS run_id, s.tokens_per_second AS rate,
+    CASE p.by_column WHEN 'model' THEN NULL ELSE r.model END AS model,
     CASE p.by_column
       WHEN 'quant' THEN r.quant
       WHEN 'engine' THEN r.engine
@@ -19,13 +20,13 @@ WITH speed AS (
     AND (p.model = '' OR r.model = p.model) AND (p.test = '' OR s.test = p.test)
 ),
 placed AS (
-  SELECT test, value, rate,
-    row_number() OVER (PARTITION BY test, value ORDER BY rate, run_id) AS place,
-    count(*) OVER (PARTITION BY test, value) AS n
+  SELECT test, model, value, rate,
+    row_number() OVER (PARTITION BY test, model, value ORDER BY rate, run_id) AS place,
+    count(*) OVER (PARTITION BY test, model, value) AS n
   FROM speed
 )
-SELECT test, coalesce(value, 'unknown') AS value, max(n) AS runs, avg(rate) AS tokens_per_second
+SELECT test, model, value, max(n) AS runs, avg(rate) AS tokens_per_second
 FROM placed
 WHERE 2 * place >= n AND 2 * place <= n + 2
-GROUP BY test, coalesce(value, 'unknown')
-ORDER BY 1, 4 DESC, 2
+GROUP BY test, model, value
+ORDER BY 1, 2, 5 DESC, 3
