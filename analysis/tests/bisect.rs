@@ -191,6 +191,25 @@ fn without_noise_each_place_is_found() {
     assert_eq!(slower.verdict, Verdict::Found { after: 6, to: 7 });
 }
 
+/// However the coins fall, what revisions differ by is not taken for the cost of going second.
+#[test]
+fn without_noise_each_pair_shows_its_own_difference() {
+    for seed in 0..20 {
+        let options = Options { seed, ..Options::default() };
+        let rate = |run: Run| if run.revision >= 9 { 90.0 } else { 100.0 };
+        let outcome = search(16, options, |run| 1.0 / rate(run));
+        assert_eq!(outcome.verdict, Verdict::Found { after: 8, to: 9 });
+        let controls = outcome.controls;
+        let second = controls.second.expect("pairs ran in both orders");
+        assert!((second - 1.0).abs() < 1e-9, "seed {seed}: {second}");
+        if let Some(itself) = controls.itself {
+            assert!((itself.ratio - 1.0).abs() < 1e-9, "seed {seed}: {itself:?}");
+        }
+        let step = outcome.step.expect("it was confirmed").ratio;
+        assert!((step - 100.0 / 90.0).abs() < 1e-9, "seed {seed}: {step}");
+    }
+}
+
 #[test]
 fn revisions_that_can_not_be_measured_are_left_out() {
     for (broken, planted, expected) in [(9..=12, 5, 4..5), (9..=12, 11, 8..13), (1..=19, 7, 0..20)]

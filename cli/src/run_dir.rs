@@ -406,6 +406,9 @@ fn what_else(path: &Path) -> Option<String> {
         [b'G', b'G', b'U', b'F', ..] => Some(format!(
             "a model (GGUF), not a run: `brickscope profile {file}` runs it and writes a run"
         )),
+        [b'[', ..] => Some(format!(
+            "a list in JSON, not a run: `brickscope import {file}` reads the results of llama-bench, and traces"
+        )),
         [0x1f, 0x8b, ..] => Some(format!(
             "a gzip file, not a run: `brickscope import {file}` reads gzip files of other programs"
         )),

@@ -219,6 +219,7 @@ impl std::error::Error for BisectError {}
 struct Pair {
     a: usize,
     b: usize,
+    b_first: bool,
     /// How much slower b was, as a difference of logarithms of times, without the cost of going second.
     even: f64,
     /// How large its noise seemed to be.
@@ -423,7 +424,7 @@ impl Bisect {
         let even = sign * (later - self.cost_of_second());
         let scale = self.scale_before(a, b);
         self.later.push(later);
-        self.pairs.push(Pair { a, b, even, scale });
+        self.pairs.push(Pair { a, b, b_first, even, scale });
         let least = self.record.options.least.ln_1p();
         self.drift[0].bet(later - least, scale);
         self.drift[1].bet(-later - least, scale);
@@ -455,14 +456,36 @@ impl Bisect {
 
     /// How much longer the second of a pair takes, where that is plain: else 0, which adds no noise.
     fn cost_of_second(&self) -> f64 {
-        if self.later.len() < KNOWN_FROM {
+        let costs = self.costs_of_second();
+        if costs.len() < KNOWN_FROM {
             return 0.0;
         }
-        let (Some(cost), Some(scale)) = (median(&self.later), evidence::scale(&self.later)) else {
+        let (Some(cost), Some(scale)) = (median(&costs), evidence::scale(&costs)) else {
             return 0.0;
         };
-        let error = 1.25 * scale / (self.later.len() as f64).sqrt();
+        let error = 1.25 * scale / (costs.len() as f64).sqrt();
         if cost.abs() > 3.0 * error { cost } else { 0.0 }
+    }
+
+    /// How much longer the second of each pair took than revisions account for. What two revisions differ by adds to
+    /// the second's time in one order and is missing from it in the other, so that it is known, and taken off, where a
+    /// pair ran in both orders; elsewhere nothing is known of the cost.
+    fn costs_of_second(&self) -> Vec<f64> {
+        let mut orders: BTreeMap<(usize, usize), [Vec<f64>; 2]> = BTreeMap::new();
+        for (pair, later) in self.pairs.iter().zip(&self.later) {
+            orders.entry((pair.a, pair.b)).or_default()[usize::from(pair.b_first)].push(*later);
+        }
+        let mut costs = Vec::with_capacity(self.later.len());
+        for ((a, b), [second, first]) in &orders {
+            let half = match (median(second), median(first)) {
+                _ if a == b => 0.0,
+                (Some(second), Some(first)) => (second - first) / 2.0,
+                _ => continue,
+            };
+            costs.extend(second.iter().map(|later| later - half));
+            costs.extend(first.iter().map(|later| later + half));
+        }
+        costs
     }
 
     /// Decides what is next, after all that is known.

@@ -213,7 +213,7 @@ impl Bisect {
         });
         Controls {
             itself: self.beside(0, 0),
-            second: middle(&self.later).map(f64::exp),
+            second: middle(&self.costs_of_second()).map(f64::exp),
             drift: ends.flatten(),
         }
     }

@@ -19,6 +19,7 @@ pub(crate) struct Table<'p> {
     pub(crate) name: Option<&'p str>,
     pub(crate) spans: &'p [Span],
     pub(crate) passes: &'p [Pass],
+    #[cfg_attr(not(feature = "receipt"), allow(dead_code, reason = "lakes read it"))]
     pub(crate) phases: &'p [brickscope_profile::PhaseTotal],
     pub(crate) totals: &'p [brickscope_profile::Total],
 }

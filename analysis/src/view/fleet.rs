@@ -31,6 +31,26 @@ pub fn fleet(fleet: &Fleet, work: &str) -> String {
     for machine in fleet.machines.iter().filter(is_told) {
         line("machine", self::machine(machine));
     }
+    // In so small a fleet no machine is called slow, since nobody knows what machines vary by.
+    const FEW: usize = 8;
+    for machine in fleet.machines.iter().filter(|machine| !is_told(machine)) {
+        if fleet.machines.len() < FEW && machine.high < 0.95 {
+            let beside = beside(
+                machine.ratio,
+                machine.low,
+                machine.high,
+                true,
+                " than the one in the middle",
+            );
+            line(
+                "not known",
+                format!(
+                    "whether {} is slow: it is {beside}, but too few machines tell what is usual",
+                    machine.machine
+                ),
+            );
+        }
+    }
     let nothing =
         fleet.changes.is_empty() && !fleet.machines.iter().any(|machine| is_told(&machine));
     if nothing {

@@ -105,7 +105,8 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
             format!("None here: good and bad don't differ by {}.", least(context.least))
         }
         Verdict::None { why: Why::Faster } => {
-            "None here: bad is not slower than good, but faster.".to_owned()
+            "None here: bad is not slower than good, but faster. If the number is a time, say --less-is-better."
+                .to_owned()
         }
         Verdict::None { why: Why::Drift } => {
             "Can't tell: the machine drifted by more than the difference that is sought.".to_owned()

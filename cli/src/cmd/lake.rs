@@ -478,9 +478,19 @@ mod with_parquet {
         let works = works(&lake, args);
         note.finish_and_clear();
         let works = works?;
+        let is_any = args.model.is_none()
+            && args.test.is_none()
+            && args.cpu.is_none()
+            && args.since < day_1();
         ensure!(
             !works.is_empty(),
-            "no run has a commit and a speed here: `brickscope collect --commit HASH` names it"
+            "no run {} has a commit and a speed: {}",
+            if is_any { "here" } else { "with this --model, --test, --cpu and --since" },
+            if is_any {
+                "`brickscope collect --commit HASH` names it"
+            } else {
+                "`brickscope lake trend` and `machines` list them"
+            }
         );
         let mut text = String::new();
         let mut json = Vec::new();
@@ -513,7 +523,11 @@ mod with_parquet {
             };
             json.push(serde_json::json!({ "work": work, "fleet": fleet, "explained": explained }));
         }
-        ensure!(!json.is_empty(), "no work was measured at both commits");
+        ensure!(
+            !json.is_empty(),
+            "no work was measured at {}",
+            if args.before.is_some() { "both commits" } else { "a commit of this history" }
+        );
         if args.json {
             return output::print(serde_json::to_string_pretty(&json)? + "\n");
         }
@@ -555,7 +569,35 @@ mod with_parquet {
                 value: value.parse().with_context(|| format!("a speed is {value:?}"))?,
             });
         }
+        works.values_mut().for_each(|runs| unify(runs));
         Ok(works)
+    }
+
+    /// Before any day that a run can be of.
+    fn day_1() -> String {
+        "1970".to_owned()
+    }
+
+    /// Fewer digits of a hash may be those of several commits.
+    const LEAST_DIGITS: usize = 7;
+
+    /// Takes a hash and its abbreviations for one commit: llama-bench writes seven digits, git all.
+    fn unify(runs: &mut [Observation]) {
+        let is_hash = |name: &str| {
+            name.len() >= LEAST_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let names: BTreeSet<String> = runs.iter().map(|run| run.commit.clone()).collect();
+        for run in runs {
+            let short = &run.commit;
+            // In their order, those that begin with it come right after it.
+            let mut longer = names.range(short.clone()..).filter(|name| *name != short);
+            if let Some(full) = longer.next().filter(|full| is_hash(short) && is_hash(full))
+                && full.starts_with(short.as_str())
+                && longer.next().is_none_or(|other| !other.starts_with(short.as_str()))
+            {
+                run.commit = full.clone();
+            }
+        }
     }
 
     /// The runs of a commit, which may be abbreviated; `None` if there are none.
@@ -564,7 +606,11 @@ mod with_parquet {
         let name = match names.get(commit) {
             Some(name) => *name,
             None => {
-                let mut begin = names.iter().filter(|name| name.starts_with(commit));
+                let is_same = |name: &&&str| {
+                    name.starts_with(commit)
+                        || (name.len() >= LEAST_DIGITS && commit.starts_with(**name))
+                };
+                let mut begin = names.iter().filter(is_same);
                 let Some(name) = begin.next() else { return Ok(None) };
                 if let Some(other) = begin.next() {
                     bail!("{commit:?} may be {name} or {other}");

@@ -155,8 +155,9 @@ fn add(
     };
     match of_day.get(&rows.run_id) {
         Some(other) if *other != machine => {
-            let error = anyhow::anyhow!("it is in the lake already, as a run of {other}");
-            Err(Trouble::Run(error))
+            let path = crate::output::shown(run.path());
+            tell!("note: {path}: it is in the lake already, as a run of {other}");
+            Ok(false)
         }
         Some(_) => Ok(false),
         None => {

@@ -1,4 +1,4 @@
--- Slower commits: the median speed of each commit beside that of the one before it on the same machine, by the time at which it was first seen there.
+-- Commits, the slowest first: the median speed of each commit beside that of the one before it on the same machine, by the time at which it was first seen there.
 WITH speed AS (
   SELECT r.machine AS machine, r.commit AS commit, r.run_id AS run_id, r.created_s AS created_s,
     s.tokens_per_second AS rate,

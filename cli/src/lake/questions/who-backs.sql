@@ -1,4 +1,4 @@
--- Which runs back a number of tokens per second (--number 41.7, to within --within percent), and with which receipt.
+-- Which runs back a number of tokens per second, and with which receipt; the nearest first.
 SELECT s.test AS test, s.tokens_per_second AS tokens_per_second, s.low AS low, s.high AS high,
   r.date AS date, r.machine AS machine, coalesce(r.model, '') AS model,
   coalesce(r.quant, '') AS quant, r.engine AS engine, coalesce(r.commit, '') AS commit,
