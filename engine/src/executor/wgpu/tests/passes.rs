@@ -219,7 +219,9 @@ fn a_lost_device_is_an_error_and_stays_one() {
     session.finish(probe).expect_err("its clock is gone");
     // What was settled before is there.
     let profile = profiler.profile();
-    assert_eq!(profile.devices[0].streams[0].passes.len(), 1);
+    // The last pass is there, too, if it had ended when times were read.
+    let settled = profile.devices[0].streams[0].passes.len();
+    assert!((1..=2).contains(&settled), "{settled}");
     assert!(profile.devices[0].lost.is_some());
 }
 
