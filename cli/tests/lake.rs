@@ -227,3 +227,31 @@ fn each_question_is_sql_and_has_help() {
         .expect("it starts");
     assert!(text(&none.stderr).contains("can't run /nowhere/duckdb"), "{}", text(&none.stderr));
 }
+
+#[test]
+fn a_command_that_writes_a_run_adds_it_to_a_lake() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let lake = dir.path().join("lake");
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models");
+    let mut profile =
+        brickscope(&["profile", "--prompt", "Hi", "--tokens", "4", "--json", "--out"]);
+    profile.arg(dir.path().join("run")).arg("--lake").arg(&lake);
+    profile.arg("--").arg(models.join("tiny-Q8_0.gguf"));
+    let said = run(profile.env("BRICKSCOPE_MACHINE", "m1"));
+    assert!(text(&said.stderr).contains("added to the lake"), "{}", text(&said.stderr));
+
+    let bench = dir.path().join("bench.json");
+    let row = r#"[{"build_commit": "1a2b3c4", "build_number": 7, "n_threads": 2, "n_prompt": 0, "n_gen": 8,
+        "test_time": "2026-11-02T10:00:00Z", "samples_ns": [1000000, 1100000]}]"#;
+    fs::write(&bench, row).expect("there is room");
+    let mut import = brickscope(&["import"]);
+    import.arg(&bench).arg("--out").arg(dir.path().join("imported")).arg("--lake").arg(&lake);
+    run(import.env("BRICKSCOPE_MACHINE", "m2"));
+    assert_eq!(check(&lake), serde_json::json!({ "whole": 2, "faults": [] }));
+    assert!(lake.join("speeds/date=2026-11-02/machine=m2").is_dir());
+
+    // Both are runs that `collect` knows now.
+    let mut again = brickscope(&["collect", "--machine", "m1", "--json"]);
+    let again = json(again.arg(dir.path().join("run")).arg("--lake").arg(&lake));
+    assert_eq!((&again["added"], &again["known"]), (&0.into(), &1.into()));
+}

@@ -90,6 +90,9 @@ pub(crate) enum What {
     Schema(SchemaArgs),
 }
 
+/// Before any day that a run can be of.
+const NO_DAY: &str = "0000-00-00";
+
 /// Where the lake is, and how to print an answer.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AnswerArgs {
@@ -131,7 +134,7 @@ pub(crate) struct AskArgs {
     pub(crate) answer: AnswerArgs,
 
     /// Only runs of this day and later, such as 2026-11-01.
-    #[arg(long, value_name = "DATE", value_parser = day, default_value = "0000-00-00", hide_default_value = true)]
+    #[arg(long, value_name = "DATE", value_parser = day, default_value = NO_DAY, hide_default_value = true)]
     pub(crate) since: String,
 
     /// Only runs of this day and earlier.
@@ -200,7 +203,7 @@ pub(crate) struct VerdictArgs {
     pub(crate) lake: PathBuf,
 
     /// Only runs of this day and later, such as 2026-11-01.
-    #[arg(long, value_name = "DATE", value_parser = day, default_value = "0000-00-00", hide_default_value = true)]
+    #[arg(long, value_name = "DATE", value_parser = day, default_value = NO_DAY, hide_default_value = true)]
     pub(crate) since: String,
 
     /// Only runs of this model.
@@ -313,7 +316,7 @@ mod with_parquet {
     use clap::ValueEnum;
 
     use super::{
-        AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LakeArgs, SchemaArgs,
+        AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LakeArgs, NO_DAY, SchemaArgs,
         VerdictArgs, What,
     };
     use crate::lake::{self, Answer, Engine, Lake, QUESTIONS};
@@ -481,7 +484,7 @@ mod with_parquet {
         let is_any = args.model.is_none()
             && args.test.is_none()
             && args.cpu.is_none()
-            && args.since < day_1();
+            && args.since == NO_DAY;
         ensure!(
             !works.is_empty(),
             "no run {} has a commit and a speed: {}",
@@ -571,11 +574,6 @@ mod with_parquet {
         }
         works.values_mut().for_each(|runs| unify(runs));
         Ok(works)
-    }
-
-    /// Before any day that a run can be of.
-    fn day_1() -> String {
-        "1970".to_owned()
     }
 
     /// Fewer digits of a hash may be those of several commits.
