@@ -2,8 +2,9 @@
 //! they changed for good.
 //!
 //! A [`Run`] is what a timeline needs of a receipt. [`History::of`] distributes runs to series, makes one
-//! point of the processes of a set, and finds changes (see [`Change`]). All of it is plain data; the order
-//! in which runs are given doesn't matter.
+//! point of the processes of a set, and finds changes (see [`Change`]). Where runs name several machines, it takes
+//! commits and machines apart instead ([`Fleet`](crate::fleet::Fleet)). All of it is plain data; the order in which
+//! runs are given doesn't matter.
 
 mod changes;
 mod run;
@@ -12,7 +13,7 @@ mod series;
 use std::collections::BTreeMap;
 
 pub use changes::{ALPHA, LEAST_POINTS, LEAST_SEGMENT};
-pub use run::{Difference, Figures, Run};
+pub use run::{Difference, Figures, MACHINE, Run};
 use serde::Serialize;
 pub use series::{BrickChange, Change, Kind, Level, MachineKind, Point, Series};
 

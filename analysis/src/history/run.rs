@@ -6,7 +6,9 @@ use brickscope_profile::save;
 use brickscope_profile::stats::median;
 use serde::Serialize;
 
+use super::Measure;
 use super::series::{Kind, MachineKind};
+use crate::fleet::Observation;
 use crate::receipt::Receipt;
 use crate::receipt::v1::{Sample, Test};
 
@@ -21,6 +23,10 @@ pub struct Run {
     pub(super) version: String,
     pub(super) binary: Option<String>,
     pub(super) commit: Option<String>,
+    /// The machine's name, if whoever measured gave it one.
+    pub(super) machine: Option<String>,
+    /// The boot of the machine, by the first digits of its hash.
+    boot: Option<String>,
     /// The model's name or, if it has none, its path.
     pub(super) model: String,
     pub(super) set: Option<String>,
@@ -76,6 +82,9 @@ pub struct Difference {
     pub to: Option<String>,
 }
 
+/// The entry of a receipt's environment that names the machine.
+pub const MACHINE: &str = "MACHINE";
+
 /// The name of the entry for unattributed time among the bricks.
 pub(super) const UNATTRIBUTED: &str = "unattributed";
 
@@ -108,6 +117,8 @@ impl Run {
             version: receipt.binary.version.clone(),
             binary: receipt.binary.sha256.clone(),
             commit: receipt.environment.get("COMMIT").cloned(),
+            machine: receipt.environment.get(MACHINE).cloned(),
+            boot: receipt.machine.boot.as_deref().map(short),
             model: receipt.model.name.clone().unwrap_or_else(|| receipt.model.path.clone()),
             set: receipt.run.set.clone(),
             processes: receipt.run.processes,
@@ -126,6 +137,38 @@ impl Run {
     #[must_use]
     pub fn model(&self) -> &str {
         &self.model
+    }
+
+    /// The name of its machine, if the receipt states it.
+    #[must_use]
+    pub fn machine(&self) -> Option<&str> {
+        self.machine.as_deref()
+    }
+
+    /// What each of its tests says of its commit and its machine; nothing if the receipt doesn't name the machine.
+    pub fn observations<'r>(
+        &'r self,
+        measure: &'r Measure,
+    ) -> impl Iterator<Item = (&'r Kind, Observation)> {
+        self.tests.iter().filter_map(|test| Some((&test.kind, self.observation(test, measure)?)))
+    }
+
+    pub(super) fn observation(&self, test: &RunTest, measure: &Measure) -> Option<Observation> {
+        let time = save::unix_seconds(&format!("{}Z", self.time.0))?;
+        let day = self.time.0.chars().take(10).collect::<String>();
+        Some(Observation {
+            machine: self.machine.clone()?,
+            commit: self.built_of(),
+            session: self.boot.as_ref().map_or(day.clone(), |boot| format!("{boot} {day}")),
+            time: i64::try_from(time).ok()?,
+            value: test.figures(measure)?.median,
+        })
+    }
+
+    /// What names the program: its commit, else its file's hash, else its version.
+    fn built_of(&self) -> String {
+        let binary = || self.binary.as_deref().map(short);
+        self.commit.clone().or_else(binary).unwrap_or_else(|| self.version.clone())
     }
 
     /// The kinds of its tests.
@@ -154,6 +197,17 @@ impl Run {
 }
 
 impl RunTest {
+    pub(super) fn figures(&self, measure: &Measure) -> Option<Figures> {
+        match measure {
+            Measure::TokensPerSecond => self.rate,
+            Measure::Brick(brick) => self.brick(brick),
+        }
+    }
+
+    pub(super) fn brick(&self, name: &str) -> Option<Figures> {
+        self.bricks.iter().find(|(brick, _)| brick == name).map(|(_, figures)| *figures)
+    }
+
     fn of(test: &Test, receipt: &Receipt) -> Self {
         let measured: Vec<&Sample> = test.samples.iter().filter(|s| !s.is_warm_up).collect();
         let rates: Vec<f64> = measured.iter().map(|sample| sample.rate()).collect();

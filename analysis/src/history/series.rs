@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use brickscope_profile::stats::median;
+use brickscope_profile::text::count;
 use serde::Serialize;
 
 use super::Measure;
 use super::changes::{ALPHA, LEAST_POINTS, steps, two_states};
 use super::run::{Difference, Figures, Run, RunTest, UNATTRIBUTED, differences};
+use crate::fleet::{Fleet, Observation};
 
 /// What must be equal for two runs to be on one line.
 ///
@@ -40,8 +42,8 @@ pub struct Kind {
     pub machine: MachineKind,
 }
 
-/// What makes two machines comparable. A receipt doesn't name its machine; between machines that are equal
-/// in all of this, a change of `boot` at a point means a restart or another machine.
+/// What makes two machines comparable. Unless receipts name their machines, a change of `boot` at a point means a
+/// restart or another machine that is equal in all of this.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct MachineKind {
     /// The operating system.
@@ -79,6 +81,9 @@ pub struct Series {
     pub changes: Vec<Change>,
     /// Why changes can't be detected.
     pub changes_absent: Option<String>,
+    /// Commits and machines taken apart, if the runs name more than one machine. Then no change is searched for in the
+    /// order of time, where another machine looks like a change.
+    pub fleet: Option<Fleet>,
 }
 
 /// The points from one change to the next.
@@ -105,6 +110,8 @@ pub struct Point {
     pub binary: Option<String>,
     /// The commit that it was built from, if the receipt states it.
     pub commit: Option<String>,
+    /// The machine's name, if the receipt states it.
+    pub machine: Option<String>,
     /// The files of the receipts.
     pub sources: Vec<String>,
     /// The processes that it summarises.
@@ -227,9 +234,10 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
     // Points without a figure are in the table, but in no level.
     let present: Vec<usize> = (0..points.len()).filter(|&i| points[i].value().is_some()).collect();
     let values: Vec<f64> = present.iter().filter_map(|&i| points[i].value()).collect();
+    let fleet = fleet(&parts, measure);
     // Its levels are the machine's then, and no change of a program can be told from one of theirs.
-    let states = two_states(&values);
-    let steps = if states.is_some() { Vec::new() } else { steps(&values) };
+    let states = two_states(&values).filter(|_| fleet.is_none());
+    let steps = if states.is_some() || fleet.is_some() { Vec::new() } else { steps(&values) };
     let mut edges: Vec<usize> = steps.iter().map(|step| step.at).collect();
     edges.insert(0, 0);
     edges.push(values.len());
@@ -273,6 +281,9 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
     };
     let changes = (0..steps.len()).filter_map(change).collect();
     let changes_absent = match states {
+        _ if fleet.is_some() => Some(
+            "its runs are of several machines, and another machine looks like a change".to_owned(),
+        ),
         Some([low, high]) => Some(format!(
             "too noisy: the figures go back and forth between two levels that are {:.0} % apart, as they do on a \
              machine with two states; `brickscope compare OLD NEW --processes 20` runs two programs in turns, and tells \
@@ -287,7 +298,26 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
         }),
     };
     let model = parts.last().map_or(String::new(), |last| last[last.len() - 1].run.model.clone());
-    Series { model, kind: kind.clone(), points, levels, changes, changes_absent }
+    Series { model, kind: kind.clone(), points, levels, changes, changes_absent, fleet }
+}
+
+/// Commits and machines taken apart; `None` unless the runs name several machines.
+fn fleet(parts: &[Vec<Part<'_>>], measure: &Measure) -> Option<Fleet> {
+    let parts = || parts.iter().flatten();
+    let runs: Vec<Observation> =
+        parts().filter_map(|part| part.run.observation(part.test, measure)).collect();
+    if runs.iter().all(|run| run.machine == runs[0].machine) {
+        return None;
+    }
+    let mut fleet = Fleet::fit(&runs, &Fleet::order_by_time(&runs), measure.is_time()).ok()?;
+    let unnamed = parts().filter(|part| part.run.machine.is_none()).count() as u64;
+    if unnamed > 0 {
+        fleet.doubts.push(format!(
+            "of which machine {} are: set BRICKSCOPE_MACHINE where benchmarks run",
+            count(unnamed, "run")
+        ));
+    }
+    Some(fleet)
 }
 
 const NO_BRICKS: &str =
@@ -295,11 +325,8 @@ const NO_BRICKS: &str =
 
 impl Point {
     fn of(parts: &[Part<'_>], measure: &Measure) -> Self {
-        let figures = |part: &Part<'_>| match measure {
-            Measure::TokensPerSecond => part.test.rate,
-            Measure::Brick(brick) => part.test.brick(brick),
-        };
-        let each: Option<Vec<Figures>> = parts.iter().map(figures).collect();
+        let each: Option<Vec<Figures>> =
+            parts.iter().map(|part| part.test.figures(measure)).collect();
         let figures = each.and_then(|each| match each.as_slice() {
             [one] => Some(*one),
             several => Figures::of(&several.iter().map(|f| f.median).collect::<Vec<_>>()),
@@ -318,6 +345,7 @@ impl Point {
             version: last.version.clone(),
             binary: last.binary.clone(),
             commit: last.commit.clone(),
+            machine: last.machine.clone(),
             sources: parts.iter().map(|part| part.run.source.clone()).collect(),
             processes: parts.len() as u64,
             processes_of: u64::from(last.processes).max(1),
@@ -335,12 +363,6 @@ impl Point {
     /// The figure for levels: a brick that took no time at all has no ratio to others.
     fn value(&self) -> Option<f64> {
         self.figures.map(|figures| figures.median).filter(|&median| median > 0.0)
-    }
-}
-
-impl RunTest {
-    fn brick(&self, name: &str) -> Option<Figures> {
-        self.bricks.iter().find(|(brick, _)| brick == name).map(|(_, figures)| *figures)
     }
 }
 

@@ -11,7 +11,12 @@ use crate::view::findings::labelled;
 /// What a fleet's runs say of commits and machines, under a line that names the work.
 #[must_use]
 pub fn fleet(fleet: &Fleet, work: &str) -> String {
-    let mut text = format!("{}\n", printable_text(work));
+    format!("{}\n{}", printable_text(work), fleet_lines(fleet))
+}
+
+/// The same without the line that names the work.
+pub(super) fn fleet_lines(fleet: &Fleet) -> String {
+    let mut text = String::new();
     let mut line = |label: &str, what: String| labelled(label, &printable_text(&what), &mut text);
     let sum = |count: fn(&MachineLevel) -> u64| fleet.machines.iter().map(count).sum::<u64>();
     line(

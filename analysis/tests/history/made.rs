@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use brickscope_analysis::history::MACHINE;
 use brickscope_analysis::receipt::Aggregates;
 use brickscope_analysis::receipt::v1::{
     Binary, Brick, Clock, Load, Machine, Model, Overhead, Receipt, Run, Sample, Test, VERSION,
@@ -24,6 +25,8 @@ pub(crate) struct Made {
     pub(crate) set: Option<(&'static str, u32, u32)>,
     /// Which boot of the machine.
     pub(crate) boot: u8,
+    /// The machine's name.
+    pub(crate) machine: Option<String>,
 }
 
 impl Default for Made {
@@ -35,6 +38,7 @@ impl Default for Made {
             binary: 1,
             set: None,
             boot: 1,
+            machine: None,
         }
     }
 }
@@ -53,6 +57,9 @@ impl Made {
             minute % 60
         );
         let test = self.test();
+        let mut environment = BTreeMap::from([("RUST_VERSION".to_owned(), "1.95.0".to_owned())]);
+        let machine = self.machine.iter().map(|name| (MACHINE.to_owned(), name.clone()));
+        environment.extend(machine);
         Receipt {
             schema_version: VERSION.to_owned(),
             timestamp,
@@ -63,7 +70,7 @@ impl Made {
             tokens_generated: TOKENS,
             tokens_per_second: test.aggregates.median_ts,
             kernels: vec!["gemv_q8_0_avx2".to_owned()],
-            environment: BTreeMap::from([("RUST_VERSION".to_owned(), "1.95.0".to_owned())]),
+            environment,
             model: Model {
                 path: "models/110m.gguf".to_owned(),
                 sha256: "5f".repeat(32),

@@ -2,7 +2,7 @@
 
 mod made;
 
-use brickscope_analysis::history::{Change, History, Measure, Run, Series};
+use brickscope_analysis::history::{Change, History, MACHINE, Measure, Run, Series};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::view;
 use made::{Made, month};
@@ -234,6 +234,65 @@ fn a_batch_counts_as_far_as_a_prompt_fills_it() {
     assert_eq!(history([with(1, 512), with(2, 256)]).series.len(), 2);
 }
 
+/// Six commits, a day each, on nine machines of which the last is 20 % slow; from the fourth commit on everything is 6 %
+/// slower. That machine runs the last commit only, and another one only the first.
+fn of_machines() -> Vec<Receipt> {
+    let mut receipts = Vec::new();
+    for day in 0..6_u32 {
+        let machines = (0..9_u32).filter(|m| (*m != 8 || day > 2) && (*m != 0 || day < 3));
+        for m in machines {
+            let noise = f64::from((day * 31 + m * 17) % 13) / 3000.0;
+            let slow = if m == 8 { 0.8 } else { 1.0 } * if day > 2 { 0.94 } else { 1.0 };
+            let rate = 300.0 * slow * (1.0 + noise);
+            receipts.push(
+                Made {
+                    when: (day, 600 + m),
+                    rates: vec![rate, rate * 1.002, rate * 0.998],
+                    binary: day as u8,
+                    boot: (10 * m + day) as u8,
+                    machine: Some(format!("ci-{m}")),
+                    ..Made::default()
+                }
+                .receipt(),
+            );
+        }
+    }
+    receipts
+}
+
+#[test]
+fn of_several_machines_it_takes_commits_and_machines_apart() {
+    let history = history(of_machines());
+    let series = only(&history);
+    let fleet = series.fleet.as_ref().unwrap();
+    let named: Vec<&str> = fleet.changes.iter().map(|change| &*change.commit).collect();
+    assert_eq!(named, ["03030303"], "{:?}", fleet.changes);
+    assert!((fleet.changes[0].ratio - 0.94).abs() < 0.01);
+    assert!(series.changes.is_empty() && series.levels.len() == 1);
+    insta::assert_snapshot!(view::history(&history));
+    insta::assert_snapshot!(view::history_markdown(&history));
+    // Of one machine, or of machines without names, it is a history like any other.
+    for name in [Some("ci-1".to_owned()), None] {
+        let alike = of_machines().into_iter().map(|mut receipt| {
+            match &name {
+                Some(name) => receipt.environment.insert(MACHINE.to_owned(), name.clone()),
+                None => receipt.environment.remove(MACHINE),
+            };
+            receipt
+        });
+        assert_eq!(only(&self::history(alike)).fleet, None);
+    }
+}
+
+#[test]
+fn runs_without_a_machine_are_counted_where_others_have_one() {
+    let mut receipts = of_machines();
+    receipts[7].environment.remove(MACHINE);
+    let history = history(receipts);
+    let fleet = only(&history).fleet.as_ref().unwrap();
+    assert!(fleet.doubts.iter().any(|doubt| doubt.contains("1 run")), "{:?}", fleet.doubts);
+}
+
 #[test]
 fn a_doubt_of_one_test_is_not_the_other_s() {
     let mut receipt = Made::default().receipt();
@@ -309,16 +368,17 @@ fn with_few_points_it_says_that_none_can_be_told() {
 fn any_made() -> impl Strategy<Value = (Made, Option<u64>, f64)> {
     let rates = prop::collection::vec(1.0..1e5f64, 0..4);
     let set = prop::option::of((prop::sample::select(vec!["a", "b"]), 1..4u32, 1..4u32));
-    let made = (rates, 0..6u32, 0..3u32, prop::option::of(0.1..0.6f64), 0..2u8, set).prop_map(
-        |(rates, day, minute, projection, binary, set)| Made {
+    let machine = prop::option::of(prop::sample::select(vec!["ci-1", "ci-2", "ci-3"]));
+    let made = (rates, 0..6u32, 0..3u32, prop::option::of(0.1..0.6f64), 0..2u8, set, machine)
+        .prop_map(|(rates, day, minute, projection, binary, set, machine)| Made {
             when: (day, minute),
             rates,
             projection,
             binary,
             set,
             boot: binary,
-        },
-    );
+            machine: machine.map(str::to_owned),
+        });
     (made, prop::option::of(0..u64::MAX), any::<f64>())
 }
 

@@ -6,7 +6,7 @@ use crate::export::csv::cell;
 use crate::history::{History, Measure};
 
 const HEAD: &str = "test,model,model_sha256,quantization,backend,kernels,threads,batch,profiled,cpu,cpu_id,\
-     logical_cpus,time,version,binary,commit,measure,unit,median,low,high,repetitions,processes,\
+     logical_cpus,time,version,binary,commit,machine,measure,unit,median,low,high,repetitions,processes,\
      processes_of,against_before,against_level,is_change,p,disturbed,doubts,differences,absent,sources";
 
 /// A line with the names of the columns, then one for each point of each series (RFC 4180). Absent
@@ -43,6 +43,7 @@ pub fn history_csv(history: &History) -> String {
                 text(&point.version),
                 words(&point.binary),
                 words(&point.commit),
+                words(&point.machine),
                 text(measure),
                 text(history.measure.unit()),
                 number(point.figures.map(|figures| figures.median)),

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use brickscope_profile::text::{printable_text, screened_lines};
 
 use super::{
-    BuiltOf, MOST_BRICKS, brick_cells, headline, legend, listed, moment, new_there, no_change,
-    notes, sentence, signed, title,
+    BuiltOf, MOST_BRICKS, brick_cells, headline, legend, listed, machine, moment, new_there,
+    no_change, notes, sentence, signed, title,
 };
 use crate::history::{Figures, History};
+use crate::view::fleet::fleet_lines;
 use crate::view::roofline::short;
 
 /// Each series as a heading, a table and its changes.
@@ -20,10 +21,13 @@ pub fn history_markdown(history: &History) -> String {
         let built_of = BuiltOf::of(series);
         let _ = writeln!(text, "\n### {ran}\n\n{on}\n");
         let unit = history.measure.unit();
+        let (last, aligned) = match series.fleet {
+            Some(_) => ("machine", "---"),
+            None => ("before | level", "---:|---:"),
+        };
         let _ = writeln!(
             text,
-            "| time (UTC) | {} | {unit} | least | most | before | level | |\n\
-             |---|---|---:|---:|---:|---:|---:|---|",
+            "| time (UTC) | {} | {unit} | least | most | {last} | |\n|---|---|---:|---:|---:|{aligned}|---|",
             built_of.name()
         );
         for (i, point) in series.points.iter().enumerate() {
@@ -32,16 +36,20 @@ pub fn history_markdown(history: &History) -> String {
             };
             let is_change = series.changes.iter().any(|change| change.at == i as u64);
             let mark = if is_change { "**change** " } else { "" };
+            let last = match series.fleet {
+                Some(_) => cell(&machine(point, 64)),
+                None => {
+                    format!("{} | {}", signed(point.against_before), signed(point.against_level))
+                }
+            };
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} | {} | {mark}{} |",
+                "| {} | {} | {} | {} | {} | {last} | {mark}{} |",
                 cell(&moment(&point.time)),
                 cell(&built_of.cell(point)),
                 figure(|f| f.median),
                 figure(|f| f.low),
                 figure(|f| f.high),
-                signed(point.against_before),
-                signed(point.against_level),
                 notes(point)
             );
         }
@@ -63,7 +71,9 @@ pub fn history_markdown(history: &History) -> String {
                 );
             }
         }
-        if series.changes.is_empty() {
+        if let Some(fleet) = &series.fleet {
+            let _ = write!(text, "```text\n{}```\n", fleet_lines(fleet));
+        } else if series.changes.is_empty() {
             let _ = writeln!(text, "{}", cell(&no_change(series)));
         }
     }

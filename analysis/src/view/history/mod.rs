@@ -15,6 +15,7 @@ pub use self::csv::history_csv;
 pub use self::markdown::history_markdown;
 pub use self::svg::history_svg;
 use crate::history::{BrickChange, Change, Difference, History, LeftOut, Measure, Point, Series};
+use crate::view::fleet::fleet_lines;
 use crate::view::report::wrap;
 use crate::view::roofline::short;
 
@@ -189,15 +190,19 @@ fn sparkline(series: &Series, measure: &Measure, text: &mut String) {
 
 fn table(series: &Series, measure: &Measure, text: &mut String) {
     let built_of = BuiltOf::of(series);
-    let row = |mark: &str, cells: [&str; 7], notes: &str| {
-        let [time, built, median, low, high, before, level] = cells;
-        let row = format!(
-            "{mark:1} {time:16} {built:8}{median:>10}{low:>10}{high:>10}{before:>9}{level:>9} {notes}"
-        );
+    let row = |mark: &str, cells: [&str; 5], last: &str, notes: &str| {
+        let [time, built, median, low, high] = cells;
+        let row =
+            format!("{mark:1} {time:16} {built:8}{median:>10}{low:>10}{high:>10}{last:18} {notes}");
         row.trim_end().to_owned() + "\n"
     };
-    let head = ["time (UTC)", built_of.name(), measure.unit(), "least", "most", "before", "level"];
-    text.push_str(&row("", head, ""));
+    let of_levels = |before: &str, level: &str| format!("{before:>9}{level:>9}");
+    let last = match series.fleet {
+        Some(_) => "  machine".to_owned(),
+        None => of_levels("before", "level"),
+    };
+    let head = ["time (UTC)", built_of.name(), measure.unit(), "least", "most"];
+    text.push_str(&row("", head, &last, ""));
     let _ = writeln!(text, "{}", "-".repeat(76));
     for (i, point) in series.points.iter().enumerate() {
         let is_change = series.changes.iter().any(|change| change.at == i as u64);
@@ -210,11 +215,13 @@ fn table(series: &Series, measure: &Measure, text: &mut String) {
             figure(|f| f.median),
             figure(|f| f.low),
             figure(|f| f.high),
-            signed(point.against_before),
-            signed(point.against_level),
         ];
+        let last = match series.fleet {
+            Some(_) => format!("  {}", machine(point, 16)),
+            None => of_levels(&signed(point.against_before), &signed(point.against_level)),
+        };
         let mark = if is_change { ">" } else { "" };
-        text.push_str(&row(mark, cells.each_ref().map(String::as_str), &notes(point)));
+        text.push_str(&row(mark, cells.each_ref().map(String::as_str), &last, &notes(point)));
     }
 }
 
@@ -254,6 +261,11 @@ impl BuiltOf {
     }
 }
 
+/// The name of a point's machine, within so many columns.
+fn machine(point: &Point, columns: usize) -> String {
+    point.machine.as_deref().map_or("-".to_owned(), |name| shortened(name, columns, ""))
+}
+
 /// A letter for each caveat about a point.
 fn notes(point: &Point) -> String {
     LEGEND.iter().filter(|(_, is_so, _)| is_so(point)).map(|(letter, ..)| *letter).collect()
@@ -278,11 +290,13 @@ fn is_code(difference: &Difference) -> bool {
 fn legend(history: &History) -> Vec<String> {
     let points = || history.series.iter().flat_map(|series| &series.points);
     let mut lines = Vec::new();
-    if points().next().is_some() {
+    if history.series.iter().any(|series| series.fleet.is_none() && !series.points.is_empty()) {
         lines.push(
             "before: change from the point before; level: change from its level's median"
                 .to_owned(),
         );
+    }
+    if points().next().is_some() {
         lines.push(
             "least, most: among the processes of a set, or one process's repetitions".to_owned(),
         );
@@ -296,6 +310,9 @@ fn legend(history: &History) -> Vec<String> {
 }
 
 fn changes(series: &Series, measure: &Measure, text: &mut String) {
+    if let Some(fleet) = &series.fleet {
+        return text.push_str(&fleet_lines(fleet));
+    }
     for change in &series.changes {
         for (i, line) in wrap(&sentence(change, measure), 76).into_iter().enumerate() {
             let _ = writeln!(text, "{}{line}", if i == 0 { "> " } else { "  " });
