@@ -11,9 +11,10 @@ use clap::ValueEnum;
 /// What a lake is to say of runs, beside what their files say.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LakeAbout {
-    /// The machine's name in the lake. By default this machine's host name, if the run is of a machine like this
-    /// one. Containers have a new host name each time: name their machine.
-    #[arg(long, value_name = "NAME", env = "BRICKSCOPE_MACHINE")]
+    /// The machine's name in the lake. By default the one that the run states, else BRICKSCOPE_MACHINE, else this
+    /// machine's host name, if the run is of a machine like this one. Containers have a new host name each time: name
+    /// their machine.
+    #[arg(long, value_name = "NAME")]
     pub(crate) machine: Option<String>,
 
     /// The engine's commit. By default the one that the run states, if it does.

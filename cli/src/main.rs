@@ -64,6 +64,7 @@ mod interrupt;
 #[cfg(feature = "parquet")]
 mod lake;
 mod live;
+mod machine_name;
 mod metrics;
 mod nodes;
 #[cfg(feature = "parquet")]

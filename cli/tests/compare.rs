@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use brickscope_analysis::history::MACHINE;
 use brickscope_analysis::receipt::v1::Sample;
 use brickscope_analysis::receipt::{Aggregates, Receipt, derived_doubts};
 use serde_json::Value;
@@ -441,6 +442,57 @@ fn a_gate_from_the_first_run_on() {
         entry.as_ref().is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
     });
     assert_eq!(hidden.count(), 0);
+}
+
+/// A folder with a run of each of these machines.
+fn of_machines(dir: &Path, name: &str, day: u32, runs: &[(&str, f64)]) -> PathBuf {
+    let folder = dir.join(name);
+    for (turn, (machine, slower)) in (1..).zip(runs) {
+        let mut receipt = receipt(turn + 3 * day, "GateProjection", *slower);
+        receipt.run.set = None;
+        (receipt.run.process, receipt.run.processes) = (1, 1);
+        receipt.timestamp = format!("2026-11-{:02}T10:{turn:02}:00Z", day + 1);
+        receipt.machine.boot = Some(format!("{turn:016x}"));
+        receipt.binary.sha256 = Some(format!("{:02x}", day + 1).repeat(32));
+        receipt.environment.insert(MACHINE.to_owned(), (*machine).to_owned());
+        let run = folder.join(format!("{day}-{machine}"));
+        fs::create_dir_all(&run).expect("a folder");
+        let receipt = receipt.sealed().expect("it can be sealed");
+        receipt.save(&run.join("receipt.json")).expect("it is saved");
+    }
+    folder
+}
+
+#[test]
+fn a_gate_of_several_machines_tells_a_slow_commit_from_a_slow_machine() {
+    let dir = folder();
+    let machines = |slower: f64| [("m1", slower), ("m2", slower), ("m3", 1.5 * slower)];
+    for day in 0..4 {
+        of_machines(dir.path(), "base", day, &machines(1.0));
+    }
+    let base = str(&dir.path().join("base")).to_owned();
+    let gate = |run: &Path, more: &[&str]| {
+        brickscope(&[&["gate", "--baseline", &base, str(run)], more].concat())
+    };
+    // The new runs are on the slow machine alone.
+    let same = of_machines(dir.path(), "same", 4, &[("m3", 1.5)]);
+    let (code, text, said) = gate(&same, &[]);
+    assert_eq!(code, 0, "{text}{said}");
+    assert!(text.contains("not slower") && text.contains("machine: the run beside"), "{text}");
+    let slower = of_machines(dir.path(), "slower", 5, &[("m3", 1.8)]);
+    let (code, text, said) = gate(&slower, &[]);
+    assert_eq!(code, 1, "{text}{said}");
+    let (code, json, _) = gate(&slower, &["--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((code, &json[0]["judged"]["outcome"]), (1, &"slower".into()), "{json}");
+    // A machine that nothing is known of.
+    let unknown = of_machines(dir.path(), "unknown", 6, &[("m9", 1.5)]);
+    let (code, text, said) = gate(&unknown, &[]);
+    assert_eq!(code, 3, "{text}{said}");
+    assert!(text.contains("not decided") && text.contains("on machine m9"), "{text}");
+    // What is on a line of its own in the history, since commit and machine are told apart there, too.
+    let (code, text, said) = brickscope(&["history", str(dir.path())]);
+    assert!(code == 0 && text.contains("machine") && text.contains("m3"), "{text}{said}");
 }
 
 #[test]

@@ -57,9 +57,11 @@
 //! | `steps.rs` | which commits changed the level |
 //! | `machines.rs` | which machines are slow, or became slow |
 //! | `explain.rs` | what two groups of runs differ by |
+//! | `judge.rs` | whether the newest commit is slower |
 
 mod cells;
 mod explain;
+mod judge;
 mod machines;
 mod model;
 mod steps;
@@ -69,6 +71,7 @@ use std::fmt;
 
 use brickscope_profile::stats::median;
 pub use explain::{Cause, Explanation, Part, Wanted};
+pub use judge::Judged;
 use serde::Serialize;
 
 use self::cells::Cells;
@@ -122,6 +125,13 @@ pub enum FleetError {
         /// Its name.
         commit: String,
     },
+    /// Runs that should be of one commit are of two.
+    SecondCommit {
+        /// One.
+        commit: String,
+        /// The other.
+        other: String,
+    },
     /// The order of commits has this one twice.
     CommitTwice {
         /// Its name.
@@ -140,6 +150,9 @@ impl fmt::Display for FleetError {
             Self::Empty => f.write_str("no runs"),
             Self::Value { index } => write!(f, "the value of run {index} is not a number above 0"),
             Self::UnknownCommit { commit } => write!(f, "commit {commit:?} is unknown"),
+            Self::SecondCommit { commit, other } => {
+                write!(f, "its runs are of several commits, {commit:?} and {other:?}")
+            }
             Self::CommitTwice { commit } => write!(f, "commit {commit:?} is twice in the order"),
             Self::UnknownMachine { machine } => write!(f, "machine {machine:?} is unknown"),
         }

@@ -5,7 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use brickscope_profile::text::printable_text;
 use brickscope_profile::time_rfc3339;
 
-use crate::fleet::{CommitChange, Explanation, Fleet, MachineLevel};
+use crate::compare::Outcome;
+use crate::fleet::{CommitChange, Explanation, Fleet, Judged, MachineLevel};
 use crate::view::findings::labelled;
 
 /// What a fleet's runs say of commits and machines, under a line that names the work.
@@ -202,4 +203,20 @@ mod tests {
         let why = found.explain(&of("c5"), &of("c6")).expect("both were measured");
         insta::assert_snapshot!(explanation(&why, "c5", "c6"));
     }
+}
+
+/// Whether a commit is slower than those before it, under a line that names the work.
+#[must_use]
+pub fn judged(judged: &Judged, work: &str) -> String {
+    let before = match &judged.before[..] {
+        [first, .., last] => format!("{} commits from {first} to {last}", judged.before.len()),
+        one => one.concat(),
+    };
+    let outcome = match judged.outcome {
+        Outcome::Pass => "not slower",
+        Outcome::Slower => "slower",
+        Outcome::Inconclusive => "not decided",
+    };
+    let explained = explanation(&judged.explanation, &before, &judged.commit);
+    format!("{}: {outcome}\n{explained}", printable_text(work))
 }

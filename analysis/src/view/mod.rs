@@ -41,7 +41,7 @@ pub use self::device::serialised_notes;
 pub use self::explain::{explain, explain_json, words};
 pub use self::findings::{findings, test_command};
 #[cfg(feature = "receipt")]
-pub use self::fleet::{explanation, fleet};
+pub use self::fleet::{explanation, fleet, judged};
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use brickscope::{Absent, CpuLimit, MachineDetails, Profile, ReadingTime};
+use brickscope_analysis::history::MACHINE;
 use brickscope_analysis::receipt::v1::{
     Binary, CacheCeiling, Ceilings, Clock, Load, Machine, Model, Overhead, Receipt, Run, VERSION,
 };
@@ -13,7 +14,7 @@ use brickscope_engine::Model as EngineModel;
 
 use super::measure::Measured;
 use super::warnings::{Circumstances, warnings};
-use crate::{progress, source};
+use crate::{machine_name, progress, source};
 
 /// The facts from before the first sample.
 #[derive(Debug)]
@@ -162,7 +163,7 @@ fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
 /// The key in a receipt's environment for where the weights were during the run.
 pub(crate) const WEIGHTS: &str = "WEIGHTS";
 
-/// The program's build, and where the weights are.
+/// The program's build, where the weights are, and the machine's name if it has one.
 fn environment(weights: &str) -> BTreeMap<String, String> {
     let os = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
     let known = [
@@ -176,7 +177,9 @@ fn environment(weights: &str) -> BTreeMap<String, String> {
         ("PROFILE", env!("BRICKSCOPE_BUILD_PROFILE")),
     ];
     let commit = option_env!("BRICKSCOPE_BUILD_COMMIT").map(|commit| ("COMMIT", commit));
-    let known = known.into_iter().chain(commit);
+    let machine = machine_name::given().ok().flatten();
+    let machine = machine.as_deref().map(|machine| (MACHINE, machine));
+    let known = known.into_iter().chain(commit).chain(machine);
     known.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 

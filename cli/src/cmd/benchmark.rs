@@ -22,7 +22,7 @@ use crate::cmd::collect;
 use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::{RunDir, Written};
-use crate::{ceilings_cache, interrupt, metrics, output, progress, source, text};
+use crate::{ceilings_cache, interrupt, machine_name, metrics, output, progress, source, text};
 
 /// Measure how fast a model runs, repeatedly, and write a receipt.
 ///
@@ -193,6 +193,8 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
             MAX_BYTES as f64 / 1e6
         );
     }
+    machine_name::given()?;
+    collect::ready(args.lake.as_deref())?;
     interrupt::watch()?;
     let Done { measurements, model, folder, cut_short, trouble } =
         if args.processes > 1 && args.process.is_none() {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use anyhow::{Result, bail};
 
 use crate::flags::LakeAbout;
+use crate::machine_name;
 
 /// Add runs to a lake: a folder of Parquet files with the runs of many machines.
 ///
@@ -34,6 +35,19 @@ pub(crate) struct CollectArgs {
     pub(crate) json: bool,
 }
 
+/// Refuses what [`into_lake`] would, before anything is measured.
+pub(crate) fn ready(lake: Option<&Path>) -> Result<()> {
+    let Some(lake) = lake else { return Ok(()) };
+    machine_name::given()?;
+    #[cfg(feature = "parquet")]
+    if lake.exists() {
+        crate::lake::Lake::open(lake)?;
+    }
+    #[cfg(not(feature = "parquet"))]
+    add(lake, lake)?;
+    Ok(())
+}
+
 /// Adds the run in a folder to a lake, if one was named.
 pub(crate) fn into_lake(lake: Option<&Path>, run: Option<&Path>) -> Result<()> {
     match (lake, run) {
@@ -54,12 +68,8 @@ fn add(lake: &Path, run: &Path) -> Result<()> {
     use crate::lake::{About, Lake, collect};
     use crate::output;
 
-    let named = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let about = About {
-        machine: named("BRICKSCOPE_MACHINE"),
-        commit: named("BRICKSCOPE_COMMIT"),
-        session: None,
-    };
+    let commit = std::env::var("BRICKSCOPE_COMMIT").ok().filter(|value| !value.is_empty());
+    let about = About { commit, ..About::default() };
     let shown = output::shown(lake);
     let collected = Lake::open_or_make(lake)
         .and_then(|lake| collect(&lake, &[run.to_owned()], &about, &mut |_, _| {}))

@@ -1,5 +1,6 @@
 //! `brickscope gate`: compares a run with a baseline, for CI.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,12 +9,16 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use brickscope_analysis::compare::{Fact, Outcome, Pairing, Side};
+use brickscope_analysis::fleet::{Fleet, Judged, Limits, Observation};
+use brickscope_analysis::history::{Kind, Measure, Run};
 use brickscope_analysis::receipt::Code;
+use brickscope_analysis::view;
 
 use super::compare::{compared, exit_code, print};
-use crate::flags::ComparisonArgs;
-use crate::output;
-use crate::sides;
+use super::history;
+use crate::flags::{ComparisonArgs, ComparisonFormat};
+use crate::text::printable_text;
+use crate::{output, sides};
 
 /// Compare a run with a stored baseline, for CI.
 ///
@@ -26,20 +31,24 @@ use crate::sides;
 /// between them. Where slow processes come in a row, up to 2 in 100 are. Nothing is promised of a machine that
 /// drifts for longer, or stays in one of two states for minutes: use `compare OLD NEW --processes 20` there,
 /// which runs both in turns. docs/compare.md has the figures.
+///
+/// If the runs are of several machines (BRICKSCOPE_MACHINE names them), commits and machines are taken apart, and only
+/// a slower commit counts. The baseline may then be a lake: the run is judged by all runs of the same work in it since
+/// the speed last changed. docs/fleet.md describes lakes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md"
+    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md\n  brickscope gate --baseline /shared/lake run"
 )]
 pub(crate) struct GateArgs {
     /// The run to judge: a receipt, a run's folder, or a folder of run folders. By default the newest
     /// in `brickscope-runs`.
     pub(crate) run: Option<PathBuf>,
 
-    /// The folder of the baseline.
+    /// The folder of the baseline, or a lake.
     #[arg(long, value_name = "DIR")]
     pub(crate) baseline: PathBuf,
 
-    /// Make the run the new baseline, instead of judging it.
+    /// Make the run the new baseline, or add it to the lake, instead of judging it.
     #[arg(long)]
     pub(crate) update: bool,
 
@@ -55,6 +64,9 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
         Some(run) => run.clone(),
         None => newest(&args.baseline)?,
     };
+    if args.baseline.join(LAKE).is_file() {
+        return by_lake(args, &run);
+    }
     settle(&args.baseline)?;
     if args.update {
         let side = sides::load(&run, args.how.force)?;
@@ -77,6 +89,9 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
             run.display()
         );
     }
+    if let Some(sides) = of_machines(&args.baseline, &run, args.how.force)? {
+        return judge(sides, &args.how);
+    }
     let a = sides::load(&args.baseline, args.how.force).context("the baseline")?;
     let b = sides::load(&run, args.how.force).context("the run")?;
     let comparison = compared(&a, &b, &args.how)?;
@@ -90,6 +105,153 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
         );
     }
     Ok(exit_code(&comparison))
+}
+
+/// What a lake is known by.
+const LAKE: &str = "lake.json";
+
+#[cfg(not(feature = "parquet"))]
+fn by_lake(args: &GateArgs, _: &Path) -> Result<ExitCode> {
+    bail!(
+        "{} is a lake, and this brickscope was built without Parquet; \
+         `cargo install --path cli --profile dist --features full` has it",
+        args.baseline.display()
+    )
+}
+
+/// Judges a run by the runs of a lake, or adds it.
+#[cfg(feature = "parquet")]
+fn by_lake(args: &GateArgs, run: &Path) -> Result<ExitCode> {
+    use crate::lake::{Lake, NewRuns, Wanted, unify, works};
+    use crate::progress;
+
+    if args.update {
+        super::collect::into_lake(Some(&args.baseline), Some(run))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lake = Lake::open(&args.baseline)?;
+    let new = NewRuns::at(run, &named())?;
+    let note = progress::note("asking");
+    let wanted = Wanted { cpu: new.cpu.as_deref(), without: new.ids.clone(), ..Wanted::default() };
+    let known = works(&lake, &wanted);
+    note.finish_and_clear();
+    let mut known = known?;
+    let mut sides = Vec::new();
+    for (work, mut new) in new.works {
+        let mut known = known.remove(&work).unwrap_or_default();
+        // A commit and its abbreviation may be on different sides.
+        let of_known = known.len();
+        known.append(&mut new);
+        unify(&mut known);
+        let new = known.split_off(of_known);
+        sides.push(Sides { work, known, new });
+    }
+    judge(sides, &args.how)
+}
+
+/// The commit of a run that doesn't state it.
+#[cfg(feature = "parquet")]
+fn named() -> String {
+    let commit = std::env::var("BRICKSCOPE_COMMIT").ok().filter(|commit| !commit.is_empty());
+    commit.unwrap_or_else(|| "the run".to_owned())
+}
+
+/// The runs of one work on several machines.
+struct Sides {
+    work: String,
+    known: Vec<Observation>,
+    new: Vec<Observation>,
+}
+
+/// Both sides as runs of several machines; `None` unless their receipts name several.
+fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Vec<Sides>>> {
+    let [mut known, mut new] = [Vec::new(), Vec::new()];
+    let mut machines = BTreeSet::new();
+    let mut not_verified = Vec::new();
+    for (path, side) in [(baseline, &mut known), (run, &mut new)] {
+        for file in sides::files(path)? {
+            // What can't be read, or was changed since, is told of where one machine's runs are compared.
+            let Ok((run, refused)) = history::read(&file) else { return Ok(None) };
+            let Some(machine) = run.machine() else { return Ok(None) };
+            machines.insert(machine.to_owned());
+            not_verified.extend(refused.map(|why| (file, why)));
+            side.push(run);
+        }
+    }
+    if machines.len() < 2 {
+        return Ok(None);
+    }
+    for (file, why) in not_verified.iter().filter(|_| !is_forced) {
+        tell!("not verified: {}: {}", output::shown(file), printable_text(why));
+    }
+    let by_kind = |runs: &[Run]| {
+        let mut by_kind: BTreeMap<Kind, Vec<Observation>> = BTreeMap::new();
+        for (kind, run) in runs.iter().flat_map(|run| run.observations(&Measure::TokensPerSecond)) {
+            by_kind.entry(kind.clone()).or_default().push(run);
+        }
+        by_kind
+    };
+    let mut known = by_kind(&known);
+    let model = new.last().map_or(String::new(), |run: &Run| run.model().to_owned());
+    let sides = by_kind(&new).into_iter().map(|(kind, new)| Sides {
+        work: format!("{model} {}, {}", kind.quantization, kind.test),
+        known: known.remove(&kind).unwrap_or_default(),
+        // Whatever it was built from, it is judged.
+        new: new
+            .into_iter()
+            .map(|run| Observation { commit: "the run".to_owned(), ..run })
+            .collect(),
+    });
+    Ok(Some(sides.collect()))
+}
+
+/// Takes commits and machines apart, and says whether the run's commit is slower.
+fn judge(sides: Vec<Sides>, how: &ComparisonArgs) -> Result<ExitCode> {
+    let limits = Limits { commit: how.threshold, ..Limits::default() };
+    let mut judged: Vec<(String, Judged)> = Vec::new();
+    let mut unknown = Vec::new();
+    for Sides { work, known, new } in sides {
+        if known.iter().all(|run| run.commit == new[0].commit) {
+            unknown.push(work);
+            continue;
+        }
+        let of_work = Fleet::judge(&known, &new, false, limits);
+        judged.push((work.clone(), of_work.with_context(|| work)?));
+    }
+    if judged.is_empty() {
+        bail!(
+            "the baseline has no run of another commit on such machines of {}",
+            if unknown.is_empty() { "anything".to_owned() } else { unknown.join(" or ") }
+        );
+    }
+    for work in &unknown {
+        tell!(
+            "not judged: {}: the baseline has no run of it by another commit",
+            printable_text(work)
+        );
+    }
+    let text = judged.iter().map(|(work, of_work)| view::judged(of_work, work));
+    let text = text.collect::<Vec<_>>().join("\n");
+    output::print(match if how.json { ComparisonFormat::Json } else { how.output } {
+        ComparisonFormat::Text => text,
+        ComparisonFormat::Md => format!("```text\n{text}```\n"),
+        ComparisonFormat::Json => {
+            let works: Vec<_> = judged
+                .iter()
+                .map(|(work, judged)| serde_json::json!({ "work": work, "judged": judged }))
+                .collect();
+            serde_json::to_string_pretty(&works)? + "\n"
+        }
+        ComparisonFormat::Bmf => bail!("--output bmf: it has figures of one machine only"),
+    })?;
+    let any = |outcome| judged.iter().any(|(_, judged)| judged.outcome == outcome);
+    Ok(ExitCode::from(if any(Outcome::Slower) {
+        1
+    } else if any(Outcome::Inconclusive) {
+        3
+    } else {
+        0
+    }))
 }
 
 /// Refuses a run that later ones can't be judged by, whatever is forced: receipts that are refused, such as those of mock

@@ -274,7 +274,7 @@ fn is_model(asked: &str, name: &str, sha256: &str) -> bool {
 }
 
 /// A receipt whose seal is intact, and why it isn't verified all the same.
-fn read(path: &Path) -> Result<(Run, Option<String>), String> {
+pub(super) fn read(path: &Path) -> Result<(Run, Option<String>), String> {
     let name = path.display().to_string();
     let of_file = |error: String| match error.strip_prefix(&name) {
         Some(rest) => rest.trim_start_matches([':', ' ']).to_owned(),

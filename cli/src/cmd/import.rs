@@ -124,6 +124,7 @@ const MAP_LIMIT: Limit = Limit { bytes: 1 << 20, instead: "shorten it" };
 const LIMIT: Limit = Limit { bytes: MAX_BYTES, instead: "record for a shorter time" };
 
 pub(crate) fn run(args: &ImportArgs) -> Result<()> {
+    collect::ready(args.lake.as_deref())?;
     let note = progress::note("reading");
     let text = text(&args.file)?;
     let format = match args.format {

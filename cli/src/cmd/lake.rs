@@ -319,7 +319,7 @@ mod with_parquet {
         AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LakeArgs, NO_DAY, SchemaArgs,
         VerdictArgs, What,
     };
-    use crate::lake::{self, Answer, Engine, Lake, QUESTIONS};
+    use crate::lake::{self, Answer, Engine, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
     use crate::text::{columns, count, cut, padded, printable_text};
     use crate::{output, progress};
 
@@ -472,13 +472,19 @@ mod with_parquet {
         }
     }
 
-    /// The runs of one kind of work.
-    type Works = BTreeMap<String, Vec<Observation>>;
-
     fn verdict(args: &VerdictArgs) -> Result<()> {
         let lake = Lake::open(&args.lake)?;
         let note = progress::note("asking");
-        let works = works(&lake, args);
+        let works = lake::works(
+            &lake,
+            &Wanted {
+                model: args.model.as_deref(),
+                test: args.test.as_deref(),
+                cpu: args.cpu.as_deref(),
+                since: Some(&args.since),
+                ..Wanted::default()
+            },
+        );
         note.finish_and_clear();
         let works = works?;
         let is_any = args.model.is_none()
@@ -535,67 +541,6 @@ mod with_parquet {
             return output::print(serde_json::to_string_pretty(&json)? + "\n");
         }
         output::print(text.trim_end().to_owned() + "\n")
-    }
-
-    /// The runs by what they measured, as far as that tells them apart.
-    fn works(lake: &Lake, args: &VerdictArgs) -> Result<Works> {
-        let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
-        let only = |column: &str, value: &Option<String>| match value {
-            Some(value) => format!(" AND {column} = {}", text(value)),
-            None => String::new(),
-        };
-        let query = format!(
-            "SELECT concat_ws(', ', r.engine, r.model, r.quant, r.backend, \
-               CASE WHEN r.threads IS NULL THEN NULL ELSE concat(r.threads, ' threads') END, s.test), \
-               r.machine, r.commit, coalesce(r.session, r.date), r.created_s, s.tokens_per_second \
-             FROM speeds s JOIN runs r ON r.run_id = s.run_id \
-             WHERE s.tokens_per_second > 0 AND r.commit IS NOT NULL AND r.date >= {}{}{}{} \
-             ORDER BY r.created_s, r.run_id, s.test",
-            text(&args.since),
-            only("r.model", &args.model),
-            only("s.test", &args.test),
-            only("r.cpu", &args.cpu),
-        );
-        let answer = Engine::find()?.answer(&lake::prelude(lake, "")?, &query)?;
-        let mut works = Works::new();
-        for row in answer.rows {
-            let [Some(work), Some(machine), Some(commit), Some(session), Some(time), Some(value)] =
-                &row[..]
-            else {
-                continue;
-            };
-            works.entry(work.clone()).or_default().push(Observation {
-                machine: machine.clone(),
-                commit: commit.clone(),
-                session: session.clone(),
-                time: time.parse().with_context(|| format!("created_s is {time:?}"))?,
-                value: value.parse().with_context(|| format!("a speed is {value:?}"))?,
-            });
-        }
-        works.values_mut().for_each(|runs| unify(runs));
-        Ok(works)
-    }
-
-    /// Fewer digits of a hash may be those of several commits.
-    const LEAST_DIGITS: usize = 7;
-
-    /// Takes a hash and its abbreviations for one commit: llama-bench writes seven digits, git all.
-    fn unify(runs: &mut [Observation]) {
-        let is_hash = |name: &str| {
-            name.len() >= LEAST_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
-        };
-        let names: BTreeSet<String> = runs.iter().map(|run| run.commit.clone()).collect();
-        for run in runs {
-            let short = &run.commit;
-            // In their order, those that begin with it come right after it.
-            let mut longer = names.range(short.clone()..).filter(|name| *name != short);
-            if let Some(full) = longer.next().filter(|full| is_hash(short) && is_hash(full))
-                && full.starts_with(short.as_str())
-                && longer.next().is_none_or(|other| !other.starts_with(short.as_str()))
-            {
-                run.commit = full.clone();
-            }
-        }
     }
 
     /// The runs of a commit, which may be abbreviated; `None` if there are none.

@@ -361,6 +361,7 @@ const MAX_LOG: usize = 1 << 23;
 const WATCHER_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
+    collect::ready(args.lake.as_deref())?;
     if let Some(temperature) = args.temperature().filter(|_| args.greedy) {
         bail!("--greedy takes the likeliest token, and --temperature {temperature} does not");
     }

@@ -77,6 +77,7 @@ pub(crate) struct RunArgs {
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
+    collect::ready(args.lake.as_deref())?;
     let clock = Clock::counter().map_err(|Absent { reason }| {
         anyhow::anyhow!(
             "can't time another program's nodes: its clock is the processor's counter, and {reason}"

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::Profile;
-use brickscope_analysis::lake::{Facts, rows};
+use brickscope_analysis::history::MACHINE;
+use brickscope_analysis::lake::{Facts, RunRows, rows};
 use brickscope_analysis::receipt::{self, Options, Receipt, verify};
 use serde::Serialize;
 
-use super::store::{Lake, check_machine};
-use crate::run_dir;
+use super::store::Lake;
+use crate::{machine_name, run_dir};
 
 /// What is known of the runs that are collected, apart from their files.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct About {
-    /// The machine's name in the lake; `None`: this machine's, if the runs are of it.
+    /// The machine's name in the lake; `None`: the one that a run states, else this machine's, if the run is of it.
     pub(crate) machine: Option<String>,
     /// The engine's commit.
     pub(crate) commit: Option<String>,
@@ -47,13 +48,7 @@ pub(crate) fn collect(
     let mut collected = Collected::default();
     let mut runs: Vec<RunFiles> = Vec::new();
     for path in paths {
-        let found = RunFiles::at(path)?;
-        ensure!(
-            !found.is_empty(),
-            "{} has no runs: neither profile.json nor receipt.json, nor folders with them",
-            path.display()
-        );
-        runs.extend(found);
+        runs.extend(RunFiles::at(path)?);
     }
     // Of a benchmark's receipt and a copy of it elsewhere, the one beside its profile counts.
     runs.sort_by_key(|run| run.profile.is_none());
@@ -76,6 +71,12 @@ pub(crate) fn collect(
     Ok(collected)
 }
 
+/// The runs at a path, as rows, each with its machine.
+pub(super) fn runs_at(path: &Path, about: &About) -> Result<Vec<(String, RunRows)>> {
+    let read = |run: &RunFiles| read(run, about).with_context(|| run.path().display().to_string());
+    RunFiles::at(path)?.iter().map(read).collect()
+}
+
 enum Trouble {
     Run(anyhow::Error),
     Lake(anyhow::Error),
@@ -89,7 +90,7 @@ struct RunFiles {
 }
 
 impl RunFiles {
-    /// The runs at a path, by name.
+    /// The runs at a path, by name: one or more.
     fn at(path: &Path) -> Result<Vec<Self>> {
         let found = fs::metadata(path).with_context(|| path.display().to_string())?;
         if !found.is_dir() {
@@ -127,6 +128,11 @@ impl RunFiles {
                 runs.push(own);
             }
         }
+        ensure!(
+            !runs.is_empty(),
+            "{} has no runs: neither profile.json nor receipt.json, nor folders with them",
+            path.display()
+        );
         runs.sort_by(|a, b| a.path().cmp(b.path()));
         Ok(runs)
     }
@@ -168,7 +174,7 @@ fn add(
     }
 }
 
-fn read(run: &RunFiles, about: &About) -> Result<(String, brickscope_analysis::lake::RunRows)> {
+fn read(run: &RunFiles, about: &About) -> Result<(String, RunRows)> {
     let profile = run.profile.as_deref().map(run_dir::load).transpose()?;
     if let Some(profile) = &profile {
         profile.check().map_err(|why| anyhow::anyhow!("the profile is inconsistent: {why}"))?;
@@ -187,11 +193,15 @@ fn read(run: &RunFiles, about: &About) -> Result<(String, brickscope_analysis::l
         facts.signed_by = verdict.signed_by;
         of_receipt = Some(Receipt::from_bytes(&bytes, file)?);
     }
-    let machine = match &about.machine {
+    let stated = of_receipt.as_ref().and_then(|receipt| receipt.environment.get(MACHINE));
+    let machine = match about.machine.as_ref().or(stated) {
         Some(machine) => machine.clone(),
-        None => this_machine(profile.as_ref(), of_receipt.as_ref())?,
+        None => match machine_name::given()? {
+            Some(machine) => machine,
+            None => this_machine(profile.as_ref(), of_receipt.as_ref())?,
+        },
     };
-    check_machine(&machine)?;
+    machine_name::check(&machine)?;
     facts.machine = machine.clone();
     let rows = rows(profile.as_ref(), of_receipt.as_ref(), &facts).map_err(anyhow::Error::msg)?;
     Ok((machine, rows))

@@ -18,6 +18,7 @@ mod library;
 mod questions;
 mod store;
 mod table_file;
+mod works;
 
 pub(crate) use self::check::check;
 pub(crate) use self::collect::{About, collect};
@@ -25,6 +26,7 @@ pub(crate) use self::compact::compact;
 pub(crate) use self::engine::{Answer, Engine, prelude};
 pub(crate) use self::questions::QUESTIONS;
 pub(crate) use self::store::Lake;
+pub(crate) use self::works::{LEAST_DIGITS, NewRuns, Wanted, unify, works};
 
 /// The tables and their columns, in Markdown.
 pub(crate) fn schema_markdown() -> String {

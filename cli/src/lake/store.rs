@@ -12,13 +12,13 @@ use brickscope_analysis::lake::{LAKE_VERSION, RUNS, RunRows, TABLES, Table, Valu
 use serde::{Deserialize, Serialize};
 
 use super::table_file::{self, TableWriter};
+use crate::machine_name::NO_MACHINE;
 
 /// The file that says that a folder is a lake.
 const MARK: &str = "lake.json";
 
 /// The date and machine of files without rows, by which engines know the columns of empty tables.
 const NO_DATE: &str = "1970-01-01";
-const NO_MACHINE: &str = "none";
 
 /// Parts with several runs begin with this, which comes after all ids of runs.
 pub(super) const MERGED: &str = "merged-";
@@ -257,15 +257,4 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
         synced => synced,
     }
-}
-
-/// Checks that a name can be that of a folder in the lake, by the rules of Hive's partitions.
-pub(super) fn check_machine(name: &str) -> Result<()> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    ensure!(
-        begins_well && name.len() <= 64 && name.chars().all(is_plain) && name != NO_MACHINE,
-        "{name:?} can't name a machine: use 1 to 64 letters, digits, `.`, `_` and `-`, with a letter or digit first"
-    );
-    Ok(())
 }

@@ -1,0 +1,187 @@
+//! The runs of a lake by what they measured, for the model that takes commits and machines apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use brickscope_analysis::fleet::Observation;
+use brickscope_analysis::lake::{RUNS, RunRows, SPEEDS, TABLES, Table, Value};
+
+use super::collect::{About, runs_at};
+use super::engine::{Engine, prelude};
+use super::store::Lake;
+
+/// The runs of one kind of work, by its name.
+pub(crate) type Works = BTreeMap<String, Vec<Observation>>;
+
+/// Which runs are wanted: all, but for what is given.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) model: Option<&'a str>,
+    pub(crate) test: Option<&'a str>,
+    pub(crate) cpu: Option<&'a str>,
+    /// The first day.
+    pub(crate) since: Option<&'a str>,
+    /// Runs that don't count, by id.
+    pub(crate) without: BTreeSet<String>,
+}
+
+/// The name of a work in SQL; [`OfRun::work`] is the same for rows.
+const WORK: &str = "concat_ws(', ', r.engine, r.model, r.quant, r.backend, \
+    CASE WHEN r.threads IS NULL THEN NULL ELSE concat(r.threads, ' threads') END, s.test)";
+
+/// The runs of a lake that have a commit and a speed, by what they measured, as far as that tells them apart.
+pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
+    let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let only = |column: &str, value: Option<&str>| match value {
+        Some(value) => format!(" AND {column} {}", text(value)),
+        None => String::new(),
+    };
+    let query = format!(
+        "SELECT {WORK}, r.machine, r.commit, coalesce(r.session, r.date), r.created_s, s.tokens_per_second, r.run_id \
+         FROM speeds s JOIN runs r ON r.run_id = s.run_id \
+         WHERE s.tokens_per_second > 0 AND r.commit IS NOT NULL{}{}{}{} \
+         ORDER BY r.created_s, r.run_id, s.test",
+        only("r.date >=", wanted.since),
+        only("r.model =", wanted.model),
+        only("s.test =", wanted.test),
+        only("r.cpu =", wanted.cpu),
+    );
+    let answer = Engine::find()?.answer(&prelude(lake, "")?, &query)?;
+    let mut works = Works::new();
+    for row in answer.rows {
+        let [
+            Some(work),
+            Some(machine),
+            Some(commit),
+            Some(session),
+            Some(time),
+            Some(value),
+            Some(run_id),
+        ] = &row[..]
+        else {
+            continue;
+        };
+        if wanted.without.contains(run_id) {
+            continue;
+        }
+        works.entry(work.clone()).or_default().push(Observation {
+            machine: machine.clone(),
+            commit: commit.clone(),
+            session: session.clone(),
+            time: time.parse().with_context(|| format!("created_s is {time:?}"))?,
+            value: value.parse().with_context(|| format!("a speed is {value:?}"))?,
+        });
+    }
+    works.values_mut().for_each(|runs| unify(runs));
+    Ok(works)
+}
+
+/// Runs that aren't in a lake, as they would be in it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NewRuns {
+    pub(crate) works: Works,
+    pub(crate) ids: BTreeSet<String>,
+    /// The processor of all of them, if they state one.
+    pub(crate) cpu: Option<String>,
+}
+
+impl NewRuns {
+    /// The runs at a path. Those that state no commit get this one.
+    pub(crate) fn at(path: &Path, commit: &str) -> Result<Self> {
+        let mut new = Self::default();
+        for (machine, rows) in runs_at(path, &About::default())? {
+            let run = OfRun::new(&rows, &machine);
+            new.cpu = run.text("cpu").map(str::to_owned);
+            for speed in run.rows(&SPEEDS) {
+                let Some(Value::Real(value)) = cell(&SPEEDS, speed, "tokens_per_second") else {
+                    continue;
+                };
+                let Some(Value::Text(test)) = cell(&SPEEDS, speed, "test") else { continue };
+                let observation = run.observation(commit, *value);
+                new.works.entry(run.work(test)).or_default().push(observation);
+            }
+            new.ids.insert(rows.run_id);
+        }
+        Ok(new)
+    }
+}
+
+/// A run's rows.
+struct OfRun<'r> {
+    rows: &'r RunRows,
+    machine: &'r str,
+}
+
+fn cell<'r>(table: &Table, row: &'r [Value], column: &str) -> Option<&'r Value> {
+    row.get(table.column(column)?)
+}
+
+impl<'r> OfRun<'r> {
+    fn new(rows: &'r RunRows, machine: &'r str) -> Self {
+        Self { rows, machine }
+    }
+
+    fn rows(&self, table: &Table) -> &'r [Vec<Value>] {
+        let at = TABLES.iter().position(|other| other.name == table.name);
+        at.map_or(&[], |at| &self.rows.tables[at])
+    }
+
+    fn cell(&self, column: &str) -> Option<&'r Value> {
+        self.rows(&RUNS).first().and_then(|row| cell(&RUNS, row, column))
+    }
+
+    fn text(&self, column: &str) -> Option<&'r str> {
+        match self.cell(column) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn number(&self, column: &str) -> Option<i64> {
+        match self.cell(column) {
+            Some(Value::Int(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn work(&self, test: &str) -> String {
+        let texts = ["engine", "model", "quant", "backend"].into_iter();
+        let texts = texts.filter_map(|column| self.text(column).map(str::to_owned));
+        let threads = self.number("threads").map(|threads| format!("{threads} threads"));
+        let parts: Vec<String> = texts.chain(threads).chain([test.to_owned()]).collect();
+        parts.join(", ")
+    }
+
+    fn observation(&self, commit: &str, value: f64) -> Observation {
+        Observation {
+            machine: self.machine.to_owned(),
+            commit: self.text("commit").unwrap_or(commit).to_owned(),
+            session: self.text("session").unwrap_or(&self.rows.date).to_owned(),
+            time: self.number("created_s").unwrap_or(0),
+            value,
+        }
+    }
+}
+
+/// Fewer digits of a hash may be those of several commits.
+pub(crate) const LEAST_DIGITS: usize = 7;
+
+/// Takes a hash and its abbreviations for one commit: llama-bench writes seven digits, git all.
+pub(crate) fn unify(runs: &mut [Observation]) {
+    let is_hash = |name: &str| {
+        name.len() >= LEAST_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let names: BTreeSet<String> = runs.iter().map(|run| run.commit.clone()).collect();
+    for run in runs {
+        let short = &run.commit;
+        // In their order, those that begin with it come right after it.
+        let mut longer = names.range(short.clone()..).filter(|name| *name != short);
+        if let Some(full) = longer.next().filter(|full| is_hash(short) && is_hash(full))
+            && full.starts_with(short.as_str())
+            && longer.next().is_none_or(|other| !other.starts_with(short.as_str()))
+        {
+            run.commit = full.clone();
+        }
+    }
+}

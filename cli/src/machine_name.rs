@@ -1,0 +1,27 @@
+//! The name of a machine, which tells its runs from those of others.
+
+use anyhow::{Context, Result, ensure};
+
+/// What names this machine.
+const VARIABLE: &str = "BRICKSCOPE_MACHINE";
+
+/// The name of no machine: a lake has files without rows there.
+pub(crate) const NO_MACHINE: &str = "none";
+
+/// Checks that a name can be that of a folder in a lake, by the rules of Hive's partitions.
+pub(crate) fn check(name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    ensure!(
+        begins_well && name.len() <= 64 && name.chars().all(is_plain) && name != NO_MACHINE,
+        "{name:?} can't name a machine: use 1 to 64 letters, digits, `.`, `_` and `-`, with a letter or digit first"
+    );
+    Ok(())
+}
+
+/// The name that the user gave this machine, if any.
+pub(crate) fn given() -> Result<Option<String>> {
+    let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+    name.iter().try_for_each(|name| check(name)).context(VARIABLE)?;
+    Ok(name)
+}
