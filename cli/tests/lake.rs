@@ -217,6 +217,19 @@ fn each_question_is_sql_and_has_help() {
         assert!(sql.contains("CREATE TEMP TABLE live") && sql.contains("'2026-11-01' AS since"));
         assert!(sql.contains("CROSS JOIN params"), "{sql}");
     }
+    // Help has the choices that a question takes, and no others.
+    for question in ["inventory", "trend", "compare", "bricks", "unverified", "slow-passes"] {
+        let help = run(&mut brickscope(&["lake", question, "--help"]));
+        for flag in ["--model", "--test", "--phase", "--brick", "--by"] {
+            let value = if flag == "--by" { "quant" } else { "x" };
+            let asked = brickscope(&["lake", question, "--sql", flag, value, "--lake"])
+                .arg(&lake)
+                .output()
+                .expect("it starts");
+            let is_in_help = text(&help.stdout).contains(&format!("{flag} <"));
+            assert_eq!(is_in_help, asked.status.success(), "{question} {flag}");
+        }
+    }
     let bad = brickscope(&["lake", "trend", "--since", "yesterday", "--lake"]).arg(&lake).output();
     let bad = bad.expect("it starts");
     assert!(!bad.status.success() && text(&bad.stderr).contains("must be like 2026-01-31"));

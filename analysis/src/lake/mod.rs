@@ -182,6 +182,7 @@ mod tests {
     use brickscope_profile::ClockInfo;
 
     use super::*;
+    use crate::import::{self, Format};
 
     fn facts() -> Facts {
         Facts { machine: "m1".to_owned(), source: "runs/1".to_owned(), ..Facts::default() }
@@ -219,5 +220,29 @@ mod tests {
         let error = rows(Some(&profile), None, &facts()).expect_err("it has no time");
         assert!(error.contains("\"yesterday\" is not like 2026-01-31T23:59:59Z"), "{error}");
         assert!(rows(None, None, &facts()).is_err());
+    }
+
+    #[test]
+    fn a_benchmark_of_llama_cpp_keeps_what_it_states_and_has_no_unattributed_time() {
+        let text = include_str!("../../tests/import/data/llama-bench.json");
+        let path = std::path::Path::new("llama-bench.json");
+        let profile = import::read(text, path, Format::LlamaBench, &import::Options::default());
+        let run = rows(Some(&profile.expect("it is one")), None, &facts()).expect("it has a time");
+        let cell = |column: &str| &run.tables[5][0][RUNS.column(column).expect("a column")];
+        let text = |text: &str| Value::Text(text.to_owned());
+        for (column, value) in [
+            ("engine", "llama.cpp"),
+            ("commit", "0c1e5709"),
+            ("model", "1b-q4_k"),
+            ("architecture", "llama"),
+            ("quant", "q4_k"),
+            ("cpu", "AMD EPYC 9R14"),
+        ] {
+            assert_eq!(*cell(column), text(value), "{column}");
+        }
+        assert_eq!(*cell("device"), Value::Null);
+        assert!(run.tables[1].is_empty(), "{:?}", run.tables[1]);
+        let of_passes = PASSES.column("unattributed_ns").expect("a column");
+        assert!(run.tables[3].iter().all(|row| row[of_passes] == Value::Null));
     }
 }

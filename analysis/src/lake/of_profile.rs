@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use brickscope_profile::stats::median;
-use brickscope_profile::{BrickStats, NameKind, Phase, PhaseTotal, Profile, Total};
+use brickscope_profile::{BrickStats, Imported, NameKind, Phase, PhaseTotal, Profile, Total};
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
 use super::{Parts, counted, known, tail};
@@ -20,10 +20,6 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
         let (engine, version) = program.split_once(' ').unwrap_or((program, ""));
         run.engine = engine.to_owned();
         run.engine_version = known(version);
-        // `llama.cpp 1a2b3c4 (4567)`: the commit of the build, and its number.
-        if of.format == "llama-bench" {
-            run.commit = version.split(' ').next().and_then(known);
-        }
     }
     if let Some(of) = &profile.run {
         run.backend = known(&of.backend);
@@ -49,9 +45,41 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
         run.flops_per_second = Some(ceilings.flops_per_second);
     }
     run.device = profile.devices.first().and_then(|device| known(&device.name));
+    if let Some(of) = profile.imported.as_ref().filter(|of| of.format == LLAMA_BENCH) {
+        of_llama_bench(of, run);
+    }
     run.others_share = profile.other_load.as_ref().map(|load| load.others_share());
     run.clock = known(&profile.clock.source);
     run.dropped = profile.dropped.lines().collect::<Vec<_>>().join("\n");
+}
+
+const LLAMA_BENCH: &str = "llama-bench";
+
+/// What llama-bench states in its own words.
+fn of_llama_bench(of: &Imported, run: &mut RunRow) {
+    let stated = |name: &str| {
+        let mut conditions = of.conditions.iter();
+        conditions.find(|(key, _)| key == name).and_then(|(_, value)| known(value))
+    };
+    // `1a2b3c4 (4567)`: the commit of the build, and its number.
+    let build = run.engine_version.as_deref();
+    run.commit = build.and_then(|build| build.split(' ').next()).and_then(known);
+    run.cpu = stated("cpu_info");
+    run.device = stated("gpu_info");
+    // Machines have the same file in different folders.
+    let file = run.model.as_deref().and_then(|path| path.rsplit(['/', '\\']).next());
+    run.model = file.and_then(|file| known(file.strip_suffix(".gguf").unwrap_or(file)));
+    // `llama 1B Q4_K - Medium`
+    if let Some(text) = run.architecture.take() {
+        run.architecture = text.split(' ').next().and_then(known);
+        let is_type = |word: &&str| {
+            ["Q", "IQ", "TQ", "F", "BF", "MXFP"].iter().any(|start| {
+                let rest = word.strip_prefix(start);
+                rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            })
+        };
+        run.quant = text.split(' ').find(is_type).map(str::to_lowercase);
+    }
 }
 
 /// A row for each phase, of the host's clock where it timed passes.
@@ -60,7 +88,7 @@ pub(super) fn speeds(profile: &Profile) -> Vec<SpeedRow> {
     let on_devices = rows::tables(profile).skip(1).flat_map(|table| table.phases);
     let of: Vec<&PhaseTotal> =
         if profile.phases.is_empty() { on_devices.collect() } else { host.collect() };
-    let is_llama_bench = profile.imported.as_ref().is_some_and(|of| of.format == "llama-bench");
+    let is_llama_bench = profile.imported.as_ref().is_some_and(|of| of.format == LLAMA_BENCH);
     of.into_iter()
         .map(|total| if is_llama_bench { test(profile, total) } else { speed(total) })
         .collect()
@@ -124,7 +152,9 @@ pub(super) fn add(profile: &Profile, parts: &mut Parts) {
         for total in by_name(table.totals) {
             bricks(&total, &nested, device.as_deref(), &mut parts.bricks);
         }
-        let rest = table.phases.iter().map(|phase| BrickRow {
+        // Of what had no bricks at all, such as a benchmark of another program, the rest isn't known.
+        let has_bricks = !table.totals.is_empty();
+        let rest = table.phases.iter().filter(|_| has_bricks).map(|phase| BrickRow {
             phase: Some(phase.phase.name().to_owned()),
             device: device.clone(),
             kind: "unattributed".to_owned(),
@@ -142,7 +172,7 @@ pub(super) fn add(profile: &Profile, parts: &mut Parts) {
             kv_position: (profile.imported.is_none() || pass.position > 0).then_some(pass.position),
             start_ns: has_begins.then_some(pass.start_ns),
             wall_ns: pass.wall_ns,
-            unattributed_ns: Some(pass.unattributed_ns),
+            unattributed_ns: has_bricks.then_some(pass.unattributed_ns),
             is_disturbed: pass.disturbance.map(|found| found.is_disturbed()),
             is_left_out: pass.is_left_out,
         }));

@@ -379,7 +379,7 @@ table! {
         start_ns: Option<u64>,
         /// From begin to end.
         wall_ns: u64,
-        /// The part of it in no brick; `NULL` for receipts.
+        /// The part of it in no brick; `NULL` for receipts, and for runs without bricks.
         unattributed_ns: Option<u64>,
         /// Whether other work disturbed it; `NULL` if nobody looked.
         is_disturbed: Option<bool>,

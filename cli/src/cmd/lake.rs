@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{Subcommand, ValueEnum};
+use clap::{Arg, Subcommand, ValueEnum};
 
 /// Ask a lake of runs: which machine is slow, which commit, since when.
 ///
@@ -21,56 +21,88 @@ pub(crate) struct LakeArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
     /// What is in the lake: runs by engine, model and quantisation.
-    #[command(after_help = "Example:\n  brickscope lake inventory --lake lake --since 2026-11-01")]
+    #[command(
+        mut_args(|arg| only(arg, &["model"])),
+        after_help = "Example:\n  brickscope lake inventory --lake lake --since 2026-11-01"
+    )]
     Inventory(AskArgs),
     /// The machines, their runs, and how busy other programs kept them.
-    #[command(after_help = "Example:\n  brickscope lake machines --lake lake")]
+    #[command(
+        mut_args(|arg| only(arg, &[])),
+        after_help = "Example:\n  brickscope lake machines --lake lake"
+    )]
     Machines(AskArgs),
     /// Speed by day.
     #[command(
+        mut_args(|arg| only(arg, &["model", "test"])),
         after_help = "Example:\n  brickscope lake trend --lake lake --test tg128 --model llama-1b"
     )]
     Trend(AskArgs),
     /// Speeds side by side, by one property of runs: --by quant, engine, machine …
     #[command(
+        mut_args(|arg| only(arg, &["model", "test", "by"])),
         after_help = "Example:\n  brickscope lake compare --lake lake --by quant --test tg128"
     )]
     Compare(AskArgs),
     /// Each machine's speed beside the median machine's, on the same work.
     #[command(
+        mut_args(|arg| only(arg, &["model", "test"])),
         after_help = "Example:\n  brickscope lake slowest-machines --lake lake --since 2026-11-01"
     )]
     SlowestMachines(AskArgs),
     /// Each commit's speed beside that of the one before it on the same machine.
     #[command(
+        mut_args(|arg| only(arg, &["model", "test"])),
         after_help = "Example:\n  brickscope lake regressions --lake lake --since 2026-11-01 --test tg128"
     )]
     Regressions(AskArgs),
     /// Where the time of passes goes.
-    #[command(after_help = "Example:\n  brickscope lake bricks --lake lake --phase decode")]
+    #[command(
+        mut_args(|arg| only(arg, &["model", "phase", "brick"])),
+        after_help = "Example:\n  brickscope lake bricks --lake lake --phase decode"
+    )]
     Bricks(AskArgs),
     /// The kernels with the most time.
-    #[command(after_help = "Example:\n  brickscope lake kernels --lake lake --brick LmHead")]
+    #[command(
+        mut_args(|arg| only(arg, &["model", "phase", "brick"])),
+        after_help = "Example:\n  brickscope lake kernels --lake lake --brick LmHead"
+    )]
     Kernels(AskArgs),
     /// Percentiles of the spans of bricks and kernels.
-    #[command(after_help = "Example:\n  brickscope lake percentiles --lake lake --brick LmHead")]
+    #[command(
+        mut_args(|arg| only(arg, &["model", "phase", "brick"])),
+        after_help = "Example:\n  brickscope lake percentiles --lake lake --brick LmHead"
+    )]
     Percentiles(AskArgs),
     /// Bricks far from what memory can do.
-    #[command(after_help = "Example:\n  brickscope lake far-from-roof --lake lake --phase decode")]
+    #[command(
+        mut_args(|arg| only(arg, &["model", "phase", "brick"])),
+        after_help = "Example:\n  brickscope lake far-from-roof --lake lake --phase decode"
+    )]
     FarFromRoof(AskArgs),
     /// The slowest passes beside the median of their run.
     #[command(
+        mut_args(|arg| only(arg, &["model", "phase"])),
         after_help = "Example:\n  brickscope lake slow-passes --lake lake --since 2026-11-01"
     )]
     SlowPasses(AskArgs),
     /// Machines on which other programs disturb measurements.
-    #[command(after_help = "Example:\n  brickscope lake disturbed --lake lake")]
+    #[command(
+        mut_args(|arg| only(arg, &["model"])),
+        after_help = "Example:\n  brickscope lake disturbed --lake lake"
+    )]
     Disturbed(AskArgs),
     /// The runs behind a number of tokens per second.
-    #[command(after_help = "Example:\n  brickscope lake who-backs 41.7 --lake lake --within 2")]
+    #[command(
+        mut_args(|arg| only(arg, &["model", "test"])),
+        after_help = "Example:\n  brickscope lake who-backs 41.7 --lake lake --within 2"
+    )]
     WhoBacks(WhoBacksArgs),
     /// Receipts that did not verify.
-    #[command(after_help = "Example:\n  brickscope lake unverified --lake lake")]
+    #[command(
+        mut_args(|arg| only(arg, &[])),
+        after_help = "Example:\n  brickscope lake unverified --lake lake"
+    )]
     Unverified(AskArgs),
     /// Is it the commit or the machine? Takes all runs of the same work apart.
     Verdict(VerdictArgs),
@@ -90,8 +122,19 @@ pub(crate) enum What {
     Schema(SchemaArgs),
 }
 
+/// Hides the choices that a question doesn't have.
+fn only(arg: Arg, choices: &[&str]) -> Arg {
+    const ALL: [&str; 5] = ["model", "test", "phase", "brick", "by"];
+    let id = arg.get_id().as_str();
+    let is_refused = ALL.contains(&id) && !choices.contains(&id);
+    arg.hide(is_refused)
+}
+
 /// Before any day that a run can be of.
 const NO_DAY: &str = "0000-00-00";
+
+/// After any.
+const LAST_DAY: &str = "9999-99-99";
 
 /// Where the lake is, and how to print an answer.
 #[derive(Debug, Clone, clap::Args)]
@@ -138,7 +181,7 @@ pub(crate) struct AskArgs {
     pub(crate) since: String,
 
     /// Only runs of this day and earlier.
-    #[arg(long, value_name = "DATE", value_parser = day, default_value = "9999-99-99", hide_default_value = true)]
+    #[arg(long, value_name = "DATE", value_parser = day, default_value = LAST_DAY, hide_default_value = true)]
     pub(crate) until: String,
 
     /// Only runs of this model.
@@ -157,7 +200,7 @@ pub(crate) struct AskArgs {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) brick: String,
 
-    /// For `compare`: the property whose values are put side by side; quant without it.
+    /// The property whose values are put side by side; quant without it.
     #[arg(long, value_enum, value_name = "PROPERTY")]
     pub(crate) by: Option<By>,
 }
@@ -316,11 +359,11 @@ mod with_parquet {
     use clap::ValueEnum;
 
     use super::{
-        AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LakeArgs, NO_DAY, SchemaArgs,
-        VerdictArgs, What,
+        AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LAST_DAY, LakeArgs, NO_DAY,
+        SchemaArgs, VerdictArgs, What,
     };
-    use crate::lake::{self, Answer, Engine, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
-    use crate::text::{columns, count, cut, padded, printable_text};
+    use crate::lake::{self, Engine, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
+    use crate::text::{count, printable_text};
     use crate::{output, progress};
 
     pub(crate) fn run(args: &LakeArgs) -> Result<()> {
@@ -342,7 +385,7 @@ mod with_parquet {
                 return question("who-backs", &args.ask, args.number, args.within);
             }
             What::Verdict(args) => return verdict(args),
-            What::Query(args) => return answer(&args.answer, "", &args.query, ""),
+            What::Query(args) => return answer(&args.answer, "", &args.query, "", &[]),
             What::Compact(args) => return compact(args),
             What::Check(args) => return check(args),
             What::Schema(args) => return schema(args),
@@ -354,14 +397,19 @@ mod with_parquet {
         let question = QUESTIONS.iter().find(|question| question.name == name);
         let question = question.with_context(|| format!("there is no question {name}"))?;
         let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
-        for (flag, column, is_set) in [
-            ("--model", "p.model", !ask.model.is_empty()),
-            ("--test", "p.test", !ask.test.is_empty()),
-            ("--phase", "p.phase", !ask.phase.is_empty()),
-            ("--brick", "p.brick", !ask.brick.is_empty()),
-            ("--by", "p.by_column", ask.by.is_some()),
+        // What the lake has to choose from.
+        let mut choices = Vec::new();
+        for (flag, column, is_set, has) in [
+            ("--model", "p.model", !ask.model.is_empty(), "model FROM runs"),
+            ("--test", "p.test", !ask.test.is_empty(), "test FROM speeds"),
+            ("--phase", "p.phase", !ask.phase.is_empty(), "phase FROM bricks"),
+            ("--brick", "p.brick", !ask.brick.is_empty(), "brick FROM bricks"),
+            ("--by", "p.by_column", ask.by.is_some(), ""),
+            ("--since", "p.since", ask.since != NO_DAY, "date FROM runs"),
+            ("--until", "p.until", ask.until != LAST_DAY, "date FROM runs"),
         ] {
             ensure!(!is_set || question.sql.contains(column), "{name} has no {flag}");
+            choices.extend((is_set && !has.is_empty()).then_some((flag, has)));
         }
         let by = ask.by.unwrap_or(By::Quant);
         let by = by.to_possible_value().map(|value| value.get_name().to_owned());
@@ -378,14 +426,42 @@ mod with_parquet {
             text(&by.unwrap_or_default()),
         );
         let heading = format!("{}\n\n", wrapped_at_80(question.meaning()));
-        answer(&ask.answer, &params, question.sql, &heading)
+        answer(&ask.answer, &params, question.sql, &heading, &choices)
+    }
+
+    /// What there is to choose from with a flag; `has` is a column and its table.
+    fn choices(prelude: &str, has: &str) -> Result<Vec<String>> {
+        /// More are no help.
+        const MOST: usize = 12;
+        let column = has.split(' ').next().unwrap_or_default();
+        let query = format!("SELECT DISTINCT {has} WHERE {column} IS NOT NULL ORDER BY {column}");
+        let answer = Engine::find()?.answer(prelude, &query)?;
+        let mut values: Vec<String> = answer.rows.into_iter().flatten().flatten().collect();
+        let all = values.len();
+        values.truncate(MOST);
+        if all > MOST {
+            values.push(format!("{} more", all - MOST));
+        }
+        Ok(values)
+    }
+
+    /// 80, or what a wider terminal has.
+    fn screen_columns() -> usize {
+        let screen = terminal_size::terminal_size().map_or(0, |(columns, _)| columns.0.into());
+        80.max(screen)
     }
 
     fn wrapped_at_80(text: &str) -> String {
         crate::text::broken(text, 80).join("\n")
     }
 
-    fn answer(args: &AnswerArgs, params: &str, query: &str, heading: &str) -> Result<()> {
+    fn answer(
+        args: &AnswerArgs,
+        params: &str,
+        query: &str,
+        heading: &str,
+        chosen_by: &[(&str, &str)],
+    ) -> Result<()> {
         let lake = Lake::open(&args.lake)?;
         let prelude = lake::prelude(&lake, params)?;
         if args.sql {
@@ -405,7 +481,11 @@ mod with_parquet {
             AnswerForm::Json => output::print(answer.json()?),
             AnswerForm::Csv => output::print(answer.csv()),
             AnswerForm::Text => {
-                output::print(heading.to_owned() + &table(&answer))?;
+                output::print(heading.to_owned() + &lake::table(&answer, screen_columns()))?;
+                for (flag, has) in chosen_by.iter().filter(|_| all == 0) {
+                    let values = choices(&prelude, has)?.join(", ");
+                    tell!("{flag}: the lake has {}", printable_text(&values));
+                }
                 if all > answer.rows.len() {
                     tell!(
                         "{} more; --limit 0 prints all",
@@ -414,61 +494,6 @@ mod with_parquet {
                 }
                 Ok(())
             }
-        }
-    }
-
-    /// Wider cells are cut: JSON and CSV have them whole.
-    const WIDEST: usize = 32;
-
-    fn table(answer: &Answer) -> String {
-        if answer.rows.is_empty() {
-            return "no rows\n".to_owned();
-        }
-        let shown = |at: usize, cell: &Option<String>| match cell {
-            None => "-".to_owned(),
-            Some(text) if answer.columns[at].is_number => rounded(text),
-            Some(text) => cut(&printable_text(text), WIDEST),
-        };
-        let rows: Vec<Vec<String>> = answer
-            .rows
-            .iter()
-            .map(|row| row.iter().enumerate().map(|(at, cell)| shown(at, cell)).collect())
-            .collect();
-        let widths: Vec<usize> = answer
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(at, column)| {
-                let cells = rows.iter().map(|row| columns(&row[at]));
-                cells.chain([columns(&column.name)]).max().unwrap_or_default()
-            })
-            .collect();
-        let line = |cells: Vec<&str>| {
-            let cells = cells.into_iter().enumerate().map(|(at, cell)| {
-                let space = " ".repeat(widths[at].saturating_sub(columns(cell)));
-                match answer.columns[at].is_number {
-                    true => space + cell,
-                    false => padded(cell, widths[at]),
-                }
-            });
-            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-        };
-        let names = answer.columns.iter().map(|column| column.name.as_str()).collect();
-        let mut text = line(names);
-        for row in &rows {
-            text.push_str(&line(row.iter().map(String::as_str).collect()));
-        }
-        text
-    }
-
-    /// A number with four significant digits or all of its whole part; whole numbers as they are.
-    fn rounded(text: &str) -> String {
-        match text.parse::<f64>() {
-            Ok(number) if text.contains(['.', 'e', 'E']) && number.is_finite() => {
-                let above = if number == 0.0 { 0.0 } else { number.abs().log10().floor() };
-                format!("{number:.*}", (3.0 - above).clamp(0.0, 12.0) as usize)
-            }
-            _ => text.to_owned(),
         }
     }
 

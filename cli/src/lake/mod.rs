@@ -10,6 +10,7 @@
 //! so that it is never seen twice while parts are merged. Readers that choose by `live` (see `engine`) see each run
 //! once, and whole.
 
+mod answer_text;
 mod check;
 mod collect;
 mod compact;
@@ -20,10 +21,11 @@ mod store;
 mod table_file;
 mod works;
 
+pub(crate) use self::answer_text::table;
 pub(crate) use self::check::check;
 pub(crate) use self::collect::{About, collect};
 pub(crate) use self::compact::compact;
-pub(crate) use self::engine::{Answer, Engine, prelude};
+pub(crate) use self::engine::{Engine, prelude};
 pub(crate) use self::questions::QUESTIONS;
 pub(crate) use self::store::Lake;
 pub(crate) use self::works::{LEAST_DIGITS, NewRuns, Wanted, unify, works};
