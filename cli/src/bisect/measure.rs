@@ -191,7 +191,7 @@ fn by_pattern(text: &str, pattern: &str) -> Result<Option<f64>> {
         } else {
             line.match_indices(&before).map(|(at, found)| at + found.len()).collect()
         };
-        for start in starts {
+        for start in starts.into_iter().rev() {
             let rest = line[start..].trim_start();
             let is_of_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
             let end = rest.find(|c| !is_of_number(c)).unwrap_or(rest.len());
@@ -244,9 +244,18 @@ fn rows(text: &str) -> Vec<(String, f64)> {
 fn one(tests: Vec<(&str, Option<f64>)>, wanted: Option<&str>) -> Result<f64> {
     let names = || tests.iter().map(|(name, _)| printable(name)).collect::<Vec<_>>().join(", ");
     let chosen = match wanted {
-        Some(wanted) => tests.iter().find(|(name, _)| *name == wanted).ok_or_else(|| {
-            anyhow!("it has no test \"{}\": its tests are {}", printable(wanted), names())
-        })?,
+        Some(wanted) => {
+            let mut found = tests.iter().filter(|(name, _)| *name == wanted);
+            let first = found.next().ok_or_else(|| {
+                anyhow!("it has no test \"{}\": its tests are {}", printable(wanted), names())
+            })?;
+            ensure!(
+                found.next().is_none(),
+                "it has several rows of the test {}: measure one setting only",
+                printable(wanted)
+            );
+            first
+        }
         None => {
             ensure!(tests.len() == 1, "it has several tests, {}: choose one with --test", names());
             &tests[0]
@@ -301,6 +310,8 @@ mod tests {
         assert_eq!(check(out, &with("eval time = {} ms")).expect("found"), 12.5);
         assert_eq!(check(out, &with("prompt eval time = {} ms")).expect("found"), 100.5);
         assert_eq!(check(out, &with("{} tok/s")).expect("found"), 9.0);
+        let twice = "warm-up: 1 tok/s, then 2 tok/s\n";
+        assert_eq!(check(twice, &with("{} tok/s")).expect("found"), 2.0);
         // On standard error, too.
         assert_eq!(check("", &with("time = {}ms")).expect("found"), 12.5);
         assert!(fails(out, &with("load time = {} ms")).contains("no number where --pattern says"));
@@ -320,6 +331,8 @@ mod tests {
         assert!(fails(rows, &How::default()).contains("choose one with --test"));
         let lines = "{\"n_gen\":16,\"avg_ts\":7.5}\n";
         assert_eq!(check(lines, &How::default()).expect("one test"), 7.5);
+        let twice = lines.repeat(2);
+        assert!(fails(&twice, &with("tg16")).contains("several rows of the test tg16"));
         let less = How { less_is_better: true, ..How::default() };
         assert!(fails(lines, &less).contains("leave --less-is-better out"));
     }

@@ -145,6 +145,9 @@ pub(crate) fn run(args: &BisectArgs) -> Result<ExitCode> {
     let _held = lock(&work)?;
     let mut state = if args.resume { State::load(&work)? } else { begun(args, &repo, &work)? };
     if let Some(most) = args.max_measurements {
+        let ran = |event: &&Event| matches!(event, Event::Ran(..));
+        let made = state.record.events.iter().filter(ran).count() as u64;
+        ensure!(most >= made, "--max-measurements {most}: {made} were made already");
         state.record.options.max_measurements = most;
     }
     let file = State::file(&work);
