@@ -75,7 +75,17 @@ impl Engine {
 
     /// Runs a query after statements that have no result.
     pub(crate) fn answer(&self, prelude: &str, query: &str) -> Result<Answer> {
-        self.ask(prelude, query).with_context(|| self.name())
+        self.ask(prelude, query).map_err(|error| {
+            // Only an error of reading names a file.
+            let is_of_file = format!("{error:#}").contains(".parquet");
+            let error = error.context(self.name());
+            if is_of_file {
+                return error.context(
+                    "a file of the lake can't be read; `brickscope lake check` says which runs are damaged",
+                );
+            }
+            error
+        })
     }
 
     fn ask(&self, prelude: &str, query: &str) -> Result<Answer> {
