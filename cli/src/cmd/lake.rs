@@ -86,7 +86,7 @@ pub(crate) enum What {
         after_help = "Example:\n  brickscope lake slow-passes --lake lake --since 2026-11-01"
     )]
     SlowPasses(AskArgs),
-    /// Machines on which other programs disturb measurements.
+    /// Machines on which other work disturbs measurements.
     #[command(
         mut_args(|arg| only(arg, &["model"])),
         after_help = "Example:\n  brickscope lake disturbed --lake lake"

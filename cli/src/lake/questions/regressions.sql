@@ -1,6 +1,6 @@
 -- Commits, the slowest first: the median speed of each commit beside that of the one before it on the same machine, by the time at which it was first seen there.
 WITH speed AS (
-  SELECT r.machine AS machine, r.commit AS commit, r.run_id AS run_id, r.created_s AS created_s,
+  SELECT r.machine AS machine, r.commit AS commit, r.run_id AS run_id,
     s.tokens_per_second AS rate,
     concat(r.engine, ' ', coalesce(r.model, ''), ' ', coalesce(r.quant, ''), ' ',
       coalesce(r.backend, ''), ' ', cast(coalesce(r.threads, 0) AS VARCHAR(20)), ' ', s.test) AS work
@@ -12,15 +12,17 @@ WITH speed AS (
     AND (p.model = '' OR r.model = p.model) AND (p.test = '' OR s.test = p.test)
 ),
 placed AS (
-  SELECT machine, work, commit, rate, created_s,
+  SELECT machine, work, commit, rate,
     row_number() OVER (PARTITION BY machine, work, commit ORDER BY rate, run_id) AS place,
     count(*) OVER (PARTITION BY machine, work, commit) AS n
   FROM speed
 ),
+-- Of all runs, whatever the work: an old commit that is measured again in another test stays old.
 first_seen AS (
-  SELECT machine, work, commit, min(created_s) AS since_s
-  FROM speed
-  GROUP BY machine, work, commit
+  SELECT machine, commit, min(created_s) AS since_s
+  FROM runs
+  WHERE commit IS NOT NULL
+  GROUP BY machine, commit
 ),
 of_commit AS (
   SELECT machine, work, commit, avg(rate) AS rate, max(n) AS n
@@ -33,7 +35,7 @@ steps AS (
     lag(o.commit) OVER (PARTITION BY o.machine, o.work ORDER BY f.since_s, o.commit) AS commit_before,
     lag(o.rate) OVER (PARTITION BY o.machine, o.work ORDER BY f.since_s, o.commit) AS rate_before
   FROM of_commit o
-  JOIN first_seen f ON f.machine = o.machine AND f.work = o.work AND f.commit = o.commit
+  JOIN first_seen f ON f.machine = o.machine AND f.commit = o.commit
 )
 SELECT
   commit,

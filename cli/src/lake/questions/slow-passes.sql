@@ -1,4 +1,4 @@
--- The slowest passes beside the median of their run and phase, and whether other programs disturbed them.
+-- The slowest passes beside the median of their run and phase, and whether other work disturbed them.
 WITH placed AS (
   SELECT q.run_id AS run_id, q.phase AS phase, q.pass AS pass, q.wall_ns AS wall_ns,
     q.kv_position AS kv_position, q.is_disturbed AS is_disturbed,
@@ -8,6 +8,7 @@ WITH placed AS (
     count(*) OVER (PARTITION BY q.run_id, q.phase, coalesce(q.device, ''), coalesce(q.test, '')) AS n
   FROM passes q
 ),
+-- Of two passes neither is slow beside their median.
 middle AS (
   SELECT run_id, phase, device, test, avg(wall_ns) AS wall_ns
   FROM placed
