@@ -331,7 +331,7 @@ impl Fleet {
 }
 
 /// What is left to estimate variances from.
-fn degrees(model: &Model) -> f64 {
+pub(super) fn degrees(model: &Model) -> f64 {
     let used: f64 = model
         .inverse
         .precision
@@ -353,7 +353,7 @@ pub(super) fn effects(model: &Model) -> Vec<f64> {
 }
 
 /// The solution of (XᵀV⁻¹X)x = `right`, with a column of X for each commit.
-fn solve(model: &Model, right: &[f64]) -> Vec<f64> {
+pub(super) fn solve(model: &Model, right: &[f64]) -> Vec<f64> {
     const MOST: usize = 400;
     let cells = &model.cells;
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();

@@ -10,11 +10,17 @@
 //! "Detecting disorder in multidimensional random processes", 1981). Places are searched for again between their
 //! neighbours when these are known (Bai, "Estimating multiple breaks one at a time", 1997).
 //!
+//! With a handful of sessions these orders are too few, and Student's t takes their place.
+//!
 //! Builds may differ by luck, such as where a linker puts a loop, and then each commit has a level of its own. So a step
-//! must also be large beside what commits of one level vary by.
+//! must also be large beside what commits of one level vary by. That is known the better the more commits there are: of
+//! four, luck of 0.5 to 1 % is taken for a change in one fleet in ten, of 20 in one in a hundred.
+
+use std::collections::BTreeMap;
 
 use brickscope_profile::stats::{SplitMix64, median, student};
 
+use super::explain::{degrees, solve};
 use super::model::{CLIP, Factor, Model};
 
 /// The largest probability at which chance may find a step as good as the best that was found.
@@ -31,6 +37,10 @@ const LEAST_DRAWS: usize = 499;
 
 /// Cells in all draws together, beyond which fewer orders are drawn.
 const WORK: usize = 30_000_000;
+
+/// With fewer sessions, Student's t says how improbable a step is: they have too few orders, and many of these are nearly
+/// the step itself.
+const FEW: usize = 40;
 
 /// How much worse than the best place another may be, as a difference of squared scores, and still be as likely as one
 /// in twenty: as for two parameters, the place and the size.
@@ -145,6 +155,36 @@ impl<'m> Scan<'m> {
         }
     }
 
+    /// Of each commit: xᵀV⁻¹x for x its indicator, and xᵀV⁻¹z for z that of the commit before it.
+    fn precisions(&self) -> [Vec<f64>; 2] {
+        let (model, inverse) = (self.model, &self.model.inverse);
+        let commits = model.cells.commits.len();
+        let mut all = [vec![0.0; commits], vec![0.0; commits]];
+        let mut of_unit: BTreeMap<usize, f64> = BTreeMap::new();
+        for (u, unit) in model.units.iter().enumerate() {
+            of_unit.clear();
+            for s in unit.sessions[0]..unit.sessions[1] {
+                let mut before: Option<(usize, f64)> = None;
+                for i in model.cells.in_session(s) {
+                    let (commit, w) = (model.cells.cells[i].commit, inverse.weights[i]);
+                    all[0][commit] += w - inverse.session[s] * w * w;
+                    if let Some((_, v)) = before.filter(|(other, _)| other + 1 == commit) {
+                        all[1][commit] -= inverse.session[s] * w * v;
+                    }
+                    before = Some((commit, w));
+                    *of_unit.entry(commit).or_insert(0.0) += w * inverse.rest[s];
+                }
+            }
+            for (&commit, own) in &of_unit {
+                all[0][commit] -= inverse.unit[u] * own * own;
+                if let Some(before) = commit.checked_sub(1).and_then(|c| of_unit.get(&c)) {
+                    all[1][commit] -= inverse.unit[u] * own * before;
+                }
+            }
+        }
+        all
+    }
+
     /// The score of each place, for these values.
     fn scores(&self, values: &[f64], out: &mut Vec<f64>) -> Vec<f64> {
         let model = self.model;
@@ -174,14 +214,22 @@ impl<'m> Scan<'m> {
         best
     }
 
+    fn places(&self) -> f64 {
+        self.variances.iter().filter(|variance| **variance > 0.0).count() as f64
+    }
+
+    /// The probability that the best place is as good as `best`, in normal noise, of which so much is known.
+    fn bonferroni(&self, best: f64, degrees: f64) -> f64 {
+        (self.places() * student::two_sided(best, degrees)).min(1.0)
+    }
+
     /// The part of all orders, as drawn, whose best place is as good as `best`; 1 if that is more than [`ALPHA`].
     fn probability(&self, best: f64) -> f64 {
         let model = self.model;
         // A clipped deviation lies within 2 × CLIP standard deviations, and a sum of such is rarely so large, in
         // whatever order they are (Hoeffding, "Probability inequalities for sums of bounded random variables", 1963,
         // theorem 2 and section 6). What that leaves no doubt about needs no draws.
-        let places = self.variances.iter().filter(|variance| **variance > 0.0).count() as f64;
-        let bound = 2.0 * places * (-best * best / (2.0 * CLIP * CLIP)).exp();
+        let bound = 2.0 * self.places() * (-best * best / (2.0 * CLIP * CLIP)).exp();
         if bound <= ALPHA / 10.0 {
             return bound.max(1.0 / (DRAWS + 1) as f64);
         }
@@ -301,23 +349,29 @@ pub(super) fn find(mut model: Model) -> (Model, Vec<Step>) {
         let scan = Scan::new(&model, &model.starts);
         let scores = scan.scores(&model.values, &mut out);
         let (best, at) = scan.best(&scores);
-        if best < LEAST_SCORE {
-            break;
-        }
-        if !is_beyond_luck(&model, &scan, &scores, at) {
-            break;
-        }
-        // A place is as good as it is beside what machines' own states would do.
-        let p = scan.probability(best / model.persistence().sqrt());
-        if p > ALPHA {
-            break;
-        }
         let mut starts = model.starts.clone();
         starts.push(at);
         starts.sort_unstable();
+        if best < LEAST_SCORE {
+            break;
+        }
+        // A place is as good as it is beside what machines' own states would do.
+        let score = best / model.persistence().sqrt();
+        let is_few = model.cells.sessions.len() < FEW;
+        let mut p = if is_few { scan.bonferroni(score, 1e9) } else { scan.probability(score) };
+        if p > ALPHA {
+            break;
+        }
+        let next = model.clone().refitted(units.clone(), starts);
+        if is_few {
+            // That was with outliers limited as if there was no step, which a few of them in one commit don't survive.
+            p = p.max(probability_of_few(&next, at));
+        }
+        if p > ALPHA || beyond_luck(&next, at) < 1.0 {
+            break;
+        }
         ps.push((at, p));
-        model = model.refitted(units.clone(), starts);
-        model = settled(model, &mut ps);
+        model = settled(next, &mut ps);
     }
     loop {
         let (steps, weakest) = steps(&model, &ps);
@@ -329,14 +383,59 @@ pub(super) fn find(mut model: Model) -> (Model, Vec<Step>) {
     }
 }
 
-/// Whether a step there is large beside what commits of one level vary by.
-fn is_beyond_luck(model: &Model, scan: &Scan<'_>, scores: &[f64], at: usize) -> bool {
-    let level = scan.level_of[at];
-    let commits = [at - scan.starts[level], scan.end(level) - at];
-    // Steps that aren't known yet inflate what noise does, so that is left to the model that knows them.
-    let own = model.persistence() / scan.variances[at];
-    let (error, least) = scatter(model).error(own, commits, model.cells.commits.len() - 1);
-    (scores[at] / scan.variances[at]).abs() >= least * error
+/// The probability that fleets without this step of the model have one as good, from Student's t.
+fn probability_of_few(model: &Model, at: usize) -> f64 {
+    let mut others = model.starts.clone();
+    others.retain(|&start| start != at);
+    let scan = Scan::new(model, &others);
+    let scores = scan.scores(&model.values, &mut Vec::new());
+    let count = model.cells.sessions.len() as f64;
+    // Cells of one session share its deviation, so that they don't count as more than one.
+    let left = degrees(model) + count - model.cells.cells.len() as f64;
+    if left < 1.0 {
+        return 1.0;
+    }
+    // What was estimated from the residuals made them smaller.
+    let inflation = model.inflation * model.persistence() * count / left;
+    let t = (square(&scan, &scores, at) / inflation).sqrt();
+    scan.bonferroni(t, left)
+}
+
+/// By how much a step of the model is larger than luck would make it.
+fn beyond_luck(model: &Model, at: usize) -> f64 {
+    let lucks = lucks(model, &model.starts);
+    let Some(i) = model.starts.iter().position(|&start| start == at) else { return 0.0 };
+    sized(model, i, &lucks).map_or(0.0, |sized| sized.part)
+}
+
+/// A step, as large as it is.
+struct Sized<'m> {
+    scan: Scan<'m>,
+    scores: Vec<f64>,
+    size: f64,
+    error: f64,
+    /// By how much it is larger than luck would make it.
+    part: f64,
+}
+
+/// The size of the step at the start of this level. `None` if no machine can compare both sides.
+fn sized<'m>(model: &'m Model, level: usize, lucks: &[Luck]) -> Option<Sized<'m>> {
+    let at = model.starts[level];
+    let to = model.starts.get(level + 1).copied().unwrap_or(model.cells.commits.len());
+    let commits = [at - model.starts[level - 1], to - at];
+    let mut others = model.starts.clone();
+    others.remove(level);
+    let scan = Scan::new(model, &others);
+    let scores = scan.scores(&model.values, &mut Vec::new());
+    let variance = scan.variances[at];
+    if variance <= 0.0 {
+        return None;
+    }
+    let size = scores[at] / variance;
+    let own = model.inflation * model.persistence() / variance;
+    let errors: Vec<(f64, f64)> = lucks.iter().map(|luck| luck.error(own, commits)).collect();
+    let part = errors.iter().map(|(error, least)| size.abs() / error / least).fold(0.0, f64::max);
+    Some(Sized { scan, scores, size, error: errors[0].0, part })
 }
 
 /// Moves each step to the best place between its neighbours, twice, since they affect each other.
@@ -374,38 +473,24 @@ fn square(scan: &Scan<'_>, scores: &[f64], commit: usize) -> f64 {
     if variance > 0.0 { scores[commit] * scores[commit] / variance } else { 0.0 }
 }
 
-/// The sizes of all steps, and the weakest of those that are no larger than what commits of one level vary by.
+/// The sizes of all steps, and the weakest of those that are no larger than luck would make them.
 fn steps(model: &Model, ps: &[(usize, f64)]) -> (Vec<Step>, Option<usize>) {
-    let mut out = Vec::new();
-    let (scatter, persistence) = (scatter(model), model.persistence());
+    let lucks = lucks(model, &model.starts);
+    let unlikely = PLACES * model.inflation * model.persistence();
     let (mut steps, mut weakest) = (Vec::new(), (1.0, None));
-    for i in 1..model.starts.len() {
-        let at = model.starts[i];
-        let [from, to] = [
-            model.starts[i - 1],
-            model.starts.get(i + 1).copied().unwrap_or(model.cells.commits.len()),
-        ];
-        let mut others = model.starts.clone();
-        others.remove(i);
-        let scan = Scan::new(model, &others);
-        let scores = scan.scores(&model.values, &mut out);
-        let variance = scan.variances[at];
-        if variance <= 0.0 {
+    for level in 1..model.starts.len() {
+        let at = model.starts[level];
+        let from = model.starts[level - 1];
+        let to = model.starts.get(level + 1).copied().unwrap_or(model.cells.commits.len());
+        let Some(Sized { scan, scores, size, error, part }) = sized(model, level, &lucks) else {
             weakest = (0.0, Some(at));
             continue;
-        }
-        let size = scores[at] / variance;
-        let own = model.inflation * persistence / variance;
-        let places = model.cells.commits.len() - 1;
-        let (error, least) = scatter.error(own, [at - from, to - at], places);
-        let part = size.abs() / error / least;
+        };
         if part < weakest.0 {
             weakest = (part, Some(at));
         }
         let best = square(&scan, &scores, at);
-        let likely = |commit: &usize| {
-            square(&scan, &scores, *commit) >= best - PLACES * model.inflation * persistence
-        };
+        let likely = |commit: &usize| square(&scan, &scores, *commit) >= best - unlikely;
         let between = [
             (from + 1..to).find(likely).unwrap_or(at).min(at),
             (from + 1..to).rev().find(likely).unwrap_or(at).max(at),
@@ -416,28 +501,74 @@ fn steps(model: &Model, ps: &[(usize, f64)]) -> (Vec<Step>, Option<usize>) {
     (steps, weakest.1)
 }
 
-/// The variance between commits of one level beyond that of their estimates, and what it is known from.
+/// What commits of one level vary by beyond the error of their estimates: how builds differ by luck.
 #[derive(Debug, Clone, Copy)]
-struct Scatter {
+struct Luck {
     variance: f64,
+    /// What the variance is known from.
     degrees: f64,
+    /// The probability at which a step is beyond it.
+    p: f64,
 }
 
-impl Scatter {
-    /// The standard error of a step between levels of so many commits, of which `own` is the variance without scatter; and
-    /// how many of these a step needs among so many places.
-    fn error(self, own: f64, commits: [usize; 2], places: usize) -> (f64, f64) {
+impl Luck {
+    /// The standard error of a step between levels of so many commits, of which `own` is the variance without luck; and
+    /// how many of these a step needs.
+    fn error(self, own: f64, commits: [usize; 2]) -> (f64, f64) {
         let lucky = self.variance * commits.iter().map(|&n| 1.0 / n.max(1) as f64).sum::<f64>();
         let all = own + lucky;
         // Satterthwaite, "An approximate distribution of estimates of variance components", 1946.
         let degrees = (self.degrees * (all / lucky).powi(2)).clamp(1.0, 1e4);
-        (all.sqrt(), student::quantile(ALPHA / places.max(1) as f64, degrees))
+        (all.sqrt(), student::quantile(self.p, degrees))
     }
 }
 
-fn scatter(model: &Model) -> Scatter {
+/// What luck may be for these levels, the best estimate first. A step counts if it is beyond any of them, so they share
+/// [`ALPHA`].
+fn lucks(model: &Model, starts: &[usize]) -> Vec<Luck> {
+    /// From fewer differences of neighbours nothing is estimated.
+    const LEAST: usize = 8;
     let commits = model.cells.commits.len();
-    let scan = Scan::new(model, &model.starts);
+    let places = (commits - 1).max(1) as f64;
+    let p = ALPHA / places / 3.0;
+    let scan = Scan::new(model, starts);
+    let [own, beside] = scan.precisions();
+    let (off, luck) = luck(&scan, &own, p);
+    let mut all = vec![luck];
+    // A step that isn't known yet looks like luck, and would hide this one.
+    let (best, further) = scan.best(&scan.scores(&model.values, &mut Vec::new()));
+    if best >= LEAST_SCORE {
+        let mut starts = starts.to_vec();
+        starts.push(further);
+        starts.sort_unstable();
+        all.push(self::luck(&Scan::new(model, &starts), &own, p / places).1);
+    }
+    // Several of them hardly move a median. What a step adds, found or not, is in one difference only.
+    let chosen: Vec<usize> = (1..commits)
+        .filter(|&c| scan.level_of[c - 1] == scan.level_of[c] && own[c - 1] > 0.0 && own[c] > 0.0)
+        .collect();
+    if chosen.len() >= LEAST {
+        let sizes: Vec<f64> = chosen.iter().map(|&c| (off[c] - off[c - 1]).abs()).collect();
+        let known: Vec<f64> = chosen
+            .iter()
+            .map(|&c| {
+                let (a, b, both) = (own[c - 1], own[c], beside[c]);
+                model.inflation * (a + b + 2.0 * both) / (a * b - both * both) / 2.0
+            })
+            .collect();
+        let total = 1.4826 * std::f64::consts::FRAC_1_SQRT_2 * median(&sizes).unwrap_or(0.0);
+        let variance = (total * total - median(&known).unwrap_or(0.0)).max(0.0);
+        // Two thirds of the information, since neighbouring differences share a commit, and of that the 37 % of a median.
+        let degrees = 0.37 * 2.0 / 3.0 * chosen.len() as f64;
+        all.push(Luck { variance, degrees, p });
+    }
+    all
+}
+
+/// By how much each commit differs from its level, and the variance of that beyond the error (Henderson, "Estimation of
+/// variance and covariance components", 1953, method 3: the squares are as large as they are expected to be).
+fn luck(scan: &Scan<'_>, own: &[f64], p: f64) -> (Vec<f64>, Luck) {
+    let model = scan.model;
     let mut out = Vec::new();
     model.inverse.times(&model.cells, &model.units, &model.values, &mut out);
     let mut scores = model.by_commit(&out);
@@ -445,41 +576,16 @@ fn scatter(model: &Model) -> Scatter {
     for (level, by_commit) in levels.iter().zip(&scan.by_commit) {
         scores.iter_mut().zip(by_commit).for_each(|(sum, column)| *sum -= level * column);
     }
-    // xᵀV⁻¹x for x the commit's indicator.
-    let inverse = &model.inverse;
-    let of = |cells: &Vec<usize>| {
-        let (mut sum, mut unit, mut of_unit) = (0.0, usize::MAX, 0.0);
-        for &i in cells {
-            let s = model.cells.cells[i].session;
-            let w = inverse.weights[i];
-            if scan.unit_of[s] != unit {
-                (unit, of_unit) = (scan.unit_of[s], 0.0);
-            }
-            let own = w * inverse.rest[s];
-            sum +=
-                w - inverse.session[s] * w * w - inverse.unit[unit] * own * (2.0 * of_unit + own);
-            of_unit += own;
-        }
-        sum
+    let off = solve(model, &scores);
+    let squares: f64 = off.iter().zip(&scores).map(|(off, score)| off * score).sum();
+    let of_levels = |commit: usize| {
+        let of: Vec<f64> = scan.by_commit.iter().map(|column| column[commit]).collect();
+        scan.factor.solve(&of).iter().zip(&of).map(|(a, b)| a * b).sum::<f64>()
     };
-    let precision: Vec<f64> = scan.cells_of.iter().map(of).collect();
-    // Neighbours in one level: what a step adds, found or not, is in one difference only.
-    let of = |commit: &usize| {
-        let (a, b) = (*commit - 1, *commit);
-        scan.level_of[a] == scan.level_of[b] && precision[a] > 0.0 && precision[b] > 0.0
-    };
-    let chosen: Vec<usize> = (1..commits).filter(of).collect();
-    if chosen.len() < 4 {
-        return Scatter { variance: 0.0, degrees: 1.0 };
-    }
-    let off = |c: usize| scores[c] / precision[c];
-    let sizes: Vec<f64> = chosen.iter().map(|&c| (off(c) - off(c - 1)).abs()).collect();
-    let known: Vec<f64> = chosen
-        .iter()
-        .map(|&c| model.inflation * (1.0 / precision[c] + 1.0 / precision[c - 1]) / 2.0)
-        .collect();
-    let total = 1.4826 * std::f64::consts::FRAC_1_SQRT_2 * median(&sizes).unwrap_or(0.0);
-    // Two thirds of the information, since neighbouring differences share a commit, and of that the 37 % of a median.
-    let degrees = (0.37 * 2.0 / 3.0 * chosen.len() as f64).max(1.0);
-    Scatter { variance: (total * total - median(&known).unwrap_or(0.0)).max(0.0), degrees }
+    let trace: f64 = own.iter().enumerate().map(|(c, own)| own - of_levels(c)).sum();
+    let degrees = own.len() as f64 - scan.starts.len() as f64;
+    let more = (squares - model.inflation * degrees).max(0.0);
+    // Without a second commit in any level there is nothing to know it from.
+    let variance = if degrees > 0.0 && trace > 0.0 { more / trace } else { f64::INFINITY };
+    (off, Luck { variance, degrees, p })
 }

@@ -14,7 +14,7 @@ pub(crate) enum Noise {
 }
 
 /// Logarithms of the processes' times, one after the other as they ran, their median taken off.
-fn recorded(noise: Noise) -> &'static [f64] {
+pub(crate) fn recorded(noise: Noise) -> &'static [f64] {
     #[derive(serde::Deserialize)]
     struct Recorded {
         /// For each process and test its samples, of which the wall is the first figure.
@@ -54,7 +54,7 @@ impl Random {
     }
 
     /// Box and Muller.
-    fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.part()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.part()).cos()
     }

@@ -3,10 +3,12 @@
 //! `FLEETS=100 SAME=1000 cargo test --release -p brickscope-analysis --test fleet -- --ignored --nocapture` prints the
 //! table of the documentation.
 
+mod little;
 mod made;
 
 use brickscope_analysis::fleet::{Cause, Fleet, FleetError, Limits, Observation};
 use brickscope_profile::stats::SplitMix64;
+use little::Little;
 use made::{Made, Mistakes, Noise, Random};
 use proptest::prelude::*;
 
@@ -97,6 +99,127 @@ fn table() {
             );
             wrong(&name, &made, planted, same);
         }
+    }
+}
+
+/// How often the steps of small fleets are named, and nothing else, ours and by a plain analysis of two ways that knows
+/// what chance does; and how often anything is named without a step.
+fn little(case: &Little, planted: u64, same: u64) -> [u64; 3] {
+    let without = Little { at: Vec::new(), ..case.clone() };
+    let mut chance: Vec<f64> =
+        (0..1000).map(|seed| case.two_way(&without.rows(5_000_000 + seed)).0).collect();
+    chance.sort_by(f64::total_cmp);
+    let limit = chance[996];
+    let order = case.order();
+    let (mut right, mut plain, mut named) = (0, 0, 0);
+    for seed in 0..planted {
+        let rows = case.rows(seed);
+        let fleet = Fleet::fit(&case.runs(&rows), &order, true).expect("it has runs");
+        let changes = fleet.changes.iter().filter(|change| change.named);
+        right += u64::from(changes.map(|c| &c.commit).eq(case.at.iter().map(|at| &order[*at])));
+        let (best, at) = case.two_way(&rows);
+        plain += u64::from(best > limit && case.at == [at]);
+    }
+    for seed in 0..same {
+        let rows = without.rows(1_000_000 + seed);
+        let fleet = Fleet::fit(&case.runs(&rows), &order, true).expect("it has runs");
+        named += u64::from(fleet.changes.iter().any(|change| change.named));
+    }
+    [right, plain, named]
+}
+
+/// A step in the middle, so many standard errors large if nothing is missing.
+fn in_the_middle(machines: usize, commits: usize, noise: f64, errors: f64) -> Little {
+    let at = commits * 2 / 3;
+    let cells = (machines * at * (commits - at)) as f64 / commits as f64;
+    let step = errors * noise / cells.sqrt();
+    Little { machines, commits, noise, at: vec![at], step, ..Little::default() }
+}
+
+#[test]
+fn a_step_is_found_by_few_machines_of_which_one_is_very_slow() {
+    let usual = Little::default();
+    let step = Little { step: 0.03, ..usual.clone() };
+    let long = Little { commits: 12, at: vec![7], ..step.clone() };
+    let cases = [
+        usual.clone(),
+        Little { extra: 0, ..usual.clone() },
+        Little { slow: 0.0, ..usual.clone() },
+        Little { slow: 0.4, ..usual.clone() },
+        Little { machines: 3, ..step.clone() },
+        Little { machines: 4, slow: 0.1, ..step.clone() },
+        Little { machines: 10, ..step.clone() },
+        Little { machines: 5, commits: 20, at: vec![12], ..step.clone() },
+        Little { missing: 0.3, ..long.clone() },
+        Little { extra: 5, ..step.clone() },
+        Little { sessions: 2, ..step.clone() },
+        Little { at: vec![5], ..step.clone() },
+        Little { at: vec![2, 4], ..step.clone() },
+        Little { at: vec![3, 6, 9], ..long },
+        Little { slow_runs: [0, 4], ..usual.clone() },
+        Little { slow_runs: [4, 6], machines: 3, ..usual.clone() },
+    ];
+    for case in cases {
+        let [right, _, named] = little(&case, 10, 10);
+        assert!(right >= 9 && named == 0, "{right} of 10 right, {named} of 10 without: {case:?}");
+    }
+    // Here one machine ran both old and new commits.
+    for slow_runs in [[0, 7], [7, 12]] {
+        let case =
+            Little { machines: 2, commits: 12, at: vec![7], slow_runs, extra: 0, ..usual.clone() };
+        let fleet = Fleet::fit(&case.runs(&case.rows(1)), &case.order(), true).expect("runs");
+        let [change] = &fleet.changes[..] else { panic!("{:?}", fleet.changes) };
+        assert!(!change.named && change.doubt.is_some(), "{change:?}");
+    }
+}
+
+#[test]
+fn what_builds_differ_by_is_no_step() {
+    // Without this the plain analysis names a step in nine of ten.
+    let case = Little { commits: 20, luck: 0.01, ..Little::default() };
+    let [_, _, named] = little(&case, 0, 40);
+    assert!(named <= 2, "{named} of 40");
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn little_table() {
+    let number =
+        |name: &str, usual| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
+    let (planted, same) = (number("FLEETS", 100), number("SAME", 1000));
+    let mut cases = Vec::new();
+    let shapes =
+        [(3, 4), (3, 6), (3, 12), (3, 20), (5, 4), (5, 6), (7, 6), (5, 20), (10, 6), (10, 20)];
+    for (machines, commits) in shapes {
+        for errors in [5.5, 8.0, 12.0] {
+            cases.push(in_the_middle(machines, commits, 0.02, errors));
+        }
+        for (noise, sd) in [(Noise::Decode, 0.012), (Noise::Prefill, 0.04)] {
+            let case = in_the_middle(machines, commits, sd, 8.0);
+            cases.push(Little { recorded: Some(noise), ..case });
+        }
+    }
+    for commits in [4, 6, 8, 12, 20, 40] {
+        for luck in [0.002, 0.005, 0.01, 0.02] {
+            let case = in_the_middle(7, commits, 0.005, 40.0);
+            cases.push(Little { luck, ..case });
+        }
+    }
+    println!(
+        "| machines, commits | noise | step | luck | named | by a plain analysis | A/A named |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for case in cases {
+        let [right, plain, named] = little(&case, planted, same);
+        let noise =
+            case.recorded.map_or(format!("{:.1} %", 100.0 * case.noise), |n| format!("{n:?}"));
+        println!(
+            "| {}, {} | {noise} | {:.1} % | {:.1} % | {right} of {planted} | {plain} | {named} of {same} |",
+            case.machines,
+            case.commits,
+            100.0 * case.step,
+            100.0 * case.luck
+        );
     }
 }
 
