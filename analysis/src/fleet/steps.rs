@@ -364,8 +364,9 @@ pub(super) fn find(mut model: Model) -> (Model, Vec<Step>) {
         }
         let next = model.clone().refitted(units.clone(), starts);
         if is_few {
-            // That was with outliers limited as if there was no step, which a few of them in one commit don't survive.
-            p = p.max(probability_of_few(&next, at));
+            // The first limits outliers as if there was no step, and the second knows the noise without it. Twice, since
+            // of three sessions of a commit two may be outliers, for which Student's t is too bold.
+            p = p.max((2.0 * probability_of_few(&next, at)).min(1.0));
         }
         if p > ALPHA || beyond_luck(&next, at) < 1.0 {
             break;

@@ -1,5 +1,6 @@
 //! Fleets whose truth is known, with the noise of a real machine.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use brickscope_analysis::fleet::{Fleet, Observation};
@@ -120,6 +121,8 @@ pub(crate) struct Truth {
     pub slow: Vec<String>,
     /// The logarithm of each machine's time.
     pub machine: Vec<f64>,
+    /// That of each commit's.
+    pub level: Vec<f64>,
 }
 
 impl Made {
@@ -176,7 +179,7 @@ impl Made {
             })
             .collect();
         let order: Vec<String> = (0..self.commits).map(|c| format!("commit {c:03}")).collect();
-        let (mut runs, mut time) = (Vec::new(), 0_i64);
+        let (mut runs, mut time, mut levels) = (Vec::new(), 0_i64, Vec::new());
         let recorded = recorded(self.noise);
         let mut next: Vec<usize> =
             (0..self.machines).map(|_| random.below(recorded.len())).collect();
@@ -184,6 +187,7 @@ impl Made {
             let luck = self.luck * random.normal();
             let changes = steps.iter().zip(&sizes).filter(|(at, _)| **at <= c);
             let level = luck + changes.map(|(_, size)| size).sum::<f64>();
+            levels.push(level);
             for session in 0..self.sessions {
                 for &m in &ran[c] {
                     time += 600;
@@ -209,6 +213,7 @@ impl Made {
         Truth {
             runs,
             machine,
+            level: levels,
             steps: steps
                 .iter()
                 .zip(&sizes)
@@ -217,6 +222,101 @@ impl Made {
             order,
             slow: slow.iter().map(|m| format!("machine {m:03}")).collect(),
         }
+    }
+}
+
+/// Names slow machines, knowing all but which they are: what commits did, what machines vary by, how slow the slow ones are,
+/// and how often sessions deviate by how much. No test of a machine's sessions is better than the ratio of their
+/// likelihoods (Neyman and Pearson, "On the problem of the most efficient tests of statistical hypotheses", 1933).
+pub(crate) struct Oracle {
+    /// Of a session's deviation, from [`Self::FROM`] on, in steps of [`Self::STEP`].
+    density: Vec<f64>,
+    machine_sd: f64,
+    slow_by: [f64; 2],
+    /// The ratio that one in a hundred fleets of like machines exceeds.
+    limit: f64,
+}
+
+impl Oracle {
+    const FROM: f64 = -0.6;
+    const STEP: f64 = 0.001;
+
+    pub(crate) fn new(made: &Made) -> Self {
+        const FLEETS: u64 = 500;
+        let recorded = recorded(made.noise);
+        let of = |processes: &[f64]| median(processes).expect("processes");
+        let sessions: Vec<f64> = recorded.windows(made.processes).map(of).collect();
+        let off: Vec<f64> = sessions.iter().map(|log| log.abs()).collect();
+        // Silverman, "Density estimation for statistics and data analysis", 1986.
+        let width = 0.9 * 1.4826 * median(&off).expect("sessions") / (off.len() as f64).powf(0.2);
+        let density = |i: usize| {
+            let at = Self::FROM + Self::STEP * i as f64;
+            let of = |log: &f64| (-0.5 * ((at - log) / width).powi(2)).exp();
+            1e-9 + sessions.iter().map(of).sum::<f64>() / sessions.len() as f64
+        };
+        let density = (0..1200).map(density).collect();
+        let mut all = Self {
+            density,
+            machine_sd: made.machine_sd,
+            slow_by: made.slow_by,
+            limit: f64::INFINITY,
+        };
+        let without = Made { slow: 0, steps: 0, ..made.clone() };
+        let most = |seed| {
+            let ratios = all.ratios(&without.fleet(3_000_000 + seed));
+            ratios.into_iter().map(|(_, ratio)| ratio).fold(f64::NEG_INFINITY, f64::max)
+        };
+        let mut chance: Vec<f64> = (0..FLEETS).map(most).collect();
+        chance.sort_by(f64::total_cmp);
+        all.limit = chance[(FLEETS - FLEETS / 100) as usize];
+        all
+    }
+
+    /// Of each machine, the logarithm of the ratio.
+    fn ratios(&self, truth: &Truth) -> Vec<(String, f64)> {
+        let commits: BTreeMap<&str, f64> =
+            truth.order.iter().map(String::as_str).zip(truth.level.iter().copied()).collect();
+        let mut own: BTreeMap<&str, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
+        for run in &truth.runs {
+            let log = (100.0 / run.value).ln() - commits[run.commit.as_str()];
+            own.entry(&run.machine).or_default().entry(&run.session).or_default().push(log);
+        }
+        let [least, most] = self.slow_by.map(|part| -(1.0 - part).ln());
+        let ratio = |sessions: &BTreeMap<&str, Vec<f64>>| {
+            let own: Vec<f64> = sessions.values().map(|of| median(of).expect("runs")).collect();
+            let likelihood = |level: f64| -> f64 {
+                let of = |log: &f64| {
+                    let at = ((log - level - Self::FROM) / Self::STEP).round().max(0.0) as usize;
+                    self.density.get(at).copied().unwrap_or(1e-9).ln()
+                };
+                own.iter().map(of).sum()
+            };
+            // Of levels so dense that sums do for integrals: those of like machines, and those of slow ones.
+            let [mut like, mut slow] = [Vec::new(), Vec::new()];
+            for i in 0..200 {
+                let z = 0.05 * f64::from(i) - 5.0;
+                like.push(likelihood(z * self.machine_sd) - 0.5 * z * z);
+                slow.push(likelihood(least + (most - least) * (f64::from(i) + 0.5) / 200.0));
+            }
+            let sum = |logs: Vec<f64>| {
+                let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                most + logs.iter().map(|log| (log - most).exp()).sum::<f64>().ln()
+            };
+            sum(slow) - sum(like)
+        };
+        own.iter().map(|(name, sessions)| ((*name).to_owned(), ratio(sessions))).collect()
+    }
+
+    /// Whether it names the slow machines and no other; and whether they are those of the largest ratios, so that a rule
+    /// exists that does.
+    pub(crate) fn is_right(&self, truth: &Truth) -> [bool; 2] {
+        let mut ratios = self.ratios(truth);
+        ratios.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let slow = truth.slow.len();
+        let is_slow = |of: &(String, f64)| truth.slow.contains(&of.0);
+        let named = ratios.iter().filter(|(_, ratio)| *ratio > self.limit).count();
+        let are_first = ratios[..slow].iter().all(is_slow);
+        [are_first && named == slow, are_first]
     }
 }
 
