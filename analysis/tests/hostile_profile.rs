@@ -9,8 +9,10 @@ use brickscope::{
     TrialVerdict, WeightGroup, Work,
 };
 use brickscope_analysis::explain;
+#[cfg(feature = "otlp")]
+use brickscope_analysis::export::otlp;
 use brickscope_analysis::export::prometheus::{self, Dialect, Names};
-use brickscope_analysis::export::{folded, otlp, speedscope};
+use brickscope_analysis::export::{folded, speedscope};
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::stacks::{By, Level, Stacks};
 use brickscope_analysis::view;
@@ -494,9 +496,19 @@ proptest! {
             series.dedup();
             prop_assert_eq!(series.len(), n_series, "a series is there twice");
         }
-        let mut out = Vec::new();
-        prop_assert!(otlp::write(&profile, &mut out).is_ok());
-        prop_assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok());
+        #[cfg(feature = "otlp")]
+        {
+            let mut out = Vec::new();
+            prop_assert!(otlp::write(&profile, &mut out).is_ok());
+            prop_assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok());
+            let origin = otlp::Origin::of(&profile);
+            let stacks = Stacks::of_spans(&profile, By::Layer, 0);
+            let sent = otlp::metrics(&profile, &origin);
+            prop_assert!(!sent.is_empty());
+            for request in sent.iter().chain(&otlp::profiles(&profile, &stacks, &origin)) {
+                prop_assert!(request.items > 0 && !request.body.is_empty());
+            }
+        }
         for by in [By::Layer, By::Brick, By::Thread] {
             let stacks = Stacks::of_spans(&profile, by, 3);
             let _ = (stacks.by_class(), stacks.inclusive(Level::Brick), stacks.block_totals());

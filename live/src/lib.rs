@@ -1,7 +1,7 @@
 //! Watch an engine that is profiled with `brickscope` while it runs.
 //!
 //! The library `brickscope` does no I/O; this package does. It sends live views over a local socket to
-//! `brickscope top`, and serves metrics over HTTP. Both take snapshots
+//! `brickscope top`, serves metrics over HTTP, and pushes them to collectors. All take snapshots
 //! ([`BrickProfiler::snapshot`](brickscope::BrickProfiler::snapshot)) on threads of their own.
 //!
 //! # Map
@@ -9,6 +9,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `metrics.rs` | Prometheus text over HTTP (`docs/metrics.md`) |
+//! | `otlp/` | metrics and stacks, pushed to an OpenTelemetry collector (feature `otlp`, `docs/metrics.md`) |
 //! | `socket/frame.rs` | the messages of the protocol (`docs/live.md`) |
 //! | `socket/delta.rs` | frames as differences from a whole one |
 //! | `socket/lines.rs` | lines of bounded length, and messages from them |
@@ -23,6 +24,8 @@
 //! brickscope-live --bench watching` measures what being watched costs an engine.
 
 pub mod metrics;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod socket;
 
 /// Documentation pages whose examples are tests.

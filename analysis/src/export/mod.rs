@@ -6,6 +6,7 @@ pub mod csv;
 mod facts;
 pub mod folded;
 mod metrics;
+#[cfg(feature = "otlp")]
 pub mod otlp;
 #[cfg(feature = "perfetto")]
 pub mod perfetto;

@@ -4,6 +4,7 @@ mod csv;
 mod folded;
 #[path = "../../../tests/nesting/mod.rs"]
 mod nesting;
+#[cfg(feature = "otlp")]
 mod otlp;
 #[cfg(feature = "pprof")]
 mod pprof;
