@@ -55,6 +55,21 @@ pub(crate) struct MetricsArgs {
     pub(crate) metrics_public: bool,
 }
 
+/// Pushing runs to an OpenTelemetry collector.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct OtlpArgs {
+    /// Push metrics and stacks to the OpenTelemetry collector at this URL, for example http://localhost:4318, once the
+    /// run is written. A failed push is a warning, and the run is kept. docs/metrics.md lists what is sent, and the
+    /// environment variables for tokens and time limits.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
+
+    /// With --otlp: push metrics also every so many seconds while the model runs. A push takes some CPU time from what
+    /// is measured.
+    #[arg(long, value_name = "SECONDS", requires = "otlp", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) otlp_every: Option<u64>,
+}
+
 /// [`Names`], as the command line spells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MetricsNames {

@@ -97,6 +97,12 @@ pub(crate) fn is_asked() -> bool {
     asked
 }
 
+/// Whether a signal asked to stop, for what cuts nothing short.
+#[cfg(feature = "otlp")]
+pub(crate) fn was_asked() -> bool {
+    STATE.asked.load(Ordering::Acquire) != 0
+}
+
 /// Whether something was cut short.
 pub(crate) fn was_heeded() -> bool {
     STATE.heeded.load(Ordering::Acquire)

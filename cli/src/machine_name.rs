@@ -25,3 +25,20 @@ pub(crate) fn given() -> Result<Option<String>> {
     name.iter().try_for_each(|name| check(name)).context(VARIABLE)?;
     Ok(name)
 }
+
+/// Whether a run can be of this machine, by its processor and its memory.
+#[cfg(any(feature = "otlp", feature = "parquet"))]
+pub(crate) fn is_here(cpu: Option<&str>, memory_bytes: Option<u64>) -> bool {
+    let here = brickscope::machine::detect();
+    // The part of the memory that the system reserves varies a little.
+    let gib = |bytes: Option<u64>| bytes.map(|bytes| bytes.div_ceil(1 << 30));
+    (cpu, gib(memory_bytes)) == (here.cpu.as_deref(), gib(here.memory_bytes))
+}
+
+/// The name of this machine, as the system states it.
+#[cfg(any(feature = "otlp", feature = "parquet"))]
+pub(crate) fn of_host() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = name.or_else(|| std::env::var("HOSTNAME").ok());
+    name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
+}

@@ -22,6 +22,7 @@
 //! | `lake/` | many runs in one folder of Parquet files, and questions of them in SQL (`questions/`) |
 //! | `source`, `device` | opening models, and running them on the CPU or on a device |
 //! | `live`, `metrics` | what others can watch while a model runs |
+//! | `otlp` | pushing runs to an OpenTelemetry collector |
 //! | `run_dir`, `sides` | the folder of a run; the runs on each side of a comparison |
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `parquet` | the one export format that the library doesn't write |
@@ -67,6 +68,7 @@ mod live;
 mod machine_name;
 mod metrics;
 mod nodes;
+mod otlp;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod progress;

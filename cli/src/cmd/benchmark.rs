@@ -19,8 +19,9 @@ use crate::benchmark::rows::{self, Answer, Format, Measurement, ModelRow};
 use crate::benchmark::table;
 use crate::benchmark::warm_up::Rule;
 use crate::cmd::collect;
-use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs};
+use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs, OtlpArgs};
 use crate::live::Live;
+use crate::otlp::{Pushing, Target};
 use crate::run_dir::{RunDir, Written};
 use crate::{ceilings_cache, interrupt, machine_name, metrics, output, progress, source, text};
 
@@ -113,6 +114,9 @@ pub(crate) struct BenchmarkArgs {
     pub(crate) metrics: MetricsArgs,
 
     #[command(flatten)]
+    pub(crate) otlp: OtlpArgs,
+
+    #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
 }
 
@@ -166,6 +170,7 @@ struct Done {
     cut_short: Option<String>,
     /// What went wrong after the measurement.
     trouble: Option<anyhow::Error>,
+    pushing: Option<Pushing>,
 }
 
 pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
@@ -179,6 +184,15 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     if args.processes > 1 && args.live {
         bail!("--live: with --processes there is a new process for each run");
     }
+    if args.processes > 1 && args.otlp.otlp_every.is_some() {
+        bail!(
+            "--otlp-every: with --processes there is a new process for each run; --otlp pushes each"
+        );
+    }
+    if args.no_profiler && args.otlp.otlp.is_some() {
+        bail!("--otlp: with --no-profiler there are no metrics to push");
+    }
+    let target = Target::of(&args.otlp)?;
     if args.process.is_some_and(|process| !(1..=args.processes).contains(&process)) {
         bail!("--process: must be 1 to {}, the number of processes", args.processes);
     }
@@ -196,11 +210,11 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     machine_name::given()?;
     collect::ready(args.lake.as_deref())?;
     interrupt::watch()?;
-    let Done { measurements, model, folder, cut_short, trouble } =
+    let Done { measurements, model, folder, cut_short, trouble, pushing } =
         if args.processes > 1 && args.process.is_none() {
             measure_apart(args)?
         } else {
-            measure(args, &plans)?
+            measure(args, &plans, target.as_ref())?
         };
     let is_cut_short = cut_short.is_some();
     let text = match args.format() {
@@ -224,9 +238,15 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
         }
     };
     let printed = output::print(text);
-    // A part of a benchmark is in no lake.
+    // A part of a benchmark is in no lake, and isn't pushed.
     let whole = (!is_cut_short && trouble.is_none()).then_some(&*folder);
-    collect::into_lake(args.lake.as_deref(), whole).and(trouble.map_or(printed, Err))
+    let collected = collect::into_lake(args.lake.as_deref(), whole);
+    // Collectors may be slow, so all else comes first.
+    drop(pushing);
+    if let (Some(target), Some(_)) = (target, whole) {
+        measurements.iter().for_each(|measured| target.push_written(&measured.folder));
+    }
+    collected.and(trouble.map_or(printed, Err))
 }
 
 /// Measures in separate processes, one after the other.
@@ -248,11 +268,11 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
         format!("interrupted after {} of {} processes", measurements.len(), args.processes)
     });
     let (model, folder) = (ModelRow::of(&model), dir.path().to_owned());
-    Ok(Done { measurements, model, folder, cut_short, trouble })
+    Ok(Done { measurements, model, folder, cut_short, trouble, pushing: None })
 }
 
 /// Measures in this process, and writes the run.
-fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
+fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let live = Live::begin(args.live, true)?;
     let mut model = source::model_with(args.model(), &|done, total| {
@@ -283,10 +303,10 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let tokens = kept.iter().flatten().map(|plan| plan.n_prompt + plan.n_gen).sum();
     let capacity = log_capacity(&model, session.batch(), tokens);
     let mut bench = Bench::new(&mut session, Clock::default(), settings, capacity)?;
-    let _served = {
+    let mut served = {
         let model = source::describe(&model);
         let ceilings = before.ceilings.as_ref().ok().cloned();
-        metrics::serve(&args.metrics, bench.current(), move |profile| {
+        metrics::serve(&args.metrics, target, bench.current(), move |profile| {
             profile.model = Some(model.clone());
             profile.ceilings = ceilings.clone();
         })?
@@ -322,6 +342,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     });
     note.finish_and_clear();
     drop(live);
+    let pushing = served.stop_pushing();
 
     let load = load(load_before, watch);
     let throttled = throttled().saturating_sub(throttled_before);
@@ -365,7 +386,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let folder = folder.unwrap_or_else(|| PathBuf::from("(nothing is written)"));
     let answer = settings.profiled.then(|| Answer::of(&profile));
     let measurements = vec![Measurement { receipt, folder: folder.clone(), answer }];
-    Ok(Done { measurements, model: ModelRow::of(&model), folder, cut_short, trouble })
+    Ok(Done { measurements, model: ModelRow::of(&model), folder, cut_short, trouble, pushing })
 }
 
 /// Lets others watch the repetition that runs, if asked for.

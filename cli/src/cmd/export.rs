@@ -13,25 +13,31 @@ use brickscope_analysis::export::Part;
 use brickscope_analysis::stacks::Stacks;
 
 use crate::flags::{By, MetricsNames};
+use crate::otlp;
 use crate::text::count;
 use crate::{device, output, progress, run_dir};
 
-/// Write a run in the format of another program.
+/// Write a run in the format of another program, or push it to a collector.
 ///
 /// Without -o the file goes into the run's folder. The path is printed. A large timeline becomes several
 /// files, and each path is printed. docs/export.md says which programs open a format, and what it
 /// contains and lacks.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -"
+    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -\n  brickscope export RUN --otlp http://localhost:4318"
 )]
 pub(crate) struct ExportArgs {
     /// The run's folder, or its profile.json.
     pub(crate) run: PathBuf,
 
     /// The format to write.
-    #[arg(short, long, value_enum)]
-    pub(crate) format: ExportFormat,
+    #[arg(short, long, value_enum, required_unless_present = "otlp")]
+    pub(crate) format: Option<ExportFormat>,
+
+    /// Instead of writing a file, push metrics and stacks to the OpenTelemetry collector at this URL, for example
+    /// http://localhost:4318. docs/metrics.md lists what is sent.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["format", "output", "by", "table", "part_size", "names"])]
+    pub(crate) otlp: Option<String>,
 
     /// The file to write; `-` for standard output.
     #[arg(short, long, value_name = "FILE")]
@@ -136,13 +142,18 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
             `brickscope show` and `report` show the samples"
         );
     }
-    let to = Target::of(args);
+    let Some(format) = args.format else {
+        let url = args.otlp.as_deref().context("--format or --otlp is needed")?;
+        let target = otlp::Target::of_run(url, &profile)?;
+        return target.push(profile).with_context(|| format!("the run was not pushed to {url}"));
+    };
+    let to = Target::of(args, format);
     let part_bytes = args.part_size.unwrap_or(match to {
         Target::Stdout => u64::MAX,
         Target::File(_) => PART_BYTES,
     });
     let title = title(&profile);
-    match args.format {
+    match format {
         ExportFormat::Perfetto => {
             let mut trace = export::perfetto::Trace::new(&profile, part_bytes);
             to.write_parts(&profile, |out, progress| {
@@ -215,20 +226,20 @@ impl ExportFormat {
 
 /// Refuses flags that would have no effect.
 fn check(args: &ExportArgs) -> Result<()> {
-    if args.by.is_some() && !args.format.is_of_stacks() {
+    if args.by.is_some() && !args.format.is_some_and(ExportFormat::is_of_stacks) {
         bail!("--by goes with the formats of stacks: speedscope, folded and pprof");
     }
-    if args.table.is_some() && args.format != ExportFormat::Csv {
+    if args.table.is_some() && args.format != Some(ExportFormat::Csv) {
         bail!("--table goes with the format csv");
     }
-    let is_timeline = matches!(args.format, ExportFormat::Perfetto | ExportFormat::Chrome);
+    let is_timeline = matches!(args.format, Some(ExportFormat::Perfetto | ExportFormat::Chrome));
     if args.part_size.is_some() && !is_timeline {
         bail!("--part-size goes with the formats of timelines: perfetto and chrome");
     }
     if args.part_size.is_some() && args.output.as_deref().is_some_and(output::is_stdout) {
         bail!("--part-size: standard output can't be split");
     }
-    if args.names.is_some() && args.format != ExportFormat::Prometheus {
+    if args.names.is_some() && args.format != Some(ExportFormat::Prometheus) {
         bail!("--names goes with the format prometheus");
     }
     Ok(())
@@ -241,7 +252,7 @@ enum Target {
 }
 
 impl Target {
-    fn of(args: &ExportArgs) -> Self {
+    fn of(args: &ExportArgs, format: ExportFormat) -> Self {
         match &args.output {
             Some(path) if output::is_stdout(path) => Self::Stdout,
             Some(path) => Self::File(path.clone()),
@@ -249,7 +260,7 @@ impl Target {
                 let file = match args.table {
                     Some(Table::Totals) => "totals.csv",
                     Some(Table::Passes) => "passes.csv",
-                    Some(Table::Spans) | None => args.format.file(),
+                    Some(Table::Spans) | None => format.file(),
                 };
                 Self::File(run_dir::folder_of(&args.run).join(file))
             }

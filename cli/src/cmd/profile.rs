@@ -20,12 +20,13 @@ use brickscope_engine::{
     AnySession, GenerateOptions, Generated, Model, Sampling, Session, generate,
 };
 use brickscope_kernels::Backend;
-use brickscope_live::metrics::MetricsServer;
 use brickscope_live::socket::{Facts, Publisher};
 
 use crate::cmd::collect;
-use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs};
+use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs, OtlpArgs};
 use crate::live::Live;
+use crate::metrics::Served;
+use crate::otlp::{Pushing, Target};
 use crate::run_dir::RunDir;
 use crate::text::printable;
 use crate::{
@@ -215,6 +216,9 @@ pub(crate) struct ProfileArgs {
     pub(crate) metrics: MetricsArgs,
 
     #[command(flatten)]
+    pub(crate) otlp: OtlpArgs,
+
+    #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
 }
 
@@ -224,7 +228,7 @@ const MAX_ROUNDS: i64 = 100;
 /// Flags that mean nothing to a measurement of the overhead or a comparison of backends, or would
 /// disturb it. Flags that require one of these are listed too: where a required flag conflicts with
 /// another that is given, clap considers the requirement met.
-const NOT_WITH_MEASUREMENTS: [&str; 17] = [
+const NOT_WITH_MEASUREMENTS: [&str; 19] = [
     "out",
     "full",
     "temperature",
@@ -242,6 +246,8 @@ const NOT_WITH_MEASUREMENTS: [&str; 17] = [
     "metrics",
     "metrics_names",
     "metrics_public",
+    "otlp",
+    "otlp_every",
 ];
 
 /// Further flags that mean nothing to a comparison of backends.
@@ -365,6 +371,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     if let Some(temperature) = args.temperature().filter(|_| args.greedy) {
         bail!("--greedy takes the likeliest token, and --temperature {temperature} does not");
     }
+    let target = Target::of(&args.otlp)?;
     interrupt::watch()?;
     // A view that starts this run doesn't read its messages.
     let live = Live::begin(args.live, !args.await_watcher)?;
@@ -374,16 +381,18 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let prompt = source::prompt(&model, &args.prompt)?;
     let started = Profile::empty(Default::default()).created;
     let ran = match device::asked(&args.executor) {
-        Some(backend) => measure_on_device(args, &model, &prompt, backend, (&started, live))?,
+        Some(backend) => {
+            measure_on_device(args, &model, &prompt, backend, (&started, live), target.as_ref())?
+        }
         None => {
             let host = prepare(args, &model, &prompt, (&started, &live))?;
             source::copy_weights(&mut model, &args.executor, &|done, total| {
                 live.say_bytes("loading the weights", done, total);
             })?;
-            measure(args, &model, &prompt, host, live)?
+            measure(args, &model, &prompt, host, live, target.as_ref())?
         }
     };
-    report(args, &model, &prompt, ran)
+    report(args, &model, &prompt, ran, target.as_ref())
 }
 
 /// What a run on the CPU knows before its model is in memory.
@@ -448,6 +457,7 @@ struct Ran {
     not_finite: Option<NotFinite>,
     backend: &'static str,
     threads: usize,
+    pushing: Option<Pushing>,
 }
 
 // The two halves of a run are separate functions to keep the stack small while the model runs:
@@ -459,6 +469,7 @@ fn measure(
     prompt: &[u32],
     host: Host,
     live: Live,
+    target: Option<&Target>,
 ) -> Result<Ran> {
     let Host { cpu, dir, mut ceilings, context } = host;
     let mut session = Session::new(model, cpu, context)?;
@@ -495,10 +506,10 @@ fn measure(
         profiler.reset();
     }
     let (backend, threads) = (session.cpu().kernels.backend().name(), session.cpu().threads());
-    let _served = {
+    let mut served = {
         let described = described(args, prompt, backend, threads, args.tokens);
         let ceilings = ceilings.as_ref().ok().cloned();
-        serve(args, model, &profiler, described, ceilings)?
+        serve(args, target, model, &profiler, described, ceilings)?
     };
     profiler.enable();
     if args.tiles {
@@ -530,24 +541,26 @@ fn measure(
     drop(pinned);
     profiler.disable();
     drop(live);
+    let pushing = served.stop_pushing();
     if let Ok(ceilings) = &mut ceilings {
         ceilings_cache::measure_again(model, session.cpu().pool(), ceilings);
     }
     let not_finite = generated.not_finite(&mut session, prompt)?;
-    Ok(Ran { dir, ceilings, profiler, generated, not_finite, backend, threads })
+    Ok(Ran { dir, ceilings, profiler, generated, not_finite, backend, threads, pushing })
 }
 
-/// Serves metrics of the run until the returned guard is dropped.
+/// Serves and pushes metrics of the run until the returned guard is dropped.
 fn serve(
     args: &ProfileArgs,
+    target: Option<&Target>,
     model: &Model,
     profiler: &Arc<BrickProfiler>,
     run: Run,
     ceilings: Option<Ceilings>,
-) -> Result<Option<MetricsServer>> {
+) -> Result<Served> {
     let model = source::describe(model);
     let current = Arc::new(Mutex::new(Arc::clone(profiler)));
-    metrics::serve(&args.metrics, current, move |profile| {
+    metrics::serve(&args.metrics, target, current, move |profile| {
         profile.model = Some(model.clone());
         profile.run = Some(run.clone());
         profile.ceilings = ceilings.clone();
@@ -561,6 +574,7 @@ fn measure_on_device(
     prompt: &[u32],
     backend: Backend,
     (started, live): (&str, Live),
+    target: Option<&Target>,
 ) -> Result<Ran> {
     let of_the_cpu =
         [("--counters", args.counters), ("--shares", args.shares), ("--tiles", args.tiles)];
@@ -594,7 +608,7 @@ fn measure_on_device(
     let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
     profiler.set_sync_mode(args.sync.into());
     let described_run = described(args, prompt, backend.name(), 0, args.tokens);
-    let _served = serve(args, session.model(), &profiler, described_run, None)?;
+    let mut served = serve(args, target, session.model(), &profiler, described_run, None)?;
     profiler.enable();
     let absent = Absent { reason: ON_A_DEVICE.to_owned() };
     let live = publish(args, live, &profiler, || Facts {
@@ -646,9 +660,10 @@ fn measure_on_device(
     session.finish(probe)?;
     profiler.disable();
     drop(live);
+    let pushing = served.stop_pushing();
     let not_finite = generated.not_finite(&mut *session, prompt)?;
     let (ceilings, backend) = (Err(absent), backend.name());
-    Ok(Ran { dir, ceilings, profiler, generated, not_finite, backend, threads: 0 })
+    Ok(Ran { dir, ceilings, profiler, generated, not_finite, backend, threads: 0, pushing })
 }
 
 /// Why a run on a device has no ceilings.
@@ -681,8 +696,14 @@ fn publish(
 }
 
 #[inline(never)]
-fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result<()> {
-    let Ran { dir, ceilings, profiler, generated, not_finite, backend, threads } = ran;
+fn report(
+    args: &ProfileArgs,
+    model: &Model,
+    prompt: &[u32],
+    ran: Ran,
+    target: Option<&Target>,
+) -> Result<()> {
+    let Ran { dir, ceilings, profiler, generated, not_finite, backend, threads, pushing } = ran;
 
     let mut profile = profiler.profile();
     profile.model = Some(source::describe(model));
@@ -731,8 +752,13 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
             .then(|| format!("Text: {}", excerpt(model, prompt, &generated.tokens)));
         summary::print(&profile, written.folder.as_deref(), answer.as_deref())
     };
-    collect::into_lake(args.lake.as_deref(), written.folder.as_deref())
-        .and(written.trouble.map_or(printed, Err))
+    let collected = collect::into_lake(args.lake.as_deref(), written.folder.as_deref());
+    // Collectors may be slow, so all else comes first.
+    drop(pushing);
+    if let (Some(target), Some(folder)) = (target, &written.folder) {
+        target.push_written(folder);
+    }
+    collected.and(written.trouble.map_or(printed, Err))
 }
 
 fn described(

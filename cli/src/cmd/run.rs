@@ -21,7 +21,9 @@ use brickscope_kernels::Kernels;
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::cmd::collect;
+use crate::flags::OtlpArgs;
 use crate::nodes::{self, Recorded, Replayed};
+use crate::otlp::Target;
 use crate::run_dir::RunDir;
 use crate::text::{count, printable_text, screened};
 use crate::{ceilings_cache, family, interrupt, output, progress, source, summary};
@@ -54,6 +56,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) lake: Option<PathBuf>,
 
+    /// Push metrics and stacks to the OpenTelemetry collector at this URL once the run is written, as `profile --otlp`
+    /// does.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
+
     /// Time what each thread does of each node, too: how long it works, and how long it waits for the other threads. Costs
     /// on each thread a reading of the clock for each node, and two for each barrier.
     #[arg(long)]
@@ -78,6 +85,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     collect::ready(args.lake.as_deref())?;
+    let target = Target::of(&OtlpArgs { otlp: args.otlp.clone(), otlp_every: None })?;
     let clock = Clock::counter().map_err(|Absent { reason }| {
         anyhow::anyhow!(
             "can't time another program's nodes: its clock is the processor's counter, and {reason}"
@@ -149,7 +157,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     } else {
         summary::print(&profile, written.folder.as_deref(), cost.as_deref())?;
     }
-    collect::into_lake(args.lake.as_deref(), written.folder.as_deref())?;
+    let collected = collect::into_lake(args.lake.as_deref(), written.folder.as_deref());
+    if let (Some(target), Some(folder)) = (target, &written.folder) {
+        target.push_written(folder);
+    }
+    collected?;
     written.trouble.map_or(Ok(code_of(status)), Err)
 }
 

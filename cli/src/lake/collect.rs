@@ -209,21 +209,22 @@ fn read(run: &RunFiles, about: &About) -> Result<(String, RunRows)> {
 
 /// The host name of this machine, if the run can be of it.
 fn this_machine(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String> {
-    let here = brickscope::machine::detect();
-    // The part of the memory that the system reserves varies a little.
-    let gib = |bytes: Option<u64>| bytes.map(|bytes| bytes.div_ceil(1 << 30));
     let theirs = match (receipt, profile) {
         (Some(Receipt { machine, .. }), _) => {
-            Some((machine.cpu.clone(), gib(machine.memory_bytes)))
+            Some((machine.cpu.as_deref(), machine.memory_bytes))
         }
         (None, Some(profile)) => {
             let machine = profile.machine.as_ref();
-            machine.map(|machine| (machine.cpu.clone(), gib(machine.memory_bytes)))
+            machine.map(|machine| (machine.cpu.as_deref(), machine.memory_bytes))
         }
         (None, None) => None,
     };
     match theirs {
-        Some(theirs) if theirs == (here.cpu.clone(), gib(here.memory_bytes)) => host_name(),
+        Some((cpu, memory_bytes)) if machine_name::is_here(cpu, memory_bytes) => {
+            machine_name::of_host().context(
+                "the system doesn't state this machine's name: name it with --machine or BRICKSCOPE_MACHINE",
+            )
+        }
         Some(_) => bail!(
             "it is of another machine than this one: name that with --machine or BRICKSCOPE_MACHINE"
         ),
@@ -231,12 +232,4 @@ fn this_machine(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<
             "it doesn't say which machine it is of: name it with --machine or BRICKSCOPE_MACHINE"
         ),
     }
-}
-
-/// The name of this machine, as the system states it.
-fn host_name() -> Result<String> {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let name = name.or_else(|| std::env::var("HOSTNAME").ok());
-    let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
-    name.context("the system doesn't state this machine's name: name it with --machine or BRICKSCOPE_MACHINE")
 }

@@ -76,14 +76,19 @@ impl Pusher {
         Ok(Self { is_over, pushing: Some(pushing) })
     }
 
+    /// Begins no further push, without waiting.
+    pub fn stop(&self) {
+        self.is_over.set();
+    }
+
     /// Stops, and says what was done. It waits for a request that has no answer yet, at most as long as a push may take.
     #[must_use]
     pub fn finish(mut self) -> Tally {
-        self.stop()
+        self.join()
     }
 
-    fn stop(&mut self) -> Tally {
-        self.is_over.set();
+    fn join(&mut self) -> Tally {
+        self.stop();
         let tally = self.pushing.take().map(JoinHandle::join);
         // A panic in that thread leaves nothing to count.
         tally.and_then(Result::ok).unwrap_or_default()
@@ -92,7 +97,7 @@ impl Pusher {
 
 impl Drop for Pusher {
     fn drop(&mut self) {
-        self.stop();
+        self.join();
     }
 }
 

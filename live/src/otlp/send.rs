@@ -66,9 +66,9 @@ pub(super) fn agent(settings: &Settings) -> Result<Agent, OtlpError> {
         let pem = fs::read(path).map_err(|error| failed(error.to_string()))?;
         let mut certificates = Vec::new();
         for item in parse_pem(&pem) {
-            match item.map_err(|error| failed(error.to_string()))? {
-                PemItem::Certificate(certificate) => certificates.push(certificate),
-                _ => {}
+            let item = item.map_err(|error| failed(error.to_string()))?;
+            if let PemItem::Certificate(certificate) = item {
+                certificates.push(certificate);
             }
         }
         if certificates.is_empty() {

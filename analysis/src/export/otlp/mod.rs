@@ -268,11 +268,11 @@ fn metric(family: &Family, period: (u64, u64)) -> Metric {
 
 /// `None` for a value that is not a number.
 fn number(point: &Point, is_counter: bool, (start, end): (u64, u64)) -> Option<NumberPoint> {
-    let value = match &point.value {
+    let value = match point.value {
         // Counts are signed in OTLP.
-        &Value::Count(count) => Number::Int(count.min(i64::MAX as u64) as i64),
-        &Value::Nanos(nanos) => Number::Double(seconds(nanos)),
-        &Value::Float(value) if value.is_finite() => Number::Double(value),
+        Value::Count(count) => Number::Int(count.min(i64::MAX as u64) as i64),
+        Value::Nanos(nanos) => Number::Double(seconds(nanos)),
+        Value::Float(value) if value.is_finite() => Number::Double(value),
         _ => return None,
     };
     // For a gauge only the moment of reading matters.

@@ -1,0 +1,212 @@
+//! Pushing runs to an OpenTelemetry collector. A run that can't be pushed is told, and never lost: its file is written before.
+
+pub(crate) use self::built::{Pushing, Target};
+
+#[cfg(feature = "otlp")]
+mod built {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use anyhow::{Context, Result};
+    use brickscope::Profile;
+    use brickscope_analysis::stacks::{By, Stacks};
+    use brickscope_live::otlp::{Collector, Pushed, PushedStacks, Pusher, Settings};
+
+    use crate::flags::OtlpArgs;
+    use crate::text::{count, printable_text};
+    use crate::{device, interrupt, machine_name, output, progress, run_dir};
+
+    /// A collector, and how often to push to it while a model runs.
+    pub(crate) struct Target {
+        collector: Arc<Collector>,
+        every: Option<Duration>,
+    }
+
+    impl Target {
+        /// For a run of this machine.
+        pub(crate) fn of(args: &OtlpArgs) -> Result<Option<Self>> {
+            let Some(url) = &args.otlp else { return Ok(None) };
+            let every = args.otlp_every.map(Duration::from_secs);
+            Self::new(url, machine_name::of_host(), every).map(Some)
+        }
+
+        /// For a run that was written before.
+        pub(crate) fn of_run(url: &str, profile: &Profile) -> Result<Self> {
+            let is_here = profile
+                .machine
+                .as_ref()
+                .is_some_and(|machine| machine_name::is_here(machine.cpu.as_deref(), machine.memory_bytes));
+            Self::new(url, is_here.then(machine_name::of_host).flatten(), None)
+        }
+
+        fn new(url: &str, host: Option<String>, every: Option<Duration>) -> Result<Self> {
+            let mut settings = Settings::from_env()?;
+            if let Some(host) = host {
+                // What the environment says comes later, and so replaces it.
+                settings.resource.insert(0, ("host.name".to_owned(), host));
+            }
+            let collector = Collector::new(url, settings).context("--otlp")?;
+            Ok(Self { collector: Arc::new(collector), every })
+        }
+
+        /// Pushes metrics while a model runs, if that is asked for.
+        pub(crate) fn push_live(
+            &self,
+            snapshot: impl Fn() -> Profile + Send + 'static,
+        ) -> Result<Option<Pushing>> {
+            let Some(every) = self.every else { return Ok(None) };
+            let pusher = Pusher::start(Arc::clone(&self.collector), every, snapshot);
+            let pusher = pusher.context("--otlp-every: can't start a thread")?;
+            Ok(Some(Pushing { pusher: Some(pusher), url: self.collector.url().to_owned() }))
+        }
+
+        /// Pushes the run in a folder. If that fails, it says how to push it later.
+        pub(crate) fn push_written(&self, run: &Path) {
+            let pushed = run_dir::load(run).and_then(|profile| self.push(profile));
+            if let Err(error) = pushed {
+                let (url, why) = (self.collector.url(), printable_text(&format!("{error:#}")));
+                let run = output::shown(run);
+                tell!(
+                    "warning: the run was not pushed to {url}: {why}. `brickscope export {run} --otlp {url}` pushes it later"
+                );
+            }
+        }
+
+        pub(crate) fn push(&self, profile: Profile) -> Result<()> {
+            let note = progress::note("pushing the run");
+            // A signal from now on ends the pauses between tries.
+            let was_asked = interrupt::was_asked();
+            let go_on = || was_asked || !interrupt::was_asked();
+            let on_device = device::where_it_ran(profile.clone(), "stacks");
+            let stacks = Stacks::of_spans(&on_device, By::Layer, 0);
+            let pushed = self.collector.push(&profile, &stacks, &go_on);
+            note.finish_and_clear();
+            self.tell(&pushed?);
+            Ok(())
+        }
+
+        fn tell(&self, pushed: &Pushed) {
+            let url = self.collector.url();
+            let points = count(pushed.points, "point");
+            match &pushed.stacks {
+                PushedStacks::None => tell!("pushed to {url}: {points} of metrics"),
+                PushedStacks::Sent { profiles, .. } => {
+                    let profiles = count(*profiles, "profile");
+                    tell!("pushed to {url}: {points} of metrics, and stacks as {profiles}");
+                }
+                PushedStacks::NotTaken => {
+                    tell!(
+                        "pushed to {url}: {points} of metrics; it takes no profiles, so no stacks"
+                    );
+                }
+                PushedStacks::Failed(error) => {
+                    let why = printable_text(&error.to_string());
+                    tell!("pushed to {url}: {points} of metrics");
+                    tell!("warning: stacks were not pushed to {url}: {why}");
+                }
+            }
+            let mut rejected = Vec::new();
+            if pushed.rejected > 0 {
+                rejected.push(count(pushed.rejected, "point"));
+            }
+            if let PushedStacks::Sent { rejected: profiles @ 1.., .. } = pushed.stacks {
+                rejected.push(count(profiles, "profile"));
+            }
+            let said = pushed.messages.first().map(|said| printable_text(said));
+            match (rejected.is_empty(), said) {
+                (true, None) => {}
+                (true, Some(said)) => tell!("note: {url} says: {said}"),
+                (false, said) => {
+                    let said = said.unwrap_or_else(|| "it gave no reason".to_owned());
+                    tell!("warning: {url} rejected {}: {said}", rejected.join(" and "));
+                }
+            }
+        }
+    }
+
+    /// Metrics that are pushed while a model runs, until this is dropped; then it says what became of them.
+    pub(crate) struct Pushing {
+        pusher: Option<Pusher>,
+        url: String,
+    }
+
+    impl Pushing {
+        /// Begins no further push. Only dropping it waits for one that has no answer yet.
+        pub(crate) fn stop(&self) {
+            if let Some(pusher) = &self.pusher {
+                pusher.stop();
+            }
+        }
+    }
+
+    impl Drop for Pushing {
+        fn drop(&mut self) {
+            let Some(tally) = self.pusher.take().map(Pusher::finish) else { return };
+            let (url, all) = (&self.url, tally.pushed + tally.dropped);
+            let why = tally.trouble.map(|why| format!(": {}", printable_text(&why)));
+            let why = why.unwrap_or_default();
+            if tally.dropped > 0 {
+                let all = count(all, "snapshot");
+                tell!(
+                    "warning: {} of {all} were dropped on the way to {url} while the model ran{why}",
+                    tally.dropped
+                );
+            }
+            if tally.rejected > 0 {
+                let points = count(tally.rejected, "point");
+                tell!("warning: {url} rejected {points} while the model ran{why}");
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+mod built {
+    use std::path::Path;
+
+    use anyhow::{Result, bail};
+    use brickscope::Profile;
+
+    use crate::flags::OtlpArgs;
+
+    /// There is none.
+    pub(crate) enum Target {}
+
+    impl Target {
+        pub(crate) fn of(args: &OtlpArgs) -> Result<Option<Self>> {
+            if args.otlp.is_some() { missing() } else { Ok(None) }
+        }
+
+        pub(crate) fn of_run(_: &str, _: &Profile) -> Result<Self> {
+            missing()
+        }
+
+        pub(crate) fn push_live(&self, _: impl Fn() -> Profile) -> Result<Option<Pushing>> {
+            match *self {}
+        }
+
+        pub(crate) fn push_written(&self, _: &Path) {
+            match *self {}
+        }
+
+        pub(crate) fn push(&self, _: Profile) -> Result<()> {
+            match *self {}
+        }
+    }
+
+    fn missing<T>() -> Result<T> {
+        bail!(
+            "--otlp: this brickscope was built without it; `cargo install --path cli --profile dist --features full` has it"
+        )
+    }
+
+    /// There is none.
+    pub(crate) enum Pushing {}
+
+    impl Pushing {
+        pub(crate) fn stop(&self) {
+            match *self {}
+        }
+    }
+}
