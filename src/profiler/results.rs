@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use brickscope_profile::name::{NameIdx, OTHER_BRICK};
 use brickscope_profile::stats::by_category;
 use brickscope_profile::{
-    Absent, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo, Dropped, Name, Overhead,
-    Profile, Source,
+    Absent, Anchor, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo, Dropped, Name,
+    Overhead, Profile, Source,
 };
 
 use super::{BrickProfiler, short_forms, tiles};
@@ -46,8 +46,7 @@ impl BrickProfiler {
     pub fn profile(&self) -> Profile {
         let (mut profile, refused) = self.described(self.recorder.clock().describe());
         profile.machine = (!self.recorder.clock().is_mock()).then(crate::machine::detect);
-        profile.clock.anchors.extend(*lock(&self.anchor));
-        profile.clock.anchors.extend(self.recorder.clock().anchor());
+        profile.clock.anchors = self.anchors();
         profile.shares = self.thread_shares();
         profile.checksums = self.checksums().all();
         profile.digests = self.checksums().digests();
@@ -80,7 +79,15 @@ impl BrickProfiler {
     /// once a pass has followed it, since until then it may go on.
     #[must_use]
     pub fn snapshot(&self) -> Profile {
-        self.snapshot_with(true)
+        let mut profile = self.snapshot_with(true);
+        profile.clock.anchors = self.anchors();
+        profile
+    }
+
+    /// When profiling was first turned on, and now.
+    fn anchors(&self) -> Vec<Anchor> {
+        let first = *lock(&self.anchor);
+        first.into_iter().chain(self.recorder.clock().anchor()).collect()
     }
 
     /// Like [`snapshot`](Self::snapshot), without the parts that take longer than all the rest: bricks by layer,
