@@ -33,10 +33,9 @@ mod built {
 
         /// For a run that was written before.
         pub(crate) fn of_run(url: &str, profile: &Profile) -> Result<Self> {
-            let is_here = profile
-                .machine
-                .as_ref()
-                .is_some_and(|machine| machine_name::is_here(machine.cpu.as_deref(), machine.memory_bytes));
+            let is_here = profile.machine.as_ref().is_some_and(|machine| {
+                machine_name::is_here(machine.cpu.as_deref(), machine.memory_bytes)
+            });
             Self::new(url, is_here.then(machine_name::of_host).flatten(), None)
         }
 

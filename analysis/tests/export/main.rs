@@ -11,7 +11,7 @@ mod pprof;
 mod prometheus;
 mod speedscope;
 mod timelines;
-#[cfg(any(feature = "perfetto", feature = "pprof"))]
+#[cfg(any(feature = "otlp", feature = "perfetto", feature = "pprof"))]
 mod wire;
 
 use std::io;

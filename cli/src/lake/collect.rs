@@ -210,9 +210,7 @@ fn read(run: &RunFiles, about: &About) -> Result<(String, RunRows)> {
 /// The host name of this machine, if the run can be of it.
 fn this_machine(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String> {
     let theirs = match (receipt, profile) {
-        (Some(Receipt { machine, .. }), _) => {
-            Some((machine.cpu.as_deref(), machine.memory_bytes))
-        }
+        (Some(Receipt { machine, .. }), _) => Some((machine.cpu.as_deref(), machine.memory_bytes)),
         (None, Some(profile)) => {
             let machine = profile.machine.as_ref();
             machine.map(|machine| (machine.cpu.as_deref(), machine.memory_bytes))
