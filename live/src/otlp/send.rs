@@ -183,9 +183,10 @@ impl Collector {
             }
             error => (error.to_string(), Again::No),
         };
-        let is_grpc = self.url.ends_with(":4317");
-        let hint = if is_grpc {
+        let hint = if self.url.ends_with(":4317") {
             "; 4317 is the port of OTLP/gRPC, and OTLP/HTTP usually has 4318"
+        } else if reason.contains("UnknownIssuer") {
+            "; OTEL_EXPORTER_OTLP_CERTIFICATE names a file of certificates to check it by"
         } else {
             ""
         };
