@@ -137,6 +137,9 @@ mod built {
                 pusher.stop();
             }
         }
+
+        /// Waits for a push that has no answer yet, and says what became of all.
+        pub(crate) fn finish(self) {}
     }
 
     impl Drop for Pushing {
@@ -206,6 +209,10 @@ mod built {
     impl Pushing {
         pub(crate) fn stop(&self) {
             match *self {}
+        }
+
+        pub(crate) fn finish(self) {
+            match self {}
         }
     }
 }

@@ -242,7 +242,9 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     let whole = (!is_cut_short && trouble.is_none()).then_some(&*folder);
     let collected = collect::into_lake(args.lake.as_deref(), whole);
     // Collectors may be slow, so all else comes first.
-    drop(pushing);
+    if let Some(pushing) = pushing {
+        pushing.finish();
+    }
     if let (Some(target), Some(_)) = (target, whole) {
         measurements.iter().for_each(|measured| target.push_written(&measured.folder));
     }

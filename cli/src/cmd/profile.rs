@@ -754,7 +754,9 @@ fn report(
     };
     let collected = collect::into_lake(args.lake.as_deref(), written.folder.as_deref());
     // Collectors may be slow, so all else comes first.
-    drop(pushing);
+    if let Some(pushing) = pushing {
+        pushing.finish();
+    }
     if let (Some(target), Some(folder)) = (target, &written.folder) {
         target.push_written(folder);
     }
