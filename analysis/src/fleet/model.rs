@@ -255,8 +255,10 @@ impl Model {
             self.levels = of_level.iter().map(|logs| median(logs).unwrap_or(0.0)).collect();
             let sessions = self.sessions();
             for (u, unit) in self.units.iter().enumerate() {
-                // Of one or two sessions nothing is known yet of how far they can be trusted.
-                let part = unit.len() as f64 / (unit.len() as f64 + 1.0);
+                // Of one or two sessions nothing is known yet of how far they can be trusted. Of more their middle is: what is
+                // far from the start is limited by the noise, so that a machine's level would hardly move from there.
+                let count = unit.len() as f64;
+                let part = if unit.len() > 2 { 1.0 } else { count / (count + 1.0) };
                 let middle = median(&sessions[unit.sessions[0]..unit.sessions[1]]);
                 self.machines[u] = part * middle.unwrap_or(0.0);
             }
