@@ -163,6 +163,22 @@ fn counted(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// Whether a commit is slower than those before it, under a line that names the work.
+#[must_use]
+pub fn judged(judged: &Judged, work: &str) -> String {
+    let before = match &judged.before[..] {
+        [first, .., last] => format!("{} commits from {first} to {last}", judged.before.len()),
+        one => one.concat(),
+    };
+    let outcome = match judged.outcome {
+        Outcome::Pass => "not slower",
+        Outcome::Slower => "slower",
+        Outcome::Inconclusive => "not decided",
+    };
+    let explained = explanation(&judged.explanation, &before, &judged.commit);
+    format!("{}: {outcome}\n{explained}", printable_text(work))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,20 +219,4 @@ mod tests {
         let why = found.explain(&of("c5"), &of("c6")).expect("both were measured");
         insta::assert_snapshot!(explanation(&why, "c5", "c6"));
     }
-}
-
-/// Whether a commit is slower than those before it, under a line that names the work.
-#[must_use]
-pub fn judged(judged: &Judged, work: &str) -> String {
-    let before = match &judged.before[..] {
-        [first, .., last] => format!("{} commits from {first} to {last}", judged.before.len()),
-        one => one.concat(),
-    };
-    let outcome = match judged.outcome {
-        Outcome::Pass => "not slower",
-        Outcome::Slower => "slower",
-        Outcome::Inconclusive => "not decided",
-    };
-    let explained = explanation(&judged.explanation, &before, &judged.commit);
-    format!("{}: {outcome}\n{explained}", printable_text(work))
 }
