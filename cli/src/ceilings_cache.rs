@@ -16,7 +16,7 @@ use brickscope_kernels::{Kernels, ThreadPool};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::source;
+use crate::cache;
 
 /// None of our files comes close to this size.
 const MAX_FILE: u64 = 1 << 20;
@@ -213,7 +213,7 @@ fn cached_or<T: Cacheable>(
     fresh: bool,
     measure: impl FnOnce() -> Result<T, Absent>,
 ) -> Result<(Cached<T>, Source), Absent> {
-    let folder = source::cache_folder();
+    let folder = cache::folder();
     if let (Ok(folder), false) = (&folder, fresh) {
         match load(folder, &identity) {
             Ok(Some(cached)) => {
@@ -384,7 +384,7 @@ pub(crate) fn share_memory(all: &mut [&mut Ceilings]) {
 
 /// The measurements of memory that are kept, oldest first.
 pub(crate) fn memory_readings() -> Vec<CeilingReading> {
-    let folder = source::cache_folder().ok();
+    let folder = cache::folder().ok();
     let kept =
         folder.and_then(|folder| load::<MemoryReadings>(&folder, &Identity::of_memory()).ok()?);
     kept.map(|kept| kept.value.readings).unwrap_or_default()
@@ -423,7 +423,7 @@ fn read_memory(when: ReadingTime, pool: &ThreadPool, ceilings: &mut Ceilings) {
 
 /// Adds a measurement of memory to those that are kept, unless others used the CPUs meanwhile.
 fn keep_reading(reading: CeilingReading, identity: Identity, others_share: Option<f64>) {
-    let Ok(folder) = source::cache_folder() else { return };
+    let Ok(folder) = cache::folder() else { return };
     if much(others_share).is_some() {
         return;
     }

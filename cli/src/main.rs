@@ -19,11 +19,12 @@
 //! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
 //! | `report/` | the HTML report: one file per section; `provenance` (a test) checks every number against its file |
 //! | `top/` | the live view: state, screens, terminal |
-//! | `lake/` | many runs in one folder of Parquet files, and questions of them in SQL (`questions/`) |
+//! | `lake/` | many runs in one folder or bucket of Parquet files, and questions of them in SQL (`questions/`) |
 //! | `source`, `device` | opening models, and running them on the CPU or on a device |
 //! | `live`, `metrics` | what others can watch while a model runs |
 //! | `otlp` | pushing runs to an OpenTelemetry collector |
 //! | `run_dir`, `sides` | the folder of a run; the runs on each side of a comparison |
+//! | `cache` | where the cache folder is |
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `parquet` | the one export format that the library doesn't write |
 //! | `output` | the exits: all that is printed passes them, so that nothing controls a terminal |
@@ -46,6 +47,7 @@ mod output;
 mod args;
 mod benchmark;
 mod bisect;
+mod cache;
 mod ceilings_cache;
 #[cfg(test)]
 mod chromium;

@@ -12,7 +12,7 @@ use brickscope_engine::{Architecture, Error, Model};
 use brickscope_kernels::Kernels;
 
 use crate::flags::ExecutorArgs;
-use crate::{device, progress};
+use crate::{cache, device, progress};
 
 /// The model that runs if none is given.
 pub(crate) const DEFAULT_SHAPE: Shape = Shape::M110;
@@ -91,18 +91,8 @@ fn at(path: Option<&Path>, on_progress: OnProgress<'_>) -> Result<PathBuf> {
     path.map_or_else(|| stand_in(on_progress), |path| Ok(path.to_owned()))
 }
 
-/// The folder for the default model and for stored ceilings.
-pub(crate) fn cache_folder() -> Result<PathBuf> {
-    match std::env::var_os("BRICKSCOPE_CACHE") {
-        Some(folder) => Ok(PathBuf::from(folder)),
-        None => Ok(dirs::cache_dir()
-            .context("this system has no cache folder: name one in BRICKSCOPE_CACHE")?
-            .join("brickscope")),
-    }
-}
-
 fn stand_in(on_progress: OnProgress<'_>) -> Result<PathBuf> {
-    let cache = cache_folder()?;
+    let cache = cache::folder()?;
     let bar = progress::bytes("making", 0);
     let made =
         synth::cached(DEFAULT_SHAPE, DEFAULT_QUANT, DEFAULT_SEED, &cache, &mut |done, total| {

@@ -119,6 +119,14 @@ fn what_is_missing_or_no_run_is_named() {
     assert!(no_lake.contains("is not a lake: it has no lake.json"), "{no_lake}");
     let full = fails(&mut collect(&of, dir.path()));
     assert!(full.contains("is neither empty nor a lake"), "{full}");
+    if !cfg!(feature = "object-store") {
+        let url = fails(&mut collect(&of, Path::new("s3://bucket/lake")));
+        assert!(
+            url.contains("s3://bucket/lake: this brickscope was built without object"),
+            "{url}"
+        );
+        assert!(url.contains("--features full,object-store"), "{url}");
+    }
     let bad = fails(collect(&of, &lake).args(["--machine", "../x"]));
     assert!(bad.contains("cannot be used") || bad.contains("can't name a machine"), "{bad}");
 

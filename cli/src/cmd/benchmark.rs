@@ -77,7 +77,7 @@ pub(crate) struct BenchmarkArgs {
 
     /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
     /// BRICKSCOPE_COMMIT the engine's commit.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) lake: Option<PathBuf>,
 
     /// With --out: overwrite the run or the set in the folder.

@@ -9,22 +9,22 @@ use anyhow::{Result, bail};
 use crate::flags::LakeAbout;
 use crate::machine_name;
 
-/// Add runs to a lake: a folder of Parquet files with the runs of many machines.
+/// Add runs to a lake: Parquet files with the runs of many machines, in a folder or an object store.
 ///
 /// A run is its folder, its profile.json, or a receipt; in other folders `collect` finds all runs. Many processes and
-/// machines may write to one lake at once, on a shared folder. A run that is there already is not added again, and a
-/// run is in the lake as a whole or not at all. docs/fleet.md describes the tables.
+/// machines may write to one lake at once. A run that is there already is not added again, and a run is in the lake as a
+/// whole or not at all. docs/fleet.md describes the tables, and how to name a server of S3.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope collect brickscope-runs --lake /shared/lake\n  brickscope collect runs/nightly --lake lake --machine ci-7 --commit \"$(git rev-parse HEAD)\"\n  brickscope lake inventory --lake lake"
+    after_help = "Examples:\n  brickscope collect brickscope-runs --lake /shared/lake\n  brickscope collect runs/nightly --lake lake --machine ci-7 --commit \"$(git rev-parse HEAD)\"\n  brickscope collect brickscope-runs --lake s3://bucket/lake\n  brickscope lake inventory --lake lake"
 )]
 pub(crate) struct CollectArgs {
     /// Runs, or folders with runs.
     #[arg(required = true)]
     pub(crate) runs: Vec<PathBuf>,
 
-    /// The lake: a folder, which is made if it isn't there.
-    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    /// The lake: a folder, or s3://BUCKET/PREFIX in builds with object stores. It is made if it isn't there.
+    #[arg(long, value_name = "DIR|URL", env = "BRICKSCOPE_LAKE")]
     pub(crate) lake: PathBuf,
 
     #[command(flatten)]
@@ -40,9 +40,7 @@ pub(crate) fn ready(lake: Option<&Path>) -> Result<()> {
     let Some(lake) = lake else { return Ok(()) };
     machine_name::given()?;
     #[cfg(feature = "parquet")]
-    if lake.exists() {
-        crate::lake::Lake::open(lake)?;
-    }
+    crate::lake::Lake::check(lake)?;
     #[cfg(not(feature = "parquet"))]
     add(lake, lake)?;
     Ok(())

@@ -45,7 +45,7 @@ pub(crate) struct GateArgs {
     pub(crate) run: Option<PathBuf>,
 
     /// The folder of the baseline, or a lake.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) baseline: PathBuf,
 
     /// Make the run the new baseline, or add it to the lake, instead of judging it.
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
         Some(run) => run.clone(),
         None => newest(&args.baseline)?,
     };
-    if args.baseline.join(LAKE).is_file() {
+    if is_lake(&args.baseline) {
         return by_lake(args, &run);
     }
     settle(&args.baseline)?;
@@ -107,8 +107,15 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     Ok(exit_code(&comparison))
 }
 
-/// What a lake is known by.
-const LAKE: &str = "lake.json";
+#[cfg(feature = "parquet")]
+fn is_lake(baseline: &Path) -> bool {
+    crate::lake::Lake::is_at(baseline)
+}
+
+#[cfg(not(feature = "parquet"))]
+fn is_lake(baseline: &Path) -> bool {
+    baseline.join("lake.json").is_file()
+}
 
 #[cfg(not(feature = "parquet"))]
 fn by_lake(args: &GateArgs, _: &Path) -> Result<ExitCode> {
@@ -122,15 +129,16 @@ fn by_lake(args: &GateArgs, _: &Path) -> Result<ExitCode> {
 /// Judges a run by the runs of a lake, or adds it.
 #[cfg(feature = "parquet")]
 fn by_lake(args: &GateArgs, run: &Path) -> Result<ExitCode> {
-    use crate::lake::{Lake, NewRuns, Wanted, unify, works};
+    use crate::lake::{ALL_DAYS, Lake, NewRuns, Wanted, unify, works};
     use crate::progress;
 
     if args.update {
         super::collect::into_lake(Some(&args.baseline), Some(run))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let lake = Lake::open(&args.baseline)?;
+    let mut lake = Lake::open(&args.baseline)?;
     let new = NewRuns::at(run, &named())?;
+    super::lake::refresh(&mut lake, ALL_DAYS)?;
     let note = progress::note("asking");
     let wanted = Wanted { cpu: new.cpu.as_deref(), without: new.ids.clone(), ..Wanted::default() };
     let known = works(&lake, &wanted);

@@ -42,7 +42,7 @@ pub(crate) struct ImportArgs {
 
     /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
     /// BRICKSCOPE_COMMIT the engine's commit.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) lake: Option<PathBuf>,
 
     /// For folded stacks: the unit of their weights, which the file doesn't state.

@@ -139,8 +139,8 @@ const LAST_DAY: &str = "9999-99-99";
 /// Where the lake is, and how to print an answer.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AnswerArgs {
-    /// The lake.
-    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    /// The lake: a folder, or s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "DIR|URL", env = "BRICKSCOPE_LAKE")]
     pub(crate) lake: PathBuf,
 
     /// The output format.
@@ -241,8 +241,8 @@ pub(crate) struct WhoBacksArgs {
     after_help = "Examples:\n  brickscope lake verdict --lake lake --test tg128 --repo ~/llama.cpp\n  brickscope lake verdict --lake lake --before 1a2b3c4 --after 5d6e7f8"
 )]
 pub(crate) struct VerdictArgs {
-    /// The lake.
-    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    /// The lake: a folder, or s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "DIR|URL", env = "BRICKSCOPE_LAKE")]
     pub(crate) lake: PathBuf,
 
     /// Only runs of this day and later, such as 2026-11-01.
@@ -291,8 +291,8 @@ pub(crate) struct QueryArgs {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct CompactArgs {
-    /// The lake.
-    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    /// The lake: a folder, or s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "DIR|URL", env = "BRICKSCOPE_LAKE")]
     pub(crate) lake: PathBuf,
 
     /// Keep files whose rows are in merged ones for so many minutes, for readers that began before.
@@ -306,8 +306,8 @@ pub(crate) struct CompactArgs {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// The lake.
-    #[arg(long, value_name = "DIR", env = "BRICKSCOPE_LAKE")]
+    /// The lake: a folder, or s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "DIR|URL", env = "BRICKSCOPE_LAKE")]
     pub(crate) lake: PathBuf,
 
     /// Print the result as JSON.
@@ -344,7 +344,7 @@ pub(crate) fn run(_: &LakeArgs) -> Result<()> {
 }
 
 #[cfg(feature = "parquet")]
-pub(crate) use with_parquet::run;
+pub(crate) use with_parquet::{refresh, run};
 
 #[cfg(feature = "parquet")]
 mod with_parquet {
@@ -362,7 +362,7 @@ mod with_parquet {
         AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LAST_DAY, LakeArgs, NO_DAY,
         SchemaArgs, VerdictArgs, What,
     };
-    use crate::lake::{self, Engine, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
+    use crate::lake::{self, ALL_DAYS, Days, Engine, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
     use crate::text::{count, printable_text};
     use crate::{output, progress};
 
@@ -385,7 +385,9 @@ mod with_parquet {
                 return question("who-backs", &args.ask, args.number, args.within);
             }
             What::Verdict(args) => return verdict(args),
-            What::Query(args) => return answer(&args.answer, "", &args.query, "", &[]),
+            What::Query(args) => {
+                return answer(&args.answer, ALL_DAYS, "", &args.query, "", &[]);
+            }
             What::Compact(args) => return compact(args),
             What::Check(args) => return check(args),
             What::Schema(args) => return schema(args),
@@ -426,7 +428,8 @@ mod with_parquet {
             text(&by.unwrap_or_default()),
         );
         let heading = format!("{}\n\n", wrapped_at_80(question.meaning()));
-        answer(&ask.answer, &params, question.sql, &heading, &choices)
+        let days = (&*ask.since, &*ask.until);
+        answer(&ask.answer, days, &params, question.sql, &heading, &choices)
     }
 
     /// What there is to choose from with a flag; `has` is a column and its table.
@@ -457,16 +460,19 @@ mod with_parquet {
 
     fn answer(
         args: &AnswerArgs,
+        days: Days<'_>,
         params: &str,
         query: &str,
         heading: &str,
         chosen_by: &[(&str, &str)],
     ) -> Result<()> {
-        let lake = Lake::open(&args.lake)?;
-        let prelude = lake::prelude(&lake, params)?;
+        let mut lake = Lake::open(&args.lake)?;
         if args.sql {
+            let prelude = lake::prelude_for_others(&lake, params)?;
             return output::print(format!("{prelude}\n{}\n", query.trim_end()));
         }
+        refresh(&mut lake, days)?;
+        let prelude = lake::prelude(&lake, params)?;
         let note = progress::note("asking");
         let answer = Engine::find().and_then(|engine| engine.answer(&prelude, query));
         note.finish_and_clear();
@@ -482,6 +488,10 @@ mod with_parquet {
             AnswerForm::Csv => output::print(answer.csv()),
             AnswerForm::Text => {
                 output::print(heading.to_owned() + &lake::table(&answer, screen_columns()))?;
+                if all == 0 && !chosen_by.is_empty() {
+                    // What there is to choose from may be of other days.
+                    refresh(&mut lake, ALL_DAYS)?;
+                }
                 for (flag, has) in chosen_by.iter().filter(|_| all == 0) {
                     let values = choices(&prelude, has)?.join(", ");
                     tell!("{flag}: the lake has {}", printable_text(&values));
@@ -497,8 +507,20 @@ mod with_parquet {
         }
     }
 
+    /// Brings the copy of an object store up to date.
+    pub(crate) fn refresh(lake: &mut Lake, days: Days<'_>) -> Result<()> {
+        let bar = progress::steps("reading", 0);
+        let refreshed = lake.refresh(days, &mut |done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        refreshed
+    }
+
     fn verdict(args: &VerdictArgs) -> Result<()> {
-        let lake = Lake::open(&args.lake)?;
+        let mut lake = Lake::open(&args.lake)?;
+        refresh(&mut lake, (&args.since, LAST_DAY))?;
         let note = progress::note("asking");
         let works = lake::works(
             &lake,
@@ -642,10 +664,10 @@ mod with_parquet {
     }
 
     fn compact(args: &CompactArgs) -> Result<()> {
-        let lake = Lake::open(&args.lake)?;
+        let mut lake = Lake::open(&args.lake)?;
         let bar = progress::steps("merging", 0);
         let grace = Duration::from_secs(args.grace.saturating_mul(60));
-        let done = lake::compact(&lake, grace, &mut |done, all| {
+        let done = lake::compact(&mut lake, grace, &mut |done, all| {
             bar.set_length(all);
             bar.set_position(done);
         });
@@ -670,9 +692,9 @@ mod with_parquet {
     }
 
     fn check(args: &CheckArgs) -> Result<()> {
-        let lake = Lake::open(&args.lake)?;
+        let mut lake = Lake::open(&args.lake)?;
         let bar = progress::steps("checking", 0);
-        let checked = lake::check(&lake, &mut |done, all| {
+        let checked = lake::check(&mut lake, &mut |done, all| {
             bar.set_length(all);
             bar.set_position(done);
         });

@@ -67,7 +67,7 @@ pub(crate) struct ProfileArgs {
 
     /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
     /// BRICKSCOPE_COMMIT the engine's commit.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["check_overhead", "compare_backends"])]
+    #[arg(long, value_name = "DIR|URL", conflicts_with_all = ["check_overhead", "compare_backends"])]
     pub(crate) lake: Option<PathBuf>,
 
     /// The folder to write the run to if --out can't be written to any more.

@@ -53,7 +53,7 @@ pub(crate) struct RunArgs {
 
     /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
     /// BRICKSCOPE_COMMIT the engine's commit.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) lake: Option<PathBuf>,
 
     /// Push metrics and stacks to the OpenTelemetry collector at this URL once the run is written, as `profile --otlp`

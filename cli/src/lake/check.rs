@@ -7,7 +7,7 @@ use brickscope_analysis::lake::{RUNS, TABLES, Value};
 use serde::Serialize;
 
 use super::compact::live;
-use super::store::{Lake, Place, is_gone};
+use super::store::{Each, Lake, Place, is_gone};
 use super::table_file;
 
 /// What a check found.
@@ -20,7 +20,8 @@ pub(crate) struct Checked {
 }
 
 /// Reads all files, and counts the rows of each run.
-pub(crate) fn check(lake: &Lake, each: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
+pub(crate) fn check(lake: &mut Lake, each: Each<'_>) -> Result<Checked> {
+    lake.refresh_files(each)?;
     let places = lake.places(&RUNS)?;
     let mut checked = Checked::default();
     for (nth, place) in (0..).zip(&places) {

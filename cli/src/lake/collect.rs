@@ -12,7 +12,7 @@ use brickscope_analysis::lake::{Facts, RunRows, rows};
 use brickscope_analysis::receipt::{self, Options, Receipt, verify};
 use serde::Serialize;
 
-use super::store::Lake;
+use super::store::{Each, Lake};
 use crate::{machine_name, run_dir};
 
 /// What is known of the runs that are collected, apart from their files.
@@ -43,7 +43,7 @@ pub(crate) fn collect(
     lake: &Lake,
     paths: &[PathBuf],
     about: &About,
-    each: &mut dyn FnMut(u64, u64),
+    each: Each<'_>,
 ) -> Result<Collected> {
     let mut collected = Collected::default();
     let mut runs: Vec<RunFiles> = Vec::new();

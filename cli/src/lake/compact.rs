@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use brickscope_analysis::lake::{RUNS, TABLES, Table, Value};
+use brickscope_analysis::lake::{RUNS, TABLES, Value};
 use brickscope_analysis::receipt::sha256_hex;
 use serde::Serialize;
 
 use super::check::COUNTS;
-use super::store::{Lake, MERGED, Place, is_gone};
+use super::store::{Each, Lake, MERGED, Place, age, is_gone};
 use super::table_file;
 
 /// What merging did.
@@ -31,24 +30,31 @@ pub(crate) struct Compacted {
     pub(crate) given_up: u64,
 }
 
+/// A writer needs far less than this for one run.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
 /// Merges the parts of each place, where there are several; then deletes what has been superseded for `grace`.
-pub(crate) fn compact(
-    lake: &Lake,
-    grace: Duration,
-    each: &mut dyn FnMut(u64, u64),
-) -> Result<Compacted> {
+pub(crate) fn compact(lake: &mut Lake, grace: Duration, each: Each<'_>) -> Result<Compacted> {
     let mut done = Compacted::default();
+    lake.refresh_files(each)?;
     let mut places: BTreeSet<Place> = BTreeSet::new();
     // A writer that was killed may have left files where there is none in `runs`.
     for table in &TABLES {
         places.extend(lake.places(table)?);
     }
+    let steps = 2 * places.len() as u64;
     for (nth, place) in (0..).zip(&places) {
-        each(nth, places.len() as u64);
+        each(nth, steps);
         merge(lake, place, &mut done)?;
+    }
+    // From an object store what was merged is read again before anything that it supersedes is deleted.
+    lake.refresh_files(&mut |_, _| {})?;
+    for (nth, place) in (steps / 2..).zip(&places) {
+        each(nth, steps);
         sweep(lake, place, grace, &mut done)?;
     }
-    each(places.len() as u64, places.len() as u64);
+    done.orphans = lake.delete_orphans(&places, ABANDONED.max(grace))?;
+    each(steps, steps);
     Ok(done)
 }
 
@@ -150,7 +156,7 @@ fn is_counted(row: &[Value], found: &[i64; TABLES.len()]) -> bool {
     })
 }
 
-/// Deletes parts that don't count any more, and what killed writers left.
+/// Deletes parts that don't count any more.
 fn sweep(lake: &Lake, place: &Place, grace: Duration, done: &mut Compacted) -> Result<()> {
     let live = live(lake, place)?;
     let counts: BTreeSet<&String> = live.runs.values().collect();
@@ -158,56 +164,19 @@ fn sweep(lake: &Lake, place: &Place, grace: Duration, done: &mut Compacted) -> R
     let newest = counts.iter().filter_map(|part| age(&lake.file(&RUNS, place, part))).min();
     // Not one that came since: it was not read, and may hold a run that no other part has.
     let superseded = live.parts.iter().filter(|part| !counts.contains(part));
+    let mut old = Vec::new();
     for part in superseded {
         let own = age(&lake.file(&RUNS, place, part));
-        let is_old = newest.is_some_and(|age| age >= grace) && own.is_some_and(|own| own >= grace);
-        // `runs` goes first, so that no reader takes the part for whole.
-        for table in in_order_of_deletion() {
+        if newest.is_some_and(|age| age >= grace) && own.is_some_and(|own| own >= grace) {
+            old.push(part);
+            continue;
+        }
+        for table in &TABLES {
             let file = lake.file(table, place, part);
             let is_there = file.try_exists().with_context(|| file.display().to_string())?;
-            match (is_there, is_old) {
-                (true, true) => {
-                    delete(&file)?;
-                    done.deleted_files += 1;
-                }
-                (true, false) => done.kept_files += 1,
-                (false, _) => {}
-            }
+            done.kept_files += u64::from(is_there);
         }
     }
-    // A writer needs far less than this for one run.
-    const ABANDONED: Duration = Duration::from_secs(3600);
-    let known: BTreeSet<String> = lake.parts(&RUNS, place)?.into_iter().collect();
-    for table in &TABLES {
-        let mut orphans = lake.partial_files(table, place)?;
-        let parts = lake.parts(table, place)?;
-        // Nothing in `runs` counts them: their writer was killed before it came to that.
-        let unknown = parts.iter().filter(|part| !known.contains(*part));
-        orphans.extend(unknown.map(|part| lake.file(table, place, part)));
-        for orphan in orphans {
-            if age(&orphan).is_some_and(|age| age >= ABANDONED.max(grace)) {
-                delete(&orphan)?;
-                done.orphans += 1;
-            }
-        }
-    }
+    done.deleted_files += lake.delete(place, &old)?;
     Ok(())
-}
-
-fn in_order_of_deletion() -> impl Iterator<Item = &'static Table> {
-    TABLES.iter().rev()
-}
-
-fn age(file: &Path) -> Option<Duration> {
-    let modified = fs::metadata(file).ok()?.modified().ok()?;
-    Some(SystemTime::now().duration_since(modified).unwrap_or_default())
-}
-
-fn delete(file: &Path) -> Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| file.display().to_string())
-        }
-        _ => Ok(()),
-    }
 }

@@ -237,6 +237,18 @@ impl Answer {
 /// that is seen by no query of the session, neither whole nor half.
 pub(crate) fn prelude(lake: &Lake, params: &str) -> Result<String> {
     let root = std::path::absolute(lake.root()).unwrap_or_else(|_| lake.root().to_owned());
+    files_known(&root, params)
+}
+
+/// The same of the files where they are, for other engines: of an object store, by its URL.
+pub(crate) fn prelude_for_others(lake: &Lake, params: &str) -> Result<String> {
+    match lake.is_folder() {
+        true => prelude(lake, params),
+        false => files_known(Path::new(&lake.name()), params),
+    }
+}
+
+fn files_known(root: &Path, params: &str) -> Result<String> {
     let text =
         root.to_str().with_context(|| format!("{}: its name isn't UTF-8", root.display()))?;
     ensure!(

@@ -1,4 +1,4 @@
-//! A lake: a folder of Parquet files with the runs of many machines, which SQL engines read.
+//! A lake: Parquet files with the runs of many machines in a folder or an object store, which SQL engines read.
 //!
 //! ```text
 //! LAKE/TABLE/date=2026-01-31/machine=ci-7/PART.parquet
@@ -8,9 +8,14 @@
 //! is whole, and a run's file in `runs` comes last. A run is in the lake from that moment on; rows of other tables
 //! without one in `runs` are of a writer that was killed. Where a run is in several parts, the last one by name counts,
 //! so that it is never seen twice while parts are merged. Readers that choose by `live` (see `engine`) see each run
-//! once, and whole.
+//! once, and whole. `bucket` says how that is kept for a lake in an object store, which is copied before it is read.
 
 mod answer_text;
+#[cfg(feature = "object-store")]
+mod bucket;
+#[cfg(not(feature = "object-store"))]
+#[path = "no_bucket.rs"]
+mod bucket;
 mod check;
 mod collect;
 mod compact;
@@ -25,9 +30,9 @@ pub(crate) use self::answer_text::table;
 pub(crate) use self::check::check;
 pub(crate) use self::collect::{About, collect};
 pub(crate) use self::compact::compact;
-pub(crate) use self::engine::{Engine, prelude};
+pub(crate) use self::engine::{Engine, prelude, prelude_for_others};
 pub(crate) use self::questions::QUESTIONS;
-pub(crate) use self::store::Lake;
+pub(crate) use self::store::{ALL_DAYS, Days, Lake};
 pub(crate) use self::works::{LEAST_DIGITS, NewRuns, Wanted, unify, works};
 
 /// The tables and their columns, in Markdown.

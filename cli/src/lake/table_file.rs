@@ -11,7 +11,7 @@ use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64
 use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::KeyValue;
 use ::parquet::file::properties::WriterProperties;
-use ::parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use ::parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
 use anyhow::{Context, Result, bail, ensure};
@@ -109,6 +109,15 @@ fn text(cell: &Value) -> Option<ByteArray> {
     if let Value::Text(text) = cell { Some(ByteArray::from(text.as_str())) } else { None }
 }
 
+/// A file with these rows, in memory.
+pub(super) fn bytes(table: &'static Table, rows: Vec<Vec<Value>>) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut writer = TableWriter::new(table, &mut out)?;
+    rows.into_iter().try_for_each(|row| writer.push(row))?;
+    writer.finish()?;
+    Ok(out)
+}
+
 /// The schema in Parquet's notation.
 fn schema(table: &Table) -> String {
     let column = |column: &Column| {
@@ -157,20 +166,41 @@ pub(super) fn read(
 /// The texts of one column, without the rest of the file.
 pub(super) fn texts(table: &'static Table, path: &Path, name: &str) -> Result<Vec<String>> {
     let of_file = || path.display().to_string();
-    let file =
-        SerializedFileReader::new(File::open(path).with_context(of_file)?).with_context(of_file)?;
-    let places = places(table, &file).with_context(of_file)?;
-    let place = table.column(name).and_then(|at| places[at]);
-    let place = place.with_context(|| format!("{}: it has no {name}", path.display()))?;
-    let mut found = Vec::new();
+    let file = File::open(path).with_context(of_file)?;
+    texts_in(table, file, name).with_context(of_file)
+}
+
+/// The same of a file that is open, or in memory.
+pub(super) fn texts_in<R: ChunkReader + 'static>(
+    table: &'static Table,
+    file: R,
+    name: &str,
+) -> Result<Vec<String>> {
+    let cells = cells_in(table, file, &[name])?.into_iter().flatten();
+    let text = |cell| if let Value::Text(text) = cell { Some(text) } else { None };
+    Ok(cells.filter_map(text).collect())
+}
+
+/// The cells of some columns, column by column.
+pub(super) fn cells_in<R: ChunkReader + 'static>(
+    table: &'static Table,
+    file: R,
+    names: &[&str],
+) -> Result<Vec<Vec<Value>>> {
+    let file = SerializedFileReader::new(file)?;
+    let places = places(table, &file)?;
+    let mut found = vec![Vec::new(); names.len()];
     for group in 0..file.num_row_groups() {
-        let group = file.get_row_group(group).with_context(of_file)?;
-        let rows = usize::try_from(group.metadata().num_rows()).with_context(of_file)?;
-        ensure!(rows <= MOST_ROWS, "{}: a group of {rows} rows", path.display());
-        for cell in column(&*group, place, rows).with_context(of_file)? {
-            if let Value::Text(text) = cell {
-                found.push(text);
-            }
+        let group = file.get_row_group(group)?;
+        let rows = usize::try_from(group.metadata().num_rows())?;
+        ensure!(rows <= MOST_ROWS, "a group of {rows} rows");
+        for (name, found) in names.iter().zip(&mut found) {
+            let place = table.column(name).and_then(|at| places[at]);
+            found.extend(column(
+                &*group,
+                place.with_context(|| format!("it has no {name}"))?,
+                rows,
+            )?);
         }
     }
     Ok(found)
@@ -180,7 +210,10 @@ pub(super) fn texts(table: &'static Table, path: &Path, name: &str) -> Result<Ve
 const MOST_ROWS: usize = 1 << 22;
 
 /// Where each column of the table is in the file.
-fn places(table: &'static Table, file: &SerializedFileReader<File>) -> Result<Vec<Option<usize>>> {
+fn places<R: ChunkReader + 'static>(
+    table: &'static Table,
+    file: &SerializedFileReader<R>,
+) -> Result<Vec<Option<usize>>> {
     let schema = file.metadata().file_metadata().schema_descr();
     let mut places = Vec::new();
     for column in table.columns {
