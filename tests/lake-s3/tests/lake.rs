@@ -182,6 +182,18 @@ fn questions_have_the_answers_of_a_folder() {
         compare("cache");
         compare(&format!("cache-{grace}"));
     }
+    let mut judged = [Path::new(&fleet.lake), &folder].map(|lake| {
+        let run = fleet.path("new");
+        runs(&run, 40..41);
+        let mut gate = fleet.on("cache", &["gate", "--baseline"]);
+        let judged = gate.arg(lake).arg(&run).env("BRICKSCOPE_MACHINE", "m1").output();
+        let judged = judged.expect("it starts");
+        (judged.status.code(), judged.stdout, judged.stderr)
+    });
+    println!("{}", String::from_utf8_lossy(&judged[0].2));
+    judged.iter_mut().for_each(|(_, _, stderr)| stderr.clear());
+    assert!(!judged[0].1.is_empty());
+    assert_eq!(judged[0], judged[1]);
     // A run that is deleted in the bucket is no longer in the answers.
     for name in fleet.server.names() {
         if name.contains("machine=m2") {
