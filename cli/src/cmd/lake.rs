@@ -428,7 +428,10 @@ mod with_parquet {
             text(&by.unwrap_or_default()),
         );
         let heading = format!("{}\n\n", wrapped_at_80(question.meaning()));
-        let days = (&*ask.since, &*ask.until);
+        let days = match question.needs_all_days() {
+            true => ALL_DAYS,
+            false => (&*ask.since, &*ask.until),
+        };
         answer(&ask.answer, days, &params, question.sql, &heading, &choices)
     }
 

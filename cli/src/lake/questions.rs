@@ -36,6 +36,12 @@ questions! {
 }
 
 impl Question {
+    /// Whether the answer depends on runs of other days than those that it is about.
+    pub(crate) fn needs_all_days(&self) -> bool {
+        // Of commits it takes the order in which they were first seen.
+        self.name == "regressions"
+    }
+
     /// The first comment: what it answers.
     pub(crate) fn meaning(&self) -> &'static str {
         let first = self.sql.lines().next().unwrap_or_default();

@@ -174,6 +174,20 @@ fn questions_have_the_answers_of_a_folder() {
         both(&["collect"], &path, &about);
         compare("cache");
     }
+    // A copy of some days has all that a question of these days needs: commits are measured on several days.
+    for (nth, commit) in [(30, "c1"), (31, "c2"), (32, "c1"), (35, "c2")] {
+        let path = fleet.path(&format!("commits/{nth}"));
+        runs(&path, nth..nth + 1);
+        both(&["collect"], &path, &["--machine", "m3", "--commit", commit]);
+    }
+    for question in
+        QUESTIONS.iter().filter(|question| question[0] != "query" && question.len() == 1)
+    {
+        let days = ["--since", "2026-11-02", "--until", "2026-11-03", "--output", "json", "--lake"];
+        let words = [&["lake"], *question, &days].concat();
+        let ask = |lake: &Path| json(fleet.on(question[0], &words).arg(lake));
+        assert_eq!(ask(&folder), ask(Path::new(&fleet.lake)), "{question:?}");
+    }
     // Merged, before and after what was merged is deleted, where a copy is there and where none is.
     for grace in ["60", "0"] {
         for lake in [Path::new(&fleet.lake), &folder] {
