@@ -71,7 +71,7 @@ impl Little {
         let mut lucks = Random(SplitMix64(SplitMix64(!seed ^ 0xabcd).bits()));
         for commit in 0..self.commits {
             let luck = self.luck * lucks.normal();
-            for m in 0..self.machines {
+            for (m, of_machine) in machine.iter().enumerate() {
                 let is_missing = which.part() < self.missing;
                 let [from, to] = self.slow_runs;
                 if is_missing || (m == slow && !(from..to).contains(&commit)) {
@@ -82,7 +82,7 @@ impl Little {
                     let own = if m == slow { self.slow.ln_1p() } else { 0.0 };
                     let steps = self.at.iter().filter(|at| commit >= **at).count();
                     let step = steps as f64 * self.step.ln_1p();
-                    rows.push((m, commit, own + machine[m] + step + luck + noise()));
+                    rows.push((m, commit, own + of_machine + step + luck + noise()));
                 }
             }
         }
