@@ -479,7 +479,12 @@ fn a_gate_of_several_machines_tells_a_slow_commit_from_a_slow_machine() {
     let (code, text, said) = gate(&same, &[]);
     assert_eq!(code, 0, "{text}{said}");
     assert!(text.contains("not slower") && text.contains("machine: the run beside"), "{text}");
-    let slower = of_machines(dir.path(), "slower", 5, &[("m3", 1.8)]);
+    // One session may have been disturbed.
+    let once = of_machines(dir.path(), "once", 5, &[("m3", 1.8)]);
+    let (code, text, said) = gate(&once, &[]);
+    assert_eq!(code, 3, "{text}{said}");
+    assert!(text.contains("sessions may have been disturbed"), "{text}");
+    let slower = of_machines(dir.path(), "slower", 5, &[("m3", 1.8), ("m1", 1.2)]);
     let (code, text, said) = gate(&slower, &[]);
     assert_eq!(code, 1, "{text}{said}");
     let (code, json, _) = gate(&slower, &["--json"]);

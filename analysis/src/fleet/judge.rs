@@ -1,8 +1,12 @@
 //! Judges the runs of a commit by those of the commits before it: what a gate in CI asks.
+//!
+//! A session may be disturbed, and the newest commit may have been measured in a single one. So a commit is slower only if
+//! sessions of the others are rarely as far from where they should be as its own are. That is counted, which needs no
+//! distribution (Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005: conformal prediction).
 
 use serde::Serialize;
 
-use super::explain::{Cause, Explanation};
+use super::explain::{self, Cause, Explanation};
 use super::{Fleet, FleetError, Limits, Observation};
 use crate::compare::Outcome;
 
@@ -17,7 +21,15 @@ pub struct Judged {
     pub explanation: Explanation,
     /// Whether the commit is slower by at least the limit. A slow machine makes no commit slower.
     pub outcome: Outcome,
+    /// The probability that sessions of an unchanged commit are as slow as most of its sessions, by how often sessions of
+    /// the others were.
+    pub chance: f64,
+    /// Why it isn't decided though it looks slower: a sentence.
+    pub doubt: Option<String>,
 }
+
+/// The largest probability of calling a commit slower since its sessions were disturbed.
+const ALPHA: f64 = 0.01;
 
 impl Fleet {
     /// Judges the runs `new`, all of one commit, by the runs `known`, which may include more of that commit. It counts
@@ -41,7 +53,11 @@ impl Fleet {
     /// }
     /// let judge = |rate| Fleet::judge(&known, &[run(8, 2, rate)], false, Limits::default());
     /// assert_eq!(judge(80.0)?.outcome, Outcome::Pass, "it is the machine");
-    /// assert_eq!(judge(72.0)?.outcome, Outcome::Slower);
+    /// // A single session may have been disturbed, and a second one may not be there by chance.
+    /// assert_eq!(judge(72.0)?.outcome, Outcome::Inconclusive);
+    /// let twice = [run(8, 2, 72.0), run(8, 0, 90.0)];
+    /// let judged = Fleet::judge(&known, &twice, false, Limits::default())?;
+    /// assert_eq!(judged.outcome, Outcome::Slower);
     /// # Ok::<(), brickscope_analysis::fleet::FleetError>(())
     /// ```
     ///
@@ -68,7 +84,7 @@ impl Fleet {
         }
         order.push(commit.clone());
         let all: Vec<Observation> = known.iter().chain(new).cloned().collect();
-        let fleet = Self::fit_with(&all, &order, is_time, limits)?;
+        let mut fleet = Self::fit_with(&all, &order, is_time, limits)?;
         let changed = |change: &super::CommitChange| {
             order.iter().position(|name| *name == change.commit && *name != commit)
         };
@@ -77,15 +93,78 @@ impl Fleet {
         let of = |is_of: &dyn Fn(&str) -> bool| {
             all.iter().filter(|run| is_of(&run.commit)).cloned().collect::<Vec<_>>()
         };
+        fleet.free_newest();
         let explanation = fleet
             .explain(&of(&|name| before.iter().any(|b| b == name)), &of(&|name| name == commit))?;
-        let outcome = match explanation.cause {
+        let chance = fleet.chance();
+        let (outcome, doubt) = match explanation.cause {
             Cause::Commit | Cause::Both if (explanation.commit.ratio > 1.0) == is_time => {
-                Outcome::Slower
+                match chance {
+                    chance if chance <= ALPHA => (Outcome::Slower, None),
+                    _ => (
+                        Outcome::Inconclusive,
+                        Some(format!(
+                            "it looks slower, but its sessions may have been disturbed: of so many other sessions {:.1} % of \
+                         an unchanged commit's are as far off; measure it again, on another day or another machine",
+                            100.0 * chance
+                        )),
+                    ),
+                }
             }
-            Cause::Inconclusive => Outcome::Inconclusive,
-            _ => Outcome::Pass,
+            Cause::Inconclusive => (Outcome::Inconclusive, None),
+            _ => (Outcome::Pass, None),
         };
-        Ok(Judged { commit, before, explanation, outcome })
+        Ok(Judged { commit, before, explanation, outcome, chance, doubt })
+    }
+
+    /// Gives the newest commit a level of its own, so that what it does isn't taken for an outlier.
+    fn free_newest(&mut self) {
+        let newest = self.model.cells.commits.len() - 1;
+        let mut starts = self.model.starts.clone();
+        if starts.last() != Some(&newest) {
+            starts.push(newest);
+            let units = self.model.units.clone();
+            self.model = self.model.clone().refitted(units, starts);
+        }
+        self.effects = explain::effects(&self.model);
+    }
+
+    /// The probability that most sessions of an unchanged commit are as slow as those of the newest one.
+    fn chance(&self) -> f64 {
+        let model = &self.model;
+        let newest = model.cells.commits.len() - 1;
+        let sign = if self.is_time { 1.0 } else { -1.0 };
+        // The levels end with that of the newest commit, and what it is beside is the one before.
+        let before = model.levels[model.levels.len() - 2];
+        let (mut known, mut new) = (Vec::new(), Vec::new());
+        for (u, unit) in model.units.iter().enumerate() {
+            let others = (unit.sessions[0]..unit.sessions[1])
+                .filter(|&s| {
+                    model.cells.in_session(s).any(|i| model.cells.cells[i].commit != newest)
+                })
+                .count() as f64;
+            for i in (unit.sessions[0]..unit.sessions[1]).flat_map(|s| model.cells.in_session(s)) {
+                let cell = &model.cells.cells[i];
+                let off = |level: f64| (cell.log - level - model.machines[u]) / model.noise(i);
+                if cell.commit == newest {
+                    new.push(sign * off(before));
+                } else if others > 1.0 {
+                    // The machine's level comes from these sessions, but not from the newest commit's.
+                    let wider = ((others + 1.0) / (others - 1.0)).sqrt();
+                    known.push(wider * off(model.levels[model.level_of(cell.commit)]).abs());
+                }
+            }
+        }
+        let of = |off: &f64| {
+            let as_far = known.iter().filter(|known| *known >= off).count();
+            (1 + as_far) as f64 / (1 + known.len()) as f64
+        };
+        let mut each: Vec<f64> = new.iter().map(of).collect();
+        each.sort_by(f64::total_cmp);
+        // Of n independent ones, at least m are no larger than this with at most this probability.
+        let (n, m) = (each.len(), each.len() / 2 + 1);
+        let Some(largest) = each.get(m - 1) else { return 1.0 };
+        let ways = (0..m).fold(1.0, |ways, k| ways * (n - k) as f64 / (k + 1) as f64);
+        (ways * largest.powi(m as i32)).min(1.0)
     }
 }

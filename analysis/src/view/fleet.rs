@@ -175,8 +175,12 @@ pub fn judged(judged: &Judged, work: &str) -> String {
         Outcome::Slower => "slower",
         Outcome::Inconclusive => "not decided",
     };
-    let explained = explanation(&judged.explanation, &before, &judged.commit);
-    format!("{}: {outcome}\n{explained}", printable_text(work))
+    let mut text = format!("{}: {outcome}\n", printable_text(work));
+    text += &explanation(&judged.explanation, &before, &judged.commit);
+    if let Some(doubt) = &judged.doubt {
+        labelled("but", &printable_text(doubt), &mut text);
+    }
+    text
 }
 
 #[cfg(test)]

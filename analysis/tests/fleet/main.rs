@@ -6,6 +6,7 @@
 mod little;
 mod made;
 
+use brickscope_analysis::compare::Outcome;
 use brickscope_analysis::fleet::{Cause, Fleet, FleetError, Limits, Observation};
 use brickscope_profile::stats::SplitMix64;
 use little::Little;
@@ -631,6 +632,65 @@ proptest! {
         if half > 0 {
             let explained = fleet.explain(&runs[..half], &runs[half..]).expect("known runs");
             prop_assert!(!explained.reason.contains("NaN"), "{:?}", explained);
+        }
+    }
+}
+
+/// The newest commit is measured in this many sessions of machines that take turns, `slower` times as slow.
+fn judged(seed: u64, sessions: usize, slower: f64, noise: Noise) -> Outcome {
+    let made = Made {
+        machines: 20,
+        commits: 12,
+        machines_a_commit: [8, 12],
+        slow: 1,
+        steps: 0,
+        noise,
+        ..Made::default()
+    };
+    let truth = made.fleet(seed);
+    let newest = truth.order.last().expect("a commit");
+    let (new, mut known): (Vec<_>, Vec<_>) =
+        truth.runs.iter().cloned().partition(|run| run.commit == *newest);
+    let mut wanted: Vec<(&str, &str)> =
+        new.iter().map(|run| (&*run.machine, &*run.session)).collect();
+    wanted.dedup();
+    // The first session of some machines.
+    wanted.dedup_by_key(|(machine, _)| *machine);
+    wanted.truncate(sessions);
+    let mut new: Vec<Observation> = new
+        .iter()
+        .filter(|run| wanted.contains(&(&*run.machine, &*run.session)))
+        .cloned()
+        .collect();
+    new.iter_mut().for_each(|run| run.value /= slower);
+    known.retain(|run| run.commit != *newest);
+    Fleet::judge(&known, &new, false, Limits { commit: 0.03, ..Limits::default() })
+        .expect("it has runs")
+        .outcome
+}
+
+#[test]
+fn a_gate_lets_unchanged_commits_pass_and_finds_slower_ones() {
+    const FLEETS: u64 = 60;
+    for noise in [Noise::Decode, Noise::Prefill] {
+        let count = |sessions, slower, outcome| {
+            let is = |seed: &u64| judged(*seed, sessions, slower, noise) == outcome;
+            (0..FLEETS).filter(is).count() as u64
+        };
+        for sessions in [1, 3] {
+            let wrong = count(sessions, 1.0, Outcome::Slower);
+            let right = count(sessions, 1.25, Outcome::Slower);
+            let missed = count(sessions, 1.25, Outcome::Pass);
+            println!(
+                "{noise:?}, {sessions} sessions: {wrong} wrong, {right} right, {missed} missed"
+            );
+            assert!(
+                wrong <= 2,
+                "{noise:?}, {sessions} sessions: {wrong} of {FLEETS} unchanged ones"
+            );
+            let few = if sessions == 1 { 2 } else { 0 };
+            assert!(missed <= few, "{noise:?}, {sessions} sessions: {missed} slower ones pass");
+            assert!(sessions == 1 || right >= FLEETS * 9 / 10, "{noise:?}: {right}");
         }
     }
 }

@@ -189,8 +189,12 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
     if machines.len() < 2 {
         return Ok(None);
     }
-    for (file, why) in not_verified.iter().filter(|_| !is_forced) {
-        tell!("not verified: {}: {}", output::shown(file), printable_text(why));
+    if let Some((file, why)) = not_verified.first().filter(|_| !is_forced) {
+        let more = match not_verified.len() - 1 {
+            0 => String::new(),
+            more => format!("; {more} more aren't either"),
+        };
+        tell!("not verified: {}: {}{more}", output::shown(file), printable_text(why));
     }
     let by_kind = |runs: &[Run]| {
         let mut by_kind: BTreeMap<Kind, Vec<Observation>> = BTreeMap::new();
