@@ -75,7 +75,9 @@ pub(super) struct Buckets {
 pub(super) struct Summary {
     pub(super) count: u64,
     pub(super) sum_ns: u64,
+    #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only OTLP has a place for it"))]
     pub(super) min_ns: Option<u64>,
+    #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only OTLP has a place for it"))]
     pub(super) max_ns: Option<u64>,
     /// Quantiles and their nanoseconds, those for which there are enough values.
     pub(super) quantiles: Vec<(f64, u64)>,

@@ -1,7 +1,7 @@
 //! OpenTelemetry's protocol, OTLP: the metrics of a profile and its stacks, as a collector takes them.
 //!
 //! [`write()`] makes one `ExportMetricsServiceRequest` as JSON, which a collector accepts at `/v1/metrics` with the
-//! content type `application/json`, and reads from files. [`metrics`] and [`profiles`] make the same as protocol
+//! content type `application/json`, and reads from files. [`metrics()`] and [`profiles()`] make the same as protocol
 //! buffers, in requests of a bounded size, for [`METRICS_PATH`] and [`PROFILES_PATH`]; [`Answer`] reads what a collector
 //! answers. Sending them is the part of `brickscope-live`.
 //!
