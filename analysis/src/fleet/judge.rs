@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::explain::{self, Cause, Explanation};
-use super::{Fleet, FleetError, Limits, Observation};
+use super::{Fleet, FleetError, Limits, Observation, least_log};
 use crate::compare::Outcome;
 
 /// A commit beside those before it.
@@ -21,10 +21,10 @@ pub struct Judged {
     pub explanation: Explanation,
     /// Whether the commit is slower by at least the limit. A slow machine makes no commit slower.
     pub outcome: Outcome,
-    /// The probability that sessions of an unchanged commit are as slow as most of its sessions, by how often sessions of
-    /// the others were.
-    pub chance: f64,
-    /// Why it isn't decided though it looks slower: a sentence.
+    /// The probability that most sessions of an unchanged commit are as slow as its own, by how often sessions of the others
+    /// were. `None` if no machine has two sessions of others.
+    pub chance: Option<f64>,
+    /// Why it isn't decided: a sentence.
     pub doubt: Option<String>,
 }
 
@@ -85,10 +85,12 @@ impl Fleet {
         order.push(commit.clone());
         let all: Vec<Observation> = known.iter().chain(new).cloned().collect();
         let mut fleet = Self::fit_with(&all, &order, is_time, limits)?;
-        let changed = |change: &super::CommitChange| {
-            order.iter().position(|name| *name == change.commit && *name != commit)
-        };
-        let start = fleet.changes.iter().filter_map(changed).max().unwrap_or(0);
+        // Every level that is known, however small its step: `chance` looks at the last one, too.
+        let cells = &fleet.model.cells;
+        let newest = cells.commits.len() - 1;
+        let start = fleet.model.starts.iter().copied().filter(|&start| start < newest).max();
+        let first = &cells.commits[start.unwrap_or(0)];
+        let start = order.iter().position(|name| name == first).unwrap_or(0);
         let before = order[start..order.len() - 1].to_vec();
         let of = |is_of: &dyn Fn(&str) -> bool| {
             all.iter().filter(|run| is_of(&run.commit)).cloned().collect::<Vec<_>>()
@@ -97,23 +99,8 @@ impl Fleet {
         let explanation = fleet
             .explain(&of(&|name| before.iter().any(|b| b == name)), &of(&|name| name == commit))?;
         let chance = fleet.chance();
-        let (outcome, doubt) = match explanation.cause {
-            Cause::Commit | Cause::Both if (explanation.commit.ratio > 1.0) == is_time => {
-                match chance {
-                    chance if chance <= ALPHA => (Outcome::Slower, None),
-                    _ => (
-                        Outcome::Inconclusive,
-                        Some(format!(
-                            "it looks slower, but its sessions may have been disturbed: of so many other sessions {:.1} % of \
-                         an unchanged commit's are as far off; measure it again, on another day or another machine",
-                            100.0 * chance
-                        )),
-                    ),
-                }
-            }
-            Cause::Inconclusive => (Outcome::Inconclusive, None),
-            _ => (Outcome::Pass, None),
-        };
+        let (outcome, doubt) = verdict(&explanation, chance.as_ref(), is_time, limits);
+        let chance = chance.map(|chance| chance.p);
         Ok(Judged { commit, before, explanation, outcome, chance, doubt })
     }
 
@@ -129,8 +116,8 @@ impl Fleet {
         self.effects = explain::effects(&self.model);
     }
 
-    /// The probability that most sessions of an unchanged commit are as slow as those of the newest one.
-    fn chance(&self) -> f64 {
+    /// How likely it is that most sessions of an unchanged commit are as slow as those of the newest one.
+    fn chance(&self) -> Option<Chance> {
         let model = &self.model;
         let newest = model.cells.commits.len() - 1;
         let sign = if self.is_time { 1.0 } else { -1.0 };
@@ -155,16 +142,69 @@ impl Fleet {
                 }
             }
         }
-        let of = |off: &f64| {
-            let as_far = known.iter().filter(|known| *known >= off).count();
-            (1 + as_far) as f64 / (1 + known.len()) as f64
-        };
-        let mut each: Vec<f64> = new.iter().map(of).collect();
-        each.sort_by(f64::total_cmp);
-        // Of n independent ones, at least m are no larger than this with at most this probability.
+        if known.is_empty() {
+            return None;
+        }
+        let as_far = |off: &f64| known.iter().filter(|known| *known >= off).count();
+        let mut each: Vec<usize> = new.iter().map(as_far).collect();
+        each.sort_unstable();
+        // Of n independent probabilities, at least m are no larger than this with at most this probability.
         let (n, m) = (each.len(), each.len() / 2 + 1);
-        let Some(largest) = each.get(m - 1) else { return 1.0 };
+        let as_far = *each.get(m - 1)?;
+        let largest = (1 + as_far) as f64 / (1 + known.len()) as f64;
         let ways = (0..m).fold(1.0, |ways, k| ways * (n - k) as f64 / (k + 1) as f64);
-        (ways * largest.powi(m as i32)).min(1.0)
+        let p = (ways * largest.powi(m as i32)).min(1.0);
+        Some(Chance { p, as_far, known: known.len(), new: n })
+    }
+}
+
+/// How often other sessions are as far off as most of the newest commit's.
+struct Chance {
+    p: f64,
+    as_far: usize,
+    known: usize,
+    new: usize,
+}
+
+/// Whether the commit is slower, and why if that isn't decided though the cause is.
+fn verdict(
+    explanation: &Explanation,
+    chance: Option<&Chance>,
+    is_time: bool,
+    limits: Limits,
+) -> (Outcome, Option<String>) {
+    let part = &explanation.commit;
+    // How much slower it is, and is at most: above 1 is slower.
+    let [by, most] =
+        if is_time { [part.ratio, part.high] } else { [1.0 / part.ratio, 1.0 / part.low] };
+    match explanation.cause {
+        Cause::Inconclusive => (Outcome::Inconclusive, None),
+        Cause::Commit | Cause::Both if by > 1.0 => match chance {
+            Some(chance) if chance.p <= ALPHA => (Outcome::Slower, None),
+            _ => {
+                let why = match chance {
+                    None => "no machine has two sessions of other commits, to show how far off sessions are"
+                        .to_owned(),
+                    Some(Chance { as_far, known, new, .. }) => format!(
+                        "{as_far} of {known} sessions of other commits are as far off as {}, which doesn't rule it out",
+                        if *new == 1 { "its only one" } else { "most of its own" },
+                    ),
+                };
+                let doubt = format!(
+                    "it looks slower, but its sessions may have been disturbed: {why}; measure it on another day, or on \
+                     another machine"
+                );
+                (Outcome::Inconclusive, Some(doubt))
+            }
+        },
+        // Within two limits: so near that more runs would hardly show a change that counts.
+        _ if most.ln() < 2.0 * least_log(limits.commit) => (Outcome::Pass, None),
+        _ => {
+            let doubt = format!(
+                "the commit may be up to {:.1} % slower; measure it on another day, or on another machine",
+                100.0 * (most - 1.0)
+            );
+            (Outcome::Inconclusive, Some(doubt))
+        }
     }
 }

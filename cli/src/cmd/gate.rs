@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use brickscope_analysis::compare::{Fact, Outcome, Pairing, Side};
 use brickscope_analysis::fleet::{Fleet, Judged, Limits, Observation};
 use brickscope_analysis::history::{Kind, Measure, Run};
@@ -17,7 +17,7 @@ use brickscope_analysis::view;
 use super::compare::{compared, exit_code, print};
 use super::history;
 use crate::flags::{ComparisonArgs, ComparisonFormat};
-use crate::text::printable_text;
+use crate::text::{count, printable_text};
 use crate::{output, sides};
 
 /// Compare a run with a stored baseline, for CI.
@@ -114,7 +114,7 @@ fn is_lake(baseline: &Path) -> bool {
 
 #[cfg(not(feature = "parquet"))]
 fn is_lake(baseline: &Path) -> bool {
-    baseline.join("lake.json").is_file()
+    baseline.to_string_lossy().contains("://") || baseline.join("lake.json").is_file()
 }
 
 #[cfg(not(feature = "parquet"))]
@@ -133,11 +133,12 @@ fn by_lake(args: &GateArgs, run: &Path) -> Result<ExitCode> {
     use crate::progress;
 
     if args.update {
+        NewRuns::at(run, &named(), false).context("it can't be a baseline")?;
         super::collect::into_lake(Some(&args.baseline), Some(run))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut lake = Lake::open(&args.baseline)?;
-    let new = NewRuns::at(run, &named())?;
+    let new = NewRuns::at(run, &named(), args.how.force)?;
     super::lake::refresh(&mut lake, ALL_DAYS)?;
     let note = progress::note("asking");
     let wanted = Wanted { cpu: new.cpu.as_deref(), without: new.ids.clone(), ..Wanted::default() };
@@ -147,6 +148,10 @@ fn by_lake(args: &GateArgs, run: &Path) -> Result<ExitCode> {
     let mut sides = Vec::new();
     for (work, mut new) in new.works {
         let mut known = known.remove(&work).unwrap_or_default();
+        // All trees with changes have one name, whatever the changes are.
+        for run in new.iter_mut().filter(|run| run.commit.ends_with("-dirty")) {
+            run.commit = UNNAMED.to_owned();
+        }
         // A commit and its abbreviation may be on different sides.
         let of_known = known.len();
         known.append(&mut new);
@@ -161,8 +166,11 @@ fn by_lake(args: &GateArgs, run: &Path) -> Result<ExitCode> {
 #[cfg(feature = "parquet")]
 fn named() -> String {
     let commit = std::env::var("BRICKSCOPE_COMMIT").ok().filter(|commit| !commit.is_empty());
-    commit.unwrap_or_else(|| "the run".to_owned())
+    commit.unwrap_or_else(|| UNNAMED.to_owned())
 }
+
+/// Stands for the commit of the run that is judged.
+const UNNAMED: &str = "the run";
 
 /// The runs of one work on several machines.
 struct Sides {
@@ -174,20 +182,29 @@ struct Sides {
 /// Both sides as runs of several machines; `None` unless their receipts name several.
 fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Vec<Sides>>> {
     let [mut known, mut new] = [Vec::new(), Vec::new()];
-    let mut machines = BTreeSet::new();
+    let (mut machines, mut unnamed) = (BTreeSet::new(), BTreeSet::new());
     let mut not_verified = Vec::new();
     for (path, side) in [(baseline, &mut known), (run, &mut new)] {
         for file in sides::files(path)? {
             // What can't be read, or was changed since, is told of where one machine's runs are compared.
             let Ok((run, refused)) = history::read(&file) else { return Ok(None) };
-            let Some(machine) = run.machine() else { return Ok(None) };
-            machines.insert(machine.to_owned());
+            match run.machine() {
+                Some(machine) => _ = machines.insert(machine.to_owned()),
+                None => _ = unnamed.insert(file.clone()),
+            }
             not_verified.extend(refused.map(|why| (file, why)));
             side.push(run);
         }
     }
     if machines.len() < 2 {
         return Ok(None);
+    }
+    if let Some(file) = unnamed.first() {
+        bail!(
+            "{}: it doesn't name its machine, while others are of several ones: set BRICKSCOPE_MACHINE where benchmarks \
+             run, for all of them",
+            file.display()
+        );
     }
     if let Some((file, why)) = not_verified.first().filter(|_| !is_forced) {
         let more = match not_verified.len() - 1 {
@@ -204,21 +221,34 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
         by_kind
     };
     let mut known = by_kind(&known);
-    let model = new.last().map_or(String::new(), |run: &Run| run.model().to_owned());
+    let model = |kind: &Kind| {
+        let of_kind = new.iter().find(|run| run.kinds().any(|other| other == kind));
+        of_kind.map_or("", Run::model)
+    };
     let sides = by_kind(&new).into_iter().map(|(kind, new)| Sides {
-        work: format!("{model} {}, {}", kind.quantization, kind.test),
+        work: format!(
+            "{} {}, {} {}, {}, {}",
+            model(&kind),
+            kind.quantization,
+            kind.backend,
+            kind.kernels,
+            count(kind.threads.into(), "thread"),
+            kind.test
+        ),
         known: known.remove(&kind).unwrap_or_default(),
         // Whatever it was built from, it is judged.
-        new: new
-            .into_iter()
-            .map(|run| Observation { commit: "the run".to_owned(), ..run })
-            .collect(),
+        new: new.into_iter().map(|run| Observation { commit: UNNAMED.to_owned(), ..run }).collect(),
     });
     Ok(Some(sides.collect()))
 }
 
 /// Takes commits and machines apart, and says whether the run's commit is slower.
 fn judge(sides: Vec<Sides>, how: &ComparisonArgs) -> Result<ExitCode> {
+    let format = if how.json { ComparisonFormat::Json } else { how.output };
+    ensure!(
+        format != ComparisonFormat::Bmf,
+        "--output bmf: it has figures of one machine, and these runs are of several"
+    );
     let limits = Limits { commit: how.threshold, ..Limits::default() };
     let mut judged: Vec<(String, Judged)> = Vec::new();
     let mut unknown = Vec::new();
@@ -236,30 +266,30 @@ fn judge(sides: Vec<Sides>, how: &ComparisonArgs) -> Result<ExitCode> {
             if unknown.is_empty() { "anything".to_owned() } else { unknown.join(" or ") }
         );
     }
-    for work in &unknown {
-        tell!(
-            "not judged: {}: the baseline has no run of it by another commit",
-            printable_text(work)
-        );
-    }
     let text = judged.iter().map(|(work, of_work)| view::judged(of_work, work));
-    let text = text.collect::<Vec<_>>().join("\n");
-    output::print(match if how.json { ComparisonFormat::Json } else { how.output } {
-        ComparisonFormat::Text => text,
-        ComparisonFormat::Md => format!("```text\n{text}```\n"),
+    let not_judged = unknown.iter().map(|work| {
+        let work = printable_text(work);
+        format!("{work}: not decided\nthe baseline has no run of it by another commit\n")
+    });
+    let text = text.chain(not_judged).collect::<Vec<_>>().join("\n");
+    output::print(match format {
         ComparisonFormat::Json => {
             let works: Vec<_> = judged
                 .iter()
+                .map(|(work, judged)| (work, Some(judged)))
+                .chain(unknown.iter().map(|work| (work, None)))
                 .map(|(work, judged)| serde_json::json!({ "work": work, "judged": judged }))
                 .collect();
             serde_json::to_string_pretty(&works)? + "\n"
         }
-        ComparisonFormat::Bmf => bail!("--output bmf: it has figures of one machine only"),
+        // Nothing in it ends the block.
+        ComparisonFormat::Md => format!("```text\n{}```\n", text.replace('`', "'")),
+        _ => text,
     })?;
     let any = |outcome| judged.iter().any(|(_, judged)| judged.outcome == outcome);
     Ok(ExitCode::from(if any(Outcome::Slower) {
         1
-    } else if any(Outcome::Inconclusive) {
+    } else if any(Outcome::Inconclusive) || !unknown.is_empty() {
         3
     } else {
         0

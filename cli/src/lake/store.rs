@@ -95,11 +95,13 @@ impl Lake {
 
     /// Refuses a place where a lake can't be opened, before it is needed. In one that holds nothing a lake can be made.
     pub(crate) fn check(name: &Path) -> Result<()> {
-        if name.exists() {
-            return Self::open(name).map(drop);
-        }
         let lake = Self::unopened(name)?;
-        lake.mark()?.map_or(Ok(()), |text| lake.check_mark(&text))
+        match lake.mark()? {
+            Some(text) => lake.check_mark(&text),
+            None => {
+                lake.check_free().with_context(|| format!("can't make a lake in {}", lake.name()))
+            }
+        }
     }
 
     /// Whether a name is that of a lake rather than of another folder.
@@ -140,13 +142,11 @@ impl Lake {
         Ok(())
     }
 
-    fn make(&self) -> Result<()> {
+    /// Refuses a place that holds something else than a lake.
+    fn check_free(&self) -> Result<()> {
         let names = match &self.bucket {
             Some(bucket) => bucket.names()?,
-            None => {
-                fs::create_dir_all(&self.root)?;
-                names(&self.root)?
-            }
+            None => names(&self.root)?,
         };
         let is_ours = |name: &String| {
             // Another process may be making the same lake.
@@ -157,6 +157,14 @@ impl Lake {
             "it is neither empty nor a lake: name another {}",
             if self.bucket.is_some() { "prefix" } else { "folder" }
         );
+        Ok(())
+    }
+
+    fn make(&self) -> Result<()> {
+        if self.bucket.is_none() {
+            fs::create_dir_all(&self.root)?;
+        }
+        self.check_free()?;
         let place = Place { date: NO_DATE.to_owned(), machine: NO_MACHINE.to_owned() };
         for table in &TABLES {
             self.write(table, &place, COLUMNS, Vec::new())?;

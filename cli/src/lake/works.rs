@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use brickscope_analysis::fleet::Observation;
 use brickscope_analysis::lake::{RUNS, RunRows, SPEEDS, TABLES, Table, Value};
 
@@ -27,8 +27,13 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// The name of a work in SQL; [`OfRun::work`] is the same for rows.
-const WORK: &str = "concat_ws(', ', r.engine, r.model, r.quant, r.backend, \
-    CASE WHEN r.threads IS NULL THEN NULL ELSE concat(r.threads, ' threads') END, s.test)";
+const WORK: &str = "concat_ws(', ', r.engine, r.model, left(r.model_sha256, 8), r.quant, r.backend, r.device, \
+    CASE WHEN r.threads IS NULL THEN NULL ELSE concat(r.threads, ' threads') END, \
+    CASE WHEN r.batch IS NULL OR s.n_prompt IS NULL OR s.n_prompt = 0 THEN NULL \
+      ELSE concat('batch ', least(r.batch, s.n_prompt)) END, s.test)";
+
+/// Why the receipt of a run without the profiler is refused: nothing shows what ran, and nothing speaks against it.
+const UNPROFILED: &str = "kernel-ids";
 
 /// The runs of a lake that have a commit and a speed, by what they measured, as far as that tells them apart.
 pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
@@ -38,7 +43,8 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
         None => String::new(),
     };
     let query = format!(
-        "SELECT {WORK}, r.machine, r.commit, coalesce(r.session, r.date), r.created_s, s.tokens_per_second, r.run_id \
+        "SELECT {WORK}, r.machine, r.commit, coalesce(r.session, r.date), r.created_s, s.tokens_per_second, r.run_id, \
+           r.receipt_refused \
          FROM speeds s JOIN runs r ON r.run_id = s.run_id \
          WHERE s.tokens_per_second > 0 AND r.commit IS NOT NULL{}{}{}{} \
          ORDER BY r.created_s, r.run_id, s.test",
@@ -49,6 +55,7 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
     );
     let answer = Engine::find()?.answer(&prelude(lake, "")?, &query)?;
     let mut works = Works::new();
+    let mut refused = BTreeSet::new();
     for row in answer.rows {
         let [
             Some(work),
@@ -58,11 +65,16 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
             Some(time),
             Some(value),
             Some(run_id),
+            why,
         ] = &row[..]
         else {
             continue;
         };
         if wanted.without.contains(run_id) {
+            continue;
+        }
+        if why.as_ref().is_some_and(|why| why != UNPROFILED) {
+            refused.insert(run_id.clone());
             continue;
         }
         works.entry(work.clone()).or_default().push(Observation {
@@ -72,6 +84,12 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
             time: time.parse().with_context(|| format!("created_s is {time:?}"))?,
             value: value.parse().with_context(|| format!("a speed is {value:?}"))?,
         });
+    }
+    if !refused.is_empty() {
+        let runs = crate::text::count(refused.len() as u64, "run");
+        tell!(
+            "left out: {runs} with a receipt that did not verify: `brickscope lake unverified` says why"
+        );
     }
     works.values_mut().for_each(|runs| unify(runs));
     Ok(works)
@@ -87,19 +105,37 @@ pub(crate) struct NewRuns {
 }
 
 impl NewRuns {
-    /// The runs at a path. Those that state no commit get this one.
-    pub(crate) fn at(path: &Path, commit: &str) -> Result<Self> {
+    /// The runs at a path, of machines of one kind. Those that state no commit get this one.
+    pub(crate) fn at(path: &Path, commit: &str, is_forced: bool) -> Result<Self> {
         let mut new = Self::default();
-        for (machine, rows) in runs_at(path, &About::default())? {
+        for (nth, (machine, rows)) in runs_at(path, &About::default())?.into_iter().enumerate() {
             let run = OfRun::new(&rows, &machine);
-            new.cpu = run.text("cpu").map(str::to_owned);
+            let cpu = run.text("cpu").map(str::to_owned);
+            ensure!(
+                nth == 0 || cpu == new.cpu,
+                "{} has runs on several processors: judge those of each by themselves",
+                path.display()
+            );
+            new.cpu = cpu;
+            if let Some(why) = run.text("receipt_refused").filter(|why| *why != UNPROFILED) {
+                ensure!(
+                    is_forced,
+                    "{}: its receipt isn't verified ({why}); `brickscope verify-receipt` says more, --force judges it \
+                     anyway",
+                    run.text("source").unwrap_or_default()
+                );
+            }
             for speed in run.rows(&SPEEDS) {
                 let Some(Value::Real(value)) = cell(&SPEEDS, speed, "tokens_per_second") else {
                     continue;
                 };
                 let Some(Value::Text(test)) = cell(&SPEEDS, speed, "test") else { continue };
+                let n_prompt = match cell(&SPEEDS, speed, "n_prompt") {
+                    Some(Value::Int(tokens)) => *tokens,
+                    _ => 0,
+                };
                 let observation = run.observation(commit, *value);
-                new.works.entry(run.work(test)).or_default().push(observation);
+                new.works.entry(run.work(test, n_prompt)).or_default().push(observation);
             }
             new.ids.insert(rows.run_id);
         }
@@ -145,12 +181,17 @@ impl<'r> OfRun<'r> {
         }
     }
 
-    fn work(&self, test: &str) -> String {
-        let texts = ["engine", "model", "quant", "backend"].into_iter();
-        let texts = texts.filter_map(|column| self.text(column).map(str::to_owned));
+    fn work(&self, test: &str, n_prompt: i64) -> String {
+        let text = |column: &str| self.text(column).map(str::to_owned);
+        let digits = self.text("model_sha256").map(|hash| hash.chars().take(8).collect());
         let threads = self.number("threads").map(|threads| format!("{threads} threads"));
-        let parts: Vec<String> = texts.chain(threads).chain([test.to_owned()]).collect();
-        parts.join(", ")
+        let batch = self.number("batch").filter(|_| n_prompt > 0);
+        let batch = batch.map(|batch| format!("batch {}", batch.min(n_prompt)));
+        let [engine, model] = ["engine", "model"].map(text);
+        let [quant, backend, device] = ["quant", "backend", "device"].map(text);
+        let test = Some(test.to_owned());
+        let parts = [engine, model, digits, quant, backend, device, threads, batch, test];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 
     fn observation(&self, commit: &str, value: f64) -> Observation {
@@ -172,7 +213,8 @@ pub(crate) fn unify(runs: &mut [Observation]) {
     let is_hash = |name: &str| {
         name.len() >= LEAST_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
-    let names: BTreeSet<String> = runs.iter().map(|run| run.commit.clone()).collect();
+    let names: BTreeSet<String> =
+        runs.iter().map(|run| run.commit.clone()).filter(|name| is_hash(name)).collect();
     for run in runs {
         let short = &run.commit;
         // In their order, those that begin with it come right after it.

@@ -107,6 +107,9 @@ fn push(
     snapshot: &dyn Fn() -> Profile,
     is_over: &IsOver,
 ) -> Tally {
+    /// With 0 it would never end.
+    const LEAST: Duration = Duration::from_millis(1);
+    let every = every.max(LEAST);
     let mut tally = Tally::default();
     let mut next = Instant::now() + every;
     while !is_over.before(next) {

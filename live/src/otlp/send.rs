@@ -33,7 +33,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The base URL of a collector, without a slash at its end.
 pub(super) fn base(url: &str) -> Result<String, OtlpError> {
-    let failed = |reason| Err(OtlpError::Url { url: url.to_owned(), reason });
+    // A password in it is not shown, whatever else is wrong.
+    let shown = if url.contains('@') { "the URL" } else { url };
+    let failed = |reason| Err(OtlpError::Url { url: shown.to_owned(), reason });
     let Ok(uri) = url.parse::<Uri>() else {
         return failed("it is no URL: use one such as http://localhost:4318");
     };
@@ -122,7 +124,8 @@ impl Collector {
             let pause = match again {
                 Again::No => return Err(error),
                 Again::Later => backoff(tries),
-                Again::After(pause) => pause,
+                // Not at once, whatever it asks for.
+                Again::After(pause) => pause.max(backoff(tries)),
             };
             let is_in_time = until.saturating_duration_since(Instant::now()) > pause;
             if !is_in_time || !paused(pause, go_on) {

@@ -11,8 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, FileTimes};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
@@ -294,15 +294,15 @@ impl Bucket {
     /// Puts a file into the copy, as a whole. After a loss of power it may be empty, of which DuckDB tells; to wait for
     /// the disk after each file would take longer than to fetch it.
     fn place(&self, name: &str, bytes: &[u8], modified: SystemTime) -> Result<()> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let partial = self.copy.join(PARTIAL).join(format!("{}-{count}", std::process::id()));
+        // Containers that share a cache have processes of the same number. Its keys are drawn at random.
+        let partial =
+            self.copy.join(PARTIAL).join(format!("{:016x}", RandomState::new().hash_one(name)));
         let path = self.copy.join(name);
         let placed = || -> io::Result<()> {
             if let Some(folder) = path.parent() {
                 fs::create_dir_all(folder)?;
             }
-            let mut file = File::create(&partial)?;
+            let mut file = File::create_new(&partial)?;
             file.write_all(bytes)?;
             file.set_times(FileTimes::new().set_modified(modified))?;
             drop(file);

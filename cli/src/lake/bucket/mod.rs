@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use brickscope_analysis::lake::{RUNS, Table};
+use brickscope_analysis::lake::{RUNS, TABLES, Table};
 use brickscope_analysis::receipt::sha256_hex;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -147,6 +147,11 @@ impl Bucket {
         if let Some(cause) = cause.map(ToString::to_string).filter(|cause| !said.contains(cause)) {
             said += &format!(": {cause}");
         }
+        // The whole body of an answer would show what was signed, a session's token among it.
+        if let Some(code) = between(&said, "<Code>", "</Code>") {
+            let message = between(&said, "<Message>", "</Message>").unwrap_or_default();
+            said = format!("{code} {message}").trim_end().to_owned();
+        }
         if said.contains("NoSuchBucket") {
             return anyhow!("{url}: there is no bucket {bucket}");
         }
@@ -240,6 +245,19 @@ impl Bucket {
     pub(super) fn delete_orphans(&self, least_age: Duration) -> Result<u64> {
         let mut deleted = 0;
         for name in &self.unknown {
+            // Its writer may have been slow, and whole meanwhile.
+            let of = TABLES.iter().find_map(|table| Place::of_key(table, name));
+            let is_in_a_run = match of.map(|(place, part)| key(&RUNS, &place, part)) {
+                Some(run) => match self.runtime.block_on(self.store.head(&self.object(&run))) {
+                    Err(Error::NotFound { .. }) => false,
+                    Err(error) => return Err(self.failed(&run, error)),
+                    Ok(_) => true,
+                },
+                None => false,
+            };
+            if is_in_a_run {
+                continue;
+            }
             match self.runtime.block_on(self.store.head(&self.object(name))) {
                 Err(Error::NotFound { .. }) => {}
                 Err(error) => return Err(self.failed(name, error)),
@@ -317,6 +335,10 @@ impl Bucket {
         self.runtime.block_on(listed).map_err(|error| self.failed(table, error))?;
         Ok(found)
     }
+}
+
+fn between<'t>(text: &'t str, begin: &str, end: &str) -> Option<&'t str> {
+    text.split_once(begin)?.1.split_once(end).map(|(within, _)| within)
 }
 
 /// Whether a text is like `2026-01-31`.
