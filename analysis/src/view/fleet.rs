@@ -140,7 +140,8 @@ pub fn explanation(explanation: &Explanation, before: &str, after: &str) -> Stri
         printable_text(before)
     );
     let mut line = |label: &str, what: String| labelled(label, &printable_text(&what), &mut text);
-    line("because", explanation.reason.clone());
+    let reason = explanation.reason.strip_prefix("inconclusive, because ");
+    line("because", reason.unwrap_or(&explanation.reason).to_owned());
     let signed = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
     line("together", signed(explanation.total));
     for (label, part) in [("commit", &explanation.commit), ("machine", &explanation.machine)] {
