@@ -18,6 +18,15 @@ pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
+/// Whether a text is like `2026-01-31`.
+pub(crate) fn is_date(text: &str) -> bool {
+    text.len() == 10
+        && text.bytes().zip(b"0000-00-00").all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            form => byte == *form,
+        })
+}
+
 /// `text`, padded with spaces to `width` columns.
 pub(crate) fn padded(text: &str, width: usize) -> String {
     text.to_owned() + &" ".repeat(width.saturating_sub(columns(text)))

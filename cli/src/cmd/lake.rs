@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Arg, Subcommand, ValueEnum};
 
+use crate::text::is_date;
+
 /// Ask a lake of runs: which machine is slow, which commit, since when.
 ///
 /// A lake is what `brickscope collect` writes. DuckDB answers: its library in this process, or its command
@@ -323,12 +325,7 @@ pub(crate) struct SchemaArgs {
 }
 
 fn day(text: &str) -> Result<String, String> {
-    let fits = text.len() == 10
-        && text.bytes().zip(b"0000-00-00").all(|(byte, form)| match form {
-            b'0' => byte.is_ascii_digit(),
-            form => byte == *form,
-        });
-    if fits { Ok(text.to_owned()) } else { Err("must be like 2026-01-31".to_owned()) }
+    if is_date(text) { Ok(text.to_owned()) } else { Err("must be like 2026-01-31".to_owned()) }
 }
 
 fn number(text: &str) -> Result<f64, String> {
@@ -398,7 +395,7 @@ mod with_parquet {
     fn question(name: &str, ask: &AskArgs, number: f64, within: f64) -> Result<()> {
         let question = QUESTIONS.iter().find(|question| question.name == name);
         let question = question.with_context(|| format!("there is no question {name}"))?;
-        let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let text = lake::quoted;
         // What the lake has to choose from.
         let mut choices = Vec::new();
         for (flag, column, is_set, has) in [

@@ -114,6 +114,11 @@ impl Engine {
     }
 }
 
+/// A text in SQL.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
 fn is_library(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     name.contains(".so") || name.ends_with(".dylib") || name.ends_with(".dll")

@@ -8,7 +8,7 @@ use brickscope_analysis::fleet::Observation;
 use brickscope_analysis::lake::{RUNS, RunRows, SPEEDS, TABLES, Table, Value};
 
 use super::collect::{About, runs_at};
-use super::engine::{Engine, prelude};
+use super::engine::{Engine, prelude, quoted};
 use super::store::Lake;
 
 /// The runs of one kind of work, by its name.
@@ -37,9 +37,8 @@ const UNPROFILED: &str = "kernel-ids";
 
 /// The runs of a lake that have a commit and a speed, by what they measured, as far as that tells them apart.
 pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
-    let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let only = |column: &str, value: Option<&str>| match value {
-        Some(value) => format!(" AND {column} {}", text(value)),
+        Some(value) => format!(" AND {column} {}", quoted(value)),
         None => String::new(),
     };
     let query = format!(

@@ -89,9 +89,15 @@ impl Pusher {
 
     fn join(&mut self) -> Tally {
         self.stop();
-        let tally = self.pushing.take().map(JoinHandle::join);
-        // A panic in that thread leaves nothing to count.
-        tally.and_then(Result::ok).unwrap_or_default()
+        match self.pushing.take().map(JoinHandle::join) {
+            Some(Ok(tally)) => tally,
+            Some(Err(_)) => {
+                let trouble =
+                    "the thread that pushes panicked, so that nobody knows what was pushed";
+                Tally { trouble: Some(trouble.to_owned()), ..Tally::default() }
+            }
+            None => Tally::default(),
+        }
     }
 }
 

@@ -35,6 +35,7 @@ use tokio::runtime::Runtime;
 
 use super::store::{MERGED, Place, key};
 use super::table_file;
+use crate::text::is_date;
 use crate::{cache, machine_name};
 
 /// Requests at once.
@@ -339,15 +340,6 @@ impl Bucket {
 
 fn between<'t>(text: &'t str, begin: &str, end: &str) -> Option<&'t str> {
     text.split_once(begin)?.1.split_once(end).map(|(within, _)| within)
-}
-
-/// Whether a text is like `2026-01-31`.
-fn is_date(text: &str) -> bool {
-    text.len() == 10
-        && text.bytes().zip(b"0000-00-00").all(|(byte, form)| match form {
-            b'0' => byte.is_ascii_digit(),
-            form => byte == *form,
-        })
 }
 
 impl Place {
