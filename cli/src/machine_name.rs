@@ -8,13 +8,20 @@ const VARIABLE: &str = "BRICKSCOPE_MACHINE";
 /// The name of no machine: a lake has files without rows there.
 pub(crate) const NO_MACHINE: &str = "none";
 
+/// What stands for the machine where the runs of all machines are together.
+pub(crate) const ALL_MACHINES: &str = "merged";
+
 /// Checks that a name can be that of a folder in a lake, by the rules of Hive's partitions.
 pub(crate) fn check(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     ensure!(
-        begins_well && name.len() <= 64 && name.chars().all(is_plain) && name != NO_MACHINE,
+        begins_well && name.len() <= 64 && name.chars().all(is_plain),
         "{name:?} can't name a machine: use 1 to 64 letters, digits, `.`, `_` and `-`, with a letter or digit first"
+    );
+    ensure!(
+        name != NO_MACHINE && name != ALL_MACHINES,
+        "{name:?} can't name a machine: it has a meaning of its own in a lake"
     );
     Ok(())
 }

@@ -24,7 +24,7 @@ use serde::Serialize;
 pub use self::table::{
     BRICKS, Column, DURATIONS, Kind, PASSES, RUNS, SPANS, SPEEDS, TABLES, Table, Value,
 };
-use self::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
+use self::table::{BrickRow, DurationRow, Of, PassRow, RunRow, SpanRow, SpeedRow};
 use crate::receipt::{Receipt, sha256_hex};
 
 /// Incremented when the tables change.
@@ -54,6 +54,8 @@ pub struct RunRows {
     pub run_id: String,
     /// The day on which it was made, in UTC: `2026-01-31`.
     pub date: String,
+    /// The machine, as [`Facts`] name it.
+    pub machine: String,
     /// The rows of each of [`TABLES`], in the same order. Each row has a cell for each column.
     pub tables: [Vec<Vec<Value>>; TABLES.len()],
 }
@@ -113,16 +115,29 @@ pub fn rows(
     run.duration_rows = parts.durations.len() as u64;
     run.pass_rows = parts.passes.len() as u64;
     run.span_rows = parts.spans.len() as u64;
-    let id = &run_id;
+    let machine = facts.machine.clone();
+    let of = &Of { part: run_part(&machine, &run_id), run_id: run_id.clone(), machine };
     let tables = [
-        parts.speeds.into_iter().map(|row| row.cells(id)).collect(),
-        parts.bricks.into_iter().map(|row| row.cells(id)).collect(),
-        parts.durations.into_iter().map(|row| row.cells(id)).collect(),
-        parts.passes.into_iter().map(|row| row.cells(id)).collect(),
-        parts.spans.into_iter().map(|row| row.cells(id)).collect(),
-        vec![run.cells(id)],
+        parts.speeds.into_iter().map(|row| row.cells(of)).collect(),
+        parts.bricks.into_iter().map(|row| row.cells(of)).collect(),
+        parts.durations.into_iter().map(|row| row.cells(of)).collect(),
+        parts.passes.into_iter().map(|row| row.cells(of)).collect(),
+        parts.spans.into_iter().map(|row| row.cells(of)).collect(),
+        vec![run.cells(of)],
     ];
-    Ok(RunRows { date: date.to_owned(), run_id, tables })
+    let machine = facts.machine.clone();
+    Ok(RunRows { date: date.to_owned(), machine, run_id, tables })
+}
+
+/// The part of a lake that is one run: the value of the column `part`. A space is less than all that names have, so
+/// that texts are in the same order as machines and their runs.
+pub fn run_part(machine: &str, run_id: &str) -> String {
+    format!("0 {machine} {run_id}")
+}
+
+/// The part of a lake that is a file with many runs. It comes after all parts with one run.
+pub fn merged_part(name: &str) -> String {
+    format!("1 {name}")
 }
 
 /// The rows of a run, by table.

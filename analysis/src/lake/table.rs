@@ -128,7 +128,14 @@ macro_rules! optional {
 }
 optional!(String, u64, bool);
 
-/// Makes a row's type, its table, and the row's cells. Each table begins with `run_id` and `part`.
+/// What all rows of a run have in common.
+pub(super) struct Of {
+    pub(super) run_id: String,
+    pub(super) part: String,
+    pub(super) machine: String,
+}
+
+/// Makes a row's type, its table, and the row's cells. Each table begins with the columns of [`Of`].
 macro_rules! table {
     (
         #[doc = $row_meaning:literal]
@@ -157,7 +164,14 @@ macro_rules! table {
                     name: "part",
                     kind: Kind::Text,
                     is_optional: false,
-                    meaning: " The file that the row is in: its name without `.parquet`.",
+                    meaning: " The part of the lake that the row is in: `0`, the machine and the run; or `1` and the name of a \
+                        file with many runs. Of a run's parts, the last one as a text counts.",
+                },
+                Column {
+                    name: "machine_name",
+                    kind: Kind::Text,
+                    is_optional: false,
+                    meaning: " The machine's name in the lake.",
                 },
                 $(Column {
                     name: stringify!($field),
@@ -169,10 +183,11 @@ macro_rules! table {
         };
 
         impl $row {
-            pub(super) fn cells(self, run_id: &str) -> Vec<Value> {
+            pub(super) fn cells(self, of: &Of) -> Vec<Value> {
                 vec![
-                    Value::Text(run_id.to_owned()),
-                    Value::Text(run_id.to_owned()),
+                    Value::Text(of.run_id.clone()),
+                    Value::Text(of.part.clone()),
+                    Value::Text(of.machine.clone()),
                     $(self.$field.into(),)*
                 ]
             }

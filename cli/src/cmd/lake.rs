@@ -468,11 +468,11 @@ mod with_parquet {
     ) -> Result<()> {
         let mut lake = Lake::open(&args.lake)?;
         if args.sql {
-            let prelude = lake::prelude_for_others(&lake, params)?;
+            let prelude = lake::prelude_for_others(&lake, days, params)?;
             return output::print(format!("{prelude}\n{}\n", query.trim_end()));
         }
         refresh(&mut lake, days)?;
-        let prelude = lake::prelude(&lake, params)?;
+        let prelude = lake::prelude(&lake, days, params)?;
         let note = progress::note("asking");
         let answer = Engine::find().and_then(|engine| engine.answer(&prelude, query));
         note.finish_and_clear();
@@ -492,6 +492,7 @@ mod with_parquet {
                     // What there is to choose from may be of other days.
                     refresh(&mut lake, ALL_DAYS)?;
                 }
+                let prelude = lake::prelude(&lake, ALL_DAYS, params)?;
                 for (flag, has) in chosen_by.iter().filter(|_| all == 0) {
                     let values = choices(&prelude, has)?.join(", ");
                     tell!("{flag}: the lake has {}", printable_text(&values));

@@ -1,14 +1,13 @@
 //! Whether each run of a lake is there as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use brickscope_analysis::lake::{RUNS, TABLES, Value};
 use serde::Serialize;
 
 use super::compact::live;
-use super::store::{Each, Lake, Place, is_gone};
-use super::table_file;
+use super::store::{Each, Lake, is_gone};
 
 /// What a check found.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -22,13 +21,13 @@ pub(crate) struct Checked {
 /// Reads all files, and counts the rows of each run.
 pub(crate) fn check(lake: &mut Lake, each: Each<'_>) -> Result<Checked> {
     lake.refresh_files(each)?;
-    let places = lake.places(&RUNS)?;
+    let days = lake.days(&RUNS)?;
     let mut checked = Checked::default();
-    for (nth, place) in (0..).zip(&places) {
-        each(nth, places.len() as u64);
-        let found = match place_of(lake, place) {
+    for (nth, date) in (0..).zip(&days) {
+        each(nth, days.len() as u64);
+        let found = match of_day(lake, date) {
             // Merged, and what was merged deleted, meanwhile.
-            Err(error) if is_gone(&error) => place_of(lake, place),
+            Err(error) if is_gone(&error) => of_day(lake, date),
             found => found,
         };
         match found {
@@ -39,67 +38,91 @@ pub(crate) fn check(lake: &mut Lake, each: Each<'_>) -> Result<Checked> {
             Err(error) => checked.faults.push(format!("{error:#}")),
         }
     }
-    each(places.len() as u64, places.len() as u64);
+    each(days.len() as u64, days.len() as u64);
     Ok(checked)
 }
 
-fn place_of(lake: &Lake, place: &Place) -> Result<Checked> {
+/// What is known of a run.
+#[derive(Default)]
+struct Run {
+    machine: String,
+    /// The rows that there should be, by table; those found are subtracted.
+    missing: [i64; COUNTS.len()],
+}
+
+fn of_day(lake: &Lake, date: &str) -> Result<Checked> {
     let mut checked = Checked::default();
-    let live = live(lake, place)?.runs;
-    // The rows of each run that there should be, by table; those found are subtracted.
-    let mut missing: BTreeMap<&String, BTreeMap<&'static str, i64>> = BTreeMap::new();
-    let parts: std::collections::BTreeSet<&String> = live.values().collect();
+    // A file that can't be read is told of, and nothing else of its runs.
+    let mut unreadable: BTreeSet<usize> = BTreeSet::new();
+    let live = live(lake, date, &mut |error| {
+        checked.faults.push(format!("{error:#}"));
+        Ok(())
+    })?;
+    let mut runs: BTreeMap<String, Run> = BTreeMap::new();
     // `runs` is the last of the tables, and says how many rows the others have.
     for table in TABLES.iter().rev() {
         let column = |name: &str| table.column(name).context("a table has no such column");
-        let (run_id, part_of) = (column("run_id")?, column("part")?);
-        for part in &parts {
-            let file = lake.file(table, place, part);
-            let is_there = file.try_exists().with_context(|| file.display().to_string())?;
-            if table.name != RUNS.name && !is_there {
+        let part_of = column("part")?;
+        for nth in live.counting() {
+            let part = &live.parts[nth];
+            if table.name != RUNS.name && !lake.has(table, part)? {
                 continue;
             }
-            table_file::read(table, &file, &mut |row| {
-                let Value::Text(run) = &row[run_id] else { return Ok(()) };
-                let Some((run, live)) = live.get_key_value(run).filter(|(_, live)| live == part)
-                else {
-                    return Ok(());
-                };
-                if !matches!(&row[part_of], Value::Text(said) if said == live) {
+            let text = part.text();
+            let read = live.read(lake, table, nth, &mut |run, row| {
+                if !matches!(&row[part_of], Value::Text(said) if *said == text) {
+                    let file = lake.file(table, part);
                     let file = file.display();
                     checked.faults.push(format!("{file}: a row of run {run} names another part"));
                 }
                 if table.name == RUNS.name {
-                    for (counted, column) in COUNTS {
+                    let mut known = Run::default();
+                    if let Value::Text(machine) = &row[column("machine_name")?] {
+                        known.machine.clone_from(machine);
+                    }
+                    for ((_, column), missing) in COUNTS.iter().zip(&mut known.missing) {
                         let at = RUNS.column(column).context("a table has no such column")?;
                         if let Value::Int(rows) = row[at] {
-                            missing.entry(run).or_default().insert(counted, rows);
+                            *missing = rows;
                         }
                     }
-                } else if let Some(rows) =
-                    missing.get_mut(run).and_then(|run| run.get_mut(table.name))
+                    runs.insert(run.to_owned(), known);
+                } else if let Some(of) = COUNTS.iter().position(|(name, _)| *name == table.name)
+                    && let Some(run) = runs.get_mut(run)
                 {
-                    *rows -= 1;
+                    run.missing[of] -= 1;
                 }
                 Ok(())
-            })?;
+            });
+            match read {
+                Err(error) if !is_gone(&error) => {
+                    if unreadable.insert(nth) {
+                        checked.faults.push(format!("{error:#}"));
+                    }
+                }
+                read => read?,
+            }
         }
     }
-    for run in live.keys() {
-        let wrong = missing.get(run).into_iter().flatten().filter(|(_, rows)| **rows != 0);
+    for (run, part) in live.runs.iter().filter(|(_, part)| !unreadable.contains(part)) {
+        let Some(Run { machine, missing }) = runs.get(run) else {
+            let file = lake.file(&RUNS, &live.parts[*part]);
+            checked.faults.push(format!("{}: run {run} has no row", file.display()));
+            continue;
+        };
+        let wrong = COUNTS.iter().zip(missing).filter(|(_, rows)| **rows != 0);
         let wrong: Vec<String> = wrong
-            .map(|(table, rows)| match rows {
+            .map(|((table, _), rows)| match rows {
                 1.. => format!("{rows} rows of `{table}` are missing"),
                 _ => format!("`{table}` has {} rows too many", -rows),
             })
             .collect();
-        if wrong.is_empty() && missing.contains_key(run) {
-            checked.whole += 1;
-        } else {
-            let Place { date, machine } = place;
-            let wrong =
-                if wrong.is_empty() { "it has no row".to_owned() } else { wrong.join(", ") };
-            checked.faults.push(format!("run {run} of {machine} on {date}: {wrong}"));
+        match &wrong[..] {
+            [] => checked.whole += 1,
+            _ => {
+                let wrong = wrong.join(", ");
+                checked.faults.push(format!("run {run} of {machine} on {date}: {wrong}"));
+            }
         }
     }
     Ok(checked)

@@ -71,8 +71,8 @@ pub(crate) fn collect(
     Ok(collected)
 }
 
-/// The runs at a path, as rows, each with its machine.
-pub(super) fn runs_at(path: &Path, about: &About) -> Result<Vec<(String, RunRows)>> {
+/// The runs at a path, as rows.
+pub(super) fn runs_at(path: &Path, about: &About) -> Result<Vec<RunRows>> {
     let read = |run: &RunFiles| read(run, about).with_context(|| run.path().display().to_string());
     RunFiles::at(path)?.iter().map(read).collect()
 }
@@ -154,27 +154,27 @@ fn add(
     about: &About,
     known: &mut BTreeMap<String, BTreeMap<String, String>>,
 ) -> Result<bool, Trouble> {
-    let (machine, rows) = read(run, about).map_err(Trouble::Run)?;
+    let rows = read(run, about).map_err(Trouble::Run)?;
     let of_day = match known.entry(rows.date.clone()) {
         Entry::Occupied(day) => day.into_mut(),
         Entry::Vacant(day) => day.insert(lake.runs_of(&rows.date).map_err(Trouble::Lake)?),
     };
     match of_day.get(&rows.run_id) {
-        Some(other) if *other != machine => {
+        Some(other) if *other != rows.machine => {
             let path = crate::output::shown(run.path());
             tell!("note: {path}: it is in the lake already, as a run of {other}");
             Ok(false)
         }
         Some(_) => Ok(false),
         None => {
-            of_day.insert(rows.run_id.clone(), machine.clone());
-            lake.add(&machine, rows).map_err(Trouble::Lake)?;
+            of_day.insert(rows.run_id.clone(), rows.machine.clone());
+            lake.add(rows).map_err(Trouble::Lake)?;
             Ok(true)
         }
     }
 }
 
-fn read(run: &RunFiles, about: &About) -> Result<(String, RunRows)> {
+fn read(run: &RunFiles, about: &About) -> Result<RunRows> {
     let profile = run.profile.as_deref().map(run_dir::load).transpose()?;
     if let Some(profile) = &profile {
         profile.check().map_err(|why| anyhow::anyhow!("the profile is inconsistent: {why}"))?;
@@ -202,9 +202,8 @@ fn read(run: &RunFiles, about: &About) -> Result<(String, RunRows)> {
         },
     };
     machine_name::check(&machine)?;
-    facts.machine = machine.clone();
-    let rows = rows(profile.as_ref(), of_receipt.as_ref(), &facts).map_err(anyhow::Error::msg)?;
-    Ok((machine, rows))
+    facts.machine = machine;
+    rows(profile.as_ref(), of_receipt.as_ref(), &facts).map_err(anyhow::Error::msg)
 }
 
 /// The host name of this machine, if the run can be of it.

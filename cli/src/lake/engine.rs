@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 use brickscope_analysis::lake::{RUNS, TABLES, Table};
 use serde_json::value::RawValue;
 
+use super::HIDDEN;
 use super::library::{Database, Texts};
-use super::store::Lake;
+use super::store::{ALL_DAYS, Days, Lake};
 
 /// Names DuckDB's library or command.
 const VARIABLE: &str = "BRICKSCOPE_DUCKDB";
@@ -238,22 +239,22 @@ impl Answer {
     }
 }
 
-/// The statements that make the lake's tables known to DuckDB. `live` comes first: what becomes part of the lake after
-/// that is seen by no query of the session, neither whole nor half.
-pub(crate) fn prelude(lake: &Lake, params: &str) -> Result<String> {
+/// The statements that make the lake's tables known to DuckDB, as far as runs of these days are in them. `live` comes
+/// first: what becomes part of the lake after that is seen by no query of the session, neither whole nor half.
+pub(crate) fn prelude(lake: &Lake, days: Days<'_>, params: &str) -> Result<String> {
     let root = std::path::absolute(lake.root()).unwrap_or_else(|_| lake.root().to_owned());
-    files_known(&root, params)
+    files_known(&root, days, params)
 }
 
 /// The same of the files where they are, for other engines: of an object store, by its URL.
-pub(crate) fn prelude_for_others(lake: &Lake, params: &str) -> Result<String> {
+pub(crate) fn prelude_for_others(lake: &Lake, days: Days<'_>, params: &str) -> Result<String> {
     match lake.is_folder() {
-        true => prelude(lake, params),
-        false => files_known(Path::new(&lake.name()), params),
+        true => prelude(lake, days, params),
+        false => files_known(Path::new(&lake.name()), days, params),
     }
 }
 
-fn files_known(root: &Path, params: &str) -> Result<String> {
+fn files_known(root: &Path, days: Days<'_>, params: &str) -> Result<String> {
     let text =
         root.to_str().with_context(|| format!("{}: its name isn't UTF-8", root.display()))?;
     ensure!(
@@ -265,9 +266,19 @@ fn files_known(root: &Path, params: &str) -> Result<String> {
         let pattern = pattern.to_string_lossy().replace('\'', "''");
         format!("read_parquet('{pattern}', hive_partitioning = true, hive_types_autocast = false)")
     };
+    // DuckDB opens no file of other days.
+    let bounds = [(">=", days.0, ALL_DAYS.0), ("<=", days.1, ALL_DAYS.1)];
+    let of_days: Vec<String> = bounds
+        .iter()
+        .filter(|(_, day, all)| day != all)
+        .map(|(is, day, _)| format!("raw.date {is} {}", quoted(day)))
+        .collect();
+    let of_days = match &of_days[..] {
+        [] => String::new(),
+        _ => format!("\nWHERE {}", of_days.join(" AND ")),
+    };
     let mut sql = format!(
-        "CREATE TEMP TABLE live AS SELECT run_id, max(concat(machine, ' ', part)) AS live_part\n\
-        FROM {} GROUP BY run_id;\n",
+        "CREATE TEMP TABLE live AS SELECT run_id, max(part) AS part\nFROM {} AS raw{of_days} GROUP BY run_id;\n",
         files(&RUNS)
     );
     for table in &TABLES {
@@ -275,13 +286,13 @@ fn files_known(root: &Path, params: &str) -> Result<String> {
             .columns
             .iter()
             .map(|column| column.name)
-            .filter(|name| *name != "part")
-            .chain(["date", "machine"])
+            .filter(|name| !HIDDEN.contains(name))
             .map(|name| format!("raw.\"{name}\""))
+            .chain(["raw.date".to_owned(), "raw.machine_name AS machine".to_owned()])
             .collect();
         sql.push_str(&format!(
-            "CREATE TEMP VIEW {} AS SELECT {}\nFROM {} AS raw JOIN live ON raw.run_id = live.run_id\n  \
-            AND concat(raw.machine, ' ', raw.part) = live.live_part;\n",
+            "CREATE TEMP VIEW {} AS SELECT {}\nFROM {} AS raw\n\
+            JOIN live ON raw.run_id = live.run_id AND raw.part = live.part{of_days};\n",
             table.name,
             columns.join(", "),
             files(table)

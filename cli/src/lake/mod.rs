@@ -1,14 +1,16 @@
 //! A lake: Parquet files with the runs of many machines in a folder or an object store, which SQL engines read.
 //!
 //! ```text
-//! LAKE/TABLE/date=2026-01-31/machine=ci-7/PART.parquet
+//! LAKE/TABLE/date=2026-01-31/machine=ci-7/RUN.parquet
+//! LAKE/TABLE/date=2026-01-31/machine=merged/NAME.parquet
 //! ```
 //!
-//! A part is a run, by its id, or many runs (`merged-…`). Each file is written under another name and renamed when it
+//! A part is a run of a machine, or many runs of a day. Each file is written under another name and renamed when it
 //! is whole, and a run's file in `runs` comes last. A run is in the lake from that moment on; rows of other tables
-//! without one in `runs` are of a writer that was killed. Where a run is in several parts, the last one by name counts,
-//! so that it is never seen twice while parts are merged. Readers that choose by `live` (see `engine`) see each run
-//! once, and whole. `bucket` says how that is kept for a lake in an object store, which is copied before it is read.
+//! without one in `runs` are of a writer that was killed. Where a run is in several parts, the greatest by its column
+//! `part` counts, so that it is never seen twice while parts are merged. Readers that choose by `live` (see `engine`) see
+//! each run once, and whole. `bucket` says how that is kept for a lake in an object store, which is copied before it is
+//! read.
 
 mod answer_text;
 #[cfg(feature = "object-store")]
@@ -35,6 +37,9 @@ pub(crate) use self::questions::QUESTIONS;
 pub(crate) use self::store::{ALL_DAYS, Days, Lake};
 pub(crate) use self::works::{LEAST_DIGITS, NewRuns, Wanted, unify, works};
 
+/// Columns by which readers choose the part that counts, and the machine's name in the file: queries see `machine`.
+const HIDDEN: [&str; 2] = ["part", "machine_name"];
+
 /// The tables and their columns, in Markdown.
 pub(crate) fn schema_markdown() -> String {
     use brickscope_analysis::lake::{Kind, TABLES};
@@ -44,7 +49,7 @@ pub(crate) fn schema_markdown() -> String {
     for table in TABLES.iter().rev() {
         text.push_str(&format!("### `{}`\n\n{}\n\n", table.name, table.meaning.trim()));
         text.push_str("| column | type | meaning |\n|---|---|---|\n");
-        for column in table.columns.iter().filter(|column| column.name != "part") {
+        for column in table.columns.iter().filter(|column| !HIDDEN.contains(&column.name)) {
             let kind = match column.kind {
                 Kind::Text => "text",
                 Kind::Int => "bigint",

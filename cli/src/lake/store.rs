@@ -1,31 +1,34 @@
 //! Where the files of a lake are, and how one is added: a folder, or an object store with a copy in a folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ::parquet::errors::ParquetError;
+use ::parquet::file::reader::ChunkReader;
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::write_atomically;
-use brickscope_analysis::lake::{LAKE_VERSION, RUNS, RunRows, TABLES, Table, Value};
+use brickscope_analysis::lake::{
+    LAKE_VERSION, RUNS, RunRows, TABLES, Table, Value, merged_part, run_part,
+};
 use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
-use super::table_file::{self, TableWriter};
-use crate::machine_name::NO_MACHINE;
+use super::table_file;
+use crate::machine_name::{self, ALL_MACHINES, NO_MACHINE};
+use crate::text::is_date;
 
 /// The file that says that a folder is a lake.
 const MARK: &str = "lake.json";
 
 /// The date and machine of files without rows, by which engines know the columns of empty tables.
-pub(super) const NO_DATE: &str = "1970-01-01";
+const NO_DATE: &str = "1970-01-01";
 /// Their name.
-pub(super) const COLUMNS: &str = "columns";
+const COLUMNS: &str = "columns";
 
-/// Parts with several runs begin with this, which comes after all ids of runs.
-pub(super) const MERGED: &str = "merged-";
+/// How often a writer makes a folder that others delete.
+const FOLDER_TRIES: u32 = 100;
 
 #[derive(Serialize, Deserialize)]
 struct Mark {
@@ -53,20 +56,40 @@ pub(super) enum Depth {
 /// The first and the last day of a question.
 pub(crate) type Days<'t> = (&'t str, &'t str);
 
-pub(crate) const ALL_DAYS: Days<'static> = ("", "9999-99-99");
+pub(crate) const ALL_DAYS: Days<'static> = ("0000-00-00", "9999-99-99");
 
 /// Called with the number of steps that are done, and of all.
 pub(crate) type Each<'t> = &'t mut dyn FnMut(u64, u64);
 
-/// A folder of files: what one machine made on one day.
+/// A folder of files: runs of one day.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) date: String,
-    pub(super) machine: String,
+    pub(super) whose: Whose,
 }
 
-/// The whole names of files in a table's folder for a place, without `.parquet`.
-pub(super) type Parts = Vec<String>;
+/// Whose runs are in a place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whose {
+    /// Those of one machine, each in files of its own.
+    Machine(String),
+    /// Those of all machines, merged.
+    All,
+}
+
+/// Files of one name, one in each table that it has rows of: a run, or many. Of the parts with the same run, the greatest
+/// counts: parts are in the order of their texts in the column `part`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Part {
+    pub(super) place: Place,
+    pub(super) name: String,
+}
+
+/// A row of a table.
+pub(super) type Row = Vec<Value>;
+
+/// Takes the rows of a file, one by one.
+pub(super) type Push<'t> = &'t mut dyn FnMut(Row) -> Result<()>;
 
 impl Lake {
     /// The lake in a folder, or behind a URL such as `s3://bucket/lake`.
@@ -165,9 +188,8 @@ impl Lake {
             fs::create_dir_all(&self.root)?;
         }
         self.check_free()?;
-        let place = Place { date: NO_DATE.to_owned(), machine: NO_MACHINE.to_owned() };
         for table in &TABLES {
-            self.write(table, &place, COLUMNS, Vec::new())?;
+            self.write(table, &Part::columns(), &mut |_| Ok(()))?;
         }
         let mark = Mark {
             lake_version: LAKE_VERSION,
@@ -220,26 +242,29 @@ impl Lake {
     }
 
     fn folder(&self, table: &Table, place: &Place) -> PathBuf {
-        let Place { date, machine } = place;
-        let table = self.root.join(table.name);
-        table.join(format!("date={date}")).join(format!("machine={machine}"))
+        self.root.join(place.key(table))
     }
 
-    pub(super) fn file(&self, table: &Table, place: &Place, part: &str) -> PathBuf {
-        self.folder(table, place).join(format!("{part}.parquet"))
+    pub(super) fn file(&self, table: &Table, part: &Part) -> PathBuf {
+        self.root.join(part.key(table))
     }
 
-    /// Deletes parts of a place; of an object store not from the copy, which others may be reading. Returns how many
-    /// files there were.
-    pub(super) fn delete(&self, place: &Place, parts: &[&String]) -> Result<u64> {
+    /// Whether a part has rows of a table.
+    pub(super) fn has(&self, table: &Table, part: &Part) -> Result<bool> {
+        let file = self.file(table, part);
+        file.try_exists().with_context(|| file.display().to_string())
+    }
+
+    /// Deletes parts; of an object store not from the copy, which others may be reading. Returns how many files there
+    /// were.
+    pub(super) fn delete(&self, parts: &[&Part]) -> Result<u64> {
         let mut deleted = 0;
         // `runs` goes first, so that no reader takes a part for whole.
         for table in TABLES.iter().rev() {
             let mut keys = Vec::new();
             for part in parts {
-                let file = self.file(table, place, part);
-                if file.try_exists().with_context(|| file.display().to_string())? {
-                    keys.push(key(table, place, part));
+                if self.has(table, part)? {
+                    keys.push(part.key(table));
                 }
             }
             deleted += keys.len() as u64;
@@ -251,25 +276,41 @@ impl Lake {
         Ok(deleted)
     }
 
-    /// Deletes what killed writers left and nobody has written to for `age`: in `places`, or in a whole object store.
-    /// Returns how many files there were.
-    pub(super) fn delete_orphans<'t>(
+    /// Deletes the folders of a place that hold nothing. A writer who is about to write there makes them again.
+    pub(super) fn delete_empty(&self, place: &Place) {
+        if self.is_folder() {
+            for table in &TABLES {
+                // It fails for a folder with files.
+                let _ = fs::remove_dir(self.folder(table, place));
+            }
+        }
+    }
+
+    /// Deletes what killed writers left and nobody has written to for `least_age`: of these days, or in a whole object
+    /// store. Returns how many files there were.
+    pub(super) fn delete_orphans(
         &self,
-        places: impl IntoIterator<Item = &'t Place>,
+        days: &BTreeSet<String>,
         least_age: Duration,
     ) -> Result<u64> {
         if let Some(bucket) = &self.bucket {
             return bucket.delete_orphans(least_age);
         }
         let mut deleted = 0;
-        for place in places {
+        let mut places = BTreeSet::new();
+        for date in days {
+            for table in &TABLES {
+                places.extend(self.places_of(table, date)?);
+            }
+        }
+        for place in &places {
             let known = self.parts(&RUNS, place)?;
             for table in &TABLES {
                 let mut orphans = self.partial_files(table, place)?;
                 let parts = self.parts(table, place)?;
                 // Nothing in `runs` counts them: their writer was killed before it came to that.
                 let unknown = parts.iter().filter(|part| known.binary_search(part).is_err());
-                orphans.extend(unknown.map(|part| self.file(table, place, part)));
+                orphans.extend(unknown.map(|part| self.file(table, part)));
                 for orphan in orphans {
                     if age(&orphan).is_some_and(|age| age >= least_age) {
                         delete(&orphan)?;
@@ -282,17 +323,23 @@ impl Lake {
     }
 
     /// Adds a run.
-    pub(super) fn add(&self, machine: &str, run: RunRows) -> Result<()> {
-        let place = Place { date: run.date, machine: machine.to_owned() };
+    pub(super) fn add(&self, run: RunRows) -> Result<()> {
+        let RunRows { run_id, date, machine, tables } = run;
+        let place = Place { date, whose: Whose::Machine(machine) };
+        let part = Part { place, name: run_id };
         // `runs` is the last of the tables.
-        let mut tables = TABLES.iter().zip(run.tables).filter(|(_, rows)| !rows.is_empty());
+        let mut tables = TABLES.iter().zip(tables).filter(|(_, rows)| !rows.is_empty());
+        let push = |push: Push<'_>, rows: Vec<Row>| rows.into_iter().try_for_each(push);
         let Some(bucket) = &self.bucket else {
-            return tables
-                .try_for_each(|(table, rows)| self.write(table, &place, &run.run_id, rows));
+            return tables.try_for_each(|(table, rows)| {
+                let mut rows = Some(rows);
+                self.write(table, &part, &mut |each| push(each, rows.take().unwrap_or_default()))
+            });
         };
         let mut files = Vec::new();
         for (table, rows) in tables {
-            files.push((key(table, &place, &run.run_id), table_file::bytes(table, rows)?));
+            let bytes = table_file::bytes(table, |each| push(each, rows))?;
+            files.push((part.key(table), bytes));
         }
         let runs = files.pop();
         bucket.put(files)?;
@@ -305,81 +352,104 @@ impl Lake {
             return bucket.runs_of(date);
         }
         let mut runs = BTreeMap::new();
-        for place in self.places_of(&RUNS, date)? {
-            let merged = |part: &String| part.starts_with(MERGED);
-            // Merged parts first. If they are merged once more meanwhile, their runs are found in none and added again,
-            // which changes nothing.
-            let (many, single): (Parts, Parts) =
-                self.parts(&RUNS, &place)?.into_iter().partition(merged);
-            for part in many {
-                match table_file::texts(&RUNS, &self.file(&RUNS, &place, &part), "run_id") {
-                    Ok(ids) => runs.extend(ids.into_iter().map(|id| (id, place.machine.clone()))),
-                    Err(error) if is_gone(&error) => {}
-                    Err(error) => return Err(error),
+        // Merged parts first. If they are merged once more meanwhile, their runs are found in none and added again,
+        // which changes nothing.
+        for part in self.parts_of(date)?.into_iter().rev() {
+            match part.place.whose {
+                Whose::Machine(machine) => drop(runs.insert(part.name, machine)),
+                Whose::All => {
+                    let file = self.file(&RUNS, &part);
+                    let opened = File::open(&file).with_context(|| file.display().to_string());
+                    match opened.and_then(machines_in) {
+                        Ok(machines) => runs.extend(machines),
+                        Err(error) if is_gone(&error) => {}
+                        Err(error) => return Err(error.context(file.display().to_string())),
+                    }
                 }
             }
-            runs.extend(single.into_iter().map(|part| (part, place.machine.clone())));
         }
         Ok(runs)
     }
 
-    /// Writes a file so that it is there as a whole or not at all, also after a loss of power.
+    /// Writes a file of a part so that it is there as a whole or not at all, also after a loss of power.
     pub(super) fn write(
         &self,
         table: &'static Table,
-        place: &Place,
-        part: &str,
-        rows: Vec<Vec<Value>>,
+        part: &Part,
+        rows: &mut dyn FnMut(Push<'_>) -> Result<()>,
     ) -> Result<()> {
         if let Some(bucket) = &self.bucket {
-            return bucket.put(vec![(key(table, place, part), table_file::bytes(table, rows)?)]);
+            return bucket.put(vec![(part.key(table), table_file::bytes(table, rows)?)]);
         }
-        let folder = self.folder(table, place);
-        make_folder(&folder).with_context(|| folder.display().to_string())?;
-        let path = self.file(table, place, part);
+        let folder = self.folder(table, &part.place);
+        let path = self.file(table, part);
         let cannot = || path.display().to_string();
-        let write = |out: &mut io::BufWriter<File>| {
-            let mut writer = TableWriter::new(table, out)?;
-            rows.into_iter().try_for_each(|row| writer.push(row))?;
-            writer.finish()
-        };
-        write_atomically(&path, |error| ParquetError::External(Box::new(error)), write)
-            .with_context(cannot)?;
-        sync_folder(&folder).with_context(cannot)
+        // Another process may delete the folder before there is something in it.
+        for _ in 0..FOLDER_TRIES {
+            make_folder(&folder).with_context(|| folder.display().to_string())?;
+            let mut has_begun = false;
+            let write = |out: &mut io::BufWriter<File>| {
+                has_begun = true;
+                table_file::write(table, out, &mut *rows)
+            };
+            let written = write_atomically(&path, anyhow::Error::from, write);
+            if has_begun || written.as_ref().err().is_none_or(|error| !is_gone(error)) {
+                written.with_context(cannot)?;
+                return match sync_folder(&folder) {
+                    // It was merged and deleted already.
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                    synced => synced.with_context(cannot),
+                };
+            }
+        }
+        bail!("{}: it was deleted {FOLDER_TRIES} times in a row", folder.display())
     }
 
-    /// The parts of a table in a place, by name; none if there is no such folder.
-    pub(super) fn parts(&self, table: &Table, place: &Place) -> Result<Parts> {
+    /// The parts of a table in a place; none if there is no such folder.
+    pub(super) fn parts(&self, table: &Table, place: &Place) -> Result<Vec<Part>> {
         let folder = self.folder(table, place);
         let names = names(&folder).with_context(|| folder.display().to_string())?;
-        let part = |name: String| name.strip_suffix(".parquet").map(str::to_owned);
+        let name = |file: String| file.strip_suffix(".parquet").map(str::to_owned);
         // Files that are being written are hidden.
-        let mut parts: Parts =
-            names.into_iter().filter(|name| !name.starts_with('.')).filter_map(part).collect();
+        let names = names.into_iter().filter(|file| !file.starts_with('.')).filter_map(name);
+        let mut parts: Vec<Part> = names.map(|name| Part { place: place.clone(), name }).collect();
         parts.sort();
         Ok(parts)
     }
 
-    /// The places that a table has files in, by date and machine.
-    pub(super) fn places(&self, table: &Table) -> Result<Vec<Place>> {
-        let root = self.root.join(table.name);
-        let cannot = || root.display().to_string();
-        let mut places = Vec::new();
-        for day in names(&root).with_context(cannot)? {
-            if let Some(date) = day.strip_prefix("date=") {
-                places.extend(self.places_of(table, date)?);
-            }
+    /// The parts of a day, as far as they are whole.
+    pub(super) fn parts_of(&self, date: &str) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        for place in self.places_of(&RUNS, date)? {
+            parts.extend(self.parts(&RUNS, &place)?);
         }
-        places.sort();
-        Ok(places)
+        parts.sort();
+        Ok(parts)
     }
 
-    fn places_of(&self, table: &Table, date: &str) -> Result<Vec<Place>> {
+    /// The days that a table has files of.
+    pub(super) fn days(&self, table: &Table) -> Result<Vec<String>> {
+        let root = self.root.join(table.name);
+        let names = names(&root).with_context(|| root.display().to_string())?;
+        let date = |day: &String| day.strip_prefix("date=").map(str::to_owned);
+        let mut days: Vec<String> = names.iter().filter_map(date).collect();
+        days.retain(|date| date != NO_DATE);
+        days.sort();
+        Ok(days)
+    }
+
+    /// The places that a table has files in on a day.
+    pub(super) fn places_of(&self, table: &Table, date: &str) -> Result<Vec<Place>> {
         let day = self.root.join(table.name).join(format!("date={date}"));
         let names = names(&day).with_context(|| day.display().to_string())?;
-        let machine = |name: String| name.strip_prefix("machine=").map(str::to_owned);
-        let machines = names.into_iter().filter_map(machine).filter(|name| name != NO_MACHINE);
-        Ok(machines.map(|machine| Place { date: date.to_owned(), machine }).collect())
+        let whose = |name: &String| Whose::of_folder(name);
+        let mut places: Vec<Place> = names
+            .iter()
+            .filter_map(whose)
+            .map(|whose| Place { date: date.to_owned(), whose })
+            .collect();
+        places.sort();
+        Ok(places)
     }
 
     /// The files that writers left half-written in a place.
@@ -395,9 +465,81 @@ fn is_url(name: &Path) -> bool {
     name.to_str().is_some_and(|name| name.contains("://"))
 }
 
-/// The name of a file in the lake.
-pub(super) fn key(table: &Table, Place { date, machine }: &Place, part: &str) -> String {
-    format!("{}/date={date}/machine={machine}/{part}.parquet", table.name)
+impl Whose {
+    /// What stands for it in the name of a folder.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Machine(machine) => machine,
+            Self::All => ALL_MACHINES,
+        }
+    }
+
+    fn of_folder(folder: &str) -> Option<Self> {
+        folder.strip_prefix("machine=").map(|name| match name {
+            ALL_MACHINES => Self::All,
+            machine => Self::Machine(machine.to_owned()),
+        })
+    }
+}
+
+impl Place {
+    /// The name of its folder in the lake.
+    fn key(&self, table: &Table) -> String {
+        format!("{}/date={}/machine={}", table.name, self.date, self.whose.name())
+    }
+}
+
+impl Part {
+    /// The files without rows.
+    pub(super) fn columns() -> Self {
+        let whose = Whose::Machine(NO_MACHINE.to_owned());
+        Self { place: Place { date: NO_DATE.to_owned(), whose }, name: COLUMNS.to_owned() }
+    }
+
+    /// The name of one of its files in the lake.
+    pub(super) fn key(&self, table: &Table) -> String {
+        format!("{}/{}.parquet", self.place.key(table), self.name)
+    }
+
+    /// The part of a file by its name in the lake, if it is of this table.
+    #[cfg(any(test, feature = "object-store"))]
+    pub(super) fn of_key(table: &Table, key: &str) -> Option<Self> {
+        let mut names = key.split('/');
+        if names.next()? != table.name {
+            return None;
+        }
+        let date = names.next()?.strip_prefix("date=")?;
+        let whose = Whose::of_folder(names.next()?)?;
+        let name = names.next()?.strip_suffix(".parquet")?;
+        // They become names of files.
+        let is_plain = is_date(date)
+            && (whose == Whose::All || machine_name::check(whose.name()).is_ok())
+            && machine_name::check(name).is_ok();
+        let part = Self { place: Place { date: date.to_owned(), whose }, name: name.to_owned() };
+        (is_plain && names.next().is_none()).then_some(part)
+    }
+
+    /// What stands for it in the column `part`.
+    pub(super) fn text(&self) -> String {
+        match &self.place.whose {
+            Whose::Machine(machine) => run_part(machine, &self.name),
+            Whose::All => merged_part(&self.name),
+        }
+    }
+
+    pub(super) fn is_merged(&self) -> bool {
+        self.place.whose == Whose::All
+    }
+}
+
+/// The runs in a file of `runs`, each with its machine.
+pub(super) fn machines_in<R: ChunkReader + 'static>(file: R) -> Result<Vec<(String, String)>> {
+    let columns = table_file::cells_in(&RUNS, file, &["run_id", "machine_name"])?;
+    let mut columns = columns.into_iter().map(Vec::into_iter);
+    let runs = columns.next().into_iter().flatten().zip(columns.next().into_iter().flatten());
+    let texts =
+        |cells| if let (Value::Text(a), Value::Text(b)) = cells { Some((a, b)) } else { None };
+    Ok(runs.filter_map(texts).collect())
 }
 
 /// How long ago a file was written, by this machine's clock. The copy of an object store has the times of the store.
@@ -455,5 +597,63 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     match File::open(folder)?.sync_all() {
         Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
         synced => synced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_files_that_a_lake_has_are_taken() {
+        for (name, text) in [
+            (
+                "runs/date=2026-01-31/machine=ci-7/0123456789abcdef.parquet",
+                "0 ci-7 0123456789abcdef",
+            ),
+            (
+                "runs/date=2026-01-31/machine=merged/00000001-01234567.parquet",
+                "1 00000001-01234567",
+            ),
+        ] {
+            let part = Part::of_key(&RUNS, name).expect("a part");
+            assert_eq!((part.place.date.as_str(), part.text().as_str()), ("2026-01-31", text));
+            assert_eq!(part.key(&RUNS), name);
+        }
+        for other in [
+            "spans/date=2026-01-31/machine=ci-7/a.parquet",
+            "runs/date=2026-01-31/machine=ci-7/a.parquet/b.parquet",
+            "runs/date=2026-01-31/machine=ci-7/..parquet",
+            "runs/date=2026-01-31/machine=ci-7/.a.parquet",
+            "runs/date=2026-01-31/machine=../a.parquet",
+            "runs/date=2026-01-31/machine=ci-7\\x/a.parquet",
+            "runs/date=../machine=ci-7/a.parquet",
+            "runs/date=1970-01-01/machine=none/columns.parquet",
+            "runs/date=2026-01-31/a.parquet",
+            "lake.json",
+        ] {
+            assert_eq!(Part::of_key(&RUNS, other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn parts_are_in_the_order_of_their_texts() {
+        let part = |date: &str, machine: Option<&str>, name: &str| {
+            let whose = machine.map_or(Whose::All, |machine| Whose::Machine(machine.to_owned()));
+            Part { place: Place { date: date.to_owned(), whose }, name: name.to_owned() }
+        };
+        let day = "2026-01-31";
+        let parts = [
+            part(day, Some("a"), "f0"),
+            part(day, Some("a-b"), "00"),
+            part(day, Some("a.b"), "00"),
+            part(day, Some("n0"), "00"),
+            part(day, Some("n0"), "01"),
+            part(day, Some("zeta"), "00"),
+            part(day, None, "00000001-ff"),
+            part(day, None, "00000002-00"),
+        ];
+        assert!(parts.is_sorted());
+        assert!(parts.iter().map(Part::text).is_sorted());
     }
 }

@@ -17,18 +17,20 @@ use ::parquet::schema::parser::parse_message_type;
 use anyhow::{Context, Result, bail, ensure};
 use brickscope_analysis::lake::{Column, Kind, LAKE_VERSION, Table, Value};
 
+use super::store::Push;
+
 /// Rows per group: that many are in memory at once.
 const GROUP_ROWS: usize = 1 << 17;
 
 /// Writes rows of a table.
-pub(super) struct TableWriter<W: Write + Send> {
+struct TableWriter<W: Write + Send> {
     table: &'static Table,
     file: SerializedFileWriter<W>,
     rows: Vec<Vec<Value>>,
 }
 
 impl<W: Write + Send> TableWriter<W> {
-    pub(super) fn new(table: &'static Table, out: W) -> Result<Self, ParquetError> {
+    fn new(table: &'static Table, out: W) -> Result<Self, ParquetError> {
         let said = |key: &str, value: String| KeyValue::new(format!("brickscope.{key}"), value);
         let facts = vec![
             said("lake_version", LAKE_VERSION.to_string()),
@@ -45,12 +47,12 @@ impl<W: Write + Send> TableWriter<W> {
     }
 
     /// Adds a row, with a cell for each column.
-    pub(super) fn push(&mut self, row: Vec<Value>) -> Result<(), ParquetError> {
+    fn push(&mut self, row: Vec<Value>) -> Result<(), ParquetError> {
         self.rows.push(row);
         if self.rows.len() < GROUP_ROWS { Ok(()) } else { self.flush() }
     }
 
-    pub(super) fn finish(mut self) -> Result<(), ParquetError> {
+    fn finish(mut self) -> Result<(), ParquetError> {
         self.flush()?;
         self.file.close().map(drop)
     }
@@ -109,12 +111,24 @@ fn text(cell: &Value) -> Option<ByteArray> {
     if let Value::Text(text) = cell { Some(ByteArray::from(text.as_str())) } else { None }
 }
 
-/// A file with these rows, in memory.
-pub(super) fn bytes(table: &'static Table, rows: Vec<Vec<Value>>) -> Result<Vec<u8>> {
+/// Writes a file with the rows that `rows` pushes.
+pub(super) fn write<W: Write + Send>(
+    table: &'static Table,
+    out: W,
+    rows: impl FnOnce(Push<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut writer = TableWriter::new(table, out)?;
+    rows(&mut |row| Ok(writer.push(row)?))?;
+    Ok(writer.finish()?)
+}
+
+/// The same in memory.
+pub(super) fn bytes(
+    table: &'static Table,
+    rows: impl FnOnce(Push<'_>) -> Result<()>,
+) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    let mut writer = TableWriter::new(table, &mut out)?;
-    rows.into_iter().try_for_each(|row| writer.push(row))?;
-    writer.finish()?;
+    write(table, &mut out, rows)?;
     Ok(out)
 }
 

@@ -9,7 +9,7 @@ use brickscope_analysis::lake::{RUNS, RunRows, SPEEDS, TABLES, Table, Value};
 
 use super::collect::{About, runs_at};
 use super::engine::{Engine, prelude, quoted};
-use super::store::Lake;
+use super::store::{ALL_DAYS, Lake};
 
 /// The runs of one kind of work, by its name.
 pub(crate) type Works = BTreeMap<String, Vec<Observation>>;
@@ -52,7 +52,8 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
         only("s.test =", wanted.test),
         only("r.cpu =", wanted.cpu),
     );
-    let answer = Engine::find()?.answer(&prelude(lake, "")?, &query)?;
+    let days = (wanted.since.unwrap_or(ALL_DAYS.0), ALL_DAYS.1);
+    let answer = Engine::find()?.answer(&prelude(lake, days, "")?, &query)?;
     let mut works = Works::new();
     let mut refused = BTreeSet::new();
     for row in answer.rows {
@@ -107,8 +108,8 @@ impl NewRuns {
     /// The runs at a path, of machines of one kind. Those that state no commit get this one.
     pub(crate) fn at(path: &Path, commit: &str, is_forced: bool) -> Result<Self> {
         let mut new = Self::default();
-        for (nth, (machine, rows)) in runs_at(path, &About::default())?.into_iter().enumerate() {
-            let run = OfRun::new(&rows, &machine);
+        for (nth, rows) in runs_at(path, &About::default())?.into_iter().enumerate() {
+            let run = OfRun::new(&rows);
             let cpu = run.text("cpu").map(str::to_owned);
             ensure!(
                 nth == 0 || cpu == new.cpu,
@@ -145,7 +146,6 @@ impl NewRuns {
 /// A run's rows.
 struct OfRun<'r> {
     rows: &'r RunRows,
-    machine: &'r str,
 }
 
 fn cell<'r>(table: &Table, row: &'r [Value], column: &str) -> Option<&'r Value> {
@@ -153,8 +153,8 @@ fn cell<'r>(table: &Table, row: &'r [Value], column: &str) -> Option<&'r Value> 
 }
 
 impl<'r> OfRun<'r> {
-    fn new(rows: &'r RunRows, machine: &'r str) -> Self {
-        Self { rows, machine }
+    fn new(rows: &'r RunRows) -> Self {
+        Self { rows }
     }
 
     fn rows(&self, table: &Table) -> &'r [Vec<Value>] {
@@ -195,7 +195,7 @@ impl<'r> OfRun<'r> {
 
     fn observation(&self, commit: &str, value: f64) -> Observation {
         Observation {
-            machine: self.machine.to_owned(),
+            machine: self.rows.machine.clone(),
             commit: self.text("commit").unwrap_or(commit).to_owned(),
             session: self.text("session").unwrap_or(&self.rows.date).to_owned(),
             time: self.number("created_s").unwrap_or(0),

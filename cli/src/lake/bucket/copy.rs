@@ -23,11 +23,8 @@ use object_store::ObjectMeta;
 
 use super::{AT_ONCE, Bucket};
 use crate::lake::check::COUNTS;
-use crate::lake::store::{
-    ALL_DAYS, COLUMNS, Days, Depth, Each, MERGED, NO_DATE, Place, age, key, names,
-};
+use crate::lake::store::{ALL_DAYS, Days, Depth, Each, Part, age, names};
 use crate::lake::table_file;
-use crate::machine_name::NO_MACHINE;
 
 /// Lists that are asked for while parts are deleted faster than they can be fetched.
 const TRIES: usize = 10;
@@ -35,9 +32,6 @@ const TRIES: usize = 10;
 /// Hidden from DuckDB, as is the lock.
 const PARTIAL: &str = ".partial";
 const LOCK: &str = ".lock";
-
-/// A part of a place.
-type Part = (Place, String);
 
 /// What tells that a file was replaced: its size, and the second in which it was written.
 type Version = (u64, u64);
@@ -107,9 +101,12 @@ impl Bucket {
         let mut lacking: BTreeSet<Part> = BTreeSet::new();
         for _ in 0..TRIES {
             let mut listed: BTreeMap<Part, Version> = BTreeMap::new();
-            for (name, object) in self.list(RUNS.name, days.0, days.1)? {
-                if let Some((place, part)) = Place::of_key(&RUNS, &name) {
-                    listed.insert((place, part.to_owned()), version(&object));
+            // Twice: what is merged during the first list is in the second one.
+            for _ in 0..2 {
+                for (name, object) in self.list(RUNS.name, days.0, days.1)? {
+                    if let Some(part) = Part::of_key(&RUNS, &name) {
+                        listed.insert(part, version(&object));
+                    }
                 }
             }
             let files = match depth {
@@ -135,7 +132,7 @@ impl Bucket {
             let new = |part: &&Part| !here.contains_key(*part) || replaced.contains(part);
             let new: Vec<Part> = listed.keys().filter(new).cloned().collect();
             let (many, mut single): (Vec<Part>, Vec<Part>) =
-                new.into_iter().partition(|(_, part)| part.starts_with(MERGED));
+                new.into_iter().partition(Part::is_merged);
             let all = (many.len() + single.len()) as u64;
             let mut is_whole = self.fetch(many, &listed, (0, all), &mut lacking, each)?;
             if depth == Depth::Runs && is_whole {
@@ -150,8 +147,8 @@ impl Bucket {
             // Last, when what supersedes them is there.
             gone.iter().try_for_each(|part| self.forget(part))?;
             let unknown = |name: &String| {
-                let table = TABLES.iter().find_map(|table| Place::of_key(table, name));
-                table.is_some_and(|(place, part)| !listed.contains_key(&(place, part.to_owned())))
+                let part = TABLES.iter().find_map(|table| Part::of_key(table, name));
+                part.is_some_and(|part| !listed.contains_key(&part))
             };
             return Ok(Some(files.unwrap_or_default().into_keys().filter(unknown).collect()));
         }
@@ -170,9 +167,9 @@ impl Bucket {
     }
 
     /// Whether a part has the same files here but for `runs`.
-    fn is_same(&self, (place, part): &Part, files: &BTreeMap<String, Version>) -> bool {
+    fn is_same(&self, part: &Part, files: &BTreeMap<String, Version>) -> bool {
         TABLES.iter().filter(|table| table.name != RUNS.name).all(|table| {
-            let name = key(table, place, part);
+            let name = part.key(table);
             files.get(&name).copied() == version_here(&self.copy.join(name))
         })
     }
@@ -190,10 +187,10 @@ impl Bucket {
             for machine in names(&root.join(&day)).with_context(cannot)? {
                 for file in names(&root.join(&day).join(&machine)).with_context(cannot)? {
                     let name = format!("{}/{day}/{machine}/{file}", RUNS.name);
-                    if let Some((place, part)) = Place::of_key(&RUNS, &name)
+                    if let Some(part) = Part::of_key(&RUNS, &name)
                         && let Some(version) = version_here(&self.copy.join(&name))
                     {
-                        parts.insert((place, part.to_owned()), version);
+                        parts.insert(part, version);
                     }
                 }
             }
@@ -207,16 +204,17 @@ impl Bucket {
         single: &[Part],
         listed: &BTreeMap<Part, Version>,
     ) -> Result<BTreeSet<Part>> {
-        let places: BTreeSet<&Place> = single.iter().map(|(place, _)| place).collect();
-        let mut merged = BTreeSet::new();
-        for (place, part) in listed.keys() {
-            if part.starts_with(MERGED) && places.contains(place) {
-                let file = self.copy.join(key(&RUNS, place, part));
+        let days: BTreeSet<&String> = single.iter().map(|part| &part.place.date).collect();
+        let mut merged: BTreeSet<(&String, String)> = BTreeSet::new();
+        for part in listed.keys().filter(|part| part.is_merged()) {
+            if let Some(date) = days.get(&part.place.date) {
+                let file = self.copy.join(part.key(&RUNS));
                 let runs = table_file::texts(&RUNS, &file, "run_id")?;
-                merged.extend(runs.into_iter().map(|run| (place.clone(), run)));
+                merged.extend(runs.into_iter().map(|run| (*date, run)));
             }
         }
-        Ok(merged)
+        let is_merged = |part: &&Part| merged.contains(&(&part.place.date, part.name.clone()));
+        Ok(single.iter().filter(is_merged).cloned().collect())
     }
 
     /// Fetches parts and places each; returns `false` if one lacked a file for the first time.
@@ -254,7 +252,7 @@ impl Bucket {
 
     /// `seconds` is when `runs` was written, by the list, which the next refresh compares it with.
     async fn fetch_part(&self, part: Part, seconds: u64, may_lack: bool) -> Result<Fetch> {
-        let name = key(&RUNS, &part.0, &part.1);
+        let name = part.key(&RUNS);
         let Some((runs, _)) = self.get(&name).await? else { return Ok(Fetch::Lacks(part)) };
         let columns = COUNTS.map(|(_, column)| column);
         let counts = table_file::cells_in(&RUNS, runs.clone(), &columns)
@@ -264,7 +262,7 @@ impl Bucket {
             let has_rows = counts.iter().any(|count| !matches!(count, Value::Int(0)));
             let table = TABLES.iter().find(|known| known.name == *table).filter(|_| has_rows);
             let Some(table) = table else { continue };
-            let name = key(table, &part.0, &part.1);
+            let name = part.key(table);
             match self.get(&name).await? {
                 Some((bytes, at)) => files.push((name, bytes, at)),
                 None if may_lack => {}
@@ -277,9 +275,8 @@ impl Bucket {
 
     /// The files without rows, which tell DuckDB the columns.
     fn fetch_columns(&self) -> Result<()> {
-        let place = Place { date: NO_DATE.to_owned(), machine: NO_MACHINE.to_owned() };
         for table in &TABLES {
-            let name = key(table, &place, COLUMNS);
+            let name = Part::columns().key(table);
             if version_here(&self.copy.join(&name)).is_none() {
                 let (bytes, at) = self
                     .runtime
@@ -312,14 +309,15 @@ impl Bucket {
     }
 
     /// Deletes a part from the copy, `runs` first.
-    fn forget(&self, (place, part): &Part) -> Result<()> {
+    fn forget(&self, part: &Part) -> Result<()> {
         for table in TABLES.iter().rev() {
-            let path = self.copy.join(key(table, place, part));
+            let path = self.copy.join(part.key(table));
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(error).with_context(|| path.display().to_string());
                 }
-                _ => {}
+                // The folder may hold other parts.
+                _ => drop(path.parent().map(fs::remove_dir)),
             }
         }
         Ok(())

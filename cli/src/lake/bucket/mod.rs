@@ -5,10 +5,12 @@
 //! store:
 //!
 //! - A part's file in `runs` is written last and deleted first. So while it is there, its other files are.
-//! - A part is deleted only where each of its runs is in a part that comes later by name. Of two processes that merge at
-//!   once each may delete what it takes for superseded, but never the last part by name, so no run is lost.
-//! - Listings go by name. If a part is deleted before a listing comes to it, then the part after it, which holds its
-//!   runs, was written before that, and is seen. So no listing misses a run, however many requests it takes.
+//! - A part is deleted only where each of its runs is in a greater part. Of two processes that merge at once each may
+//!   delete what it takes for superseded, but never the greatest part, so no run is lost.
+//! - Readers list twice, and take what is in either list. If a part is deleted before the first list comes to it, then the
+//!   merged part with its runs was written before that, and is in the second list; or it was superseded itself by one
+//!   that comes later by name, and so on. Listings go by name, so one of these is seen. So no run is missed, however many
+//!   requests a list takes.
 //!
 //! `copy` has the readers' side.
 
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use brickscope_analysis::lake::{RUNS, TABLES, Table};
+use brickscope_analysis::lake::{RUNS, TABLES};
 use brickscope_analysis::receipt::sha256_hex;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -33,10 +35,8 @@ use object_store::{
 };
 use tokio::runtime::Runtime;
 
-use super::store::{MERGED, Place, key};
-use super::table_file;
-use crate::text::is_date;
-use crate::{cache, machine_name};
+use super::store::{Part, Whose, machines_in};
+use crate::cache;
 
 /// Requests at once.
 const AT_ONCE: usize = 16;
@@ -247,8 +247,8 @@ impl Bucket {
         let mut deleted = 0;
         for name in &self.unknown {
             // Its writer may have been slow, and whole meanwhile.
-            let of = TABLES.iter().find_map(|table| Place::of_key(table, name));
-            let is_in_a_run = match of.map(|(place, part)| key(&RUNS, &place, part)) {
+            let of = TABLES.iter().find_map(|table| Part::of_key(table, name));
+            let is_in_a_run = match of.map(|part| part.key(&RUNS)) {
                 Some(run) => match self.runtime.block_on(self.store.head(&self.object(&run))) {
                     Err(Error::NotFound { .. }) => false,
                     Err(error) => return Err(self.failed(&run, error)),
@@ -279,25 +279,25 @@ impl Bucket {
     /// The runs of a day, each with its machine.
     pub(super) fn runs_of(&self, date: &str) -> Result<BTreeMap<String, String>> {
         let listed = self.list(RUNS.name, date, date)?;
-        let parts = listed.iter().filter_map(|(name, _)| Place::of_key(&RUNS, name));
-        let (many, single): (Vec<_>, Vec<_>) =
-            parts.partition(|(_, part)| part.starts_with(MERGED));
-        let read = |(place, part)| self.merged_runs_of(place, part);
-        let reading = stream::iter(many).map(read).buffer_unordered(AT_ONCE);
+        let parts = listed.iter().filter_map(|(name, _)| Part::of_key(&RUNS, name));
+        let (many, single): (Vec<Part>, Vec<Part>) = parts.partition(Part::is_merged);
+        let reading = stream::iter(many).map(|part| self.runs_in(part)).buffer_unordered(AT_ONCE);
         let read: Vec<Vec<_>> = self.runtime.block_on(reading.try_collect())?;
         let mut runs: BTreeMap<String, String> = read.into_iter().flatten().collect();
-        runs.extend(single.into_iter().map(|(place, part)| (part.to_owned(), place.machine)));
+        for part in single {
+            if let Whose::Machine(machine) = part.place.whose {
+                runs.insert(part.name, machine);
+            }
+        }
         Ok(runs)
     }
 
     /// The runs in a merged part, each with its machine.
-    async fn merged_runs_of(&self, place: Place, part: &str) -> Result<Vec<(String, String)>> {
-        let name = key(&RUNS, &place, part);
+    async fn runs_in(&self, part: Part) -> Result<Vec<(String, String)>> {
+        let name = part.key(&RUNS);
         // If it was merged once more meanwhile, its runs are added again, which changes nothing.
         let Some((bytes, _)) = self.get(&name).await? else { return Ok(Vec::new()) };
-        let runs = table_file::texts_in(&RUNS, bytes, "run_id");
-        let runs = runs.with_context(|| format!("{}/{name}", self.url))?;
-        Ok(runs.into_iter().map(|run| (run, place.machine.clone())).collect())
+        machines_in(bytes).with_context(|| format!("{}/{name}", self.url))
     }
 
     /// A file and when it was written; `None` if there is none.
@@ -340,49 +340,4 @@ impl Bucket {
 
 fn between<'t>(text: &'t str, begin: &str, end: &str) -> Option<&'t str> {
     text.split_once(begin)?.1.split_once(end).map(|(within, _)| within)
-}
-
-impl Place {
-    /// The place and the part of a file by its name in the lake, if it is of this table.
-    fn of_key<'k>(table: &Table, key: &'k str) -> Option<(Self, &'k str)> {
-        let mut names = key.split('/');
-        let mut next = |prefix: &str| names.next()?.strip_prefix(prefix);
-        let of_table = next(table.name)?;
-        let (date, machine) = (next("date=")?, next("machine=")?);
-        let part = next("")?.strip_suffix(".parquet")?;
-        // It becomes a file's name.
-        let is_plain = of_table.is_empty()
-            && is_date(date)
-            && machine_name::check(machine).is_ok()
-            && machine_name::check(part).is_ok();
-        let place = Self { date: date.to_owned(), machine: machine.to_owned() };
-        (is_plain && next("").is_none()).then_some((place, part))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_files_that_a_lake_has_are_taken() {
-        let name = "runs/date=2026-01-31/machine=ci-7/merged-00000001-0123456789abcdef.parquet";
-        let (place, part) = Place::of_key(&RUNS, name).expect("a part");
-        assert_eq!((place.date.as_str(), place.machine.as_str()), ("2026-01-31", "ci-7"));
-        assert_eq!(key(&RUNS, &place, part), name);
-        for other in [
-            "spans/date=2026-01-31/machine=ci-7/a.parquet",
-            "runs/date=2026-01-31/machine=ci-7/a.parquet/b.parquet",
-            "runs/date=2026-01-31/machine=ci-7/..parquet",
-            "runs/date=2026-01-31/machine=ci-7/.a.parquet",
-            "runs/date=2026-01-31/machine=../a.parquet",
-            "runs/date=2026-01-31/machine=ci-7\\x/a.parquet",
-            "runs/date=../machine=ci-7/a.parquet",
-            "runs/date=1970-01-01/machine=none/columns.parquet",
-            "runs/date=2026-01-31/a.parquet",
-            "lake.json",
-        ] {
-            assert_eq!(Place::of_key(&RUNS, other), None, "{other}");
-        }
-    }
 }
