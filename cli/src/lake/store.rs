@@ -16,8 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
 use super::table_file;
-use crate::machine_name::{self, ALL_MACHINES, NO_MACHINE};
-use crate::text::is_date;
+use crate::machine_name::{ALL_MACHINES, NO_MACHINE};
 
 /// The file that says that a folder is a lake.
 const MARK: &str = "lake.json";
@@ -512,9 +511,10 @@ impl Part {
         let whose = Whose::of_folder(names.next()?)?;
         let name = names.next()?.strip_suffix(".parquet")?;
         // They become names of files.
-        let is_plain = is_date(date)
-            && (whose == Whose::All || machine_name::check(whose.name()).is_ok())
-            && machine_name::check(name).is_ok();
+        let is_name = |name: &str| crate::machine_name::check(name).is_ok();
+        let is_plain = crate::text::is_date(date)
+            && (whose == Whose::All || is_name(whose.name()))
+            && is_name(name);
         let part = Self { place: Place { date: date.to_owned(), whose }, name: name.to_owned() };
         (is_plain && names.next().is_none()).then_some(part)
     }
