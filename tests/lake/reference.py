@@ -479,12 +479,12 @@ def slow_passes(flags, runs):
     """Of two passes neither is slow beside their median, so that these aren't listed."""
     rows = []
     for run in flags.runs(runs):
-        for (phase, _, _), of in grouped(run.passes, lambda of: (of.phase, of.device, of.test)):
+        for (phase, device, _), of in grouped(run.passes, lambda of: (of.phase, of.device, of.test)):
             middle = median(one.wall_ns for one in of)
             if flags.phase not in (None, phase) or len(of) < 3 or not middle:
                 continue
             for one in of:
-                row = dict(date=run.date, machine=run.machine, run_id=run.id, phase=phase)
+                row = dict(date=run.date, machine=run.machine, run_id=run.id, device=device, phase=phase)
                 row["pass"] = one.number
                 row.update(kv_position=one.position, wall_ms=one.wall_ns / 1e6)
                 rows.append(dict(row, times_median=one.wall_ns / middle, is_disturbed=one.is_disturbed))

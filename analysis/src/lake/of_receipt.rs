@@ -25,6 +25,7 @@ pub(super) fn describe(receipt: &Receipt, run: &mut RunRow) {
     };
     run.threads = counted(receipt.run.threads.into());
     run.batch = counted(receipt.run.batch);
+    run.is_profiled = Some(receipt.run.profiled);
     run.session = machine.boot.as_ref().map(|boot| boot.chars().take(8).collect());
     run.os = known(&machine.os);
     run.arch = known(&machine.arch);

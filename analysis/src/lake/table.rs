@@ -234,6 +234,8 @@ table! {
         threads: Option<u64>,
         /// The most tokens of one pass; only receipts have it.
         batch: Option<u64>,
+        /// Whether the profiler was on while it was measured, which costs a little; only receipts have it.
+        is_profiled: Option<bool>,
         /// What runs of one machine near each other in time have in common: the first digits of the boot id's hash and the day, or what `collect --session` says.
         session: Option<String>,
         /// The operating system: `linux`, …

@@ -30,7 +30,8 @@ pub(crate) struct Wanted<'a> {
 const WORK: &str = "concat_ws(', ', r.engine, r.model, left(r.model_sha256, 8), r.quant, r.backend, r.device, \
     CASE WHEN r.threads IS NULL THEN NULL ELSE concat(r.threads, ' threads') END, \
     CASE WHEN r.batch IS NULL OR s.n_prompt IS NULL OR s.n_prompt = 0 THEN NULL \
-      ELSE concat('batch ', least(r.batch, s.n_prompt)) END, s.test)";
+      ELSE concat('batch ', least(r.batch, s.n_prompt)) END, \
+    CASE WHEN r.is_profiled = false THEN 'without profiler' END, s.test)";
 
 /// Why the receipt of a run without the profiler is refused: nothing shows what ran, and nothing speaks against it.
 const UNPROFILED: &str = "kernel-ids";
@@ -137,7 +138,11 @@ impl NewRuns {
                 let observation = run.observation(commit, *value);
                 new.works.entry(run.work(test, n_prompt)).or_default().push(observation);
             }
-            new.ids.insert(rows.run_id);
+            ensure!(
+                new.ids.insert(rows.run_id),
+                "{} has runs with the same measurements, so one is a copy",
+                path.display()
+            );
         }
         Ok(new)
     }
@@ -188,8 +193,10 @@ impl<'r> OfRun<'r> {
         let batch = batch.map(|batch| format!("batch {}", batch.min(n_prompt)));
         let [engine, model] = ["engine", "model"].map(text);
         let [quant, backend, device] = ["quant", "backend", "device"].map(text);
+        let is_unprofiled = self.cell("is_profiled") == Some(&Value::Flag(false));
+        let profiler = is_unprofiled.then(|| "without profiler".to_owned());
         let test = Some(test.to_owned());
-        let parts = [engine, model, digits, quant, backend, device, threads, batch, test];
+        let parts = [engine, model, digits, quant, backend, device, threads, batch, profiler, test];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 

@@ -69,7 +69,10 @@ impl Bucket {
             Some(unknown) => unknown,
             None => {
                 lock.unlock().with_context(cannot)?;
-                lock.lock().with_context(cannot)?;
+                if lock.try_lock().is_err() {
+                    tell!("waiting for other commands that read {}", self.copy.display());
+                    lock.lock().with_context(cannot)?;
+                }
                 let unknown = self.update(depth, days, true, each)?;
                 // Another process may hold the lock in between. It leaves a copy that is no older.
                 lock.unlock().with_context(cannot)?;

@@ -15,7 +15,8 @@ middle AS (
   WHERE 2 * place >= n AND 2 * place <= n + 2 AND n > 2
   GROUP BY run_id, phase, device, test
 )
-SELECT r.date AS date, r.machine AS machine, q.run_id AS run_id, q.phase AS phase, q.pass AS pass,
+SELECT r.date AS date, r.machine AS machine, q.run_id AS run_id, nullif(q.device, '') AS device, q.phase AS phase,
+  q.pass AS pass,
   q.kv_position AS kv_position, q.wall_ns / 1e6 AS wall_ms,
   q.wall_ns / m.wall_ns AS times_median, q.is_disturbed AS is_disturbed
 FROM placed q
@@ -25,4 +26,4 @@ JOIN runs r ON r.run_id = q.run_id
 CROSS JOIN params p
 WHERE m.wall_ns > 0 AND r.date >= p.since AND r.date <= p.until
   AND (p.model = '' OR r.model = p.model) AND (p.phase = '' OR q.phase = p.phase)
-ORDER BY 8 DESC, 3, 4, 5
+ORDER BY 9 DESC, 3, 5, 6, q.device
