@@ -126,7 +126,7 @@ pub struct Point {
     pub figures: Option<Figures>,
     /// Why it is absent.
     pub absent: Option<String>,
-    /// The figure divided by that of the point before, minus 1.
+    /// The figure divided by that of the point before of the same machine, minus 1.
     pub against_before: Option<f64>,
     /// The figure divided by the median of its level's points, minus 1.
     pub against_level: Option<f64>,
@@ -134,7 +134,7 @@ pub struct Point {
     pub disturbed: u64,
     /// What makes the figure doubtful, one sentence each.
     pub doubts: Vec<String>,
-    /// The conditions that differ from the point before.
+    /// The conditions that differ from the point before of the same machine.
     pub differences: Vec<Difference>,
 }
 
@@ -226,10 +226,13 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
     // By the end of a set, since other runs may lie between its first and its last process.
     parts.sort_by(|a, b| a[a.len() - 1].run.cmp_by_time(b[b.len() - 1].run));
     let mut points: Vec<Point> = parts.iter().map(|point| Point::of(point, measure)).collect();
-    for i in 1..points.len() {
-        let [before, now] = [&points[i - 1], &points[i]].map(|p| p.figures.map(|f| f.median));
-        points[i].against_before = now.zip(before).and_then(|(now, before)| over(now, before));
-        points[i].differences = differences(parts[i - 1][0].run, parts[i][0].run);
+    // Of several machines, another one's point says nothing of what changed.
+    let mut last: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for i in 0..points.len() {
+        let Some(before) = last.insert(parts[i][0].run.machine(), i) else { continue };
+        let [was, now] = [&points[before], &points[i]].map(|p| p.figures.map(|f| f.median));
+        points[i].against_before = now.zip(was).and_then(|(now, was)| over(now, was));
+        points[i].differences = differences(parts[before][0].run, parts[i][0].run);
     }
     // Points without a figure are in the table, but in no level.
     let present: Vec<usize> = (0..points.len()).filter(|&i| points[i].value().is_some()).collect();
