@@ -46,7 +46,11 @@ fn runs(parent: &Path, which: impl Iterator<Item = u64>) {
 }
 
 fn collect(runs: &Path, lake: &Path) -> Command {
-    let mut command = brickscope(&["collect", "--machine", "m1", "--json"]);
+    collect_as("m1", runs, lake)
+}
+
+fn collect_as(machine: &str, runs: &Path, lake: &Path) -> Command {
+    let mut command = brickscope(&["collect", "--machine", machine, "--json"]);
     command.env_remove("BRICKSCOPE_LAKE").arg(runs).arg("--lake").arg(lake);
     command
 }
@@ -94,6 +98,57 @@ fn a_run_is_in_the_lake_once_however_often_it_comes() {
     assert_eq!(json(&mut collect(&of, &lake))["added"], 2);
     assert_eq!(compact(&lake, "0")["runs"], 8);
     assert_eq!(check(&lake)["whole"], 8);
+}
+
+#[test]
+fn runs_of_several_machines_are_merged_but_for_what_is_damaged() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (of, lake) = (dir.path().join("runs"), dir.path().join("lake"));
+    // All of one day.
+    runs(&of, [0, 2, 4, 6].into_iter());
+    let add = |machine: &str, nth: &str| json(&mut collect_as(machine, &of.join(nth), &lake));
+    for (machine, nth) in [("a", "0"), ("zeta", "2"), ("n0", "4"), ("n1", "6")] {
+        assert_eq!(add(machine, nth)["added"], 1);
+    }
+    // One of them under another name, too, as if two commands had collected it at once.
+    for table in ["speeds", "bricks", "durations", "passes", "spans", "runs"] {
+        let day = lake.join(table).join("date=2026-11-01");
+        let file = fs::read_dir(day.join("machine=n1")).expect("it is there").next();
+        let file = file.expect("a file").expect("a file");
+        fs::create_dir(day.join("machine=n2")).expect("there is room");
+        fs::copy(file.path(), day.join("machine=n2").join(file.file_name()))
+            .expect("there is room");
+    }
+    let file = |table: &str, machine: &str| {
+        let folder = lake.join(table).join("date=2026-11-01").join(format!("machine={machine}"));
+        fs::read_dir(folder).expect("it is there").next().expect("a file").expect("a file").path()
+    };
+    let (bricks, runs) = (file("bricks", "a"), file("runs", "zeta"));
+    let whole = [&bricks, &runs].map(|file| fs::read(file).expect("it can be read"));
+    fs::remove_file(&bricks).expect("it can be removed");
+    fs::write(&runs, &whole[1][..whole[1].len() / 2]).expect("there is room");
+    let merged = compact(&lake, "0");
+    assert_eq!((&merged["runs"], &merged["given_up"]), (&2.into(), &2.into()), "{merged}");
+    // What is damaged stays, and is merged once it is whole.
+    for (file, bytes) in [&bricks, &runs].into_iter().zip(&whole) {
+        fs::write(file, bytes).expect("there is room");
+    }
+    let merged = compact(&lake, "0");
+    assert_eq!((&merged["runs"], &merged["given_up"]), (&4.into(), &0.into()), "{merged}");
+    assert_eq!(check(&lake), serde_json::json!({ "whole": 4, "faults": [] }));
+    let day = lake.join("runs/date=2026-11-01");
+    let folders: Vec<_> = fs::read_dir(&day).expect("it is there").flatten().collect();
+    assert_eq!(folders.len(), 1, "{folders:?}");
+    assert_eq!(add("zeta", "2")["known"], 1);
+    // A merged part that lacks a file is no reason to delete anything.
+    assert_eq!(add("a", "0")["known"], 1);
+    self::runs(&of, std::iter::once(8));
+    assert_eq!(add("a", "8")["added"], 1);
+    assert_eq!(compact(&lake, "60")["runs"], 5);
+    let newest = fs::read_dir(lake.join("spans/date=2026-11-01/machine=merged"));
+    let newest = newest.expect("it is there").flatten().map(|file| file.path()).max();
+    fs::remove_file(newest.expect("a file")).expect("it can be removed");
+    assert_eq!(compact(&lake, "0")["deleted_files"], 0);
 }
 
 #[test]
@@ -174,7 +229,7 @@ fn writers_that_are_killed_leave_no_half_a_run() {
     let mut whole = 0;
     while killed < kills {
         let begin = |writer| {
-            let mut command = collect(&of(writer), &lake);
+            let mut command = collect_as(&format!("n{writer}"), &of(writer), &lake);
             command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
         };
         let mut running: Vec<_> = (0..writers).map(begin).collect();
@@ -185,14 +240,23 @@ fn writers_that_are_killed_leave_no_half_a_run() {
                 killed += 1;
             }
         }
-        if below(3) == 0 {
-            compact(&lake, "60");
-        }
+        // Two at once; what they merge is deleted, or left for an hour.
+        let merging = [below(3), below(3)].map(|which| {
+            let grace = ["60", "0", ""][which as usize];
+            let words = ["lake", "compact", "--json", "--grace", grace, "--lake"];
+            let mut command = brickscope(&words);
+            command.arg(&lake).stdout(Stdio::null()).stderr(Stdio::piped());
+            (!grace.is_empty()).then(|| command.spawn().expect("it starts"))
+        });
         let checked = check(&lake);
         assert_eq!(checked["faults"], serde_json::json!([]));
         let now = checked["whole"].as_u64().expect("a number");
         assert!(now >= whole, "{now} of {whole}");
         whole = now;
+        for merging in merging.into_iter().flatten() {
+            let merged = merging.wait_with_output().expect("its end");
+            assert!(merged.status.success(), "{}", text(&merged.stderr));
+        }
         for mut writer in running {
             writer.wait().expect("its end");
         }
@@ -204,7 +268,7 @@ fn writers_that_are_killed_leave_no_half_a_run() {
         }
     }
     for writer in 0..writers {
-        run(&mut collect(&of(writer), &lake));
+        run(&mut collect_as(&format!("n{writer}"), &of(writer), &lake));
     }
     assert_eq!(check(&lake)["whole"], writers * RUNS);
 }

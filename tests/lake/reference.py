@@ -38,7 +38,7 @@ def read(recording):
     run = SimpleNamespace(machine=recording.machine, refused=recording.refused, receipt_sha256=None)
     run.engine, run.threads, run.cpu, run.cpus = "brickscope", None, None, None
     run.model, run.quant, run.backend, run.commit = None, None, None, None
-    run.others_share, run.bandwidth, run.boot = None, None, None
+    run.others_share, run.bandwidth, run.boot, run.is_profiled = None, None, None, True
     run.speeds, run.passes, run.timed, run.wall = [], [], [], Counter()
     files = {}
     for name in ["profile.json", "receipt.json", "bench.json"]:
@@ -174,6 +174,7 @@ def of_receipt(receipt, run):
     run.commit = receipt["environment"].get("COMMIT")
     run.backend = receipt["run"]["kernels"] if receipt["backend"] == "cpu" else receipt["backend"]
     run.others_share = receipt["load"]["others_share"]
+    run.is_profiled = receipt["run"]["profiled"]
     run.boot = receipt["machine"]["boot"] and receipt["machine"]["boot"][:8]
     run.receipt_sha256 = receipt["seal"]["sha256"]
     run.speeds = []
@@ -276,7 +277,7 @@ def mean(values):
 
 
 def work(run, speed):
-    return run.engine, run.model, run.quant, run.backend, run.threads, speed.test
+    return run.engine, run.model, run.quant, run.backend, run.threads, run.is_profiled, speed.test
 
 
 def inventory(flags, runs):

@@ -1,6 +1,6 @@
 //! From runs to series: which runs share a line, which make one point of it, and where it changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::stats::median;
 use brickscope_profile::text::count;
@@ -126,7 +126,7 @@ pub struct Point {
     pub figures: Option<Figures>,
     /// Why it is absent.
     pub absent: Option<String>,
-    /// The figure divided by that of the point before of the same machine, minus 1.
+    /// The figure divided by that of the same machine's point before, minus 1.
     pub against_before: Option<f64>,
     /// The figure divided by the median of its level's points, minus 1.
     pub against_level: Option<f64>,
@@ -134,7 +134,7 @@ pub struct Point {
     pub disturbed: u64,
     /// What makes the figure doubtful, one sentence each.
     pub doubts: Vec<String>,
-    /// The conditions that differ from the point before of the same machine.
+    /// The conditions that differ from the same machine's point before.
     pub differences: Vec<Difference>,
 }
 
@@ -227,9 +227,12 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
     parts.sort_by(|a, b| a[a.len() - 1].run.cmp_by_time(b[b.len() - 1].run));
     let mut points: Vec<Point> = parts.iter().map(|point| Point::of(point, measure)).collect();
     // Of several machines, another one's point says nothing of what changed.
+    let machine = |i: usize| parts[i][0].run.machine();
+    let named: BTreeSet<&str> = (0..parts.len()).filter_map(machine).collect();
     let mut last: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for i in 0..points.len() {
-        let Some(before) = last.insert(parts[i][0].run.machine(), i) else { continue };
+        let of = machine(i).filter(|_| named.len() > 1);
+        let Some(before) = last.insert(of, i) else { continue };
         let [was, now] = [&points[before], &points[i]].map(|p| p.figures.map(|f| f.median));
         points[i].against_before = now.zip(was).and_then(|(now, was)| over(now, was));
         points[i].differences = differences(parts[before][0].run, parts[i][0].run);

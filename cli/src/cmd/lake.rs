@@ -359,7 +359,7 @@ mod with_parquet {
         AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LAST_DAY, LakeArgs, NO_DAY,
         SchemaArgs, VerdictArgs, What,
     };
-    use crate::lake::{self, ALL_DAYS, Days, Engine, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
+    use crate::lake::{self, ALL_DAYS, Days, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
     use crate::text::{count, printable_text};
     use crate::{output, progress};
 
@@ -438,7 +438,7 @@ mod with_parquet {
         const MOST: usize = 12;
         let column = has.split(' ').next().unwrap_or_default();
         let query = format!("SELECT DISTINCT {has} WHERE {column} IS NOT NULL ORDER BY {column}");
-        let answer = Engine::find()?.answer(prelude, &query)?;
+        let answer = lake::answer(prelude, &query)?;
         let mut values: Vec<String> = answer.rows.into_iter().flatten().flatten().collect();
         let all = values.len();
         values.truncate(MOST);
@@ -474,7 +474,7 @@ mod with_parquet {
         refresh(&mut lake, days)?;
         let prelude = lake::prelude(&lake, days, params)?;
         let note = progress::note("asking");
-        let answer = Engine::find().and_then(|engine| engine.answer(&prelude, query));
+        let answer = lake::answer(&prelude, query);
         note.finish_and_clear();
         let mut answer = answer?;
         let form = if args.json { AnswerForm::Json } else { args.output };
@@ -687,7 +687,7 @@ mod with_parquet {
             count(done.orphans, "file"),
             match done.given_up {
                 0 => String::new(),
-                n => format!("; {} not merged: see `lake check`", count(n, "place")),
+                n => format!("; {} not merged: see `lake check`", count(n, "part")),
             },
         ))
     }

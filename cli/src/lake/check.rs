@@ -7,7 +7,7 @@ use brickscope_analysis::lake::{RUNS, TABLES, Value};
 use serde::Serialize;
 
 use super::compact::live;
-use super::store::{Each, Lake, is_gone};
+use super::store::{Each, Lake, Part, Whose, is_gone};
 
 /// What a check found.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -25,11 +25,17 @@ pub(crate) fn check(lake: &mut Lake, each: Each<'_>) -> Result<Checked> {
     let mut checked = Checked::default();
     for (nth, date) in (0..).zip(&days) {
         each(nth, days.len() as u64);
-        let found = match of_day(lake, date) {
-            // Merged, and what was merged deleted, meanwhile.
-            Err(error) if is_gone(&error) => of_day(lake, date),
-            found => found,
-        };
+        let mut found = of_day(lake, date);
+        for _ in 0..TRIES {
+            let is_changed = match &found {
+                Err(error) => is_gone(error),
+                Ok(day) => !day.faults.is_empty() && !day.is_still(lake)?,
+            };
+            if !is_changed {
+                break;
+            }
+            found = of_day(lake, date);
+        }
         match found {
             Ok(found) => {
                 checked.whole += found.whole;
@@ -50,14 +56,39 @@ struct Run {
     missing: [i64; COUNTS.len()],
 }
 
-fn of_day(lake: &Lake, date: &str) -> Result<Checked> {
-    let mut checked = Checked::default();
-    // A file that can't be read is told of, and nothing else of its runs.
+/// How often a day is read again that was merged, and what was merged deleted, meanwhile.
+const TRIES: u32 = 5;
+
+/// What was found of a day.
+#[derive(Default)]
+struct Day {
+    whole: u64,
+    faults: Vec<String>,
+    /// The parts that count.
+    parts: Vec<Part>,
+}
+
+impl Day {
+    /// Whether the parts are all still there.
+    fn is_still(&self, lake: &Lake) -> Result<bool> {
+        for part in &self.parts {
+            if !lake.has(&RUNS, part)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn of_day(lake: &Lake, date: &str) -> Result<Day> {
+    let mut checked = Day::default();
+    // A file that can't be read is one fault; its runs get no others.
     let mut unreadable: BTreeSet<usize> = BTreeSet::new();
     let live = live(lake, date, &mut |error| {
         checked.faults.push(format!("{error:#}"));
         Ok(())
     })?;
+    checked.parts = live.counting().iter().map(|part| live.parts[*part].clone()).collect();
     let mut runs: BTreeMap<String, Run> = BTreeMap::new();
     // `runs` is the last of the tables, and says how many rows the others have.
     for table in TABLES.iter().rev() {
@@ -86,7 +117,21 @@ fn of_day(lake: &Lake, date: &str) -> Result<Checked> {
                             *missing = rows;
                         }
                     }
-                    runs.insert(run.to_owned(), known);
+                    if let Whose::Machine(machine) = &part.place.whose
+                        && *machine != known.machine
+                    {
+                        checked.faults.push(format!(
+                            "{}: run {run} is of {}",
+                            lake.file(table, part).display(),
+                            known.machine
+                        ));
+                    }
+                    if runs.insert(run.to_owned(), known).is_some() {
+                        let file = lake.file(table, part);
+                        checked
+                            .faults
+                            .push(format!("{}: run {run} is there twice", file.display()));
+                    }
                 } else if let Some(of) = COUNTS.iter().position(|(name, _)| *name == table.name)
                     && let Some(run) = runs.get_mut(run)
                 {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use brickscope_analysis::lake::{RUNS, TABLES, Table, Value};
 use brickscope_analysis::receipt::sha256_hex;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use super::table_file;
 /// What merging did.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Compacted {
-    /// Files of several runs that were written.
+    /// Parts with several runs that were written.
     pub(crate) merged_parts: u64,
     /// The runs in them.
     pub(crate) runs: u64,
@@ -26,12 +26,16 @@ pub(crate) struct Compacted {
     pub(crate) kept_files: u64,
     /// Files that killed writers left behind, deleted.
     pub(crate) orphans: u64,
-    /// Days that could not be merged: a part was deleted meanwhile, or rows are missing.
+    /// Parts that could not be merged: a file can't be read, or rows are missing. `check` tells.
     pub(crate) given_up: u64,
 }
 
 /// A writer needs far less than this for one run.
 const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// A merged part of this many bytes is not merged once more: who adds a run to a large day, or reads a copy of it,
+/// shouldn't have to write or fetch all of the day again.
+const LARGE: u64 = 64 << 20;
 
 /// Merges the parts of each day, where there are several; then deletes what has been superseded for `grace`.
 pub(crate) fn compact(lake: &mut Lake, grace: Duration, each: Each<'_>) -> Result<Compacted> {
@@ -45,7 +49,11 @@ pub(crate) fn compact(lake: &mut Lake, grace: Duration, each: Each<'_>) -> Resul
     let steps = 2 * days.len() as u64;
     for (nth, date) in (0..).zip(&days) {
         each(nth, steps);
-        merge(lake, date, &mut done)?;
+        match merge(lake, date, &mut done) {
+            // Another process merged it, and deleted what it merged.
+            Err(error) if is_gone(&error) => {}
+            merged => merged?,
+        }
     }
     // From an object store what was merged is read again before anything that it supersedes is deleted.
     lake.refresh_files(&mut |_, _| {})?;
@@ -62,6 +70,8 @@ pub(crate) fn compact(lake: &mut Lake, grace: Duration, each: Each<'_>) -> Resul
 pub(super) struct Live {
     /// All parts that were read, in their order. One that came later isn't among them.
     pub(super) parts: Vec<Part>,
+    /// The runs in each of them.
+    runs_of: Vec<Vec<String>>,
     /// Which of the parts counts, for each run.
     pub(super) runs: BTreeMap<String, usize>,
 }
@@ -97,13 +107,14 @@ pub(super) fn live(
     date: &str,
     unreadable: &mut dyn FnMut(anyhow::Error) -> Result<()>,
 ) -> Result<Live> {
-    let mut live = Live { parts: Vec::new(), runs: BTreeMap::new() };
+    let mut live = Live { parts: Vec::new(), runs_of: Vec::new(), runs: BTreeMap::new() };
     // In their order: the last one counts.
     for part in lake.parts_of(date)? {
         match table_file::texts(&RUNS, &lake.file(&RUNS, &part), "run_id") {
             Ok(runs) => {
                 let nth = live.parts.len();
-                live.runs.extend(runs.into_iter().map(|run| (run, nth)));
+                live.runs.extend(runs.iter().map(|run| (run.clone(), nth)));
+                live.runs_of.push(runs);
                 live.parts.push(part);
             }
             Err(error) if is_gone(&error) => {}
@@ -117,80 +128,134 @@ fn merge(lake: &Lake, date: &str, done: &mut Compacted) -> Result<()> {
     if lake.parts_of(date)?.len() < 2 {
         return Ok(());
     }
-    let live = live(lake, date, &mut Err)?;
-    let counting = live.counting();
-    if counting.len() < 2 {
-        return Ok(());
+    // A file of `runs` that can't be read holds up nothing but its own runs.
+    let live = live(lake, date, &mut |_| {
+        done.given_up += 1;
+        Ok(())
+    })?;
+    let mut parts = live.counting();
+    for part in parts.clone() {
+        if live.parts[part].is_merged() && lake.bytes(&live.parts[part]) >= LARGE {
+            parts.remove(&part);
+        }
     }
-    let merged = merged_part(&live, &counting, date);
-    // Of each run, its row and how many rows other tables have.
-    let mut runs: BTreeMap<&String, (Row, [i64; COUNTS.len()])> = BTreeMap::new();
-    for &part in &counting {
-        live.read(lake, &RUNS, part, &mut |run, row| {
-            if let Some((run, _)) = live.runs.get_key_value(run) {
-                runs.insert(run, (row, Default::default()));
-            }
+    while parts.len() > 1 {
+        let damaged = merge_parts(lake, &live, &parts, date)?;
+        if damaged.is_empty() {
+            done.merged_parts += 1;
+            done.runs += live.runs.values().filter(|part| parts.contains(part)).count() as u64;
+            break;
+        }
+        // What was written so far is in no run. The rest is merged without these parts.
+        done.given_up += damaged.len() as u64;
+        parts.retain(|part| !damaged.contains(part));
+    }
+    Ok(())
+}
+
+/// The run's row, and how many rows each other table has.
+type Counted = (Row, [i64; COUNTS.len()]);
+
+/// Merges some of a day's parts. If a part has a file that can't be read, or if the rows of its runs are not as many as
+/// `runs` says, nothing is merged, and such parts are returned.
+fn merge_parts(
+    lake: &Lake,
+    live: &Live,
+    parts: &BTreeSet<usize>,
+    date: &str,
+) -> Result<BTreeSet<usize>> {
+    let merged = merged_part(live, parts, date);
+    let mut damaged = BTreeSet::new();
+    let mut runs: BTreeMap<String, Counted> = BTreeMap::new();
+    for &part in parts {
+        let read = live.read(lake, &RUNS, part, &mut |run, row| {
+            runs.insert(run.to_owned(), (row, Default::default()));
             Ok(())
-        })?;
+        });
+        note_damage(read, part, &mut damaged)?;
     }
     let stated = |row: &Row, nth: usize| match RUNS.column(COUNTS[nth].1).map(|at| &row[at]) {
         Some(Value::Int(rows)) => *rows,
         _ => 0,
     };
     let is_in = |table: &Table| COUNTS.iter().position(|(name, _)| *name == table.name);
+    let mut written = Vec::new();
     for (nth, table) in TABLES.iter().filter_map(|table| Some((is_in(table)?, table))) {
-        if runs.values().all(|(row, _)| stated(row, nth) == 0) {
+        if !damaged.is_empty() || runs.values().all(|(row, _)| stated(row, nth) == 0) {
             continue;
         }
         let part_of = table.column("part").context("a table has no such column")?;
         let text = merged.text();
         lake.write(table, &merged, &mut |push| {
-            for &part in &counting {
+            for &part in parts {
                 if !lake.has(table, &live.parts[part])? {
                     // The runs of this part have no such rows. If they should, the counts tell.
                     continue;
                 }
-                live.read(lake, table, part, &mut |run, mut row| {
-                    if let Some((_, found)) = runs.get_mut(&run.to_owned()) {
+                let mut pushed = Ok(());
+                let read = live.read(lake, table, part, &mut |run, mut row| {
+                    if let Some((_, found)) = runs.get_mut(run) {
                         found[nth] += 1;
                     }
                     row[part_of] = Value::Text(text.clone());
-                    push(row)
-                })?;
+                    pushed = push(row);
+                    ensure!(pushed.is_ok(), "the merged file can't be written");
+                    Ok(())
+                });
+                pushed?;
+                note_damage(read, part, &mut damaged)?;
             }
             Ok(())
         })?;
+        written.push(table);
     }
-    let is_counted = |(row, found): &(Row, [i64; COUNTS.len()])| {
+    let is_counted = |(row, found): &Counted| {
         found.iter().enumerate().all(|(nth, found)| stated(row, nth) == *found)
     };
-    if runs.len() != live.runs.len() || !runs.values().all(is_counted) {
-        // Another process deleted a part meanwhile, or the lake is damaged: `check` tells. What was written so far
-        // counts for nothing.
-        done.given_up += 1;
-        return Ok(());
+    for (run, part) in live.runs.iter().filter(|(_, part)| parts.contains(part)) {
+        if damaged.is_empty() && !runs.get(run).is_some_and(is_counted) {
+            damaged.insert(*part);
+        }
+    }
+    if !damaged.is_empty() {
+        return Ok(damaged);
+    }
+    // If this took so long that another process took the files for those of a killed writer, they don't count.
+    for table in written {
+        ensure!(lake.is_there(table, &merged)?, "{} was deleted meanwhile", merged.key(table));
     }
     let part_of = RUNS.column("part").context("a table has no such column")?;
-    done.merged_parts += 1;
-    done.runs += runs.len() as u64;
     // Last, so that the merged part counts when it is whole.
     lake.write(&RUNS, &merged, &mut |push| {
         std::mem::take(&mut runs).into_values().try_for_each(|(mut row, _)| {
             row[part_of] = Value::Text(merged.text());
             push(row)
         })
-    })
+    })?;
+    Ok(damaged)
+}
+
+/// Notes a part whose file can't be read. One that is gone was merged and deleted by another process.
+fn note_damage(read: Result<()>, part: usize, damaged: &mut BTreeSet<usize>) -> Result<()> {
+    match read {
+        Err(error) if !is_gone(&error) => {
+            damaged.insert(part);
+            Ok(())
+        }
+        read => read,
+    }
 }
 
 /// A part with a name that no other process gives, so that none writes over what another one wrote.
-fn merged_part(live: &Live, counting: &BTreeSet<usize>, date: &str) -> Part {
+fn merged_part(live: &Live, merged: &BTreeSet<usize>, date: &str) -> Part {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let host = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     let own = format!("{host} {} {}", std::process::id(), now.as_nanos());
     let hash = sha256_hex(own.as_bytes());
     // Before it comes what makes it the last part: one more than the last merged one.
-    let parts = counting.iter().map(|part| &live.parts[*part]);
-    let last = parts
+    let last = merged
+        .iter()
+        .map(|part| &live.parts[*part])
         .filter(|part| part.is_merged())
         .filter_map(|part| part.name.get(..8)?.parse::<u64>().ok());
     let number = last.max().map_or(1, |last| last + 1);
@@ -198,30 +263,46 @@ fn merged_part(live: &Live, counting: &BTreeSet<usize>, date: &str) -> Part {
     Part { place, name: format!("{number:08}-{}", &hash[..16]) }
 }
 
-/// Deletes parts that don't count any more.
+/// Deletes parts whose runs are all in merged parts that come later and are old enough: readers that began before these
+/// were there may still read what they supersede.
 fn sweep(lake: &Lake, date: &str, grace: Duration, done: &mut Compacted) -> Result<()> {
     if lake.parts_of(date)?.len() < 2 {
         return Ok(());
     }
-    let live = live(lake, date, &mut Err)?;
-    let counting = live.counting();
-    // Readers that began before the last part was there may still read the others.
-    let age_of = |part: &usize| age(&lake.file(&RUNS, &live.parts[*part]));
-    let newest = counting.iter().filter_map(age_of).min();
     // Not one that came since: it was not read, and may hold a run that no other part has.
+    let live = live(lake, date, &mut |_| Ok(()))?;
+    let mut superseded: BTreeSet<&String> = BTreeSet::new();
     let mut old = Vec::new();
-    for nth in (0..live.parts.len()).filter(|nth| !counting.contains(nth)) {
-        let part = &live.parts[nth];
-        if newest.is_some_and(|age| age >= grace) && age_of(&nth).is_some_and(|age| age >= grace) {
+    for (part, runs) in live.parts.iter().zip(&live.runs_of).rev() {
+        let is_old = age(&lake.file(&RUNS, part)).is_some_and(|age| age >= grace);
+        if is_old && runs.iter().all(|run| superseded.contains(run)) {
             old.push(part);
-            continue;
-        }
-        for table in &TABLES {
-            done.kept_files += u64::from(lake.has(table, part)?);
+        } else if is_old && part.is_merged() && is_complete(lake, part)? {
+            superseded.extend(runs);
+        } else if runs.iter().all(|run| live.parts[live.runs[run]] != *part) {
+            for table in &TABLES {
+                done.kept_files += u64::from(lake.has(table, part)?);
+            }
         }
     }
     done.deleted_files += lake.delete(&old)?;
     let places: BTreeSet<&Place> = old.iter().map(|part| &part.place).collect();
     places.into_iter().for_each(|place| lake.delete_empty(place));
     Ok(())
+}
+
+/// Whether a part has all files that its rows in `runs` count.
+fn is_complete(lake: &Lake, part: &Part) -> Result<bool> {
+    let file = lake.file(&RUNS, part);
+    let of_file = || file.display().to_string();
+    let opened = fs::File::open(&file).with_context(of_file)?;
+    let counts = table_file::cells_in(&RUNS, opened, &COUNTS.map(|(_, column)| column));
+    for ((name, _), counts) in COUNTS.iter().zip(counts.with_context(of_file)?) {
+        let table = TABLES.iter().find(|table| table.name == *name);
+        let table = table.context("there is no such table")?;
+        if counts.iter().any(|count| *count != Value::Int(0)) && !lake.has(table, part)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -17,7 +17,7 @@ use super::store::{ALL_DAYS, Days, Lake};
 const VARIABLE: &str = "BRICKSCOPE_DUCKDB";
 
 /// What runs the queries.
-pub(crate) enum Engine {
+enum Engine {
     Library(Box<Database>),
     Command(PathBuf),
 }
@@ -39,7 +39,7 @@ pub(crate) struct AnswerColumn {
 
 impl Engine {
     /// DuckDB's library if there is one, or else its command.
-    pub(crate) fn find() -> Result<Self> {
+    fn find() -> Result<Self> {
         if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
             let path = PathBuf::from(&named);
             return match is_library(&path) {
@@ -67,26 +67,11 @@ impl Engine {
     }
 
     /// What it is, for people.
-    pub(crate) fn name(&self) -> String {
+    fn name(&self) -> String {
         match self {
             Self::Library(database) => format!("DuckDB {} in this process", database.version()),
             Self::Command(path) => path.display().to_string(),
         }
-    }
-
-    /// Runs a query after statements that have no result.
-    pub(crate) fn answer(&self, prelude: &str, query: &str) -> Result<Answer> {
-        self.ask(prelude, query).map_err(|error| {
-            // Only an error of reading names a file.
-            let is_of_file = format!("{error:#}").contains(".parquet");
-            let error = error.context(self.name());
-            if is_of_file {
-                return error.context(
-                    "a file of the lake can't be read; `brickscope lake check` says which runs are damaged",
-                );
-            }
-            error
-        })
     }
 
     fn ask(&self, prelude: &str, query: &str) -> Result<Answer> {
@@ -96,12 +81,14 @@ impl Engine {
         let texts = format!("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (\n{query}\n)");
         let ((_, described), (names, rows)) = match self {
             Self::Library(database) => {
-                database.run(prelude)?;
+                database.run(&format!("{}{prelude}", spill()))?;
                 let of_types = "SELECT column_name, column_type FROM";
                 let described = database.texts(&format!("{of_types} ({describe})"))?;
                 (described, database.texts(&texts)?)
             }
-            Self::Command(path) => by_command(path, prelude, &describe, &texts)?,
+            Self::Command(path) => {
+                by_command(path, &format!("{}{prelude}", spill()), &describe, &texts)?
+            }
         };
         let columns = names.into_iter().enumerate().map(|(at, name)| {
             let cell = described.get(at).and_then(|row| row.get(1));
@@ -113,6 +100,41 @@ impl Engine {
         });
         Ok(Answer { columns: columns.collect(), rows })
     }
+}
+
+/// How often a question is asked whose files are merged and deleted meanwhile.
+const TRIES: u32 = 5;
+
+/// Runs a query after statements that have no result.
+pub(crate) fn answer(prelude: &str, query: &str) -> Result<Answer> {
+    let mut tries = 1;
+    loop {
+        let engine = Engine::find()?;
+        let error = match engine.ask(prelude, query) {
+            Err(error) => error.context(engine.name()),
+            answer => return answer,
+        };
+        let said = format!("{error:#}");
+        // Only an error of reading names a file.
+        let mut files =
+            said.split(['"', '\'']).filter(|name| name.ends_with(".parquet")).peekable();
+        if files.peek().is_none() {
+            return Err(error);
+        }
+        if tries == TRIES || files.all(|file| Path::new(file).exists()) {
+            return Err(error.context(
+                "a file of the lake can't be read; `brickscope lake check` says which runs are damaged",
+            ));
+        }
+        tries += 1;
+    }
+}
+
+/// Where DuckDB keeps what doesn't fit into memory; by itself it takes the working directory.
+fn spill() -> String {
+    let folder = std::env::temp_dir().join(format!("brickscope-duckdb-{}", std::process::id()));
+    let folder = quoted(&folder.to_string_lossy());
+    format!("SET temp_directory = {folder};\n")
 }
 
 /// A text in SQL.

@@ -9,7 +9,7 @@
 //! is whole, and a run's file in `runs` comes last. A run is in the lake from that moment on; rows of other tables
 //! without one in `runs` are of a writer that was killed. Where a run is in several parts, the greatest by its column
 //! `part` counts, so that it is never seen twice while parts are merged. Readers that choose by `live` (see `engine`) see
-//! each run once, and whole. `bucket` says how that is kept for a lake in an object store, which is copied before it is
+//! each run once, and whole, unless parts are merged and deleted within seconds. `bucket` says how that is kept for a lake in an object store, which is copied before it is
 //! read.
 
 mod answer_text;
@@ -32,7 +32,7 @@ pub(crate) use self::answer_text::table;
 pub(crate) use self::check::check;
 pub(crate) use self::collect::{About, collect};
 pub(crate) use self::compact::compact;
-pub(crate) use self::engine::{Engine, prelude, prelude_for_others, quoted};
+pub(crate) use self::engine::{answer, prelude, prelude_for_others, quoted};
 pub(crate) use self::questions::QUESTIONS;
 pub(crate) use self::store::{ALL_DAYS, Days, Lake};
 pub(crate) use self::works::{LEAST_DIGITS, NewRuns, Wanted, unify, works};

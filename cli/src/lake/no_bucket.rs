@@ -40,6 +40,10 @@ impl Bucket {
         match *self {}
     }
 
+    pub(super) fn has(&self, _: &str) -> Result<bool> {
+        match *self {}
+    }
+
     pub(super) fn put(&self, _: Vec<(String, Vec<u8>)>) -> Result<()> {
         match *self {}
     }

@@ -161,6 +161,13 @@ impl Lake {
             mark(),
             found.lake_version
         );
+        ensure!(
+            found.lake_version == LAKE_VERSION,
+            "{}: lake_version {} is older than this brickscope, which knows {LAKE_VERSION}: collect the runs into another \
+            lake",
+            mark(),
+            found.lake_version
+        );
         Ok(())
     }
 
@@ -254,6 +261,20 @@ impl Lake {
         file.try_exists().with_context(|| file.display().to_string())
     }
 
+    /// The bytes of a part's files.
+    pub(super) fn bytes(&self, part: &Part) -> u64 {
+        let size = |table| fs::metadata(self.file(table, part)).map_or(0, |found| found.len());
+        TABLES.iter().map(size).sum()
+    }
+
+    /// Whether a file that was written is still in the lake.
+    pub(super) fn is_there(&self, table: &Table, part: &Part) -> Result<bool> {
+        match &self.bucket {
+            Some(bucket) => bucket.has(&part.key(table)),
+            None => self.has(table, part),
+        }
+    }
+
     /// Deletes parts; of an object store not from the copy, which others may be reading. Returns how many files there
     /// were.
     pub(super) fn delete(&self, parts: &[&Part]) -> Result<u64> {
@@ -311,7 +332,7 @@ impl Lake {
                 let unknown = parts.iter().filter(|part| known.binary_search(part).is_err());
                 orphans.extend(unknown.map(|part| self.file(table, part)));
                 for orphan in orphans {
-                    if age(&orphan).is_some_and(|age| age >= least_age) {
+                    if age(&orphan).is_some_and(|age| age >= place.abandoned_after(least_age)) {
                         delete(&orphan)?;
                         deleted += 1;
                     }
@@ -351,9 +372,9 @@ impl Lake {
             return bucket.runs_of(date);
         }
         let mut runs = BTreeMap::new();
-        // Merged parts first. If they are merged once more meanwhile, their runs are found in none and added again,
-        // which changes nothing.
-        for part in self.parts_of(date)?.into_iter().rev() {
+        // The last part counts. If a merged part is merged once more meanwhile, its runs are found in none and added
+        // again, which changes nothing.
+        for part in self.parts_of(date)? {
             match part.place.whose {
                 Whose::Machine(machine) => drop(runs.insert(part.name, machine)),
                 Whose::All => {
@@ -432,7 +453,6 @@ impl Lake {
         let names = names(&root).with_context(|| root.display().to_string())?;
         let date = |day: &String| day.strip_prefix("date=").map(str::to_owned);
         let mut days: Vec<String> = names.iter().filter_map(date).collect();
-        days.retain(|date| date != NO_DATE);
         days.sort();
         Ok(days)
     }
@@ -445,6 +465,7 @@ impl Lake {
         let mut places: Vec<Place> = names
             .iter()
             .filter_map(whose)
+            .filter(|whose| whose.name() != NO_MACHINE)
             .map(|whose| Place { date: date.to_owned(), whose })
             .collect();
         places.sort();
@@ -485,6 +506,17 @@ impl Place {
     /// The name of its folder in the lake.
     fn key(&self, table: &Table) -> String {
         format!("{}/date={}/machine={}", table.name, self.date, self.whose.name())
+    }
+}
+
+impl Place {
+    /// How long nobody must have written to a file that is in no run, before it is taken for a killed writer's: to merge
+    /// a large day may take long, and loses all of its runs if it is wrong.
+    pub(super) fn abandoned_after(&self, least: Duration) -> Duration {
+        match self.whose {
+            Whose::Machine(_) => least,
+            Whose::All => least.max(Duration::from_secs(24 * 3600)),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use brickscope_analysis::fleet::Observation;
 use brickscope_analysis::lake::{RUNS, RunRows, SPEEDS, TABLES, Table, Value};
 
 use super::collect::{About, runs_at};
-use super::engine::{Engine, prelude, quoted};
+use super::engine::{answer, prelude, quoted};
 use super::store::{ALL_DAYS, Lake};
 
 /// The runs of one kind of work, by its name.
@@ -54,7 +54,7 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
         only("r.cpu =", wanted.cpu),
     );
     let days = (wanted.since.unwrap_or(ALL_DAYS.0), ALL_DAYS.1);
-    let answer = Engine::find()?.answer(&prelude(lake, days, "")?, &query)?;
+    let answer = answer(&prelude(lake, days, "")?, &query)?;
     let mut works = Works::new();
     let mut refused = BTreeSet::new();
     for row in answer.rows {

@@ -367,6 +367,35 @@ fn a_reader_asks_again_if_parts_are_deleted_meanwhile() {
     }
 }
 
+/// The list has passed the merged files when a run is merged that would come later in it.
+#[test]
+fn a_run_that_is_merged_while_a_list_is_made_is_found() {
+    if !has_duckdb() {
+        return;
+    }
+    let fleet = Fleet::new();
+    let of = fleet.path("runs");
+    runs(&of, [0, 3].into_iter());
+    let collect = |run: &str, machine: &str| {
+        let mut command = fleet.on("cache", &["collect", "--json", "--machine", machine]);
+        assert_eq!(json(command.arg(of.join(run)))["added"], 1);
+    };
+    let count = || {
+        let query = ["lake", "query", "--json", "SELECT count(*) AS n FROM runs"];
+        json(&mut fleet.on("reader", &query))[0]["n"].clone()
+    };
+    // Of one day, of machines that come after `merged` by name. The reader has the first one in its copy.
+    collect("0", "n0");
+    assert_eq!(count(), 1);
+    collect("3", "zeta");
+    // The columns and the first run are a page.
+    fleet.server.page(2);
+    let mut compact = fleet.on("elsewhere", &["lake", "compact", "--grace", "0"]);
+    fleet.server.after_listing(move || drop(succeeds(&mut compact)));
+    assert_eq!(count(), 2);
+    assert!(!fleet.server.names().iter().any(|name| name.contains("machine=zeta")));
+}
+
 #[test]
 fn a_bucket_itself_can_be_a_lake() {
     let fleet = Fleet { lake: format!("s3://{BUCKET}"), ..Fleet::new() };

@@ -1,6 +1,6 @@
 //! The copy of a lake in an object store: each part's files, with the store's times.
 //!
-//! Parts never change, so a refresh asks for the list of `runs` and fetches the parts that are new. A part's row counts in
+//! Parts never change, so a refresh asks twice for the list of `runs` and fetches the parts that are new. A part's row counts in
 //! `runs` say which files it has, so that the other tables needn't be listed. A part is placed when all of them have come,
 //! its file in `runs` last: `live` finds a run in the copy only if the run is there as a whole. If a file is gone, its part
 //! was merged and deleted since the list was made, and the list is asked for again. If the part is in that list, too, the
@@ -64,7 +64,10 @@ impl Bucket {
         let mut options = File::options();
         options.create(true).truncate(false).write(true);
         let lock = options.open(self.copy.join(LOCK)).with_context(cannot)?;
-        lock.lock_shared().with_context(cannot)?;
+        if lock.try_lock_shared().is_err() {
+            tell!("waiting for another command that brings {} up to date", self.copy.display());
+            lock.lock_shared().with_context(cannot)?;
+        }
         let unknown = match self.update(depth, days, false, each)? {
             Some(unknown) => unknown,
             None => {
@@ -138,7 +141,10 @@ impl Bucket {
                 new.into_iter().partition(Part::is_merged);
             let all = (many.len() + single.len()) as u64;
             let mut is_whole = self.fetch(many, &listed, (0, all), &mut lacking, each)?;
-            if depth == Depth::Runs && is_whole {
+            if !is_whole {
+                continue;
+            }
+            if depth == Depth::Runs {
                 let merged = self.merged_runs(&single, &listed)?;
                 single.retain(|part| !merged.contains(part));
             }

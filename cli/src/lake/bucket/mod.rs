@@ -1,12 +1,11 @@
 //! A lake in an object store: requests, and a copy of the lake in the cache folder, which DuckDB reads.
 //!
 //! Each object is there whole or not at all, and listings and reads see what was written before: S3, R2 and MinIO promise
-//! both. From that and three rules follows what a folder's readers have, too, without renaming and without locks in the
-//! store:
+//! both. That and three rules give readers what a folder gives them, without renaming and without locks in the store:
 //!
-//! - A part's file in `runs` is written last and deleted first. So while it is there, its other files are.
-//! - A part is deleted only where each of its runs is in a greater part. Of two processes that merge at once each may
-//!   delete what it takes for superseded, but never the greatest part, so no run is lost.
+//! - A part's file in `runs` is written last and deleted first. So while a part counts, its other files are there.
+//! - A part is deleted only where each of its runs is in a greater merged part. Of two processes that merge at once each
+//!   may delete what it takes for superseded, but never the greatest part, so no run is lost.
 //! - Readers list twice, and take what is in either list. If a part is deleted before the first list comes to it, then the
 //!   merged part with its runs was written before that, and is in the second list; or it was superseded itself by one
 //!   that comes later by name, and so on. Listings go by name, so one of these is seen. So no run is missed, however many
@@ -225,6 +224,14 @@ impl Bucket {
         self.runtime.block_on(put).map_err(|error| self.failed(name, error))
     }
 
+    /// Whether there is a file.
+    pub(super) fn has(&self, name: &str) -> Result<bool> {
+        match self.runtime.block_on(self.store.head(&self.object(name))) {
+            Err(Error::NotFound { .. }) => Ok(false),
+            found => found.map(|_| true).map_err(|error| self.failed(name, error)),
+        }
+    }
+
     /// Deletes files, in any order.
     pub(super) fn delete(&self, names: Vec<String>) -> Result<()> {
         let objects: Vec<_> = names.iter().map(|name| Ok(self.object(name))).collect();
@@ -248,12 +255,10 @@ impl Bucket {
         for name in &self.unknown {
             // Its writer may have been slow, and whole meanwhile.
             let of = TABLES.iter().find_map(|table| Part::of_key(table, name));
+            let abandoned_after =
+                of.as_ref().map_or(least_age, |part| part.place.abandoned_after(least_age));
             let is_in_a_run = match of.map(|part| part.key(&RUNS)) {
-                Some(run) => match self.runtime.block_on(self.store.head(&self.object(&run))) {
-                    Err(Error::NotFound { .. }) => false,
-                    Err(error) => return Err(self.failed(&run, error)),
-                    Ok(_) => true,
-                },
+                Some(run) => self.has(&run)?,
                 None => false,
             };
             if is_in_a_run {
@@ -266,7 +271,7 @@ impl Bucket {
                 Ok(found) => {
                     let modified = SystemTime::from(found.last_modified);
                     let age = SystemTime::now().duration_since(modified).unwrap_or_default();
-                    if age >= least_age {
+                    if age >= abandoned_after {
                         self.delete(vec![name.clone()])?;
                         deleted += 1;
                     }
@@ -280,15 +285,18 @@ impl Bucket {
     pub(super) fn runs_of(&self, date: &str) -> Result<BTreeMap<String, String>> {
         let listed = self.list(RUNS.name, date, date)?;
         let parts = listed.iter().filter_map(|(name, _)| Part::of_key(&RUNS, name));
-        let (many, single): (Vec<Part>, Vec<Part>) = parts.partition(Part::is_merged);
-        let reading = stream::iter(many).map(|part| self.runs_in(part)).buffer_unordered(AT_ONCE);
-        let read: Vec<Vec<_>> = self.runtime.block_on(reading.try_collect())?;
-        let mut runs: BTreeMap<String, String> = read.into_iter().flatten().collect();
+        let (mut many, single): (Vec<Part>, Vec<Part>) = parts.partition(Part::is_merged);
+        let mut runs = BTreeMap::new();
         for part in single {
             if let Whose::Machine(machine) = part.place.whose {
                 runs.insert(part.name, machine);
             }
         }
+        // The last part counts.
+        many.sort();
+        let reading = stream::iter(many).map(|part| self.runs_in(part)).buffered(AT_ONCE);
+        let read: Vec<Vec<_>> = self.runtime.block_on(reading.try_collect())?;
+        runs.extend(read.into_iter().flatten());
         Ok(runs)
     }
 
