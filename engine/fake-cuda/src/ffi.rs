@@ -33,6 +33,7 @@ fn process() -> &'static Process {
             has_stray: std::env::var_os("FAKE_CUDA_STRAY_NODE").is_some(),
             kernels: std::env::var_os("FAKE_CUDA_KERNELS"),
             slowness: number("FAKE_CUDA_SLOWNESS"),
+            takes_time: std::env::var_os("FAKE_CUDA_TAKES_TIME").is_some(),
             cupti: cupti::Settings {
                 version: number("FAKE_CUPTI_VERSION").map_or(28, |n| n as u32),
                 per_buffer: number("FAKE_CUPTI_PER_BUFFER").map_or(64, |n| n as usize),

@@ -20,7 +20,8 @@
 //! | `FAKE_CUDA_EVENT_NS` | the duration of recording an event on the device, 0 by default |
 //! | `FAKE_CUDA_STRAY_NODE` | if set, each captured graph has its last node twice, though it was issued once |
 //! | `FAKE_CUDA_MEMORY` | bytes of device memory, 8 GiB by default |
-//! | `FAKE_CUDA_SLOWNESS` | a factor on the duration of kernels, 1 by default |
+//! | `FAKE_CUDA_SLOWNESS` | a factor on the duration of kernels but those that only stamp, 1 by default |
+//! | `FAKE_CUDA_TAKES_TIME` | if set, calls and waits take as long as the simulated time says, so that nothing takes longer on the device than on the host |
 //!
 //! The same file named `libcupti.so` is CUPTI, which sees what the driver runs. It allows no
 //! illegal call either: kinds that hide kernels, a flush from within a callback, reading a buffer that isn't being
