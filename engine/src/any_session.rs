@@ -1,6 +1,8 @@
 //! One interface to sessions on the CPU and on devices.
 
-use brickscope::{BrickId, BrickProfiler, DeviceError, DeviceTimer, PassTimer, Phase};
+use brickscope::{
+    BrickId, BrickProfiler, DeviceError, DeviceInfo, DeviceTimer, PassTimer, Phase, Work,
+};
 use brickscope_kernels::Kernels;
 
 use crate::error::Error;
@@ -71,6 +73,15 @@ pub trait AnySession<'m>: Send {
     /// If a session of the other kind made the probe.
     fn forward_with(&mut self, probe: &mut AnyProbe<'_>, tokens: &[u32]) -> Result<&[f32], Error>;
 
+    /// As [`forward`](Self::forward), and reports each pass to `profiler` but nothing inside it: the wall times are those
+    /// of passes without a probe. On a device each includes the wait for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    fn forward_passes(&mut self, profiler: &BrickProfiler, tokens: &[u32])
+    -> Result<&[f32], Error>;
+
     /// One pass over checked tokens, at most a batch. With a sampler it computes the last token's logits and returns
     /// the token chosen from them; that choice is a brick. With a probe, the caller has begun the pass.
     ///
@@ -100,6 +111,17 @@ pub trait AnySession<'m>: Send {
     /// If a session of the other kind made the probe.
     fn calibrate(&mut self, probe: &mut AnyProbe<'_>) -> Result<(), DeviceError>;
 
+    /// Waits for the times of all passes that the probe has reported so far. Does nothing on the CPU.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If a session of the other kind made the probe.
+    fn settle(&mut self, probe: &mut AnyProbe<'_>) -> Result<(), Error>;
+
     /// Settles what the probe's device has still to report. Does nothing on the CPU.
     ///
     /// # Errors
@@ -110,6 +132,13 @@ pub trait AnySession<'m>: Send {
     ///
     /// If a session of the other kind made the probe.
     fn finish(&mut self, probe: AnyProbe<'_>) -> Result<(), Error>;
+
+    /// The device that it runs on; `None` on the CPU.
+    fn device(&self) -> Option<DeviceFacts>;
+
+    /// The kernels that [`forward`](Self::forward) of `n_tokens` tokens launches after `position` others on a device, each
+    /// with its work, in their order. `None` on the CPU, where the profiler records each launch.
+    fn launches(&mut self, position: usize, n_tokens: usize) -> Option<Vec<(String, Work)>>;
 
     /// The names of its routines.
     fn routine_names(&self) -> RoutineNames;
@@ -128,6 +157,15 @@ pub trait AnySession<'m>: Send {
         outputs: Outputs,
         tap: &dyn Fn(At<'_>, &mut [f32]),
     ) -> Result<(), Error>;
+}
+
+/// What is known of a device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceFacts {
+    /// Its description.
+    pub info: DeviceInfo,
+    /// Its memory in bytes, if its driver reports it.
+    pub memory_bytes: Option<u64>,
 }
 
 /// Reports the passes of a session to a profiler. Made by [`AnySession::probe`].
@@ -210,6 +248,14 @@ macro_rules! methods_of_the_session {
         fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
             Self::forward(self, tokens)
         }
+
+        fn forward_passes(
+            &mut self,
+            profiler: &BrickProfiler,
+            tokens: &[u32],
+        ) -> Result<&[f32], Error> {
+            Self::forward_passes(self, profiler, tokens)
+        }
     };
 }
 
@@ -245,9 +291,22 @@ impl<'m> AnySession<'m> for Session<'m> {
         Ok(())
     }
 
+    fn settle(&mut self, probe: &mut AnyProbe<'_>) -> Result<(), Error> {
+        probe.cpu();
+        Ok(())
+    }
+
     fn finish(&mut self, probe: AnyProbe<'_>) -> Result<(), Error> {
         probe.cpu();
         Ok(())
+    }
+
+    fn device(&self) -> Option<DeviceFacts> {
+        None
+    }
+
+    fn launches(&mut self, _: usize, _: usize) -> Option<Vec<(String, Work)>> {
+        None
     }
 
     fn routine_names(&self) -> RoutineNames {
@@ -302,6 +361,18 @@ impl<'m, G: Gpu + Send> AnySession<'m> for GpuSession<'m, G> {
 
     fn calibrate(&mut self, probe: &mut AnyProbe<'_>) -> Result<(), DeviceError> {
         probe.gpu().timer().calibrate(self.gpu()).map(drop)
+    }
+
+    fn settle(&mut self, probe: &mut AnyProbe<'_>) -> Result<(), Error> {
+        self.settle(probe.gpu())
+    }
+
+    fn device(&self) -> Option<DeviceFacts> {
+        Some(DeviceFacts { info: self.gpu.describe(), memory_bytes: self.gpu.memory_bytes() })
+    }
+
+    fn launches(&mut self, position: usize, n_tokens: usize) -> Option<Vec<(String, Work)>> {
+        Some(self.launches(position, n_tokens))
     }
 
     fn finish(&mut self, probe: AnyProbe<'_>) -> Result<(), Error> {

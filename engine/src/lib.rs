@@ -82,7 +82,7 @@ mod weight_groups;
 mod weights;
 mod work;
 
-pub use any_session::{AnyProbe, AnySession};
+pub use any_session::{AnyProbe, AnySession, DeviceFacts};
 pub use config::{Architecture, Config};
 pub use cpu::thread_shares;
 pub use error::{Error, GpuError};

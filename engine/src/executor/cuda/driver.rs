@@ -186,12 +186,12 @@ impl Context {
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.raw) })
     }
 
-    /// Free memory, in bytes.
-    pub(super) fn free_memory(&self) -> Result<u64, CudaError> {
+    /// Free memory, and all of it, in bytes.
+    pub(super) fn memory(&self) -> Result<(u64, u64), CudaError> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: the pointers are to numbers that outlive the call.
         check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
-        Ok(free as u64)
+        Ok((free as u64, total as u64))
     }
 }
 
@@ -223,7 +223,7 @@ impl Buffer {
         // SAFETY: the pointer is to an address that outlives the call.
         match unsafe { sys::cuMemAlloc_v2(&raw mut address, len) } {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                let free = context.free_memory().unwrap_or(0);
+                let free = context.memory().map_or(0, |(free, _)| free);
                 return Err(CudaError::Memory { asked: len as u64, free });
             }
             result => check("cuMemAlloc", result)?,

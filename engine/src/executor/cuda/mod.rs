@@ -367,7 +367,7 @@ fn check_memory(
     let of_position = 2 * c.n_layers as u128 * c.kv_dim() as u128 + c.n_rot as u128;
     let floats = activations + capacity as u128 * of_position + c.n_vocab as u128;
     let asked = u64::try_from(weights + 4 * floats).unwrap_or(u64::MAX);
-    let free = context.free_memory()?;
+    let (free, _) = context.memory()?;
     if asked > free {
         return Err(CudaError::Memory { asked, free });
     }
@@ -381,6 +381,11 @@ impl Gpu for Cuda<'_> {
 
     fn batch(&self) -> usize {
         self.batch
+    }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        let memory = self.context.bind().and_then(|()| self.context.memory());
+        memory.ok().map(|(_, all)| all)
     }
 
     fn fuse<'p>(&self, plan: Plan<'p>) -> Plan<'p> {

@@ -30,6 +30,11 @@ pub trait Gpu: Device {
     /// The most tokens in one pass.
     fn batch(&self) -> usize;
 
+    /// The device's memory in bytes, if its driver reports it. The default is `None`.
+    fn memory_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// The plan that passes run by: the same, or with steps that one kernel does. The default is the same.
     fn fuse<'p>(&self, plan: Plan<'p>) -> Plan<'p> {
         plan

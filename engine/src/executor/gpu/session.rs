@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use brickscope::{BrickProfiler, DeviceTimer, KernelId, Phase};
+use brickscope::{BrickProfiler, DeviceTimer, KernelId, Phase, Work};
 
 use crate::error::{Error, GpuError};
 use crate::executor::gpu::{Gpu, Plan, Timed};
@@ -14,7 +14,7 @@ use crate::routines::RoutineNames;
 #[derive(Debug)]
 pub struct GpuSession<'m, G> {
     pub(super) model: &'m Model,
-    pub(super) gpu: G,
+    pub(crate) gpu: G,
     /// By tokens and outputs.
     plans: HashMap<(usize, usize), Plan<'m>>,
     pub(super) position: usize,
@@ -140,17 +140,70 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         probe: &mut GpuProbe<'_>,
         tokens: &[u32],
     ) -> Result<&[f32], Error> {
+        self.timed(probe.profiler, tokens, |session, phase, pass, outputs| {
+            session.pass(Some(probe), phase, pass, outputs).map(drop)
+        })
+    }
+
+    /// As [`forward`](Self::forward), and reports each pass to `profiler` but nothing inside it, and nothing to the
+    /// device: the wall times are those of passes without a probe. Each includes the wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    pub fn forward_passes(
+        &mut self,
+        profiler: &BrickProfiler,
+        tokens: &[u32],
+    ) -> Result<&[f32], Error> {
+        self.timed(profiler, tokens, |session, phase, pass, outputs| {
+            session.pass(None, phase, pass, outputs).map(drop)
+        })
+    }
+
+    fn timed(
+        &mut self,
+        profiler: &BrickProfiler,
+        tokens: &[u32],
+        mut run: impl FnMut(&mut Self, Phase, &[u32], Outputs) -> Result<(), Error>,
+    ) -> Result<&[f32], Error> {
         self.check(tokens)?;
         let decodes = tokens.len() == 1 && self.position > 0;
         let phase = if decodes { Phase::Decode } else { Phase::Prefill };
         for (pass, outputs) in passes(tokens, self.batch()) {
             let position = self.position as u64;
-            let timer = probe.profiler.begin_pass(phase);
-            let result = self.pass(Some(probe), phase, pass, outputs).map(drop);
-            probe.profiler.end_pass(timer, pass.len() as u64, position);
+            let timer = profiler.begin_pass(phase);
+            let result = run(self, phase, pass, outputs);
+            profiler.end_pass(timer, pass.len() as u64, position);
             result?;
         }
         Ok(&self.logits)
+    }
+
+    /// The kernels that [`forward`](Self::forward) of `n_tokens` tokens launches after `position` others, each with its
+    /// work, in their order: those of the plans that passes run by.
+    pub fn launches(&mut self, position: usize, n_tokens: usize) -> Vec<(String, Work)> {
+        let mut launches = Vec::new();
+        let mut position = position;
+        for (pass, outputs) in passes(&vec![0; n_tokens], self.batch()) {
+            let Self { model, gpu, plans, .. } = self;
+            let plan = plan_of(plans, gpu, model, pass.len(), outputs);
+            launches.extend(plan.steps.iter().enumerate().map(|(index, step)| {
+                let (name, _) = gpu.kernel(plan, index);
+                (name, step.work(&model.config, position))
+            }));
+            position += pass.len();
+        }
+        launches
+    }
+
+    /// Waits for the times of all passes that `probe` has reported so far.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn settle(&mut self, probe: &mut GpuProbe<'_>) -> Result<(), Error> {
+        Ok(probe.timer.settle(&mut self.gpu, true).map_err(GpuError::from)?)
     }
 
     /// Settles the device's last passes, and reads its clock once more.
@@ -173,9 +226,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     ) -> Result<&[f32], Error> {
         let key = (tokens.len(), outputs.count(tokens.len()));
         let Self { model, gpu, plans, position, logits, .. } = self;
-        let plan = plans.entry(key).or_insert_with(|| {
-            gpu.fuse(Plan::new(&model.config, &model.weights, tokens.len(), outputs))
-        });
+        let plan = plan_of(plans, gpu, model, tokens.len(), outputs);
         match probe {
             None => {
                 gpu.run(plan, tokens, *position, None)?;
@@ -235,13 +286,26 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     }
 }
 
+/// The plan of a pass of `n` tokens, made on first use.
+fn plan_of<'p, 'm>(
+    plans: &'p mut HashMap<(usize, usize), Plan<'m>>,
+    gpu: &impl Gpu,
+    model: &'m Model,
+    n: usize,
+    outputs: Outputs,
+) -> &'p Plan<'m> {
+    plans
+        .entry((n, outputs.count(n)))
+        .or_insert_with(|| gpu.fuse(Plan::new(&model.config, &model.weights, n, outputs)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
     use std::ops::ControlFlow;
     use std::path::{Path, PathBuf};
 
-    use brickscope::{Began, BrickId, DeviceError, Profile, SyncMode};
+    use brickscope::{Began, BrickId, DeviceError, NameKind, Profile, SyncMode};
     use brickscope_kernels::{Backend, Kernels};
 
     use super::*;
@@ -416,6 +480,57 @@ mod tests {
         let host: Vec<_> =
             profile.bricks(Some(Phase::Decode)).iter().map(|t| t.stats.name.clone()).collect();
         assert!(host.contains(&"DeviceWait".to_owned()), "{host:?}");
+    }
+
+    #[test]
+    fn the_launches_of_a_forward_are_those_that_are_timed() {
+        let model = Model::open(&models()[0]).expect("a model");
+        let mut session = GpuSession::new(&model, Reference::new(&model, 12));
+        let profiler = BrickProfiler::with_clock(session.gpu().device.clock());
+        profiler.enable();
+        let mut probe = session.profiled(&profiler).expect("a clock");
+        // More than a batch, and one more.
+        let mut launches = session.launches(0, 6);
+        launches.extend(session.launches(6, 1));
+        session.forward_with(&mut probe, &[1, 5, 9, 2, 7, 3]).expect("they fit");
+        session.forward_with(&mut probe, &[4]).expect("it fits");
+        session.settle(&mut probe).expect("the clock is there");
+        let profile = profiler.profile();
+        assert_eq!(profile.devices[0].unsettled_passes, 0, "they have settled");
+        let mut timed: HashMap<&str, (u64, u64, u64)> = HashMap::new();
+        let totals = profile.devices[0].streams[0].totals.iter();
+        for total in totals.filter(|total| total.kind == NameKind::Kernel) {
+            let sum = timed.entry(&total.stats.name).or_default();
+            sum.0 += total.stats.count;
+            sum.1 += total.stats.total_flops;
+            sum.2 += total.stats.total_bytes;
+        }
+        let mut stated: HashMap<&str, (u64, u64, u64)> = HashMap::new();
+        for (name, work) in &launches {
+            let sum = stated.entry(name).or_default();
+            (sum.0, sum.1, sum.2) = (sum.0 + 1, sum.1 + work.flops, sum.2 + work.bytes);
+        }
+        assert_eq!(stated, timed);
+    }
+
+    #[test]
+    fn passes_that_are_only_timed_as_a_whole_have_no_bricks_and_the_same_logits() {
+        let model = Model::open(&models()[0]).expect("a model");
+        let mut session = GpuSession::new(&model, Reference::new(&model, 12));
+        let expected = session.forward(&[1, 5, 9, 2, 7, 3]).expect("they fit").to_vec();
+        session.clear();
+        let profiler = BrickProfiler::with_clock(session.gpu().device.clock());
+        profiler.enable();
+        let found = session.forward_passes(&profiler, &[1, 5, 9, 2, 7, 3]).expect("they fit");
+        assert_eq!(found, expected);
+        session.forward_passes(&profiler, &[4]).expect("it fits");
+        let profile = profiler.profile();
+        let passes: Vec<_> =
+            profile.passes.iter().map(|p| (p.phase, p.tokens, p.position)).collect();
+        let [first, .., last] = &passes[..] else { panic!("{passes:?}") };
+        assert_eq!((first.0, last), (Phase::Prefill, &(Phase::Decode, 1, 6)));
+        assert!(profile.totals.is_empty() && profile.devices.is_empty());
+        assert!(profile.passes.iter().all(|pass| pass.wall_ns > 0), "each waits for the device");
     }
 
     #[test]
