@@ -1,6 +1,6 @@
 //! The devices that a model can run on, beside the CPU.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use brickscope::{DeviceProfile, Profile, Total};
 #[cfg(feature = "wgpu")]
 use brickscope_engine::executor::Wgpu;
@@ -14,6 +14,19 @@ use crate::flags::ExecutorArgs;
 pub(crate) fn asked(args: &ExecutorArgs) -> Option<Backend> {
     args.backend.filter(|&backend| is_device(backend))
 }
+
+/// Refuses flags about the CPU for a run on a device.
+pub(crate) fn check(args: &ExecutorArgs, backend: Backend) -> Result<()> {
+    ensure!(
+        args.threads.is_none(),
+        "--threads is about the CPU, and --backend {backend} runs on a device"
+    );
+    Ok(())
+}
+
+/// Why a run on a device has no ceilings.
+pub(crate) const NO_CEILINGS: &str =
+    "the work ran on a device, and only what the CPU can do is measured";
 
 /// Whether a backend is a device, and not kernels of the CPU.
 pub(crate) fn is_device(backend: Backend) -> bool {

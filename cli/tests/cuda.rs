@@ -7,6 +7,8 @@ mod fake_cuda;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use brickscope_analysis::receipt::Receipt;
+
 /// `brickscope` with a command, a model, these arguments, and these settings of the fake driver.
 fn brickscope(command: &str, args: &[&str], settings: &[(&str, &str)]) -> Output {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models");
@@ -183,6 +185,7 @@ fn without_a_device_there_is_one_line_and_an_exit_code() {
     for (command, args, code) in [
         ("selftest", &["--backend", "cuda"][..], 2),
         ("profile", &["--backend", "cuda", "--out", "never-written"], 1),
+        ("benchmark", &["--backend", "cuda", "--out", "never-written"], 1),
         ("diverge", &["--a", "cpu", "--b", "cuda", "--ids", "1"], 2),
     ] {
         let output = brickscope(command, args, &[("FAKE_CUDA_DEVICES", "0")]);
@@ -204,4 +207,192 @@ fn a_device_lost_in_mid_run_is_one_line_and_an_exit_code() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     assert!(said.contains("the device is lost"), "{said}");
+}
+
+/// So that the device never takes longer than the host that waits for it, and its bricks have times.
+const AS_LONG: [(&str, &str); 2] = [("FAKE_CUDA_TAKES_TIME", "1"), ("FAKE_CUDA_SLOWNESS", "50")];
+
+/// Benchmarks on the fake device into a folder, and returns what was printed.
+fn benchmark(out: &Path, args: &[&str], settings: &[(&str, &str)]) -> Output {
+    let out = out.to_str().expect("a path");
+    let on = ["--backend", "cuda", "-p", "130", "-n", "16", "-r", "2", "--out", out];
+    brickscope("benchmark", &[&on, args].concat(), settings)
+}
+
+fn receipt(folder: &Path) -> Receipt {
+    Receipt::load(&folder.join("receipt.json")).expect("it was written")
+}
+
+/// What another command says of runs: its exit code and its output.
+fn said(args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_brickscope")).args(args).output();
+    let output = output.expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[test]
+fn a_benchmark_on_a_device_has_a_receipt_that_names_it_and_verifies() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let run = dir.path().join("run");
+    let output = benchmark(&run, &["-o", "json"], &AS_LONG);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let receipt = receipt(&run);
+    assert_eq!((&*receipt.schema_version, &*receipt.backend), ("1.1.0", "cuda"));
+    let device = receipt.device.as_ref().expect("it ran on one");
+    assert_eq!((&*device.name, &*device.api), ("Fake CUDA device", "cuda"));
+    assert_eq!(device.driver.as_deref(), Some("CUDA 12.0"));
+    assert_eq!(device.memory_bytes, Some(8 << 30));
+    assert_eq!(receipt.ceilings, None, "those would be of the CPU");
+    assert!(receipt.ceilings_absent.is_some());
+    assert_eq!(receipt.environment["WEIGHTS"], "device memory");
+    let names: Vec<&str> = receipt.tests.iter().map(|test| &*test.name).collect();
+    assert_eq!(names, ["pp130", "tg16"]);
+    for test in &receipt.tests {
+        let bricks: Vec<&str> = test.bricks.iter().map(|brick| &*brick.name).collect();
+        assert_eq!(bricks, ["Issue", "DeviceWait"], "what the host did");
+        assert!(test.device_bricks.iter().any(|brick| brick.name == "LmHead"));
+        for sample in test.samples.iter().filter(|sample| !sample.is_warm_up) {
+            let host: u64 = sample.brick_ns.iter().sum();
+            assert_eq!(host + sample.unattributed_ns.expect("profiled"), sample.wall_ns);
+            let times = sample.device.as_ref().expect("it was timed");
+            // All of a prompt, and one of eight tokens.
+            assert_eq!(times.passes, 2, "{}: {times:?}", test.name);
+            assert_eq!(times.passes_in_bricks, times.passes);
+            assert_eq!(times.brick_ns.iter().sum::<u64>() + times.gaps_ns, times.span_ns);
+            assert!(times.brick_ns.iter().all(|&ns| ns > 0), "{times:?}");
+            assert!(times.span_ns < sample.wall_ns, "the host waits for the device");
+            let in_passes: u64 = sample.pass_ns.iter().sum();
+            assert_eq!(in_passes, sample.wall_ns);
+        }
+    }
+    // Two layers, 16 tokens, two repetitions, whether a pass has times or not.
+    let launches = |id: &str| receipt.tests[1].kernels.iter().find(|k| k.id == id);
+    assert_eq!(launches("attention_cuda").map(|kernel| kernel.launches), Some(2 * 16 * 2));
+
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(rows[1]["gpu_info"], "Fake CUDA device");
+    assert_eq!((&rows[1]["backends"], &rows[1]["n_gpu_layers"]), (&"CUDA".into(), &2.into()));
+    let (code, verdict) = said(&["verify-receipt", "--json", run.to_str().expect("a path")]);
+    assert_eq!(code, Some(0), "{verdict}");
+    assert!(verdict.contains("no ceilings: the work ran on a device"), "{verdict}");
+    assert!(verdict.contains("\"name\": \"Fake CUDA device\""), "{verdict}");
+
+    let profile = brickscope::Profile::load(&run.join("profile.json")).expect("it was written");
+    assert_eq!(profile.check(), Ok(()));
+    assert_eq!(profile.passes.len(), 2 + 16, "one repetition of each test");
+    let [device] = &profile.devices[..] else { panic!("there is one") };
+    let timed: Vec<u64> = device.streams[0].phases.iter().map(|phase| phase.passes).collect();
+    assert_eq!(timed, [2, 2]);
+}
+
+#[test]
+fn figures_that_the_host_can_not_have_waited_for_are_refused() {
+    // By the simulated clock, the device takes far longer than the host does.
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let run = dir.path().join("run");
+    let output = benchmark(&run, &[], &[("FAKE_CUDA_SLOWNESS", "5000")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (code, verdict) = said(&["verify-receipt", run.to_str().expect("a path")]);
+    assert_eq!(code, Some(1), "{verdict}");
+    assert!(verdict.contains("sum-mismatch") && verdict.contains("by the host's"), "{verdict}");
+    assert!(verdict.contains("\ndevice    Fake CUDA device, cuda, CUDA 12.0"), "{verdict}");
+}
+
+#[test]
+fn runs_on_the_cpu_and_on_devices_are_not_compared() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let folder = |name: &str| dir.path().join(name);
+    let path = |name: &str| folder(name).to_str().expect("a path").to_owned();
+    assert!(benchmark(&folder("one"), &[], &AS_LONG).status.success());
+    let on_cpu = ["--threads", "1", "-p", "130", "-n", "16", "-r", "2", "--out", &path("cpu")];
+    assert!(brickscope("benchmark", &on_cpu, &[]).status.success());
+    assert!(benchmark(&folder("other"), &[], &AS_LONG).status.success());
+    let mut of_another = receipt(&folder("other"));
+    of_another.device.as_mut().expect("a device").name = "Other CUDA device".to_owned();
+    let sealed = of_another.sealed().expect("its numbers are numbers");
+    sealed.save(&folder("other").join("receipt.json")).expect("it can be written");
+
+    let (code, text) = said(&["compare", &path("cpu"), &path("one")]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("backend: cpu and cuda"), "{text}");
+    let (code, text) = said(&["compare", &path("one"), &path("other")]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("device: Fake CUDA device and Other CUDA device"), "{text}");
+
+    let (code, text) = said(&["history", &dir.path().display().to_string()]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("3 receipts in 6 series"), "{text}");
+    for title in ["cuda on Fake CUDA device", "cuda on Other CUDA device", "1 thread, cpu "] {
+        assert_eq!(text.matches(title).count(), 2, "{title}: {text}");
+    }
+}
+
+#[test]
+fn each_process_of_a_set_measures_on_the_device() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let run = dir.path().join("run");
+    let output = benchmark(&run, &["--processes", "2"], &AS_LONG);
+    let (text, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(text.matches("| CUDA    |").count(), 4, "{text}");
+    for process in ["1", "2"] {
+        let receipt = receipt(&run.join(process));
+        assert_eq!(receipt.device.expect("a device").name, "Fake CUDA device");
+        assert_eq!((receipt.run.processes, receipt.run.threads), (2, 1));
+    }
+}
+
+#[test]
+fn without_the_profiler_a_benchmark_on_a_device_has_walls_alone() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let (run, log) = (dir.path().join("run"), dir.path().join("calls"));
+    let settings = [&AS_LONG[..], &[("FAKE_CUDA_LOG", log.to_str().expect("a path"))]].concat();
+    let output = benchmark(&run, &["--no-profiler"], &settings);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let receipt = receipt(&run);
+    assert!(receipt.device.is_some() && receipt.kernels.is_empty());
+    for test in &receipt.tests {
+        assert!(test.bricks.is_empty() && test.device_bricks.is_empty());
+        assert!(test.samples.iter().all(|sample| sample.device.is_none() && sample.wall_ns > 0));
+    }
+    let (code, verdict) = said(&["verify-receipt", "--json", run.to_str().expect("a path")]);
+    assert_eq!(code, Some(1), "{verdict}");
+    assert_eq!(verdict.matches("\"code\"").count(), 1, "{verdict}");
+    assert!(verdict.contains("\"code\": \"kernel-ids\""), "{verdict}");
+    assert!(!run.join("profile.json").exists());
+}
+
+#[test]
+fn a_device_lost_in_mid_benchmark_is_one_line_and_leaves_no_receipt() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    // While it is prepared, and while it is measured: that takes more than 1890 launches.
+    for (lose_at, ended) in [
+        ("20", "the device is lost"),
+        ("1500", "the benchmark ended early, and no receipt is written"),
+    ] {
+        let run = dir.path().join(lose_at);
+        let output = benchmark(&run, &[], &[("FAKE_CUDA_LOSE_AT", lose_at)]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        assert!(said.contains("the device is lost"), "{said}");
+        assert!(said.contains(ended), "{said}");
+        assert!(output.stdout.is_empty() && !run.exists());
+    }
+}
+
+#[test]
+fn a_benchmark_on_a_device_refuses_flags_about_the_cpu() {
+    for (flag, about) in [
+        ("--threads=2", "--threads is about the CPU"),
+        ("--mmap", "--mmap and --small-pages are about the CPU's memory"),
+        ("--small-pages", "--mmap and --small-pages are about the CPU's memory"),
+    ] {
+        let output = benchmark(Path::new("never-written"), &[flag], &[]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{flag}: {said}");
+        assert!(said.contains(about), "{flag}: {said}");
+    }
 }

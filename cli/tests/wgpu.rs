@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use brickscope::{LaunchKind, NameKind, Phase, Profile, Source};
+use brickscope_analysis::receipt::Receipt;
 
 fn brickscope(args: &[&str], envs: &[(&str, &str)]) -> Output {
     Command::new(assert_cmd::cargo::cargo_bin!("brickscope"))
@@ -72,6 +73,37 @@ fn a_profile_on_a_device_has_its_times() {
         let delay = launch.delay_ns(&stream.spans[launch.span as usize]);
         assert!(delay >= 0 || delay.unsigned_abs() <= error, "{launch:?} {delay} {error}");
     }
+}
+
+#[test]
+fn a_benchmark_on_a_device_has_a_receipt_that_verifies() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("run");
+    let out = out.to_str().expect("UTF-8");
+    let model = fixture("tiny-Q8_0.gguf");
+    let args = ["benchmark", &model, "--backend", "wgpu", "-p", "20", "-n", "8", "-r", "2"];
+    if !ran(&brickscope(&[&args[..], &["--out", out]].concat(), &[])) {
+        return;
+    }
+    let receipt = Receipt::load(&Path::new(out).join("receipt.json")).expect("it was written");
+    assert_eq!((&*receipt.schema_version, &*receipt.backend), ("1.1.0", "wgpu"));
+    let device = receipt.device.as_ref().expect("it ran on one");
+    assert!(!device.name.is_empty() && device.driver.is_some());
+    assert!(["vulkan", "metal", "dx12"].contains(&&*device.api), "{device:?}");
+    assert_eq!(device.memory_bytes, None, "wgpu doesn't report it");
+    for test in &receipt.tests {
+        assert!(!test.kernels.is_empty() && test.kernels.iter().all(|k| k.id.ends_with("_wgpu")));
+        let measured = test.samples.iter().filter(|sample| !sample.is_warm_up);
+        let times = measured.map(|sample| sample.device.as_ref().expect("it was timed"));
+        assert!(times.clone().all(|times| times.passes <= 8), "{}", test.name);
+        // The prompt is one pass, and each has times.
+        assert!(
+            test.n_gen > 0 || times.clone().all(|times| times.passes == 1 && times.span_ns > 0)
+        );
+    }
+    let output = brickscope(&["verify-receipt", out], &[]);
+    let verdict = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{verdict}");
 }
 
 #[test]

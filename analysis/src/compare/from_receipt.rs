@@ -116,6 +116,14 @@ fn facts(receipt: &Receipt) -> Vec<Fact> {
         Fact::must("huge pages", stated(&machine.huge_pages)),
         Fact::may("build", build(binary)),
     ]);
+    if let Some(device) = &receipt.device {
+        facts.extend([
+            Fact::must("device", &*device.name),
+            Fact::must("interface of the device", &*device.api),
+            Fact::must("memory of the device", gib(device.memory_bytes)),
+            Fact::may("driver of the device", stated(&device.driver)),
+        ]);
+    }
     for (name, value) in &receipt.environment {
         // The version is in the build above.
         if name != "BRICKSCOPE_VERSION" {
@@ -191,6 +199,7 @@ mod tests {
             },
             binary: v1::Binary::default(),
             machine: v1::Machine { boot: Some("b".to_owned()), ..v1::Machine::default() },
+            device: None,
             ceilings: None,
             ceilings_absent: None,
             clock: v1::Clock::default(),

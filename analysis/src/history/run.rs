@@ -270,6 +270,7 @@ impl Kind {
             n_gen: test.n_gen,
             n_depth: test.n_depth,
             backend: receipt.backend.clone(),
+            device: receipt.device.as_ref().map(|device| device.name.clone()),
             kernels: run.kernels.clone(),
             threads: run.threads,
             // The batch of the run may be larger than this test's prompt, because of another test.
@@ -307,6 +308,7 @@ fn circumstances(receipt: &Receipt) -> Vec<(String, String)> {
         ("libc", text(&machine.libc)),
         ("cpuset", text(&machine.cgroup_cpuset)),
         ("clock", Some(receipt.clock.source.clone())),
+        ("driver", receipt.device.as_ref().and_then(|device| device.driver.clone())),
         ("sampling", Some(run.sampling.clone())),
         ("seed", Some(run.seed.to_string())),
     ];

@@ -28,8 +28,11 @@ pub struct Kind {
     pub n_gen: u64,
     /// Tokens in the cache before the test.
     pub n_depth: u64,
-    /// `cpu` or `cuda`.
+    /// `cpu`, `cuda` or `wgpu`.
     pub backend: String,
+    /// The device, as its driver names it; `None` on the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// The instruction set of the kernels.
     pub kernels: String,
     /// Threads.

@@ -229,6 +229,47 @@ mod tests {
     }
 
     #[test]
+    fn a_receipt_of_a_device_names_it_and_has_its_bricks_apart() {
+        use crate::receipt::v1::{Brick, Device, DeviceTimes};
+
+        let text = include_str!("../../tests/data/receipt-v1.json");
+        let mut receipt = Receipt::from_json(text, "receipt".as_ref()).expect("the fixture");
+        let of_cpu = rows(None, Some(&receipt), &facts()).expect("it has a time");
+        "cuda".clone_into(&mut receipt.backend);
+        receipt.device = Some(Device { name: "NVIDIA H200".to_owned(), ..Device::default() });
+        for test in &mut receipt.tests {
+            test.device_bricks = vec![Brick { name: "LmHead".to_owned(), ..Brick::default() }];
+            for sample in &mut test.samples {
+                let times = DeviceTimes { brick_ns: vec![7], ..DeviceTimes::default() };
+                sample.device = Some(times);
+            }
+        }
+        let of_device = rows(None, Some(&receipt), &facts()).expect("it has a time");
+        let cell = |run: &RunRows, name: &str| {
+            run.tables[5][0][RUNS.column(name).expect("a column")].clone()
+        };
+        let text = |text: &str| Value::Text(text.to_owned());
+        for (column, on_cpu, on_device) in [
+            ("backend", text("avx2"), text("cuda")),
+            ("device", Value::Null, text("NVIDIA H200")),
+            ("threads", Value::Int(2), Value::Null),
+        ] {
+            assert_eq!(cell(&of_cpu, column), on_cpu, "{column}");
+            assert_eq!(cell(&of_device, column), on_device, "{column}");
+        }
+        let [device, source, ns] =
+            ["device", "source", "exclusive_ns"].map(|name| BRICKS.column(name).expect("a column"));
+        let bricks = &of_device.tables[1];
+        assert_eq!(bricks.len(), of_cpu.tables[1].len() + receipt.tests.len());
+        let timed: Vec<_> = bricks.iter().filter(|row| row[device] != Value::Null).collect();
+        for (row, test) in timed.iter().zip(&receipt.tests) {
+            let measured = test.samples.iter().filter(|sample| !sample.is_warm_up).count() as i64;
+            assert_eq!((&row[source], &row[ns]), (&text("device"), &Value::Int(7 * measured)));
+        }
+        assert_eq!(timed.len(), receipt.tests.len());
+    }
+
+    #[test]
     fn without_a_time_or_a_run_there_are_no_rows() {
         let mut profile = Profile::empty(ClockInfo::default());
         profile.created = "yesterday".to_owned();

@@ -23,7 +23,9 @@ pub(super) fn describe(receipt: &Receipt, run: &mut RunRow) {
         "cpu" => known(&receipt.run.kernels),
         backend => known(backend),
     };
-    run.threads = counted(receipt.run.threads.into());
+    run.device = receipt.device.as_ref().and_then(|device| known(&device.name));
+    // On a device a thread only issues the work, as in a profile of one.
+    run.threads = counted(receipt.run.threads.into()).filter(|_| receipt.device.is_none());
     run.batch = counted(receipt.run.batch);
     run.is_profiled = Some(receipt.run.profiled);
     run.session = machine.boot.as_ref().map(|boot| boot.chars().take(8).collect());
@@ -111,6 +113,17 @@ pub(super) fn add(receipt: &Receipt, parts: &mut Parts) {
         let rest: Option<Vec<u64>> = measured(test).map(|sample| sample.unattributed_ns).collect();
         if let Some(rest) = rest.filter(|_| !test.bricks.is_empty()) {
             parts.bricks.push(row("unattributed", sum(rest.into_iter())));
+        }
+        let device = receipt.device.as_ref().and_then(|device| known(&device.name));
+        for (at, brick) in test.device_bricks.iter().enumerate() {
+            let times = measured(test).filter_map(|sample| sample.device.as_ref());
+            parts.bricks.push(BrickRow {
+                device: device.clone(),
+                source: Some("device".to_owned()),
+                brick: Some(brick.name.clone()),
+                category: Some(brick.category.clone()),
+                ..row("brick", sum(times.filter_map(|times| times.brick_ns.get(at).copied())))
+            });
         }
         let Some(phase) = phase else { continue };
         for sample in measured(test) {

@@ -9,7 +9,7 @@ use brickscope_profile::save;
 use brickscope_profile::text::{printable, printable_in, printable_text};
 use serde::Deserialize;
 
-use super::v1::{Receipt, VERSION};
+use super::v1::{Receipt, VERSION, VERSION_WITH_DEVICE};
 use super::{fields, place};
 
 /// The most bytes of a receipt. A thousand tests of ten samples are a third of it. Verifying takes at most
@@ -27,7 +27,8 @@ impl Receipt {
     ///
     /// # Errors
     ///
-    /// If it isn't JSON, isn't of [`VERSION`], lacks a field, has an unknown one, or one of the wrong type.
+    /// If it isn't JSON, isn't of [`VERSION`] or [`VERSION_WITH_DEVICE`], lacks a field, has one that its version doesn't
+    /// know, or one of the wrong type.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, ReceiptError> {
         #[derive(Deserialize)]
         struct Version {
@@ -38,7 +39,7 @@ impl Receipt {
             ReceiptError::Json { path: path.to_owned(), field, offset, source }
         };
         let Version { schema_version: found } = serde_json::from_str(text).map_err(fault)?;
-        if found != VERSION {
+        if ![VERSION, VERSION_WITH_DEVICE].contains(&&*found) {
             return Err(ReceiptError::Version { path: path.to_owned(), found });
         }
         let receipt: Self = serde_json::from_str(text).map_err(fault)?;
@@ -49,7 +50,28 @@ impl Receipt {
         {
             return Err(ReceiptError::Missing { path: path.to_owned(), field });
         }
-        Ok(receipt)
+        let path = || path.to_owned();
+        match receipt.field_of_device() {
+            Some(field) if found == VERSION => Err(ReceiptError::Later { path: path(), field }),
+            _ if found != VERSION && receipt.device.is_none() => {
+                Err(ReceiptError::Missing { path: path(), field: "device".to_owned() })
+            }
+            _ => Ok(receipt),
+        }
+    }
+
+    /// The first field that only receipts with a device have, if there is one.
+    fn field_of_device(&self) -> Option<String> {
+        if self.device.is_some() {
+            return Some("device".to_owned());
+        }
+        self.tests.iter().enumerate().find_map(|(i, test)| {
+            if !test.device_bricks.is_empty() {
+                return Some(format!("tests[{i}].device_bricks"));
+            }
+            let at = test.samples.iter().position(|sample| sample.device.is_some())?;
+            Some(format!("tests[{i}].samples[{at}].device"))
+        })
     }
 
     /// Writes the receipt to a file: either all of it, or nothing.
@@ -139,6 +161,13 @@ pub enum ReceiptError {
         /// The field.
         field: String,
     },
+    /// A receipt of 1.0.0 has a field of 1.1.0.
+    Later {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+    },
     /// The file is of another version.
     Version {
         /// The file.
@@ -204,9 +233,15 @@ impl fmt::Display for ReceiptError {
                     printable(field)
                 )
             }
+            Self::Later { path, field } => write!(
+                f,
+                "{} is a receipt of version {VERSION}, but has the field `{field}` of {VERSION_WITH_DEVICE}",
+                path.display()
+            ),
             Self::Version { path, found } => write!(
                 f,
-                "{} is a receipt of version `{}`, but this brickscope reads {VERSION}",
+                "{} is a receipt of version `{}`, but this brickscope reads {VERSION} and \
+                 {VERSION_WITH_DEVICE}",
                 path.display(),
                 printable_in(found, 32)
             ),

@@ -97,6 +97,7 @@ impl Receipt {
         [
             ("tokens_per_second", self.tokens_per_second),
             ("machine.cgroup_cpus", self.machine.cgroup_cpus),
+            ("device.resolution_ns", self.device.as_ref().and_then(|device| device.resolution_ns)),
             ("clock.resolution_ns", self.clock.resolution_ns),
             ("clock.reading_ns", self.clock.reading_ns),
             ("clock.drift_ppm", self.clock.drift_ppm),
@@ -181,6 +182,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::receipt::v1::Device;
 
     /// JSON has no NaN, so this can't be seen from outside.
     #[test]
@@ -190,6 +192,7 @@ mod tests {
         let ceilings = receipt.ceilings.as_mut().expect("it has some");
         ceilings.caches.truncate(1);
         ceilings.memory_spread = Some([1e9, 2e9]);
+        receipt.device = Some(Device { resolution_ns: Some(32.0), ..Device::default() });
         let aggregates = &mut receipt.tests[0].aggregates;
         aggregates.per_token = aggregates.first_token.clone();
         let listed = receipt.floats().len() + receipt.tests[0].floats().len();

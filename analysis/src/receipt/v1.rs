@@ -1,5 +1,6 @@
 //! Receipt 1.0.0, frozen: neither names nor meanings of its fields change any more. A fixture in the tests
-//! checks that; another version will be another module.
+//! checks that. Receipt 1.1.0 is the same and says what a device did: only a benchmark on a device is of that version.
+//! A version in which a field means something else will be another module.
 //!
 //! Durations are whole nanoseconds of one monotonic clock, read right before and right after the
 //! work. Whole numbers stay below 2^53, so that every JSON reader reads them alike. Unknown values are
@@ -9,20 +10,23 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The version that this module reads and writes.
+/// The version of a receipt of the CPU.
 pub const VERSION: &str = "1.0.0";
+
+/// The version of a receipt that names its [`Device`].
+pub const VERSION_WITH_DEVICE: &str = "1.1.0";
 
 /// The result of a benchmark, in a form that others can check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
-    /// [`VERSION`].
+    /// [`VERSION`], or [`VERSION_WITH_DEVICE`] if there is a `device`.
     pub schema_version: String,
     /// When the last measurement ended, RFC 3339 in UTC.
     pub timestamp: String,
     /// `real`: the kernels ran. No receipt is written for anything else.
     pub compute_path: String,
-    /// What ran the kernels: `cpu` or `cuda`.
+    /// What ran the kernels: `cpu` or `cuda`; with a `device` also `wgpu`.
     pub backend: String,
     /// Whether every repetition of every test chose the same tokens.
     pub deterministic: bool,
@@ -46,6 +50,10 @@ pub struct Receipt {
     pub binary: Binary,
     /// The machine.
     pub machine: Machine,
+    /// The device that ran the kernels; absent in receipts of 1.0.0. With a device, the machine only issued the work and
+    /// waited, and there are no ceilings, since those would be of the machine's CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
     /// The machine's measured peaks, with the run's threads and instruction set.
     pub ceilings: Option<Ceilings>,
     /// Why there are none.
@@ -95,9 +103,9 @@ pub struct Model {
 pub struct Run {
     /// The command line.
     pub command: Vec<String>,
-    /// The instruction set of the kernels, such as `scalar` or `avx2`.
+    /// The instruction set of the kernels, such as `scalar` or `avx2`; on a device `cuda` or `wgpu`.
     pub kernels: String,
-    /// Threads that shared the work.
+    /// Threads that shared the work; on a device 1, the thread that issued it.
     pub threads: u32,
     /// The most tokens in one pass.
     pub batch: u64,
@@ -174,6 +182,22 @@ pub struct Machine {
     pub boot: Option<String>,
 }
 
+/// A device that ran kernels. What its driver doesn't report is `null`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// Its name, as its driver gives it.
+    pub name: String,
+    /// How it was driven: `cuda`, `vulkan`, `metal`, `dx12`.
+    pub api: String,
+    /// The driver and its version, as it reports them. CUDA's reports the version of CUDA that it implements.
+    pub driver: Option<String>,
+    /// The device's memory in bytes.
+    pub memory_bytes: Option<u64>,
+    /// The step of its clock in nanoseconds.
+    pub resolution_ns: Option<f64>,
+}
+
 /// The machine's measured peaks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -239,8 +263,12 @@ pub struct Test {
     pub output_sha256: String,
     /// Tokens chosen in a repetition: `n_gen`, or the one after a prompt.
     pub output_tokens: u64,
-    /// The bricks that `brick_ns` of samples refers to; empty without a profiler.
+    /// The bricks that `brick_ns` of samples refers to; empty without a profiler. On a device they are what the host did:
+    /// issuing the work, and waiting for it.
     pub bricks: Vec<Brick>,
+    /// The bricks that the device timed, to which `device.brick_ns` of samples refers; absent if it timed none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_bricks: Vec<Brick>,
     /// The kernels that ran in measured repetitions.
     pub kernels: Vec<Kernel>,
     /// FLOPs of one repetition, as its kernels stated them; `null` if one didn't.
@@ -286,7 +314,8 @@ pub struct Brick {
 pub struct Kernel {
     /// Its id.
     pub id: String,
-    /// Launches in all measured repetitions together.
+    /// Launches in all measured repetitions together. On the CPU the profiler counted them; on a device they are those of
+    /// the plans that the passes ran by.
     pub launches: u64,
     /// FLOPs of all of them, as stated; `null` if they weren't.
     pub flops: Option<u64>,
@@ -318,7 +347,8 @@ pub struct Sample {
     pub start_ns: u64,
     /// When it ended. Time between passes, such as choosing tokens, is included.
     pub end_ns: u64,
-    /// The wall times of its passes, each between two readings, summed: forward passes and nothing else.
+    /// The wall times of its passes, each between two readings of the host's clock, summed: forward passes and nothing else.
+    /// On a device each includes the wait until it has finished.
     pub wall_ns: u64,
     /// The wall time of each pass, in order. They add up to `wall_ns`.
     pub pass_ns: Vec<u64>,
@@ -338,6 +368,26 @@ pub struct Sample {
     pub run_queue_wait_ns: Option<u64>,
     /// The frequency of the CPU on which it ended, in kHz, if the system reports it.
     pub cpu_khz: Option<u64>,
+    /// What the device timed of it, by its own clock; absent on the CPU and without a profiler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceTimes>,
+}
+
+/// What a device timed in one repetition, by its own clock. Timestamps cost time, so not all passes have some, nor all
+/// that have some have them for each brick.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceTimes {
+    /// The passes that have times.
+    pub passes: u64,
+    /// From the first timestamp of each to its last, summed.
+    pub span_ns: u64,
+    /// Those of them whose bricks have times.
+    pub passes_in_bricks: u64,
+    /// The time of these in each of the test's `device_bricks`.
+    pub brick_ns: Vec<u64>,
+    /// The time of these between bricks. If all passes with times are of them, this and `brick_ns` add up to `span_ns`.
+    pub gaps_ns: u64,
 }
 
 /// The aggregates of the samples of a test that don't belong to the warm-up.

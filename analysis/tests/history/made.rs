@@ -99,6 +99,7 @@ impl Made {
                 version: "0.1.0".to_owned(),
                 sha256: Some(format!("{:02x}", self.binary).repeat(32)),
             },
+            device: None,
             machine: Machine {
                 os: "linux".to_owned(),
                 arch: "x86_64".to_owned(),

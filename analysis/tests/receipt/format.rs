@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use brickscope_analysis::receipt::v1::NotFinite;
+use brickscope_analysis::receipt::v1::{Device, DeviceTimes, NotFinite, VERSION_WITH_DEVICE};
 use brickscope_analysis::receipt::{Code, Options, Receipt, SecretKey, sha256_hex, verify};
 use serde_json::Value;
 
@@ -96,7 +96,8 @@ fn what_is_no_receipt_is_said_with_file_field_and_byte() {
     let said = error(&text[..text.len() / 2]);
     assert!(said.starts_with("r.json is not a whole receipt: tests["), "{said}");
     let said = error("{\"schema_version\": \"0.9\"}");
-    assert_eq!(said, "r.json is a receipt of version `0.9`, but this brickscope reads 1.0.0");
+    let reads = "this brickscope reads 1.0.0 and 1.1.0";
+    assert_eq!(said, format!("r.json is a receipt of version `0.9`, but {reads}"));
     let said = Receipt::load(Path::new("no/such/file")).expect_err("it isn't there").to_string();
     assert!(said.starts_with("no/such/file: "), "{said}");
 }
@@ -158,8 +159,10 @@ fn hold(root: &Value, schema: &Value, value: &Value, at: &str, seen: &mut BTreeS
             let (all, required) = fields(schema);
             let have: BTreeSet<&str> = object.keys().map(String::as_str).collect();
             assert!(have.is_subset(&all) && required.is_subset(&have), "{at}: {have:?}");
-            const OPTIONAL: [&str; 4] = ["seal", "signatures", "memory_spread", "not_finite"];
-            // Only a seal, its signatures, and what earlier versions didn't write may be left out.
+            const OPTIONAL: [&str; 6] =
+                ["seal", "signatures", "memory_spread", "not_finite", "device", "device_bricks"];
+            // Only a seal, its signatures, what earlier versions didn't write, and what only devices have may be left
+            // out.
             let optional: Vec<&&str> = all.difference(&required).collect();
             assert!(optional.iter().all(|name| OPTIONAL.contains(*name)), "{optional:?}");
             assert_eq!(have, all, "{at}: the fixture has every field");
@@ -189,7 +192,15 @@ fn the_schema_in_the_docs_is_that_of_the_code() {
     for test in &mut receipt.tests {
         let origin = "somewhere".to_owned();
         test.not_finite = Some(NotFinite { passes: 1, of: 1, origin });
+        test.device_bricks = test.bricks.clone();
+        for sample in &mut test.samples {
+            sample.device = Some(DeviceTimes { brick_ns: vec![1], ..DeviceTimes::default() });
+        }
     }
+    receipt.schema_version = VERSION_WITH_DEVICE.to_owned();
+    let (driver, memory_bytes) = (Some("CUDA 13.0".to_owned()), Some(80 << 30));
+    let (name, api, resolution_ns) = ("NVIDIA H200".to_owned(), "cuda".to_owned(), Some(32.0));
+    receipt.device = Some(Device { name, api, driver, memory_bytes, resolution_ns });
     let value = serde_json::to_value(&receipt).expect("plain data");
     let mut seen = BTreeSet::new();
     hold(&schema, &schema, &value, "receipt", &mut seen);

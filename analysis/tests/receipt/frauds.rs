@@ -574,7 +574,7 @@ fn another_schema() {
     assert_only(
         &found("\"1.0.0\"", "\"2.0.0\""),
         Code::Version,
-        "the receipt is of version `2.0.0`, but this brickscope verifies 1.0.0",
+        "the receipt is of version `2.0.0`, but this brickscope verifies 1.0.0 and 1.1.0",
     );
     let without = found("\"deterministic\": true,", "");
     assert_only(&without, Code::Schema, "missing field `deterministic`");

@@ -181,6 +181,7 @@ pub(crate) fn receipt(plan: &Plan) -> Receipt {
             boot: Some("00112233aabbccdd".to_owned()),
             ..Machine::default()
         },
+        device: None,
         ceilings: (!is_gpu).then(|| Ceilings {
             read_bytes_per_second: BANDWIDTH * threads,
             flops_per_second: PEAK * threads,
@@ -306,6 +307,7 @@ fn test(
         output_sha256: tokens_sha256(&tokens_of(n_gen.max(1))),
         output_tokens: n_gen.max(1),
         bricks: if plan.profiled { BRICKS.iter().map(brick).collect() } else { Vec::new() },
+        device_bricks: Vec::new(),
         kernels,
         flops: Some(flops),
         bytes: Some(bytes),
@@ -375,6 +377,7 @@ fn sample(
         disturbed: Some(false),
         run_queue_wait_ns: Some(0),
         cpu_khz: None,
+        device: None,
     }
 }
 

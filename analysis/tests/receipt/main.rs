@@ -3,6 +3,7 @@
 
 mod contradictions;
 mod corpus;
+mod devices;
 mod format;
 mod frauds;
 mod honest;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use brickscope::{BrickProfiler, Clock, NotFinite, Phase, Profile, cpu_frequency_khz};
+use brickscope::{BrickProfiler, Clock, DeviceError, NotFinite, Phase, Profile, cpu_frequency_khz};
 use brickscope_analysis::receipt::tokens_sha256;
 use brickscope_analysis::receipt::v1::{self, Aggregates, Kernel, Sample, Test};
 use brickscope_engine::forward::Outputs;
 use brickscope_engine::synth::random_tokens;
-use brickscope_engine::{LogitsSeen, Profiled, Sampler, Sampling, Session, not_finite};
+use brickscope_engine::{AnyProbe, AnySession, LogitsSeen, Sampler, Sampling, not_finite};
 
 use super::plan::Plan;
 use super::sums::{Sums, disturbed, run_queue_wait};
@@ -26,20 +26,51 @@ pub(crate) struct Settings {
     pub(crate) repetitions: u32,
     /// Whether the profiler records bricks and kernels, not only passes.
     pub(crate) profiled: bool,
+    /// What runs the kernels, if it is a device.
+    pub(crate) backend: Option<&'static str>,
     pub(crate) warm_up: Rule,
 }
 
-/// Measures tests, one after the other, in one session.
+/// What records the repetitions.
 #[derive(Debug)]
-pub(crate) struct Bench<'s, 'm> {
-    pub(crate) session: &'s mut Session<'m>,
-    pub(crate) clock: Clock,
-    pub(crate) settings: Settings,
+pub(crate) struct Profilers {
+    clock: Clock,
     /// Records all repetitions that aren't kept, one at a time.
     scratch: Arc<BrickProfiler>,
     /// Records one repetition of a test for the run's profile.
     kept: Arc<BrickProfiler>,
-    /// The one of these that is recording.
+}
+
+impl Profilers {
+    /// Those for a run on the CPU or on a device. `capacity`: the number of spans that the profile of the run has room for.
+    ///
+    /// A device has one profiler: by what its passes took it learns how finely to time them, and a graph of CUDA with
+    /// timestamps in it is of one profiler, so that a second one would begin anew in a repetition that counts.
+    pub(crate) fn new(clock: Clock, capacity: usize, is_on_device: bool) -> Self {
+        let profiler =
+            || Arc::new(BrickProfiler::with_clock(clock.clone()).with_log_capacity(capacity));
+        let scratch = profiler();
+        let kept = if is_on_device { Arc::clone(&scratch) } else { profiler() };
+        // The log of a thread is allocated when it first records, so that must not be in a repetition.
+        for profiler in [&scratch, &kept] {
+            profiler.enable();
+            profiler.end_pass(profiler.begin_pass(Phase::Prefill), 0, 0);
+            profiler.disable();
+            profiler.reset();
+        }
+        Self { clock, scratch, kept }
+    }
+}
+
+/// Measures tests, one after the other, in one session.
+pub(crate) struct Bench<'b, 'm> {
+    session: &'b mut (dyn AnySession<'m> + 'b),
+    settings: Settings,
+    profilers: &'b Profilers,
+    is_on_device: bool,
+    /// What times the device, from the first repetition to the last, if the profiler is on.
+    device: Option<AnyProbe<'b>>,
+    /// The profiler that is recording.
     current: Current,
 }
 
@@ -66,6 +97,8 @@ struct Input {
     prompt: Vec<u32>,
     /// The token that decoding begins with.
     first: u32,
+    /// The kernels that a repetition launches on a device; `None` on the CPU, where the profiler counts them.
+    launched: Option<Sums>,
 }
 
 /// One repetition.
@@ -76,25 +109,24 @@ struct Repetition {
     logits: LogitsSeen,
 }
 
-impl<'s, 'm> Bench<'s, 'm> {
-    /// `capacity`: the number of spans that the profile of the run has room for.
+impl<'b, 'm> Bench<'b, 'm> {
     pub(crate) fn new(
-        session: &'s mut Session<'m>,
-        clock: Clock,
+        session: &'b mut (dyn AnySession<'m> + 'b),
         settings: Settings,
-        capacity: usize,
+        profilers: &'b Profilers,
     ) -> Result<Self> {
-        let profiler = || BrickProfiler::with_clock(clock.clone()).with_log_capacity(capacity);
-        let (scratch, kept) = (Arc::new(profiler()), Arc::new(profiler()));
-        // The log of a thread is allocated when it first records, so that must not be in a repetition.
-        for profiler in [&scratch, &kept] {
-            profiler.enable();
-            profiler.end_pass(profiler.begin_pass(Phase::Prefill), 0, 0);
-            profiler.disable();
-            profiler.reset();
+        let is_on_device = session.device().is_some();
+        let mut device = None;
+        if settings.profiled && is_on_device {
+            let mut probe = session.probe(&profilers.scratch)?;
+            // Where it can't be measured, the profile says why.
+            if let Err(lost @ DeviceError::Lost { .. }) = session.calibrate(&mut probe) {
+                return Err(lost.into());
+            }
+            device = Some(probe);
         }
-        let current = Arc::new(Mutex::new(Arc::clone(&scratch)));
-        Ok(Self { session, clock, settings, scratch, kept, current })
+        let current = Arc::new(Mutex::new(Arc::clone(&profilers.scratch)));
+        Ok(Self { session, settings, profilers, is_on_device, device, current })
     }
 
     /// The profiler that records the current repetition.
@@ -102,9 +134,21 @@ impl<'s, 'm> Bench<'s, 'm> {
         Arc::clone(&self.current)
     }
 
-    /// The profile of the repetitions that were kept.
-    pub(crate) fn profile(&self) -> Profile {
-        self.kept.profile()
+    /// The profile of the repetitions that were kept. On a device these are further ones, one of each of `kept`, since its
+    /// profiler is empty before each that counts; none if the run was cut short.
+    pub(crate) fn profile(self, kept: &[Plan], is_cut_short: bool) -> Result<Profile> {
+        let mut bench = self;
+        if bench.device.is_some() && !is_cut_short {
+            for &plan in kept {
+                let (input, _) = bench.prepare(plan)?;
+                bench.repetition(plan, &input, true)?;
+            }
+        }
+        let Self { session, profilers, device, .. } = bench;
+        if let Some(probe) = device {
+            session.finish(probe)?;
+        }
+        Ok(profilers.kept.profile())
     }
 
     /// Runs a test: its warm-up, then the repetitions that count. With `keep` the last of these goes into
@@ -120,12 +164,14 @@ impl<'s, 'm> Bench<'s, 'm> {
         let name = plan.name();
         show(format!("{name}: preparing"));
         let (input, input_sha256) = self.prepare(plan)?;
+        let (is_kept, keep) = (keep, keep && !self.is_on_device);
+        let clock = self.profilers.clock.clone();
 
         let mut samples: Vec<(Sample, Sums)> = Vec::new();
         let mut outputs: Vec<Vec<u32>> = Vec::new();
         let mut logits: Vec<LogitsSeen> = Vec::new();
         let mut walls = Vec::new();
-        let began = self.clock.now();
+        let began = clock.now();
         let warm_up = loop {
             show(format!("{name}: warm-up {}", walls.len() + 1));
             let mut repetition = self.repetition(plan, &input, false)?;
@@ -137,7 +183,7 @@ impl<'s, 'm> Bench<'s, 'm> {
             if interrupt::is_asked() {
                 return Ok(None);
             }
-            let elapsed = self.clock.now().saturating_sub(began);
+            let elapsed = clock.now().saturating_sub(began);
             if let Some(warm_up) = rule.verdict(&walls, elapsed) {
                 break warm_up;
             }
@@ -156,7 +202,7 @@ impl<'s, 'm> Bench<'s, 'm> {
             }
         }
         let all = self.not_finite(plan, &input, &logits, &outputs)?;
-        let of_kept = logits.last().filter(|seen| keep && seen.not_finite > 0);
+        let of_kept = logits.last().filter(|seen| is_kept && seen.not_finite > 0);
         let not_finite = of_kept.map(|seen| NotFinite {
             passes: seen.not_finite,
             of: seen.times,
@@ -208,7 +254,7 @@ impl<'s, 'm> Bench<'s, 'm> {
         let decoded = std::iter::once(&input.first).chain(output).take(1 + first);
         let decoded = decoded.map(std::slice::from_ref).filter(|_| plan.is_decode());
         let passes = [&input.before[..], &input.prompt[..]].into_iter().chain(decoded);
-        Ok(not_finite(seen, self.session, passes, Outputs::Last)?)
+        Ok(not_finite(seen, &mut *self.session, passes, Outputs::Last)?)
     }
 
     /// Fills the KV cache to the depth of `plan`, and returns the state in which repetitions begin.
@@ -229,16 +275,36 @@ impl<'s, 'm> Bench<'s, 'm> {
         if plan.position() > 0 {
             first = Sampler::new(Sampling::Greedy).sample(self.session.forward(&drawn)?);
         }
-        Ok((Input { position: plan.position(), before: drawn, prompt, first }, input_sha256))
+        let (position, launched) = (plan.position(), self.launched(plan));
+        Ok((Input { position, before: drawn, prompt, first, launched }, input_sha256))
+    }
+
+    /// The kernels that a repetition launches on a device, if the profiler is on.
+    fn launched(&mut self, plan: Plan) -> Option<Sums> {
+        let backend = self.settings.backend.filter(|_| self.device.is_some())?;
+        let passes = match plan.n_gen {
+            0 => vec![(plan.position(), plan.n_prompt)],
+            n_gen => (0..n_gen).map(|nth| (plan.position() + nth, 1)).collect(),
+        };
+        let mut sums = Sums::default();
+        for (position, tokens) in passes {
+            sums.add_launches(self.session.launches(position, tokens)?, backend);
+        }
+        Some(sums)
     }
 
     fn repetition(&mut self, plan: Plan, input: &Input, keep: bool) -> Result<Repetition> {
-        let Self { session, clock, settings, scratch, kept, current } = self;
-        let profiler = if keep { &*kept } else { &*scratch };
+        let Self { session, settings, profilers, device, current, .. } = self;
+        let Profilers { clock, scratch, kept } = *profilers;
+        let profiler = if keep { kept } else { scratch };
         *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(profiler);
         let before = if keep { Sums::of(&profiler.profile()) } else { Sums::default() };
-        let probe = session.profiled(profiler);
-        let probe = settings.profiled.then_some(&probe);
+        let mut made = None;
+        let mut probe = match device {
+            _ if !settings.profiled => None,
+            Some(probe) => Some(probe),
+            None => Some(made.insert(session.probe(profiler)?)),
+        };
         session.truncate(input.position);
         let mut sampler = Sampler::new(Sampling::Greedy);
         let tokens = plan.n_gen.max(1);
@@ -252,20 +318,28 @@ impl<'s, 'm> Bench<'s, 'm> {
         if plan.is_decode() {
             let mut token = input.first;
             for _ in 0..plan.n_gen {
-                token = sampler.sample(forward(session, profiler, probe, &[token])?);
+                let probe = probe.as_deref_mut();
+                token = sampler.sample(forward(&mut **session, profiler, probe, &[token])?);
                 output.push(token);
                 let now = clock.now();
                 token_ns.push(now.saturating_sub(end_ns));
                 end_ns = now;
             }
         } else {
-            output.push(sampler.sample(forward(session, profiler, probe, &input.prompt)?));
+            let probe = probe.as_deref_mut();
+            output.push(sampler.sample(forward(&mut **session, profiler, probe, &input.prompt)?));
             end_ns = clock.now();
             first_token_ns = Some(end_ns.saturating_sub(start_ns));
         }
         profiler.disable();
+        if let Some(probe) = probe {
+            session.settle(probe)?;
+        }
 
         let mut sums = Sums::of(&profiler.profile()).since(&before);
+        if let Some(launched) = &input.launched {
+            sums.kernels = launched.kernels.clone();
+        }
         let passes = std::mem::take(&mut sums.passes);
         if !keep {
             profiler.reset();
@@ -288,9 +362,9 @@ impl<'s, 'm> Bench<'s, 'm> {
 }
 
 fn forward<'s>(
-    session: &'s mut Session<'_>,
+    session: &'s mut (dyn AnySession<'_> + '_),
     profiler: &BrickProfiler,
-    probe: Option<&Profiled<'_>>,
+    probe: Option<&mut AnyProbe<'_>>,
     tokens: &[u32],
 ) -> Result<&'s [f32]> {
     Ok(match probe {
@@ -306,11 +380,15 @@ fn fill(test: &mut Test, samples: Vec<(Sample, Sums)>, repetitions: u32, profile
         all.add_names(sums);
     }
     let mut counted = all.clone();
+    let on_device = all.device.take().unwrap_or_default();
+    let on_device = on_device.bricks.into_iter().map(|(brick, _)| brick);
+    test.device_bricks = on_device.collect();
     for (index, (mut sample, sums)) in (0..).zip(samples) {
         sample.index = index;
         if profiled {
             sample.brick_ns = all.bricks.iter().map(|(brick, _)| sums.brick(brick)).collect();
             sample.unattributed_ns = Some(sums.unattributed_ns);
+            sample.device = sums.device.as_ref().map(|device| device.times(&test.device_bricks));
         }
         if !sample.is_warm_up {
             counted.add(&sums);

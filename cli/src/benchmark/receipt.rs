@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 use brickscope::{Absent, CpuLimit, MachineDetails, Profile, ReadingTime};
 use brickscope_analysis::history::MACHINE;
 use brickscope_analysis::receipt::v1::{
-    Binary, CacheCeiling, Ceilings, Clock, Load, Machine, Model, Overhead, Receipt, Run, VERSION,
+    Binary, CacheCeiling, Ceilings, Clock, Device, Load, Machine, Model, Overhead, Receipt, Run,
+    VERSION, VERSION_WITH_DEVICE,
 };
 use brickscope_analysis::receipt::{derived_doubts, sha256_file, sha256_file_with, sha256_hex};
-use brickscope_engine::Model as EngineModel;
+use brickscope_engine::{DeviceFacts, Model as EngineModel};
 
 use super::measure::Measured;
 use super::warnings::{Circumstances, warnings};
@@ -21,6 +22,8 @@ use crate::{machine_name, progress, source};
 pub(crate) struct Before {
     pub(crate) model: Model,
     pub(crate) run: Run,
+    /// The device, if the run was on one.
+    pub(crate) device: Option<Device>,
     /// Where the weights are.
     pub(crate) weights: String,
     pub(crate) ceilings: Result<brickscope::Ceilings, Absent>,
@@ -41,7 +44,7 @@ pub(crate) struct After<'p> {
 
 /// The receipt, without its seal.
 pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
-    let Before { model, run, weights, ceilings } = before;
+    let Before { model, run, device, weights, ceilings } = before;
     let After { timestamp, tests: measured, profile, mut load, throttled } = after;
     let deterministic = measured.iter().all(|measured| measured.is_deterministic);
     let spans = measured.iter().map(|measured| measured.spans).sum();
@@ -62,16 +65,25 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
     let machine = machine();
     load.doubts = warnings(Circumstances { throttled, is_debug: cfg!(debug_assertions) });
     let overhead = if run.profiled {
-        Overhead { span_ns: profile.overhead.span_ns, spans, basis: profile.overhead.basis.clone() }
+        let of_device = profile.whole_device(0).map(|device| device.overhead.basis);
+        let of_device = of_device.map_or(String::new(), |basis| format!("; on the device {basis}"));
+        let basis = profile.overhead.basis.clone() + &of_device;
+        Overhead { span_ns: profile.overhead.span_ns, spans, basis }
     } else {
         let basis = "the profiler heard of passes only, outside of their walls".to_owned();
         Overhead { span_ns: None, spans: 0, basis }
     };
     let mut receipt = Receipt {
-        schema_version: VERSION.to_owned(),
+        schema_version: match device {
+            None => VERSION.to_owned(),
+            Some(_) => VERSION_WITH_DEVICE.to_owned(),
+        },
         timestamp,
         compute_path: "real".to_owned(),
-        backend: "cpu".to_owned(),
+        backend: match device {
+            None => "cpu".to_owned(),
+            Some(_) => run.kernels.clone(),
+        },
         deterministic,
         tokens_requested: decode.map_or(0, |test| test.n_gen),
         tokens_generated: decode.map_or(0, |test| test.output_tokens),
@@ -82,6 +94,7 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
         run,
         binary: binary(),
         machine,
+        device,
         ceilings,
         ceilings_absent,
         clock: Clock {
@@ -98,6 +111,18 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
     };
     receipt.load.doubts.extend(derived_doubts(&receipt));
     receipt
+}
+
+/// A device, as its driver describes it.
+pub(crate) fn device(facts: DeviceFacts) -> Device {
+    let DeviceFacts { info, memory_bytes } = facts;
+    Device {
+        name: info.name,
+        api: info.api,
+        driver: Some(info.driver).filter(|driver| !driver.is_empty()),
+        memory_bytes,
+        resolution_ns: info.ticks.resolution_ns,
+    }
 }
 
 /// The model, with the hash of its file.
@@ -162,6 +187,9 @@ fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
 
 /// The key in a receipt's environment for where the weights were during the run.
 pub(crate) const WEIGHTS: &str = "WEIGHTS";
+
+/// Where they are in a run on a device.
+pub(crate) const DEVICE_MEMORY: &str = "device memory";
 
 /// The program's build, where the weights are, and the machine's name if it has one.
 fn environment(weights: &str) -> BTreeMap<String, String> {

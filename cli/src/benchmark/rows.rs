@@ -102,16 +102,22 @@ const REAL: &str = "REAL";
 
 /// The columns of llama-bench.
 fn theirs(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Column> {
-    let Receipt { machine, run, timestamp, environment, binary, .. } = &measurement.receipt;
+    let Receipt { machine, run, timestamp, environment, binary, device, .. } = &measurement.receipt;
     let is_mapped = environment.get(WEIGHTS).is_none_or(|stated| stated == MAPPED);
     let load_mode = if is_mapped { "mmap" } else { "none" };
+    // On a device all layers run there, on the one that was found first.
+    let gpu = device.as_ref().map_or("", |device| &*device.name);
+    let (layers, devices) = match device {
+        None => (0, "none"),
+        Some(_) => (measurement.receipt.model.layers, "auto"),
+    };
     let of = &test.aggregates;
     let whole = |value: Option<f64>| value.map(|value| value.round() as u64);
     vec![
         ("build_commit", json!(environment.get("COMMIT").unwrap_or(&binary.version)), TEXT),
         ("build_number", json!(0), INTEGER),
         ("cpu_info", json!(machine.cpu.as_deref().unwrap_or_default()), TEXT),
-        ("gpu_info", json!(""), TEXT),
+        ("gpu_info", json!(gpu), TEXT),
         ("backends", json!(measurement.receipt.backend.to_uppercase()), TEXT),
         ("model_filename", json!(measurement.receipt.model.path), TEXT),
         ("model_type", json!(model.model_type), TEXT),
@@ -125,13 +131,13 @@ fn theirs(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Colum
         ("poll", json!(0), INTEGER),
         ("type_k", json!("f32"), TEXT),
         ("type_v", json!("f32"), TEXT),
-        ("n_gpu_layers", json!(0), INTEGER),
+        ("n_gpu_layers", json!(layers), INTEGER),
         ("n_cpu_moe", json!(0), INTEGER),
         ("split_mode", json!("none"), TEXT),
         ("main_gpu", json!(0), INTEGER),
         ("no_kv_offload", json!(false), INTEGER),
         ("flash_attn", json!(0), INTEGER),
-        ("devices", json!("none"), TEXT),
+        ("devices", json!(devices), TEXT),
         ("tensor_split", json!("0.00"), TEXT),
         ("tensor_buft_overrides", json!("none"), TEXT),
         ("load_mode", json!(load_mode), TEXT),

@@ -1,9 +1,9 @@
-//! The sums of bricks and kernels in one repetition.
+//! The sums of bricks and kernels in one repetition, on the host and on a device.
 
 use std::collections::BTreeMap;
 
-use brickscope::{NameKind, Pass, Profile};
-use brickscope_analysis::receipt::v1::{Brick, Kernel};
+use brickscope::{DeviceProfile, Grain, NameKind, Pass, Profile, Total, Work};
+use brickscope_analysis::receipt::v1::{Brick, DeviceTimes, Kernel};
 
 /// The sums of some passes.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -16,6 +16,62 @@ pub(super) struct Sums {
     pub(super) kernels: BTreeMap<String, Kernel>,
     pub(super) spans: u64,
     pub(super) dropped: BTreeMap<String, u64>,
+    /// Of the device, if there is one.
+    pub(super) device: Option<DeviceSums>,
+}
+
+/// The sums of the passes that a device timed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct DeviceSums {
+    /// Without times of bricks, whose order is not known yet.
+    times: DeviceTimes,
+    /// In the order of the profile's table.
+    pub(super) bricks: Vec<(Brick, u64)>,
+}
+
+impl DeviceSums {
+    /// The sums of a profile's first device; `None` if it has none.
+    fn of(profile: &Profile) -> Option<Self> {
+        // Our executors have one stream.
+        let stream = profile.devices.first()?.streams.first()?;
+        let mut sums = Self::default();
+        let times = &mut sums.times;
+        for total in &stream.grains {
+            times.passes += total.passes;
+            times.span_ns += total.wall_ns;
+            if matches!(total.grain, Grain::Brick | Grain::Kernel) {
+                times.passes_in_bricks += total.passes;
+                times.gaps_ns += total.gaps_ns;
+            }
+        }
+        let in_passes = stream.totals.iter().filter(|total| total.phase.is_some());
+        for total in in_passes.filter(|total| total.kind == NameKind::Brick) {
+            add_brick(&mut sums.bricks, &brick(total), total.stats.exclusive_ns);
+        }
+        Some(sums)
+    }
+
+    /// Its times, with those of `bricks`.
+    pub(super) fn times(&self, bricks: &[Brick]) -> DeviceTimes {
+        let brick_ns = bricks.iter().map(|brick| time_of(&self.bricks, brick)).collect();
+        DeviceTimes { brick_ns, ..self.times.clone() }
+    }
+}
+
+fn brick(total: &Total) -> Brick {
+    let category = total.category.unwrap_or_default().name().to_owned();
+    Brick { name: total.stats.name.clone(), category }
+}
+
+fn time_of(bricks: &[(Brick, u64)], brick: &Brick) -> u64 {
+    bricks.iter().find(|(other, _)| other == brick).map_or(0, |&(_, ns)| ns)
+}
+
+fn add_brick(bricks: &mut Vec<(Brick, u64)>, brick: &Brick, ns: u64) {
+    match bricks.iter_mut().find(|(other, _)| other == brick) {
+        Some((_, sum)) => *sum += ns,
+        None => bricks.push((brick.clone(), ns)),
+    }
 }
 
 impl Sums {
@@ -27,13 +83,13 @@ impl Sums {
             passes: profile.passes.clone(),
             spans: profile.overhead.spans,
             dropped: dropped(profile),
+            device: DeviceSums::of(profile),
             ..Self::default()
         };
         for total in profile.totals.iter().filter(|total| total.phase.is_some()) {
             let stats = &total.stats;
             if total.kind == NameKind::Brick {
-                let category = total.category.unwrap_or_default().name().to_owned();
-                sums.add_brick(&Brick { name: stats.name.clone(), category }, stats.exclusive_ns);
+                add_brick(&mut sums.bricks, &brick(total), stats.exclusive_ns);
             } else {
                 // A span that states bytes also states FLOPs, even if they are zero, as for a copy.
                 let is_stated = stats.total_flops | stats.total_bytes > 0;
@@ -48,7 +104,8 @@ impl Sums {
         sums
     }
 
-    /// The difference to `earlier` sums of the same profiler.
+    /// The difference to `earlier` sums of the same profiler, on the host. A device's profiler is empty before each
+    /// repetition.
     pub(super) fn since(mut self, earlier: &Self) -> Self {
         self.wall_ns -= earlier.wall_ns;
         self.unattributed_ns -= earlier.unattributed_ns;
@@ -75,14 +132,7 @@ impl Sums {
     }
 
     pub(super) fn brick(&self, brick: &Brick) -> u64 {
-        self.bricks.iter().find(|(other, _)| other == brick).map_or(0, |&(_, ns)| ns)
-    }
-
-    fn add_brick(&mut self, brick: &Brick, ns: u64) {
-        match self.bricks.iter_mut().find(|(other, _)| other == brick) {
-            Some((_, sum)) => *sum += ns,
-            None => self.bricks.push((brick.clone(), ns)),
-        }
+        time_of(&self.bricks, brick)
     }
 
     fn add_kernel(&mut self, kernel: &Kernel) {
@@ -94,19 +144,38 @@ impl Sums {
         sum.bytes = plus(sum.bytes, kernel.bytes);
     }
 
-    /// Adds empty rows for the bricks of `other`.
-    pub(super) fn add_names(&mut self, other: &Self) {
-        for (brick, _) in &other.bricks {
-            self.add_brick(brick, 0);
+    /// Adds kernels that a device launched. Their ids say what they run on, as those of the CPU do.
+    pub(super) fn add_launches(&mut self, launches: Vec<(String, Work)>, backend: &str) {
+        for (name, work) in launches {
+            let is_stated = work.flops | work.bytes > 0;
+            self.add_kernel(&Kernel {
+                id: format!("{name}_{backend}"),
+                launches: 1,
+                flops: is_stated.then_some(work.flops),
+                bytes: is_stated.then_some(work.bytes),
+            });
         }
     }
 
-    /// Adds everything except the passes.
+    /// Adds empty rows for the bricks of `other`.
+    pub(super) fn add_names(&mut self, other: &Self) {
+        for (brick, _) in &other.bricks {
+            add_brick(&mut self.bricks, brick, 0);
+        }
+        if let Some(other) = &other.device {
+            let device = self.device.get_or_insert_default();
+            for (brick, _) in &other.bricks {
+                add_brick(&mut device.bricks, brick, 0);
+            }
+        }
+    }
+
+    /// Adds everything of the host except the passes.
     pub(super) fn add(&mut self, other: &Self) {
         self.wall_ns += other.wall_ns;
         self.unattributed_ns += other.unattributed_ns;
         for (brick, ns) in &other.bricks {
-            self.add_brick(brick, *ns);
+            add_brick(&mut self.bricks, brick, *ns);
         }
         for kernel in other.kernels.values() {
             self.add_kernel(kernel);
@@ -142,8 +211,10 @@ pub(super) fn run_queue_wait(passes: &[Pass]) -> Option<u64> {
 fn dropped(profile: &Profile) -> BTreeMap<String, u64> {
     let counters = serde_json::to_value(profile.dropped);
     let counters = counters.ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
+    let of_devices: u64 = profile.devices.iter().map(DeviceProfile::untimed_passes).sum();
     counters
         .into_iter()
+        .chain([("untimed_device_passes".to_owned(), of_devices.into())])
         .filter(|(name, _)| {
             !["disturbed_passes", "left_out_passes", "warm_up_passes"].contains(&name.as_str())
         })

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use brickscope_analysis::receipt::v1::{Receipt, Spread, Test};
+use brickscope_analysis::receipt::v1::{Device, Receipt, Spread, Test};
 
 use super::rows::{Answer, Measurement, ModelRow};
 use crate::figures::{median, std_dev};
@@ -108,6 +108,9 @@ pub(crate) fn notes(measurement: &Measurement) -> String {
     let mut line = |label: &str, value: &str| {
         wrapped(&format!("{label:9} "), value, &mut text);
     };
+    if let Some(on) = &receipt.device {
+        line("device", &device(on));
+    }
     for (label, what) in answer.iter().flat_map(Answer::lines) {
         line(label, &what);
     }
@@ -125,6 +128,15 @@ pub(crate) fn notes(measurement: &Measurement) -> String {
     }
     let _ = writeln!(text, "{:9} {}", "run in", output::shown(folder));
     text
+}
+
+/// A device in a few words: its name, how it was driven, its driver and its memory.
+pub(crate) fn device(device: &Device) -> String {
+    let driver = device.driver.as_ref().map(|driver| printable(driver));
+    let memory = device.memory_bytes.map(size);
+    let api = printable(&device.api);
+    let parts = [Some(printable(&device.name)), Some(api), driver, memory];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn of_test(test: &Test, text: &mut String) {
@@ -305,6 +317,29 @@ mod tests {
         let more = ["pp32: the standard deviation is 9.5 % of the mean.", "tg4: not steady."];
         second.receipt.load.doubts.extend(more.map(str::to_owned));
         insta::assert_snapshot!("processes", across(&two, Path::new("runs")));
+    }
+
+    #[test]
+    fn a_device_is_named_with_what_its_driver_reports() {
+        let mut one = measurement(1);
+        one.receipt.backend = "wgpu".to_owned();
+        one.receipt.device = Some(Device {
+            name: "llvmpipe".to_owned(),
+            api: "vulkan".to_owned(),
+            ..Device::default()
+        });
+        assert!(markdown(&[one.clone()], &model()).contains("| WGPU    |"));
+        assert!(notes(&one).contains("\ndevice    llvmpipe, vulkan\n"), "{}", notes(&one));
+        let device = one.receipt.device.as_mut().expect("it is there");
+        (device.driver, device.memory_bytes) = (Some("CUDA 13.0".to_owned()), Some(80 << 30));
+        let told = notes(&one);
+        assert!(told.contains("\ndevice    llvmpipe, vulkan, CUDA 13.0, 80.00 GiB\n"), "{told}");
+        let rows = render(&[one], &model(), Format::Json);
+        for told in
+            ["\"gpu_info\": \"llvmpipe\"", "\"backends\": \"WGPU\"", "\"devices\": \"auto\""]
+        {
+            assert!(rows.contains(told), "{told}: {rows}");
+        }
     }
 
     #[test]

@@ -3,18 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use brickscope::{Absent, Clock, CpuLimit, LoadWatch, NotFinite, Profile};
 use brickscope_analysis::receipt::MAX_BYTES;
 use brickscope_analysis::receipt::v1::{Load, Run};
-use brickscope_engine::{Model, Session};
+use brickscope_engine::executor::Cpu;
+use brickscope_engine::{AnySession, Model, Session};
+use brickscope_kernels::Backend;
 use brickscope_live::socket::{Facts, Publisher};
 
 use super::benchmark_set;
 use super::profile::log_capacity;
-use crate::benchmark::measure::{Bench, Measured, Settings};
+use crate::benchmark::measure::{Bench, Measured, Profilers, Settings};
 use crate::benchmark::plan::Plan;
-use crate::benchmark::receipt::{self, After, Before};
+use crate::benchmark::receipt::{self, After, Before, DEVICE_MEMORY};
 use crate::benchmark::rows::{self, Answer, Format, Measurement, ModelRow};
 use crate::benchmark::table;
 use crate::benchmark::warm_up::Rule;
@@ -23,20 +25,23 @@ use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs, OtlpArgs};
 use crate::live::Live;
 use crate::otlp::{Pushing, Target};
 use crate::run_dir::{RunDir, Written};
-use crate::{ceilings_cache, interrupt, machine_name, metrics, output, progress, source, text};
+use crate::{
+    ceilings_cache, device, interrupt, machine_name, metrics, output, progress, source, text,
+};
 
 /// Measure how fast a model runs, repeatedly, and write a receipt.
 ///
 /// There are two kinds of test, as in llama-bench: pp512, the prefill of 512 random tokens, and tg128,
 /// 128 decode passes of one token. Each is repeated until its times agree, and then as often as
 /// --repetitions says. All single times, the settings and the conditions are written to receipt.json in
-/// the run's folder; docs/benchmark.md says what each number includes.
+/// the run's folder; docs/benchmark.md says what each number includes. With --backend cuda or wgpu the
+/// model runs on a device, and each pass includes the wait for it.
 ///
 /// Ctrl-C or SIGTERM ends it after the repetition that runs, with the figures until then and without a
 /// receipt; the exit code is 130 or 143. A second signal ends it at once.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope benchmark model.gguf --threads 2\n  brickscope benchmark model.gguf --tokens 64 --depth 0,512 -o json\n  brickscope benchmark model.gguf --processes 5 --out runs/today"
+    after_help = "Examples:\n  brickscope benchmark model.gguf --threads 2\n  brickscope benchmark model.gguf --tokens 64 --depth 0,512 -o json\n  brickscope benchmark model.gguf --backend cuda\n  brickscope benchmark model.gguf --processes 5 --out runs/today"
 )]
 pub(crate) struct BenchmarkArgs {
     /// The GGUF file to run. By default the same model as for `profile`.
@@ -192,6 +197,13 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     if args.no_profiler && args.otlp.otlp.is_some() {
         bail!("--otlp: with --no-profiler there are no metrics to push");
     }
+    if let Some(backend) = device::asked(&args.executor) {
+        device::check(&args.executor, backend)?;
+        ensure!(
+            !args.executor.mmap && !args.executor.small_pages,
+            "--mmap and --small-pages are about the CPU's memory, and --backend {backend} runs on a device"
+        );
+    }
     let target = Target::of(&args.otlp)?;
     if args.process.is_some_and(|process| !(1..=args.processes).contains(&process)) {
         bail!("--process: must be 1 to {}, the number of processes", args.processes);
@@ -273,6 +285,9 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
     Ok(Done { measurements, model, folder, cut_short, trouble, pushing: None })
 }
 
+/// What is said of an error in mid-run, such as a device that is lost.
+const ENDED_EARLY: &str = "the benchmark ended early, and no receipt is written";
+
 /// Measures in this process, and writes the run.
 fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
@@ -280,20 +295,23 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     let mut model = source::model_with(args.model(), &|done, total| {
         live.say_bytes("making a model", done, total);
     })?;
-    source::copy_weights(&mut model, &args.executor, &|done, total| {
-        live.say_bytes("loading the weights", done, total);
-    })?;
-    let cpu = source::cpu(&args.executor)?;
+    let backend = device::asked(&args.executor);
+    if backend.is_none() {
+        source::copy_weights(&mut model, &args.executor, &|done, total| {
+            live.say_bytes("loading the weights", done, total);
+        })?;
+    }
     let context = plans.iter().map(Plan::context).max().unwrap_or_default();
-    let mut session = Session::new(&model, cpu, context)?;
+    let (cpu, mut session) = session(args, &model, backend, context, &live)?;
     let dir = RunDir::open_late(args.out.as_deref(), &started, args.overwrite)?;
     live.say("hashing the model, measuring what this machine can do");
-    let mut before = before(args, &model, &session)?;
+    let mut before = before(args, &model, &*session, cpu.as_ref(), backend)?;
 
     let settings = Settings {
         seed: args.seed,
         repetitions: args.repetitions,
         profiled: !args.no_profiler,
+        backend: backend.map(Backend::name),
         warm_up: Rule::default(),
     };
     // The profile is to have one prefill and one decode test: those with the smallest depth.
@@ -304,7 +322,8 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     let kept = [kept(false), kept(true)];
     let tokens = kept.iter().flatten().map(|plan| plan.n_prompt + plan.n_gen).sum();
     let capacity = log_capacity(&model, session.batch(), tokens);
-    let mut bench = Bench::new(&mut session, Clock::default(), settings, capacity)?;
+    let profilers = Profilers::new(Clock::default(), capacity, backend.is_some());
+    let mut bench = Bench::new(&mut *session, settings, &profilers)?;
     let mut served = {
         let model = source::describe(&model);
         let ceilings = before.ceilings.as_ref().ok().cloned();
@@ -327,7 +346,8 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
         if !tests.is_empty() && interrupt::is_asked() {
             break;
         }
-        tests.extend(bench.run(plan, kept.contains(&Some(plan)), &mut show)?);
+        let measured = bench.run(plan, kept.contains(&Some(plan)), &mut show);
+        tests.extend(measured.context(ENDED_EARLY)?);
     }
     let cut_short = interrupt::was_heeded().then(|| {
         let counted = |measured: &Measured| {
@@ -348,27 +368,25 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
 
     let load = load(load_before, watch);
     let throttled = throttled().saturating_sub(throttled_before);
-    let mut profile = bench.profile();
+    let of_profile: Vec<Plan> = kept.iter().flatten().copied().collect();
+    let profile = bench.profile(&of_profile, cut_short.is_some());
+    let mut profile = profile.context(ENDED_EARLY)?;
     let mut not_finite = tests.iter().filter_map(|measured| measured.not_finite.clone());
     profile.not_finite = not_finite.next().map(|first| not_finite.fold(first, NotFinite::and));
     profile.model = Some(source::describe(&model));
     profile.machine = Some(brickscope::machine::detect());
-    if let Ok(ceilings) = &mut before.ceilings {
-        ceilings_cache::measure_again(&model, session.cpu().pool(), ceilings);
+    if let (Ok(ceilings), Some(cpu)) = (&mut before.ceilings, &cpu) {
+        ceilings_cache::measure_again(&model, cpu.pool(), ceilings);
     }
     match &before.ceilings {
         Ok(ceilings) => profile.ceilings = Some(ceilings.clone()),
         Err(absent) => profile.ceilings_absent = Some(absent.clone()),
     }
     profile.run = Some(brickscope::Run {
-        command: before.run.command.clone(),
-        backend: before.run.kernels.clone(),
-        threads: before.run.threads,
         prompt_tokens: kept[0].map_or(0, |plan| plan.n_prompt as u64),
         generated_tokens: kept[1].map_or(0, |plan| plan.n_gen as u64),
-        pinned: false,
-        seed: None,
         cut_short: cut_short.clone(),
+        ..described(&before)
     });
     let after =
         After { timestamp: profile.created.clone(), tests, profile: &profile, load, throttled };
@@ -399,12 +417,7 @@ fn publish(
     bench: &Bench<'_, '_>,
 ) -> Result<Option<Publisher>> {
     let facts = || Facts {
-        run: Some(brickscope::Run {
-            command: before.run.command.clone(),
-            backend: before.run.kernels.clone(),
-            threads: before.run.threads,
-            ..brickscope::Run::default()
-        }),
+        run: Some(described(before)),
         model: Some(source::describe(model)),
         machine: Some(brickscope::machine::detect()),
         ceilings: before.ceilings.as_ref().ok().cloned(),
@@ -415,16 +428,59 @@ fn publish(
     live.publish(profiler, facts)
 }
 
-fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<Before> {
-    let hashed = receipt::model(model)?;
-    let note = progress::note("measuring what this machine can do");
-    let cpu = session.cpu();
-    let ceilings = ceilings_cache::sure_ceilings(model, cpu.kernels, cpu.pool());
+/// The run as a profile describes it. On a device no threads share the work.
+fn described(before: &Before) -> brickscope::Run {
+    brickscope::Run {
+        command: before.run.command.clone(),
+        backend: before.run.kernels.clone(),
+        threads: if before.device.is_some() { 0 } else { before.run.threads },
+        ..brickscope::Run::default()
+    }
+}
+
+/// A session on the CPU, with its threads, or on a device.
+fn session<'m>(
+    args: &BenchmarkArgs,
+    model: &'m Model,
+    backend: Option<Backend>,
+    context: usize,
+    live: &Live,
+) -> Result<(Option<Cpu>, Box<dyn AnySession<'m> + 'm>)> {
+    let Some(backend) = backend else {
+        let cpu = source::cpu(&args.executor)?;
+        return Ok((Some(cpu.clone()), Box::new(Session::new(model, cpu, context)?)));
+    };
+    let what = "uploading the weights";
+    live.say(what);
+    let note = progress::note(what);
+    let session = device::session(backend, model, context)?;
     note.finish_and_clear();
+    Ok((None, session))
+}
+
+fn before(
+    args: &BenchmarkArgs,
+    model: &Model,
+    session: &dyn AnySession<'_>,
+    cpu: Option<&Cpu>,
+    backend: Option<Backend>,
+) -> Result<Before> {
+    let hashed = receipt::model(model)?;
+    let ceilings = match cpu {
+        Some(cpu) => {
+            let note = progress::note("measuring what this machine can do");
+            let ceilings = ceilings_cache::sure_ceilings(model, cpu.kernels, cpu.pool());
+            note.finish_and_clear();
+            ceilings
+        }
+        None => Err(Absent { reason: device::NO_CEILINGS.to_owned() }),
+    };
+    let kernels = backend.or(cpu.map(|cpu| cpu.kernels.backend()));
     let run = Run {
         command: text::command_line(),
-        kernels: session.cpu().kernels.backend().name().to_owned(),
-        threads: session.cpu().threads() as u32,
+        kernels: kernels.map_or(String::new(), |backend| backend.name().to_owned()),
+        // A device's work is issued by one.
+        threads: cpu.map_or(1, |cpu| cpu.threads() as u32),
         batch: session.batch() as u64,
         sampling: "greedy".to_owned(),
         seed: args.seed,
@@ -437,7 +493,11 @@ fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<
     Ok(Before {
         model: hashed,
         run,
-        weights: source::weights_in(model).unwrap_or_else(|| "buffer".to_owned()),
+        device: session.device().map(receipt::device),
+        weights: match cpu {
+            Some(_) => source::weights_in(model).unwrap_or_else(|| "buffer".to_owned()),
+            None => DEVICE_MEMORY.to_owned(),
+        },
         ceilings,
     })
 }

@@ -227,12 +227,18 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
     };
     let sides = by_kind(&new).into_iter().map(|(kind, new)| Sides {
         work: format!(
-            "{} {}, {} {}, {}, {}",
+            "{} {}, {}, {}",
             model(&kind),
             kind.quantization,
-            kind.backend,
-            kind.kernels,
-            count(kind.threads.into(), "thread"),
+            match &kind.device {
+                None => format!(
+                    "{} {}, {}",
+                    kind.backend,
+                    kind.kernels,
+                    count(kind.threads.into(), "thread")
+                ),
+                Some(device) => format!("{} on {device}", kind.backend),
+            },
             kind.test
         ),
         known: known.remove(&kind).unwrap_or_default(),

@@ -588,10 +588,7 @@ fn measure_on_device(
         !args.pin,
         "--pin is about the CPU's threads, and --backend {backend} runs on a device"
     );
-    ensure!(
-        args.executor.threads.is_none(),
-        "--threads is about the CPU, and --backend {backend} runs on a device"
-    );
+    device::check(&args.executor, backend)?;
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
     let what = "uploading the weights, warming up";
     live.say(what);
@@ -610,7 +607,7 @@ fn measure_on_device(
     let described_run = described(args, prompt, backend.name(), 0, args.tokens);
     let mut served = serve(args, target, session.model(), &profiler, described_run, None)?;
     profiler.enable();
-    let absent = Absent { reason: ON_A_DEVICE.to_owned() };
+    let absent = Absent { reason: device::NO_CEILINGS.to_owned() };
     let live = publish(args, live, &profiler, || Facts {
         run: Some(described(args, prompt, backend.name(), 0, args.tokens)),
         model: Some(source::describe(session.model())),
@@ -665,9 +662,6 @@ fn measure_on_device(
     let (ceilings, backend) = (Err(absent), backend.name());
     Ok(Ran { dir, ceilings, profiler, generated, not_finite, backend, threads: 0, pushing })
 }
-
-/// Why a run on a device has no ceilings.
-const ON_A_DEVICE: &str = "the work ran on a device, and only what the CPU can do is measured";
 
 /// Lets others watch, if asked for, until the returned guard is dropped.
 fn publish(

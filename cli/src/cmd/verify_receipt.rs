@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use brickscope_analysis::receipt::v1::Device;
 use brickscope_analysis::receipt::{
     Options, Receipt, Verdict, read, rerun_agrees, sha256_file_with, verify,
 };
 use serde_json::json;
 
 use crate::benchmark::receipt::WEIGHTS;
+use crate::benchmark::table;
 use crate::ceilings_cache::memory_readings;
 use crate::cmd::receipt::receipt_file;
 use crate::flags::share;
@@ -21,6 +23,8 @@ use crate::text::printable;
 use crate::{family, progress};
 
 /// Check whether a receipt is plausible, and if not, say why.
+///
+/// A receipt of a run on a device names it, as its driver does.
 ///
 /// The checks cover the fields, the hash and signatures, the figures recomputed from the raw times, the
 /// tokens, the clock, the kernels and the limits of the machine. docs/receipts.md lists every check and
@@ -106,6 +110,9 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
         now: None,
     };
     let mut verdict = verify(&bytes, &options);
+    // What can't be read has no device, and a refusal.
+    let stated = Receipt::from_bytes(&bytes, &path).ok();
+    let device = stated.as_ref().and_then(|receipt| receipt.device.as_ref());
     let mut rerun = None;
     match again {
         // A refused receipt isn't worth a rerun.
@@ -124,8 +131,8 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
         None => verdict.not_checked.push("that it can be repeated: no --rerun=MODEL".to_owned()),
     }
     let text = match args.json {
-        true => format!("{:#}\n", as_json(&path, &verdict, rerun.as_ref())),
-        false => as_text(&path, &verdict, rerun.as_ref()),
+        true => format!("{:#}\n", as_json(&path, &verdict, device, rerun.as_ref())),
+        false => as_text(&path, &verdict, device, rerun.as_ref()),
     };
     output::print(text)?;
     Ok(verdict.is_accepted())
@@ -179,13 +186,14 @@ fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi
         ("--prompt-tokens", prompt.to_string()),
         ("--tokens", tokens.to_string()),
         ("--depth", depths.join(",")),
-        ("--threads", run.threads.to_string()),
         ("--backend", run.kernels.clone()),
         ("--repetitions", run.repetitions.to_string()),
         ("--seed", run.seed.to_string()),
     ];
     let mut words = vec!["benchmark".into(), model.into()];
-    for (flag, value) in flags {
+    // On a device there are none to choose.
+    let threads = receipt.device.is_none().then(|| ("--threads", run.threads.to_string()));
+    for (flag, value) in flags.into_iter().chain(threads) {
         // As a single word, so that no value is taken for a flag.
         words.push(format!("{flag}={value}").into());
     }
@@ -215,10 +223,15 @@ impl Drop for Scratch {
 
 type Rerun = (Receipt, Receipt);
 
-fn as_text(path: &Path, verdict: &Verdict, rerun: Option<&Rerun>) -> String {
+fn as_text(
+    path: &Path,
+    verdict: &Verdict,
+    device: Option<&Device>,
+    rerun: Option<&Rerun>,
+) -> String {
     let mut out = String::new();
     // Writing to a `String` can't fail.
-    let _ = write_text(&mut out, path, verdict, rerun);
+    let _ = write_text(&mut out, path, verdict, device, rerun);
     out
 }
 
@@ -226,6 +239,7 @@ fn write_text(
     out: &mut String,
     path: &Path,
     verdict: &Verdict,
+    device: Option<&Device>,
     rerun: Option<&Rerun>,
 ) -> std::fmt::Result {
     let path = output::shown(path);
@@ -233,6 +247,9 @@ fn write_text(
         0 => writeln!(out, "accepted  {path}")?,
         1 => writeln!(out, "REFUSED   {path}: 1 reason")?,
         n => writeln!(out, "REFUSED   {path}: {n} reasons")?,
+    }
+    if let Some(device) = device {
+        wrap(out, &format!("device    {}", table::device(device)), "")?;
     }
     for refusal in &verdict.refusals {
         writeln!(out, "\n  {}", refusal.code.name())?;
@@ -287,9 +304,15 @@ fn wrap(out: &mut String, text: &str, indent: &str) -> std::fmt::Result {
     writeln!(out, "{line}")
 }
 
-fn as_json(path: &Path, verdict: &Verdict, rerun: Option<&Rerun>) -> serde_json::Value {
+fn as_json(
+    path: &Path,
+    verdict: &Verdict,
+    device: Option<&Device>,
+    rerun: Option<&Rerun>,
+) -> serde_json::Value {
     json!({
         "receipt": path.display().to_string(),
+        "device": device,
         "accepted": verdict.is_accepted(),
         "refusals": verdict.refusals,
         "not_checked": verdict.not_checked,

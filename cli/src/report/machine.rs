@@ -257,6 +257,9 @@ pub(super) fn receipt(receipt: Option<&Receipt>) -> String {
     let from = |pointer: &str| -> From { json!(["receipt", pointer]) };
     let mut facts = Facts::new("Receipt");
     facts.told("written", Some(&receipt.timestamp));
+    if let Some(device) = &receipt.device {
+        facts.told("device", Some(&device.name));
+    }
     match &receipt.seal {
         Some(seal) => {
             let holds = receipt.canonical_sha256().is_ok_and(|hash| hash == seal.sha256);

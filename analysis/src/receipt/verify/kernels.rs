@@ -210,10 +210,11 @@ pub(super) fn cpu_instructions(id: &str) -> Option<String> {
     parts(id).find(|part| SETS.iter().any(|set| part.starts_with(set)))
 }
 
-/// Whether an id names a GPU: `cuda`, `ptx`, `wmma`, `gpu`, `cublas` or `cudnn` as the beginning of a part, or
+/// Whether an id names a GPU: `cuda`, `ptx`, `wmma`, `gpu`, `wgpu`, `cublas` or `cudnn` as the beginning of a part, or
 /// an architecture such as `sm90` or `sm_90`, and no instruction set of a CPU.
 pub(super) fn is_gpu(id: &str) -> bool {
-    const MARKS: [&str; 8] = ["cuda", "ptx", "wmma", "gpu", "cublas", "cudnn", "cutlass", "nvrtc"];
+    const MARKS: [&str; 9] =
+        ["cuda", "ptx", "wmma", "gpu", "wgpu", "cublas", "cudnn", "cutlass", "nvrtc"];
     let is_sm = |part: &str| {
         part.strip_prefix("sm").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
     };
@@ -222,13 +223,18 @@ pub(super) fn is_gpu(id: &str) -> bool {
 }
 
 fn gpu(receipt: &Receipt, options: &Options, found: &mut Findings) {
-    let claims = receipt.backend == "cuda";
+    let claims = matches!(receipt.backend.as_str(), "cuda" | "wgpu");
     let first =
         || receipt.kernels.first().map_or(String::new(), |id| format!(", such as {}", said(id)));
+    // Where none is listed, that is the fault.
+    let claims = claims && !receipt.kernels.is_empty();
     if claims || options.require_gpu_kernels {
         for test in &receipt.tests {
             if !test.kernels.iter().any(|kernel| is_gpu(&kernel.id)) {
-                let why = if claims { "the backend is `cuda`" } else { "GPU kernels are required" };
+                let why = match claims {
+                    true => format!("the backend is {}", said(&receipt.backend)),
+                    false => "GPU kernels are required".to_owned(),
+                };
                 found.refuse(
                     Code::NoGpuKernels,
                     format!(
@@ -296,7 +302,14 @@ mod tests {
 
     #[test]
     fn an_id_says_what_it_runs_on() {
-        for id in ["gemv_q4_k_cuda", "rms_norm_sm90", "gemm.sm_90", "wmma_matmul", "i2s_gpu_pack"] {
+        for id in [
+            "gemv_q4_k_cuda",
+            "rope_wgpu",
+            "rms_norm_sm90",
+            "gemm.sm_90",
+            "wmma_matmul",
+            "i2s_gpu_pack",
+        ] {
             assert!(is_gpu(id), "{id}");
         }
         for id in

@@ -6,6 +6,7 @@
 
 mod command;
 mod derived;
+mod device;
 mod figures;
 mod kernels;
 mod machine;
@@ -26,7 +27,7 @@ use serde::Serialize;
 
 pub use self::rerun::{Rerun, rerun_agrees};
 use super::file::{MAX_BYTES, ReceiptError};
-use super::v1::{Receipt, Sample, Test};
+use super::v1::{Receipt, Sample, Test, VERSION, VERSION_WITH_DEVICE};
 
 /// Requirements beyond the receipt itself.
 #[derive(Debug, Clone, Default)]
@@ -301,7 +302,7 @@ fn parse(bytes: &[u8]) -> Result<Receipt, Refusal> {
                     (Code::Truncated, end)
                 }
                 serde_json::error::Category::Data => {
-                    (Code::Schema, ": receipts of 1.0.0 have exactly the fields of its schema")
+                    (Code::Schema, ": receipts have exactly the fields of their schema")
                 }
                 _ => (Code::NotJson, ": it isn't JSON"),
             };
@@ -309,14 +310,19 @@ fn parse(bytes: &[u8]) -> Result<Receipt, Refusal> {
         }
         ReceiptError::Missing { field, .. } => Refusal::new(
             Code::Schema,
+            format!("missing field `{field}`: receipts have exactly the fields of their schema"),
+        ),
+        ReceiptError::Later { field, .. } => Refusal::new(
+            Code::Schema,
             format!(
-                "missing field `{field}`: receipts of 1.0.0 have exactly the fields of its schema"
+                "field `{field}`: receipts of {VERSION} have exactly the fields of their schema, and this one is \
+                 of {VERSION_WITH_DEVICE}"
             ),
         ),
         ReceiptError::Version { found, .. } => Refusal::new(
             Code::Version,
             format!(
-                "the receipt is of version {}, but this brickscope verifies 1.0.0",
+                "the receipt is of version {}, but this brickscope verifies {VERSION} and {VERSION_WITH_DEVICE}",
                 said(&found)
             ),
         ),
@@ -336,12 +342,14 @@ fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
     command::check(receipt, found);
     kernels::check(receipt, options, found);
     machine::check(receipt, found);
+    device::check(receipt, found);
     let unit = derived::unit(receipt);
     for test in &receipt.tests {
         shape::test(receipt, test, found);
         pairs::test(receipt, test, found);
         timeline::test(receipt, test, found);
         roof::test(receipt, test, found);
+        device::test(receipt, test, found);
         derived::duplicates(test, unit, found);
         // Nothing can be derived from tables of different lengths.
         if measured(test).all(|sample| sample.brick_ns.len() == test.bricks.len()) {

@@ -49,6 +49,14 @@ pub fn rerun_agrees(receipt: &Receipt, rerun: &Receipt, tolerance: f64, memory: 
             refusals.push(Refusal::new(Code::RerunDiffers, sentence));
         }
     }
+    let name = |receipt: &Receipt| receipt.device.as_ref().map(|device| device.name.clone());
+    let (ours, theirs) = (name(receipt), name(rerun));
+    if ours != theirs {
+        let said = |name: Option<String>| name.map_or("no device".to_owned(), |name| said(&name));
+        let sentence =
+            format!("the rerun was on {}, the receipt's run on {}", said(theirs), said(ours));
+        refusals.push(Refusal::new(Code::RerunDiffers, sentence));
+    }
     for test in &receipt.tests {
         match rerun.tests.iter().find(|other| other.name == test.name) {
             Some(other) => compare.test(test, other, &mut found),

@@ -19,10 +19,14 @@ pub(super) fn check(receipt: &Receipt, options: &Options, found: &mut Findings) 
             ),
         );
     }
-    if !matches!(receipt.backend.as_str(), "cpu" | "cuda") {
+    let (known, named): (&[&str], _) = match receipt.device {
+        None => (&["cpu", "cuda"], "`cpu` or `cuda`"),
+        Some(_) => (&["cuda", "wgpu"], "a device, by `cuda` or `wgpu`"),
+    };
+    if !known.contains(&&*receipt.backend) {
         found.refuse(
             Code::Field,
-            format!("backend is {}, but kernels run on `cpu` or `cuda`", said(&receipt.backend)),
+            format!("backend is {}, but kernels run on {named}", said(&receipt.backend)),
         );
     }
     for name in ["BRICKSCOPE_VERSION", "OS", "RUST_VERSION"] {

@@ -7,7 +7,7 @@ use crate::history::{History, Measure};
 
 const HEAD: &str = "test,model,model_sha256,quantization,backend,kernels,threads,batch,profiled,cpu,cpu_id,\
      logical_cpus,time,version,binary,commit,machine,measure,unit,median,low,high,repetitions,processes,\
-     processes_of,against_before,against_level,is_change,p,disturbed,doubts,differences,absent,sources";
+     processes_of,against_before,against_level,is_change,p,disturbed,doubts,differences,absent,sources,device";
 
 /// A line with the names of the columns, then one for each point of each series (RFC 4180). Absent
 /// values are empty; several doubts, differences or sources are joined by ` | `. Text that a
@@ -61,6 +61,7 @@ pub fn history_csv(history: &History) -> String {
                 texts(point.differences.iter().map(super::difference)),
                 words(&point.absent),
                 texts(point.sources.iter().map(|source| printable_text(source))),
+                words(&kind.device),
             ];
             lines.push_str(&cells.join(","));
             lines.push_str("\r\n");

@@ -129,14 +129,18 @@ fn title(series: &Series, measure: &Measure) -> [String; 2] {
         true => format!(", batch {}", kind.batch),
         false => String::new(),
     };
+    let ran_by = match &kind.device {
+        None => {
+            let threads = count(kind.threads.into(), "thread");
+            format!("{threads}, {} {}", printable(&kind.backend), printable(&kind.kernels))
+        }
+        Some(device) => format!("{} on {}", printable(&kind.backend), printable(device)),
+    };
     let ran = format!(
-        "{brick}{}: {}{quantization} ({}), {}, {} {}{batch}{}",
+        "{brick}{}: {}{quantization} ({}), {ran_by}{batch}{}",
         printable(&kind.test),
         printable(&series.model),
         printable(&digits(&kind.model_sha256)),
-        count(kind.threads.into(), "thread"),
-        printable(&kind.backend),
-        printable(&kind.kernels),
         if kind.profiled { "" } else { ", not profiled" }
     );
     let machine = &kind.machine;
