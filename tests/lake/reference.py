@@ -38,7 +38,7 @@ def read(recording):
     run = SimpleNamespace(machine=recording.machine, refused=recording.refused, receipt_sha256=None)
     run.engine, run.threads, run.cpu, run.cpus = "brickscope", None, None, None
     run.model, run.quant, run.backend, run.commit = None, None, None, None
-    run.others_share, run.bandwidth, run.boot, run.is_profiled = None, None, None, True
+    run.others_share, run.bandwidth, run.boot, run.is_profiled, run.device = None, None, None, True, None
     run.speeds, run.passes, run.timed, run.wall = [], [], [], Counter()
     files = {}
     for name in ["profile.json", "receipt.json", "bench.json"]:
@@ -75,6 +75,7 @@ def of_head(of, run):
 
 def of_profile(profile, run):
     of_head(profile, run)
+    run.device = next((device["name"] for device in profile.get("devices", [])), None)
     run.created = profile["created"]
     imported = profile.get("imported")
     if imported:
@@ -174,6 +175,7 @@ def of_receipt(receipt, run):
     run.commit = receipt["environment"].get("COMMIT")
     run.backend = receipt["run"]["kernels"] if receipt["backend"] == "cpu" else receipt["backend"]
     run.others_share = receipt["load"]["others_share"]
+    run.device = receipt["device"]["name"] if "device" in receipt else run.device
     run.is_profiled = receipt["run"]["profiled"]
     run.boot = receipt["machine"]["boot"] and receipt["machine"]["boot"][:8]
     run.receipt_sha256 = receipt["seal"]["sha256"]
@@ -203,7 +205,7 @@ def of_bench(rows, run):
     run.model = first["model_filename"].split("/")[-1].removesuffix(".gguf")
     # "llama 1B Q8_0"
     run.quant = first["model_type"].split()[2].lower()
-    run.backend, run.threads = first["backends"], first["n_threads"]
+    run.backend, run.threads, run.device = first["backends"], first["n_threads"], first["gpu_info"] or None
     for row in rows:
         depth = f" @ d{row['n_depth']}" if row["n_depth"] else ""
         phase, short = ("prefill", "pp") if row["n_prompt"] else ("decode", "tg")
@@ -277,7 +279,7 @@ def mean(values):
 
 
 def work(run, speed):
-    return run.engine, run.model, run.quant, run.backend, run.threads, run.is_profiled, speed.test
+    return run.engine, run.model, run.quant, run.backend, run.device, run.threads, run.is_profiled, speed.test
 
 
 def inventory(flags, runs):

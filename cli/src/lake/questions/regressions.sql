@@ -3,7 +3,7 @@ WITH speed AS (
   SELECT r.machine AS machine, r.commit AS commit, r.run_id AS run_id,
     s.tokens_per_second AS rate,
     concat(r.engine, ' ', coalesce(r.model, ''), ' ', coalesce(r.quant, ''), ' ',
-      coalesce(r.backend, ''), ' ', cast(coalesce(r.threads, 0) AS VARCHAR(20)), ' ',
+      coalesce(r.backend, ''), ' ', coalesce(r.device, ''), ' ', cast(coalesce(r.threads, 0) AS VARCHAR(20)), ' ',
       CASE WHEN r.is_profiled = false THEN 'without profiler ' ELSE '' END, s.test) AS work
   FROM speeds s
   JOIN runs r ON r.run_id = s.run_id
