@@ -36,14 +36,14 @@
 //!
 //! # What it can tell
 //!
-//! In 200 machines that vary by 2 %, 50 commits on 8 to 20 of them each, in two sessions of three processes, with the
+//! In 200 machines that vary by 2 to 2.5 %, 50 commits on 8 to 20 of them each, in two sessions of three processes, with the
 //! noise of decode as recorded (1.2 %, with outliers of 30 %), all of three machines that are 10 to 25 % slow and two
-//! commits that change the speed by 3 to 8 % are named, and nothing else, in 98 of 100 fleets or more. The test
+//! commits that change the speed by 3 to 8 % are named, and nothing else, in 97 of 100 fleets. The test
 //! `table` in `tests/fleet/` measures it, and what an oracle would name. What limits it:
 //!
 //! - A machine is slow if it is slower than the slowest of so many machines ever is by chance. For 200 machines that is
-//!   about 4.3 of their standard deviations: 9 % where they vary by 2 %, 13 % where by 3 %. A machine needs three sessions
-//!   to be judged at all, and with outliers four to eight.
+//!   about 4.1 of their standard deviations: 8 % where they vary by 2 %, 12 % where by 3 %; of three such machines each needs
+//!   3.8. A machine needs three sessions to be judged at all, and with outliers four to eight.
 //! - Builds that differ by luck look like changes. Among four to eight commits nothing says how much they do, so that luck of
 //!   1 % gets a name in one fleet in ten; among 20 or more it hardly ever does.
 //! - With few runs and much noise a step may be found a commit too early or late
