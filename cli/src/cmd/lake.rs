@@ -297,7 +297,8 @@ pub(crate) struct CompactArgs {
     #[arg(long, value_name = "DIR|URL", env = "BRICKSCOPE_LAKE")]
     pub(crate) lake: PathBuf,
 
-    /// Keep files whose rows are in merged ones for so many minutes, for readers that began before.
+    /// Keep files whose rows are in merged ones for so many minutes, for readers that began before. With 0, a question
+    /// that is asked of a folder in the same seconds may miss runs.
     #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     pub(crate) grace: u64,
 
