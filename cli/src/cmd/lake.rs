@@ -284,7 +284,7 @@ pub(crate) struct VerdictArgs {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct QueryArgs {
     /// One query, of the tables that `brickscope lake schema` prints.
-    #[arg(value_name = "SQL")]
+    #[arg(value_name = "SQL", allow_hyphen_values = true)]
     pub(crate) query: String,
 
     #[command(flatten)]
