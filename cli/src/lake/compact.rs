@@ -59,7 +59,11 @@ pub(crate) fn compact(lake: &mut Lake, grace: Duration, each: Each<'_>) -> Resul
     lake.refresh_files(&mut |_, _| {})?;
     for (nth, date) in (steps / 2..).zip(&days) {
         each(nth, steps);
-        sweep(lake, date, grace, &mut done)?;
+        match sweep(lake, date, grace, &mut done) {
+            // Another process sweeps it.
+            Err(error) if is_gone(&error) => {}
+            swept => swept?,
+        }
     }
     done.orphans = lake.delete_orphans(&days, ABANDONED.max(grace))?;
     each(steps, steps);
@@ -212,10 +216,11 @@ fn merge_parts(
     let is_counted = |(row, found): &Counted| {
         found.iter().enumerate().all(|(nth, found)| stated(row, nth) == *found)
     };
-    for (run, part) in live.runs.iter().filter(|(_, part)| parts.contains(part)) {
-        if damaged.is_empty() && !runs.get(run).is_some_and(is_counted) {
-            damaged.insert(*part);
-        }
+    // After a file that can't be read, rows are missing of all runs.
+    if damaged.is_empty() {
+        let of_parts = live.runs.iter().filter(|(_, part)| parts.contains(part));
+        let wrong = of_parts.filter(|(run, _)| !runs.get(*run).is_some_and(is_counted));
+        damaged.extend(wrong.map(|(_, part)| *part));
     }
     if !damaged.is_empty() {
         return Ok(damaged);
