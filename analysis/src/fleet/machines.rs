@@ -7,14 +7,16 @@
 //! (as in the sign test; Conover, "Practical nonparametric statistics", 1999, section 3.2, on quantiles). Both together are a
 //! convolution.
 //!
-//! Which session to ask for, the median or one nearer to the fastest, depends on the noise: where sessions are disturbed in one
-//! direction only, the fastest ones tell most. So it is chosen for each number of sessions from what all sessions
-//! deviate by, before a machine's own are looked at, and nothing has to be paid for several tries. The more machines are slow,
-//! the larger the probability at which one counts (Benjamini and Hochberg, "Controlling the false discovery rate", 1995): of
-//! fleets of like machines no more than [`ALPHA`] have a slow one, and of the machines that are called slow no more than that
-//! part aren't on average, while the second slow machine needn't be as far off as the slowest of all like machines ever is. For a
-//! machine's own change, it asks for the median session, for the quartile, and for the least, and takes the least probability
-//! times their number.
+//! Which of a machine's sessions is looked at, the median or a faster one, depends on the noise: where other work only slows
+//! sessions, the fastest ones tell most. It is chosen once for each number of sessions, from what the sessions of all machines
+//! deviate by, so that no machine is tried several times.
+//!
+//! The more machines are slow, the larger is the probability at which one counts (Benjamini and Hochberg, "Controlling the
+//! false discovery rate", 1995). Of fleets whose machines are alike, at most [`ALPHA`] have a machine that counts as slow. Where
+//! some are slow, at most that part of those that count aren't, on average.
+//!
+//! Whether a machine itself changed is asked of its median session, of the quartile and of the least; the least of the three
+//! probabilities counts, times three.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +24,7 @@ use brickscope_profile::stats::{median, student};
 
 use super::model::Model;
 
-/// The largest probability that a fleet of like machines has one that counts as slow.
+/// The largest probability that a fleet whose machines are alike has one that counts as slow.
 ///
 /// With [`ALPHA_CHANGED`] and the one of steps it adds up to 1 in 100. Most of it is spent here, since slow machines are
 /// what is missed most.
