@@ -293,6 +293,8 @@ fn device() -> impl Strategy<Value = DeviceProfile> {
                     alignment: first,
                     last_alignment: last,
                     alignments: a,
+                    ceilings: None,
+                    ceilings_absent: None,
                     stamp,
                     stamp_absent: None,
                     budget,

@@ -1,14 +1,18 @@
 //! The devices that a model can run on, beside the CPU.
 
 use anyhow::{Result, ensure};
-use brickscope::{DeviceProfile, Profile, Total};
+use brickscope::save::now_rfc3339;
+use brickscope::{
+    Absent, CeilingReading, Ceilings, DeviceProfile, Profile, ReadingTime, Total,
+};
+use brickscope_engine::executor::cuda::{self, Cuda, CudaOptions};
 #[cfg(feature = "wgpu")]
-use brickscope_engine::executor::Wgpu;
-use brickscope_engine::executor::cuda::{Cuda, CudaOptions};
+use brickscope_engine::executor::wgpu::{self, Wgpu};
 use brickscope_engine::{AnySession, GpuSession, Model};
 use brickscope_kernels::Backend;
 
 use crate::flags::ExecutorArgs;
+use crate::progress;
 
 /// The device that was asked for, if one was.
 pub(crate) fn asked(args: &ExecutorArgs) -> Option<Backend> {
@@ -24,9 +28,61 @@ pub(crate) fn check(args: &ExecutorArgs, backend: Backend) -> Result<()> {
     Ok(())
 }
 
-/// Why a run on a device has no ceilings.
+/// Why the host of a run on a device has no ceilings.
 pub(crate) const NO_CEILINGS: &str =
-    "the work ran on a device, and only what the CPU can do is measured";
+    "the work ran on a device, which has its own, and not on the CPU";
+
+/// Measures what the device of a backend does at best, right before a run.
+///
+/// # Errors
+///
+/// The reason, if it can't be measured.
+pub(crate) fn ceilings(backend: Backend) -> Result<Ceilings, Absent> {
+    let note = progress::note("measuring what the device can do");
+    let measured = match backend {
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => wgpu::measure_ceilings().map_err(|why| why.to_string()),
+        Backend::Cuda => {
+            cuda::measure_ceilings(CudaOptions::default().device).map_err(|why| why.to_string())
+        }
+        _ => Err(format!("{backend} is no device")),
+    };
+    note.finish_and_clear();
+    let mut ceilings = measured.map_err(|reason| Absent { reason })?;
+    let rate = ceilings.read_bytes_per_second;
+    add_reading(&mut ceilings, ReadingTime::Before, rate);
+    Ok(ceilings)
+}
+
+/// Measures the bandwidth of a device's memory once more, right after the run, if there is still room to.
+pub(crate) fn measure_again(backend: Backend, ceilings: &mut Ceilings) {
+    let rate = match backend {
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => wgpu::measure_memory().ok(),
+        Backend::Cuda => cuda::measure_memory(CudaOptions::default().device).ok(),
+        _ => None,
+    };
+    if let Some(rate) = rate {
+        add_reading(ceilings, ReadingTime::After, rate);
+    }
+}
+
+fn add_reading(ceilings: &mut Ceilings, when: ReadingTime, read_bytes_per_second: f64) {
+    let measured = now_rfc3339();
+    ceilings.readings.push(CeilingReading { when, measured, read_bytes_per_second });
+    let rates = ceilings.readings.iter().map(|reading| reading.read_bytes_per_second);
+    ceilings.read_bytes_per_second =
+        Ceilings::confirmed(rates).unwrap_or(ceilings.read_bytes_per_second);
+}
+
+/// Adds the device's ceilings, or why there are none, to the profile of a run on it.
+pub(crate) fn add_ceilings(profile: &mut Profile, ceilings: Result<Ceilings, Absent>) {
+    let Some(device) = profile.devices.first_mut() else { return };
+    match ceilings {
+        Ok(ceilings) => device.ceilings = Some(ceilings),
+        Err(absent) => device.ceilings_absent = Some(absent),
+    }
+}
 
 /// Whether a backend is a device, and not kernels of the CPU.
 pub(crate) fn is_device(backend: Backend) -> bool {

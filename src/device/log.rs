@@ -306,6 +306,8 @@ impl DeviceLog {
             alignment: Some(state.alignment),
             last_alignment: state.last_alignment,
             alignments: state.alignments,
+            ceilings: None,
+            ceilings_absent: None,
             stamp,
             stamp_absent: stamp.is_none().then_some(Absent { reason }),
             budget: stamp.map(|_| state.budget.share),

@@ -452,6 +452,8 @@ fn go_on(args: &ProfileArgs, bar: &ProgressBar, done: usize) -> ControlFlow<()> 
 struct Ran {
     dir: RunDir,
     ceilings: Result<Ceilings, Absent>,
+    /// Those of the device, if one ran the bricks.
+    of_device: Option<Result<Ceilings, Absent>>,
     profiler: Arc<BrickProfiler>,
     generated: Generated,
     not_finite: Option<NotFinite>,
@@ -546,7 +548,17 @@ fn measure(
         ceilings_cache::measure_again(model, session.cpu().pool(), ceilings);
     }
     let not_finite = generated.not_finite(&mut session, prompt)?;
-    Ok(Ran { dir, ceilings, profiler, generated, not_finite, backend, threads, pushing })
+    Ok(Ran {
+        dir,
+        ceilings,
+        of_device: None,
+        profiler,
+        generated,
+        not_finite,
+        backend,
+        threads,
+        pushing,
+    })
 }
 
 /// Serves and pushes metrics of the run until the returned guard is dropped.
@@ -590,6 +602,8 @@ fn measure_on_device(
     );
     device::check(&args.executor, backend)?;
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
+    // Before the weights, since this needs memory as well.
+    let mut of_device = device::ceilings(backend);
     let what = "uploading the weights, warming up";
     live.say(what);
     let note = progress::note(what);
@@ -659,8 +673,23 @@ fn measure_on_device(
     drop(live);
     let pushing = served.stop_pushing();
     let not_finite = generated.not_finite(&mut *session, prompt)?;
+    drop(session);
+    if let Ok(ceilings) = &mut of_device {
+        device::measure_again(backend, ceilings);
+    }
     let (ceilings, backend) = (Err(absent), backend.name());
-    Ok(Ran { dir, ceilings, profiler, generated, not_finite, backend, threads: 0, pushing })
+    let of_device = Some(of_device);
+    Ok(Ran {
+        dir,
+        ceilings,
+        of_device,
+        profiler,
+        generated,
+        not_finite,
+        backend,
+        threads: 0,
+        pushing,
+    })
 }
 
 /// Lets others watch, if asked for, until the returned guard is dropped.
@@ -697,7 +726,17 @@ fn report(
     ran: Ran,
     target: Option<&Target>,
 ) -> Result<()> {
-    let Ran { dir, ceilings, profiler, generated, not_finite, backend, threads, pushing } = ran;
+    let Ran {
+        dir,
+        ceilings,
+        of_device,
+        profiler,
+        generated,
+        not_finite,
+        backend,
+        threads,
+        pushing,
+    } = ran;
 
     let mut profile = profiler.profile();
     profile.model = Some(source::describe(model));
@@ -705,6 +744,9 @@ fn report(
     match ceilings {
         Ok(ceilings) => profile.ceilings = Some(ceilings),
         Err(absent) => profile.ceilings_absent = Some(absent),
+    }
+    if let Some(of_device) = of_device {
+        device::add_ceilings(&mut profile, of_device);
     }
     profile.not_finite = not_finite;
     if args.shares {

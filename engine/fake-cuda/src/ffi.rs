@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::capture::NodeWork;
 use crate::cupti;
-use crate::driver::{Answer, Driver, Fault, Settings};
+use crate::driver::{Answer, Driver, Fault, L2_BYTES, Settings};
 use crate::launch::Launch;
 
 pub(crate) type Code = u32;
@@ -176,6 +176,8 @@ functions! {
                 97 => 64 << 10,
                 // MULTIPROCESSOR_COUNT.
                 16 => 1,
+                // L2_CACHE_SIZE.
+                38 => L2_BYTES,
                 _ => 0,
             };
             // SAFETY: the caller's pointer.

@@ -7,7 +7,7 @@
 //! wrong numbers.
 //!
 //! Device memory is host memory. Kernels do nothing, unless `FAKE_CUDA_KERNELS` names a library with the
-//! CUDA sources compiled for the CPU. Time is simulated, the host's as well: a call
+//! CUDA sources compiled for the CPU, and then those of `peak.cu` do nothing. Time is simulated, the host's as well: a call
 //! takes 1 µs. How long a kernel takes depends on its grid (`driver::kernel_ns`). Kernels of a stream run one after the
 //! other, none before its launch, and waiting for one advances the time to its end. Kernels note this time, too.
 //!

@@ -3,7 +3,7 @@
 pub mod cuda;
 pub mod gpu;
 #[cfg(feature = "wgpu")]
-mod wgpu;
+pub mod wgpu;
 
 #[cfg(feature = "wgpu")]
 pub use self::wgpu::Wgpu;

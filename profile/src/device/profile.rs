@@ -8,6 +8,7 @@ use crate::device::launch::launch_table;
 use crate::device::{Alignment, Drift, Grain, GrainChoice, Launch, StampCost, Ticks};
 use crate::dropped::Dropped;
 use crate::latency::Latency;
+use crate::machine::Ceilings;
 use crate::span::{Dependency, Span, span_table};
 use crate::sums::{Pass, PhaseTotal, Total};
 
@@ -34,6 +35,12 @@ pub struct DeviceProfile {
     /// How often the clocks were aligned.
     #[serde(default)]
     pub alignments: u64,
+    /// What the device does at best, measured beside the run: its memory, a cache, and arithmetic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceilings: Option<Ceilings>,
+    /// Why there are no ceilings, if they were to be measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceilings_absent: Option<Absent>,
     /// The cost of a mark, if it was measured.
     #[serde(default)]
     pub stamp: Option<StampCost>,

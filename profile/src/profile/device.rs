@@ -161,7 +161,12 @@ impl Profile {
             run: self.run.clone(),
             model: self.model.clone(),
             machine: self.machine.clone(),
-            ceilings_absent: absent("the device's limits were not measured"),
+            ceilings: of.ceilings.clone(),
+            ceilings_absent: match (&of.ceilings, &of.ceilings_absent) {
+                (Some(_), _) => None,
+                (None, Some(why)) => Some(why.clone()),
+                (None, None) => absent("the device's limits were not measured"),
+            },
             process: self.process,
             sync_mode: self.sync_mode,
             overhead: of.overhead(spans),

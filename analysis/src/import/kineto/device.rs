@@ -152,6 +152,8 @@ pub(super) fn profiles(
             alignment: None,
             last_alignment: None,
             alignments: 0,
+            ceilings: None,
+            ceilings_absent: None,
             stamp: None,
             stamp_absent: Some(Absent { reason: "the file doesn't say it".to_owned() }),
             budget: None,

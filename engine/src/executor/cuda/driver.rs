@@ -138,6 +138,8 @@ pub(super) struct Context {
     pub(super) capability: (u32, u32),
     /// How many multiprocessors it has.
     pub(super) multiprocessors: u32,
+    /// The size of its L2 cache, 0 if it has none.
+    pub(super) l2_bytes: u64,
     /// The version of CUDA that the driver implements: 12040 is 12.4.
     pub(super) driver_version: u32,
 }
@@ -174,8 +176,10 @@ impl Context {
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut raw, device) };
         check("cuDevicePrimaryCtxRetain", result)?;
         let multiprocessors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let l2_bytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into();
         let name = name.into_owned();
-        let context = Self { raw, device, name, capability, multiprocessors, driver_version };
+        let context =
+            Self { raw, device, name, capability, multiprocessors, l2_bytes, driver_version };
         context.bind()?;
         Ok(Arc::new(context))
     }

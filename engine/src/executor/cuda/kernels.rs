@@ -31,6 +31,9 @@
 //! | `silu_mul` | `gate, up, len` | [`Launch::elementwise`] |
 //! | `relu_squared_mul` | `gate, up, len` | [`Launch::elementwise`] |
 //! | `add` | `x, y, len` | [`Launch::elementwise`] |
+//! | `peak_fill` | `out, len` | [`Launch::peak`] |
+//! | `peak_read` | `out, data, len, rounds` | [`Launch::peak`] |
+//! | `peak_multiply_add` | `out, rounds` | [`Launch::peak`] |
 //! | `stamp` | `row, host, slot` | [`Launch::stamp`] |
 //! | `tick` | `out, n` | [`Launch::one`] |
 //!
@@ -72,9 +75,17 @@ macro_rules! modules {
 }
 
 /// All modules.
-pub(crate) const MODULES: [Module; 8] = modules![
-    "attention" "elementwise" "embed" "gemm" "gemv" "rms_norm" "rope" "stamp"
+pub(crate) const MODULES: [Module; 9] = modules![
+    "attention" "elementwise" "embed" "gemm" "gemv" "peak" "rms_norm" "rope" "stamp"
 ];
+
+/// The modules that passes run kernels of.
+pub(crate) fn of_passes() -> impl Iterator<Item = Module> {
+    MODULES.into_iter().filter(|module| module.name != PEAK)
+}
+
+/// The name of the module whose kernels measure what a device does at best.
+pub(crate) const PEAK: &str = "peak";
 
 impl Module {
     /// The names of its kernels.
@@ -170,6 +181,12 @@ impl Launch {
     /// `weighted_sum`.
     pub(crate) fn weighted_sum(n_heads: u32, head_dim: u32, tokens: u32) -> Self {
         Self::new([n_heads, tokens, head_dim.div_ceil(32)], 256)
+    }
+
+    /// `peak_fill`, `peak_read` and `peak_multiply_add`: as many blocks as every device runs at once, so that none waits for
+    /// others to end.
+    pub(crate) fn peak(multiprocessors: u32) -> Self {
+        Self::new([4 * multiprocessors.max(1), 1, 1], 256)
     }
 
     /// `stamp`.
@@ -270,7 +287,7 @@ mod ptx {
     #[test]
     fn kernels_have_names_of_their_own_and_known_resources_everywhere() {
         let names = kernels();
-        assert_eq!(names.len(), 40);
+        assert_eq!(names.len(), 43);
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         for name in names {
             for (major, minor) in [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)] {
@@ -310,7 +327,7 @@ mod ptx {
                 assert_eq!(parameters.matches(".param").count(), arguments, "{kernel}");
             }
         }
-        assert_eq!(rows, 19);
+        assert_eq!(rows, 22);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! `brickscope selftest --backend cuda` checks the rest on a device; `docs/gpu.md` says where it did.
 
 mod bricks;
+mod ceilings;
 mod clock;
 mod cupti;
 mod driver;
@@ -31,6 +32,7 @@ use brickscope::{
 };
 
 pub use bricks::{CudaBrickTimer, CudaExecutor};
+pub use ceilings::{measure_ceilings, measure_memory};
 pub use clock::Stamps;
 pub use cupti::{
     Agreement, Apart, Cupti, CuptiError, CuptiRecords, KernelRecord, Pair, Recorded, Stamped,
@@ -46,7 +48,7 @@ use crate::model::Model;
 use clock::Marks;
 use driver::{Arg, Buffer, Context, Download, Event, Function, Module, Stream};
 use graph::Graphs;
-use kernels::{MODULES, Params, resources};
+use kernels::{Params, of_passes, resources};
 use launch::{Places, Ready};
 use memory::{DeviceWeights, Operands, Transfer, lasted};
 
@@ -162,7 +164,7 @@ impl<'m> Cuda<'m> {
 
         let stream = Stream::new(&context)?;
         let mut kernels = HashMap::new();
-        for source in MODULES {
+        for source in of_passes() {
             let module = Module::load(&context, source.path, source.ptx)?;
             let hash = PtxRegistry::hash_ptx(source.ptx);
             for name in source.kernels() {
@@ -418,7 +420,7 @@ impl Gpu for Cuda<'_> {
             // So that reports know the category.
             let _ = profiler.named_brick(name, category);
         }
-        for source in MODULES {
+        for source in of_passes() {
             for kernel in source.kernels() {
                 profiler.graph().register_ptx(kernel, source.ptx, Some(Path::new(source.path)));
             }

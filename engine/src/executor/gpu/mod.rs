@@ -1,6 +1,7 @@
 //! The parts that executors on devices share: the [`Plan`] of a pass, and the session that runs it.
 
 pub(crate) mod fused;
+pub(crate) mod peak;
 pub(crate) mod plan;
 #[cfg(test)]
 mod reference;

@@ -241,6 +241,29 @@ pub(super) fn bracket(gpu: &OpenDevice, host: &Clock) -> Result<Bracket, GpuErro
     Ok(Bracket { host_before_ns, device_ticks, host_after_ns })
 }
 
+/// Runs a compute pass and waits for it; the nanoseconds that it took by the device's clock.
+pub(super) fn time(
+    gpu: &OpenDevice,
+    record: impl FnOnce(&mut wgpu::ComputePass<'static>),
+) -> Result<f64, GpuError> {
+    let mut set = Set::default();
+    let mut encoder = gpu.device.create_command_encoder(&Default::default());
+    set.written = 2;
+    // Stamps of passes, which every device with a clock has.
+    let timestamp_writes = Some(wgpu::ComputePassTimestampWrites {
+        query_set: set.page(gpu, 0),
+        beginning_of_pass_write_index: Some(0),
+        end_of_pass_write_index: Some(1),
+    });
+    let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+    let mut pass = encoder.begin_compute_pass(&descriptor).forget_lifetime();
+    record(&mut pass);
+    drop(pass);
+    gpu.queue.submit([encoder.finish()]);
+    let ticks = fetch(gpu, &mut set)?;
+    Ok(ticks[1].saturating_sub(ticks[0]) as f64 * gpu.ns_per_tick())
+}
+
 /// The step of the device's clock in ticks: the greatest common divisor of the differences between consecutive
 /// stamps. `None` if the clock never moved.
 pub(super) fn step(gpu: &OpenDevice) -> Result<Option<u64>, GpuError> {

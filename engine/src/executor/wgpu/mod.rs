@@ -5,6 +5,7 @@
 //! the one before it to its own end.
 
 mod adapter;
+mod ceilings;
 mod codes;
 mod filler;
 mod kernels;
@@ -22,6 +23,7 @@ use brickscope::{
 };
 
 use adapter::{OpenDevice, Stamps};
+pub use ceilings::{measure_ceilings, measure_memory};
 use filler::Filler;
 use kernels::Kernels;
 use launch::Prepared;

@@ -805,6 +805,53 @@ fn attention() {
     });
 }
 
+/// What `peak_fill` writes to word `x`.
+fn scrambled(x: u32) -> u32 {
+    let x = x.wrapping_mul(2_654_435_761);
+    let x = (x ^ x >> 15).wrapping_mul(2_246_822_519);
+    x ^ x >> 13
+}
+
+#[test]
+fn what_measures_a_device_at_best_reads_everything_and_leaves_no_product_out() {
+    let Some(shim) = Shim::load() else { return };
+    let launch = Launch::peak(1);
+    let threads = 4 * 256;
+    // Less than one read of each thread, some, and more than eight.
+    for units in [3, 2 * threads + 5, 8 * threads, 9 * threads - 1] {
+        let words: Vec<u32> = (0..4 * units as u32).map(scrambled).collect();
+        let blank = Value::Bytes(vec![0xff; 16 * units]);
+        let filled = run(&shim, "peak_fill", launch, &[blank, num(units)], 0);
+        let filled: Vec<u32> =
+            filled.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+        assert!(filled == words, "{units}");
+
+        let rounds = 3;
+        let values = [unwritten(threads), self::words(&words), num(units), num(rounds)];
+        let sums = run(&shim, "peak_read", launch, &values, 0);
+        let sum = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
+        let sum = sums.as_chunks::<4>().0.iter().map(sum).fold(0, u32::wrapping_add);
+        let once = words.chunks(4).map(|four| four.iter().fold(0, |mixed, word| mixed ^ word));
+        assert_eq!(sum, once.fold(0, u32::wrapping_add).wrapping_mul(rounds as u32), "{units}");
+    }
+
+    let rounds = 5;
+    let sums = floats_of(
+        &shim,
+        "peak_multiply_add",
+        launch,
+        &[unwritten(threads), num(rounds)],
+        0,
+    );
+    for (thread, sum) in sums.into_iter().enumerate() {
+        let chain = |k: usize| {
+            let first = (thread % 97 + k) as f32 * 0.01;
+            (0..16 * rounds).fold(first, |v, _| v.mul_add(v, -1.9))
+        };
+        assert_eq!(sum, (0..16).map(chain).fold(0.0, |sum, v| sum + v), "{thread}");
+    }
+}
+
 #[test]
 fn a_stamp_hands_over_those_before_it() {
     let Some(shim) = Shim::load() else { return };

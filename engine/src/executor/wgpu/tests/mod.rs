@@ -1,6 +1,7 @@
 //! Tests on any device, such as a software one. Without one, each test says so and passes, unless
 //! `BRICKSCOPE_NEEDS_WGPU` is set.
 
+mod ceilings;
 mod kernels;
 mod passes;
 

@@ -38,6 +38,7 @@
 #include "../embed.cu"
 #include "../gemm.cu"
 #include "../gemv.cu"
+#include "../peak.cu"
 #include "../rms_norm.cu"
 #include "../rope.cu"
 #include "../stamp.cu"
@@ -403,6 +404,9 @@ KERNEL(norm_qkv_rope_f32)
 KERNEL(norm_qkv_rope_f16)
 KERNEL(norm_qkv_rope_q8_0)
 KERNEL(norm_qkv_rope_q4_k)
+KERNEL(peak_fill)
+KERNEL(peak_multiply_add)
+KERNEL(peak_read)
 KERNEL(rms_norm)
 KERNEL(rope)
 KERNEL(scores)

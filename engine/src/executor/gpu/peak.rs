@@ -1,0 +1,73 @@
+//! What a device does at best: how long its loops run, and which of their runs counts.
+
+/// So long a loop should run at least, so that the launch and the clock's steps are less than a thousandth of it.
+const LONG_NS: f64 = 5e6;
+/// So often a loop goes over its data at most, on a device whose clock says that it takes no time.
+const MOST_ROUNDS: u32 = 1 << 16;
+/// So long the runs of one loop may take together, once there are [`FEWEST_RUNS`].
+const ALL_NS: f64 = 1.5e8;
+const FEWEST_RUNS: usize = 3;
+const MOST_RUNS: usize = 16;
+
+/// The highest rate of several runs of a loop, a second, since interference only slows a device down. `run` has it go so
+/// many rounds, and returns the nanoseconds that they took by the device's clock; `each` is what a round does. `None` if
+/// the clock stood still.
+pub(crate) fn best_rate<E>(
+    each: f64,
+    mut run: impl FnMut(u32) -> Result<f64, E>,
+) -> Result<Option<f64>, E> {
+    let mut rounds = 1_u32;
+    // Also warms up: the clock rate of an idle device rises under load.
+    let mut ns = run(rounds)?;
+    while ns < LONG_NS && rounds < MOST_ROUNDS {
+        let times = (LONG_NS / ns.max(1.0)).ceil().clamp(2.0, 64.0) as u32;
+        rounds = rounds.saturating_mul(times).min(MOST_ROUNDS);
+        ns = run(rounds)?;
+    }
+    let (mut best, mut all, mut runs) = (0.0_f64, 0.0, 0);
+    while runs < FEWEST_RUNS || (runs < MOST_RUNS && all < ALL_NS) {
+        let ns = run(rounds)?;
+        if ns > 0.0 {
+            best = best.max(each * f64::from(rounds) / ns * 1e9);
+        }
+        all += ns;
+        runs += 1;
+    }
+    Ok(Some(best).filter(|&best| best > 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_of_the_fastest_run_of_those_that_are_long_enough() {
+        // 1 µs to start, then 4 ns a round; now and then it is disturbed.
+        let mut runs = Vec::new();
+        let rate = best_rate(8.0, |rounds| {
+            let disturbed = if runs.len() % 3 == 0 { 2.0 } else { 1.0 };
+            runs.push(rounds);
+            Ok::<_, ()>(disturbed * (1e3 + 400.0 * f64::from(rounds)))
+        });
+        let rate = rate.unwrap().unwrap();
+        // 8 in 400 ns are 20 million a second, less a thousandth for the start.
+        assert!((19.97e6..20e6).contains(&rate), "{rate}");
+        assert!(runs.len() < 32 && *runs.last().unwrap() > 12_000, "{runs:?}");
+    }
+
+    #[test]
+    fn a_slow_device_isn_t_kept_busy_for_long() {
+        let mut runs = 0;
+        let rate = best_rate(1e9, |_| {
+            runs += 1;
+            Ok::<_, ()>(1e9)
+        });
+        assert_eq!((rate, runs), (Ok(Some(1e9)), 4));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_gives_no_rate() {
+        assert_eq!(best_rate(1e9, |_| Ok::<_, ()>(0.0)), Ok(None));
+        assert_eq!(best_rate(1e9, |_| Err("lost")), Err("lost"));
+    }
+}
