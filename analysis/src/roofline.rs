@@ -22,8 +22,8 @@ use std::fmt;
 
 use brickscope_profile::text::printable;
 use brickscope_profile::{
-    Absent, BrickId, BrickStats, Ceilings, DataSums, NameKind, Numbers, Phase, Profile, Source,
-    Total,
+    Absent, BrickId, BrickStats, Ceilings, DataSums, NameKind, Numbers, Phase, PhaseTotal, Profile,
+    Source, Total,
 };
 use serde::{Serialize, Serializer};
 
@@ -429,7 +429,7 @@ impl Roofline {
         phase: Phase,
         others: &[&Profile],
     ) -> Result<Self, Absent> {
-        let Some(total) = profile.phase(phase) else {
+        let Some(total) = profile.phase(phase).map(|total| with_bricks(profile, total)) else {
             return Err(Absent { reason: format!("no pass of {phase} was recorded") });
         };
         // The ceilings are those of the CPU.
@@ -544,6 +544,33 @@ pub struct Verdict {
     pub of_roof: f64,
     /// How near.
     pub reach: Reach,
+}
+
+/// The passes of a phase in which bricks have times. On a device the others may have been timed by layers, or as a whole:
+/// their bricks state no work.
+pub(crate) fn with_bricks(profile: &Profile, total: &PhaseTotal) -> PhaseTotal {
+    let is_of_device = profile.totals.iter().all(|total| total.source == Source::Device);
+    let passes = || profile.passes.iter().filter(|pass| pass.phase == total.phase);
+    if !is_of_device || passes().count() as u64 != total.passes {
+        return *total;
+    }
+    let none = PhaseTotal {
+        passes: 0,
+        tokens: 0,
+        wall_ns: 0,
+        attributed_ns: 0,
+        unattributed_ns: 0,
+        ..*total
+    };
+    let sum = passes().filter(|pass| pass.attributed_ns > 0).fold(none, |sum, pass| PhaseTotal {
+        passes: sum.passes + 1,
+        tokens: sum.tokens.saturating_add(pass.tokens),
+        wall_ns: sum.wall_ns.saturating_add(pass.wall_ns),
+        attributed_ns: sum.attributed_ns.saturating_add(pass.attributed_ns),
+        unattributed_ns: sum.unattributed_ns.saturating_add(pass.unattributed_ns),
+        ..sum
+    });
+    if sum.passes == 0 { *total } else { sum }
 }
 
 /// Whether a number from a file can be a rate, so that results stay finite.

@@ -2,9 +2,7 @@
 
 use anyhow::{Result, ensure};
 use brickscope::save::now_rfc3339;
-use brickscope::{
-    Absent, CeilingReading, Ceilings, DeviceProfile, Profile, ReadingTime, Total,
-};
+use brickscope::{Absent, CeilingReading, Ceilings, DeviceProfile, Profile, ReadingTime, Total};
 use brickscope_engine::executor::cuda::{self, Cuda, CudaOptions};
 #[cfg(feature = "wgpu")]
 use brickscope_engine::executor::wgpu::{self, Wgpu};

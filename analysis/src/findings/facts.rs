@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use brickscope_profile::run::Format;
-use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Total};
+use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Source, Total};
 
 use super::Findings;
 use super::device::{self, OnDevice};
-use crate::roofline::{Roofline, Verdict};
+use crate::roofline::{Roofline, Verdict, with_bricks};
 use crate::typical::{self, Typical};
 
 /// The backends of runs that `brickscope profile` makes on a CPU.
@@ -19,12 +19,16 @@ pub(super) struct Facts<'p> {
     pub(super) phases: Vec<PhaseFacts<'p>>,
     /// The phases of devices.
     pub(super) devices: Vec<OnDevice<'p>>,
+    /// The same by the devices' clocks, of those whose limits were to be measured.
+    pub(super) on_devices: Vec<PhaseFacts<'p>>,
     pub(super) flags: Flags,
 }
 
-/// A phase of a run that was timed on the host.
+/// A phase of a run, by the clock of the host or of a device.
 pub(super) struct PhaseFacts<'p> {
     pub(super) phase: Phase,
+    /// The device, if it is of one.
+    pub(super) device: Option<usize>,
     pub(super) total: &'p PhaseTotal,
     pub(super) typical: Typical,
     /// The profile by which the phase is judged.
@@ -45,18 +49,36 @@ pub(super) struct PhaseFacts<'p> {
 
 impl<'p> Facts<'p> {
     /// What can't be looked at goes to `unknown`.
-    pub(super) fn of(profile: &'p Profile, findings: &mut Findings) -> Self {
-        let phases = match profile.devices.is_empty() {
+    pub(super) fn of(
+        profile: &'p Profile,
+        devices: &'p [(usize, Profile)],
+        findings: &mut Findings,
+    ) -> Self {
+        let phases = match profile.devices.is_empty() && !is_of_device(profile) {
             true => [Phase::Decode, Phase::Prefill]
                 .into_iter()
                 .filter(|&phase| profile.serialised(phase).is_none())
                 .filter(|&phase| is_long_enough(profile, phase))
-                .filter_map(|phase| PhaseFacts::of(profile, phase))
+                .filter_map(|phase| PhaseFacts::of(profile, phase, None))
                 .collect(),
             false => Vec::new(),
         };
+        let on_devices = devices
+            .iter()
+            .flat_map(|(index, of)| {
+                [Phase::Decode, Phase::Prefill].map(|phase| (*index, of, phase))
+            })
+            .filter(|(.., of, phase)| is_long_enough(of, *phase))
+            .filter_map(|(index, of, phase)| PhaseFacts::of(of, phase, Some(index)))
+            .filter(|of| !of.bricks().is_empty())
+            .collect();
         let devices = device::all(profile, findings);
-        Self { profile, phases, devices, flags: Flags::of(profile) }
+        Self { profile, phases, devices, on_devices, flags: Flags::of(profile) }
+    }
+
+    /// Phases that may have a roof: those of the host, or of the devices that it only issued work to.
+    pub(super) fn under_a_roof(&self) -> impl Iterator<Item = &PhaseFacts<'p>> {
+        self.phases.iter().chain(&self.on_devices)
     }
 
     /// The phase that the first screen shows.
@@ -97,6 +119,18 @@ impl<'p> Facts<'p> {
     }
 }
 
+/// Whether a profile is of a device by itself, see [`Profile::whole_device`]: the rules look at the run.
+fn is_of_device(profile: &Profile) -> bool {
+    !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
+}
+
+/// Devices by their own clocks, where their limits were to be measured.
+pub(super) fn of_devices(profile: &Profile) -> Vec<(usize, Profile)> {
+    let devices = (0..).zip(&profile.devices);
+    let asked = devices.filter(|(_, of)| of.ceilings.is_some() || of.ceilings_absent.is_some());
+    asked.filter_map(|(index, _)| Some((index, profile.whole_device(index)?))).collect()
+}
+
 /// Whether what a prompt takes is part of the run to speak of: a twentieth. The phase that the first screen shows always is.
 fn is_long_enough(profile: &Profile, phase: Phase) -> bool {
     const LEAST_PART: u64 = 20;
@@ -106,11 +140,11 @@ fn is_long_enough(profile: &Profile, phase: Phase) -> bool {
 }
 
 impl<'p> PhaseFacts<'p> {
-    fn of(profile: &'p Profile, phase: Phase) -> Option<Self> {
+    fn of(profile: &'p Profile, phase: Phase, device: Option<usize>) -> Option<Self> {
         let total = profile.phases.iter().find(|total| total.phase == phase)?;
         let typical = Typical::of(profile, phase)?;
         let judged = typical::judged(profile, phase);
-        let of_judged = *judged.phase(phase)?;
+        let of_judged = with_bricks(&judged, judged.phase(phase)?);
         if total.passes == 0 || of_judged.passes == 0 || of_judged.wall_ns == 0 {
             return None;
         }
@@ -123,6 +157,7 @@ impl<'p> PhaseFacts<'p> {
         let least_ns = roofline.as_ref().map_or(0.0, |roofline| roofline.least_ns / passes);
         Some(Self {
             phase,
+            device,
             total,
             typical,
             roofline,
@@ -149,6 +184,28 @@ impl<'p> PhaseFacts<'p> {
 
     pub(super) fn place(&self) -> String {
         format!("/phases, {}", self.phase)
+    }
+
+    /// Its name, and that it is of a device if it is: `decode on the device`.
+    pub(super) fn name(&self, profile: &Profile) -> String {
+        match self.device {
+            None => self.phase.to_string(),
+            Some(_) if profile.devices.len() == 1 => format!("{} on the device", self.phase),
+            Some(index) => format!("{} on device {index}", self.phase),
+        }
+    }
+
+    /// Where `profile.json` has these sums of its bricks.
+    pub(super) fn totals(&self, what: &str) -> String {
+        match self.device {
+            None => format!("/totals, {what}"),
+            Some(index) => format!("/devices/{index}/streams, totals, {what}"),
+        }
+    }
+
+    /// Where `profile.json` has the limits of what ran it.
+    pub(super) fn ceilings(&self) -> String {
+        self.device.map_or("/ceilings".to_owned(), |index| format!("/devices/{index}/ceilings"))
     }
 }
 

@@ -10,7 +10,7 @@ use brickscope_profile::text::printable;
 use brickscope_profile::{Change, Phase};
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
-    for of in &facts.phases {
+    for of in facts.under_a_roof() {
         let (Ok(roofline), Some(verdict)) = (&of.roofline, &of.verdict) else { continue };
         let is_limit = matches!(verdict.reach, Reach::At | Reach::Near);
         if verdict.bound != Bound::Memory || !is_limit {
@@ -36,6 +36,7 @@ fn finding(
         model.map(|model| printable(&model.quantization)).filter(|format| !format.is_empty());
     let now = format.as_ref().map_or(String::new(), |format| format!(" (now {format})"));
     let least = roofline.least_bytes_per_second.min(roofline.peak_bytes_per_second);
+    let name = of.name(facts.profile);
     let mut finding = Finding::new("memory-roof", Kind::Limit, Some(of.phase))
         .because(
             // Nobody may have stated which bytes are weights.
@@ -43,19 +44,17 @@ fn finding(
                 true => format!("a pass reads {}, {} of them weights", size(all), size(weights)),
                 false => format!("a pass reads {}", size(all)),
             },
-            "/totals, total_bytes and data",
+            of.totals("total_bytes and data"),
         )
         .because(
             format!(
-                "memory gives {}; {} reaches {}",
+                "memory gives {}; {name} reaches {}",
                 rates(least, roofline.peak_bytes_per_second),
-                of.phase,
                 whole_percent(of_roof)
             ),
-            "/ceilings, readings",
+            format!("{}, readings", of.ceilings()),
         );
-    finding.what =
-        format!("{} reads {} a pass about as fast as memory gives them", of.phase, size(all));
+    finding.what = format!("{name} reads {} a pass about as fast as memory gives them", size(all));
     finding.advice = if reach == Reach::At {
         format!(
             "faster kernels won't help, since each pass reads {} as fast as memory gives them: try smaller weights{now}, \

@@ -213,7 +213,8 @@ impl Findings {
                 ),
             );
         }
-        let facts = Facts::of(profile, &mut findings);
+        let devices = facts::of_devices(profile);
+        let facts = Facts::of(profile, &devices, &mut findings);
         findings.has_looked = !facts.phases.is_empty() || !facts.devices.is_empty();
         for rule in [
             debug_build::find,

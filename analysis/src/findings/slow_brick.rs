@@ -18,24 +18,19 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     if facts.is_from(Format::LlamaBench) {
         return;
     }
-    for of in &facts.phases {
+    for of in facts.under_a_roof() {
+        let phase = of.name(facts.profile);
         let roofline = match &of.roofline {
             Ok(roofline) => roofline,
             Err(Absent { reason }) => {
-                findings.unknown(
-                    RULE,
-                    format!("how fast {} could be is not known: {reason}", of.phase),
-                );
+                findings.unknown(RULE, format!("how fast {phase} could be is not known: {reason}"));
                 continue;
             }
         };
         let Some(verdict) = &of.verdict else {
             findings.unknown(
                 RULE,
-                format!(
-                    "how fast {} could be is not known: no FLOPs and bytes were stated",
-                    of.phase
-                ),
+                format!("how fast {phase} could be is not known: no FLOPs and bytes were stated"),
             );
             continue;
         };
@@ -67,21 +62,26 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let part = fraction(above / of.pass_ns);
         let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase))
             .because(
-                format!("{} reaches {} of its roof", of.phase, whole_percent(verdict.of_roof)),
+                format!("{phase} reaches {} of its roof", whole_percent(verdict.of_roof)),
                 "the roofline",
             )
             .because(format!("{name}: {} a pass above its roof", time(above)), "the roofline");
         finding.what = format!(
-            "{name} takes {} a pass more than its roof allows, {part} of {}",
-            time(above),
-            of.phase
+            "{name} takes {} a pass more than its roof allows, {part} of {phase}",
+            time(above)
         );
         let all: f64 = bricks.iter().map(|brick| above_ns(brick)).sum::<f64>() / of.passes;
         finding.advice = cause(facts, of, verdict.reach);
         finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
-        "another kernel, or another number of threads, takes as long"
-            .clone_into(&mut finding.refuted_if);
-        finding.test = facts.flags.is_ours.then(|| "brickscope show RUN --as roofline".to_owned());
+        match of.device {
+            None => "another kernel, or another number of threads, takes as long",
+            Some(_) => "another kernel takes as long",
+        }
+        .clone_into(&mut finding.refuted_if);
+        finding.test = match of.device {
+            None => facts.flags.is_ours.then(|| "brickscope show RUN --as roofline".to_owned()),
+            Some(index) => Some(format!("brickscope show RUN --device {index} --as roofline")),
+        };
         // Whether its code can be as fast as the machine, the profile doesn't say. That of another brick is.
         let gain = Gain::between(of.pass_ns, of.least_ns, [0.0, all]);
         let likely = above_the_best_ns(&bricks, of);
@@ -109,16 +109,15 @@ fn by_slower_memory(
     verdict: &Verdict,
 ) -> Option<String> {
     // A file may contain anything.
-    let states = facts.profile.ceilings.as_ref()?.memory_states();
+    let states = of.judged.ceilings.as_ref()?.memory_states();
     let [slow, fast] = states.filter(|states| states.iter().copied().all(is_rate))?;
     let of_roof = roofline.of_roof_by(slow);
+    let phase = of.name(facts.profile);
     (verdict.bound == Bound::Memory && of_roof >= NEAR).then(|| {
         format!(
-            "whether {} could be faster can't be told: memory has two speeds on this machine, {}, and by the slower one {} \
-             reaches {} of its roof",
-            of.phase,
+            "whether {phase} could be faster can't be told: memory has two speeds on this machine, {}, and by the slower one \
+             {phase} reaches {} of its roof",
             rates(slow, fast),
-            of.phase,
             whole_percent(of_roof)
         )
     })
@@ -155,6 +154,10 @@ fn cause(facts: &Facts<'_>, of: &PhaseFacts<'_>, reach: Reach) -> String {
     let (threads, shares) = (facts.flags.threads, facts.flags.shares);
     if reach != Reach::Far {
         return "no other brick has more to gain".to_owned();
+    }
+    if of.device.is_some() {
+        return "likely latency, or too few threads or bytes in flight: look at its kernels in the full report"
+            .to_owned();
     }
     if facts.threads() < 2 {
         return format!("likely latency, or a single thread: try more `{threads}`");

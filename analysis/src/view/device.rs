@@ -10,7 +10,9 @@ use brickscope_profile::{
     Total, TreeOptions,
 };
 
+use crate::roofline::{Bound, Roofline};
 use crate::view::report::{PATH_ROWS, Rest, heading, labelled, milliseconds, tables, wrapped};
+use crate::view::roofline::{self, short};
 
 /// Whether a profile is of a device; its unattributed time is then gaps.
 pub(super) fn is_of_device(profile: &Profile) -> bool {
@@ -55,6 +57,9 @@ pub(super) fn headline(profile: &Profile) -> String {
             ),
             Err(reason) => format!("how busy {which} was is unknown: {reason}"),
         });
+        if let Some(reached) = reached(profile, index, phase) {
+            parts.push(reached);
+        }
         if let Some((top, part)) = top_brick(device, phase) {
             parts.push(format!("{} takes the most time there, {part} of the span", printable(top)));
         }
@@ -67,6 +72,25 @@ pub(super) fn headline(profile: &Profile) -> String {
         ));
     }
     text
+}
+
+/// How near to its roof a device came, if its limits were measured: `it reaches 31 % of its memory roof (4373 GB/s)`.
+fn reached(profile: &Profile, index: usize, phase: Phase) -> Option<String> {
+    let ceilings = profile.devices.get(index)?.ceilings.as_ref()?;
+    let on = profile.whole_device(index)?;
+    let roofline = Roofline::of(&on, phase).ok()?;
+    let verdict = roofline.verdict()?;
+    let peak = match verdict.bound {
+        Bound::Memory => format!(" ({} GB/s)", short(roofline.peak_bytes_per_second / 1e9)),
+        Bound::Compute => format!(" ({} GFLOP/s)", short(ceilings.peak_per_second() / 1e9)),
+        Bound::Cache => String::new(),
+    };
+    let limit = match verdict.bound {
+        Bound::Compute => Bound::Compute.name(),
+        Bound::Memory | Bound::Cache => &verdict.level,
+    };
+    let share = percent(verdict.of_roof, 1.0);
+    Some(format!("it reaches {share} of its {} roof{peak}", printable(limit)))
 }
 
 /// What takes the most time on each device of a file that tells of no passes.
@@ -522,13 +546,13 @@ fn rates(on: &Profile, phase: Phase, text: &mut String) {
         return;
     }
     let note = format!(
-        "While its bricks ran, they moved {:.1} GB/s and did {:.1} GFLOP/s by their stated work. The \
-         device's ceilings were not measured, so there is no roofline.",
+        "While its bricks ran, they moved {:.1} GB/s and did {:.1} GFLOP/s by their stated work.",
         bytes as f64 / nanos,
         flops as f64 / nanos
     );
     text.push('\n');
     wrapped(&note, text);
+    roofline::in_report(on, phase, text);
 }
 
 fn one_pass(index: usize, whole: &Profile, is_told: bool, text: &mut String) {

@@ -7,7 +7,7 @@ use brickscope_profile::{DeviceProfile, Grain, Phase, Profile, Source, SyncMode,
 
 use crate::findings::disturbed::{cause, did};
 use crate::findings::slow_layer::SlowLayer;
-use crate::findings::{Finding, Findings};
+use crate::findings::{Finding, Findings, Kind};
 use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{MOST_DRIFT_PPM, heading, wrap};
@@ -768,14 +768,31 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         return "find out where the values stop being numbers before trusting any time".to_owned();
     }
     if !profile.devices.is_empty() {
+        // Where the device does what it can, no kernel is worth a look.
+        let is_limit = |finding: &&Finding| {
+            finding.kind == Kind::Limit && finding.phase == main.phase && !finding.is_refuted()
+        };
+        if let Some(limit) = findings.found.iter().find(is_limit) {
+            return limit.sentence().to_owned();
+        }
         let longest = main.bricks.iter().max_by(|a, b| a.own_ns.total_cmp(&b.own_ns));
         let gaps = main.unattributed();
         return match longest {
-            Some(longest) if main.share(longest.own_ns) > gaps => format!(
-                "look at {}, {} of the device's time there: the full report has its kernels",
-                longest.name,
-                fraction(main.share(longest.own_ns))
-            ),
+            Some(longest) if main.share(longest.own_ns) > gaps => {
+                let share = fraction(main.share(longest.own_ns));
+                let name = &longest.name;
+                let place = longest.roof.as_ref().and_then(|roof| roof.place.as_ref());
+                match place.filter(|place| place.reach != Reach::Above) {
+                    Some(place) => format!(
+                        "look at {name}, {share} of the device's time there, at {} of its roof: the full report has its \
+                         kernels",
+                        whole_percent(place.of_roof)
+                    ),
+                    None => format!(
+                        "look at {name}, {share} of the device's time there: the full report has its kernels"
+                    ),
+                }
+            }
             _ => "look at the gaps between bricks on the device in the full report".to_owned(),
         };
     }

@@ -131,8 +131,7 @@ impl Meter {
         self.run("peak_fill", &[of_data, len])?;
         let out = Arg::Address(self.out.address());
         let each = f64::from(units) * UNIT as f64;
-        let rate =
-            best_rate(each, |n| self.run("peak_read", &[out, of_data, len, Arg::U32(n)]))?;
+        let rate = best_rate(each, |n| self.run("peak_read", &[out, of_data, len, Arg::U32(n)]))?;
         rate.ok_or_else(still)
     }
 

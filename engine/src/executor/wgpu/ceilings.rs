@@ -89,7 +89,8 @@ STEPS
     out[thread.x] = bitcast<u32>(sum.x + sum.y + sum.z + sum.w);
 }
 ";
-const STEP: &str = "        a = fma(a, a, c); b = fma(b, b, c); d = fma(d, d, c); e = fma(e, e, c);\n";
+const STEP: &str =
+    "        a = fma(a, a, c); b = fma(b, b, c); d = fma(d, d, c); e = fma(e, e, c);\n";
 
 /// Measures how fast the first device of this machine, the one that [`Wgpu`](super::Wgpu) takes, reads its memory, and how
 /// fast it multiplies and adds floats: the fastest of some runs of loops that do nothing else, by the device's timestamps.
@@ -156,7 +157,11 @@ impl Meter {
         Ok(pipeline)
     }
 
-    fn bound(&self, pipeline: &wgpu::ComputePipeline, buffers: &[&wgpu::Buffer]) -> wgpu::BindGroup {
+    fn bound(
+        &self,
+        pipeline: &wgpu::ComputePipeline,
+        buffers: &[&wgpu::Buffer],
+    ) -> wgpu::BindGroup {
         let entries: Vec<_> = (0..)
             .zip(buffers)
             .map(|(binding, buffer)| wgpu::BindGroupEntry {

@@ -836,13 +836,7 @@ fn what_measures_a_device_at_best_reads_everything_and_leaves_no_product_out() {
     }
 
     let rounds = 5;
-    let sums = floats_of(
-        &shim,
-        "peak_multiply_add",
-        launch,
-        &[unwritten(threads), num(rounds)],
-        0,
-    );
+    let sums = floats_of(&shim, "peak_multiply_add", launch, &[unwritten(threads), num(rounds)], 0);
     for (thread, sum) in sums.into_iter().enumerate() {
         let chain = |k: usize| {
             let first = (thread % 97 + k) as f32 * 0.01;
