@@ -509,7 +509,10 @@ impl Roofline {
                 None => by_bound.push((place.bound, level, least)),
             }
         }
-        let (bound, level, _) = by_bound.into_iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
+        let (bound, level, least) = by_bound.into_iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
+        if let Some(of_roof) = self.above(bound, level, least) {
+            return Some(Verdict { bound, level: level.to_owned(), of_roof, reach: Reach::Above });
+        }
         // What the machine gave around the run.
         let lowest = self.of_roof_by(self.least_bytes_per_second);
         let of_roof = self.least_ns / self.wall_ns as f64;
@@ -519,6 +522,25 @@ impl Roofline {
             of_roof,
             reach: Reach::of(of_roof, lowest),
         })
+    }
+
+    /// How far above the roof the bricks of a bound are, if they make up half of the phase and are above it by more than
+    /// two measurements of a ceiling differ: `least` nanoseconds are what they would take at least. How much of a pass a
+    /// cache holds isn't known so well.
+    fn above(&self, bound: Bound, level: &str, least: f64) -> Option<f64> {
+        let is_of_it = |brick: &&RooflineBrick| {
+            let place = brick.place.as_ref();
+            place.is_some_and(|place| {
+                place.bound == bound && (bound == Bound::Compute || place.level == level)
+            })
+        };
+        let total: f64 =
+            self.bricks.iter().filter(is_of_it).map(|brick| brick.total_ns as f64).sum();
+        let of_roof = least / total;
+        let is_above = bound != Bound::Cache
+            && 2.0 * total >= self.wall_ns as f64
+            && of_roof > 1.0 + Ceilings::AGREE;
+        (is_above && of_roof.is_finite()).then_some(of_roof)
     }
 
     /// The part of the phase's wall time that the least time would be if memory gave so many bytes a second: only what
@@ -540,7 +562,7 @@ pub struct Verdict {
     pub bound: Bound,
     /// The level whose bandwidth that is; empty for compute.
     pub level: String,
-    /// The least time over the wall time.
+    /// The least time over the wall time; above the roof, over the time of the bricks that are.
     pub of_roof: f64,
     /// How near.
     pub reach: Reach,
@@ -596,7 +618,7 @@ fn memory_roof(profile: &Profile, measured: f64) -> (f64, Option<ShownBy>) {
         .unwrap_or_default();
     let shown = Phase::ALL.into_iter().flat_map(|phase| {
         let bricks = profile.bricks(Some(phase));
-        let passes = profile.phase(phase).map_or(0, |total| total.passes);
+        let passes = profile.phase(phase).map_or(0, |total| with_bricks(profile, total).passes);
         let is_streamed = pass_bytes(&bricks, passes) > largest.saturating_mul(2);
         bricks.into_iter().filter(move |_| is_streamed).filter_map(move |brick| {
             let (stats, reused) = (&brick.stats, Reused::of(&brick.stats));

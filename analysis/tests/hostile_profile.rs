@@ -281,9 +281,17 @@ fn device() -> impl Strategy<Value = DeviceProfile> {
         prop::array::uniform7(number()),
         prop::collection::vec(stream(), 0..4),
         prop::collection::vec(dependency, 0..5),
+        prop::option::of(ceilings()),
     )
         .prop_map(
-            |((ticks, first, last, stamp, budget), grains, numbers, streams, dependencies)| {
+            |(
+                (ticks, first, last, stamp, budget),
+                grains,
+                numbers,
+                streams,
+                dependencies,
+                ceilings,
+            )| {
                 let [a, b, c, d, e, f, g] = numbers;
                 DeviceProfile {
                     name: "d\n".to_owned(),
@@ -293,7 +301,7 @@ fn device() -> impl Strategy<Value = DeviceProfile> {
                     alignment: first,
                     last_alignment: last,
                     alignments: a,
-                    ceilings: None,
+                    ceilings,
                     ceilings_absent: None,
                     stamp,
                     stamp_absent: None,

@@ -52,6 +52,12 @@ pub(crate) fn ceilings(backend: Backend) -> Result<Ceilings, Absent> {
     Ok(ceilings)
 }
 
+/// The device that ceilings are of, and its interface: `NVIDIA H200, cuda`.
+pub(crate) fn of(ceilings: &Ceilings) -> String {
+    let of = ceilings.basis.split_once(": ").map_or(&*ceilings.basis, |(_, of)| of);
+    of.to_owned()
+}
+
 /// Measures the bandwidth of a device's memory once more, right after the run, if there is still room to.
 pub(crate) fn measure_again(backend: Backend, ceilings: &mut Ceilings) {
     let rate = match backend {

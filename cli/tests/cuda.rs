@@ -181,6 +181,73 @@ fn a_profile_does_without_cupti() {
 }
 
 #[test]
+fn a_run_on_a_device_is_compared_with_what_the_device_does_at_best() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let out = dir.path().join("run");
+    let run = out.to_str().expect("a path");
+    let args = ["--backend", "cuda", "--tokens", "40", "--prompt", "Hi", "--out", run];
+    let output = brickscope("profile", &args, &AS_LONG);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let read = || {
+        let text = std::fs::read(out.join("profile.json")).expect("it was written");
+        serde_json::from_slice::<serde_json::Value>(&text).expect("JSON")
+    };
+    let mut profile = read();
+    assert_eq!(profile["ceilings"], serde_json::Value::Null, "those of the CPU say nothing");
+    let of = &profile["devices"][0]["ceilings"];
+    // It is 50 times as slow as it would be.
+    let rate = of["read_bytes_per_second"].as_f64().expect("a rate");
+    assert!((19.7e9..=20e9).contains(&rate), "{of}");
+    let when = |nth: usize| of["readings"][nth]["when"].as_str();
+    assert_eq!([when(0), when(1), when(2)], [Some("before"), Some("after"), None]);
+
+    let (code, table) = said_by(&["show", run, "--device", "0", "--as", "roofline"]);
+    assert_eq!(code, Some(0), "{table}");
+    for part in ["Roofline: 19.8 GB/s, 393.3 GFLOP/s", "which L2 holds", "Fake CUDA device, cuda"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    let (_, screen) = said_by(&["show", run]);
+    let words = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("of its L2 roof; ") && words.contains("of its roof"), "{screen}");
+    let (code, _) = said_by(&["report", run, "-o", dir.path().join("r.html").to_str().unwrap()]);
+    assert_eq!(code, Some(0));
+
+    // Of a run without them they can be measured later, on the device of the run.
+    profile["devices"][0].as_object_mut().expect("a device").remove("ceilings");
+    std::fs::write(out.join("profile.json"), profile.to_string()).expect("a folder of ours");
+    let (code, refused) = said_by(&["machine", "--add-to", run]);
+    assert_eq!(code, Some(1), "{refused}");
+    assert!(refused.contains("--backend measures the device"), "{refused}");
+    let add = ["machine", "--backend", "cuda", "--add-to", run];
+    let (code, added) = said_by(&add);
+    assert_eq!(code, Some(0), "{added}");
+    let of = &read()["devices"][0]["ceilings"];
+    assert_eq!(of["basis"], "measured after the run: Fake CUDA device, cuda");
+    assert_eq!(said_by(&add).0, Some(1), "once");
+    profile["devices"][0]["name"] = "another device".into();
+    std::fs::write(out.join("profile.json"), profile.to_string()).expect("a folder of ours");
+    let (code, refused) = said_by(&add);
+    assert_eq!(code, Some(1), "{refused}");
+    assert!(refused.contains("was made on another device, cuda; here is Fake CUDA"), "{refused}");
+
+    let (code, table) = said_by(&["machine", "--backend", "cuda"]);
+    assert_eq!(code, Some(0), "{table}");
+    insta::assert_snapshot!(table);
+}
+
+/// `brickscope` with these arguments and the fake driver: its exit code, and all that it printed.
+fn said_by(args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_brickscope"))
+        .args(args)
+        .env("LD_LIBRARY_PATH", fake_cuda::folder())
+        .output()
+        .expect("it runs");
+    let both = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&both).into_owned())
+}
+
+#[test]
 fn without_a_device_there_is_one_line_and_an_exit_code() {
     for (command, args, code) in [
         ("selftest", &["--backend", "cuda"][..], 2),

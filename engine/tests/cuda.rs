@@ -13,8 +13,8 @@ use std::process::{Command, Output};
 use brickscope::{BrickId, BrickProfiler, Grain, LaunchKind, NameKind, Phase, Profile, SyncMode};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::executor::cuda::{
-    Cuda, CudaError, CudaExecutor, CudaOptions, Cupti, CuptiError, CuptiRecords, KernelRecord,
-    Stamps,
+    self, Cuda, CudaError, CudaExecutor, CudaOptions, Cupti, CuptiError, CuptiRecords,
+    KernelRecord, Stamps,
 };
 use brickscope_engine::executor::gpu::{Gpu, GpuSession, Operand};
 use brickscope_engine::{Error, Model, Session};
@@ -860,4 +860,33 @@ fn record_whole_graphs() {
         let enable = cupti.get::<unsafe extern "C" fn(u32) -> u32>(b"cuptiActivityEnable");
         enable.expect("it has it")(51);
     }
+}
+
+#[test]
+fn what_a_device_does_at_best_is_measured_by_its_events() {
+    let name = "what_a_device_does_at_best_is_measured_by_its_events";
+    // A host whose time is not the device's.
+    on_the_fake_device(name, &[("FAKE_CUDA_EVENT_NS", "700")], || {
+        let of = cuda::measure_ceilings(0).expect("a device");
+        let is_near = |rate: f64, expected: f64| (0.99..=1.0).contains(&(rate / expected));
+        assert!(is_near(of.read_bytes_per_second, 1e12), "{of:?}");
+        assert!(is_near(of.flops_per_second, 20e12), "{of:?}");
+        let [l2] = &of.caches[..] else { panic!("{of:?}") };
+        assert_eq!((&*l2.level, l2.bytes), ("L2", 4 << 20));
+        assert!(is_near(l2.read_bytes_per_second, 3e12), "{of:?}");
+        assert_eq!(of.basis, "measured before the run: Fake CUDA device, cuda");
+        assert!(is_near(cuda::measure_memory(0).expect("a device"), 1e12));
+        let none = cuda::measure_ceilings(1).expect_err("there is one device");
+        assert_eq!(none, CudaError::NoDevice { ordinal: 1, devices: 1 });
+    });
+}
+
+#[test]
+fn a_device_without_room_for_more_than_its_cache_has_no_ceilings() {
+    let name = "a_device_without_room_for_more_than_its_cache_has_no_ceilings";
+    // A quarter of it is less than twice the cache of 4 MiB.
+    on_the_fake_device(name, &[("FAKE_CUDA_MEMORY", "30000000")], || {
+        let why = cuda::measure_ceilings(0).expect_err("too little memory");
+        assert!(matches!(why, CudaError::Memory { asked: 268_435_456, .. }), "{why:?}");
+    });
 }

@@ -11,6 +11,7 @@ use brickscope_profile::{
 };
 
 use crate::roofline::{Bound, Roofline};
+use crate::view::machine::told;
 use crate::view::report::{PATH_ROWS, Rest, heading, labelled, milliseconds, tables, wrapped};
 use crate::view::roofline::{self, short};
 
@@ -386,6 +387,11 @@ fn facts(device: &DeviceProfile, is_told: bool) -> Vec<(&'static str, String)> {
             (None, None) => "cost unknown".to_owned(),
         },
     ));
+    match (&device.ceilings, &device.ceilings_absent) {
+        (Some(ceilings), _) => lines.push(("ceilings", told(ceilings))),
+        (None, Some(Absent { reason })) => lines.push(("ceilings", printable_text(reason))),
+        (None, None) => {}
+    }
     if device.unmarked_passes > 0 {
         let n = passes(device.unmarked_passes);
         lines.push((

@@ -3,10 +3,36 @@
 use std::fmt::Write;
 
 use brickscope_profile::text::{count, printable, printable_text, screened_lines};
-use brickscope_profile::{Move, Survey};
+use brickscope_profile::{Ceilings, Move, Numbers, Survey};
 
 use crate::view::report::wrap;
 use crate::view::roofline::short;
+
+/// Ceilings on one line: `reads 50.0 GB/s, computes 200.0 GFLOP/s (measured before the run: 2 threads, avx2)`.
+pub(super) fn told(ceilings: &Ceilings) -> String {
+    format!(
+        "reads {:.1} GB/s, computes {:.1} GFLOP/s ({})",
+        ceilings.read_bytes_per_second / 1e9,
+        ceilings.peak_per_second() / 1e9,
+        printable_text(&ceilings.basis)
+    )
+}
+
+/// The ceilings of a device as a table. At most 80 columns wide.
+#[must_use]
+pub fn ceilings(of: &Ceilings) -> String {
+    let mut text = format!("{:<10}{:>14}\n{}\n", "", "GB/s, Gop/s", "-".repeat(40));
+    let mut row = |name: &str, rate: f64, what: &str| {
+        let _ = writeln!(text, "{:<10}{:>14} {what}", printable(name), short(rate / 1e9));
+    };
+    for cache in &of.caches {
+        row(&cache.level, cache.read_bytes_per_second, &format!("read, {}", bytes(cache.bytes)));
+    }
+    row("memory", of.read_bytes_per_second, "read");
+    let numbers = if of.numbers == Some(Numbers::Int8) { "int8" } else { "f32" };
+    row(numbers, of.peak_per_second(), "multiplications and additions");
+    screened_lines(text)
+}
 
 /// What [`Survey`] measured: bandwidths by level and threads, then operations by backend. At most 80
 /// columns wide.

@@ -47,7 +47,7 @@ pub use self::headline::headline;
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
 pub use self::json::json;
 pub use self::kernels::kernels;
-pub use self::machine::machine;
+pub use self::machine::{ceilings, machine};
 pub use self::report::report;
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;

@@ -12,7 +12,7 @@ use brickscope_profile::{
 };
 
 use crate::typical;
-use crate::view::{device, findings, headline, imported, roofline, shares, tiles, waits};
+use crate::view::{device, findings, headline, imported, machine, roofline, shares, tiles, waits};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
@@ -334,15 +334,7 @@ fn what_ran(profile: &Profile, text: &mut String) {
         lines.push(("machine", parts.join(", ")));
     }
     if let Some(ceilings) = &profile.ceilings {
-        lines.push((
-            "ceilings",
-            format!(
-                "reads {:.1} GB/s, computes {:.1} GFLOP/s ({})",
-                ceilings.read_bytes_per_second / 1e9,
-                ceilings.peak_per_second() / 1e9,
-                printable_text(&ceilings.basis)
-            ),
-        ));
+        lines.push(("ceilings", machine::told(ceilings)));
     }
     if let Some(Absent { reason }) = &profile.ceilings_absent {
         lines.push(("ceilings", printable_text(reason)));

@@ -267,7 +267,7 @@ impl Main {
             bricks,
             whole_ns: total.map_or(attributed, |total| total.wall_ns as f64),
             unattributed_ns: total.map(|total| total.unattributed_ns as f64),
-            rest: "unattributed",
+            rest: if device::is_of_device(profile) { "gaps" } else { "unattributed" },
             verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
             passes,
         }

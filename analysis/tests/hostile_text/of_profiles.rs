@@ -42,6 +42,8 @@ fn profile() -> Profile {
     devices[0].failure = Some("failed".to_owned());
     devices[0].stamp = None;
     devices[0].stamp_absent = Some(absent("no cost"));
+    devices[0].ceilings = Some(ceilings());
+    devices[0].ceilings_absent = Some(absent("no limits"));
 
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock());

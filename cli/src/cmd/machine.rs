@@ -3,25 +3,28 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail, ensure};
 use brickscope::{Absent, CeilingReading, Ceilings, Machine, Profile, Survey};
 use brickscope_analysis::view;
-use brickscope_kernels::Kernels;
+use brickscope_kernels::{Backend, Kernels};
 use serde::Serialize;
 
 use crate::ceilings_cache::{self, Cached, Identity};
 use crate::flags::threads;
 use crate::text::printable_text;
-use crate::{output, progress, run_dir};
+use crate::{device, output, progress, run_dir};
 
-/// Measure the peak rates of this machine: memory bandwidths and operations per second.
+/// Measure the peak rates of this machine, or of a device: memory bandwidths and operations per second.
 ///
 /// Measures read, write, copy and triad (a = b + s·c) for each level of cache and for memory, and the
 /// multiply-adds of each backend, on 1, 2, 4, … and all threads. This takes some seconds. The result is
 /// stored in the cache folder, which BRICKSCOPE_CACHE overrides, and `brickscope profile` uses it.
+///
+/// With --backend, it measures how fast a device reads its memory and its cache, and multiplies and adds floats, by the
+/// device's clock. That takes a second and isn't stored: `brickscope profile --backend …` measures it each time.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope machine\n  brickscope machine --fresh --threads 4\n  brickscope machine --add-to runs/mine\n  brickscope machine --json | jq '.peaks[] | {backend, numbers, threads, ops_per_second}'"
+    after_help = "Examples:\n  brickscope machine\n  brickscope machine --fresh --threads 4\n  brickscope machine --backend cuda\n  brickscope machine --add-to runs/mine\n  brickscope machine --json | jq '.peaks[] | {backend, numbers, threads, ops_per_second}'"
 )]
 pub(crate) struct MachineArgs {
     /// Print all results as JSON.
@@ -37,8 +40,13 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// Add this machine's ceilings to a run that was made on it without them, such as one of an engine of your own.
-    /// `show`, `report` and the others then say how far its bricks are from the roof.
+    /// Measure a device instead of the CPU: `cuda`, or `wgpu`.
+    #[arg(long, conflicts_with_all = ["fresh", "threads"])]
+    pub(crate) backend: Option<Backend>,
+
+    /// Add this machine's ceilings to a run that was made on it without them, such as one of an engine of your own; with
+    /// --backend, those of the device that it ran on. `show`, `report` and the others then say how far its bricks are from
+    /// the roof.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["json", "fresh"])]
     pub(crate) add_to: Option<PathBuf>,
 }
@@ -58,6 +66,16 @@ struct Json<'k> {
 }
 
 pub(crate) fn run(args: &MachineArgs) -> Result<()> {
+    if let Some(backend) = args.backend {
+        ensure!(
+            device::is_device(backend),
+            "--backend {backend}: without --backend all backends of the CPU are measured; cuda and wgpu are devices"
+        );
+        return match &args.add_to {
+            Some(run) => add_to_device(run, backend),
+            None => of_device(backend, args.json),
+        };
+    }
     if let Some(run) = &args.add_to {
         return add_to(run, args.threads);
     }
@@ -96,6 +114,59 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
     output::print(text)
 }
 
+/// Prints what a device does at best.
+fn of_device(backend: Backend, as_json: bool) -> Result<()> {
+    let ceilings =
+        device::ceilings(backend).map_err(|Absent { reason }| anyhow!("{backend}: {reason}"))?;
+    if as_json {
+        return output::print(serde_json::to_string_pretty(&ceilings)? + "\n");
+    }
+    let basis = format!("device    {}\n", printable_text(&device::of(&ceilings)));
+    output::print(basis + &view::ceilings(&ceilings))
+}
+
+/// Adds the ceilings of a device to a run that was made on it.
+fn add_to_device(run: &Path, backend: Backend) -> Result<()> {
+    let mut profile = run_dir::load(run)?;
+    let shown = printable_text(&run.display().to_string());
+    let Some(of) = profile.devices.first_mut() else {
+        bail!("{shown} ran on no device, or tells of none");
+    };
+    ensure!(of.ceilings.is_none(), "{shown} has ceilings of its device already");
+    let mut ceilings =
+        device::ceilings(backend).map_err(|Absent { reason }| anyhow!("{backend}: {reason}"))?;
+    let here = device::of(&ceilings);
+    ensure!(
+        here == format!("{}, {}", of.name, of.api),
+        "{shown} was made on {}, {}; here is {}, whose ceilings say nothing of that run",
+        printable_text(&of.name),
+        printable_text(&of.api),
+        printable_text(&here)
+    );
+    // Anything may have happened between the run and now.
+    ceilings.readings.clear();
+    ceilings.basis = ceilings.basis.replace("measured before the run", "measured after the run");
+    let text = added(&shown, &ceilings);
+    of.ceilings = Some(ceilings);
+    of.ceilings_absent = None;
+    save(run, &profile)?;
+    output::print(text)
+}
+
+fn added(run: &str, ceilings: &Ceilings) -> String {
+    format!(
+        "added to {run}: reads {:.1} GB/s, computes {:.1} GFLOP/s ({})\n",
+        ceilings.read_bytes_per_second / 1e9,
+        ceilings.peak_per_second() / 1e9,
+        printable_text(&ceilings.basis)
+    )
+}
+
+fn save(run: &Path, profile: &Profile) -> Result<()> {
+    let file = if run.is_dir() { run_dir::profile_in(run) } else { run.to_owned() };
+    Ok(profile.save(&file)?)
+}
+
 /// Adds ceilings to a run.
 fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
     let mut profile = run_dir::load(run)?;
@@ -104,19 +175,15 @@ fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
         bail!("{shown} has ceilings already, measured around the run");
     }
     if !profile.devices.is_empty() {
-        bail!("{shown} ran on a device, and these would be the ceilings of the CPU");
+        bail!(
+            "{shown} ran on a device, and these would be the ceilings of the CPU: --backend measures the device"
+        );
     }
     let ceilings = ceilings_here(&profile, threads, &shown)?;
-    let text = format!(
-        "added to {shown}: reads {:.1} GB/s, computes {:.1} GFLOP/s ({})\n",
-        ceilings.read_bytes_per_second / 1e9,
-        ceilings.peak_per_second() / 1e9,
-        printable_text(&ceilings.basis)
-    );
+    let text = added(&shown, &ceilings);
     profile.ceilings = Some(ceilings);
     profile.ceilings_absent = None;
-    let file = if run.is_dir() { run_dir::profile_in(run) } else { run.to_owned() };
-    profile.save(&file)?;
+    save(run, &profile)?;
     output::print(text)
 }
 

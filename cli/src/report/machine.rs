@@ -1,6 +1,6 @@
 //! The model, the machine, the clock and overhead, the receipt and the devices of a run.
 
-use brickscope::{CeilingReading, Profile, ReadingTime};
+use brickscope::{CeilingReading, Ceilings, Profile, ReadingTime};
 use brickscope_analysis::receipt::Receipt;
 use serde_json::json;
 
@@ -131,37 +131,7 @@ fn machine(profile: &Profile) -> String {
     match (&profile.ceilings, &profile.ceilings_absent) {
         (Some(ceilings), _) => {
             let mut facts = Facts::new("Ceilings");
-            let place = |field: &str| at(format!("/ceilings/{field}"));
-            facts.row(
-                "reads from memory",
-                &scaled(
-                    ceilings.read_bytes_per_second,
-                    1e9,
-                    " GB/s",
-                    place("read_bytes_per_second"),
-                ),
-            );
-            for (name, nth) in memory_readings(&ceilings.readings) {
-                let place = place(&format!("readings/{nth}/read_bytes_per_second"));
-                let rate = ceilings.readings[nth].read_bytes_per_second;
-                facts.row(name, &scaled(rate, 1e9, " GB/s", place));
-            }
-            facts.row(
-                "arithmetic",
-                &scaled(ceilings.peak_per_second(), 1e9, " GFLOP/s", place(ceilings.peak_field())),
-            );
-            for (nth, cache) in ceilings.caches.iter().enumerate().take(8) {
-                let rate = scaled(
-                    cache.read_bytes_per_second,
-                    1e9,
-                    " GB/s",
-                    place(&format!("caches/{nth}/read_bytes_per_second")),
-                );
-                let size =
-                    scaled(cache.bytes, 1024.0, " KiB", place(&format!("caches/{nth}/bytes")));
-                facts.row(&said(&cache.level), &format!("{rate} from {size}"));
-            }
-            facts.told("basis", Some(&ceilings.basis));
+            facts_of(ceilings, &mut facts, |field| at(format!("/ceilings/{field}")));
             html.push_str(&facts.end());
         }
         (None, Some(absent)) => html.push_str(&reason(&format!("No ceilings: {}", absent.reason))),
@@ -170,6 +140,26 @@ fn machine(profile: &Profile) -> String {
         }
     }
     html
+}
+
+/// What a machine or a device was measured to do at best.
+fn facts_of(ceilings: &Ceilings, facts: &mut Facts, place: impl Fn(&str) -> From) {
+    let read = place("read_bytes_per_second");
+    facts.row("reads from memory", &scaled(ceilings.read_bytes_per_second, 1e9, " GB/s", read));
+    for (name, nth) in memory_readings(&ceilings.readings) {
+        let place = place(&format!("readings/{nth}/read_bytes_per_second"));
+        let rate = ceilings.readings[nth].read_bytes_per_second;
+        facts.row(name, &scaled(rate, 1e9, " GB/s", place));
+    }
+    let peak = place(ceilings.peak_field());
+    facts.row("arithmetic", &scaled(ceilings.peak_per_second(), 1e9, " GFLOP/s", peak));
+    for (nth, cache) in ceilings.caches.iter().enumerate().take(8) {
+        let read = place(&format!("caches/{nth}/read_bytes_per_second"));
+        let rate = scaled(cache.read_bytes_per_second, 1e9, " GB/s", read);
+        let size = scaled(cache.bytes, 1024.0, " KiB", place(&format!("caches/{nth}/bytes")));
+        facts.row(&said(&cache.level), &format!("{rate} from {size}"));
+    }
+    facts.told("basis", Some(&ceilings.basis));
 }
 
 /// The measurements of memory that are shown, by their position: those around the run, and the ends of the earlier ones.
@@ -341,6 +331,13 @@ pub(super) fn devices(profile: &Profile) -> String {
                 ),
             ),
             (None, Some(why)) => facts.row("cost of a mark", &told(&why.reason)),
+            (None, None) => {}
+        }
+        match (&device.ceilings, &device.ceilings_absent) {
+            (Some(ceilings), _) => {
+                facts_of(ceilings, &mut facts, |field| place(&format!("ceilings/{field}")));
+            }
+            (None, Some(why)) => facts.row("ceilings", &told(&why.reason)),
             (None, None) => {}
         }
         if device.untimed_passes() > 0 {

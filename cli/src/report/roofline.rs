@@ -175,7 +175,7 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
     let columns =
         ["Brick", "#FLOP/B", "#GFLOP/s", "#GB/s", "#of roof", "bound by", "reach", "#µs above"];
     let mut table = Table::of_class("roofline", &caption, &columns);
-    let ceilings = |field: &str| run_at(source, &format!("/ceilings/{field}"));
+    let ceilings = |field: &str| ceiling_at(source, field);
     let peak_field = profile.ceilings.as_ref().map_or("flops_per_second", Ceilings::peak_field);
     let peak_of_run = ceilings(peak_field);
     let memory = memory_roof(source, roofline);
@@ -266,7 +266,7 @@ fn memory_roof(source: &Source<'_>, roofline: &Roofline) -> From {
             let once = of_data(source, total, Moved::OnceAPass);
             div(mul(json!(1e9), once), source.of_total(total, "total_ns"))
         }
-        None => run_at(source, "/ceilings/read_bytes_per_second"),
+        None => ceiling_at(source, "read_bytes_per_second"),
     }
 }
 
@@ -288,8 +288,8 @@ fn of_data(source: &Source<'_>, total: &Total, moved: Moved) -> From {
     }
 }
 
-/// A place in the run's file, whichever device the source is.
-fn run_at(source: &Source<'_>, pointer: &str) -> From {
-    let run = source.base.find('/').map_or(&*source.base, |end| &source.base[..end]);
-    at(format!("{run}{pointer}"))
+/// A ceiling's place in the run's file: that of the machine, or of the device whose stream the source is.
+fn ceiling_at(source: &Source<'_>, field: &str) -> From {
+    let of = source.base.find("/streams/").map_or(&*source.base, |end| &source.base[..end]);
+    at(format!("{of}/ceilings/{field}"))
 }

@@ -675,10 +675,28 @@ fn a_profile_without_spans_has_its_tables() {
 
 #[test]
 fn a_run_on_a_device_has_its_streams_and_its_host() {
-    let (page, _) = traced(&on_a_device());
+    let mut profile = on_a_device();
+    profile.devices[0].ceilings = Some(Ceilings {
+        read_bytes_per_second: 4e12,
+        flops_per_second: 6e13,
+        caches: vec![CacheCeiling {
+            level: "L2".to_owned(),
+            bytes: 50 << 20,
+            read_bytes_per_second: 7e12,
+        }],
+        basis: "measured before the run: a device".to_owned(),
+        ..Ceilings::default()
+    });
+    let (page, _) = traced(&profile);
     let bricks = section(&page, "bricks");
     assert!(bricks.contains("LmHead") && bricks.contains("gaps") && bricks.contains("DeviceWait"));
-    assert!(section(&page, "devices").contains("cost of a mark"));
+    let devices = section(&page, "devices");
+    assert!(devices.contains("cost of a mark") && devices.contains("reads from memory"));
+    let roofline = section(&page, "roofline");
+    assert!(
+        roofline.contains("Roofline of decode") && roofline.contains("4000 GB/s"),
+        "{roofline}"
+    );
     // One timeline has the host's thread and the stream.
     let timeline = section(&page, "timeline");
     assert!(timeline.contains("LmHead") && timeline.contains("DeviceWait"), "{timeline}");

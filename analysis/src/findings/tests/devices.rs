@@ -2,6 +2,8 @@
 
 use brickscope::{SimulatedDevice, StreamId, TransferDirection};
 
+use crate::roofline::Roofline;
+
 use super::*;
 
 /// What a pass on the device has.
@@ -17,6 +19,8 @@ struct OnDevice {
     copy_ns: u64,
     /// Whether it goes back at once.
     comes_back: bool,
+    /// What each brick states.
+    work: Work,
 }
 
 /// Ten decode passes of 32 bricks of 10 µs.
@@ -31,9 +35,8 @@ fn run(planted: OnDevice) -> Profile {
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
         for nth in 0..32 {
             device.host_works(planted.launch_ns);
-            let work = Work::elements(1);
             timer
-                .brick(&mut device, stream, Some(nth / 4), BrickId::QkvProjection, work)
+                .brick(&mut device, stream, Some(nth / 4), BrickId::QkvProjection, planted.work)
                 .expect("room");
             device.launch(stream, 10_000);
             if !planted.has_no_ends {
@@ -95,6 +98,75 @@ fn a_device_that_waits_for_launches() {
     profile.sync_mode = brickscope::SyncMode::Immediate;
     let findings = Findings::of(&profile);
     assert!(findings.unknown.iter().any(|of| of.rule == "launch-bound"), "{findings:?}");
+}
+
+/// Limits of a device under which each brick of [`run`] takes so much of its time at least.
+fn ceilings(of_roof: f64) -> Ceilings {
+    // A brick has 2 FLOPs and reads 1000 bytes in 10 µs.
+    Ceilings { read_bytes_per_second: 1e8 / of_roof, flops_per_second: 1e12, ..Ceilings::default() }
+}
+
+#[test]
+fn a_device_at_its_roof_has_only_a_limit_and_one_far_from_it_a_brick_to_look_at() {
+    let work = Work { flops: 2, bytes: 1000, ..Work::elements(1) };
+    let mut profile = run(OnDevice { work, ..OnDevice::default() });
+    let of = |profile: &Profile| {
+        let found = Findings::of(profile);
+        let unknown = found.unknown.iter().any(|of| of.rule == "far-from-the-roof");
+        (found.found, unknown)
+    };
+    let (found, unknown) = of(&profile);
+    assert!(found.is_empty() && unknown, "{found:?}");
+    for (of_roof, rule, kind) in [
+        (0.95, "memory-roof", Kind::Limit),
+        (0.7, "memory-roof", Kind::Limit),
+        (0.3, "far-from-the-roof", Kind::Slow),
+        // Up to 2.5 times as fast shows that the device is faster.
+        (3.0, "above-the-roof", Kind::Doubt),
+    ] {
+        profile.devices[0].ceilings = Some(ceilings(of_roof));
+        let (found, unknown) = of(&profile);
+        let [finding] = &found[..] else { panic!("{of_roof}: {found:?}") };
+        assert_eq!((finding.rule, finding.kind, unknown), (rule, kind, false), "{finding:?}");
+        assert_eq!(finding.phase, Some(Phase::Decode));
+        let told = format!("{} {:?}", finding.what, finding.evidence);
+        assert!(told.contains("decode on the device"), "{told}");
+        assert!(!finding.advice.contains("threads`"), "{finding:?}");
+        let screen = crate::view::headline(&profile);
+        let share = format!("it reaches {:.0}", 100.0 * of_roof);
+        assert!(screen.contains(&share) && screen.contains(" of its memory roof ("), "{screen}");
+    }
+    // What each of the 320 bricks takes more than its roof allows: 7 of 10 µs.
+    profile.devices[0].ceilings = Some(ceilings(0.3));
+    assert_predicts(&first(&profile), 32.0 * 7_000.0);
+    // Why they could not be measured.
+    profile.devices[0].ceilings = None;
+    profile.devices[0].ceilings_absent = Some(Absent { reason: "it was too full".to_owned() });
+    let findings = Findings::of(&profile);
+    let why = findings.unknown.iter().filter(|of| of.rule == "far-from-the-roof");
+    let why: Vec<_> = why.map(|of| of.why.as_str()).collect();
+    assert_eq!(why, ["how fast decode on the device could be is not known: it was too full"]);
+}
+
+#[test]
+fn passes_that_were_timed_without_bricks_are_not_held_against_the_roof() {
+    let work = Work { flops: 2, bytes: 1000, ..Work::elements(1) };
+    let mut profile = run(OnDevice { work, ..OnDevice::default() });
+    profile.devices[0].ceilings = Some(ceilings(0.95));
+    let mut on = profile.whole_device(0).expect("a device");
+    let before = Roofline::of_sums(&on, Phase::Decode).expect("ceilings");
+    // As many more, each as a whole.
+    let wholes: Vec<_> = on
+        .passes
+        .iter()
+        .map(|pass| brickscope::Pass { attributed_ns: 0, unattributed_ns: pass.wall_ns, ..*pass })
+        .collect();
+    on.phases[0].passes *= 2;
+    on.phases[0].unattributed_ns += on.phases[0].wall_ns;
+    on.phases[0].wall_ns *= 2;
+    on.passes.extend(wholes);
+    let after = Roofline::of_sums(&on, Phase::Decode).expect("ceilings");
+    assert_eq!(after, before);
 }
 
 #[test]
