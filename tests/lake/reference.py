@@ -69,8 +69,9 @@ def of_head(of, run):
     if of.get("run"):
         run.threads = of["run"]["threads"] or None
         run.backend = of["run"].get("backend") or None
-    if of.get("ceilings"):
-        run.bandwidth = of["ceilings"]["read_bytes_per_second"]
+    devices = of.get("devices") or [{}]
+    if ceilings := of.get("ceilings") or devices[0].get("ceilings"):
+        run.bandwidth = ceilings["read_bytes_per_second"]
 
 
 def of_profile(profile, run):

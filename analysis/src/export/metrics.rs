@@ -495,6 +495,14 @@ fn devices(profile: &Profile, all: &mut Families) {
         );
         let family = spec("device", Kind::Info, Unit::None, "A device that ran work");
         all.add(&family, info, Value::Count(1));
+        if let Some(ceilings) = &device.ceilings {
+            let help = "Measured memory read bandwidth of a device";
+            let family = spec("device.ceiling.read", Kind::Gauge, Unit::BytesPerSecond, help);
+            all.add(&family, labels.clone(), Value::Float(ceilings.read_bytes_per_second));
+            let help = "Measured single-precision operations per second of a device";
+            let family = spec("device.ceiling.flops_per_second", Kind::Gauge, Unit::None, help);
+            all.add(&family, labels.clone(), Value::Float(ceilings.flops_per_second));
+        }
         let help = "Passes on a device that have no times";
         let family = spec("device.passes.untimed", Kind::Counter, Unit::None, help);
         for (why, passes) in [

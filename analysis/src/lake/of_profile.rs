@@ -40,7 +40,9 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
         run.logical_cpus = machine.logical_cpus.map(u64::from);
         run.memory_bytes = machine.memory_bytes;
     }
-    if let Some(ceilings) = &profile.ceilings {
+    // Of what ran the bricks: the host, or the device that it issued them to.
+    let of_device = profile.devices.first().and_then(|device| device.ceilings.as_ref());
+    if let Some(ceilings) = profile.ceilings.as_ref().or(of_device) {
         run.read_bytes_per_second = Some(ceilings.read_bytes_per_second);
         run.flops_per_second = Some(ceilings.flops_per_second);
     }

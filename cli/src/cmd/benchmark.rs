@@ -306,6 +306,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     let dir = RunDir::open_late(args.out.as_deref(), &started, args.overwrite)?;
     live.say("hashing the model, measuring what this machine can do");
     let mut before = before(args, &model, &*session, cpu.as_ref(), backend)?;
+    let mut of_device = backend.map(device::ceilings);
 
     let settings = Settings {
         seed: args.seed,
@@ -381,6 +382,12 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     match &before.ceilings {
         Ok(ceilings) => profile.ceilings = Some(ceilings.clone()),
         Err(absent) => profile.ceilings_absent = Some(absent.clone()),
+    }
+    if let (Some(backend), Some(Ok(ceilings))) = (backend, &mut of_device) {
+        device::measure_again(backend, ceilings);
+    }
+    if let Some(ceilings) = of_device {
+        device::add_ceilings(&mut profile, ceilings);
     }
     profile.run = Some(brickscope::Run {
         prompt_tokens: kept[0].map_or(0, |plan| plan.n_prompt as u64),
