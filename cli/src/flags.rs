@@ -138,9 +138,9 @@ pub(crate) struct ComparisonArgs {
     #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = threshold, allow_hyphen_values = true)]
     pub(crate) threshold: f64,
 
-    /// Give no verdict on bricks that take less than this share of their test.
-    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = share, allow_hyphen_values = true)]
-    pub(crate) min_share: f64,
+    /// Give no verdict on bricks that take less than this share of their test [default: 1%].
+    #[arg(long, value_name = "PERCENT", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) min_share: Option<f64>,
 
     /// Compare even if the two sides ran under different conditions. The output then begins with the
     /// differences.

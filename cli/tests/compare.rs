@@ -495,9 +495,56 @@ fn a_gate_of_several_machines_tells_a_slow_commit_from_a_slow_machine() {
     let (code, text, said) = gate(&unknown, &[]);
     assert_eq!(code, 3, "{text}{said}");
     assert!(text.contains("not decided") && text.contains("on machine m9"), "{text}");
+    let (code, _, said) = gate(&same, &["--min-share", "2%"]);
+    assert!(code == 2 && said.contains("--min-share: it is about bricks"), "{said}");
     // What is on a line of its own in the history, since commit and machine are told apart there, too.
     let (code, text, said) = brickscope(&["history", str(dir.path())]);
     assert!(code == 0 && text.contains("machine") && text.contains("m3"), "{text}{said}");
+}
+
+#[test]
+fn a_gate_of_several_machines_refuses_copies_and_parts_of_sets_and_tells_what_is_not_judged() {
+    let dir = folder();
+    for day in 0..4 {
+        of_machines(dir.path(), "base", day, &[("m1", 1.0), ("m2", 1.0), ("m3", 1.5)]);
+    }
+    let base = str(&dir.path().join("base")).to_owned();
+    let gate = |run: &Path, more: &[&str]| {
+        brickscope(&[&["gate", "--baseline", &base, str(run)], more].concat())
+    };
+    let new = of_machines(dir.path(), "new", 4, &[("m1", 1.0), ("m2", 1.0)]);
+    let (code, _, said) = gate(&new, &[]);
+    assert!(code == 0 && !said.contains("not judged"), "{said}");
+    let changed = |run: &str, change: &dyn Fn(&mut Receipt)| {
+        let path = new.join(run).join("receipt.json");
+        let mut receipt = Receipt::load(&path).expect("a receipt");
+        change(&mut receipt);
+        receipt.sealed().expect("it can be sealed").save(&path).expect("a folder of ours");
+    };
+
+    for run in ["4-m1", "4-m2"] {
+        changed(run, &|receipt| {
+            (receipt.run.set, receipt.run.processes) = (Some("nightly".to_owned()), 5);
+        });
+    }
+    let (code, _, said) = gate(&new, &[]);
+    assert!(code == 2 && said.contains("3 of the 5 processes of set nightly"), "{said}");
+    let (code, text, said) = gate(&new, &["--force"]);
+    assert!(code == 0, "{text}{said}");
+    for run in ["4-m1", "4-m2"] {
+        changed(run, &|receipt| {
+            (receipt.run.set, receipt.run.processes) = (None, 1);
+            receipt.tests.truncate(1);
+        });
+    }
+    let (code, text, said) = gate(&new, &[]);
+    assert!(said.contains("and the run doesn't: not judged"), "{code} {text}{said}");
+
+    let copy = new.join("copy");
+    fs::create_dir_all(&copy).expect("a folder");
+    fs::copy(new.join("4-m1/receipt.json"), copy.join("receipt.json")).expect("a file");
+    let (code, _, said) = gate(&new, &[]);
+    assert!(code == 2 && said.contains("are the same receipt, so one is a copy"), "{said}");
 }
 
 #[test]

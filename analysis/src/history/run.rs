@@ -165,6 +165,18 @@ impl Run {
         })
     }
 
+    /// The hash of its receipt, if that is sealed: copies have the same.
+    #[must_use]
+    pub fn hash(&self) -> Option<&str> {
+        self.hash.as_deref()
+    }
+
+    /// The name of the set of processes that it belongs to, and how many the set should have.
+    #[must_use]
+    pub fn set(&self) -> Option<(&str, u32)> {
+        Some((self.set.as_deref()?, self.processes))
+    }
+
     /// What names the program: its commit, else its file's hash, else its version.
     fn built_of(&self) -> String {
         let binary = || self.binary.as_deref().map(short);

@@ -59,7 +59,7 @@ pub(super) fn headline(profile: &Profile) -> String {
             Err(reason) => format!("how busy {which} was is unknown: {reason}"),
         });
         if let Some(reached) = reached(profile, index, phase) {
-            parts.push(reached);
+            parts.push(format!("{which} reaches {reached}"));
         }
         if let Some((top, part)) = top_brick(device, phase) {
             parts.push(format!("{} takes the most time there, {part} of the span", printable(top)));
@@ -75,7 +75,7 @@ pub(super) fn headline(profile: &Profile) -> String {
     text
 }
 
-/// How near to its roof a device came, if its limits were measured: `it reaches 31 % of its memory roof (4373 GB/s)`.
+/// How near to its roof a device came, if its limits were measured: `31 % of its memory roof (4373 GB/s)`.
 fn reached(profile: &Profile, index: usize, phase: Phase) -> Option<String> {
     let ceilings = profile.devices.get(index)?.ceilings.as_ref()?;
     let on = profile.whole_device(index)?;
@@ -91,7 +91,7 @@ fn reached(profile: &Profile, index: usize, phase: Phase) -> Option<String> {
         Bound::Memory | Bound::Cache => &verdict.level,
     };
     let share = percent(verdict.of_roof, 1.0);
-    Some(format!("it reaches {share} of its {} roof{peak}", printable(limit)))
+    Some(format!("{share} of its {} roof{peak}", printable(limit)))
 }
 
 /// What takes the most time on each device of a file that tells of no passes.

@@ -383,7 +383,11 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
 /// What limits a phase, in a few words: `memory-bound: at the roof (41 GB/s)`. Empty if it had no pass.
 #[must_use]
 pub fn phase_limit(profile: &Profile, phase: Phase) -> Piece {
-    let (text, tone) = limit(profile, phase);
+    // A host that only issued the bricks to a device is limited by that.
+    let has_bricks = |on: &Profile| !on.bricks(Some(phase)).is_empty();
+    let on_device =
+        (0..profile.devices.len()).find_map(|index| profile.whole_device(index).filter(has_bricks));
+    let (text, tone) = limit(on_device.as_ref().unwrap_or(profile), phase);
     Piece { text: screened_lines(text), tone }
 }
 

@@ -73,8 +73,12 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
 }
 
 pub(super) fn compared(a: &Side, b: &Side, how: &ComparisonArgs) -> Result<Comparison> {
-    let options =
-        Options { threshold: how.threshold, min_share: how.min_share, is_forced: how.force };
+    let usual = Options::default();
+    let options = Options {
+        threshold: how.threshold,
+        min_share: how.min_share.unwrap_or(usual.min_share),
+        is_forced: how.force,
+    };
     compare(a, b, &options).map_err(|error| match error {
         brickscope_analysis::compare::CompareError::Unlike(_) => {
             anyhow::anyhow!("{error}; --force compares them anyway")

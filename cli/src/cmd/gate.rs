@@ -184,6 +184,8 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
     let [mut known, mut new] = [Vec::new(), Vec::new()];
     let (mut machines, mut unnamed) = (BTreeSet::new(), BTreeSet::new());
     let mut not_verified = Vec::new();
+    let mut by_hash: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let mut copies = None;
     for (path, side) in [(baseline, &mut known), (run, &mut new)] {
         for file in sides::files(path)? {
             // What can't be read, or was changed since, is told of where one machine's runs are compared.
@@ -191,6 +193,11 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
             match run.machine() {
                 Some(machine) => _ = machines.insert(machine.to_owned()),
                 None => _ = unnamed.insert(file.clone()),
+            }
+            if let Some(hash) = run.hash()
+                && let Some(other) = by_hash.insert(hash.to_owned(), file.clone())
+            {
+                copies = copies.or(Some((other, file.clone())));
             }
             not_verified.extend(refused.map(|why| (file, why)));
             side.push(run);
@@ -206,6 +213,13 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
             file.display()
         );
     }
+    if let Some((one, other)) = copies {
+        bail!("{} and {} are the same receipt, so one is a copy", one.display(), other.display());
+    }
+    if !is_forced {
+        whole(&known).context("the baseline")?;
+        whole(&new).context("the run")?;
+    }
     if let Some((file, why)) = not_verified.first().filter(|_| !is_forced) {
         let more = match not_verified.len() - 1 {
             0 => String::new(),
@@ -220,15 +234,17 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
         }
         by_kind
     };
-    let mut known = by_kind(&known);
+    let of_baseline = known;
+    let mut known = by_kind(&of_baseline);
     let model = |kind: &Kind| {
-        let of_kind = new.iter().find(|run| run.kinds().any(|other| other == kind));
+        let mut runs = new.iter().chain(&of_baseline);
+        let of_kind = runs.find(|run| run.kinds().any(|other| other == kind));
         of_kind.map_or("", Run::model)
     };
-    let sides = by_kind(&new).into_iter().map(|(kind, new)| Sides {
-        work: format!(
+    let named = |kind: &Kind| {
+        format!(
             "{} {}, {}, {}",
-            model(&kind),
+            model(kind),
             kind.quantization,
             match &kind.device {
                 None => format!(
@@ -240,12 +256,39 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
                 Some(device) => format!("{} on {device}", kind.backend),
             },
             kind.test
-        ),
+        )
+    };
+    let sides = by_kind(&new).into_iter().map(|(kind, new)| Sides {
+        work: named(&kind),
         known: known.remove(&kind).unwrap_or_default(),
         // Whatever it was built from, it is judged.
         new: new.into_iter().map(|run| Observation { commit: UNNAMED.to_owned(), ..run }).collect(),
     });
-    Ok(Some(sides.collect()))
+    let sides = sides.collect();
+    for kind in known.keys() {
+        tell!("the baseline has {}, and the run doesn't: not judged", printable_text(&named(kind)));
+    }
+    Ok(Some(sides))
+}
+
+/// Refuses sets of which processes are missing.
+fn whole(runs: &[Run]) -> Result<()> {
+    let mut sets: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for (name, processes) in runs.iter().filter_map(Run::set) {
+        let (there, stated) = sets.entry(name).or_default();
+        *there += 1;
+        *stated = processes.max(*stated);
+    }
+    for (name, (there, stated)) in sets {
+        // The half of a set is one side of `compare --processes`.
+        ensure!(
+            there >= stated || 2 * there == stated,
+            "{} of the {stated} processes of set {name} are missing, which may change the result; --force judges by the \
+             others",
+            stated - there
+        );
+    }
+    Ok(())
 }
 
 /// Takes commits and machines apart, and says whether the run's commit is slower.
@@ -254,6 +297,10 @@ fn judge(sides: Vec<Sides>, how: &ComparisonArgs) -> Result<ExitCode> {
     ensure!(
         format != ComparisonFormat::Bmf,
         "--output bmf: it has figures of one machine, and these runs are of several"
+    );
+    ensure!(
+        how.min_share.is_none(),
+        "--min-share: it is about bricks, and runs of several machines are judged by their tokens per second"
     );
     let limits = Limits { commit: how.threshold, ..Limits::default() };
     let mut judged: Vec<(String, Judged)> = Vec::new();
