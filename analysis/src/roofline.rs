@@ -22,8 +22,8 @@ use std::fmt;
 
 use brickscope_profile::text::printable;
 use brickscope_profile::{
-    Absent, BrickId, BrickStats, Ceilings, DataSums, NameKind, Numbers, Phase, PhaseTotal, Profile,
-    Source, Total,
+    Absent, BrickId, BrickStats, Ceilings, DataSums, NameKind, Numbers, Pass, Phase, PhaseTotal,
+    Profile, Source, Total,
 };
 use serde::{Serialize, Serializer};
 
@@ -77,6 +77,9 @@ pub struct Roofline {
     pub least_ns: f64,
     /// One for each brick, the longest first.
     pub bricks: Vec<RooflineBrick>,
+    /// The bytes of the largest cache.
+    #[serde(skip)]
+    largest_cache: u64,
 }
 
 /// A brick that read memory faster than memory was measured.
@@ -483,6 +486,7 @@ impl Roofline {
             wall_ns: total.wall_ns,
             least_ns,
             bricks,
+            largest_cache: largest_cache(profile),
         })
     }
 
@@ -525,8 +529,7 @@ impl Roofline {
     }
 
     /// How far above the roof the bricks of a bound are, if they make up half of the phase and are above it by more than
-    /// two measurements of a ceiling differ: `least` nanoseconds are what they would take at least. How much of a pass a
-    /// cache holds isn't known so well.
+    /// two measurements of a ceiling differ: `least` nanoseconds are what they would take at least.
     fn above(&self, bound: Bound, level: &str, least: f64) -> Option<f64> {
         let is_of_it = |brick: &&RooflineBrick| {
             let place = brick.place.as_ref();
@@ -537,7 +540,11 @@ impl Roofline {
         let total: f64 =
             self.bricks.iter().filter(is_of_it).map(|brick| brick.total_ns as f64).sum();
         let of_roof = least / total;
+        // What a cache holds of a pass comes faster than memory gives it.
+        let is_cached =
+            bound == Bound::Memory && self.pass_bytes <= self.largest_cache.saturating_mul(2);
         let is_above = bound != Bound::Cache
+            && !is_cached
             && 2.0 * total >= self.wall_ns as f64
             && of_roof > 1.0 + Ceilings::AGREE;
         (is_above && of_roof.is_finite()).then_some(of_roof)
@@ -572,27 +579,30 @@ pub struct Verdict {
 /// their bricks state no work.
 pub(crate) fn with_bricks(profile: &Profile, total: &PhaseTotal) -> PhaseTotal {
     let is_of_device = profile.totals.iter().all(|total| total.source == Source::Device);
-    let passes = || profile.passes.iter().filter(|pass| pass.phase == total.phase);
-    if !is_of_device || passes().count() as u64 != total.passes {
+    let of_phase = |pass: &&Pass| pass.phase == total.phase && !pass.is_left_out;
+    let passes = || profile.passes.iter().filter(of_phase);
+    let is_without = |pass: &Pass| pass.attributed_ns == 0;
+    if !is_of_device || passes().count() as u64 != total.passes || !passes().any(is_without) {
         return *total;
     }
-    let none = PhaseTotal {
-        passes: 0,
-        tokens: 0,
-        wall_ns: 0,
-        attributed_ns: 0,
-        unattributed_ns: 0,
-        ..*total
-    };
-    let sum = passes().filter(|pass| pass.attributed_ns > 0).fold(none, |sum, pass| PhaseTotal {
+    let none = PhaseTotal { passes: 0, tokens: 0, wall_ns: 0, ..*total };
+    let without = passes().filter(|pass| is_without(pass)).fold(none, |sum, pass| PhaseTotal {
         passes: sum.passes + 1,
         tokens: sum.tokens.saturating_add(pass.tokens),
         wall_ns: sum.wall_ns.saturating_add(pass.wall_ns),
-        attributed_ns: sum.attributed_ns.saturating_add(pass.attributed_ns),
-        unattributed_ns: sum.unattributed_ns.saturating_add(pass.unattributed_ns),
         ..sum
     });
-    if sum.passes == 0 { *total } else { sum }
+    if without.passes == total.passes {
+        return *total;
+    }
+    // Where each span counts as its brick's median, the wall isn't that of the passes.
+    PhaseTotal {
+        passes: total.passes - without.passes,
+        tokens: total.tokens.saturating_sub(without.tokens),
+        wall_ns: total.wall_ns.saturating_sub(without.wall_ns),
+        unattributed_ns: total.unattributed_ns.saturating_sub(without.wall_ns),
+        ..*total
+    }
 }
 
 /// Whether a number from a file can be a rate, so that results stay finite.
@@ -606,16 +616,16 @@ fn pass_bytes(bricks: &[&Total], passes: u64) -> u64 {
     bytes.fold(0, u64::saturating_add) / passes.max(1)
 }
 
+/// The bytes of the largest cache that was measured; 0 without one.
+fn largest_cache(profile: &Profile) -> u64 {
+    let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
+    caches.map(|cache| cache.bytes).max().unwrap_or_default()
+}
+
 /// The bandwidth of memory: what was measured, or what the run itself showed. Bricks show it in all phases whose
 /// passes touch more than any cache holds. Below the half of a cache it would hold several; above, a part.
 fn memory_roof(profile: &Profile, measured: f64) -> (f64, Option<ShownBy>) {
-    let largest = profile
-        .ceilings
-        .iter()
-        .flat_map(|ceilings| &ceilings.caches)
-        .map(|cache| cache.bytes)
-        .max()
-        .unwrap_or_default();
+    let largest = largest_cache(profile);
     let shown = Phase::ALL.into_iter().flat_map(|phase| {
         let bricks = profile.bricks(Some(phase));
         let passes = profile.phase(phase).map_or(0, |total| with_bricks(profile, total).passes);

@@ -28,7 +28,12 @@ pub(crate) fn check(args: &ExecutorArgs, backend: Backend) -> Result<()> {
 
 /// Why the host of a run on a device has no ceilings.
 pub(crate) const NO_CEILINGS: &str =
-    "the work ran on a device, which has its own, and not on the CPU";
+    "a device ran the work, so the limits of the CPU say nothing of it";
+
+/// Why there is no wgpu.
+#[cfg(not(feature = "wgpu"))]
+const NO_WGPU: &str =
+    "this brickscope was built without it; `cargo install … --features wgpu` has it";
 
 /// Measures what the device of a backend does at best, right before a run.
 ///
@@ -40,6 +45,8 @@ pub(crate) fn ceilings(backend: Backend) -> Result<Ceilings, Absent> {
     let measured = match backend {
         #[cfg(feature = "wgpu")]
         Backend::Wgpu => wgpu::measure_ceilings().map_err(|why| why.to_string()),
+        #[cfg(not(feature = "wgpu"))]
+        Backend::Wgpu => Err(NO_WGPU.to_owned()),
         Backend::Cuda => {
             cuda::measure_ceilings(CudaOptions::default().device).map_err(|why| why.to_string())
         }
@@ -47,8 +54,7 @@ pub(crate) fn ceilings(backend: Backend) -> Result<Ceilings, Absent> {
     };
     note.finish_and_clear();
     let mut ceilings = measured.map_err(|reason| Absent { reason })?;
-    let rate = ceilings.read_bytes_per_second;
-    add_reading(&mut ceilings, ReadingTime::Before, rate);
+    ceilings.readings.push(reading(ReadingTime::Before, ceilings.read_bytes_per_second));
     Ok(ceilings)
 }
 
@@ -58,25 +64,42 @@ pub(crate) fn of(ceilings: &Ceilings) -> String {
     of.to_owned()
 }
 
-/// Measures the bandwidth of a device's memory once more, right after the run, if there is still room to.
+/// Measures the bandwidth of a device's memory once more, right after the run, if there is still room to. The higher one
+/// counts: a device that was cold, or whose memory was moved to the host's, reads less than it can. If they differ by more
+/// than measurements do, that is told, and the lower one says nothing of the run.
 pub(crate) fn measure_again(backend: Backend, ceilings: &mut Ceilings) {
-    let rate = match backend {
+    let again = || match backend {
         #[cfg(feature = "wgpu")]
         Backend::Wgpu => wgpu::measure_memory().ok(),
         Backend::Cuda => cuda::measure_memory(CudaOptions::default().device).ok(),
         _ => None,
     };
-    if let Some(rate) = rate {
-        add_reading(ceilings, ReadingTime::After, rate);
+    if let Some(rate) = again() {
+        add_after(ceilings, rate);
     }
 }
 
-fn add_reading(ceilings: &mut Ceilings, when: ReadingTime, read_bytes_per_second: f64) {
-    let measured = now_rfc3339();
-    ceilings.readings.push(CeilingReading { when, measured, read_bytes_per_second });
-    let rates = ceilings.readings.iter().map(|reading| reading.read_bytes_per_second);
-    ceilings.read_bytes_per_second =
-        Ceilings::confirmed(rates).unwrap_or(ceilings.read_bytes_per_second);
+fn add_after(ceilings: &mut Ceilings, after: f64) {
+    let before = ceilings.read_bytes_per_second;
+    let (lower, higher) = (before.min(after), before.max(after));
+    ceilings.read_bytes_per_second = higher;
+    if lower >= (1.0 - Ceilings::AGREE) * higher {
+        ceilings.readings.push(reading(ReadingTime::After, after));
+        return;
+    }
+    let (when, other) = if after > before { ("after", "before") } else { ("before", "after") };
+    let time = if after > before { ReadingTime::After } else { ReadingTime::Before };
+    ceilings.readings = vec![reading(time, higher)];
+    ceilings.basis = format!(
+        "{}; memory read {:.1} GB/s {when} the run and {:.1} {other} it",
+        ceilings.basis,
+        higher / 1e9,
+        lower / 1e9
+    );
+}
+
+fn reading(when: ReadingTime, read_bytes_per_second: f64) -> CeilingReading {
+    CeilingReading { when, measured: now_rfc3339(), read_bytes_per_second }
 }
 
 /// Adds the device's ceilings, or why there are none, to the profile of a run on it.
@@ -123,9 +146,7 @@ pub(crate) fn session<'m>(
         #[cfg(feature = "wgpu")]
         Backend::Wgpu => Box::new(GpuSession::new(model, Wgpu::new(model, context)?)),
         #[cfg(not(feature = "wgpu"))]
-        Backend::Wgpu => anyhow::bail!(
-            "--backend wgpu: this brickscope was built without it; `cargo install … --features wgpu` has it"
-        ),
+        Backend::Wgpu => anyhow::bail!("--backend wgpu: {NO_WGPU}"),
         Backend::Cuda => {
             let cuda = Cuda::new(model, context, CudaOptions::default())?;
             Box::new(GpuSession::new(model, cuda))
@@ -134,4 +155,47 @@ pub(crate) fn session<'m>(
             anyhow::bail!("{backend} is a backend of the CPU")
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(rate: f64) -> Ceilings {
+        let mut ceilings = Ceilings {
+            read_bytes_per_second: 100e9,
+            basis: "measured before the run: a device, cuda".to_owned(),
+            readings: vec![reading(ReadingTime::Before, 100e9)],
+            ..Ceilings::default()
+        };
+        add_after(&mut ceilings, rate);
+        ceilings
+    }
+
+    #[test]
+    fn the_higher_reading_of_a_devices_memory_counts() {
+        let close = after(95e9);
+        assert_eq!((close.read_bytes_per_second, close.readings.len()), (100e9, 2));
+        assert_eq!(close.memory_spread(), [95e9, 100e9]);
+        assert_eq!(after(105e9).read_bytes_per_second, 105e9);
+        // Otherwise a brick at the lower one would be at its roof.
+        for (rate, when, told) in [
+            (
+                40e9,
+                ReadingTime::Before,
+                "; memory read 100.0 GB/s before the run and 40.0 after it",
+            ),
+            (
+                250e9,
+                ReadingTime::After,
+                "; memory read 250.0 GB/s after the run and 100.0 before it",
+            ),
+        ] {
+            let apart = after(rate);
+            let highest = rate.max(100e9);
+            assert_eq!(apart.memory_spread(), [highest; 2]);
+            assert_eq!((apart.readings.len(), apart.readings[0].when), (1, when));
+            assert!(apart.basis.ends_with(told), "{}", apart.basis);
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use brickscope_profile::{
-    Absent, Alignment, BrickStats, ClockInfo, Data, DeviceProfile, DeviceStream, Grain, GrainTotal,
+    Absent, Alignment, BrickStats, ClockInfo, DeviceProfile, DeviceStream, Grain, GrainTotal,
     Latency, Launch, LaunchKind, LayerTotal, Name, Phase, Profile, Source, Work,
 };
 
@@ -523,7 +523,7 @@ impl<'s> Pen<'s> {
             start: self.time(begun.at),
             duration,
             exclusive,
-            work: Work { data: Data::Unstated, ..begun.work },
+            work: begun.work,
             name: if kind == SpanKind::Layer { NONE } else { begun.name },
             layer: begun.layer,
             flags: 0,

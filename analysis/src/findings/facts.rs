@@ -128,7 +128,9 @@ fn is_of_device(profile: &Profile) -> bool {
 pub(super) fn of_devices(profile: &Profile) -> Vec<(usize, Profile)> {
     let devices = (0..).zip(&profile.devices);
     let asked = devices.filter(|(_, of)| of.ceilings.is_some() || of.ceilings_absent.is_some());
-    asked.filter_map(|(index, _)| Some((index, profile.whole_device(index)?))).collect()
+    // Streams that run at once share a memory, and none of them is under its roof alone.
+    let alone = asked.filter(|(_, of)| !of.has_streams_at_once());
+    alone.filter_map(|(index, _)| Some((index, profile.whole_device(index)?))).collect()
 }
 
 /// Whether what a prompt takes is part of the run to speak of: a twentieth. The phase that the first screen shows always is.

@@ -19,8 +19,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 finding.advice = match of.device {
                     None => "measure the machine's limits again (`brickscope machine`), and check the stated work: the \
                              run beat its roof",
-                    Some(_) => "run again, which measures the device's limits again, and check the stated work: the run beat \
-                                its roof",
+                    Some(_) => "measure the device's limits again, and check the stated work: the run beat its roof",
                 }
                 .to_owned();
                 finding.refuted_if =

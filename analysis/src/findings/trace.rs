@@ -1,5 +1,6 @@
 //! What a trace of another program, or a device's part of a run, can't tell.
 
+use brickscope_profile::DeviceProfile;
 use brickscope_profile::run::Format;
 
 use super::Findings;
@@ -11,6 +12,9 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     if !facts.devices.is_empty() {
         let why = match is_trace {
             true => "a trace has neither FLOPs, bytes, nor limits of the device",
+            false if profile.devices.iter().any(DeviceProfile::has_streams_at_once) => {
+                "several streams ran at once and shared its memory"
+            }
             false => "limits of the device were not measured",
         };
         // Where they were to be, the rule itself says what is missing.

@@ -77,7 +77,8 @@ pub(super) fn headline(profile: &Profile) -> String {
 
 /// How near to its roof a device came, if its limits were measured: `31 % of its memory roof (4373 GB/s)`.
 fn reached(profile: &Profile, index: usize, phase: Phase) -> Option<String> {
-    let ceilings = profile.devices.get(index)?.ceilings.as_ref()?;
+    let device = profile.devices.get(index).filter(|device| !device.has_streams_at_once())?;
+    let ceilings = device.ceilings.as_ref()?;
     let on = profile.whole_device(index)?;
     let roofline = Roofline::of(&on, phase).ok()?;
     let verdict = roofline.verdict()?;

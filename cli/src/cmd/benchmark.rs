@@ -302,11 +302,12 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
         })?;
     }
     let context = plans.iter().map(Plan::context).max().unwrap_or_default();
+    // Before the weights, since this needs memory as well.
+    let mut of_device = backend.map(device::ceilings);
     let (cpu, mut session) = session(args, &model, backend, context, &live)?;
     let dir = RunDir::open_late(args.out.as_deref(), &started, args.overwrite)?;
     live.say("hashing the model, measuring what this machine can do");
     let mut before = before(args, &model, &*session, cpu.as_ref(), backend)?;
-    let mut of_device = backend.map(device::ceilings);
 
     let settings = Settings {
         seed: args.seed,
@@ -383,6 +384,8 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
         Ok(ceilings) => profile.ceilings = Some(ceilings.clone()),
         Err(absent) => profile.ceilings_absent = Some(absent.clone()),
     }
+    drop(bench);
+    drop(session);
     if let (Some(backend), Some(Ok(ceilings))) = (backend, &mut of_device) {
         device::measure_again(backend, ceilings);
     }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail, ensure};
-use brickscope::{Absent, CeilingReading, Ceilings, Machine, Profile, Survey};
+use brickscope::{Absent, CeilingReading, Ceilings, DeviceProfile, Machine, Profile, Survey};
 use brickscope_analysis::view;
 use brickscope_kernels::{Backend, Kernels};
 use serde::Serialize;
@@ -129,29 +129,39 @@ fn of_device(backend: Backend, as_json: bool) -> Result<()> {
 fn add_to_device(run: &Path, backend: Backend) -> Result<()> {
     let mut profile = run_dir::load(run)?;
     let shown = printable_text(&run.display().to_string());
-    let Some(of) = profile.devices.first_mut() else {
+    let Some(first) = profile.devices.first() else {
         bail!("{shown} ran on no device, or tells of none");
     };
-    ensure!(of.ceilings.is_none(), "{shown} has ceilings of its device already");
+    let first = format!("{}, {}", first.name, first.api);
     let mut ceilings =
         device::ceilings(backend).map_err(|Absent { reason }| anyhow!("{backend}: {reason}"))?;
     let here = device::of(&ceilings);
+    let is_here = |of: &&mut DeviceProfile| here == format!("{}, {}", of.name, of.api);
+    let Some(of) = profile.devices.iter_mut().find(is_here) else {
+        bail!(
+            "{shown} was made on {}; here is {}, whose ceilings say nothing of that run",
+            printable_text(&first),
+            printable_text(&here)
+        );
+    };
+    // Those may be measured again.
+    let is_later = |of: &Ceilings| of.basis.starts_with(AFTER);
     ensure!(
-        here == format!("{}, {}", of.name, of.api),
-        "{shown} was made on {}, {}; here is {}, whose ceilings say nothing of that run",
-        printable_text(&of.name),
-        printable_text(&of.api),
-        printable_text(&here)
+        of.ceilings.as_ref().is_none_or(is_later),
+        "{shown} has ceilings of its device already, measured around the run"
     );
     // Anything may have happened between the run and now.
     ceilings.readings.clear();
-    ceilings.basis = ceilings.basis.replace("measured before the run", "measured after the run");
+    ceilings.basis = ceilings.basis.replace("measured before the run", AFTER);
     let text = added(&shown, &ceilings);
     of.ceilings = Some(ceilings);
     of.ceilings_absent = None;
     save(run, &profile)?;
     output::print(text)
 }
+
+/// How the basis of ceilings begins that were added to a run.
+const AFTER: &str = "measured after the run";
 
 fn added(run: &str, ceilings: &Ceilings) -> String {
     format!(
@@ -216,6 +226,6 @@ pub(crate) fn ceilings_here(
     let ceilings = ceilings_cache::ceilings_after(model.as_ref(), threads);
     note.finish_and_clear();
     let mut ceilings = ceilings.map_err(|Absent { reason }| anyhow!("{reason}"))?;
-    ceilings.basis = ceilings.basis.replace("measured before the run", "measured after the run");
+    ceilings.basis = ceilings.basis.replace("measured before the run", AFTER);
     Ok(ceilings)
 }

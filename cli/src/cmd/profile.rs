@@ -659,6 +659,7 @@ fn measure_on_device(
             profile.model = Some(source::describe(session.model()));
             profile.machine = Some(brickscope::machine::detect());
             profile.run = Some(described(args, prompt, backend.name(), 0, 0));
+            device::add_ceilings(&mut profile, of_device);
             let written = dir.write(|dir| dir.save(&profile));
             let kept = match (&written.folder, &written.trouble) {
                 (_, Some(trouble)) => trouble.to_string(),

@@ -141,7 +141,7 @@ fn kernel_ns(name: &str, launch: &Launch) -> u64 {
     let loops = match (name, &launch.values[..]) {
         ("peak_read", [_, _, units, rounds, _]) => {
             let in_cache = 16 * units <= L2_BYTES as u64;
-            16 * units * rounds / if in_cache { 3_000 } else { 1_000 }
+            16 * 8 * 256 * blocks * rounds / if in_cache { 3_000 } else { 1_000 }
         }
         ("peak_multiply_add", [_, rounds, _]) => 512 * 256 * blocks * rounds / 20_000,
         _ => 0,

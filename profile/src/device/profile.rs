@@ -115,6 +115,16 @@ pub struct DeviceStream {
     pub launches: Vec<Launch>,
 }
 
+impl DeviceProfile {
+    /// Whether more than one stream ran bricks.
+    #[must_use]
+    pub fn has_streams_at_once(&self) -> bool {
+        let has_bricks =
+            |stream: &&DeviceStream| stream.totals.iter().any(|total| total.category.is_some());
+        self.streams.iter().filter(has_bricks).count() > 1
+    }
+}
+
 impl DeviceStream {
     /// Which of the host's passes issued which of this stream's: pairs of indices into `host` and `passes`.
     ///

@@ -21,6 +21,8 @@ struct OnDevice {
     comes_back: bool,
     /// What each brick states.
     work: Work,
+    /// The name of its bricks, if they are no QkvProjection.
+    name: Option<&'static str>,
 }
 
 /// Ten decode passes of 32 bricks of 10 µs.
@@ -35,9 +37,15 @@ fn run(planted: OnDevice) -> Profile {
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
         for nth in 0..32 {
             device.host_works(planted.launch_ns);
-            timer
-                .brick(&mut device, stream, Some(nth / 4), BrickId::QkvProjection, planted.work)
-                .expect("room");
+            let layer = Some(nth / 4);
+            match planted.name {
+                None => {
+                    let brick = BrickId::QkvProjection;
+                    timer.brick(&mut device, stream, layer, brick, planted.work)
+                }
+                Some(name) => timer.brick_named(&mut device, stream, layer, name, planted.work),
+            }
+            .expect("room");
             device.launch(stream, 10_000);
             if !planted.has_no_ends {
                 timer.end_brick(&mut device, stream).expect("it runs");
@@ -167,6 +175,61 @@ fn passes_that_were_timed_without_bricks_are_not_held_against_the_roof() {
     on.passes.extend(wholes);
     let after = Roofline::of_sums(&on, Phase::Decode).expect("ceilings");
     assert_eq!(after, before);
+    // A stalled one that was left out before.
+    let stalled = brickscope::Pass { is_left_out: true, wall_ns: 1_000_000_000, ..on.passes[0] };
+    on.passes.push(stalled);
+    let after = Roofline::of_sums(&on, Phase::Decode).expect("ceilings");
+    assert_eq!(after, before);
+    // Where all have bricks, the sums stand as they are: they may be of medians.
+    on.passes.retain(|pass| pass.attributed_ns > 0 && !pass.is_left_out);
+    on.phases[0].passes /= 2;
+    on.phases[0].wall_ns = before.wall_ns - 10;
+    let after = Roofline::of_sums(&on, Phase::Decode).expect("ceilings");
+    assert_eq!(after.wall_ns, before.wall_ns - 10);
+}
+
+#[test]
+fn bricks_of_devices_say_what_their_bytes_are_whatever_their_names() {
+    let work = Work { flops: 2, bytes: 1000, data: Data::Weights(900), ..Work::elements(1) };
+    let mut profile = run(OnDevice { work, name: Some("GateUpProjection"), ..OnDevice::default() });
+    profile.devices[0].ceilings = Some(ceilings(0.95));
+    let on = profile.whole_device(0).expect("a device");
+    let stats = &on.bricks(Some(Phase::Decode))[0].stats;
+    assert_eq!((stats.data.weights, stats.data.activations), (900 * 320, 100 * 320));
+    // Faster than memory, it still has its place.
+    profile.devices[0].ceilings = Some(ceilings(3.0));
+    let on = profile.whole_device(0).expect("a device");
+    let roofline = Roofline::of_sums(&on, Phase::Decode).expect("ceilings");
+    assert_eq!(roofline.bricks[0].absent, None);
+    let verdict = roofline.verdict().expect("a brick with a place");
+    assert_eq!(verdict.reach, crate::roofline::Reach::Above);
+    assert!((verdict.of_roof - 3.0).abs() < 0.01, "{verdict:?}");
+    // What a cache may hold of a pass comes faster than memory gives it.
+    let mut cached = ceilings(3.0);
+    cached.caches.push(CacheCeiling {
+        level: "L2".to_owned(),
+        bytes: 20_000,
+        read_bytes_per_second: 1e12,
+    });
+    profile.devices[0].ceilings = Some(cached);
+    let on = profile.whole_device(0).expect("a device");
+    let verdict = Roofline::of_sums(&on, Phase::Decode).expect("ceilings").verdict();
+    assert!(verdict.is_some_and(|verdict| verdict.reach != crate::roofline::Reach::Above));
+}
+
+#[test]
+fn streams_that_run_at_once_have_no_roof_alone() {
+    let work = Work { flops: 2, bytes: 1000, ..Work::elements(1) };
+    let mut profile = run(OnDevice { work, ..OnDevice::default() });
+    profile.devices[0].ceilings = Some(ceilings(0.3));
+    assert_eq!(first(&profile).rule, "far-from-the-roof");
+    let other = profile.devices[0].streams[0].clone();
+    profile.devices[0].streams.push(other);
+    let findings = Findings::of(&profile);
+    assert!(!findings.found.iter().any(|of| of.rule == "far-from-the-roof"), "{findings:?}");
+    let why = findings.unknown.iter().find(|of| of.rule == "far-from-the-roof");
+    assert!(why.is_some_and(|of| of.why.contains("several streams ran at once")), "{findings:?}");
+    assert!(!crate::view::headline(&profile).contains("roof"));
 }
 
 #[test]

@@ -14,16 +14,18 @@ use crate::executor::gpu::peak::best_rate;
 /// Memory is measured with at least so many bytes, and with at least [`OF_CACHE`] times as many as the device's cache has.
 const LEAST_BYTES: u64 = 256 << 20;
 const OF_CACHE: u64 = 8;
+const LEAST_OF_CACHE: u64 = 4;
 /// At most this part of the free memory is taken.
 const OF_FREE: u64 = 4;
-/// What a read of 16 bytes takes.
+/// The bytes of a read, and the reads of a thread in a round of `peak_read`.
 const UNIT: u64 = 16;
+const READS: u64 = 8;
 /// Multiplications and additions, each counted as one, of a thread in a round of `peak_multiply_add`.
 const FLOPS: f64 = 2.0 * 256.0;
 
 /// Measures how fast device `ordinal` reads its memory and its L2 cache, and how fast it multiplies and adds floats with its
-/// usual units (not its tensor cores): the fastest of some runs of loops that do nothing else, by events. Takes half a
-/// second, and a quarter of the free memory at most.
+/// usual units (not its tensor cores): the fastest of some runs of loops that do nothing else, by events. Takes a second,
+/// and a quarter of the free memory at most.
 ///
 /// # Errors
 ///
@@ -118,7 +120,7 @@ impl Meter {
         let wanted = LEAST_BYTES.max(OF_CACHE * self.context.l2_bytes);
         let bytes = wanted.min(free / OF_FREE);
         // With less, much of it would come from the cache.
-        if bytes < (2 * self.context.l2_bytes).max(1 << 20) {
+        if bytes < (LEAST_OF_CACHE * self.context.l2_bytes).max(1 << 20) {
             return Err(CudaError::Memory { asked: wanted, free });
         }
         self.read(bytes)
@@ -131,7 +133,7 @@ impl Meter {
         let (len, of_data) = (Arg::U32(units), Arg::Address(data.address()));
         self.run("peak_fill", &[of_data, len])?;
         let out = Arg::Address(self.out.address());
-        let each = f64::from(units) * UNIT as f64;
+        let each = f64::from(threads(self.launch)) * (READS * UNIT) as f64;
         let rate = best_rate(each, |n| self.run("peak_read", &[out, of_data, len, Arg::U32(n)]))?;
         rate.ok_or_else(still)
     }

@@ -2,12 +2,17 @@
 
 /// So long a loop should run at least, so that the launch and the clock's steps are less than a thousandth of it.
 const LONG_NS: f64 = 5e6;
-/// So often a loop goes over its data at most, on a device whose clock says that it takes no time.
+/// So many rounds it has at most.
 const MOST_ROUNDS: u32 = 1 << 16;
-/// So long the runs of one loop may take together, once there are [`FEWEST_RUNS`].
-const ALL_NS: f64 = 1.5e8;
+/// Runs go on until so many in a row were no faster than the fastest, since the clock rate of an idle device takes a while
+/// to rise; but not longer than this, once there are [`FEWEST_RUNS`].
+const NO_FASTER: usize = 8;
+const ALL_NS: f64 = 6e8;
 const FEWEST_RUNS: usize = 3;
-const MOST_RUNS: usize = 16;
+/// Less than this part is no faster.
+const FASTER: f64 = 0.002;
+/// So often a run may take no time before the clock is taken to stand still.
+const MOST_ZEROS: usize = 5;
 
 /// The highest rate of several runs of a loop, a second, since interference only slows a device down. `run` has it go so
 /// many rounds, and returns the nanoseconds that they took by the device's clock; `each` is what a round does. `None` if
@@ -16,21 +21,28 @@ pub(crate) fn best_rate<E>(
     each: f64,
     mut run: impl FnMut(u32) -> Result<f64, E>,
 ) -> Result<Option<f64>, E> {
-    // Its data are touched and its code is loaded, and an idle device raises the rate of its clock: this says nothing.
+    // Its data are touched and its code is loaded: this says nothing.
     run(1)?;
     let mut rounds = 1_u32;
-    let (mut best, mut all, mut runs) = (0.0_f64, 0.0, 0);
-    while runs < FEWEST_RUNS || (runs < MOST_RUNS && all < ALL_NS) {
+    let (mut best, mut all, mut runs, mut since, mut zeros) = (0.0_f64, 0.0, 0, 0, 0);
+    while runs < FEWEST_RUNS || (since < NO_FASTER && all < ALL_NS) {
         let ns = run(rounds)?;
+        if ns <= 0.0 {
+            zeros += 1;
+            if zeros >= MOST_ZEROS {
+                return Ok(None);
+            }
+        }
         if ns < LONG_NS && rounds < MOST_ROUNDS {
-            // A little more than that, or else noise decides when this ends.
-            let times = (1.25 * LONG_NS / ns.max(1.0)).ceil().clamp(2.0, 64.0) as u32;
+            // A little more than that, or else noise decides when this ends. A clock with long steps says little.
+            let most = if ns > 0.0 { 64.0 } else { 4.0 };
+            let times = (1.25 * LONG_NS / ns.max(1.0)).ceil().clamp(2.0, most) as u32;
             rounds = rounds.saturating_mul(times).min(MOST_ROUNDS);
             continue;
         }
-        if ns > 0.0 {
-            best = best.max(each * f64::from(rounds) / ns * 1e9);
-        }
+        let rate = if ns > 0.0 { each * f64::from(rounds) / ns * 1e9 } else { 0.0 };
+        since = if rate > (1.0 + FASTER) * best { 0 } else { since + 1 };
+        best = best.max(rate);
         all += ns;
         runs += 1;
     }
@@ -53,7 +65,7 @@ mod tests {
         let rate = rate.unwrap().unwrap();
         // 8 in 400 ns are 20 million a second, less a thousandth for the start.
         assert!((19.97e6..20e6).contains(&rate), "{rate}");
-        assert!(runs.len() < 32 && *runs.last().unwrap() > 12_000, "{runs:?}");
+        assert!(runs.len() < 40 && *runs.last().unwrap() > 12_000, "{runs:?}");
     }
 
     #[test]
@@ -79,8 +91,27 @@ mod tests {
     }
 
     #[test]
+    fn a_device_whose_clock_rate_rises_is_measured_when_it_has_risen() {
+        let mut spent = 0.0;
+        let rate = best_rate(1.0, |rounds| {
+            // From a third to all of it within 300 ms.
+            let speed = f64::min(1.0, 1.0 / 3.0 + spent / 4.5e8);
+            let ns = 1e4 * f64::from(rounds) / speed;
+            spent += ns;
+            Ok::<_, ()>(ns)
+        });
+        assert_eq!(rate, Ok(Some(1e5)));
+    }
+
+    #[test]
     fn a_clock_that_stands_still_gives_no_rate() {
-        assert_eq!(best_rate(1e9, |_| Ok::<_, ()>(0.0)), Ok(None));
+        let mut most = 0;
+        let rate = best_rate(1e9, |rounds| {
+            most = most.max(rounds);
+            Ok::<_, ()>(0.0)
+        });
+        // Not for hours, if the work takes time and the clock doesn't see it.
+        assert_eq!((rate, most), (Ok(None), 256));
         assert_eq!(best_rate(1e9, |_| Err("lost")), Err("lost"));
     }
 }

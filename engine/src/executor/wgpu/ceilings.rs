@@ -9,36 +9,34 @@ use super::marks;
 use crate::error::GpuError;
 use crate::executor::gpu::peak::best_rate;
 
-/// Memory is read from so many buffers in turns, as what a kernel can be bound to may fit a cache.
-const BUFFERS: u64 = 4;
-/// So large each is, if the device allows it.
-const BYTES: u64 = 256 << 20;
+/// So much memory is read, over and over, if the device gives a kernel as much at once.
+const BYTES: u64 = 1 << 30;
 /// With less, much would come from a cache.
-const LEAST_BYTES: u64 = 16 << 20;
-/// What a read of a `vec4<u32>` takes.
+const LEAST_BYTES: u64 = 64 << 20;
+/// What a read of a `vec4<u32>` takes, and the reads of a thread in a round.
 const UNIT: u64 = 16;
+const READS: u64 = 8;
 
 const THREADS: u32 = 256;
-/// Workgroups that read one buffer, each a part of it.
-const READERS: u32 = 2048;
-/// Workgroups that multiply and add.
-const MULTIPLIERS: u32 = 2048;
+/// Workgroups: so many that few of a device's places are empty while the last ones run.
+const GROUPS: u32 = 65_535;
+/// The same for a device that is the processor.
+const GROUPS_OF_CPU: u32 = 1024;
+/// Words that threads write: with more threads, several share one.
+const OUT: u32 = 1 << 18;
 /// Multiplications and additions, each counted as one, of a thread in a round: 16 steps of 4 chains of 4 floats.
-const FLOPS: f64 = 2.0 * 256.0;
+const FLOPS: u64 = 2 * 256;
 
-/// A buffer is written by the same kernel that will read it: its bits look random, since buses take less power for zeros.
+/// Fills a buffer with numbers whose bits look random, since buses take less power for zeros.
 const FILL: &str = "
 @group(0) @binding(0) var<storage, read_write> data: array<vec4<u32>>;
 
 @compute @workgroup_size(256)
 fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_id) thread: vec3<u32>,
+    @builtin(global_invocation_id) thread: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    let each = (arrayLength(&data) + groups.x - 1u) / groups.x;
-    let end = min((group.x + 1u) * each, arrayLength(&data));
-    for (var i = group.x * each + thread.x; i < end; i += 256u) {
+    for (var i = thread.x; i < arrayLength(&data); i += groups.x * 256u) {
         var x = (vec4(4u * i) + vec4(0u, 1u, 2u, 3u)) * 2654435761u;
         x = (x ^ (x >> vec4(15u))) * 2246822519u;
         data[i] = x ^ (x >> vec4(13u));
@@ -46,31 +44,41 @@ fn main(
 }
 ";
 
-/// Each workgroup reads a part of its own, and each thread writes what it made of it, so that no read can be left out.
+/// Each thread reads as often as every other one: all that there is, one after the other, again and again. It writes what
+/// it made of that, so that no read can be left out.
 const READ: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
-@group(0) @binding(1) var<storage, read> data: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> rounds: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> data: array<vec4<u32>>;
 
 @compute @workgroup_size(256)
 fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_id) thread: vec3<u32>,
+    @builtin(global_invocation_id) thread: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    let each = (arrayLength(&data) + groups.x - 1u) / groups.x;
-    let end = min((group.x + 1u) * each, arrayLength(&data));
+    let len = arrayLength(&data);
+    let step = groups.x * 256u % len;
+    let wrap = len - step;
+    var at = thread.x % len;
     var sum = vec4(0u);
-    for (var i = group.x * each + thread.x; i < end; i += 1024u) {
-        sum += data[i];
-        if i + 256u < end { sum += data[i + 256u]; }
-        if i + 512u < end { sum += data[i + 512u]; }
-        if i + 768u < end { sum += data[i + 768u]; }
+    for (var round = 0u; round < rounds[0].x; round += 1u) {
+        let a = at;
+        let b = select(a - wrap, a + step, a < wrap);
+        let c = select(b - wrap, b + step, b < wrap);
+        let d = select(c - wrap, c + step, c < wrap);
+        let e = select(d - wrap, d + step, d < wrap);
+        let f = select(e - wrap, e + step, e < wrap);
+        let g = select(f - wrap, f + step, f < wrap);
+        let h = select(g - wrap, g + step, g < wrap);
+        at = select(h - wrap, h + step, h < wrap);
+        let first = data[a] + data[b] + data[c] + data[d];
+        sum += first + data[e] + data[f] + data[g] + data[h];
     }
-    out[group.x * 256u + thread.x] = sum.x ^ sum.y ^ sum.z ^ sum.w;
+    out[thread.x % arrayLength(&out)] = sum.x ^ sum.y ^ sum.z ^ sum.w;
 }
 ";
 
-/// Chains of v² − 1.9, whose values go on changing and stay between −1.9 and 1.9, so often as `rounds` says.
+/// Chains of v² − 1.9, whose values go on changing and stay between −1.9 and 1.9.
 const MULTIPLY_ADD: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @group(0) @binding(1) var<storage, read> rounds: array<vec4<u32>>;
@@ -86,7 +94,7 @@ fn main(@builtin(global_invocation_id) thread: vec3<u32>) {
 STEPS
     }
     let sum = a + b + d + e;
-    out[thread.x] = bitcast<u32>(sum.x + sum.y + sum.z + sum.w);
+    out[thread.x % arrayLength(&out)] = bitcast<u32>(sum.x + sum.y + sum.z + sum.w);
 }
 ";
 const STEP: &str =
@@ -122,21 +130,31 @@ pub fn measure_memory() -> Result<f64, GpuError> {
 }
 
 /// Loops on a device.
-struct Meter {
-    gpu: OpenDevice,
-    /// A word for each thread.
-    out: wgpu::Buffer,
+pub(super) struct Meter {
+    pub(super) gpu: OpenDevice,
+    /// What threads made of what they did.
+    pub(super) out: wgpu::Buffer,
+    /// The rounds that a loop goes.
+    rounds: wgpu::Buffer,
+    groups: u32,
 }
 
 impl Meter {
-    fn new() -> Result<Self, GpuError> {
+    pub(super) fn new() -> Result<Self, GpuError> {
         let gpu = OpenDevice::open()?;
         if let Stamps::None(why) = gpu.stamps {
             return Err(gpu.fault("measure what it does at best", why.to_owned()));
         }
-        let threads = u64::from(READERS.max(MULTIPLIERS)) * u64::from(THREADS);
-        let out = gpu.buffer("sums", 4 * threads, BufferUsages::STORAGE)?;
-        Ok(Self { gpu, out })
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
+        let out = gpu.buffer("sums", 4 * u64::from(OUT), usage)?;
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+        let rounds = gpu.buffer("rounds", UNIT, usage)?;
+        let is_cpu = gpu.info.device_type == wgpu::DeviceType::Cpu;
+        Ok(Self { gpu, out, rounds, groups: if is_cpu { GROUPS_OF_CPU } else { GROUPS } })
+    }
+
+    pub(super) fn threads(&self) -> u64 {
+        u64::from(self.groups) * u64::from(THREADS)
     }
 
     fn pipeline(&self, source: &str) -> Result<wgpu::ComputePipeline, GpuError> {
@@ -157,11 +175,12 @@ impl Meter {
         Ok(pipeline)
     }
 
-    fn bound(
+    /// Runs a kernel on these buffers; the nanoseconds that it took.
+    fn run(
         &self,
         pipeline: &wgpu::ComputePipeline,
         buffers: &[&wgpu::Buffer],
-    ) -> wgpu::BindGroup {
+    ) -> Result<f64, GpuError> {
         let entries: Vec<_> = (0..)
             .zip(buffers)
             .map(|(binding, buffer)| wgpu::BindGroupEntry {
@@ -169,71 +188,79 @@ impl Meter {
                 resource: buffer.as_entire_binding(),
             })
             .collect();
-        self.gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+        let bound = self.gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
             layout: &pipeline.get_bind_group_layout(0),
             entries: &entries,
+        });
+        marks::time(&self.gpu, |pass| {
+            pass.set_pipeline(pipeline);
+            pass.set_bind_group(0, &bound, &[]);
+            pass.dispatch_workgroups(self.groups, 1, 1);
         })
     }
 
-    /// Buffers of memory, as large as the device has them.
-    fn data(&self) -> Result<Vec<wgpu::Buffer>, GpuError> {
-        let mut bytes = BYTES.min(self.gpu.max_binding() / UNIT * UNIT);
-        loop {
-            let buffer = |_| self.gpu.buffer("memory to read", bytes, BufferUsages::STORAGE);
-            match (0..BUFFERS).map(buffer).collect() {
+    fn set_rounds(&self, rounds: u32) {
+        self.gpu.queue.write_buffer(&self.rounds, 0, bytemuck::cast_slice(&[rounds; 4]));
+    }
+
+    /// Memory with something in it, as large as the device has it.
+    fn data(&self) -> Result<wgpu::Buffer, GpuError> {
+        let mut bytes = BYTES.min(self.gpu.max_binding()) / UNIT * UNIT;
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
+        let data = loop {
+            match self.gpu.buffer("memory to read", bytes, usage) {
                 Err(_) if bytes / 2 >= LEAST_BYTES => bytes = bytes / 2 / UNIT * UNIT,
-                buffers => return buffers,
+                data => break data?,
             }
-        }
+        };
+        self.run(&self.pipeline(FILL)?, &[&data])?;
+        Ok(data)
     }
 
     /// Bytes read per second from memory.
     fn memory(&self) -> Result<f64, GpuError> {
-        let data = self.data()?;
-        let fill = self.pipeline(FILL)?;
-        let filled: Vec<_> = data.iter().map(|data| self.bound(&fill, &[data])).collect();
-        marks::time(&self.gpu, |pass| dispatch(pass, &fill, &filled, READERS))?;
-        let read = self.pipeline(READ)?;
-        let bound: Vec<_> = data.iter().map(|data| self.bound(&read, &[&self.out, data])).collect();
-        let each = data.iter().map(wgpu::Buffer::size).sum::<u64>() as f64;
+        let (data, read) = (self.data()?, self.pipeline(READ)?);
+        let each = (self.threads() * READS * UNIT) as f64;
         let rate = best_rate(each, |rounds| {
-            marks::time(&self.gpu, |pass| {
-                (0..rounds).for_each(|_| dispatch(pass, &read, &bound, READERS));
-            })
+            self.set_rounds(rounds);
+            self.run(&read, &[&self.out, &self.rounds, &data])
         })?;
         rate.ok_or_else(|| self.still())
+    }
+
+    /// Reads memory a few times, and returns it: what the threads made of it is in `out`.
+    #[cfg(test)]
+    pub(super) fn read_once(&self, rounds: u32) -> Result<wgpu::Buffer, GpuError> {
+        let data = self.data()?;
+        self.set_rounds(rounds);
+        self.run(&self.pipeline(READ)?, &[&self.out, &self.rounds, &data])?;
+        Ok(data)
     }
 
     /// Multiplications and additions of floats per second.
     fn flops(&self) -> Result<f64, GpuError> {
-        let pipeline = self.pipeline(&MULTIPLY_ADD.replace("STEPS\n", &STEP.repeat(16)))?;
-        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
-        let rounds = self.gpu.buffer("rounds", UNIT, usage)?;
-        let bound = [self.bound(&pipeline, &[&self.out, &rounds])];
-        let each = FLOPS * f64::from(MULTIPLIERS) * f64::from(THREADS);
-        let rate = best_rate(each, |n| {
-            self.gpu.queue.write_buffer(&rounds, 0, bytemuck::cast_slice(&[n; 4]));
-            marks::time(&self.gpu, |pass| dispatch(pass, &pipeline, &bound, MULTIPLIERS))
+        let pipeline = self.multiply_add()?;
+        let each = (self.threads() * FLOPS) as f64;
+        let rate = best_rate(each, |rounds| {
+            self.set_rounds(rounds);
+            self.run(&pipeline, &[&self.out, &self.rounds])
         })?;
         rate.ok_or_else(|| self.still())
     }
 
+    fn multiply_add(&self) -> Result<wgpu::ComputePipeline, GpuError> {
+        self.pipeline(&MULTIPLY_ADD.replace("STEPS\n", &STEP.repeat(16)))
+    }
+
+    /// Multiplies and adds a few times: the sums are in `out`.
+    #[cfg(test)]
+    pub(super) fn multiply_add_once(&self, rounds: u32) -> Result<(), GpuError> {
+        self.set_rounds(rounds);
+        self.run(&self.multiply_add()?, &[&self.out, &self.rounds]).map(drop)
+    }
+
     fn still(&self) -> GpuError {
         self.gpu.fault("measure what it does at best", "its clock stood still".to_owned())
-    }
-}
-
-/// Launches a kernel once for each of some buffers.
-fn dispatch(
-    pass: &mut wgpu::ComputePass<'static>,
-    pipeline: &wgpu::ComputePipeline,
-    bound: &[wgpu::BindGroup],
-    groups: u32,
-) {
-    pass.set_pipeline(pipeline);
-    for bound in bound {
-        pass.set_bind_group(0, bound, &[]);
-        pass.dispatch_workgroups(groups, 1, 1);
     }
 }

@@ -817,8 +817,8 @@ fn what_measures_a_device_at_best_reads_everything_and_leaves_no_product_out() {
     let Some(shim) = Shim::load() else { return };
     let launch = Launch::peak(1);
     let threads = 4 * 256;
-    // Less than one read of each thread, some, and more than eight.
-    for units in [3, 2 * threads + 5, 8 * threads, 9 * threads - 1] {
+    // Fewer than threads, as many, more, and so many that the last threads begin again within eight.
+    for units in [3, threads, threads + 5, 6 * threads - 1] {
         let words: Vec<u32> = (0..4 * units as u32).map(scrambled).collect();
         let blank = Value::Bytes(vec![0xff; 16 * units]);
         let filled = run(&shim, "peak_fill", launch, &[blank, num(units)], 0);
@@ -829,10 +829,13 @@ fn what_measures_a_device_at_best_reads_everything_and_leaves_no_product_out() {
         let rounds = 3;
         let values = [unwritten(threads), self::words(&words), num(units), num(rounds)];
         let sums = run(&shim, "peak_read", launch, &values, 0);
-        let sum = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
-        let sum = sums.as_chunks::<4>().0.iter().map(sum).fold(0, u32::wrapping_add);
-        let once = words.chunks(4).map(|four| four.iter().fold(0, |mixed, word| mixed ^ word));
-        assert_eq!(sum, once.fold(0, u32::wrapping_add).wrapping_mul(rounds as u32), "{units}");
+        let mixed: Vec<u32> =
+            words.chunks(4).map(|four| four.iter().fold(0, |mixed, word| mixed ^ word)).collect();
+        for (thread, sum) in sums.as_chunks::<4>().0.iter().enumerate() {
+            let read = (0..8 * rounds).map(|nth| mixed[(thread + nth * threads) % units]);
+            let expected = read.fold(0, u32::wrapping_add);
+            assert_eq!(u32::from_le_bytes(*sum), expected, "{units} units, thread {thread}");
+        }
     }
 
     let rounds = 5;
