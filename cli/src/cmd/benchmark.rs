@@ -384,7 +384,6 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
         Ok(ceilings) => profile.ceilings = Some(ceilings.clone()),
         Err(absent) => profile.ceilings_absent = Some(absent.clone()),
     }
-    drop(bench);
     drop(session);
     if let (Some(backend), Some(Ok(ceilings))) = (backend, &mut of_device) {
         device::measure_again(backend, ceilings);
