@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use brickscope::save::now_rfc3339;
 use brickscope::{Absent, CeilingReading, Ceilings, DeviceProfile, Profile, ReadingTime, Total};
 use brickscope_engine::executor::cuda::{self, Cuda, CudaOptions};
+use brickscope_engine::executor::gpu::GpuError;
 #[cfg(feature = "wgpu")]
 use brickscope_engine::executor::wgpu::{self, Wgpu};
 use brickscope_engine::{AnySession, GpuSession, Model};
@@ -148,7 +149,13 @@ pub(crate) fn session<'m>(
         #[cfg(not(feature = "wgpu"))]
         Backend::Wgpu => anyhow::bail!("--backend wgpu: {NO_WGPU}"),
         Backend::Cuda => {
-            let cuda = Cuda::new(model, context, CudaOptions::default())?;
+            let cuda = Cuda::new(model, context, CudaOptions::default()).map_err(|error| {
+                // In the words of every other call that loses it.
+                match error.is_lost() {
+                    true => GpuError::from(error).into(),
+                    false => anyhow::Error::from(error),
+                }
+            })?;
             Box::new(GpuSession::new(model, cuda))
         }
         Backend::Scalar | Backend::Avx2 | Backend::Avx512 | Backend::Neon => {

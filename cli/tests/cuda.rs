@@ -198,13 +198,13 @@ fn a_run_on_a_device_is_compared_with_what_the_device_does_at_best() {
     let of = &profile["devices"][0]["ceilings"];
     // It is 50 times as slow as it would be.
     let rate = of["read_bytes_per_second"].as_f64().expect("a rate");
-    assert!((19.7e9..=20e9).contains(&rate), "{of}");
+    assert!((19.5e9..=20e9).contains(&rate), "{of}");
     let when = |nth: usize| of["readings"][nth]["when"].as_str();
     assert_eq!([when(0), when(1), when(2)], [Some("before"), Some("after"), None]);
 
     let (code, table) = said_by(&["show", run, "--device", "0", "--as", "roofline"]);
     assert_eq!(code, Some(0), "{table}");
-    for part in ["Roofline: 19.8 GB/s, 393.3 GFLOP/s", "which L2 holds", "Fake CUDA device, cuda"] {
+    for part in ["Roofline: 19.6 GB/s, 395.2 GFLOP/s", "which L2 holds", "Fake CUDA device, cuda"] {
         assert!(table.contains(part), "{part}: {table}");
     }
     let (_, screen) = said_by(&["show", run]);
@@ -342,7 +342,7 @@ fn a_benchmark_on_a_device_has_a_receipt_that_names_it_and_verifies() {
     assert_eq!((&rows[1]["backends"], &rows[1]["n_gpu_layers"]), (&"CUDA".into(), &2.into()));
     let (code, verdict) = said(&["verify-receipt", "--json", run.to_str().expect("a path")]);
     assert_eq!(code, Some(0), "{verdict}");
-    assert!(verdict.contains("no ceilings: the work ran on a device"), "{verdict}");
+    assert!(verdict.contains("no ceilings: a device ran the work"), "{verdict}");
     assert!(verdict.contains("\"name\": \"Fake CUDA device\""), "{verdict}");
 
     let profile = brickscope::Profile::load(&run.join("profile.json")).expect("it was written");
