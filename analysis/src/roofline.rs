@@ -575,14 +575,22 @@ pub struct Verdict {
     pub reach: Reach,
 }
 
+/// Whether a profile is of a device by itself, see [`Profile::whole_device`]: its unattributed time is gaps, and its
+/// ceilings are the device's.
+pub(crate) fn is_of_device(profile: &Profile) -> bool {
+    !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
+}
+
 /// The passes of a phase in which bricks have times. On a device the others may have been timed by layers, or as a whole:
 /// their bricks state no work.
 pub(crate) fn with_bricks(profile: &Profile, total: &PhaseTotal) -> PhaseTotal {
-    let is_of_device = profile.totals.iter().all(|total| total.source == Source::Device);
     let of_phase = |pass: &&Pass| pass.phase == total.phase && !pass.is_left_out;
     let passes = || profile.passes.iter().filter(of_phase);
     let is_without = |pass: &Pass| pass.attributed_ns == 0;
-    if !is_of_device || passes().count() as u64 != total.passes || !passes().any(is_without) {
+    if !is_of_device(profile)
+        || passes().count() as u64 != total.passes
+        || !passes().any(is_without)
+    {
         return *total;
     }
     let none = PhaseTotal { passes: 0, tokens: 0, wall_ns: 0, ..*total };

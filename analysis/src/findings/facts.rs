@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use brickscope_profile::run::Format;
-use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Source, Total};
+use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Total};
 
 use super::Findings;
 use super::device::{self, OnDevice};
-use crate::roofline::{Roofline, Verdict, with_bricks};
+use crate::roofline::{Roofline, Verdict, is_of_device, with_bricks};
 use crate::typical::{self, Typical};
 
 /// The backends of runs that `brickscope profile` makes on a CPU.
@@ -54,6 +54,7 @@ impl<'p> Facts<'p> {
         devices: &'p [(usize, Profile)],
         findings: &mut Findings,
     ) -> Self {
+        // Of a device by itself, the rules look at the run.
         let phases = match profile.devices.is_empty() && !is_of_device(profile) {
             true => [Phase::Decode, Phase::Prefill]
                 .into_iter()
@@ -117,11 +118,6 @@ impl<'p> Facts<'p> {
     pub(super) fn cpus(&self) -> Option<u32> {
         self.profile.machine.as_ref().and_then(|machine| machine.logical_cpus)
     }
-}
-
-/// Whether a profile is of a device by itself, see [`Profile::whole_device`]: the rules look at the run.
-fn is_of_device(profile: &Profile) -> bool {
-    !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
 }
 
 /// Devices by their own clocks, where their limits were to be measured.

@@ -6,19 +6,14 @@ use std::fmt::Write;
 use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable, printable_text};
 use brickscope_profile::{
-    Absent, Busy, DeviceProfile, DeviceStream, Grain, LayerTotal, Phase, Profile, Source, SyncMode,
-    Total, TreeOptions,
+    Absent, Busy, DeviceProfile, DeviceStream, Grain, LayerTotal, Phase, Profile, SyncMode, Total,
+    TreeOptions,
 };
 
 use crate::roofline::{Bound, Roofline};
 use crate::view::machine::told;
 use crate::view::report::{PATH_ROWS, Rest, heading, labelled, milliseconds, tables, wrapped};
 use crate::view::roofline::{self, short};
-
-/// Whether a profile is of a device; its unattributed time is then gaps.
-pub(super) fn is_of_device(profile: &Profile) -> bool {
-    !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
-}
 
 /// The first things that a user of a device wants to know: how fast it is, and how busy it was.
 pub(super) fn headline(profile: &Profile) -> String {

@@ -6,7 +6,7 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::{printable_text, screened_lines};
 
 use crate::findings::{Finding, Findings, Kind};
-use crate::view::device;
+use crate::roofline::is_of_device;
 use crate::view::report::{labelled as named, wrap};
 use crate::view::trials::tried;
 use crate::words::quoted;
@@ -84,7 +84,7 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
         return;
     }
     // It is a device's part of a run, shown by itself, and rules need the host's launches, too.
-    if device::is_of_device(profile) {
+    if is_of_device(profile) {
         return named(
             &[(
                 "finding",

@@ -3,7 +3,7 @@
 use brickscope_profile::text::{percent, printable, printable_text, screened_lines};
 use brickscope_profile::{Phase, Profile};
 
-use crate::roofline::{Bound, Reach, Roofline};
+use crate::roofline::{Bound, Reach, Roofline, is_of_device};
 use crate::typical::{self, Basis, Typical};
 use crate::view::{device, imported};
 
@@ -70,7 +70,7 @@ fn judgement(profile: &Profile) -> String {
         printable(&top.stats.name),
         percent(top.stats.exclusive_ns as f64, wall)
     );
-    if device::is_of_device(profile) {
+    if is_of_device(profile) {
         let gaps = percent(total.unattributed_ns as f64, wall);
         return format!("{name} on the device: {top}; gaps between bricks are {gaps}.");
     }

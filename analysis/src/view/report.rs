@@ -11,6 +11,7 @@ use brickscope_profile::{
     SyncMode, Total, TreeOptions, WeightGroup,
 };
 
+use crate::roofline::is_of_device;
 use crate::typical;
 use crate::view::{device, findings, headline, imported, machine, roofline, shares, tiles, waits};
 
@@ -103,7 +104,7 @@ pub fn report(profile: &Profile) -> String {
                 &mut text,
             );
         }
-        let rest = if device::is_of_device(profile) { "(gaps)" } else { "unattributed" };
+        let rest = if is_of_device(profile) { "(gaps)" } else { "unattributed" };
         let rests = [(rest, phase.unattributed_ns, phase.passes)];
         tables(profile, Some(phase.phase), &rests, &mut text);
         left_out(all, phase, &mut text);

@@ -8,7 +8,7 @@ use brickscope_profile::{DeviceProfile, Grain, Phase, Profile, Source, SyncMode,
 use crate::findings::disturbed::{cause, did};
 use crate::findings::slow_layer::SlowLayer;
 use crate::findings::{Finding, Findings, Kind};
-use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict};
+use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict, is_of_device};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{MOST_DRIFT_PPM, heading, wrap};
 use crate::view::{device, headline, waits};
@@ -267,7 +267,7 @@ impl Main {
             bricks,
             whole_ns: total.map_or(attributed, |total| total.wall_ns as f64),
             unattributed_ns: total.map(|total| total.unattributed_ns as f64),
-            rest: if device::is_of_device(profile) { "gaps" } else { "unattributed" },
+            rest: if is_of_device(profile) { "gaps" } else { "unattributed" },
             verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
             passes,
         }
