@@ -134,7 +134,10 @@ impl Meter {
         self.run("peak_fill", &[of_data, len])?;
         let out = Arg::Address(self.out.address());
         let each = f64::from(threads(self.launch)) * (READS * UNIT) as f64;
-        let rate = best_rate(each, |n| self.run("peak_read", &[out, of_data, len, Arg::U32(n)]))?;
+        // A run reads all of it, or else the next one finds a part in the cache.
+        let all = (bytes as f64 / each).ceil() as u32;
+        let rate =
+            best_rate(each, all, |n| self.run("peak_read", &[out, of_data, len, Arg::U32(n)]))?;
         rate.ok_or_else(still)
     }
 
@@ -142,7 +145,7 @@ impl Meter {
     fn flops(&self) -> Result<f64, CudaError> {
         let out = Arg::Address(self.out.address());
         let each = FLOPS * f64::from(threads(self.launch));
-        let rate = best_rate(each, |n| self.run("peak_multiply_add", &[out, Arg::U32(n)]))?;
+        let rate = best_rate(each, 1, |n| self.run("peak_multiply_add", &[out, Arg::U32(n)]))?;
         rate.ok_or_else(still)
     }
 }

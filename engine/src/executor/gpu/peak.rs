@@ -15,15 +15,16 @@ const FASTER: f64 = 0.002;
 const MOST_ZEROS: usize = 5;
 
 /// The highest rate of several runs of a loop, a second, since interference only slows a device down. `run` has it go so
-/// many rounds, and returns the nanoseconds that they took by the device's clock; `each` is what a round does. `None` if
-/// the clock stood still.
+/// many rounds, `least` or more, and returns the nanoseconds that they took by the device's clock; `each` is what a round
+/// does. `None` if the clock stood still.
 pub(crate) fn best_rate<E>(
     each: f64,
+    least: u32,
     mut run: impl FnMut(u32) -> Result<f64, E>,
 ) -> Result<Option<f64>, E> {
     // Its data are touched and its code is loaded: this says nothing.
-    run(1)?;
-    let mut rounds = 1_u32;
+    let mut rounds = least.clamp(1, MOST_ROUNDS);
+    run(rounds)?;
     let (mut best, mut all, mut runs, mut since, mut zeros) = (0.0_f64, 0.0, 0, 0, 0);
     while runs < FEWEST_RUNS || (since < NO_FASTER && all < ALL_NS) {
         let ns = run(rounds)?;
@@ -57,7 +58,7 @@ mod tests {
     fn a_rate_is_of_the_fastest_run_of_those_that_are_long_enough() {
         // 1 µs to start, then 4 ns a round; now and then it is disturbed.
         let mut runs = Vec::new();
-        let rate = best_rate(8.0, |rounds| {
+        let rate = best_rate(8.0, 1, |rounds| {
             let disturbed = if runs.len() % 3 == 0 { 2.0 } else { 1.0 };
             runs.push(rounds);
             Ok::<_, ()>(disturbed * (1e3 + 400.0 * f64::from(rounds)))
@@ -71,17 +72,18 @@ mod tests {
     #[test]
     fn a_slow_device_isn_t_kept_busy_for_long() {
         let mut runs = 0;
-        let rate = best_rate(1e9, |_| {
+        let rate = best_rate(1e9, 3, |rounds| {
+            assert_eq!(rounds, 3);
             runs += 1;
             Ok::<_, ()>(1e9)
         });
-        assert_eq!((rate, runs), (Ok(Some(1e9)), 4));
+        assert_eq!((rate, runs), (Ok(Some(3e9)), 4));
     }
 
     #[test]
     fn a_slow_first_run_doesn_t_make_the_others_short() {
         let mut runs = Vec::new();
-        let rate = best_rate(1.0, |rounds| {
+        let rate = best_rate(1.0, 1, |rounds| {
             runs.push(rounds);
             let first = if runs.len() == 1 { 1e9 } else { 0.0 };
             Ok::<_, ()>(first + 1e3 + 1e4 * f64::from(rounds))
@@ -93,7 +95,7 @@ mod tests {
     #[test]
     fn a_device_whose_clock_rate_rises_is_measured_when_it_has_risen() {
         let mut spent = 0.0;
-        let rate = best_rate(1.0, |rounds| {
+        let rate = best_rate(1.0, 1, |rounds| {
             // From a third to all of it within 300 ms.
             let speed = f64::min(1.0, 1.0 / 3.0 + spent / 4.5e8);
             let ns = 1e4 * f64::from(rounds) / speed;
@@ -106,12 +108,12 @@ mod tests {
     #[test]
     fn a_clock_that_stands_still_gives_no_rate() {
         let mut most = 0;
-        let rate = best_rate(1e9, |rounds| {
+        let rate = best_rate(1e9, 1, |rounds| {
             most = most.max(rounds);
             Ok::<_, ()>(0.0)
         });
         // Not for hours, if the work takes time and the clock doesn't see it.
         assert_eq!((rate, most), (Ok(None), 256));
-        assert_eq!(best_rate(1e9, |_| Err("lost")), Err("lost"));
+        assert_eq!(best_rate(1e9, 1, |_| Err("lost")), Err("lost"));
     }
 }

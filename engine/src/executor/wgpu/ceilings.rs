@@ -222,7 +222,9 @@ impl Meter {
     fn memory(&self) -> Result<f64, GpuError> {
         let (data, read) = (self.data()?, self.pipeline(READ)?);
         let each = (self.threads() * READS * UNIT) as f64;
-        let rate = best_rate(each, |rounds| {
+        // A run reads all of it, or else the next one finds a part in the cache.
+        let all = (data.size() as f64 / each).ceil() as u32;
+        let rate = best_rate(each, all, |rounds| {
             self.set_rounds(rounds);
             self.run(&read, &[&self.out, &self.rounds, &data])
         })?;
@@ -242,7 +244,7 @@ impl Meter {
     fn flops(&self) -> Result<f64, GpuError> {
         let pipeline = self.multiply_add()?;
         let each = (self.threads() * FLOPS) as f64;
-        let rate = best_rate(each, |rounds| {
+        let rate = best_rate(each, 1, |rounds| {
             self.set_rounds(rounds);
             self.run(&pipeline, &[&self.out, &self.rounds])
         })?;
