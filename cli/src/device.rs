@@ -69,13 +69,13 @@ pub(crate) fn of(ceilings: &Ceilings) -> String {
 /// counts: a device that was cold, or whose memory was moved to the host's, reads less than it can. If they differ by more
 /// than measurements do, that is told, and the lower one says nothing of the run.
 pub(crate) fn measure_again(backend: Backend, ceilings: &mut Ceilings) {
-    let again = || match backend {
+    let rate = match backend {
         #[cfg(feature = "wgpu")]
         Backend::Wgpu => wgpu::measure_memory().ok(),
         Backend::Cuda => cuda::measure_memory(CudaOptions::default().device).ok(),
         _ => None,
     };
-    if let Some(rate) = again() {
+    if let Some(rate) = rate {
         add_after(ceilings, rate);
     }
 }

@@ -603,6 +603,7 @@ fn measure_on_device(
     device::check(&args.executor, backend)?;
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
     // Before the weights, since this needs memory as well.
+    live.say("measuring what the device can do");
     let mut of_device = device::ceilings(backend);
     let what = "uploading the weights, warming up";
     live.say(what);
