@@ -21,7 +21,7 @@ use crate::{device, output, progress, run_dir};
 /// stored in the cache folder, which BRICKSCOPE_CACHE overrides, and `brickscope profile` uses it.
 ///
 /// With --backend, it measures how fast a device reads its memory and its cache, and multiplies and adds floats, by the
-/// device's clock. That takes a second and isn't stored: `brickscope profile --backend …` measures it each time.
+/// device's clock. The result isn't stored: `brickscope profile --backend …` measures it each time.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope machine\n  brickscope machine --fresh --threads 4\n  brickscope machine --backend cuda\n  brickscope machine --add-to runs/mine\n  brickscope machine --json | jq '.peaks[] | {backend, numbers, threads, ops_per_second}'"

@@ -24,8 +24,8 @@ const READS: u64 = 8;
 const FLOPS: f64 = 2.0 * 256.0;
 
 /// Measures how fast device `ordinal` reads its memory and its L2 cache, and how fast it multiplies and adds floats with its
-/// usual units (not its tensor cores): the fastest of some runs of loops that do nothing else, by events. Takes a second,
-/// and a quarter of the free memory at most.
+/// usual units (not its tensor cores): the fastest of some runs of loops that do nothing else, by events. Each
+/// loop ends after 0.6 s, or three runs. Takes a quarter of the free memory at most.
 ///
 /// # Errors
 ///

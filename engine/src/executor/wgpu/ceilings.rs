@@ -102,7 +102,8 @@ const STEP: &str =
 
 /// Measures how fast the first device of this machine, the one that [`Wgpu`](super::Wgpu) takes, reads its memory, and how
 /// fast it multiplies and adds floats: the fastest of some runs of loops that do nothing else, by the device's timestamps.
-/// Takes most of a second, and up to 1 GiB of the device's memory. Caches are not measured: wgpu doesn't tell their sizes.
+/// Each loop ends after 0.6 s, or three runs. Takes up to 1 GiB of the device's memory. Caches are not measured: wgpu
+/// doesn't tell their sizes.
 ///
 /// # Errors
 ///
