@@ -105,6 +105,7 @@ fn reading(when: ReadingTime, read_bytes_per_second: f64) -> CeilingReading {
 
 /// Adds the device's ceilings, or why there are none, to the profile of a run on it.
 pub(crate) fn add_ceilings(profile: &mut Profile, ceilings: Result<Ceilings, Absent>) {
+    profile.ceilings_absent = Some(Absent { reason: NO_CEILINGS.to_owned() });
     let Some(device) = profile.devices.first_mut() else { return };
     match ceilings {
         Ok(ceilings) => device.ceilings = Some(ceilings),

@@ -448,12 +448,16 @@ fn go_on(args: &ProfileArgs, bar: &ProgressBar, done: usize) -> ControlFlow<()> 
     }
 }
 
+/// The ceilings of what ran the bricks.
+enum Limits {
+    OfHost(Result<Ceilings, Absent>),
+    OfDevice(Result<Ceilings, Absent>),
+}
+
 /// A finished run, before it is reported or saved.
 struct Ran {
     dir: RunDir,
-    ceilings: Result<Ceilings, Absent>,
-    /// Those of the device, if one ran the bricks.
-    of_device: Option<Result<Ceilings, Absent>>,
+    limits: Limits,
     profiler: Arc<BrickProfiler>,
     generated: Generated,
     not_finite: Option<NotFinite>,
@@ -548,17 +552,8 @@ fn measure(
         ceilings_cache::measure_again(model, session.cpu().pool(), ceilings);
     }
     let not_finite = generated.not_finite(&mut session, prompt)?;
-    Ok(Ran {
-        dir,
-        ceilings,
-        of_device: None,
-        profiler,
-        generated,
-        not_finite,
-        backend,
-        threads,
-        pushing,
-    })
+    let limits = Limits::OfHost(ceilings);
+    Ok(Ran { dir, limits, profiler, generated, not_finite, backend, threads, pushing })
 }
 
 /// Serves and pushes metrics of the run until the returned guard is dropped.
@@ -679,19 +674,8 @@ fn measure_on_device(
     if let Ok(ceilings) = &mut of_device {
         device::measure_again(backend, ceilings);
     }
-    let (ceilings, backend) = (Err(absent), backend.name());
-    let of_device = Some(of_device);
-    Ok(Ran {
-        dir,
-        ceilings,
-        of_device,
-        profiler,
-        generated,
-        not_finite,
-        backend,
-        threads: 0,
-        pushing,
-    })
+    let (limits, backend) = (Limits::OfDevice(of_device), backend.name());
+    Ok(Ran { dir, limits, profiler, generated, not_finite, backend, threads: 0, pushing })
 }
 
 /// Lets others watch, if asked for, until the returned guard is dropped.
@@ -728,27 +712,15 @@ fn report(
     ran: Ran,
     target: Option<&Target>,
 ) -> Result<()> {
-    let Ran {
-        dir,
-        ceilings,
-        of_device,
-        profiler,
-        generated,
-        not_finite,
-        backend,
-        threads,
-        pushing,
-    } = ran;
+    let Ran { dir, limits, profiler, generated, not_finite, backend, threads, pushing } = ran;
 
     let mut profile = profiler.profile();
     profile.model = Some(source::describe(model));
     profile.machine = Some(brickscope::machine::detect());
-    match ceilings {
-        Ok(ceilings) => profile.ceilings = Some(ceilings),
-        Err(absent) => profile.ceilings_absent = Some(absent),
-    }
-    if let Some(of_device) = of_device {
-        device::add_ceilings(&mut profile, of_device);
+    match limits {
+        Limits::OfHost(Ok(ceilings)) => profile.ceilings = Some(ceilings),
+        Limits::OfHost(Err(absent)) => profile.ceilings_absent = Some(absent),
+        Limits::OfDevice(ceilings) => device::add_ceilings(&mut profile, ceilings),
     }
     profile.not_finite = not_finite;
     if args.shares {
