@@ -25,7 +25,7 @@ except ImportError:
     torch = None
 
 # What tests/import/pytorch.rs reads.
-RUN = HERE.parent / "analysis/tests/import/data/brickscope-py.json"
+RUN = HERE.parent / "tests/data/import/brickscope-py.json"
 TABLE = HERE.parent / "analysis/src/import/kineto/bricks.toml"
 
 

@@ -1,10 +1,10 @@
-//! Records the noise of a machine: how much equal processes differ. `analysis/tests/compare.rs` draws comparisons of
+//! Records the noise of a machine: how much equal processes differ. `tests/analysis/compare.rs` draws comparisons of
 //! equal runs from it.
 //!
 //! ```text
 //! cargo build --release -p brickscope-cli
 //! cargo run --release -p brickscope-cli --example record_noise -- target/release/brickscope \
-//!     --processes 100 --prompt-tokens 32 --tokens 16 --threads 2 > analysis/tests/data/noise.json
+//!     --processes 100 --prompt-tokens 32 --tokens 16 --threads 2 > tests/data/noise.json
 //! ```
 //!
 //! Runs `benchmark` with these arguments, in `--processes N` one after the other, and condenses the

@@ -49,8 +49,6 @@ mod benchmark;
 mod bisect;
 mod cache;
 mod ceilings_cache;
-#[cfg(test)]
-mod chromium;
 mod cmd;
 mod device;
 #[cfg(test)]
@@ -60,9 +58,6 @@ mod family;
 mod figures;
 mod flags;
 mod flame;
-#[cfg(test)]
-#[path = "../../tests/hostile/mod.rs"]
-mod hostile;
 mod interrupt;
 #[cfg(feature = "parquet")]
 mod lake;

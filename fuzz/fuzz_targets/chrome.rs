@@ -1,8 +1,7 @@
 //! Any text gives a consistent profile, with or without passes, or a readable error.
 #![no_main]
 
-#[path = "../bodies/chrome.rs"]
-mod chrome;
+use brickscope_fuzz_bodies::chrome;
 
 use libfuzzer_sys::fuzz_target;
 

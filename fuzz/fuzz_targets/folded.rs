@@ -1,8 +1,7 @@
 //! Any text gives stacks, which every exporter writes and which survive a round trip, or a readable error.
 #![no_main]
 
-#[path = "../bodies/folded.rs"]
-mod folded;
+use brickscope_fuzz_bodies::folded;
 
 use libfuzzer_sys::fuzz_target;
 

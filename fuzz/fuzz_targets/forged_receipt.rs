@@ -1,8 +1,7 @@
 //! Forged and sealed receipts get a verdict with readable sentences, and none is accepted with a number out of range.
 #![no_main]
 
-#[path = "../bodies/forged_receipt.rs"]
-mod forged_receipt;
+use brickscope_fuzz_bodies::forged_receipt;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -1,8 +1,7 @@
 //! Any bytes give a model or a readable error.
 #![no_main]
 
-#[path = "../bodies/gguf.rs"]
-mod gguf;
+use brickscope_fuzz_bodies::gguf;
 
 use libfuzzer_sys::fuzz_target;
 

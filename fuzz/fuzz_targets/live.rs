@@ -1,8 +1,7 @@
 //! Any bytes from a publisher give frames that can be shown, or a readable error.
 #![no_main]
 
-#[path = "../bodies/live.rs"]
-mod live;
+use brickscope_fuzz_bodies::live;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -1,8 +1,7 @@
 //! Any text gives a consistent profile, as from llama-bench, or a readable error.
 #![no_main]
 
-#[path = "../bodies/llama_bench.rs"]
-mod llama_bench;
+use brickscope_fuzz_bodies::llama_bench;
 
 use libfuzzer_sys::fuzz_target;
 

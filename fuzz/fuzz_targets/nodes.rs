@@ -1,8 +1,7 @@
 //! Any bytes are a recording of llama.cpp's nodes that can be recorded as passes, or a readable error.
 #![no_main]
 
-#[path = "../bodies/nodes.rs"]
-mod nodes;
+use brickscope_fuzz_bodies::nodes;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -1,8 +1,7 @@
 //! Any bytes give a recording whose stacks lie within it, or an error.
 #![no_main]
 
-#[path = "../bodies/perf_data.rs"]
-mod perf_data;
+use brickscope_fuzz_bodies::perf_data;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -1,8 +1,7 @@
 //! Any text gives a profile that every view can show, or a readable error.
 #![no_main]
 
-#[path = "../bodies/profile.rs"]
-mod profile;
+use brickscope_fuzz_bodies::profile;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -1,8 +1,7 @@
 //! Any bytes give a verdict with readable sentences.
 #![no_main]
 
-#[path = "../bodies/receipt.rs"]
-mod receipt;
+use brickscope_fuzz_bodies::receipt;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -1,8 +1,7 @@
 //! The files of any two runs can be shown, exported and compared, or are refused readably.
 #![no_main]
 
-#[path = "../bodies/run_folder.rs"]
-mod run_folder;
+use brickscope_fuzz_bodies::run_folder;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -1,8 +1,7 @@
 //! Whatever bytes a client sends, a publisher and a server of metrics go on serving others.
 #![no_main]
 
-#[path = "../bodies/sockets.rs"]
-mod sockets;
+use brickscope_fuzz_bodies::sockets;
 
 use libfuzzer_sys::fuzz_target;
 

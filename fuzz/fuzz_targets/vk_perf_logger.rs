@@ -1,8 +1,7 @@
 //! Any text gives a consistent profile, as from ggml's Vulkan backend, or a readable error.
 #![no_main]
 
-#[path = "../bodies/vk_perf_logger.rs"]
-mod vk_perf_logger;
+use brickscope_fuzz_bodies::vk_perf_logger;
 
 use libfuzzer_sys::fuzz_target;
 

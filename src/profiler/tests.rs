@@ -1,4 +1,4 @@
-//! What the parts of the handle promise each other. Promises to callers are in `tests/promises.rs`.
+//! What the parts of the handle promise each other. Promises to callers are in `tests/recorder/promises.rs`.
 
 use brickscope_profile::{
     BrickCategory, BrickId, ExecutionNode, Phase, TileLevel, TransferDirection, Work,

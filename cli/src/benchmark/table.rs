@@ -299,7 +299,7 @@ mod tests {
 
     /// The receipt in the repository, as process `process` of two.
     fn measurement(process: u32) -> Measurement {
-        let text = include_str!("../../../analysis/tests/data/receipt-v1.json");
+        let text = include_str!("../../../tests/data/receipt-v1.json");
         let mut receipt = Receipt::from_json(text, "receipt-v1.json".as_ref()).expect("a receipt");
         receipt.run.process = process;
         receipt.run.processes = 2;
@@ -359,7 +359,7 @@ mod tests {
     fn no_text_of_a_receipt_controls_forges_or_floods_what_a_benchmark_prints() {
         use hostile::{HOSTILE, assert_harmless, flood, forbidden};
 
-        use crate::hostile;
+        use brickscope_testing::hostile;
         let honest = serde_json::to_value(&measurement(1).receipt).expect("JSON");
         for place in hostile::places(&honest) {
             for (text, is_flood) in [(flood(20_000), true), (HOSTILE.to_owned(), false)] {

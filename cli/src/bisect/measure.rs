@@ -342,7 +342,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("run/receipt.json");
         fs::create_dir(folder.path().join("run")).expect("made");
-        let example = "../analysis/tests/data/5dedb0f/set/1/receipt.json";
+        let example = "../tests/data/5dedb0f/set/1/receipt.json";
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join(example);
         let began = SystemTime::now();
         fs::copy(&example, &path).expect("copied");

@@ -514,8 +514,8 @@ mod tests {
 
     #[test]
     fn the_log_never_fills_and_the_positions_go_round() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../engine/tests/data/models/tiny-Q8_0.gguf");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf");
         let model = Model::open(&path).expect("the fixture");
         let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("a thread");
         let mut session = Session::new(&model, cpu, 7).expect("a session");

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::of_two;
 use super::page::hash;
 use super::tests::{HOSTILE, on_a_device, page, sample};
-use crate::chromium;
+use brickscope_testing::chromium;
 
 /// What the browser showed.
 #[derive(Debug, Deserialize)]

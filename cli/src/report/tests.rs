@@ -12,7 +12,7 @@ use brickscope_analysis::findings::Findings;
 use proptest::prelude::*;
 
 use super::provenance::{Files, check, walk};
-use crate::hostile;
+use brickscope_testing::hostile;
 
 use super::{Run, of_run, of_two};
 
@@ -254,8 +254,7 @@ fn a_measured_cost_is_shown_instead_of_an_estimate() {
 fn what_an_imported_file_does_not_tell_is_no_zero() {
     use brickscope_analysis::import::{Format, Options, read};
     let data = |name: &str| {
-        let folder =
-            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests/import/data");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/import");
         std::fs::read_to_string(folder.join(name)).expect("it is there")
     };
     let passes = Options { decode: Some("model".to_owned()), ..Options::default() };
@@ -490,7 +489,7 @@ fn a_number_that_is_not_in_the_file_is_found() {
 
 #[test]
 fn a_receipt_is_held_to_its_file_too() {
-    let text = include_str!("../../../analysis/tests/data/receipt-v1.json");
+    let text = include_str!("../../../tests/data/receipt-v1.json");
     let receipt: brickscope_analysis::receipt::Receipt =
         serde_json::from_str(text).expect("a receipt");
     let profile = sample("moe");
@@ -727,7 +726,7 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
 #[test]
 fn files_of_other_programs_have_reports() {
     use brickscope_analysis::import::{Format, Options, WeightUnit, read};
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/tests/import/data");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import");
     for name in
         ["candle.json", "torch.json", "llama-bench.json", "vk-perf-logger.txt", "stacks.folded"]
     {

@@ -1,4 +1,4 @@
-//! A CUDA driver without a device. `engine/tests/cuda.rs` uses it in place of `libcuda.so.1`, so that the
+//! A CUDA driver without a device. `tests/engine/cuda.rs` uses it in place of `libcuda.so.1`, so that the
 //! executor's own code runs without a GPU.
 //!
 //! It knows which sequences of calls cuda.h allows, and ends the process with a message at the first illegal one:

@@ -7,9 +7,9 @@ use brickscope_profile::run::Format;
 use super::*;
 use crate::import::{Options, read};
 
-const LLAMA_BENCH: &str = include_str!("../../../tests/import/data/llama-bench.json");
-const PYTORCH: &str = include_str!("../../../tests/import/data/pytorch.json");
-const GPU: &str = include_str!("../../../tests/import/data/kineto-gpu.json");
+const LLAMA_BENCH: &str = include_str!("../../../../tests/data/import/llama-bench.json");
+const PYTORCH: &str = include_str!("../../../../tests/data/import/pytorch.json");
+const GPU: &str = include_str!("../../../../tests/data/import/kineto-gpu.json");
 
 fn import(text: &str, format: Format, options: &Options) -> Profile {
     read(text, Path::new("a.json"), format, options).expect("it is of this format")

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::tests::{folded, function, look, spans, svg};
 use super::*;
-use crate::chromium;
+use brickscope_testing::chromium;
 
 /// What the browser showed.
 #[derive(Debug, Deserialize)]

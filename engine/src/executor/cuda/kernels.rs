@@ -234,8 +234,6 @@ pub(crate) fn resources(kernel: &str, major: u32, minor: u32) -> Option<Resource
 }
 
 #[cfg(test)]
-pub(crate) mod shim;
-#[cfg(test)]
 mod tests;
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 use brickscope_kernels::{Backend, Kernels, Matrix, QuantType, RopePairs, quant, rope_tables};
+use brickscope_testing::cuda_shim::Shim;
 use proptest::prelude::*;
 
-use super::shim::Shim;
 use super::{Launch, MODULES, Module, Params};
 
 /// What a kernel is given.

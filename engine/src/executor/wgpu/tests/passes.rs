@@ -13,7 +13,7 @@ use crate::executor::gpu::{GpuSession, STREAM};
 use crate::session::Session;
 
 fn models() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
     let files = std::fs::read_dir(folder).expect("it is there").map(|f| f.expect("a file").path());
     let mut files: Vec<_> = files.filter(|f| f.extension().is_some_and(|e| e == "gguf")).collect();
     files.sort();

@@ -1,0 +1,726 @@
+//! `brickscope compare` and `brickscope gate`, as users and CI run them.
+
+// These tests don't use all shared helpers.
+#[allow(dead_code)]
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use brickscope_analysis::history::MACHINE;
+use brickscope_analysis::receipt::v1::Sample;
+use brickscope_analysis::receipt::{Aggregates, Receipt, derived_doubts};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command;
+
+fn fixture(name: &str) -> String {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
+    models.join(name).to_str().expect("UTF-8").to_owned()
+}
+
+fn folder() -> TempDir {
+    TempDir::new().expect("a temporary folder")
+}
+
+/// The exit code, standard output and standard error.
+fn brickscope(args: &[&str]) -> (i32, String, String) {
+    brickscope_in(Path::new("."), args)
+}
+
+fn brickscope_in(dir: &Path, args: &[&str]) -> (i32, String, String) {
+    let output = command::brickscope(args).current_dir(dir).output().expect("the command starts");
+    let code = output.status.code().expect("it isn't killed");
+    let [stdout, said] =
+        [&output.stdout, &output.stderr].map(|bytes| command::text(bytes).to_owned());
+    assert!(!said.contains("panicked"), "{said}");
+    (code, stdout, said)
+}
+
+/// The receipt of a benchmark of a tiny model.
+fn real() -> &'static Receipt {
+    static RECEIPT: OnceLock<Receipt> = OnceLock::new();
+    RECEIPT.get_or_init(|| {
+        let dir = folder();
+        let out = dir.path().join("run");
+        let model = fixture("tiny-Q8_0.gguf");
+        let args = ["benchmark", &model, "--prompt-tokens", "4", "--tokens", "4"];
+        let args = [&args[..], &["--threads", "1", "--repetitions", "2", "--out"]].concat();
+        command::run(command::brickscope(&args).arg(&out));
+        Receipt::load(&out.join("receipt.json")).expect("a receipt")
+    })
+}
+
+/// The receipt as if this brick took `slower` times as long, and everything varied between processes by
+/// some thousandths.
+fn receipt(turn: u32, brick: &str, slower: f64) -> Receipt {
+    let mut receipt = real().clone();
+    receipt.run.set = Some("a set".to_owned());
+    receipt.run.process = turn;
+    receipt.run.processes = 40;
+    // Not random, and not correlated with the turns.
+    let noise = f64::from(turn * 7 % 11) / 5000.0;
+    let mut now = 1_000_000;
+    for test in &mut receipt.tests {
+        let at = test.bricks.iter().position(|of| of.name == brick).expect("the brick");
+        for (number, sample) in test.samples.iter_mut().enumerate() {
+            // The same for all samples, whatever disturbed them when they were taken.
+            sample.brick_ns.fill(100_000);
+            sample.brick_ns[at] = (1e6 * slower) as u64;
+            for (which, ns) in sample.brick_ns.iter_mut().enumerate() {
+                let own = f64::from((turn + 3 * which as u32) * 5 % 13) / 3000.0;
+                *ns = (*ns as f64 * (1.0 + noise + own)) as u64 + number as u64;
+            }
+            sample.unattributed_ns = Some(5000 + u64::from(turn));
+            sample.wall_ns = sample.brick_ns.iter().sum::<u64>() + 5000 + u64::from(turn);
+            sample.disturbed = Some(false);
+            sample.run_queue_wait_ns = sample.run_queue_wait_ns.map(|_| 0);
+            timeline(sample, &mut now);
+        }
+        test.warm_up.steady = true;
+        test.aggregates = Aggregates::of(&test.samples);
+    }
+    let decode = receipt.tests.iter().find(|test| test.n_gen > 0).expect("it decodes");
+    receipt.tokens_per_second = decode.aggregates.median_ts;
+    (receipt.load.others_share, receipt.load.steal_share, receipt.load.absent) =
+        (Some(0.0), Some(0.0), None);
+    receipt.clock.drift_ppm = Some(0.1);
+    receipt.load.doubts = derived_doubts(&receipt);
+    receipt.sealed().expect("it can be sealed")
+}
+
+/// Passes, tokens, begin and end that fit the wall of a sample.
+fn timeline(sample: &mut Sample, now: &mut u64) {
+    const CHOOSING: u64 = 9_000;
+    let passes = sample.pass_ns.len() as u64;
+    for (ns, number) in sample.pass_ns.iter_mut().zip(0..) {
+        *ns = sample.wall_ns / passes + 37 * number;
+    }
+    let others: u64 = sample.pass_ns.iter().skip(1).sum();
+    sample.pass_ns[0] = sample.wall_ns - others;
+    let skipped = sample.pass_ns.len() - sample.token_ns.len().min(sample.pass_ns.len());
+    for (token, pass) in sample.token_ns.iter_mut().zip(&sample.pass_ns[skipped..]) {
+        *token = pass + CHOOSING;
+    }
+    sample.first_token_ns = sample.first_token_ns.map(|_| sample.wall_ns + CHOOSING);
+    sample.start_ns = *now;
+    sample.end_ns = *now + sample.wall_ns + passes * CHOOSING + 500;
+    *now = sample.end_ns + 8_000;
+}
+
+/// A set of `n` processes that took every other turn, from `first` on.
+fn set(dir: &Path, name: &str, n: u32, first: u32, slower: f64) -> PathBuf {
+    let set = dir.join(name);
+    for process in 0..n {
+        // A B B A.
+        let turn = 2 * process + (process + first) % 2 + 1;
+        let run = set.join((process + 1).to_string());
+        fs::create_dir_all(&run).expect("a folder");
+        let mut receipt = receipt(turn, "GateProjection", slower);
+        receipt.run.processes = 2 * n;
+        receipt.run.command.push(format!("--processes={}", 2 * n));
+        receipt
+            .sealed()
+            .expect("it can be sealed")
+            .save(&run.join("receipt.json"))
+            .expect("it is saved");
+    }
+    set
+}
+
+fn str(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[test]
+fn sets_in_every_form_with_the_exit_code_of_what_was_found() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 10, 0, 1.0);
+    let slower = set(dir.path(), "slower", 10, 1, 1.15);
+    let same = set(dir.path(), "same", 10, 1, 1.0);
+    let faster = set(dir.path(), "faster", 10, 1, 0.9);
+
+    let (code, text, _) = brickscope(&["compare", str(&a), str(&slower)]);
+    assert_eq!(code, 1, "{text}");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(" % slower [") && words.contains("] due to GateProjection +"), "{text}");
+    assert!(text.contains("run in turns: 10 neighbouring pairs"), "{text}");
+    let table = text.lines().filter(|line| !line.starts_with("A ") && !line.starts_with("B "));
+    assert_eq!(table.clone().find(|line| line.chars().count() > 80), None, "{text}");
+
+    for (other, expected, says) in
+        [(&same, 0, "Unchanged: no test changed by 3.0 %"), (&faster, 0, "% faster [")]
+    {
+        let (code, text, _) = brickscope(&["compare", str(&a), str(other)]);
+        assert_eq!(code, expected, "{text}");
+        assert!(text.contains(says), "{text}");
+    }
+    let (code, text, _) = brickscope(&["compare", str(&a), str(&slower), "--threshold", "30%"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.starts_with("Unchanged"), "{text}");
+
+    let (code, markdown, _) = brickscope(&["compare", str(&a), str(&slower), "-o", "md"]);
+    assert!(code == 1 && markdown.starts_with("**"), "{markdown}");
+    let (code, json, _) = brickscope(&["compare", str(&a), str(&slower), "--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((code, &json["outcome"]), (1, &Value::from("slower")));
+    let (code, bmf, _) = brickscope(&["compare", str(&a), str(&slower), "-o", "bmf"]);
+    let bmf: Value = serde_json::from_str(&bmf).expect("JSON");
+    assert_eq!(code, 1);
+    for (name, measure) in
+        [("tg4", "latency"), ("tg4", "throughput"), ("tg4/GateProjection", "latency")]
+    {
+        let metric = &bmf[name][measure];
+        let [low, value, high] = ["lower_value", "value", "upper_value"]
+            .map(|key| metric[key].as_f64().expect("a number"));
+        assert!(low < value && value < high, "{name}: {metric}");
+    }
+}
+
+#[test]
+fn what_was_found_is_the_exit_code_though_nobody_reads_it() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 10, 0, 1.0);
+    let slower = set(dir.path(), "slower", 10, 1, 1.15);
+    let same = set(dir.path(), "same", 10, 1, 1.0);
+    let unread = |args: &[&str]| command::unread(&mut command::brickscope(args)).code();
+    assert_eq!(unread(&["compare", str(&a), str(&slower)]), Some(1));
+    assert_eq!(unread(&["compare", str(&a), str(&slower), "--json"]), Some(1));
+    assert_eq!(unread(&["compare", str(&a), str(&same)]), Some(0));
+    assert_eq!(unread(&["compare", str(&a.join("1")), str(&slower.join("1"))]), Some(3));
+    assert_eq!(unread(&["compare", str(&a), "nowhere"]), Some(2));
+    let gate = |more: &[&str]| unread(&[&["gate", "--baseline", str(&a)], more].concat());
+    assert_eq!(gate(&[str(&slower)]), Some(1));
+    assert_eq!(gate(&[str(&slower.join("1"))]), Some(3));
+    assert_eq!(gate(&["nowhere"]), Some(2));
+    let baseline = dir.path().join("baseline");
+    let update = ["gate", "--baseline", str(&baseline), "--update", str(&same)];
+    let update = unread(&[&update[..], &["--force"]].concat());
+    assert_eq!((update, baseline.is_dir()), (Some(0), true));
+}
+
+#[test]
+fn few_processes_are_inconclusive_and_never_a_pass() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 1, 0, 1.0);
+    let b = set(dir.path(), "b", 1, 1, 1.5);
+    // A file, a run's folder, a folder of them.
+    for [a, b] in [
+        [a.join("1/receipt.json"), b.join("1/receipt.json")],
+        [a.join("1"), b.join("1")],
+        [a.clone(), b.clone()],
+    ] {
+        let (code, text, _) = brickscope(&["compare", str(&a), str(&b)]);
+        assert_eq!(code, 3, "{text}");
+        assert!(text.starts_with("Inconclusive: one process only"), "{text}");
+        assert!(!text.contains("unchanged"), "{text}");
+    }
+}
+
+#[test]
+fn unlike_runs_are_refused_with_each_difference_and_both_values() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 3, 0, 1.0);
+    let b = set(dir.path(), "b", 3, 1, 1.0);
+    let file = b.join("2/receipt.json");
+    let mut receipt = Receipt::load(&file).expect("the receipt");
+    receipt.run.threads = 64;
+    receipt.model.sha256 = "0".repeat(64);
+    receipt.machine.kernel = Some("9.9.9".to_owned());
+    receipt.binary.version = "9.9.9".to_owned();
+    receipt.sealed().expect("sealed").save(&file).expect("saved");
+    let (code, text, said) = brickscope(&["compare", str(&a), str(&b)]);
+    assert_eq!((code, &*text), (2, ""), "{said}");
+    for says in ["threads: 1 and 1 or 64", "model: ", "000000000000 or ", "--force"] {
+        assert!(said.contains(says), "{says} in {said}");
+    }
+    assert!(
+        !said.contains("build: ") && !said.contains("kernel: "),
+        "what is compared is no reason to refuse: {said}"
+    );
+
+    let (code, text, _) = brickscope(&["compare", str(&a), str(&b), "--force"]);
+    assert_ne!(code, 2);
+    assert!(text.contains("! Forced: the two ran under different conditions"), "{text}");
+    assert!(text.contains("! threads: 1 and 1 or 64") && text.contains("   build: "), "{text}");
+}
+
+#[test]
+fn what_can_not_be_read_or_was_changed_is_refused() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 3, 0, 1.0);
+    let b = set(dir.path(), "b", 3, 1, 1.0);
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).expect("a folder");
+    let program = assert_cmd::cargo::cargo_bin!("brickscope");
+    for (args, says) in [
+        (vec![str(&a), "nowhere"], "B: nowhere"),
+        (vec![str(&empty), str(&b)], "has no runs"),
+        (vec![str(&a), str(&a)], "hold the same run"),
+        (vec![str(&a), str(&b), "--threshold", "0%"], "above 0%"),
+        (vec![str(&a), str(&b), "--threshold", "3"], "such as 3%"),
+        (vec![str(&a), str(&b), "--", "--tokens", "3"], "--processes"),
+        (vec![str(&a), str(&b), "--processes", "2"], "is not a program"),
+    ] {
+        let (code, text, said) = brickscope(&[&["compare"], &args[..]].concat());
+        assert_eq!((code, &*text), (2, ""), "{args:?}: {said}");
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    if cfg!(target_os = "linux") {
+        let (code, _, said) = brickscope(&["compare", str(&a), str(program)]);
+        assert!(code == 2 && said.contains("is a program: add --processes N"), "{said}");
+    }
+
+    let file = b.join("2/receipt.json");
+    let mut receipt = Receipt::load(&file).expect("the receipt");
+    receipt.tests[0].samples[1].wall_ns += 1;
+    receipt.save(&file).expect("saved");
+    let (code, _, said) = brickscope(&["compare", str(&a), str(&b)]);
+    assert!(code == 2 && said.contains("was changed after it was sealed"), "{said}");
+    let (code, text, _) = brickscope(&["compare", str(&a), str(&b), "--force"]);
+    assert_ne!(code, 2);
+    assert!(text.contains("! B, 1 process: it was changed after it was sealed"), "{text}");
+
+    receipt.seal = None;
+    receipt.save(&file).expect("saved");
+    let base = dir.path().join("base");
+    for args in
+        [["compare", str(&a), str(&b), "--json"], ["gate", "--update", "--baseline", str(&base)]]
+    {
+        let run = if args[0] == "gate" { &[str(&b)][..] } else { &[] };
+        let (code, _, said) = brickscope(&[&args[..], run].concat());
+        assert!(code == 2 && said.contains("has no seal"), "{said}");
+    }
+    assert!(!base.exists());
+}
+
+/// Changes the receipt of one process, and seals it anew.
+fn forge(run: &Path, change: impl FnOnce(&mut Receipt)) {
+    let file = run.join("receipt.json");
+    let mut receipt = Receipt::load(&file).expect("a receipt");
+    change(&mut receipt);
+    receipt.load.doubts = derived_doubts(&receipt);
+    receipt.sealed().expect("it can be sealed").save(&file).expect("it is saved");
+}
+
+#[test]
+fn what_rests_on_a_receipt_that_is_refused_says_so_first() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 5, 0, 1.0);
+    let b = set(dir.path(), "b", 5, 1, 1.0);
+    let (_, text, _) = brickscope(&["compare", str(&a), str(&b)]);
+    assert!(!text.contains("verified"), "{text}");
+    forge(&b.join("2"), |receipt| receipt.clock.drift_ppm = Some(500_000.0));
+    for args in [&["compare", str(&a), str(&b)][..], &["gate", "--baseline", str(&a), str(&b)]] {
+        let (code, text, said) = brickscope(args);
+        assert_ne!(code, 2, "{said}");
+        assert!(text.starts_with("Not verified: 1 of 10 receipts (field). "), "{text}");
+        let (_, text, _) = brickscope(&[args, &["-o", "md"]].concat());
+        assert!(text.starts_with("**Not verified: 1 of 10 receipts (field). "), "{text}");
+        let (_, json, _) = brickscope(&[args, &["--json"]].concat());
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["b"]["not_verified"][0][1], "field");
+    }
+}
+
+#[test]
+fn no_baseline_is_made_of_receipts_that_are_refused_nor_of_copies() {
+    type Change = fn(&mut Receipt);
+    let faster = |receipt: &mut Receipt| {
+        for test in &mut receipt.tests {
+            // Above any roof, consistently.
+            let flops = test.flops.unwrap_or(1);
+            test.flops = Some(flops.saturating_mul(1_000_000));
+            test.kernels.iter_mut().for_each(|kernel| {
+                kernel.flops = kernel.flops.map(|flops| flops.saturating_mul(1_000_000));
+            });
+        }
+    };
+    let changes: [(&str, Change); 3] = [
+        ("(not-real)", |receipt| receipt.compute_path = "mock".to_owned()),
+        ("not-real", |receipt| receipt.clock.source = "mock".to_owned()),
+        ("above-roof", faster),
+    ];
+    for (says, change) in changes {
+        for force in [&[][..], &["--force"]] {
+            let dir = folder();
+            let run = set(dir.path(), "run", 5, 0, 1.0);
+            forge(&run.join("3"), change);
+            let base = dir.path().join("base");
+            let args = ["gate", "--baseline", str(&base), "--update", str(&run)];
+            let (code, _, said) = brickscope(&[&args, force].concat());
+            assert_eq!(code, 2, "{says}: {said}");
+            assert!(said.contains("can't be a baseline") && said.contains(says), "{says}: {said}");
+            assert!(!base.exists(), "{says}");
+        }
+    }
+    // Without the profiler nothing shows what ran, but nothing speaks against it.
+    let dir = folder();
+    let [run, base] = ["run", "base"].map(|name| dir.path().join(name));
+    let model = fixture("tiny-Q8_0.gguf");
+    let args = ["benchmark", &model, "-p", "0", "-n", "4", "-r", "2", "--no-profiler", "--out"];
+    command::run(command::brickscope(&args).arg(&run));
+    let (code, _, said) = brickscope(&["gate", "--baseline", str(&base), "--update", str(&run)]);
+    assert!(code == 0 && base.exists(), "{said}");
+    // A process that is there twice, under another number.
+    let dir = folder();
+    let run = set(dir.path(), "run", 5, 0, 1.0);
+    fs::copy(run.join("2/receipt.json"), run.join("3/receipt.json")).expect("copied");
+    forge(&run.join("3"), |receipt| receipt.run.process = 5);
+    let base = dir.path().join("base");
+    let args = ["gate", "--baseline", str(&base), "--update", str(&run), "--force"];
+    let (code, _, said) = brickscope(&args);
+    assert!(code == 2 && said.contains("is a copy") && !base.exists(), "{said}");
+}
+
+#[test]
+fn a_part_of_a_set_and_several_sets_are_no_side() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 5, 0, 1.0);
+    let b = set(dir.path(), "b", 5, 1, 1.0);
+    let refused = |says: &str| {
+        let (code, _, said) = brickscope(&["compare", str(&a), str(&b)]);
+        assert!(code == 2 && said.contains(says), "{said}");
+        let (code, _, said) = brickscope(&["compare", str(&a), str(&b), "--force"]);
+        assert_ne!(code, 2, "{said}");
+    };
+    // Under the name that history knows as well.
+    fs::rename(b.join("2/receipt.json"), b.join("2/x.receipt.json")).expect("it moves");
+    let (code, _, said) = brickscope(&["compare", str(&a), str(&b)]);
+    assert_ne!(code, 2, "{said}");
+    fs::remove_dir_all(b.join("3")).expect("it is removed");
+    refused("6 of the 10 processes of its set are missing");
+    let mut other = receipt(6, "GateProjection", 1.0);
+    other.run.set = Some("another set".to_owned());
+    fs::create_dir(b.join("3")).expect("a folder");
+    other.sealed().expect("sealed").save(&b.join("3/receipt.json")).expect("saved");
+    refused("several sets (a set and another set)");
+    fs::rename(b.join("3/receipt.json"), b.join("receipt.json")).expect("it moves");
+    refused("a run and also folders with numbered runs");
+}
+
+#[test]
+fn a_gate_from_the_first_run_on() {
+    let dir = folder();
+    let at = |args: &[&str]| {
+        brickscope_in(dir.path(), &[&["gate", "--baseline", "base"], args].concat())
+    };
+    // Both in the default folder of runs.
+    let runs = dir.path().join("brickscope-runs");
+    let (code, _, said) = at(&[]);
+    assert!(code == 2 && said.contains("there is no run in brickscope-runs"), "{said}");
+    let first = set(&runs, "20260101-000000", 10, 0, 1.0);
+    let (code, _, said) = at(&[]);
+    assert_eq!(code, 2, "{said}");
+    let hint = "gate --baseline base --update brickscope-runs/20260101-000000";
+    assert!(said.contains("there is no baseline at base") && said.contains(hint), "{said}");
+
+    let (code, text, said) = at(&["--update"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(text.contains("base is now the baseline: 10 processes"), "{text}");
+    let copied = fs::read(dir.path().join("base/10/receipt.json")).expect("it is there");
+    assert_eq!(copied, fs::read(first.join("10/receipt.json")).expect("so is this"));
+    let (code, _, said) = at(&[]);
+    assert!(code == 2 && said.contains("hold the same run"), "{said}");
+
+    let same = set(dir.path(), "same", 10, 1, 1.0);
+    let slower = set(dir.path(), "slower", 10, 1, 1.15);
+    let single = slower.join("3");
+    for (run, expected) in [(&same, 0), (&slower, 1), (&single, 3)] {
+        let (code, text, said) = at(&[str(run)]);
+        assert_eq!(code, expected, "{text}{said}");
+    }
+    let (code, markdown, _) = at(&[str(&slower), "-o", "md"]);
+    assert!(code == 1 && markdown.starts_with("**"), "{markdown}");
+
+    // The new baseline replaces the old one, including its extra files.
+    let (code, _, said) = at(&["--update", str(&single)]);
+    assert_eq!(code, 0, "{said}");
+    let left: Vec<_> = fs::read_dir(dir.path().join("base")).expect("the baseline").collect();
+    assert_eq!(left.len(), 1);
+    let hidden = fs::read_dir(dir.path()).expect("the folder").filter(|entry| {
+        entry.as_ref().is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
+    });
+    assert_eq!(hidden.count(), 0);
+}
+
+/// A folder with a run of each of these machines.
+fn of_machines(dir: &Path, name: &str, day: u32, runs: &[(&str, f64)]) -> PathBuf {
+    let folder = dir.join(name);
+    for (turn, (machine, slower)) in (1..).zip(runs) {
+        let mut receipt = receipt(turn + 3 * day, "GateProjection", *slower);
+        receipt.run.set = None;
+        (receipt.run.process, receipt.run.processes) = (1, 1);
+        receipt.timestamp = format!("2026-11-{:02}T10:{turn:02}:00Z", day + 1);
+        receipt.machine.boot = Some(format!("{turn:016x}"));
+        receipt.binary.sha256 = Some(format!("{:02x}", day + 1).repeat(32));
+        receipt.environment.insert(MACHINE.to_owned(), (*machine).to_owned());
+        let run = folder.join(format!("{day}-{machine}"));
+        fs::create_dir_all(&run).expect("a folder");
+        let receipt = receipt.sealed().expect("it can be sealed");
+        receipt.save(&run.join("receipt.json")).expect("it is saved");
+    }
+    folder
+}
+
+#[test]
+fn a_gate_of_several_machines_tells_a_slow_commit_from_a_slow_machine() {
+    let dir = folder();
+    let machines = |slower: f64| [("m1", slower), ("m2", slower), ("m3", 1.5 * slower)];
+    for day in 0..4 {
+        of_machines(dir.path(), "base", day, &machines(1.0));
+    }
+    let base = str(&dir.path().join("base")).to_owned();
+    let gate = |run: &Path, more: &[&str]| {
+        brickscope(&[&["gate", "--baseline", &base, str(run)], more].concat())
+    };
+    // The new runs are on the slow machine alone.
+    let same = of_machines(dir.path(), "same", 4, &[("m3", 1.5)]);
+    let (code, text, said) = gate(&same, &[]);
+    assert_eq!(code, 0, "{text}{said}");
+    assert!(text.contains("not slower") && text.contains("machine: the run beside"), "{text}");
+    // One session may have been disturbed.
+    let once = of_machines(dir.path(), "once", 5, &[("m3", 1.8)]);
+    let (code, text, said) = gate(&once, &[]);
+    assert_eq!(code, 3, "{text}{said}");
+    assert!(text.contains("sessions may have been disturbed"), "{text}");
+    let slower = of_machines(dir.path(), "slower", 5, &[("m3", 1.8), ("m1", 1.2)]);
+    let (code, text, said) = gate(&slower, &[]);
+    assert_eq!(code, 1, "{text}{said}");
+    let (code, json, _) = gate(&slower, &["--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((code, &json[0]["judged"]["outcome"]), (1, &"slower".into()), "{json}");
+    // A machine that nothing is known of.
+    let unknown = of_machines(dir.path(), "unknown", 6, &[("m9", 1.5)]);
+    let (code, text, said) = gate(&unknown, &[]);
+    assert_eq!(code, 3, "{text}{said}");
+    assert!(text.contains("not decided") && text.contains("on machine m9"), "{text}");
+    let (code, _, said) = gate(&same, &["--min-share", "2%"]);
+    assert!(code == 2 && said.contains("--min-share: it is about bricks"), "{said}");
+    // What is on a line of its own in the history, since commit and machine are told apart there, too.
+    let (code, text, said) = brickscope(&["history", str(dir.path())]);
+    assert!(code == 0 && text.contains("machine") && text.contains("m3"), "{text}{said}");
+}
+
+#[test]
+fn a_gate_of_several_machines_refuses_copies_and_parts_of_sets_and_tells_what_is_not_judged() {
+    let dir = folder();
+    for day in 0..4 {
+        of_machines(dir.path(), "base", day, &[("m1", 1.0), ("m2", 1.0), ("m3", 1.5)]);
+    }
+    let base = str(&dir.path().join("base")).to_owned();
+    let gate = |run: &Path, more: &[&str]| {
+        brickscope(&[&["gate", "--baseline", &base, str(run)], more].concat())
+    };
+    let new = of_machines(dir.path(), "new", 4, &[("m1", 1.0), ("m2", 1.0)]);
+    let (code, _, said) = gate(&new, &[]);
+    assert!(code == 0 && !said.contains("not judged"), "{said}");
+    let changed = |run: &str, change: &dyn Fn(&mut Receipt)| {
+        let path = new.join(run).join("receipt.json");
+        let mut receipt = Receipt::load(&path).expect("a receipt");
+        change(&mut receipt);
+        receipt.sealed().expect("it can be sealed").save(&path).expect("a folder of ours");
+    };
+
+    for run in ["4-m1", "4-m2"] {
+        changed(run, &|receipt| {
+            (receipt.run.set, receipt.run.processes) = (Some("nightly".to_owned()), 5);
+        });
+    }
+    let (code, _, said) = gate(&new, &[]);
+    assert!(code == 2 && said.contains("3 of the 5 processes of set nightly"), "{said}");
+    let (code, text, said) = gate(&new, &["--force"]);
+    assert!(code == 0, "{text}{said}");
+    for run in ["4-m1", "4-m2"] {
+        changed(run, &|receipt| {
+            (receipt.run.set, receipt.run.processes) = (None, 1);
+            receipt.tests.truncate(1);
+        });
+    }
+    let (code, text, said) = gate(&new, &[]);
+    assert!(said.contains("and the run doesn't: not judged"), "{code} {text}{said}");
+
+    let copy = new.join("copy");
+    fs::create_dir_all(&copy).expect("a folder");
+    fs::copy(new.join("4-m1/receipt.json"), copy.join("receipt.json")).expect("a file");
+    let (code, _, said) = gate(&new, &[]);
+    assert!(code == 2 && said.contains("are the same receipt, so one is a copy"), "{said}");
+}
+
+#[test]
+fn an_update_that_was_cut_short_leaves_the_old_baseline_or_the_new_one() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 10, 0, 1.0);
+    let b = set(dir.path(), "b", 10, 1, 1.0);
+    let [base, last, next] = ["base", ".base.last", ".base.next"].map(|name| dir.path().join(name));
+    let gate = || brickscope_in(dir.path(), &["gate", "--baseline", "base", str(&b)]);
+    // As if it was killed after half of the new one was written: neither is under its name.
+    fs::rename(&a, &last).expect("it moves");
+    fs::create_dir_all(next.join("1")).expect("a folder");
+    let (code, _, said) = gate();
+    assert_eq!(code, 0, "{said}");
+    assert!(base.exists() && !last.exists());
+    // Other commands also find the old one, before a gate has put it back.
+    fs::rename(&base, &last).expect("it moves");
+    let (code, _, said) = brickscope(&["compare", str(&base), str(&b)]);
+    assert_eq!(code, 0, "{said}");
+    fs::rename(&last, &base).expect("it moves");
+    // The new one is in place, and half of the old one is removed.
+    fs::create_dir_all(last.join("7")).expect("a folder");
+    let (code, _, said) = gate();
+    assert_eq!(code, 0, "{said}");
+    assert!(base.join("10/receipt.json").exists() && !last.exists());
+    let (code, _, said) =
+        brickscope_in(dir.path(), &["gate", "--baseline", "base", "--update", str(&b)]);
+    assert_eq!(code, 0, "{said}");
+    assert!(!next.exists() && !last.exists());
+}
+
+#[test]
+fn an_update_that_finds_no_room_leaves_the_old_baseline_and_nothing_else() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 1, 0, 1.0);
+    let b = set(dir.path(), "b", 2, 1, 1.0);
+    let is_hidden = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+    let hidden = || {
+        let entries = fs::read_dir(dir.path()).expect("the folder").map(|entry| entry.expect("it"));
+        entries.filter(is_hidden).map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let base = dir.path().join("base");
+    let update =
+        |run: &Path| command::brickscope(&["gate", "--baseline", str(&base), "--update", str(run)]);
+    // To a write beyond 1 KiB, the system says what it says of a full disk, but for the word.
+    let refused = |run: &Path| {
+        let direct = update(run);
+        let mut command = std::process::Command::new("bash");
+        command.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\""]);
+        let output = command.arg(direct.get_program()).args(direct.get_args()).output();
+        let output = output.expect("the command starts");
+        let said = command::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("can't be made the baseline: ") && said.contains("too large"),
+            "{said}"
+        );
+        assert_eq!(hidden(), Vec::<PathBuf>::new());
+    };
+    refused(&b);
+    assert!(!base.exists());
+    command::run(&mut update(&a));
+    refused(&b);
+    let kept = fs::read(base.join("1/receipt.json")).expect("the old one");
+    assert_eq!(kept, fs::read(a.join("1/receipt.json")).expect("so is this"));
+    assert!(!base.join("2").exists());
+    command::run(&mut update(&b));
+    assert!(base.join("2").exists());
+}
+
+#[test]
+fn an_update_that_is_killed_leaves_a_whole_baseline() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 5, 0, 1.0);
+    let faster = set(dir.path(), "faster", 5, 0, 0.9);
+    let b = set(dir.path(), "b", 5, 1, 1.0);
+    let base = dir.path().join("base");
+    let update = ["gate", "--baseline", str(&base), "--update"];
+    let (code, _, said) = brickscope(&[&update[..], &[str(&a)]].concat());
+    assert_eq!(code, 0, "{said}");
+    for round in 0..20 {
+        let run = if round % 2 == 0 { &faster } else { &a };
+        let mut child = command::brickscope(&update)
+            .arg(run)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("it starts");
+        std::thread::sleep(std::time::Duration::from_millis(3 * round));
+        child.kill().expect("it is killed, or has ended");
+        child.wait().expect("it ends");
+        let (code, _, said) = brickscope(&["compare", str(&base), str(&b)]);
+        assert_ne!(code, 2, "{round}: {said}");
+    }
+}
+
+#[test]
+fn two_programs_are_measured_in_turns() {
+    let dir = folder();
+    let program = str(assert_cmd::cargo::cargo_bin!("brickscope"));
+    let out = dir.path().join("out");
+    let model = fixture("tiny-Q8_0.gguf");
+    let args = ["compare", program, program, "--processes", "2", "--model", &model, "--out"];
+    let benchmark = ["--", "--prompt-tokens", "3", "--tokens", "2", "--threads", "1"];
+    let (code, text, said) = brickscope(&[&args[..], &[str(&out)], &benchmark].concat());
+    // There is no verdict of so few processes.
+    assert_eq!(code, 3, "{said}");
+    assert!(text.starts_with("Inconclusive: 2 pairs only: no verdict below 5"), "{text}");
+    assert!(text.contains("run in turns: 2 neighbouring pairs"), "{text}");
+    let turn = |run: &str| {
+        let receipt = Receipt::load(&out.join(run).join("receipt.json")).expect("a receipt");
+        (receipt.run.process, receipt.run.processes, receipt.run.set)
+    };
+    let set = turn("a/1").2;
+    assert!(set.is_some());
+    // Either side goes first once; which one is random.
+    let mut order: Vec<(u32, &str)> = Vec::new();
+    for run in ["a/1", "b/1", "b/2", "a/2"] {
+        let (place, of, in_set) = turn(run);
+        assert_eq!((of, in_set), (4, set.clone()), "{run}");
+        order.push((place, run));
+    }
+    order.sort_unstable();
+    let order: Vec<&str> = order.into_iter().map(|(_, run)| run).collect();
+    let either = [["a/1", "b/1", "b/2", "a/2"], ["b/1", "a/1", "a/2", "b/2"]];
+    assert!(either.iter().any(|turns| order == turns), "{order:?}");
+    // And they can be compared again.
+    let (again, text, _) = brickscope(&["compare", str(&out.join("a")), str(&out.join("b"))]);
+    assert_eq!(again, code);
+    assert!(text.contains("run in turns: 2 neighbouring pairs"), "{text}");
+
+    let (code, _, said) = brickscope(&[&args[..], &[str(&out)], &benchmark].concat());
+    assert!(code == 2 && said.contains("exists already"), "{said}");
+    let args = ["compare", program, program, "--processes", "1", "--model", "nowhere.gguf"];
+    let (code, _, said) =
+        brickscope(&[&args[..], &["--out", str(&dir.path().join("other"))]].concat());
+    assert!(
+        code == 2 && said.contains("process 1 of 1") && said.contains("nowhere.gguf"),
+        "{said}"
+    );
+}
+
+#[test]
+fn profiles_can_be_given_too_and_one_of_each_tells_nothing() {
+    let dir = folder();
+    let model = fixture("tiny-Q8_0.gguf");
+    let run = |name: &str| {
+        let out = dir.path().join(name);
+        let args =
+            ["profile", &model, "--tokens", "4", "--threads", "1", "--prompt", "hello", "--out"];
+        command::run(command::brickscope(&args).arg(&out));
+        out
+    };
+    let (a, b) = (run("a"), run("b"));
+    let (code, text, said) = brickscope(&["compare", str(&a), str(&b)]);
+    assert_eq!(code, 3, "{said}");
+    assert!(text.starts_with("Inconclusive: one process only"), "{text}");
+    assert!(text.contains("\nprefill  ") && text.contains("\ndecode  "), "{text}");
+    let receipts = set(dir.path(), "set", 1, 0, 1.0);
+    let (code, _, said) = brickscope(&["compare", str(&a), str(&receipts)]);
+    assert!(code == 2 && said.contains("measured by: profile and benchmark"), "{said}");
+}
+
+#[test]
+fn the_help_says_what_the_exit_codes_mean() {
+    for command in ["compare", "gate"] {
+        let (code, said, _) = brickscope(&[command, "--help"]);
+        assert_eq!(code, 0);
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("The exit code is 0 if nothing is slower"), "{said}");
+        assert!(said.contains("2 if the comparison can't be made"), "{said}");
+        assert!(
+            said.contains(&format!(
+                "Examples: brickscope {}",
+                if command == "gate" { "benchmark" } else { "compare" }
+            )),
+            "{said}"
+        );
+    }
+}

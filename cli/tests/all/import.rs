@@ -1,0 +1,185 @@
+//! `brickscope import`, and the commands that read its runs.
+
+// These tests don't use all shared helpers.
+#[allow(dead_code)]
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use brickscope::Profile;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tempfile::TempDir;
+
+use crate::command::{brickscope, run, text};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/import").join(name)
+}
+
+/// Imports a file into its own folder.
+fn imported(file: &Path, args: &[&str]) -> TempDir {
+    let dir = TempDir::new().expect("a temporary folder");
+    let mut command = brickscope(&["import"]);
+    command.arg(file).arg("--out").arg(dir.path()).args(args);
+    let output = run(&mut command);
+    assert_eq!(text(&output.stdout).trim_end(), dir.path().to_str().expect("UTF-8"));
+    dir
+}
+
+fn refused(file: &Path, args: &[&str]) -> String {
+    let dir = TempDir::new().expect("a temporary folder");
+    let out = dir.path().join("run");
+    let mut command = brickscope(&["import"]);
+    let output = command.arg(file).arg("--out").arg(&out).args(args).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!out.exists(), "nothing is left of it");
+    let said = text(&output.stderr).to_owned();
+    assert!(said.starts_with("brickscope: ") && !said.contains("panicked"), "{said}");
+    said
+}
+
+#[test]
+fn each_file_becomes_a_run_that_every_command_reads() {
+    for (name, args) in [
+        ("llama-bench.json", &[][..]),
+        ("candle.json", &["--decode", "model"]),
+        ("torch.json", &[]),
+        ("pytorch.json", &["--prefill", "prefill", "--decode", "dec*[1..]"]),
+        ("pytorch-stack.json", &["--decode", "decode"]),
+        ("kineto-gpu.json", &[]),
+        ("vk-perf-logger.txt", &[]),
+        ("stacks.folded", &["--unit", "us"]),
+        ("stacks.folded", &["--unit", "samples"]),
+    ] {
+        let dir = imported(&data(name), args);
+        let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+        assert_eq!(profile.check(), Ok(()), "{name}");
+        assert!(profile.imported.is_some_and(|imported| imported.file.ends_with(name)));
+        for command in [
+            &["show"][..],
+            &["export", "--format", "prometheus", "-o", "-"],
+            &["export", "--format", "otlp-json", "-o", "-"],
+        ] {
+            let output = run(brickscope(command).arg(dir.path()));
+            assert!(text(&output.stdout).contains(name), "{name}, {command:?}");
+        }
+        // A run without times can't be exported as times, and a note says so.
+        let is_samples = args.contains(&"samples");
+        let output = run(brickscope(&["export", "--format", "csv", "-o", "-"]).arg(dir.path()));
+        assert_eq!(text(&output.stderr).contains("this export is empty"), is_samples);
+        let output = run(brickscope(&["report", "-o", "-"]).arg(dir.path()));
+        assert_eq!(text(&output.stdout).contains("Samples by function"), is_samples, "{name}");
+    }
+}
+
+#[test]
+fn limits_are_those_of_the_machine_that_the_file_was_made_on() {
+    let said = refused(&data("candle.json"), &["--ceilings-here"]);
+    assert!(said.contains("--ceilings-here is for files of llama-bench"), "{said}");
+    let said = refused(&data("llama-bench.json"), &["--ceilings-here"]);
+    assert!(said.contains("was made on another machine: AMD EPYC 9R14"), "{said}");
+    let folder = TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("bench.json");
+    let bench = std::fs::read_to_string(data("llama-bench.json")).expect("it is there");
+    std::fs::write(&file, bench.replace("\"AMD EPYC 9R14\"", "\"\"")).expect("it is written");
+    let dir = imported(&file, &["--ceilings-here"]);
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    assert!(profile.ceilings.is_some() && profile.ceilings_absent.is_none());
+    let found = run(brickscope(&["findings"]).arg(dir.path()));
+    // Which one, the machine decides.
+    assert!(!text(&found.stdout).contains("--ceilings-here"), "{}", text(&found.stdout));
+    std::fs::write(&file, bench.replace("\"CPU\"", "\"CUDA\"")).expect("it is written");
+    let said = refused(&file, &["--ceilings-here"]);
+    assert!(said.contains("--ceilings-here measures the CPU"), "{said}");
+}
+
+#[test]
+fn a_packed_file_is_the_same_run() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let packed = folder.path().join("trace.json.gz");
+    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+    gz.write_all(&std::fs::read(data("candle.json")).expect("it is there")).expect("memory");
+    std::fs::write(&packed, gz.finish().expect("memory")).expect("it is written");
+    let sums = |file: &Path| {
+        let dir = imported(file, &[]);
+        Profile::load(&dir.path().join("profile.json")).expect("it was written").totals
+    };
+    assert_eq!(sums(&packed), sums(&data("candle.json")));
+    std::fs::write(&packed, [0x1f, 0x8b, 8, 0, 0]).expect("it is written");
+    assert!(refused(&packed, &[]).contains("a gzip file"));
+}
+
+#[test]
+fn what_can_not_be_read_is_said_with_its_place() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("a.file");
+    let with = |bytes: &[u8], args: &[&str]| {
+        std::fs::write(&file, bytes).expect("it is written");
+        refused(&file, args)
+    };
+    assert!(with(b"", &[]).contains("name its format with --format"));
+    assert!(with(b"a;b 1\n", &[]).contains("name it with --unit ns, us, ms or samples"));
+    assert!(with(b"a;b\n", &["--format", "folded", "--unit", "ns"]).contains("a.file, line 1: "));
+    assert!(with(b"ab\xff", &[]).contains("a.file, byte 2: not UTF-8 text"));
+    let event = br#"[{"ph":"X","ts":1}]"#;
+    assert!(with(event, &[]).contains("a.file, event 1: `dur` is missing"));
+    assert!(with(event, &["--rows", "1"]).contains("a choice of rows is for files of llama-bench"));
+    assert!(refused(Path::new("/nowhere/at/all"), &[]).contains("/nowhere/at/all"));
+}
+
+#[test]
+fn an_imported_run_is_compared_with_its_like_only() {
+    let theirs = imported(&data("llama-bench.json"), &[]);
+    let trace = imported(&data("candle.json"), &["--decode", "model"]);
+    let without_passes = imported(&data("candle.json"), &[]);
+    let compare = |b: &TempDir| {
+        let mut command = brickscope(&["compare"]);
+        let output = command.arg(theirs.path()).arg(b.path()).output().expect("it starts");
+        (output.status.code(), text(&output.stderr).to_owned())
+    };
+    let (code, said) = compare(&trace);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("measured by: another program (llama-bench) and another"), "{said}");
+    let (code, said) = compare(&without_passes);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("has no passes") && said.contains("--decode EVENT"), "{said}");
+}
+
+#[test]
+fn a_packed_trace_is_read_by_a_table_of_ones_own() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let packed = folder.path().join("rank1.pt.trace.json.gz");
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&std::fs::read(data("kineto-gpu.json")).expect("it is there")).expect("room");
+    std::fs::write(&packed, gzip.finish().expect("room")).expect("it can be written");
+    let map = folder.path().join("mine.toml");
+    std::fs::write(&map, "[kernel]\n\"my_triton_*\" = \"MyKernel\"\n").expect("room");
+    let dir = imported(&packed, &["--map", map.to_str().expect("UTF-8")]);
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    let totals = &profile.devices[0].streams[0].totals;
+    assert!(totals.iter().any(|total| total.stats.name == "MyKernel"));
+    std::fs::write(&map, "[kernel]\nmy_triton\n").expect("room");
+    let said = refused(&packed, &["--map", map.to_str().expect("UTF-8")]);
+    assert!(said.contains("mine.toml, line 2: after the pattern comes"), "{said}");
+    let said = refused(&packed, &["--map", "/nowhere/mine.toml"]);
+    assert!(said.contains("/nowhere/mine.toml"), "{said}");
+}
+
+#[test]
+fn what_is_no_trace_is_named_with_the_command_for_it() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let model = folder.path().join("model");
+    std::fs::write(&model, b"GGUF\x03\0\0\0\xff").expect("room");
+    let said = refused(&model, &[]);
+    assert!(said.contains("is a model (GGUF), not a trace: `brickscope profile "), "{said}");
+    let said = refused(&data("brickscope-py.json"), &[]);
+    assert!(said.contains("is a run already: `brickscope show "), "{said}");
+    // Without a pass it is read, and it is said what to do.
+    for (args, is_said) in [(&[][..], true), (&["--decode", "decode"], false)] {
+        let out = folder.path().join(format!("run{}", args.len()));
+        let mut command = brickscope(&["import"]);
+        let output = run(command.arg(data("pytorch.json")).arg("--out").arg(&out).args(args));
+        let said = text(&output.stderr);
+        assert_eq!(said.contains("say which are, with --prefill and --decode"), is_said, "{said}");
+    }
+}

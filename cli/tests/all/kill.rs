@@ -1,0 +1,197 @@
+//! Files with their final names are complete, whenever a run is killed.
+#![cfg(unix)]
+
+// These tests don't use all shared helpers.
+#[allow(dead_code)]
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use brickscope::Profile;
+use brickscope_analysis::receipt::Receipt;
+use tempfile::TempDir;
+
+use crate::command::{brickscope, quiet_ceilings, run};
+
+const KILLS: u32 = 100;
+
+/// The most attempts, since those after the end of a run don't count.
+const ATTEMPTS: u32 = 400;
+
+/// A command that writes into `dir`, in its own process group.
+struct Job {
+    command: Command,
+    dir: PathBuf,
+}
+
+impl Job {
+    fn new(cache: &Path, words: &[&str], dir: PathBuf) -> Self {
+        let model =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf");
+        let mut command = brickscope(words);
+        command.arg("--threads").arg("1").arg("--out").arg(&dir).arg(model);
+        command.env("BRICKSCOPE_CACHE", cache);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Self { command, dir }
+    }
+
+    /// How long it takes if it isn't killed.
+    fn duration(&mut self) -> Duration {
+        let start = Instant::now();
+        run(&mut self.command);
+        start.elapsed()
+    }
+
+    /// Starts it, waits for `moment`, and kills it with all its children. Returns whether it was still
+    /// running.
+    fn kill(&mut self, moment: Moment) -> bool {
+        let mut child = self.command.spawn().expect("the command starts");
+        match moment {
+            Moment::After(delay) => std::thread::sleep(delay),
+            Moment::Change(nth) => {
+                for _ in 0..nth {
+                    let before = sizes(&self.dir);
+                    while is_running(&mut child) && sizes(&self.dir) == before {}
+                }
+            }
+        }
+        let was_running = is_running(&mut child);
+        // A system call, since starting `kill` takes longer than many writes.
+        let _ = child.kill();
+        let group = format!("-{}", child.id());
+        // The group may have ended already.
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+        let status = child.wait().expect("it was started");
+        was_running && status.signal() == Some(9)
+    }
+}
+
+/// When to kill.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    After(Duration),
+    /// At the n-th removal, renaming or write of a file.
+    Change(u32),
+}
+
+fn is_running(child: &mut Child) -> bool {
+    child.try_wait().expect("it was started").is_none()
+}
+
+/// All files below a folder.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+fn is_partial(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.starts_with('.') && name.ends_with(".partial")
+}
+
+/// The length of each file that has contents, or will have.
+fn sizes(dir: &Path) -> BTreeMap<PathBuf, u64> {
+    let has_content = |path: &PathBuf| !path.to_string_lossy().contains(".writable.");
+    let size = |path: PathBuf| {
+        let size = fs::metadata(&path).map(|metadata| metadata.len());
+        (path, size.unwrap_or_default())
+    };
+    files(dir).into_iter().filter(has_content).map(size).collect()
+}
+
+/// Asserts that each file is complete, and that the files in a folder are of one run.
+fn is_whole(dir: &Path) {
+    for path in files(dir) {
+        match path.file_name().and_then(|name| name.to_str()) {
+            Some("receipt.json") => {
+                let receipt = Receipt::load(&path).expect("a receipt");
+                let sha256 = receipt.canonical_sha256().expect("JSON");
+                assert_eq!(receipt.seal.map(|seal| seal.sha256), Some(sha256), "{path:?}");
+            }
+            Some("profile.json") => {
+                let profile = Profile::load(&path).expect("a profile");
+                assert_eq!(profile.check(), Ok(()), "{path:?}");
+                if let Ok(receipt) = Receipt::load(&path.with_file_name("receipt.json")) {
+                    assert_eq!(receipt.timestamp, profile.created, "of two runs: {path:?}");
+                    let walls = profile.passes.iter().map(|pass| pass.wall_ns);
+                    let kept = receipt.tests.iter().filter_map(|test| test.samples.last());
+                    let kept = kept.flat_map(|sample| sample.pass_ns.iter().copied());
+                    assert!(walls.eq(kept), "of two runs: {path:?}");
+                }
+            }
+            _ => assert!(is_partial(&path), "{path:?} is neither whole nor hidden"),
+        }
+    }
+}
+
+/// The processes of a set that have receipts; 0 for a run outside of a set.
+fn processes(dir: &Path) -> Vec<u32> {
+    let receipts = files(dir).into_iter().filter(|path| path.ends_with("receipt.json"));
+    let runs = receipts.map(|path| Receipt::load(&path).expect("a receipt").run);
+    let mut found: Vec<u32> =
+        runs.map(|run| if run.set.is_some() { run.process } else { 0 }).collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let cache = folder.path().join("cache");
+    let small = ["-p", "8", "-n", "4", "-r", "1"];
+    let one = [&["benchmark", "--overwrite"], &small[..]].concat();
+    let set = [&one[..], &["--processes", "2"]].concat();
+    let mut jobs = [
+        Job::new(&cache, &one, folder.path().join("one")),
+        Job::new(&cache, &set, folder.path().join("set")),
+        Job::new(&cache, &["profile", "--tokens", "4"], folder.path().join("profile")),
+        // A run and a set, which overwrite each other in turns.
+        Job::new(&cache, &one, folder.path().join("both")),
+        Job::new(&cache, &set, folder.path().join("both")),
+    ];
+    run(&mut jobs[0].command);
+    quiet_ceilings(&cache);
+    let mut durations = jobs.each_mut().map(Job::duration);
+
+    let mut kills = 0;
+    for attempt in 0..ATTEMPTS {
+        let nth = attempt as usize % jobs.len();
+        if nth >= 3 {
+            // So that there is a run of the other kind to overwrite.
+            run(&mut jobs[7 - nth].command);
+            assert_eq!(processes(&jobs[nth].dir), if nth == 3 { vec![1, 2] } else { vec![0] });
+        }
+        let job = &mut jobs[nth];
+        if nth == 2 {
+            // A profile doesn't overwrite another.
+            let _ = fs::remove_dir_all(&job.dir);
+        }
+        // The golden ratio spreads moments evenly, however many there are.
+        let part = (f64::from(attempt) * 0.618_033_988_749_895).fract();
+        let moment = match attempt % 4 {
+            0 => Moment::Change(1 + attempt / 4 % 4),
+            _ => Moment::After(durations[nth].mul_f64(part)),
+        };
+        if job.kill(moment) {
+            kills += 1;
+        } else if let Moment::After(_) = moment {
+            // The machine is faster now than before.
+            durations[nth] = durations[nth].mul_f64(0.9);
+        }
+        is_whole(&job.dir);
+        if nth != 2 {
+            assert!(!processes(&job.dir).is_empty());
+        }
+        if kills == KILLS {
+            break;
+        }
+    }
+    assert_eq!(kills, KILLS, "the rest came too late");
+    // After all these kills the command still works.
+    run(&mut jobs[0].command);
+    is_whole(&jobs[0].dir);
+}

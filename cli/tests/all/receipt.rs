@@ -1,0 +1,246 @@
+//! `brickscope verify-receipt` and `brickscope receipt`, as a user runs them.
+
+#[expect(dead_code, reason = "other tests use the rest")]
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use brickscope_analysis::receipt::{Receipt, sha256_hex};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{brickscope, text};
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/receipt-v1.json")
+}
+
+/// The exit code, standard output and standard error.
+fn output(args: &[&str]) -> (i32, String, String) {
+    let output = brickscope(args).output().expect("the command starts");
+    let [stdout, said] = [&output.stdout, &output.stderr].map(|bytes| text(bytes).to_owned());
+    assert!(!said.contains("panicked"), "{said}");
+    (output.status.code().expect("it isn't killed"), stdout, said)
+}
+
+fn word(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[test]
+fn an_honest_receipt_by_its_file_or_its_folder() {
+    let path = fixture();
+    let (code, stdout, _) = output(&["verify-receipt", word(&path)]);
+    assert_eq!(code, 0, "{stdout}");
+    assert!(stdout.starts_with("accepted  "), "{stdout}");
+    assert!(
+        stdout.contains("\nNot checked:\n  the model's hash and size: no model given"),
+        "{stdout}"
+    );
+    assert!(stdout.lines().skip(1).all(|line| line.chars().count() <= 80), "{stdout}");
+
+    let dir = TempDir::new().expect("a folder");
+    fs::copy(&path, dir.path().join("receipt.json")).expect("copied");
+    let (code, stdout, _) = output(&["verify-receipt", word(dir.path()), "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &json["accepted"]), (0, &Value::Bool(true)));
+    assert_eq!(json["refusals"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn without_a_name_it_is_the_receipt_that_was_written_last() {
+    let dir = TempDir::new().expect("a folder");
+    let verify = || {
+        let mut command = brickscope(&["verify-receipt"]);
+        let output = command.current_dir(dir.path()).output().expect("it starts");
+        (output.status.code(), text(&output.stdout).to_owned(), text(&output.stderr).to_owned())
+    };
+    let (code, _, said) = verify();
+    assert_eq!(code, Some(2));
+    assert!(said.contains("there is no receipt in brickscope-runs"), "{said}");
+
+    let original = fs::read_to_string(fixture()).expect("the fixture");
+    let write = |run: &str, text: &str, seconds: u64| {
+        let folder = dir.path().join("brickscope-runs").join(run);
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("receipt.json");
+        fs::write(&path, text).expect("written");
+        let when = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|f| f.set_modified(when))
+            .expect("set");
+    };
+    write("b", &original.replace("\"tiny\"", "\"huge\""), 1_000);
+    assert_eq!(verify().0, Some(1), "the only one was changed");
+    // A process of a set, and newer.
+    write("a/2", &original, 2_000);
+    let (code, said, _) = verify();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("receipt.json"), "{said}");
+}
+
+#[test]
+fn a_receipt_that_was_changed() {
+    let dir = TempDir::new().expect("a folder");
+    let path = dir.path().join("edited.json");
+    let original = fs::read_to_string(fixture()).expect("the fixture");
+    fs::write(&path, original.replace("\"tiny\"", "\"huge\"")).expect("written");
+    let (code, stdout, _) = output(&["verify-receipt", word(&path)]);
+    assert_eq!(code, 1);
+    assert!(stdout.starts_with("REFUSED   "), "{stdout}");
+    assert!(stdout.contains("\n  hash-mismatch\n    the content has the hash\n"), "{stdout}");
+    assert!(stdout.lines().skip(1).all(|line| line.chars().count() <= 80), "{stdout}");
+
+    let (code, stdout, _) =
+        output(&["verify-receipt", word(&path), "--require-gpu-kernels", "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    let codes: Vec<&str> = json["refusals"]
+        .as_array()
+        .expect("refusals")
+        .iter()
+        .filter_map(|refusal| refusal["code"].as_str())
+        .collect();
+    assert_eq!(code, 1);
+    assert_eq!(codes, ["hash-mismatch", "signature-invalid", "no-gpu-kernels"]);
+
+    fs::write(&path, &original[..original.len() / 2]).expect("written");
+    let (code, stdout, _) = output(&["verify-receipt", word(&path)]);
+    assert_eq!(code, 1);
+    assert!(stdout.contains("\n  truncated\n"), "{stdout}");
+}
+
+#[test]
+fn another_model_than_that_of_the_receipt() {
+    let path = fixture();
+    let (code, stdout, _) = output(&["verify-receipt", word(&path), "--model", word(&path)]);
+    assert_eq!(code, 1);
+    assert!(
+        stdout.contains("\n  model-mismatch\n    the model's file has the SHA-256\n"),
+        "{stdout}"
+    );
+    // It isn't rerun then.
+    let with = format!("--rerun={}", word(&path));
+    let (code, stdout, _) = output(&["verify-receipt", word(&path), &with]);
+    assert_eq!(code, 1);
+    assert!(stdout.contains("  a rerun: the receipt is refused without one\n"), "{stdout}");
+    // Both together: --rerun alone takes the model of --model.
+    let both = ["verify-receipt", word(&path), "--model", word(&path), "--rerun"];
+    let (code, stdout, _) = output(&both);
+    assert_eq!(code, 1);
+    assert!(stdout.contains("  a rerun: the receipt is refused without one\n"), "{stdout}");
+    // The word after --rerun is the receipt, not the model.
+    let other_order = ["verify-receipt", "--model", word(&path), "--rerun", word(&path)];
+    let (code, other, _) = output(&other_order);
+    assert_eq!((code, other), (1, stdout));
+    for only in [&["verify-receipt", word(&path), "--rerun"][..], &["verify-receipt", "--rerun"]] {
+        let (code, _, said) = output(only);
+        assert_eq!(code, 2);
+        assert!(said.contains("--rerun needs a model to run: --rerun=MODEL"), "{said}");
+    }
+    let (code, _, said) = output(&["verify-receipt", word(&path), "--rerun", "model.gguf"]);
+    assert_eq!(code, 2);
+    assert!(said.contains("model.gguf is a second file"), "{said}");
+    assert!(said.contains("is given as --rerun=MODEL"), "{said}");
+}
+
+#[test]
+fn what_is_not_there_can_not_be_checked() {
+    let (code, stdout, said) = output(&["verify-receipt", "no/such/receipt.json"]);
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(said.starts_with("brickscope: no/such/receipt.json: "), "{said}");
+    let path = fixture();
+    let (code, _, said) = output(&["verify-receipt", word(&path), "--model", "no/such/model.gguf"]);
+    assert_eq!(code, 2);
+    assert!(said.starts_with("brickscope: no/such/model.gguf: "), "{said}");
+    let (code, _, said) = output(&["verify-receipt", word(&path), "--signed-by", "me"]);
+    assert_eq!(code, 2);
+    assert!(said.contains("must be 64 hexadecimal digits"), "{said}");
+}
+
+#[test]
+fn keys_sign_receipts() {
+    let dir = TempDir::new().expect("a folder");
+    let [receipt, key, other] = ["receipt.json", "key", "other"].map(|name| dir.path().join(name));
+    fs::copy(fixture(), &receipt).expect("copied");
+    let (code, public, _) = output(&["receipt", "keygen", word(&key)]);
+    assert_eq!((code, public.len()), (0, 65), "{public}");
+    let secret = fs::read_to_string(&key).expect("the key");
+    assert_eq!((secret.len(), secret.lines().count()), (65, 1));
+    #[cfg(unix)]
+    {
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &fs::metadata(&key).expect("the key").permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    // A key is never overwritten.
+    let (code, _, said) = output(&["receipt", "keygen", word(&key)]);
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(fs::read_to_string(&key).expect("the key"), secret);
+
+    let (code, stdout, said) = output(&["receipt", "sign", word(&receipt), "--key", word(&key)]);
+    assert_eq!(code, 0, "{said}");
+    assert!(stdout.ends_with(&format!(" is signed by {public}")), "{stdout}");
+    let (_, foreign, _) = output(&["receipt", "keygen", word(&other)]);
+    for (key, expected) in [(&public, 0), (&foreign, 1)] {
+        let (code, stdout, _) =
+            output(&["verify-receipt", word(&receipt), "--signed-by", key.trim()]);
+        assert_eq!(code, expected, "{stdout}");
+        assert!(stdout.contains("\nSigned by:\n"), "{stdout}");
+    }
+    let (code, _, said) = output(&["receipt", "sign", word(&receipt), "--key", word(&receipt)]);
+    assert_eq!(code, 1);
+    assert!(said.contains("is not a key: a key file is one line of 64"), "{said}");
+
+    let edited = fs::read_to_string(&receipt).expect("it").replace("\"tiny\"", "\"huge\"");
+    fs::write(&receipt, &edited).expect("written");
+    let (code, _, said) = output(&["receipt", "sign", word(&receipt), "--key", word(&key)]);
+    assert_eq!(code, 1);
+    assert!(said.contains("it was changed"), "{said}");
+    assert_eq!(fs::read_to_string(&receipt).expect("it"), edited);
+}
+
+/// Checks only the tokens of a rerun, since a busy machine changes the rates.
+#[test]
+fn a_rerun_chooses_the_same_tokens() {
+    let model =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-bitnet-TQ2_0.gguf");
+    let dir = TempDir::new().expect("a folder");
+    let run = dir.path().join("run");
+    let (code, _, said) = output(&[
+        "benchmark",
+        word(&model),
+        "--prompt-tokens=6",
+        "--tokens=3",
+        "--depth=0,5",
+        "--repetitions=2",
+        "--threads=1",
+        "--backend=scalar",
+        "--out",
+        word(&run),
+    ]);
+    assert_eq!(code, 0, "{said}");
+    let again = format!("--rerun={}", word(&model));
+    let rerun = || {
+        let (code, stdout, said) =
+            output(&["verify-receipt", word(&run), &again, "--tolerance=100%", "--json"]);
+        assert_ne!(code, 2, "{said}");
+        let json: Value = serde_json::from_str(&stdout).expect("JSON");
+        let tests: Vec<Value> = json["rerun"].as_array().expect("tests").clone();
+        let names: Vec<&str> = tests.iter().filter_map(|test| test["test"].as_str()).collect();
+        assert_eq!(names, ["pp6", "tg3", "pp6 @ d5", "tg3 @ d5"]);
+        assert!(tests.iter().all(|test| test["rerun_median_ts"].as_f64() > Some(0.0)));
+        let refusals = json["refusals"].as_array().expect("refusals").clone();
+        let codes = refusals.into_iter().filter_map(|r| r["code"].as_str().map(str::to_owned));
+        codes.filter(|code| code != "rerun-rate").collect::<Vec<String>>()
+    };
+    assert_eq!(rerun(), Vec::<String>::new());
+    // Different tokens in the receipt, with a valid seal.
+    let path = run.join("receipt.json");
+    let mut receipt = Receipt::load(&path).expect("the receipt");
+    receipt.tests[3].output_sha256 = sha256_hex(b"other tokens");
+    receipt.sealed().and_then(|receipt| receipt.save(&path)).expect("saved");
+    assert_eq!(rerun(), ["rerun-output"]);
+}

@@ -1,0 +1,147 @@
+//! Whether repeated runs agree on what limits each brick. What takes minutes is ignored here, and runs in `.ci/nightly`.
+
+#[allow(dead_code)]
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::command::{brickscope, quiet_ceilings, run, text};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The bound and the level of each brick of each phase.
+type Limits = BTreeMap<(String, String), [String; 2]>;
+
+/// How near each of decode's products is to memory's roof, a word for each run that can be judged.
+type Reaches = BTreeMap<String, Vec<String>>;
+
+struct Runs<'d> {
+    model: &'d Path,
+    folder: &'d Path,
+    count: u32,
+    reaches: Reaches,
+}
+
+impl Runs<'_> {
+    /// Profiles the model, and holds the roofline to what is true of every run.
+    fn profile(&mut self, tokens: &str) -> Limits {
+        let out = self.folder.join(format!("run-{}", self.count));
+        let mut command = brickscope(&["profile", "--json", "--tokens", tokens, "--out"]);
+        command.arg(out).arg(self.model).env("BRICKSCOPE_CACHE", self.folder);
+        let json: Value = serde_json::from_slice(&run(&mut command).stdout).expect("JSON");
+        let is_sure = is_roof_that_of_the_run(&json["ceilings"]);
+        let mut limits = Limits::new();
+        for roofline in json["roofline"].as_array().expect("phases") {
+            let phase = roofline["phase"].as_str().expect("a phase");
+            let number = |value: &Value| value.as_f64().expect("a number");
+            let mut above_ns = 0.0;
+            for brick in roofline["bricks"].as_array().expect("bricks") {
+                if brick["bound"].is_null() {
+                    continue;
+                }
+                let name = brick["name"].as_str().expect("a name").to_owned();
+                let word = |field: &str| brick[field].as_str().expect("a word").to_owned();
+                let is_product = name.ends_with("Projection") || name == "LmHead";
+                if is_product && phase == "decode" && word("bound") == "memory" && is_sure {
+                    self.reaches.entry(name.clone()).or_default().push(word("reach"));
+                }
+                limits.insert((phase.to_owned(), name), [word("bound"), word("level")]);
+                above_ns += 1e3 * number(&brick["us_to_roof"]) * number(&brick["spans"]);
+            }
+            let [wall_ns, least_ns] = ["wall_ns", "least_ns"].map(|field| number(&roofline[field]));
+            assert!(above_ns <= (wall_ns - least_ns) * (1.0 + 1e-9) + 1.0, "{phase}: {roofline}");
+        }
+        limits
+    }
+
+    /// Runs so often, and asserts that each run says the same.
+    fn agree(&mut self, times: u32, tokens: &str, said: &mut Option<Limits>) {
+        for _ in 0..times {
+            self.count += 1;
+            let limits = self.profile(tokens);
+            assert!(limits.len() > 10, "{limits:?}");
+            let before = said.get_or_insert_with(|| limits.clone());
+            assert_eq!(*before, limits, "run {}", self.count);
+        }
+    }
+}
+
+/// Whether memory gave the bandwidth that is the roof, right before the run and right after it. If it was in a slower
+/// state, products are far from the roof and nothing is wrong with them.
+fn is_roof_that_of_the_run(ceilings: &Value) -> bool {
+    let roof = ceilings["read_bytes_per_second"].as_f64().unwrap_or(f64::INFINITY);
+    let readings = ceilings["readings"].as_array().map_or(&[][..], |readings| readings);
+    let around: Vec<&Value> = readings.iter().filter(|reading| reading["when"] != "kept").collect();
+    let gave = |reading: &&Value| reading["read_bytes_per_second"].as_f64() >= Some(0.9 * roof);
+    around.len() == 2 && around.iter().all(gave)
+}
+
+/// Asserts that no product that reads its weights from memory is far from the roof in most of the runs.
+fn assert_not_far(shape: &str, reaches: &Reaches) {
+    if reaches.is_empty() {
+        println!(
+            "{shape}: memory gave less than its roof around each run, so none says how near products are to it"
+        );
+    }
+    for (brick, reached) in reaches {
+        let far = reached.iter().filter(|reach| *reach == "far").count();
+        println!("{shape} {brick:18}far in {far} of {} runs", reached.len());
+        assert!(2 * far <= reached.len(), "{shape} {brick}: {reached:?}");
+    }
+}
+
+/// Ends the load, even if an assertion fails.
+struct Over<'b>(&'b AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn synthetic(folder: &Path, shape: &str, quant: &str) -> PathBuf {
+    let path = folder.join(format!("{shape}-{quant}.gguf"));
+    let args = ["synth", "--shape", shape, "--quant", quant, "-o"];
+    let output = run(brickscope(&args).arg(&path));
+    assert_eq!(text(&output.stderr), "");
+    path
+}
+
+#[test]
+fn runs_of_a_model_that_a_cache_holds_agree() {
+    let folder = TempDir::new().expect("a folder");
+    let model = synthetic(folder.path(), "tiny", "q8_0");
+    let mut runs = Runs { model: &model, folder: folder.path(), count: 0, reaches: Reaches::new() };
+    runs.profile("2");
+    quiet_ceilings(folder.path());
+    runs.agree(3, "8", &mut None);
+}
+
+#[test]
+#[ignore = "takes minutes; `.ci/nightly` runs it"]
+fn ten_runs_agree_whatever_else_runs() {
+    for (shape, tokens) in [("110m", "64"), ("1b", "12")] {
+        let folder = TempDir::new().expect("a folder");
+        let model = synthetic(folder.path(), shape, "q8_0");
+        let mut runs =
+            Runs { model: &model, folder: folder.path(), count: 0, reaches: Reaches::new() };
+        let mut said = None;
+        runs.agree(10, tokens, &mut said);
+        assert_not_far(shape, &runs.reaches);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let memory = vec![1_u64; 32 << 20];
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::black_box(memory.iter().sum::<u64>());
+                }
+            });
+            let _over = Over(is_over);
+            runs.agree(10, tokens, &mut said);
+        });
+        for ((phase, brick), [bound, level]) in said.iter().flatten() {
+            println!("{shape} {phase:8}{brick:18}{bound:8} {level}");
+        }
+    }
+}

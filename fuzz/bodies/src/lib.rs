@@ -1,0 +1,20 @@
+//! What each fuzz target checks: `run` panics if an input is treated wrongly. The tests replay `fuzz/corpus`.
+
+pub mod chrome;
+pub mod folded;
+pub mod forged_receipt;
+pub mod gguf;
+#[cfg(unix)]
+pub mod live;
+pub mod llama_bench;
+pub mod nodes;
+pub mod perf_data;
+pub mod profile;
+pub mod receipt;
+pub mod run_folder;
+#[cfg(unix)]
+pub mod sockets;
+pub mod vk_perf_logger;
+
+#[cfg(test)]
+mod tests;

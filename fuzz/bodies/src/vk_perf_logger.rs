@@ -1,0 +1,19 @@
+//! Any text gives a consistent profile, as from ggml's Vulkan backend, or a readable error.
+
+use std::path::Path;
+
+use brickscope_analysis::import::{Format, Options, read};
+use brickscope_analysis::{export, view};
+
+/// Panics if that is not so.
+pub fn run(text: &str) {
+    match read(text, Path::new("fuzz.file"), Format::VkPerfLogger, &Options::default()) {
+        Ok(profile) => {
+            profile.check().expect("it adds up");
+            let _ = (view::report(&profile), view::statistics(&profile));
+            export::prometheus::write(&profile, &mut Vec::new()).expect("memory is written to");
+            export::otlp::write(&profile, &mut Vec::new()).expect("memory is written to");
+        }
+        Err(error) => assert!(error.to_string().contains("fuzz.file")),
+    }
+}

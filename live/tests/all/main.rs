@@ -1,0 +1,5 @@
+//! The live view, and metrics over HTTP, as their users have them.
+
+mod metrics;
+#[cfg(unix)]
+mod socket;

@@ -1,0 +1,229 @@
+//! OTLP's JSON and protocol buffers, by readers of their own. `tests/readers/` and `tests/otlp/` read them by the published
+//! protocol buffers.
+
+use brickscope::{BrickId, BrickProfiler, MockClock, Model, Phase, Profile};
+use brickscope_analysis::export::otlp::{self, Answer, Origin};
+use brickscope_analysis::stacks::{By, Stacks};
+use serde_json::Value;
+
+use super::bytes;
+use super::wire::{self, Message};
+
+fn run() -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for n in 0..8_u64 {
+        let phase = if n == 0 { Phase::Prefill } else { Phase::Decode };
+        let pass = profiler.begin_pass(phase);
+        let timer = profiler.start_brick(BrickId::LmHead);
+        hand.advance(1_000 * (n + 1));
+        profiler.stop_brick(timer, 5);
+        hand.advance(11);
+        profiler.end_pass(pass, 1, n);
+    }
+    let mut profile = profiler.profile();
+    profile.created = "2026-11-21T10:48:12Z".to_owned();
+    profile.model = Some(Model { name: Some("a \"model\"\n".to_owned()), ..Model::default() });
+    profile
+}
+
+fn written(profile: &Profile) -> Value {
+    serde_json::from_slice(&bytes(|out| otlp::write(profile, out))).expect("JSON")
+}
+
+fn metric<'j>(json: &'j Value, name: &str) -> &'j Value {
+    let metrics = &json["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
+    let metrics = metrics.as_array().expect("metrics");
+    metrics.iter().find(|metric| metric["name"] == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn has(point: &Value, key: &str, value: &str) -> bool {
+    let attributes = point["attributes"].as_array().expect("attributes");
+    attributes.iter().any(|a| a["key"] == key && a["value"]["stringValue"] == value)
+}
+
+#[test]
+fn sums_are_cumulative_and_integers_of_64_bits_are_text() {
+    let profile = run();
+    let json = written(&profile);
+    let tokens = &metric(&json, "brickscope.tokens")["sum"];
+    assert_eq!(
+        (&tokens["isMonotonic"], &tokens["aggregationTemporality"]),
+        (&true.into(), &2.into())
+    );
+    let points = tokens["dataPoints"].as_array().expect("points");
+    let decode = points.iter().find(|point| has(point, "phase", "decode")).expect("a phase");
+    assert_eq!(decode["asInt"], "7");
+    assert_eq!(decode["timeUnixNano"], "1795258092000000000");
+    let wall = metric(&json, "brickscope.wall");
+    assert_eq!(wall["unit"], "s");
+    let seconds: f64 = wall["sum"]["dataPoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["asDouble"].as_f64().unwrap())
+        .sum();
+    let walls: u64 = profile.phases.iter().map(|phase| phase.wall_ns).sum();
+    assert_eq!((seconds * 1e9).round() as u64, walls);
+}
+
+#[test]
+fn buckets_of_a_histogram_are_apart_and_add_up() {
+    let json = written(&run());
+    let points =
+        metric(&json, "brickscope.brick.span")["histogram"]["dataPoints"].as_array().unwrap();
+    let decode = points.iter().find(|point| has(point, "phase", "decode")).expect("a phase");
+    let counts: Vec<u64> = decode["bucketCounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|count| count.as_str().expect("text").parse().expect("a number"))
+        .collect();
+    let bounds = decode["explicitBounds"].as_array().unwrap();
+    assert_eq!(counts.len(), bounds.len() + 1);
+    // 2000; 3000 and 4000; 5000 to 8000.
+    assert_eq!(counts[..5], [0, 1, 2, 4, 0]);
+    assert_eq!(decode["count"], "7");
+    assert_eq!(bounds[1], 2047e-9);
+}
+
+#[test]
+fn times_of_tokens_have_the_names_of_the_conventions_too() {
+    let json = written(&run());
+    let point = &metric(&json, "gen_ai.server.time_per_output_token")["histogram"]["dataPoints"][0];
+    assert_eq!(point["count"], "7");
+    assert!(has(point, "gen_ai.request.model", "a \"model\"\n"));
+    assert_eq!(point["max"].as_f64(), Some(8_011e-9));
+    let summary = &metric(&json, "brickscope.time_per_output_token")["summary"]["dataPoints"][0];
+    assert_eq!(summary["quantileValues"][0]["quantile"], 0.5);
+}
+
+#[test]
+fn an_empty_profile_says_what_recorded_it() {
+    let json = written(&BrickProfiler::new().profile());
+    assert_eq!(metric(&json, "brickscope.build.info")["gauge"]["dataPoints"][0]["asInt"], "1");
+    assert_eq!(json["resourceMetrics"][0]["resource"]["attributes"][0]["key"], "service.name");
+}
+
+fn texts<'a>(message: &Message<'a>, field: u64) -> Vec<&'a str> {
+    let texts = message.all(field).iter().map(|&field| std::str::from_utf8(wire::text(field)));
+    texts.map(|text| text.expect("UTF-8")).collect()
+}
+
+/// The text of a value, if it is one.
+fn text<'a>(value: &Message<'a>) -> &'a str {
+    texts(value, 1).first().copied().unwrap_or_default()
+}
+
+/// A run with so many points that they take several requests.
+fn wide() -> Profile {
+    let mut profile = run();
+    let brick = profile.totals.pop().expect("a brick");
+    profile.totals = (0..1_000)
+        .map(|n| {
+            let mut brick = brick.clone();
+            brick.stats.name = format!("brick {n}");
+            brick
+        })
+        .collect();
+    profile
+}
+
+#[test]
+fn many_points_are_several_requests() {
+    let profile = wide();
+    let json = written(&profile);
+    let metrics = json["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array().unwrap();
+    let of_kind = |metric: &Value, kind: &str| metric[kind]["dataPoints"].as_array().map(Vec::len);
+    let kinds = ["sum", "gauge", "histogram", "summary"];
+    let all =
+        metrics.iter().flat_map(|metric| kinds.iter().filter_map(|kind| of_kind(metric, kind)));
+    let all: usize = all.sum();
+    let requests = otlp::metrics(&profile, &Origin::of(&profile));
+    let items: Vec<u64> = requests.iter().map(|request| request.items).collect();
+    assert_eq!(items.iter().sum::<u64>(), all as u64);
+    let (last, full) = items.split_last().expect("a request");
+    assert!(full.len() >= 2 && full.iter().all(|&n| n == 2_000) && *last <= 2_000, "{items:?}");
+    // What each has says the same of itself, and together they have each point once.
+    let mut points = 0;
+    let mut names = Vec::new();
+    for request in &requests {
+        let message = Message::new(&request.body);
+        let resource = &message.messages(1)[0];
+        assert_eq!(texts(&resource.messages(1)[0].messages(1)[0], 1), ["service.name"]);
+        for metric in resource.messages(2)[0].messages(2) {
+            names.push(texts(&metric, 1)[0].to_owned());
+            let data = [5, 7, 9, 11].into_iter().flat_map(|kind| metric.messages(kind));
+            points += data.map(|data| data.messages(1).len()).sum::<usize>();
+        }
+    }
+    assert_eq!(points, all);
+    names.dedup();
+    assert_eq!(names.len(), metrics.len());
+}
+
+#[test]
+fn attributes_can_be_replaced() {
+    let profile = run();
+    let mut origin = Origin::of(&profile);
+    origin.set("service.name", "mine");
+    origin.set("host.name", "here");
+    let body = &otlp::metrics(&profile, &origin)[0].body;
+    let resource = &Message::new(body).messages(1)[0].messages(1)[0];
+    let attributes: Vec<String> = resource
+        .messages(1)
+        .iter()
+        .map(|pair| format!("{}={}", texts(pair, 1)[0], text(&pair.messages(2)[0])))
+        .collect();
+    assert_eq!(attributes.iter().filter(|pair| pair.starts_with("service.name=")).count(), 1);
+    assert!(attributes.contains(&"service.name=mine".to_owned()), "{attributes:?}");
+    assert!(attributes.contains(&"host.name=here".to_owned()), "{attributes:?}");
+}
+
+#[test]
+fn stacks_are_profiles_whose_weights_are_the_wall() {
+    let profile = run();
+    let stacks = Stacks::of_spans(&profile, By::Layer, 0);
+    let requests = otlp::profiles(&profile, &stacks, &Origin::of(&profile));
+    assert_eq!(requests, otlp::profiles(&profile, &stacks, &Origin::of(&profile)));
+    let [request] = &requests[..] else { panic!("{} requests", requests.len()) };
+    let message = Message::new(&request.body);
+    let dictionary = &message.messages(2)[0];
+    let strings: Vec<&str> = texts(dictionary, 5);
+    assert_eq!(strings[0], "");
+    let sent = &message.messages(1)[0].messages(2)[0].messages(2)[0];
+    let kind = &sent.messages(1)[0];
+    let string = |index: u64| strings[index as usize];
+    assert_eq!((string(kind.number(1)), string(kind.number(2))), ("wall", "nanoseconds"));
+    let weights: u64 = sent.messages(2).iter().flat_map(|sample| sample.numbers(4)).sum();
+    assert_eq!(weights, profile.phases.iter().map(|phase| phase.wall_ns).sum::<u64>());
+    let (tables, functions) = (dictionary.messages(7), dictionary.messages(3));
+    for sample in sent.messages(2) {
+        let frames = tables[sample.number(1) as usize].numbers(1);
+        // Locations have the index of their functions. The outermost frame is the phase.
+        let outermost = functions[*frames.last().expect("a frame") as usize].number(1);
+        assert!(["prefill", "decode"].contains(&string(outermost)));
+    }
+    assert!(
+        otlp::profiles(&BrickProfiler::new().profile(), &empty(), &Origin::of(&profile)).is_empty()
+    );
+}
+
+fn empty() -> Stacks {
+    Stacks::of_spans(&BrickProfiler::new().profile(), By::Layer, 0)
+}
+
+#[test]
+fn answers_are_read_whatever_they_are() {
+    assert_eq!(Answer::read(b""), Some(Answer::default()));
+    let rejected = Answer { rejected: 3, message: "old".to_owned() };
+    assert_eq!(Answer::read(b"\x0a\x07\x08\x03\x12\x03old"), Some(rejected));
+    // A count below 0 is none.
+    let body = b"\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+    assert_eq!(Answer::read(body), Some(Answer::default()));
+    for bad in [&b"<html>"[..], b"{}", b"ok", b"\x0a\xff", &[0xff; 64]] {
+        assert_eq!((Answer::read(bad), Answer::reason(bad)), (None, None), "{bad:?}");
+    }
+    assert_eq!(Answer::reason(b"\x08\x03\x12\x02no"), Some("no".to_owned()));
+}

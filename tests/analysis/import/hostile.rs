@@ -1,0 +1,168 @@
+//! Whatever a file has in it, it becomes a profile that adds up or an error that names the file.
+
+use std::path::Path;
+
+use brickscope::Profile;
+use brickscope_analysis::import::{Format, Options, WeightUnit, read};
+use brickscope_analysis::{export, view};
+use proptest::prelude::*;
+
+use super::pytorch::GPU;
+use super::{CANDLE, FOLDED, LLAMA_BENCH, TORCH, VULKAN};
+
+fn options(format: Format) -> Options {
+    match format {
+        Format::Chrome => {
+            Options { prefill: None, decode: Some("model".to_owned()), ..Options::default() }
+        }
+        Format::Folded => Options { unit: Some(WeightUnit::Milliseconds), ..Options::default() },
+        _ => Options::default(),
+    }
+}
+
+fn holds(text: &str, format: Format) {
+    let steps = Options { prefill: Some("Prof*[1]".to_owned()), ..options(format) };
+    let steps = if format == Format::Chrome { steps } else { Options::default() };
+    for options in [options(format), Options::default(), steps] {
+        match read(text, Path::new("a.file"), format, &options) {
+            Ok(profile) => {
+                assert_eq!(profile.check(), Ok(()));
+                seen(&profile);
+            }
+            Err(error) => assert!(error.to_string().starts_with("a.file"), "{error}"),
+        }
+    }
+}
+
+/// Every view and export of it is text.
+fn seen(profile: &Profile) {
+    assert!(view::report(profile).contains("Imported from a.file"));
+    let _ = (view::statistics(profile), view::json(profile), view::kernels(profile));
+    let _ = (view::roofline(profile), profile.by_layer());
+    export::prometheus::write(profile, &mut Vec::new()).expect("memory is written to");
+    #[cfg(feature = "otlp")]
+    export::otlp::write(profile, &mut Vec::new()).expect("memory is written to");
+    for pass in profile.passes.iter().take(4) {
+        if let Some(graph) = profile.execution_graph(pass.serial) {
+            let _ = view::critical_path(&graph, &[]);
+        }
+    }
+}
+
+/// A file of each format with a part of it replaced, or doubled, or cut.
+fn changed() -> impl Strategy<Value = (String, Format)> {
+    let file = prop::sample::select(vec![
+        (LLAMA_BENCH, Format::LlamaBench),
+        (CANDLE, Format::Chrome),
+        (TORCH, Format::Chrome),
+        (GPU, Format::Chrome),
+        (VULKAN, Format::VkPerfLogger),
+        (FOLDED, Format::Folded),
+    ]);
+    let part = prop::sample::select(vec![
+        "",
+        "0",
+        "-1",
+        "1e18",
+        "18446744073709551615",
+        "9223372036854775807.9999",
+        "null",
+        "\"",
+        "{",
+        "[",
+        "]",
+        "}",
+        ",",
+        ": ",
+        " x ",
+        " us = ",
+        "\n",
+        "\u{2028}",
+        "</script>",
+        "🙂",
+        "\\u0000",
+    ]);
+    (file, any::<prop::sample::Index>(), 0_usize..12, part, any::<bool>()).prop_map(
+        |((text, format), at, removed, part, is_cut)| {
+            let bytes = text.as_bytes();
+            let at = at.index(bytes.len());
+            let rest = if is_cut { &[] } else { &bytes[(at + removed).min(bytes.len())..] };
+            let bytes = [&bytes[..at], part.as_bytes(), rest].concat();
+            (String::from_utf8_lossy(&bytes).into_owned(), format)
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_file_with_anything_in_it_is_a_profile_or_an_error((text, format) in changed()) {
+        holds(&text, format);
+    }
+
+    #[test]
+    fn any_text_is_a_profile_or_an_error(text in "\\PC{0,200}") {
+        for format in Format::ALL {
+            holds(&text, format);
+        }
+        if let Some(format) = brickscope_analysis::import::format_of(&text) {
+            holds(&text, format);
+        }
+    }
+
+    #[test]
+    fn any_events_nest_or_are_left_out(
+        events in prop::collection::vec((0_u32..60, 0_u32..30, 0_u8..3, 0_u8..3), 1..40)
+    ) {
+        let line = |&(ts, dur, name, tid): &(u32, u32, u8, u8)| {
+            let name = ["model", "attn", "mlp"][usize::from(name)];
+            format!(r#"{{"ph":"X","ts":{ts}.5,"dur":{dur},"name":"{name}","pid":1,"tid":{tid}}}"#)
+        };
+        let lines: Vec<String> = events.iter().map(line).collect();
+        let text = format!("[{}]", lines.join(","));
+        let options = options(Format::Chrome);
+        let profile = match read(&text, Path::new("a.file"), Format::Chrome, &options) {
+            Ok(profile) => profile,
+            // None of them is a pass.
+            Err(_) => return Ok(()),
+        };
+        prop_assert_eq!(profile.check(), Ok(()));
+        let left_out: u64 =
+            profile.imported.iter().flat_map(|of| &of.left_out).map(|(_, n)| n).sum();
+        let kept = profile.spans.len() + profile.passes.len();
+        prop_assert_eq!(kept as u64 + left_out, events.len() as u64);
+        for span in &profile.spans {
+            if let Some(parent) = span.parent {
+                let parent = profile.spans[parent as usize];
+                prop_assert!(parent.start_ns <= span.start_ns);
+                let (end, outer) =
+                    (span.start_ns + span.duration_ns, parent.start_ns + parent.duration_ns);
+                prop_assert!(end <= outer);
+            }
+        }
+    }
+}
+
+#[test]
+fn deep_and_odd_files_are_no_trouble() {
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    for format in [Format::Chrome, Format::LlamaBench] {
+        holds(&deep, format);
+    }
+    let args = format!(r#"[{{"ph":"X","ts":1,"dur":2,"name":"a","args":{deep}}}]"#);
+    holds(&args, Format::Chrome);
+    // Spans inside of spans, more than any stack of calls has frames.
+    let begins: Vec<String> = (0..50_000)
+        .map(|n| format!(r#"{{"ph":"X","ts":{n},"dur":{},"name":"a"}}"#, 100_000 - 2 * n))
+        .collect();
+    holds(&format!("[{}]", begins.join(",")), Format::Chrome);
+    // More names than there is room for.
+    let names: Vec<String> =
+        (0..5_000).map(|n| format!(r#"{{"ph":"X","ts":{n},"dur":1,"name":"n{n}"}}"#)).collect();
+    let text = format!("[{}]", names.join(","));
+    let profile =
+        read(&text, Path::new("a.file"), Format::Chrome, &Options::default()).expect("a trace");
+    assert_eq!(profile.totals.len() - 1, profile.names.len());
+    assert_eq!(profile.dropped.names, 5_000 - profile.names.len() as u64);
+    let other = profile.totals.iter().find(|total| total.stats.name == "(other)").expect("a row");
+    assert_eq!(other.stats.count, profile.dropped.names);
+}

@@ -1,0 +1,393 @@
+//! Traces of PyTorch's profiler. `pytorch.json`, `pytorch-stack.json` and `pytorch-table.json` are of real runs, by
+//! `data/pytorch.py`; `pytorch-h200.json.gz` is of a small Llama of transformers 5.17 with torch 2.11 on an NVIDIA H200, with
+//! the kernels of `key_averages()` in `pytorch-h200-table.json`. `kineto-gpu.json` was made by hand in the form that Kineto has for a CUDA device, with round times.
+
+use std::io::Read as _;
+
+use brickscope::{NameKind, Phase, Profile, Source, Total};
+use brickscope_analysis::import::{Format, Map, Options};
+use brickscope_analysis::view;
+use serde::Deserialize;
+
+use super::{import, imported, refused, sums};
+
+pub(crate) const CPU: &str = include_str!("../../data/import/pytorch.json");
+pub(crate) const STACK: &str = include_str!("../../data/import/pytorch-stack.json");
+pub(crate) const GPU: &str = include_str!("../../data/import/kineto-gpu.json");
+const TABLE: &str = include_str!("../../data/import/pytorch-table.json");
+
+fn passes(prefill: &str, decode: &str) -> Options {
+    let pattern = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    Options { prefill: pattern(prefill), decode: pattern(decode), ..Options::default() }
+}
+
+fn mapped(text: &str, options: Options) -> Options {
+    Options { map: Some(Map { path: "my.toml".into(), text: text.to_owned() }), ..options }
+}
+
+fn total<'p>(profile: &'p Profile, name: &str) -> &'p Total {
+    profile.totals.iter().find(|total| total.stats.name == name).expect(name)
+}
+
+/// Of torch.profiler's own table, a row.
+#[derive(Deserialize)]
+struct Row {
+    name: String,
+    self_ns: u64,
+    total_ns: u64,
+    count: u64,
+}
+
+#[test]
+fn own_times_are_those_of_the_profilers_own_table() {
+    let rows: Vec<Row> = serde_json::from_str(TABLE).expect("a table");
+    let alone = mapped("built_in = false\n", Options::default());
+    let profile = import(CPU, Format::Chrome, &alone).expect("a trace");
+    assert!(rows.len() > 30);
+    for row in &rows {
+        let stats = &total(&profile, &row.name).stats;
+        assert_eq!(stats.exclusive_ns, row.self_ns, "{}", row.name);
+        // The table counts an operation that is alone inside of one with the same name once.
+        assert!(stats.count >= row.count && stats.total_ns >= row.total_ns, "{}", row.name);
+    }
+    assert_eq!(profile.totals.len(), rows.len());
+    // So its shares are the same too.
+    let ours: u64 = profile.totals.iter().map(|total| total.stats.exclusive_ns).sum();
+    assert_eq!(ours, rows.iter().map(|row| row.self_ns).sum::<u64>());
+}
+
+#[test]
+fn kernels_of_a_gpu_have_the_times_of_the_profilers_own_table() {
+    #[derive(Deserialize)]
+    struct Kernel {
+        name: String,
+        count: u64,
+        ns: u64,
+    }
+    let (trace, table) = (
+        &include_bytes!("../../data/import/pytorch-h200.json.gz")[..],
+        include_str!("../../data/import/pytorch-h200-table.json"),
+    );
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(trace).read_to_string(&mut text).expect("a trace");
+    let gpu = imported(&text, Format::Chrome).on_device(0, 0).expect("a stream");
+    assert!(gpu.spans.iter().all(|span| span.duration_ns > 0));
+    let kernels: Vec<Kernel> = serde_json::from_str(table).expect("a table");
+    assert_eq!(kernels.len(), 36);
+    for kernel in &kernels {
+        let own = gpu.spans.iter().filter(|span| {
+            let name = span.name.map(|name| &gpu.names[usize::from(name)]);
+            name.is_some_and(|name| name.kind == NameKind::Kernel && name.name == kernel.name)
+        });
+        let found = own.fold((0, 0), |(n, ns), span| (n + 1, ns + span.duration_ns));
+        assert_eq!(found, (kernel.count, kernel.ns), "{}", kernel.name);
+    }
+}
+
+#[test]
+fn ranges_are_passes_and_operations_are_bricks() {
+    let profile = import(CPU, Format::Chrome, &passes("prefill", "decode")).expect("a trace");
+    assert_eq!(profile.phases.len(), 2);
+    let rows: Vec<Row> = serde_json::from_str(TABLE).expect("a table");
+    let of = |name: &str| rows.iter().find(|row| row.name == name).expect("a row");
+    // What is in a pass and in no operation is what the table calls its own.
+    for (phase, name) in [(Phase::Prefill, "prefill"), (Phase::Decode, "decode")] {
+        let sum = profile.phase(phase).expect("a pass");
+        assert_eq!((sum.wall_ns, sum.unattributed_ns), (of(name).total_ns, of(name).self_ns));
+    }
+    // No brick counts twice what is inside of it: each product is linear, matmul and mm.
+    assert_eq!(sums(&profile, Some(Phase::Decode), "MatMul").0, 15);
+    let mm: Vec<_> = profile.kernels(Some(Phase::Decode));
+    let mm = mm.iter().find(|kernel| kernel.stats.name == "aten::mm").expect("a kernel");
+    assert_eq!((mm.stats.count, mm.stats.exclusive_ns), (15, 0));
+    // By the file's own base, not of now.
+    assert_eq!(profile.created, "2026-11-25T13:45:12Z");
+    insta::assert_snapshot!("pytorch", view::report(&profile));
+}
+
+#[test]
+fn modules_tell_layers_and_bricks() {
+    let profile = import(STACK, Format::Chrome, &passes("prefill", "decode")).expect("a trace");
+    for (name, count) in [
+        ("QkvProjection", 6),
+        ("OutputProjection", 2),
+        ("GateProjection", 2),
+        ("UpProjection", 2),
+        ("DownProjection", 2),
+        ("RmsNorm", 5),
+        ("FlashAttention", 2),
+        ("Embedding", 1),
+    ] {
+        assert_eq!(sums(&profile, Some(Phase::Decode), name).0, count, "{name}");
+    }
+    let layers = profile.by_layer();
+    let of = |layer| {
+        let is_it = |row: &&brickscope::LayerBrick| {
+            row.layer == layer && row.name == "RmsNorm" && row.phase == Some(Phase::Decode)
+        };
+        layers.iter().find(is_it).expect("a row").count
+    };
+    assert_eq!((of(None), of(Some(0)), of(Some(1))), (1, 2, 2));
+    insta::assert_snapshot!("pytorch_modules", view::report(&profile));
+}
+
+#[test]
+fn a_device_has_tables_of_its_own() {
+    let profile = imported(GPU, Format::Chrome);
+    assert!(profile.totals.iter().all(|total| total.source == Source::Host));
+    let [device] = &profile.devices[..] else { panic!("one device") };
+    assert_eq!((&*device.name, &*device.api), ("NVIDIA H100 80GB HBM3", "cuda"));
+    let names: Vec<&str> = device.streams.iter().map(|stream| &*stream.name).collect();
+    assert_eq!(names, ["stream 7", "stream 7b", "stream 20"]);
+    let of = |stream: usize, name: &str| {
+        let totals = device.streams[stream].totals.iter();
+        let mut totals = totals.filter(|total| total.stats.name == name);
+        let total = totals.next().expect(name);
+        (total.phase, total.stats.count, total.stats.exclusive_ns)
+    };
+    let decode = Some(Phase::Decode);
+    // By the range around the call that launched it.
+    assert_eq!(of(0, "QkvProjection"), (decode, 4, 82_000));
+    // By the operation; by the operation inside of one that the table knows.
+    assert_eq!(of(0, "Sampling"), (decode, 2, 4_000));
+    assert_eq!(of(0, "FlashAttention"), (decode, 4, 24_500));
+    // It begins before the kernel before it ends, and its time is whole.
+    assert_eq!(of(1, "DownProjection"), (decode, 4, 72_000));
+    assert_eq!(of(2, "AllReduce"), (decode, 4, 39_000));
+    // Of a graph's kernels, their names tell.
+    assert_eq!(of(0, "my_triton_kernel_0d1d"), (decode, 2, 6_000));
+    // The step on the device is no work, and what was launched before the trace is in no pass.
+    assert_eq!(device.streams[0].totals.iter().filter(|total| total.phase.is_none()).count(), 2);
+    let layers: Vec<_> =
+        device.streams[0].spans.iter().filter(|span| span.layer == Some(1)).collect();
+    // Norm, projection and attention in two passes; attention is outside of any range with a layer.
+    assert_eq!(layers.len(), 2 * 2 * 2);
+    let launch = device.streams[0].launches[0];
+    let span = &device.streams[0].spans[launch.span as usize];
+    assert_eq!(profile.names[usize::from(span.name.expect("a name"))].kind, NameKind::Kernel);
+    assert_eq!(launch.delay_ns(span), 17_500);
+    let lacks: Vec<&str> =
+        profile.imported.iter().flat_map(|of| &of.lacks).map(|l| &*l.reason).collect();
+    assert!(
+        lacks.iter().any(|lack| lack.starts_with("the launch of 1 of 29 kernels")),
+        "{lacks:?}"
+    );
+    // What is the device's isn't the host's.
+    assert_eq!(sums(&profile, decode, "Launch").0, 2 * (2 * 5 + 1 + 1));
+    insta::assert_snapshot!("kineto_gpu", view::report(&profile));
+}
+
+#[test]
+fn a_share_of_the_device_is_of_what_ran_there() {
+    // No pass, and a kernel that took 67.7 % of the device's time.
+    let event = |cat: &str, name: &str, pid: u32, ts: u32, dur: f64| {
+        format!(
+            r#"{{"ph":"X","cat":"{cat}","name":"{name}","pid":{pid},"tid":7,"ts":{ts},"dur":{dur},"args":{{"device":0,"stream":7}}}}"#
+        )
+    };
+    let events = [
+        event("cpu_op", "aten::linear", 4242, 0, 125.0),
+        event("kernel", "sgemm", 0, 200, 67.7),
+        event("kernel", "other", 0, 300, 32.3),
+    ];
+    let profile = imported(&format!("[{}]", events.join(",")), Format::Chrome);
+    let text = view::report(&profile).replace("\n", " ");
+    assert!(text.contains("on device 0, MatMul takes the most time, 67.7%"), "{text}");
+    assert!(!text.contains("30.1"), "{text}");
+}
+
+#[test]
+fn a_pattern_chooses_passes_by_name_number_and_argument() {
+    let step = |options: &Options| {
+        let profile = import(GPU, Format::Chrome, options).expect("a trace");
+        profile.passes.iter().map(|pass| (pass.phase, pass.start_ns)).collect::<Vec<_>>()
+    };
+    let (first, second) = (10_000_000, 10_400_000);
+    let began = 9_000_000;
+    let [first, second] = [first, second].map(|at| at - began);
+    assert_eq!(
+        step(&passes("ProfilerStep*[1]", "ProfilerStep*[2..]")),
+        [(Phase::Prefill, first), (Phase::Decode, second)]
+    );
+    let by_argument = passes("", "ProfilerStep*[args.External id=1001]");
+    assert_eq!(step(&by_argument), [(Phase::Decode, second)]);
+    // Both match the second one.
+    assert_eq!(
+        step(&passes("ProfilerStep*", "ProfilerStep#6")),
+        [(Phase::Prefill, first), (Phase::Decode, second)]
+    );
+    let said = refused(GPU, Format::Chrome, &passes("", "ProfilerStep*[3]"));
+    assert!(said.starts_with("a.file: has no event `ProfilerStep*[3]`"), "{said}");
+    assert!(said.contains("it has `ProfilerStep#5`, "), "{said}");
+}
+
+#[test]
+fn a_table_of_ones_own_comes_first() {
+    let mine = "[op]\n\"aten::item\" = \"Wait\"\n[kernel]\n\"my_triton*\" = \"Mine\"\n\
+                [category]\nMine = \"FFN\"\n";
+    let profile = import(GPU, Format::Chrome, &mapped(mine, Options::default())).expect("a trace");
+    let totals = &profile.devices[0].streams[0].totals;
+    let mine = totals.iter().find(|total| total.stats.name == "Mine").expect("a brick");
+    assert_eq!(mine.category, Some(brickscope::BrickCategory::Ffn));
+    let said = refused(GPU, Format::Chrome, &mapped("[op]\n\"a\" = 1\n", Options::default()));
+    assert_eq!(said, "my.toml, line 2: the brick is a text in quotes");
+    let said = refused(
+        "[{\"ph\":\"X\",\"ts\":1,\"dur\":1}]",
+        Format::Chrome,
+        &mapped("", Options::default()),
+    );
+    assert!(said.contains("isn't a trace of PyTorch's profiler"), "{said}");
+}
+
+#[test]
+fn what_json_has_no_number_for_is_mended_or_named() {
+    let odd = GPU.replacen("\"queued\":0", "\"queued\":nan", 1);
+    let odd = odd.replacen("my_triton", "my\u{1}triton", 1);
+    assert_ne!(odd, GPU);
+    let profile = imported(&odd, Format::Chrome);
+    assert_eq!(profile.check(), Ok(()));
+    assert_eq!(profile.devices[0].streams.len(), 3);
+    for number in ["NaN", "-Infinity", "1e400", "\"long\""] {
+        let odd = CPU.replacen("\"dur\":", &format!("\"dur\":{number},\"was\":"), 1);
+        let said = refused(&odd, Format::Chrome, &Options::default());
+        assert!(
+            said.starts_with("a.file, event ") && said.contains("`dur` is not a number"),
+            "{said}"
+        );
+    }
+    let long = CPU.replacen("\"dur\":", "\"dur\":9e15,\"was\":", 1);
+    let profile = imported(&long, Format::Chrome);
+    assert_eq!(profile.check(), Ok(()));
+    let longer = CPU.replacen("\"dur\":", "\"dur\":9e18,\"was\":", 1);
+    let said = refused(&longer, Format::Chrome, &Options::default());
+    assert!(said.contains("out of range"), "{said}");
+}
+
+#[test]
+fn a_run_of_the_recorder_in_python_adds_up_and_is_shown() {
+    // python/test_brickscope.py makes it, with modules and a clock of its own, and checks that it is still that.
+    const RUN: &str = include_str!("../../data/import/brickscope-py.json");
+    let profile = Profile::from_json(RUN, std::path::Path::new("run.json")).expect("a profile");
+    assert_eq!(profile.check(), Ok(()));
+    let again = Profile::from_json(&profile.to_json(), std::path::Path::new("again.json"));
+    assert_eq!(again.expect("it was written"), profile);
+    // Its sums are those that the library makes of its spans.
+    for total in &profile.totals {
+        let mut stats = brickscope::BrickStats::new(&total.stats.name);
+        let is_its = |span: &&brickscope::Span| {
+            let name = &profile.names[usize::from(span.name.expect("a brick"))].name;
+            let pass = profile.passes.iter().find(|pass| Some(pass.serial) == span.pass);
+            *name == total.stats.name && pass.map(|pass| pass.phase) == total.phase
+        };
+        for span in profile.spans.iter().filter(is_its) {
+            let rest = span.duration_ns - span.exclusive_ns;
+            stats.add_sample(span.duration_ns, 0);
+            stats.exclusive_ns -= rest;
+        }
+        assert!((stats.squared_deviations - total.stats.squared_deviations).abs() < 1e-3);
+        stats.squared_deviations = total.stats.squared_deviations;
+        assert_eq!(stats, total.stats);
+        assert_eq!(stats.percentiles(), total.percentiles);
+    }
+    insta::assert_snapshot!("brickscope_py", view::report(&profile));
+}
+
+#[test]
+fn a_trace_that_breaks_off_is_read_up_to_there() {
+    for part in 1..8 {
+        let cut = &GPU[..GPU.len() * part / 8];
+        let profile = imported(cut, Format::Chrome);
+        assert_eq!(profile.check(), Ok(()));
+        let left_out = profile.imported.expect("it is").left_out;
+        assert!(left_out.iter().any(|(why, _)| why.contains("truncated")), "{left_out:?}");
+    }
+}
+
+/// An event with these arguments.
+fn event(cat: &str, name: &str, place: (u32, u32), time: (u32, u32), args: &str) -> String {
+    let ((pid, tid), (ts, dur)) = (place, time);
+    format!(
+        r#"{{"ph":"X","cat":"{cat}","name":"{name}","pid":{pid},"tid":{tid},"ts":{ts},"dur":{dur},"args":{{{args}}}}}"#
+    )
+}
+
+#[test]
+fn a_trace_of_a_device_alone_has_its_passes_there() {
+    let at = r#""device":0,"stream":7,"correlation":3"#;
+    let events = [
+        event("gpu_user_annotation", "ProfilerStep#1", (0, 7), (0, 100), ""),
+        event("kernel", "void flash_fwd_kernel", (0, 7), (10, 20), at),
+        event("kernel", "mine", (0, 7), (50, 30), at),
+        event("kernel", "mine", (0, 7), (150, 30), at),
+    ];
+    let profile = imported(&format!("[{}]", events.join(",")), Format::Chrome);
+    assert!(profile.phases.is_empty() && profile.spans.is_empty());
+    let stream = &profile.devices[0].streams[0];
+    let [phase] = stream.phases[..] else { panic!("{:?}", stream.phases) };
+    assert_eq!((phase.passes, phase.wall_ns, phase.unattributed_ns), (1, 70_000, 20_000));
+    let of = |phase: Option<Phase>| {
+        let totals = stream.totals.iter().filter(|total| total.phase == phase);
+        totals.filter(|total| total.kind == NameKind::Brick).count()
+    };
+    assert_eq!((of(Some(Phase::Decode)), of(None)), (2, 1));
+}
+
+#[test]
+fn a_kernel_that_another_thread_launched_in_a_pass_belongs_to_it() {
+    let events = [
+        event("user_annotation", "ProfilerStep#1", (9, 1), (0, 100), ""),
+        event("cpu_op", "autograd::engine::evaluate_function", (9, 2), (20, 40), ""),
+        event("cuda_runtime", "cudaLaunchKernel", (9, 2), (22, 5), r#""correlation":5"#),
+        event("kernel", "k", (0, 7), (30, 500), r#""correlation":5,"device":0,"stream":7"#),
+    ];
+    let profile = imported(&format!("[{}]", events.join(",")), Format::Chrome);
+    let stream = &profile.devices[0].streams[0];
+    assert_eq!(stream.passes[0].serial, profile.passes[0].serial);
+    assert_eq!(stream.passes[0].wall_ns, 500_000);
+    // On the host, what other threads did is outside of it.
+    assert_eq!(profile.passes[0].unattributed_ns, 100_000);
+}
+
+#[test]
+fn a_category_that_ends_like_one_of_pytorchs_is_not_one() {
+    let other = event("my_runtime", "poll", (1, 1), (0, 10), "");
+    let profile = imported(&format!("[{other}]"), Format::Chrome);
+    assert_eq!(profile.imported.expect("it is").program, None);
+}
+
+#[test]
+fn steps_of_servers_are_passes_without_being_named() {
+    let file = |names: &[&str]| {
+        let steps = names.iter().zip(0..).map(|(name, nth)| {
+            let step = event("user_annotation", name, (1, 1), (100 * nth, 50), "");
+            step + "," + &event("cpu_op", "aten::mm", (1, 1), (100 * nth + 10, 20), "")
+        });
+        format!("[{}]", steps.collect::<Vec<_>>().join(","))
+    };
+    let phases = |names: &[&str], options: &Options| {
+        let profile = import(&file(names), Format::Chrome, options).expect("a trace");
+        let phases = profile.passes.iter().map(|pass| pass.phase).collect::<Vec<_>>();
+        (phases, profile.imported.expect("of a file").left_out)
+    };
+    let of_vllm = [
+        "execute_context_1(128)_generation_0(0)",
+        "execute_context_1(64)_generation_4(4)",
+        "execute_5_context_0(sq0sk0sqsq0sqsk0)_generation_5(sq5sk640sqsq5sqsk640)",
+        "execute_context_0(0)_generation_0(0)",
+        "execute_context_0(0)_generation_many",
+        "execute_model_context_1(1)_generation_0(0)",
+        "ProfilerStep#1",
+    ];
+    let (found, left_out) = phases(&of_vllm, &Options::default());
+    assert_eq!(found, [Phase::Prefill, Phase::Prefill, Phase::Decode]);
+    assert!(left_out.contains(&("steps that computed no token".to_owned(), 1)), "{left_out:?}");
+    let of_sglang =
+        ["step[EXTEND bs=1 toks=128]", "step[DECODE bs=4]", "step[IDLE bs=0]", "step[DRAFT bs=1]"];
+    let (found, left_out) = phases(&of_sglang, &Options::default());
+    assert_eq!(found, [Phase::Prefill, Phase::Decode]);
+    assert!(left_out.contains(&("steps that computed no token".to_owned(), 1)), "{left_out:?}");
+    // What the user says counts, and a schedule's steps where no server has any.
+    assert_eq!(phases(&of_vllm, &passes("", "execute_*")).0, [Phase::Decode; 6]);
+    let scheduled = ["execute_context_0(0)_generation_0(0)", "ProfilerStep#1", "ProfilerStep#2"];
+    assert_eq!(phases(&scheduled, &Options::default()).0, [Phase::Decode; 2]);
+}

@@ -1,0 +1,18 @@
+//! The analysis by its public calls.
+
+mod bisect;
+mod compare;
+mod earlier_files;
+mod export;
+mod false_alarms;
+mod fleet;
+mod history;
+mod hostile_profile;
+mod hostile_text;
+mod import;
+mod planted;
+mod receipt;
+mod serialised;
+mod stacks;
+mod summary;
+mod views;

@@ -1,0 +1,551 @@
+//! Frauds made at random from the schema: each field beyond what it can be, and each pair that must agree made to
+//! disagree. The forger derives figures and doubts anew and seals the result. Each fraud is refused by name.
+
+use std::path::Path;
+
+use brickscope_analysis::receipt::v1::{Receipt, Sample, Test};
+use brickscope_analysis::receipt::{Options, sha256_hex, verify};
+use serde_json::{Value, json};
+
+use super::honest::{Plan, Random, receipt, resealed};
+
+/// How often each kind is tried.
+const EACH: u64 = 40;
+
+/// A fraud: what was changed, and the words one of which the refusal must have.
+struct Fraud {
+    receipt: Receipt,
+    what: String,
+    names: Vec<String>,
+}
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    fn one_of<'t, T>(&mut self, items: &'t [T]) -> &'t T {
+        &items[self.below(items.len())]
+    }
+
+    /// From 0 to 1.
+    fn part(&mut self) -> f64 {
+        self.below(1_000_000) as f64 / 1e6
+    }
+}
+
+fn plan(random: &mut Random) -> Plan {
+    Plan {
+        seed: random.next(),
+        parameters: *random.one_of(&[2_000_000, 110_000_000, 1_100_000_000]),
+        quantization: random.one_of::<&str>(&["q4_k", "q8_0", "tq2_0", "f16", "f32"]),
+        kernels: random.one_of::<&str>(&["scalar", "avx2", "avx512", "neon"]),
+        threads: *random.one_of(&[1, 2, 8]),
+        repetitions: 3 + random.below(5) as u32,
+        warm_up: 3,
+        depths: random.one_of(&[vec![0], vec![0, 64]]).clone(),
+        n_prompt: *random.one_of(&[33, 64]),
+        n_gen: 3 + random.below(14) as u64,
+        noise: 0.01,
+        ..Plan::default()
+    }
+}
+
+fn schema() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/receipt-v1.schema.json");
+    let text = std::fs::read_to_string(path).expect("the schema");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Each leaf of a receipt: the way to it, and its schema.
+fn leaves<'s>(
+    root: &'s Value,
+    schema: &'s Value,
+    value: &Value,
+    at: &str,
+    out: &mut Vec<(String, &'s Value)>,
+) {
+    if let Some(target) = schema["$ref"].as_str() {
+        let target = root.pointer(target.trim_start_matches('#')).expect("it leads somewhere");
+        return leaves(root, target, value, at, out);
+    }
+    if let Some(choices) = schema["anyOf"].as_array() {
+        return leaves(root, &choices[1], value, at, out);
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields.iter().filter(|(name, _)| *name != "seal") {
+                let schema =
+                    schema["properties"].get(name).unwrap_or(&schema["additionalProperties"]);
+                leaves(root, schema, field, &format!("{at}/{name}"), out);
+            }
+        }
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                leaves(root, &schema["items"], item, &format!("{at}/{i}"), out);
+            }
+        }
+        // An absent number can be there.
+        _ => out.push((at.to_owned(), schema)),
+    }
+}
+
+/// The last name on the way to a leaf.
+fn name(place: &str) -> String {
+    let named = place.rsplit('/').find(|part| part.parse::<u64>().is_err());
+    named.unwrap_or_default().to_owned()
+}
+
+/// Changes one leaf for which `change` has another value.
+fn change_a_leaf(
+    random: &mut Random,
+    change: impl Fn(&mut Random, &Value) -> Option<Value>,
+    is_wanted: impl Fn(&str, &Value) -> bool,
+) -> Fraud {
+    let root = schema();
+    let mut value = serde_json::to_value(receipt(&plan(random))).expect("plain data");
+    let mut all = Vec::new();
+    leaves(&root, &root, &value, "", &mut all);
+    // Aggregates follow from the samples, and a forger derives them anew.
+    all.retain(|(place, schema)| {
+        !place.contains("/aggregates/") && place != "/tokens_per_second" && is_wanted(place, schema)
+    });
+    // First a field, then one of its places: there are a thousand times of passes, and one drift.
+    let mut names: Vec<String> = all.iter().map(|(place, _)| name(place)).collect();
+    names.sort();
+    names.dedup();
+    let wanted = random.one_of(&names).clone();
+    all.retain(|(place, _)| name(place) == wanted);
+    let (place, schema) = random.one_of(&all).clone();
+    let changed = change(random, schema).expect("it was asked for");
+    let what = format!("{place} = {changed}");
+    *value.pointer_mut(&place).expect("it is there") = changed;
+    Fraud {
+        receipt: serde_json::from_value(value).expect("of the right types"),
+        what,
+        names: vec![wanted],
+    }
+}
+
+fn is(schema: &Value, kind: &str) -> bool {
+    schema["type"] == kind
+        || schema["type"].as_array().is_some_and(|kinds| kinds.iter().any(|k| k == kind))
+}
+
+fn a_number_out_of_its_range(random: &mut Random) -> Fraud {
+    let beyond = |random: &mut Random, schema: &Value| {
+        let [least, most] = [schema["minimum"].as_f64()?, schema["maximum"].as_f64()?];
+        let is_whole = is(schema, "integer");
+        let below = random.below(2) == 0;
+        Some(match (is_whole, below) {
+            (true, true) if least >= 1.0 => json!(random.below(least as usize)),
+            (true, _) => json!(most as u64 + 1 + random.next() % (most as u64 / 2).max(2)),
+            (false, true) if least > 0.0 => {
+                json!(least * random.part() * 0.99 - if random.below(2) == 0 { 0.0 } else { 1e9 })
+            }
+            (false, true) => json!(least - 1e-3 - 10_f64.powf(20.0 * random.part() - 2.0)),
+            (false, false) => json!(most * 1.001 + 10_f64.powf(30.0 * random.part())),
+        })
+    };
+    change_a_leaf(random, beyond, |_, schema| {
+        // 32 bits don't hold more, and beyond 2^53 there is another check.
+        let fits = schema["maximum"]
+            .as_f64()
+            .is_some_and(|most| most < 4e9 || is(schema, "number") || most < 2e15);
+        fits && (is(schema, "integer") || is(schema, "number"))
+    })
+}
+
+fn a_text_that_it_cannot_be(random: &mut Random) -> Fraud {
+    let other = |random: &mut Random, schema: &Value| {
+        let texts: &[&str] = if schema["format"] == "date-time" {
+            &[
+                "banana",
+                "",
+                "2999-01-01T00:00:00Z",
+                "1999-12-31T23:59:59Z",
+                "2026-13-01T00:00:00Z",
+                "2026-11-21",
+            ]
+        } else if schema.get("pattern").is_some() {
+            &["banana", "", "0x00", "00112233AABBCCDD", "deadbeef"]
+        } else if schema.get("enum").is_some() {
+            &["banana", "", " ", "L9", "sometimes"]
+        } else {
+            &["", " ", "\t"]
+        };
+        Some(json!(random.one_of(texts)))
+    };
+    change_a_leaf(random, other, |_, schema| {
+        ["format", "pattern", "enum", "minLength"].iter().any(|word| schema.get(word).is_some())
+    })
+}
+
+fn a_hash_of_nothing(random: &mut Random) -> Fraud {
+    let hash = |random: &mut Random, schema: &Value| {
+        let digits = if schema["pattern"].as_str()?.contains("64") { 64 } else { 16 };
+        let empty = sha256_hex(b"");
+        Some(match random.below(3) {
+            0 => json!("0".repeat(digits)),
+            1 => json!("f".repeat(digits)),
+            _ if digits == 64 => json!(empty),
+            _ => json!("a".repeat(digits)),
+        })
+    };
+    change_a_leaf(random, hash, |_, schema| schema.get("pattern").is_some())
+}
+
+/// A test of the receipt, and its number.
+fn a_test<'r>(random: &mut Random, receipt: &'r mut Receipt) -> &'r mut Test {
+    let which = random.below(receipt.tests.len());
+    &mut receipt.tests[which]
+}
+
+fn a_sample<'r>(random: &mut Random, test: &'r mut Test) -> &'r mut Sample {
+    let measured: Vec<usize> =
+        (0..test.samples.len()).filter(|&i| !test.samples[i].is_warm_up).collect();
+    let which = *random.one_of(&measured);
+    &mut test.samples[which]
+}
+
+fn something_twice(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let what = *random.one_of(&["kernel", "brick", "sample", "test", "level", "id"]);
+    match what {
+        "level" => match &mut receipt.ceilings {
+            Some(ceilings) => {
+                let cache = random.one_of(&ceilings.caches).clone();
+                ceilings.caches.push(cache);
+            }
+            None => panic!("the plan has ceilings"),
+        },
+        "test" => {
+            let test = a_test(random, &mut receipt).clone();
+            receipt.tests.push(test);
+        }
+        "id" => {
+            let id = random.one_of(&receipt.kernels).clone();
+            receipt.kernels.push(id);
+            receipt.kernels.sort();
+        }
+        _ => {
+            let test = a_test(random, &mut receipt);
+            match what {
+                "kernel" => {
+                    let mut kernel = random.one_of(&test.kernels).clone();
+                    // Without work, so that the sums still hold.
+                    (kernel.flops, kernel.bytes) =
+                        (kernel.flops.map(|_| 0), kernel.bytes.map(|_| 0));
+                    test.kernels.push(kernel);
+                }
+                "brick" => {
+                    let brick = random.one_of(&test.bricks).clone();
+                    test.bricks.push(brick);
+                    test.samples.iter_mut().for_each(|sample| sample.brick_ns.push(0));
+                }
+                _ => {
+                    let mut copy = a_sample(random, test).clone();
+                    copy.index = test.samples.len() as u32;
+                    test.samples.push(copy);
+                }
+            }
+        }
+    }
+    let names = match what {
+        "level" => vec!["caches".to_owned()],
+        "test" => vec!["two tests".to_owned()],
+        "id" => vec!["has one twice".to_owned()],
+        _ => vec![what.to_owned()],
+    };
+    Fraud { receipt, what: format!("{what} twice"), names }
+}
+
+fn something_left_out(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let what = *random
+        .one_of(&["sample", "pass_ns", "token_ns", "brick_ns", "brick", "kernel", "id", "token"]);
+    if what == "id" {
+        let which = random.below(receipt.kernels.len());
+        receipt.kernels.remove(which);
+        return Fraud {
+            receipt,
+            what: what.to_owned(),
+            names: vec!["the list of kernels lacks".to_owned()],
+        };
+    }
+    let is_decode = what == "token_ns";
+    let tests: Vec<usize> =
+        (0..receipt.tests.len()).filter(|&i| !is_decode || receipt.tests[i].n_gen > 0).collect();
+    let test = &mut receipt.tests[*random.one_of(&tests)];
+    let name = test.name.clone();
+    match what {
+        "sample" => {
+            let which = test.samples.len() - 1 - random.below(3);
+            test.samples.remove(which);
+            (0..).zip(&mut test.samples).for_each(|(index, sample)| sample.index = index);
+        }
+        "brick" => {
+            let which = random.below(test.bricks.len());
+            test.bricks.remove(which);
+        }
+        "kernel" => {
+            let which = random.below(test.kernels.len());
+            test.kernels.remove(which);
+        }
+        "token" => a_sample(random, test).tokens -= 1,
+        _ => {
+            let sample = a_sample(random, test);
+            let column = match what {
+                "pass_ns" => &mut sample.pass_ns,
+                // One may be missing, that from the start to the first token.
+                "token_ns" => {
+                    sample.token_ns.pop();
+                    &mut sample.token_ns
+                }
+                _ => &mut sample.brick_ns,
+            };
+            column.pop();
+        }
+    }
+    Fraud { receipt, what: format!("{what} of {name} is missing"), names: vec![name] }
+}
+
+fn a_column_in_another_unit(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let factor = *random.one_of(&[2, 1000, 1_000_000]);
+    let is_less = random.below(2) == 0;
+    let scale = |ns: &mut u64| *ns = if is_less { *ns / factor } else { *ns * factor };
+    let column = *random.one_of(&[
+        "wall_ns",
+        "pass_ns",
+        "brick_ns",
+        "unattributed_ns",
+        "end_ns",
+        "start_ns",
+    ]);
+    let test = a_test(random, &mut receipt);
+    let name = test.name.clone();
+    let sample = a_sample(random, test);
+    match column {
+        "wall_ns" => scale(&mut sample.wall_ns),
+        "pass_ns" => sample.pass_ns.iter_mut().for_each(scale),
+        "brick_ns" => sample.brick_ns.iter_mut().for_each(scale),
+        "unattributed_ns" => sample.unattributed_ns.iter_mut().for_each(scale),
+        "end_ns" => scale(&mut sample.end_ns),
+        _ => scale(&mut sample.start_ns),
+    }
+    Fraud { receipt, what: format!("{column} of {name}, {factor} times"), names: vec![name] }
+}
+
+fn a_doubt_erased(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let what = random.below(8);
+    match what {
+        0 => receipt.load.others_share = Some(0.06 + 0.9 * random.part()),
+        1 => receipt.load.steal_share = Some(0.011 + 0.9 * random.part()),
+        2 => receipt.machine.governor = Some("powersave".to_owned()),
+        3 => receipt.machine.logical_cpus = Some(receipt.run.threads),
+        4 => receipt.clock.drift_ppm = Some(501.0 + 9e4 * random.part()),
+        5 => receipt.deterministic = false,
+        6 => {
+            let test = a_test(random, &mut receipt);
+            a_sample(random, test).disturbed = Some(true);
+        }
+        _ => {
+            let test = a_test(random, &mut receipt);
+            test.warm_up.steady = false;
+        }
+    }
+    if what == 3 {
+        receipt.run.threads += 1;
+        let threads = format!("--threads={}", receipt.run.threads);
+        receipt
+            .run
+            .command
+            .iter_mut()
+            .filter(|w| w.starts_with("--threads"))
+            .for_each(|w| *w = threads.clone());
+    }
+    let mut receipt = resealed(receipt);
+    receipt.load.doubts.clear();
+    Fraud { receipt, what: format!("doubt {what}"), names: vec!["load.doubts lacks".to_owned()] }
+}
+
+fn another_command_line(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let flags = [
+        ("--repetitions", "9999"),
+        ("--threads", "77"),
+        ("--prompt-tokens", "7"),
+        ("--tokens", "1"),
+        ("--depth", "0,9"),
+        ("--seed", "43"),
+        ("--processes", "2"),
+        ("--backend", "amx"),
+        ("--model", "other.gguf"),
+        ("--no-profiler", ""),
+    ];
+    let &(flag, value) = random.one_of(&flags);
+    let command = &mut receipt.run.command;
+    match flag {
+        "--no-profiler" => command.push(flag.to_owned()),
+        "--model" => {
+            command.retain(|word| !word.ends_with(".gguf"));
+            command.extend(["--".to_owned(), value.to_owned()]);
+        }
+        _ if random.below(2) == 0 => command.push(format!("{flag}={value}")),
+        _ => command.extend([flag.to_owned(), value.to_owned()]),
+    }
+    Fraud { receipt, what: format!("{flag} {value}"), names: vec![flag.to_owned()] }
+}
+
+fn two_that_do_not_agree(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let which = random.below(14);
+    let name = match which {
+        0 => {
+            let test = a_test(random, &mut receipt);
+            let brick = random.below(test.bricks.len());
+            let brick = &mut test.bricks[brick];
+            brick.category = if brick.category == "Norm" { "FFN" } else { "Norm" }.to_owned();
+            "is in the category"
+        }
+        1 => {
+            let label = &mut receipt.model.quantization;
+            *label = if label == "q6_k" { "q4_0" } else { "q6_k" }.to_owned();
+            "quantization"
+        }
+        2 => {
+            receipt.model.layers = 23 + random.below(200) as u32;
+            "layers"
+        }
+        3 => {
+            let times = 2 + random.below(998) as u64;
+            let test = a_test(random, &mut receipt);
+            let softmax = test.kernels.iter_mut().find(|kernel| kernel.id.starts_with("softmax"));
+            softmax.expect("it ran").launches *= times;
+            "layers"
+        }
+        4 => {
+            receipt.model.bytes = 10_000_000_000_000;
+            "weights in"
+        }
+        5 => {
+            receipt.machine.memory_bytes = Some(17_000_000);
+            "machine.memory_bytes"
+        }
+        6 => {
+            receipt.overhead.spans = random.below(100) as u64;
+            "overhead has"
+        }
+        7 => {
+            receipt.load.absent = Some("because".to_owned());
+            "load.absent"
+        }
+        8 => {
+            receipt.load.steal_share = None;
+            "load.absent"
+        }
+        9 => {
+            receipt.clock.resolution_ns = Some(200.0 + 1.9e7 * random.part());
+            "clock.resolution_ns"
+        }
+        10 => {
+            receipt.binary.sha256 = Some(receipt.model.sha256.clone());
+            "the same SHA-256"
+        }
+        11 => {
+            let [first, second] = &mut receipt.tests[..2] else {
+                unreachable!("there are two or four tests")
+            };
+            if random.below(2) == 0 {
+                second.input_sha256.clone_from(&first.input_sha256);
+            } else {
+                second.output_sha256.clone_from(&first.output_sha256);
+            }
+            "the same SHA-256"
+        }
+        12 => {
+            let threads = u64::from(receipt.run.threads) + 8;
+            let test = a_test(random, &mut receipt);
+            let sample = a_sample(random, test);
+            sample.run_queue_wait_ns =
+                Some(threads * (sample.end_ns - sample.start_ns) / 10 + 2_000_000);
+            "nothing disturbed it"
+        }
+        _ => {
+            receipt.run.processes = 2;
+            let word = "--processes=2".to_owned();
+            receipt.run.command.push(word);
+            "run.set"
+        }
+    };
+    Fraud { receipt, what: format!("{name} ({which})"), names: vec![name.to_owned()] }
+}
+
+fn a_warm_up_that_did_not_agree(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let test = a_test(random, &mut receipt);
+    let name = test.name.clone();
+    let is_loose = random.below(2) == 0;
+    if is_loose {
+        test.warm_up.within = 0.26 + random.part();
+    } else {
+        // By more than repetitions differ.
+        test.warm_up.window = 3;
+        test.warm_up.within = 0.02;
+    }
+    test.warm_up.steady = true;
+    let names = vec![if is_loose { "within".to_owned() } else { name }];
+    Fraud { receipt, what: format!("a warm-up within {}", 0), names }
+}
+
+/// A kind of fraud.
+type Kind = (&'static str, fn(&mut Random) -> Fraud);
+
+const KINDS: [Kind; 10] = [
+    ("a number out of its range", a_number_out_of_its_range),
+    ("a text that it cannot be", a_text_that_it_cannot_be),
+    ("a hash of nothing", a_hash_of_nothing),
+    ("something twice", something_twice),
+    ("something left out", something_left_out),
+    ("a column in another unit", a_column_in_another_unit),
+    ("a doubt erased", a_doubt_erased),
+    ("another command line", another_command_line),
+    ("two that do not agree", two_that_do_not_agree),
+    ("a warm-up that did not agree", a_warm_up_that_did_not_agree),
+];
+
+#[test]
+fn each_self_contradiction_is_refused_by_name() {
+    let options = Options::default();
+    let (mut missed, mut tried) = (Vec::new(), 0);
+    for (kind, (title, forge)) in (0_u64..).zip(KINDS) {
+        for n in 0..EACH {
+            let mut random = Random(1 + 1000 * kind + n);
+            let Fraud { receipt, what, names } = forge(&mut random);
+            let is_erased = names.iter().any(|name| name.starts_with("load.doubts"));
+            let receipt = if is_erased {
+                receipt.sealed().expect("numbers")
+            } else {
+                resealed_or_not(receipt)
+            };
+            let found = verify(receipt.to_json().as_bytes(), &options);
+            let all: Vec<String> = found.refusals.iter().map(ToString::to_string).collect();
+            let is_named =
+                all.iter().any(|sentence| names.iter().any(|name| sentence.contains(name)));
+            if !is_named {
+                missed.push(format!("{title}: {what}, by {names:?}: {all:?}"));
+            }
+            tried += 1;
+        }
+    }
+    assert!(missed.is_empty(), "{} of {tried}:\n{}", missed.len(), missed.join("\n"));
+}
+
+/// Sealed anew, if that is possible: JSON has no numbers that aren't finite.
+fn resealed_or_not(receipt: Receipt) -> Receipt {
+    let json = serde_json::to_string(&receipt).expect("plain data");
+    let receipt: Receipt = serde_json::from_str(&json).expect("as before");
+    resealed(receipt)
+}

@@ -1,0 +1,99 @@
+//! Tests of pages in a real browser: headless Chromium without a framework.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+
+/// The first of the usual names that is on `PATH` and starts. On some systems the first is a script that
+/// only says which package to install.
+fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let programs = names.iter().flat_map(|name| folders.iter().map(move |f| f.join(name)));
+    let starts = |program: &PathBuf| {
+        let version = Command::new(program).arg("--version").output();
+        version.is_ok_and(|output| output.status.success())
+    };
+    programs.into_iter().filter(|program| program.is_file()).find(starts)
+}
+
+/// Chromium has no narrower window. A narrower page is in a frame of its width.
+const LEAST_WIDTH: u32 = 500;
+
+/// Opens a page, as a file called `name`, in a window of the given size. `None` without a browser.
+fn open(
+    dir: &Path,
+    page: &str,
+    name: &str,
+    [width, height]: [u32; 2],
+    arguments: &[String],
+) -> Option<Output> {
+    let Some(chromium) = chromium() else {
+        eprintln!("skipped: no Chromium on PATH, so nothing was opened in a browser");
+        return None;
+    };
+    let mut file = dir.join(name);
+    std::fs::write(&file, page).expect("it is written");
+    if width < LEAST_WIDTH {
+        let frame = format!(
+            "<!DOCTYPE html><html><script>window.onmessage = function (e) {{ \
+             document.documentElement.setAttribute('seen', e.data); }};</script>\
+             <body style='margin: 0'><iframe src='{name}' width={width} height={height} \
+             style='border: 0; display: block'></iframe></body></html>"
+        );
+        file = dir.join("frame.html");
+        std::fs::write(&file, frame).expect("it is written");
+    }
+    let output = Command::new(chromium)
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        .args(["--hide-scrollbars", "--virtual-time-budget=5000"])
+        .arg(format!("--window-size={width},{height}"))
+        .args(arguments)
+        .arg(format!("--user-data-dir={}", dir.join("user").display()))
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .expect("Chromium starts");
+    Some(output)
+}
+
+/// The JSON that a script of the page left in the attribute `seen` of the root, encoded by
+/// `encodeURIComponent`. In a window of less than [`LEAST_WIDTH`] the script posts that to its parent, too. `None`
+/// without a browser.
+pub fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Option<T> {
+    let dir = TempDir::new().expect("a temporary folder");
+    let output = open(dir.path(), page, name, window, &["--dump-dom".to_owned()])?;
+    let dom = String::from_utf8(output.stdout).expect("UTF-8");
+    let Some((_, seen)) = dom.split_once(" seen=\"") else {
+        panic!("nothing was seen: {dom:.2000}\n{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let (seen, _) = seen.split_once('"').expect("an end");
+    Some(serde_json::from_str(&decoded(seen)).expect("what was seen"))
+}
+
+/// A screenshot of the page as PNG. `None` without a browser.
+pub fn screenshot(page: &str, name: &str, window: [u32; 2]) -> Option<Vec<u8>> {
+    let dir = TempDir::new().expect("a temporary folder");
+    let screenshot = dir.path().join("screenshot.png");
+    let to = format!("--screenshot={}", screenshot.display());
+    let output = open(dir.path(), page, name, window, &[to])?;
+    let screenshot = std::fs::read(screenshot);
+    Some(
+        screenshot.unwrap_or_else(|_| {
+            panic!("no screenshot: {}", String::from_utf8_lossy(&output.stderr))
+        }),
+    )
+}
+
+/// The inverse of `encodeURIComponent`.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16)).expect("a digit");
+        bytes.push(if byte == b'%' { (digit() << 4 | digit()) as u8 } else { byte });
+    }
+    String::from_utf8(bytes).expect("UTF-8")
+}

@@ -1,0 +1,98 @@
+//! Text that tries to control a terminal, to forge a line, or to flood a screen; and where it can stand in a file.
+
+use serde_json::Value;
+
+/// One of each kind of character that must not reach a reader, and a line of its own.
+pub const HOSTILE: &str = "x\nFORGED\r\nFORGED\rFORGED\tt\u{0}\u{7}\u{8}\u{1b}[2J\u{1b}]0;title\u{7}\u{7f}\u{9b}31m\u{85}\
+    \u{ad}\u{61c}\u{180e}\u{200b}\u{200c}\u{200d}\u{200e}\u{200f}\u{2028}FORGED\u{2029}FORGED\u{202a}\u{202e}\u{2060}\
+    \u{2066}\u{2069}\u{feff}\u{fff9}\u{fffe}\u{ffff}\u{e0041}</script>\"'&<b>";
+
+/// [`HOSTILE`], this many bytes of letters, and it again.
+#[must_use]
+pub fn flood(bytes: usize) -> String {
+    format!("{HOSTILE}{}{HOSTILE}", "A".repeat(bytes))
+}
+
+/// Where a text stands in a JSON value.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// The string at this pointer.
+    Leaf(String),
+    /// The key of the object at this pointer.
+    Key(String, String),
+}
+
+/// All strings of a value, and all keys.
+#[must_use]
+pub fn places(value: &Value) -> Vec<Place> {
+    let mut found = Vec::new();
+    walk(value, String::new(), &mut found);
+    found
+}
+
+fn walk(value: &Value, at: String, found: &mut Vec<Place>) {
+    match value {
+        Value::String(_) => found.push(Place::Leaf(at)),
+        Value::Array(values) => {
+            for (nth, value) in values.iter().enumerate() {
+                walk(value, format!("{at}/{nth}"), found);
+            }
+        }
+        Value::Object(values) => {
+            for (key, value) in values {
+                found.push(Place::Key(at.clone(), key.clone()));
+                let key = key.replace('~', "~0").replace('/', "~1");
+                walk(value, format!("{at}/{key}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `value` with `text` at a place.
+#[must_use]
+pub fn planted(value: &Value, place: &Place, text: &str) -> Value {
+    let mut value = value.clone();
+    match place {
+        Place::Leaf(at) => *value.pointer_mut(at).expect("it is there") = text.into(),
+        Place::Key(at, key) => {
+            let object = value.pointer_mut(at).and_then(Value::as_object_mut).expect("an object");
+            let of = object.remove(key).expect("it is there");
+            object.insert(text.to_owned(), of);
+        }
+    }
+    value
+}
+
+/// The first character that a reader must not get. Listed here anew, so that the code under test can't excuse itself.
+#[must_use]
+pub fn forbidden(text: &str) -> Option<char> {
+    text.chars().find(|&c| {
+        (c.is_control() && c != '\n')
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}')
+            || matches!(c, '\u{e0000}'..='\u{e0fff}')
+    })
+}
+
+/// Asserts that text for people neither controls, nor has a line that somebody forged, nor one without end.
+#[track_caller]
+pub fn assert_harmless(what: &str, text: &str) {
+    if let Some(odd) = forbidden(text) {
+        let at = text.find(odd).unwrap_or(0);
+        let around: String = text[..at].chars().rev().take(60).collect();
+        let around: String = around.chars().rev().collect();
+        panic!("{what}: {odd:?} after {around:?}");
+    }
+    for line in text.lines() {
+        let line: String = line.chars().take(6_001).collect();
+        assert!(
+            line.chars().count() <= 6_000,
+            "{what}: a line of more than 6000 characters: {}",
+            &line[..80]
+        );
+        let content = line.trim_start_matches([' ', '>', '-', '|', '!', '#', '*']);
+        assert!(!content.starts_with("FORGED"), "{what}: {line}");
+    }
+    assert!(text.len() < 1 << 19, "{what}: {} bytes", text.len());
+}

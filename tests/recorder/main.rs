@@ -1,0 +1,13 @@
+//! The recorder by its public calls, and the repository as a whole.
+
+mod device;
+mod graph;
+mod latency;
+mod modules;
+mod porting;
+mod promises;
+mod reconcile;
+mod tiles;
+mod timed_pass;
+mod truth;
+mod wording;
