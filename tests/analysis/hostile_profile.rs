@@ -9,7 +9,6 @@ use brickscope::{
     TrialVerdict, WeightGroup, Work,
 };
 use brickscope_analysis::explain;
-#[cfg(feature = "otlp")]
 use brickscope_analysis::export::otlp;
 use brickscope_analysis::export::prometheus::{self, Dialect, Names};
 use brickscope_analysis::export::{folded, speedscope};
@@ -506,7 +505,6 @@ proptest! {
             series.dedup();
             prop_assert_eq!(series.len(), n_series, "a series is there twice");
         }
-        #[cfg(feature = "otlp")]
         {
             let mut out = Vec::new();
             prop_assert!(otlp::write(&profile, &mut out).is_ok());

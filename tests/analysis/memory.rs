@@ -93,13 +93,10 @@ fn a_stack_takes_little_more_than_its_frames_to_read_to_sum_up_and_to_write() {
     let to_fold = peak(|| folded::write(&stacks, &mut io::sink()).expect("written")).1;
     let to_speedscope =
         peak(|| speedscope::write(&stacks, "many", &mut io::sink()).expect("written")).1;
-    #[cfg(feature = "pprof")]
     let to_pprof = peak(|| {
         brickscope_analysis::export::pprof::write(&stacks, &mut io::sink()).expect("written")
     })
     .1;
-    #[cfg(not(feature = "pprof"))]
-    let to_pprof = 0;
     let options = Options { unit: Some(WeightUnit::Samples), ..Options::default() };
     let to_import = peak(|| import::read(&text, path, Format::Folded, &options).expect("stacks")).1;
     // Twenty frames are 80 bytes.

@@ -13,6 +13,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use brickscope_testing::command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -109,7 +110,7 @@ fn brickscope(folder: &Path) -> Command {
     // A command that would fill the disk or the memory meets an error instead.
     let limits = "trap '' XFSZ; ulimit -f 1000000; ulimit -v 16000000; exec \"$0\" \"$@\"";
     let mut command = Command::new("sh");
-    command.args(["-c", limits]).arg(assert_cmd::cargo::cargo_bin!("brickscope"));
+    command.args(["-c", limits]).arg(command::program());
     command.current_dir(folder).stdin(Stdio::null());
     command.env("HOME", folder).env("XDG_CACHE_HOME", folder.join("cache"));
     command.env("BRICKSCOPE_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));

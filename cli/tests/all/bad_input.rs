@@ -12,14 +12,12 @@ use brickscope_live::metrics::MetricsError;
 use brickscope_live::socket::LiveError;
 use brickscope_sampler::perf_data::{PerfDataError, PerfDataFault};
 use brickscope_sampler::{perf_event::RecordError, timer::TimerError};
+use brickscope_testing::command;
 use tempfile::TempDir;
 
 /// Runs a command that must fail, and returns its message.
 fn refuse(args: &[&str]) -> String {
-    let output = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"))
-        .args(args)
-        .output()
-        .expect("the command starts");
+    let output = Command::new(command::program()).args(args).output().expect("the command starts");
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(!output.status.success(), "{args:?} succeeded");
     assert!(output.stdout.is_empty(), "{args:?} printed a result");
@@ -251,7 +249,7 @@ fn places_that_cannot_be_read_or_written() {
 fn no_command_says_the_same_twice_of_a_file_that_it_cannot_read() {
     let dir = TempDir::new().expect("a temporary folder");
     let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
-    let receipt = include_bytes!("../../tests/data/receipt-v1.json");
+    let receipt = include_bytes!("../../../tests/data/receipt-v1.json");
     let files: [(&str, &[u8]); 9] = [
         ("file", b"in the way"),
         ("bytes", b"\xff\xfe\x00\x01"),
@@ -297,7 +295,7 @@ fn no_command_says_the_same_twice_of_a_file_that_it_cannot_read() {
             &["flamegraph", "--diff", &bad, &whole],
             &["top", "--attach", &bad, "--once"],
         ] {
-            let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"));
+            let mut command = Command::new(command::program());
             let output = command.args(args).current_dir(dir.path()).output().expect("it starts");
             let said = String::from_utf8(output.stderr).expect("UTF-8");
             assert!(!said.contains("panicked"), "{args:?}: {said}");
@@ -308,7 +306,7 @@ fn no_command_says_the_same_twice_of_a_file_that_it_cannot_read() {
     let long = path(&"long".repeat(30));
     std::fs::create_dir(&long).expect("it is made");
     for place in [long.as_str(), "/proc/1"] {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"));
+        let mut command = Command::new(command::program());
         command.args(["profile", "--live", "--tokens", "1", "--out", &path("live")]);
         let output = command.arg(fixture("tiny-Q8_0.gguf")).env("XDG_RUNTIME_DIR", place).output();
         let said = String::from_utf8(output.expect("it starts").stderr).expect("UTF-8");

@@ -10,7 +10,7 @@ use brickscope_analysis::receipt::{Aggregates, Receipt};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 fn model(name: &str) -> PathBuf {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");

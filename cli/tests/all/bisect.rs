@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, text};
+use brickscope_testing::command::{brickscope, text};
 
 /// Commits after the first one.
 const COMMITS: usize = 12;

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, unread};
+use brickscope_testing::command::{brickscope, run, unread};
 
 fn model() -> String {
     word(&root().join("tests/data/models/tiny-Q8_0.gguf"))

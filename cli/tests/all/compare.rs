@@ -12,7 +12,7 @@ use brickscope_analysis::receipt::{Aggregates, Receipt, derived_doubts};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command;
+use brickscope_testing::command;
 
 fn fixture(name: &str) -> String {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
@@ -252,7 +252,7 @@ fn what_can_not_be_read_or_was_changed_is_refused() {
     let b = set(dir.path(), "b", 3, 1, 1.0);
     let empty = dir.path().join("empty");
     fs::create_dir(&empty).expect("a folder");
-    let program = assert_cmd::cargo::cargo_bin!("brickscope");
+    let program = command::program();
     for (args, says) in [
         (vec![str(&a), "nowhere"], "B: nowhere"),
         (vec![str(&empty), str(&b)], "has no runs"),
@@ -267,7 +267,7 @@ fn what_can_not_be_read_or_was_changed_is_refused() {
         assert!(said.contains(says), "{args:?}: {said}");
     }
     if cfg!(target_os = "linux") {
-        let (code, _, said) = brickscope(&["compare", str(&a), str(program)]);
+        let (code, _, said) = brickscope(&["compare", str(&a), str(&program)]);
         assert!(code == 2 && said.contains("is a program: add --processes N"), "{said}");
     }
 
@@ -643,7 +643,8 @@ fn an_update_that_is_killed_leaves_a_whole_baseline() {
 #[test]
 fn two_programs_are_measured_in_turns() {
     let dir = folder();
-    let program = str(assert_cmd::cargo::cargo_bin!("brickscope"));
+    let program = command::program();
+    let program = str(&program);
     let out = dir.path().join("out");
     let model = fixture("tiny-Q8_0.gguf");
     let args = ["compare", program, program, "--processes", "2", "--model", &model, "--out"];

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use brickscope_analysis::receipt::Receipt;
+use brickscope_testing::command;
 
 /// `brickscope` with a command, a model, these arguments, and these settings of the fake driver.
 fn brickscope(command: &str, args: &[&str], settings: &[(&str, &str)]) -> Output {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
-    Command::new(env!("CARGO_BIN_EXE_brickscope"))
+    Command::new(command::program())
         .arg(command)
         .arg(models.join("tiny-Q8_0.gguf"))
         .args(args)
@@ -58,7 +59,7 @@ fn every_check_is_made_and_one_that_fails_is_the_exit_code() {
     assert_eq!(json["ok"], false);
     // The verdict doesn't depend on whether anybody reads it.
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
-    let mut unread = Command::new(env!("CARGO_BIN_EXE_brickscope"));
+    let mut unread = Command::new(command::program());
     unread.args(["selftest", "--backend", "cuda"]).arg(models.join("tiny-Q8_0.gguf"));
     unread.env("LD_LIBRARY_PATH", fake_cuda::folder()).env("FAKE_CUDA_EVENT_NS", "10");
     let closed = || std::io::pipe().expect("a pipe").1;
@@ -236,7 +237,7 @@ fn a_run_on_a_device_is_compared_with_what_the_device_does_at_best() {
 
 /// `brickscope` with these arguments and the fake driver: its exit code, and all that it printed.
 fn said_by(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_brickscope"))
+    let output = Command::new(command::program())
         .args(args)
         .env("LD_LIBRARY_PATH", fake_cuda::folder())
         .output()
@@ -290,7 +291,7 @@ fn receipt(folder: &Path) -> Receipt {
 
 /// What another command says of runs: its exit code and its output.
 fn said(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_brickscope")).args(args).output();
+    let output = Command::new(command::program()).args(args).output();
     let output = output.expect("it runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use brickscope_engine::gguf::Gguf;
+use brickscope_testing::command;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -15,7 +16,7 @@ fn fixture(name: &str) -> String {
 
 /// The exit code, standard output and standard error.
 fn diverge(args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"))
+    let output = Command::new(command::program())
         .arg("diverge")
         .args(args)
         .output()

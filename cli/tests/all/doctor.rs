@@ -2,7 +2,7 @@
 
 // These tests don't use all shared helpers.
 #[allow(dead_code)]
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 use serde_json::Value;
 
 #[test]

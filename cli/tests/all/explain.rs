@@ -4,7 +4,7 @@ use brickscope::{BrickId, BrickProfiler, MockClock, Phase, Profile, Work};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 /// Ten decode passes of four layers; a product takes three times as long in one of them.
 fn with_a_slow_layer() -> Profile {

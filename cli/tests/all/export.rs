@@ -6,7 +6,7 @@ use std::path::Path;
 use brickscope::{BrickId, BrickProfiler, ClockInfo, MockClock, Phase, Profile};
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 /// A profile with this many passes, in a folder.
 fn folder(passes: u64) -> TempDir {

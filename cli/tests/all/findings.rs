@@ -3,7 +3,7 @@
 use brickscope::{BrickProfiler, MockClock, Phase, Profile};
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 /// Twenty decode passes of a millisecond, with half a millisecond between them.
 fn with_gaps() -> Profile {

@@ -10,12 +10,11 @@ use brickscope_engine::synth::{self, Shape, SynthQuant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{self, brickscope, run, text};
 
 /// The program `examples/known_flamegraph.rs`, which is built with the tests.
 fn known_flamegraph() -> String {
-    let program =
-        assert_cmd::cargo::cargo_bin!("brickscope").with_file_name("examples/known_flamegraph");
+    let program = command::program().with_file_name("examples/known_flamegraph");
     assert!(program.exists(), "{} is built with the tests", program.display());
     program.to_str().expect("UTF-8").to_owned()
 }

@@ -9,7 +9,7 @@ use brickscope_analysis::receipt::Receipt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 use brickscope_testing::made::{Made, month};
 
 /// A month of runs, each in its own folder.

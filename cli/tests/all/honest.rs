@@ -13,7 +13,7 @@ use brickscope_analysis::receipt::{Options, Receipt, sha256_file, verify};
 use brickscope_kernels::Kernels;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, quiet_ceilings, run, text};
+use brickscope_testing::command::{brickscope, quiet_ceilings, run, text};
 
 const MODELS: [&str; 8] = [
     "tiny-F16",

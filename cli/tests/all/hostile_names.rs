@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use brickscope::{BrickId, BrickProfiler, MockClock, Phase};
 use tempfile::TempDir;
 
-use crate::command::{self, brickscope};
+use brickscope_testing::command::{self, brickscope};
 use brickscope_testing::hostile::{assert_harmless, forbidden};
 use brickscope_testing::made::Made;
 

@@ -14,7 +14,7 @@ use brickscope::Profile;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{self, brickscope, text};
+use brickscope_testing::command::{self, brickscope, text};
 
 fn model() -> String {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
@@ -197,7 +197,7 @@ fn an_interrupted_flamegraph(via: &str, name: &str, code: i32) {
     let before = dir.path().join("before");
     let once = ["profile", "--tokens", "2", "--prompt", "Hi", "--out"];
     command::run(brickscope(&once).arg(&before));
-    command::quiet_ceilings(concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").as_ref());
+    command::quiet_ceilings(&command::cache());
     let args = ["flamegraph", "--via", via, "--tokens", "1900", "--prompt", "Hi", "--threads", "1"];
     let running = Running::start(brickscope(&args).arg("-o").arg(&out));
     let child = until("the run", || children(running.child.id()).first().copied());
@@ -258,7 +258,8 @@ fn children_end_with_their_parent_even_if_it_is_killed() {
     no_orphans(&mut brickscope(&[&set[..], &long].concat()));
     let check = ["profile", "--check-overhead", "--overhead-seconds", "600"];
     no_orphans(&mut brickscope(&check));
-    let compared = assert_cmd::cargo::cargo_bin!("brickscope").to_str().expect("UTF-8");
+    let program = command::program();
+    let compared = program.to_str().expect("UTF-8");
     let (turns, model_of) = (["compare", compared, compared, "--processes", "1"], at("turns"));
     let turns = [&turns[..], &["--model", &model, "--out", &model_of, "--"], &long].concat();
     no_orphans(&mut brickscope(&turns));

@@ -14,7 +14,7 @@ use brickscope::Profile;
 use brickscope_analysis::receipt::Receipt;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, quiet_ceilings, run};
+use brickscope_testing::command::{brickscope, quiet_ceilings, run};
 
 const KILLS: u32 = 100;
 

@@ -9,7 +9,7 @@ use brickscope::{BrickProfiler, MockClock, Phase, Profile};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 /// A run like no other, by its time.
 fn profile(nth: u64) -> Profile {

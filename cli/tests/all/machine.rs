@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::{brickscope, run, text};
 use brickscope::{BrickId, BrickProfiler, Ceilings, Phase, Profile, Work};
+use brickscope_testing::command::{brickscope, run, text};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -6,7 +6,6 @@ mod benchmark;
 mod bisect;
 mod check_overhead;
 mod closed_pipe;
-mod command;
 mod compare;
 mod compare_backends;
 mod cuda;

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{adds_up, brickscope, run, text};
+use brickscope_testing::command::{adds_up, brickscope, run, text};
 
 #[test]
 fn without_a_model_one_is_made_and_all_but_two_percent_of_decoding_is_explained() {

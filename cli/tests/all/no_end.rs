@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 /// Runs a command with this much address space, in KiB, and a minute of CPU time.
 fn bounded(memory: u32, words: &[&str]) -> Output {

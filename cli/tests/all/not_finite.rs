@@ -10,7 +10,7 @@ use brickscope_engine::gguf::Gguf;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 const GATE: &str = "blk.1.ffn_gate.weight";
 const OF: &str = "of 196,608 values)";

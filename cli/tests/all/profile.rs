@@ -8,7 +8,7 @@ use brickscope_kernels::Kernels;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{adds_up, brickscope, run, text};
+use brickscope_testing::command::{adds_up, brickscope, run, text};
 
 fn model(name: &str) -> PathBuf {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");

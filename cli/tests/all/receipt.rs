@@ -1,6 +1,5 @@
 //! `brickscope verify-receipt` and `brickscope receipt`, as a user runs them.
 
-#[expect(dead_code, reason = "other tests use the rest")]
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -9,7 +8,7 @@ use brickscope_analysis::receipt::{Receipt, sha256_hex};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, text};
+use brickscope_testing::command::{brickscope, text};
 
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/receipt-v1.json")

@@ -6,7 +6,7 @@ use brickscope::{BrickId, BrickProfiler, MockClock, Phase, Profile};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 /// Decode passes of one brick that take this many nanoseconds, each one more than the last.
 fn profile(ns: u64) -> Profile {

@@ -12,7 +12,7 @@ use brickscope::Profile;
 use brickscope_analysis::receipt::Receipt;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, text};
+use brickscope_testing::command::{brickscope, text};
 
 fn model() -> String {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");

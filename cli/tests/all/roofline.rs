@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::command::{brickscope, quiet_ceilings, run, text};
+use brickscope_testing::command::{brickscope, quiet_ceilings, run, text};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use brickscope::{BrickCategory, Phase, Profile, Total};
+use brickscope_testing::command;
 use tempfile::TempDir;
 
 /// The programs: `loads` loads shared libraries, `other` one with other tensors, `old` one that lacks a function, `whole`
@@ -86,7 +87,7 @@ fn command_of(
 ) -> (Command, PathBuf, TempDir) {
     let dir = tempfile::tempdir().expect("a folder");
     let run = dir.path().join("run");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_brickscope"));
+    let mut command = Command::new(command::program());
     command.arg("run").args(options).arg("--out").arg(&run).arg("--");
     command.arg(programs().join(program)).args(args).envs(environment.iter().copied());
     // So that nothing is left of a recording that failed.
@@ -490,7 +491,7 @@ fn why_nothing_was_recorded_is_said() {
 #[test]
 fn a_program_that_is_not_in_path_or_stands_without_dashes_is_a_mistake_that_is_explained() {
     let run = |words: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_brickscope"));
+        let mut command = Command::new(command::program());
         let output = command.arg("run").args(words).output().expect("it starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
@@ -521,7 +522,7 @@ fn passes_that_fail_are_counted_and_left_out() {
 #[test]
 fn without_a_command_run_is_profile() {
     let dir = tempfile::tempdir().expect("a folder");
-    let ran = Command::new(env!("CARGO_BIN_EXE_brickscope"))
+    let ran = Command::new(command::program())
         .args(["run", "--model"])
         .arg(dir.path().join("none.gguf"))
         .output()

@@ -8,7 +8,7 @@ use brickscope::{
 };
 use tempfile::TempDir;
 
-use crate::command::{adds_up, brickscope, run, text};
+use brickscope_testing::command::{adds_up, brickscope, run, text};
 
 const PTX: &str = ".version 7.0\n.target sm_70\n// q4k\n";
 

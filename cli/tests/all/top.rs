@@ -14,7 +14,7 @@ use brickscope_live::socket::{Facts, Starting};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{adds_up, brickscope, run, text};
+use brickscope_testing::command::{self, adds_up, brickscope, run, text};
 
 fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf")
@@ -230,7 +230,7 @@ fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
     starting.say("loading the weights: 1 of 2 MB");
     let mut command = brickscope(&["top", "--once", "--json", "--rate", "20", "--attach"]);
     let mut once = command.arg(&socket).stdout(Stdio::piped()).spawn().expect("it starts");
-    let program = assert_cmd::cargo::cargo_bin!("brickscope");
+    let program = command::program();
     let attached =
         format!("env NO_COLOR=1 '{}' top --attach '{}'; cat", program.display(), socket.display());
     let terminal = Terminal::run("loads", &attached);
@@ -356,8 +356,8 @@ impl Drop for Terminal {
 
 #[test]
 fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_clean() {
-    let program = assert_cmd::cargo::cargo_bin!("brickscope");
-    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/cache");
+    let program = command::program();
+    let cache = command::cache().display().to_string();
     let folder = TempDir::new().expect("a temporary folder");
     let command = format!(
         "env NO_COLOR=1 XDG_RUNTIME_DIR='{}' BRICKSCOPE_CACHE='{cache}' '{}' top '{}'; echo CODE $?; cat",

@@ -7,7 +7,7 @@ use brickscope::{Change, Profile, RUN_FILE};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 /// A run of a small model by one thread.
 fn profiled(args: &[&str]) -> (TempDir, PathBuf) {

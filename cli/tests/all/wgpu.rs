@@ -6,9 +6,10 @@ use std::process::{Command, Output};
 
 use brickscope::{LaunchKind, NameKind, Phase, Profile, Source};
 use brickscope_analysis::receipt::Receipt;
+use brickscope_testing::command;
 
 fn brickscope(args: &[&str], envs: &[(&str, &str)]) -> Output {
-    Command::new(assert_cmd::cargo::cargo_bin!("brickscope"))
+    Command::new(command::program())
         .args(args)
         .envs(envs.iter().copied())
         .output()

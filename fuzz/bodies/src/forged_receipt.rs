@@ -11,15 +11,15 @@ use serde_json::{Number, Value, json};
 /// Receipts that are accepted.
 static HONEST: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let texts = [
-        include_str!("../corpus/receipt/ok-decode.json"),
-        include_str!("../corpus/receipt/ok-gpu.json"),
-        include_str!("../corpus/receipt/ok-prefill-and-decode-at-depth.json"),
+        include_str!("../../corpus/receipt/ok-decode.json"),
+        include_str!("../../corpus/receipt/ok-gpu.json"),
+        include_str!("../../corpus/receipt/ok-prefill-and-decode-at-depth.json"),
     ];
     texts.iter().map(|text| serde_json::from_str(text).expect("JSON")).collect()
 });
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../docs/receipt-v1.schema.json")).expect("JSON")
+    serde_json::from_str(include_str!("../../../docs/receipt-v1.schema.json")).expect("JSON")
 });
 
 struct Bytes<'b>(&'b [u8]);

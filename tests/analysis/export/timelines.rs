@@ -163,7 +163,6 @@ fn read_chrome(bytes: &[u8]) -> Read {
     read
 }
 
-#[cfg(feature = "perfetto")]
 fn of_perfetto(profile: &Profile, part_bytes: u64) -> Vec<Read> {
     let mut trace = brickscope_analysis::export::perfetto::Trace::new(profile, part_bytes);
     let parts = parts(|out| {
@@ -174,7 +173,6 @@ fn of_perfetto(profile: &Profile, part_bytes: u64) -> Vec<Read> {
 }
 
 /// By the numbers of `trace_packet.proto` and `track_event.proto`.
-#[cfg(feature = "perfetto")]
 fn read_perfetto(bytes: &[u8]) -> Read {
     use super::super::wire::{Message, text};
     let mut read = Read::default();
@@ -230,11 +228,7 @@ fn read_perfetto(bytes: &[u8]) -> Read {
 }
 
 fn all_of(profile: &Profile, part_bytes: u64) -> Vec<Vec<Read>> {
-    vec![
-        of_chrome(profile, part_bytes),
-        #[cfg(feature = "perfetto")]
-        of_perfetto(profile, part_bytes),
-    ]
+    vec![of_chrome(profile, part_bytes), of_perfetto(profile, part_bytes)]
 }
 
 proptest! {
@@ -535,7 +529,6 @@ fn numbers_that_nobody_recorded_end_in_a_file_or_an_error() {
             trace.write_part(&mut out, &mut |_| {}).expect("a vector has room");
             serde_json::from_slice::<Value>(&out).expect("JSON");
         }
-        #[cfg(feature = "perfetto")]
         {
             let mut trace = brickscope_analysis::export::perfetto::Trace::new(&profile, part_bytes);
             while !trace.is_done() {

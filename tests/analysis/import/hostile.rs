@@ -40,7 +40,6 @@ fn seen(profile: &Profile) {
     let _ = (view::statistics(profile), view::json(profile), view::kernels(profile));
     let _ = (view::roofline(profile), profile.by_layer());
     export::prometheus::write(profile, &mut Vec::new()).expect("memory is written to");
-    #[cfg(feature = "otlp")]
     export::otlp::write(profile, &mut Vec::new()).expect("memory is written to");
     for pass in profile.passes.iter().take(4) {
         if let Some(graph) = profile.execution_graph(pass.serial) {

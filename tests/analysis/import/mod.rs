@@ -321,7 +321,6 @@ fn what_lies_at_no_moment_is_in_no_timeline() {
         let refused = export::chrome::write(&profile, &mut out).expect_err("nobody knows when");
         assert!(refused.to_string().contains("doesn't say when"), "{refused}");
         assert!(out.is_empty());
-        #[cfg(feature = "perfetto")]
         export::perfetto::write(&profile, &mut out).expect_err("nobody knows when");
         assert!(out.is_empty());
     }

@@ -1,6 +1,7 @@
 //! What tests of several packages share.
 
 pub mod chromium;
+pub mod command;
 pub mod cuda_shim;
 pub mod fake_cuda;
 pub mod hostile;

@@ -47,6 +47,8 @@ impl Default for Made {
 const TOKENS: u64 = 16;
 
 impl Made {
+    /// What a benchmark with this result would have written.
+    #[must_use]
     pub fn receipt(&self) -> Receipt {
         let (day, minute) = self.when;
         let timestamp = format!(

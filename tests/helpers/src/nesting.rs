@@ -26,6 +26,7 @@ pub enum Step {
     Deferred(Vec<u64>),
 }
 
+/// Some steps, random.
 pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     let leaf = prop_oneof![
         (0u64..1_000).prop_map(Step::Idle),
@@ -45,6 +46,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..12)
 }
 
+/// Takes the steps, by a clock that it turns.
 pub fn play(profiler: &BrickProfiler, hand: &MockClock, steps: &[Step]) {
     for step in steps {
         match step {
