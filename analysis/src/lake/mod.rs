@@ -232,7 +232,7 @@ mod tests {
     fn a_receipt_of_a_device_names_it_and_has_its_bricks_apart() {
         use crate::receipt::v1::{Brick, Device, DeviceTimes};
 
-        let text = include_str!("../../tests/data/receipt-v1.json");
+        let text = include_str!("../../../tests/data/receipt-v1.json");
         let mut receipt = Receipt::from_json(text, "receipt".as_ref()).expect("the fixture");
         let of_cpu = rows(None, Some(&receipt), &facts()).expect("it has a time");
         "cuda".clone_into(&mut receipt.backend);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_benchmark_of_llama_cpp_keeps_what_it_states_and_has_no_unattributed_time() {
-        let text = include_str!("../../tests/import/data/llama-bench.json");
+        let text = include_str!("../../../tests/data/import/llama-bench.json");
         let path = std::path::Path::new("llama-bench.json");
         let profile = import::read(text, path, Format::LlamaBench, &import::Options::default());
         let run = rows(Some(&profile.expect("it is one")), None, &facts()).expect("it has a time");

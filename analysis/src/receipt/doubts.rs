@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn of(load: Load, test: Test) -> Receipt {
-        let text = include_str!("../../tests/data/receipt-v1.json");
+        let text = include_str!("../../../tests/data/receipt-v1.json");
         let mut receipt = Receipt::from_json(text, "fixture".as_ref()).expect("the fixture");
         receipt.machine = Machine { logical_cpus: Some(2), ..Machine::default() };
         (receipt.run.threads, receipt.clock.drift_ppm) = (2, Some(-3.0));

@@ -174,7 +174,7 @@ fn of_perfetto(profile: &Profile, part_bytes: u64) -> Vec<Read> {
 
 /// By the numbers of `trace_packet.proto` and `track_event.proto`.
 fn read_perfetto(bytes: &[u8]) -> Read {
-    use super::super::wire::{Message, text};
+    use crate::export::wire::{Message, text};
     let mut read = Read::default();
     let mut open: BTreeMap<u64, Vec<(String, u64)>> = BTreeMap::new();
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
