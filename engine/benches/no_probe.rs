@@ -111,7 +111,7 @@ fn run() -> Result<bool, String> {
     print_row(["", ""], heads.map(str::to_owned));
     let (mut all_equal, mut most) = (true, f64::NEG_INFINITY);
     for model in MODELS {
-        let path = engine.join("tests/data/models").join(model).with_extension("gguf");
+        let path = engine.join("../tests/data/models").join(model).with_extension("gguf");
         let probes = tokens * probes_of_a_token(&path).map_err(|error| error.to_string())?;
         for &backend in &backends {
             let count = |program| -> Result<i64, String> {

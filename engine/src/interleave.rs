@@ -121,7 +121,7 @@ mod tests {
     use crate::model::Model;
 
     fn fixture(name: &str) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models").join(name)
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models").join(name)
     }
 
     fn in_memory(name: &str) -> Model {

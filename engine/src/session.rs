@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn the_graph_of_profiled_passes_has_their_layers_bricks_and_kernels() {
-        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
         let model = Model::open(&models.join("tiny-Q8_0.gguf")).expect("a model");
         let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("an executor");
         let mut session = Session::new(&model, cpu, 64).expect("memory");
@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_pass_that_is_labelled_afterwards_has_the_spans_of_one_that_is_reported_at_once() {
-        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
         let two = NonZeroUsize::MIN.saturating_add(1);
         // Plain; with biases; with norms inside of blocks; with another function in the gate.
         for model in

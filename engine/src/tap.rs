@@ -90,7 +90,7 @@ mod tests {
 
     /// Runs three tokens, then one. `change` may change the values of layer 1; returns what it left, pass by pass.
     fn tapped(change: &dyn Fn(At<'_>, &mut [f32])) -> [Vec<(Value, Vec<f32>)>; 2] {
-        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
         let model = Model::open(&models.join("tiny-F16.gguf")).expect("the fixture");
         let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("one thread");
         let mut session = Session::new(&model, cpu, 4).expect("room for four tokens");

@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn tensors_of_all_layers_are_a_group() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models/tiny-Q8_0.gguf");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf");
         let file = Gguf::open(&path).expect("the fixture");
         let groups = weight_groups(&file);
         let layers = groups.iter().find(|group| group.name == "ffn_down").expect("layers have it");

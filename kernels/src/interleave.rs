@@ -401,9 +401,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: if cfg!(miri) { 2 } else { 64 }, failure_persistence: None, ..Default::default()
-        })]
+        #![proptest_config(brickscope_testing::cases(64))]
 
         #[test]
         fn each_row_comes_back(

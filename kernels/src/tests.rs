@@ -3,18 +3,12 @@
 
 use std::num::NonZeroUsize;
 
+use brickscope_testing::cases;
 use proptest::prelude::*;
 
 use crate::*;
 
 mod same_bits;
-
-const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
-
-fn cases(cases: u32) -> ProptestConfig {
-    // A failing case is printed, which suffices to make a test of it.
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
-}
 
 /// All kernels that this CPU can run.
 fn backends() -> Vec<Kernels> {
@@ -106,7 +100,7 @@ mod elementwise {
     }
 
     proptest! {
-        #![proptest_config(cases(CASES))]
+        #![proptest_config(cases(128))]
 
         #[test]
         fn rms_norm_is_the_formula(x in prop::collection::vec((value(), value()), 1..300)) {
@@ -328,7 +322,7 @@ mod attention {
     use super::*;
 
     proptest! {
-        #![proptest_config(cases(CASES))]
+        #![proptest_config(cases(128))]
 
         #[test]
         fn scores_and_weighted_sums_are_dot_products(
@@ -482,7 +476,7 @@ mod products {
     }
 
     proptest! {
-        #![proptest_config(cases(CASES / 4))]
+        #![proptest_config(cases(32))]
 
         #[test]
         fn products_of_block_shapes_agree_with_f64(

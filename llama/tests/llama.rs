@@ -460,7 +460,6 @@ fn kernel_of(op: &str) -> &'static str {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
     fn random_graphs_have_the_kernels_that_ran_with_their_times(
         nodes in prop::collection::vec(made(), 1..40),

@@ -168,8 +168,6 @@ impl Side {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 512 }))]
-
     #[test]
     fn both_ways_write_the_same_rows(
         steps in prop::collection::vec(step(), 1..120),
@@ -416,8 +414,6 @@ fn run_parts(labelled: Labelled, capacity: usize, passes: &[Vec<Part>]) -> Recor
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 256 }))]
-
     #[test]
     fn what_is_labelled_afterwards_is_recorded_as_what_is_timed_at_once(
         passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..4),

@@ -378,7 +378,7 @@ fn the_machine_alone_is_measured_now_and_then() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(brickscope_testing::cases(64))]
 
     #[test]
     fn whatever_the_results_are_it_ends(

@@ -435,8 +435,6 @@ fn profile() -> impl Strategy<Value = Profile> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
     #[test]
     fn no_numbers_make_a_view_panic(profile in profile()) {
         // As it would come from a file.

@@ -128,8 +128,6 @@ impl Watcher {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 256 }))]
-
     #[test]
     fn stacks_are_what_was_open_at_each_nanosecond(steps in steps()) {
         let (profiler, hand) = on(10_000);

@@ -108,8 +108,6 @@ fn reconciles(profile: &Profile) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 256 }))]
-
     #[test]
     fn on_one_thread(passes in prop::collection::vec(steps(), 1..4)) {
         let (profiler, hand) = on(10_000);
@@ -565,8 +563,6 @@ enum Act {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 512 }))]
-
     #[test]
     fn bricks_that_end_in_any_order_share_the_time_as_intervals_do(
         acts in prop::collection::vec(

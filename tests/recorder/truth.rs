@@ -316,7 +316,7 @@ fn durations() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 96 }))]
+    #![proptest_config(brickscope_testing::cases(96))]
 
     #[test]
     fn statistics_are_those_of_the_trace_and_of_what_was_played(

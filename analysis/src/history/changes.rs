@@ -570,7 +570,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(brickscope_testing::cases(64))]
 
         #[test]
         fn segments_are_long_enough_and_p_is_small(

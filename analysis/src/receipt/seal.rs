@@ -187,7 +187,7 @@ mod tests {
     /// JSON has no NaN, so this can't be seen from outside.
     #[test]
     fn no_number_with_a_fraction_is_forgotten() {
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/receipt-v1.json");
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/receipt-v1.json");
         let mut receipt = Receipt::load(&fixture).expect("the fixture");
         let ceilings = receipt.ceilings.as_mut().expect("it has some");
         ceilings.caches.truncate(1);

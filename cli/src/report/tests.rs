@@ -522,7 +522,7 @@ fn disturbed(value: &mut serde_json::Value, at: &mut impl FnMut() -> Option<u64>
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(brickscope_testing::cases(24))]
 
     #[test]
     fn whatever_the_numbers_are_the_page_is_whole(

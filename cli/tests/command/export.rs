@@ -188,10 +188,3 @@ fn what_was_measured_is_never_written_over() {
         assert_eq!(std::fs::read(&kept).expect("it is there"), before);
     }
 }
-
-#[test]
-#[cfg(not(feature = "parquet"))]
-fn a_build_without_parquet_says_how_to_get_it() {
-    let said = refused(folder(1).path(), &["-f", "parquet"]);
-    assert!(said.contains("built without it") && said.contains("--features full"), "{said}");
-}

@@ -44,3 +44,4 @@ mod top;
 mod trial;
 #[cfg(feature = "wgpu")]
 mod wgpu;
+mod without;

@@ -91,12 +91,3 @@ fn bash_completes_a_command_that_was_begun() {
     };
     assert_eq!(text(&output.stdout), "profile\n", "{}", text(&output.stderr));
 }
-
-#[test]
-#[cfg(not(feature = "top"))]
-fn a_build_without_the_live_view_says_how_to_get_it() {
-    let output = brickscope(&["top", "--once"]).output().expect("it starts");
-    assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("built without it") && said.contains("--features full"), "{said}");
-}

@@ -18,7 +18,7 @@ fn programs() -> &'static Path {
     let dir = BUILT.get_or_init(|| {
         // A static is never dropped, so the folder stays; it is Cargo's own.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/llama.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/run/llama.c");
         let compile = |out: &str, flags: &[&str]| {
             let out = dir.path().join(out);
             std::fs::create_dir_all(out.parent().expect("a folder")).expect("it can be made");

@@ -259,7 +259,8 @@ mod tests {
 
     #[test]
     fn a_copy_in_memory_is_the_file() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models/tiny-Q8_0.gguf");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf");
         let mapped = Gguf::open(&path).expect("the fixture");
         let mut told = Vec::new();
         let copied = Gguf::load(&path, &mut |done, total| told.push((done, total))).expect("it");

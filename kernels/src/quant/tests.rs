@@ -377,11 +377,7 @@ fn weights() -> impl Strategy<Value = Vec<f32>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { 64 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(brickscope_testing::cases(64))]
 
     #[test]
     fn what_is_encoded_comes_back_to_within_the_format_s_step(x in weights()) {

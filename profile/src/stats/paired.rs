@@ -352,8 +352,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 256 }))]
-
         #[test]
         fn every_mean_is_found_where_a_sorted_list_has_it(mut logs in logs()) {
             logs.sort_by(f64::total_cmp);

@@ -160,8 +160,6 @@ fn no_cut_of_a_file_is_taken_for_the_whole() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
-
     /// Any damaged file gives an error, or a recording that can be named.
     #[test]
     fn damaged_files_are_errors_or_recordings(

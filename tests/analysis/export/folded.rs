@@ -26,8 +26,6 @@ fn as_others_read(text: &str) -> Vec<(Vec<&str>, u64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
     #[test]
     fn what_is_written_is_read_back(stacks in stacks()) {
         let text = text(&stacks);

@@ -563,7 +563,7 @@ fn any_runs() -> impl Strategy<Value = Vec<Observation>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(brickscope_testing::cases(48))]
 
     #[test]
     fn the_order_of_runs_does_not_matter(runs in any_runs(), seed in any::<u64>()) {

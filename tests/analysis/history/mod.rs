@@ -381,7 +381,7 @@ fn any_made() -> impl Strategy<Value = (Made, Option<u64>, f64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(brickscope_testing::cases(64))]
 
     #[test]
     fn the_order_of_files_does_not_matter(

@@ -86,8 +86,6 @@ fn sealed(value: Value) -> Value {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
-
     #[test]
     fn honest_receipts_are_accepted(plan in plans()) {
         let receipt = receipt(&plan);

@@ -14,6 +14,17 @@ pub mod nesting;
 
 use std::path::{Path, PathBuf};
 
+use proptest::test_runner::Config;
+
+/// Of a property whose cases take long: this many of each 256 that others have, which is `PROPTEST_CASES`, 256 by
+/// default. A case that fails is printed, which is enough to make a test of it.
+#[must_use]
+pub fn cases(of_256: u32) -> Config {
+    let config = Config::default();
+    let cases = u64::from(config.cases) * u64::from(of_256) / 256;
+    Config { cases: cases.max(1) as u32, failure_persistence: None, ..config }
+}
+
 /// The repository.
 #[must_use]
 pub fn root() -> &'static Path {

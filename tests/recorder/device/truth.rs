@@ -168,8 +168,6 @@ fn launched(run: &Run, issue_ns: u64, stamp: (u64, u64)) -> (Profile, Vec<Launch
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     /// Each kernel has one launch, which is the reading of the host's clock when it was issued; and nothing truly
     /// begins before its launch.
     #[test]

@@ -320,7 +320,7 @@ mod tests {
     use crate::value::Value;
 
     fn models() -> Vec<PathBuf> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
         let files =
             std::fs::read_dir(folder).expect("it is there").map(|f| f.expect("a file").path());
         let mut files: Vec<_> =

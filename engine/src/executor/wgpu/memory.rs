@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_long_context_makes_smaller_batches() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
         let model = Model::open(&folder.join("tiny-F16.gguf")).expect("a model");
         let c = &model.config;
         assert_eq!(batch(c, 128, 64, 128 << 20), 128);

@@ -250,15 +250,10 @@ fn on_device(kind: QuantType, rows: usize, bytes: &[u8]) -> Value {
     Value::Bytes(packed)
 }
 
-fn config() -> ProptestConfig {
-    // A case that fails is printed, which is enough to make a test of it.
-    ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 /// `run` for some random cases of `strategy`, where there is a shim.
 fn hold<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>, run: impl Fn(&Shim, T)) {
     let Some(shim) = Shim::load() else { return };
-    let mut runner = proptest::test_runner::TestRunner::new(config());
+    let mut runner = proptest::test_runner::TestRunner::new(brickscope_testing::cases(32));
     let outcome = runner.run(&strategy, |case| {
         run(&shim, case);
         Ok(())

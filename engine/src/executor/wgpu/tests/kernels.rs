@@ -95,11 +95,6 @@ impl Bench {
     }
 }
 
-/// Few: a device is slow to compile and to answer.
-fn cases() -> ProptestConfig {
-    ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 /// Numbers from a seed, of ordinary size.
 fn noise(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -146,7 +141,7 @@ fn cols(kind: QuantType, some: usize) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..cases() })]
+    #![proptest_config(brickscope_testing::cases(40))]
 
     #[test]
     fn matmul_of_every_type(
@@ -211,7 +206,8 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases())]
+    // Few: a device is slow to compile and to answer.
+    #![proptest_config(brickscope_testing::cases(12))]
 
     #[test]
     fn norms(
