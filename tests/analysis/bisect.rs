@@ -137,7 +137,7 @@ fn on_recorded_noise_a_step_of_3_percent_is_found_and_no_step_is_none() {
     assert!(none.none >= 39 && none.wrong + none.right == 0, "{none:?}");
 }
 
-/// `cargo test --release -p brickscope-analysis --test bisect -- --ignored --nocapture`
+/// `cargo test --release --all-features --test analysis bisect:: -- --ignored --nocapture`
 #[test]
 #[ignore = "takes a minute in a release build"]
 fn long_on_recorded_noise() {

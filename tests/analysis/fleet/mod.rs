@@ -1,7 +1,7 @@
 //! Fleets whose truth is known: is what was planted named as what it is, and nothing else?
 //!
-//! `FLEETS=100 SAME=1000 cargo test --release -p brickscope-analysis --test fleet -- --ignored --nocapture` prints the
-//! table of the documentation.
+//! `FLEETS=100 SAME=1000 cargo test --release --all-features --test analysis fleet:: -- --ignored --nocapture` prints
+//! the table of the documentation.
 
 mod little;
 mod made;
