@@ -11,8 +11,12 @@ pub mod made;
 pub mod models;
 #[cfg(feature = "nesting")]
 pub mod nesting;
+pub mod patience;
 
 use std::path::{Path, PathBuf};
+
+/// Where nobody listens: a privileged port, which the system gives to no socket that asks for any.
+pub const NOBODY_LISTENS: &str = "127.0.0.1:1";
 
 /// The repository.
 #[must_use]
