@@ -59,7 +59,8 @@ fn listen(
     snapshot: impl Fn() -> Profile + Send + Sync + 'static,
 ) -> Result<MetricsServer> {
     let names = args.metrics_names.into();
-    let options = MetricsOptions { names, is_public: args.metrics_public };
+    let options =
+        MetricsOptions { names, is_public: args.metrics_public, ..MetricsOptions::default() };
     let server = MetricsServer::start_with(snapshot, addr, options).map_err(|error| {
         let hint = matches!(error, brickscope_live::metrics::MetricsError::Public { .. });
         let error = anyhow::Error::from(error);

@@ -330,6 +330,7 @@ pub(crate) fn matmul(
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Barrier, Mutex};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -420,17 +421,20 @@ mod tests {
     #[test]
     fn every_row_is_taken_once_by_threads_that_run_at_once() {
         const THREADS: usize = 4;
-        let rounds = if cfg!(miri) { 10 } else { 2_000 };
-        let (begin, shares) = (Barrier::new(THREADS), Mutex::new(Arc::new(Shares::new(0, 1))));
+        // Beside busy processes threads take milliseconds to wait for each other: then fewer, but so many.
+        let (least, most) = if cfg!(miri) { (10, 10) } else { (50, 2_000) };
+        let begun = Instant::now();
+        let (begin, shares) = (Barrier::new(THREADS), Mutex::new(None));
         let (taken, wrong) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
         let work = |thread: usize| {
-            for round in 0..rounds {
+            for round in 0..most {
                 if begin.wait().is_leader() {
-                    *shares.lock().expect("no panic") =
-                        Arc::new(Shares::new(1_000 + round, THREADS));
+                    let is_over = round >= least && begun.elapsed() > Duration::from_secs(3);
+                    let next = (!is_over).then(|| Arc::new(Shares::new(1_000 + round, THREADS)));
+                    *shares.lock().expect("no panic") = next;
                 }
                 begin.wait();
-                let shares = Arc::clone(&shares.lock().expect("no panic"));
+                let Some(shares) = shares.lock().expect("no panic").clone() else { return };
                 let mut own = Vec::new();
                 while let Some(rows) = shares.take(thread) {
                     own.push(rows);

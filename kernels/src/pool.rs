@@ -412,6 +412,7 @@ impl fmt::Debug for ThreadPool {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -426,6 +427,20 @@ mod tests {
             ran[thread].fetch_add(1, Ordering::Relaxed);
         });
         ran.into_iter().map(AtomicUsize::into_inner).collect()
+    }
+
+    /// How often `job` is done: `most` times, or as often as is possible in three seconds, but `least` times. Beside busy
+    /// processes threads take milliseconds to wait for each other, instead of microseconds.
+    fn often(least: u64, most: u64, mut job: impl FnMut(u64)) -> u64 {
+        let (least, most) = if cfg!(miri) { (3, 20) } else { (least, most) };
+        let begun = Instant::now();
+        for n in 0..most {
+            if n >= least && begun.elapsed() > Duration::from_secs(3) {
+                return n;
+            }
+            job(n);
+        }
+        most
     }
 
     fn message(panic: Box<dyn Any + Send>) -> String {
@@ -477,14 +492,17 @@ mod tests {
     fn a_watch_is_told_of_one_job_after_the_other_whoever_has_it() {
         let (pool, log) = (pool(2), Arc::new(Log::default()));
         pool.watch(Some(Arc::clone(&log) as Arc<dyn Watch>));
-        let runs = if cfg!(miri) { 3 } else { 200 };
+        let runs = AtomicU64::new(0);
         thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| (0..runs).for_each(|_| pool.run(&|_| {})));
+                scope.spawn(|| {
+                    let done = often(30, 200, |_| pool.run(&|_| {}));
+                    runs.fetch_add(done, Ordering::Relaxed);
+                });
             }
         });
         let told = std::mem::take(&mut *log.0.lock().unwrap());
-        assert_eq!(told.len(), 3 * runs * 6);
+        assert_eq!(told.len() as u64, runs.into_inner() * 6);
         for job in told.chunks(6) {
             assert_eq!((job[0], job[5]), (("job", 0), ("done", 0)), "{job:?}");
         }
@@ -499,10 +517,9 @@ mod tests {
 
     #[test]
     fn many_short_runs_lose_nothing() {
-        let runs = if cfg!(miri) { 20 } else { 20_000 };
         let pool = pool(3);
         let mut sums = [0u64; 3];
-        for run in 0..runs {
+        let runs = often(500, 20_000, |run| {
             // Borrowed mutably between runs, so Miri would report a straggler as a data race.
             let shares: Vec<AtomicU64> = sums.iter().map(|&sum| AtomicU64::new(sum)).collect();
             pool.run(&|thread| {
@@ -511,7 +528,7 @@ mod tests {
             for (sum, share) in sums.iter_mut().zip(shares) {
                 *sum = share.into_inner();
             }
-        }
+        });
         let total = runs * (runs - 1) / 2;
         assert_eq!(sums, [total, 2 * total, 3 * total]);
     }
@@ -598,17 +615,16 @@ mod tests {
     fn callers_on_several_threads_take_turns() {
         let pool = pool(2);
         let inside = AtomicUsize::new(0);
-        let runs = if cfg!(miri) { 5 } else { 500 };
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    for _ in 0..runs {
+                    often(50, 500, |_| {
                         pool.run(&|_| {
                             // Both threads of one job, never those of two.
                             assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
                             inside.fetch_sub(1, Ordering::SeqCst);
                         });
-                    }
+                    });
                 });
             }
         });

@@ -2,8 +2,9 @@
 //!
 //! A scraper sends `GET /metrics`, and gets a snapshot of the profiler at that moment
 //! ([`BrickProfiler::snapshot`]). Requests can't cost the engine much: a snapshot is taken at most once every
-//! [`FRESH`], no more than [`MOST_CONNECTIONS`] connections are served at once, and each has [`PATIENCE`] to
-//! send its request and as long again to receive the answer. A connection serves one request.
+//! [`FRESH`], no more than [`MOST_CONNECTIONS`] connections are served at once, and each has
+//! [`MetricsOptions::patience`] to send its request and as long again to receive the answer. A connection serves one
+//! request.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -42,7 +43,8 @@ pub const FRESH: Duration = Duration::from_millis(50);
 /// How many connections are served at once. Further ones get status 503.
 pub const MOST_CONNECTIONS: usize = 4;
 
-/// How long a client may take to send its request, and then again to receive the answer.
+/// How long a client may take to send its request, and then again to receive the answer, unless
+/// [`MetricsOptions::patience`] is changed.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
 // The size of a request without a body, in bytes, and the number of its headers.
@@ -50,13 +52,21 @@ const MOST_BYTES: usize = 8 << 10;
 const MOST_HEADERS: usize = 64;
 
 /// Options of the server.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct MetricsOptions {
     /// The names of the metrics.
     pub names: Names,
     /// Whether to allow an address that other machines can reach. Metrics include the names of the model and its
     /// file, and the server has neither encryption nor authentication.
     pub is_public: bool,
+    /// How long a client may take to send its request, and then again to receive the answer: [`PATIENCE`] by default.
+    pub patience: Duration,
+}
+
+impl Default for MetricsOptions {
+    fn default() -> Self {
+        Self { names: Names::default(), is_public: false, patience: PATIENCE }
+    }
 }
 
 /// Why metrics can't be served.
@@ -131,6 +141,7 @@ impl MetricsServer {
         let shared = Arc::new(Shared {
             snapshots,
             is_loopback: addr.ip().is_loopback(),
+            patience: options.patience,
             connections: AtomicUsize::new(0),
         });
         let over = Arc::clone(&is_over);
@@ -176,6 +187,7 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
 struct Shared {
     snapshots: Snapshots,
     is_loopback: bool,
+    patience: Duration,
     connections: AtomicUsize,
 }
 
@@ -266,7 +278,7 @@ impl Snapshots {
 
 /// Reads a request and answers it. Errors of the connection are ignored: there is nobody to report them to.
 fn answer(mut stream: TcpStream, shared: &Shared) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + shared.patience;
     let mut head = Vec::new();
     let response = match read_head(&mut stream, until, &mut head) {
         Ok(request) => respond(&request, shared),
@@ -274,7 +286,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
         Err(None) => return,
     };
     let (response, is_head) = response;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + shared.patience;
     if write_all(&mut stream, &response.bytes(is_head), until).is_err() {
         return;
     }
@@ -456,10 +468,14 @@ fn read(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Result<
 }
 
 /// Like [`Write::write_all`], but bounds the whole write by `until`: a client that takes a byte a second
-/// can't make it last for hours.
+/// can't make it last for hours. What there is room for is written however late it is: the client may have waited for
+/// a thread of ours that had no processor.
 fn write_all(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    let mut least = Some(Duration::from_millis(1));
     while !bytes.is_empty() {
-        stream.set_write_timeout(Some(left(until)?))?;
+        let left = left(until).or_else(|over| least.ok_or(over))?;
+        least = None;
+        stream.set_write_timeout(Some(left))?;
         match stream.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => bytes = &bytes[n..],
@@ -481,9 +497,14 @@ mod tests {
             TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let (mut stream, _) = listener.accept().expect("a client");
         let dripping = thread::spawn(move || {
-            while client.write_all(b"x").is_ok() {
+            // Fewer bytes than are too many, however late they are read.
+            for _ in 0..MOST_BYTES / 2 {
+                if client.write_all(b"x").is_err() {
+                    return;
+                }
                 thread::sleep(Duration::from_millis(10));
             }
+            let _ = client.read(&mut [0]);
         });
         let until = Instant::now() + Duration::from_millis(50);
         let Err(Some(answer)) = read_head(&mut stream, until, &mut Vec::new()) else {

@@ -1066,16 +1066,23 @@ mod tests {
         assert_eq!(last_cpu(b""), None);
     }
 
+    /// A limit that only a hang reaches, however busy the machine is.
+    const HANG: std::time::Duration = std::time::Duration::from_secs(600);
+
     #[test]
     fn a_watch_too_short_for_ticks_says_so_and_a_longer_one_knows() {
         let Ok(watch) = LoadWatch::start() else {
             eprintln!("skipped: no /proc/stat");
             return;
         };
+        let begun = std::time::Instant::now();
         let load = loop {
             match watch.so_far() {
                 Ok(load) => break load,
-                Err(absent) => assert!(absent.reason.contains("ticks of"), "{absent:?}"),
+                Err(absent) => {
+                    assert!(absent.reason.contains("ticks of"), "{absent:?}");
+                    assert!(begun.elapsed() < HANG, "{absent:?}");
+                }
             }
             std::thread::yield_now();
         };
@@ -1116,10 +1123,11 @@ mod tests {
             scope.spawn(spin);
             scope.spawn(spin);
             start.wait();
-            // No limit of time: two that spin on one core can't but wait for one another.
+            // Two that spin on one core can't but wait for one another, some time.
+            let begun = std::time::Instant::now();
             let disturbance = loop {
                 let disturbance = meter.read_since(&mut { begin });
-                if !pinned.load(Ordering::Relaxed) {
+                if !pinned.load(Ordering::Relaxed) || begun.elapsed() > HANG {
                     break disturbance;
                 }
                 let is_long = disturbance.run_queue_wait_ns.expect("still kept") > 20_000_000;
@@ -1136,13 +1144,17 @@ mod tests {
             eprintln!("skipped: threads may not be pinned here");
             return;
         }
+        assert!(disturbance.run_queue_wait_ns > Some(20_000_000), "{disturbance:?}");
+        assert!(disturbance.own_wait_ns > Some(0), "{disturbance:?}");
         assert!(disturbance.own_wait_ns <= disturbance.longest_wait_ns, "{disturbance:?}");
         // Threads take nothing from the total with them when they end, some time after the scope.
         let in_slots = |meter: &LoadMeter| {
             let slots = meter.waits.iter().flat_map(|waits| &waits.slots);
             slots.map(|slot| slot.before.wait_ns).sum::<u64>()
         };
+        let begun = std::time::Instant::now();
         while in_slots(&meter) == 0 {
+            assert!(begun.elapsed() < HANG, "the threads never end");
             let after = meter.read().since(&begin);
             assert!(after.run_queue_wait_ns >= disturbance.run_queue_wait_ns, "{after:?}");
         }

@@ -10,6 +10,8 @@ use brickscope::{
     BrickId, BrickProfiler, Dropped, MockClock, NameKind, Percentiles, Phase, PhaseTotal, Profile,
     Source, Work, brick,
 };
+#[cfg(not(miri))]
+use brickscope_testing::patience::{first_to_judge, waited};
 use proptest::prelude::*;
 
 /// A profiler that is on, and its mock clock.
@@ -516,10 +518,11 @@ fn a_brick_of_a_single_kernel_and_its_kernel_are_equally_long() {
     }
 }
 
-/// Runs a pass of two threads and returns its profile. On one thread, a brick spins for `gate` and then for `planted`
-/// in a nested brick; on the other, a brick spins for `up`.
+/// Runs a pass of two threads. On one thread, a brick spins for `gate` and then for `planted` in a nested brick; on the
+/// other, a brick spins for `up`. Returns its profile, if neither thread had to wait for a processor meanwhile, as far as
+/// the system tells.
 #[cfg(not(miri))]
-fn two_threads(gate: Duration, planted: Duration, up: Duration) -> Profile {
+fn two_threads(gate: Duration, planted: Duration, up: Duration) -> Option<Profile> {
     let spin = |duration: Duration| {
         let start = Instant::now();
         while start.elapsed() < duration {
@@ -535,10 +538,11 @@ fn two_threads(gate: Duration, planted: Duration, up: Duration) -> Profile {
     let handed = std::sync::OnceLock::new();
     let back = std::sync::OnceLock::new();
     let [is_ready, is_handed, is_back] = [(); 3].map(|()| AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
+    let undisturbed = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
             // Makes this thread's log.
             profiler.stop_brick(profiler.start_brick(BrickId::Sampling), 0);
+            let before = waited();
             is_ready.store(1, Release);
             until(&is_handed);
             profiler.take_over(*handed.get().expect("it was handed off"));
@@ -552,8 +556,10 @@ fn two_threads(gate: Duration, planted: Duration, up: Duration) -> Profile {
             profiler.stop_brick(timer, 1);
             back.set(profiler.hand_off()).expect("once");
             is_back.store(1, Release);
+            waited() == before
         });
         until(&is_ready);
+        let before = waited();
         let pass = profiler.begin_pass(Phase::Decode);
         let norm = profiler.start_brick(BrickId::RmsNorm);
         spin(Duration::from_micros(50));
@@ -569,8 +575,10 @@ fn two_threads(gate: Duration, planted: Duration, up: Duration) -> Profile {
         spin(Duration::from_micros(50));
         profiler.stop_brick(down, 1);
         profiler.end_pass(pass, 1, 0);
+        let here = waited() == before;
+        other.join().expect("no panic") && here
     });
-    profiler.profile()
+    undisturbed.then(|| profiler.profile())
 }
 
 /// A spin is planted in a brick on another thread, where it matters in full, in part, or not at all.
@@ -584,28 +592,41 @@ fn what_the_removal_of_a_planted_spin_gains_is_predicted_from_the_graph() {
     let micros = Duration::from_micros;
     for (gate, planted, up) in [(300, 200, 100), (200, 400, 400), (100, 100, 400)] {
         let wall = |profile: &Profile| profile.passes[0].wall_ns;
-        // Others may take a processor in either run, and only lengthen it: the shortest count.
+        // Others may take a processor in either run, and only lengthen it: the shortest count, of those in which no thread
+        // is known to have waited for one.
         let (mut with, mut without): (Option<Profile>, Option<Profile>) = (None, None);
-        let mut why = String::new();
-        let is_right = (0..200).any(|_| {
-            for (best, planted) in [(&mut with, micros(planted)), (&mut without, Duration::ZERO)] {
-                let now = two_threads(micros(gate), planted, micros(up));
+        let mut counts = [0; 2];
+        let judged = first_to_judge(|_| {
+            for (best, count, planted) in
+                [(&mut with, 0, micros(planted)), (&mut without, 1, Duration::ZERO)]
+            {
+                let Some(now) = two_threads(micros(gate), planted, micros(up)) else { continue };
+                counts[count] += 1;
                 if best.as_ref().is_none_or(|best| wall(&now) < wall(best)) {
                     *best = Some(now);
                 }
             }
-            let (Some(with), Some(without)) = (&with, &without) else { return false };
+            let too_few =
+                || format!("two threads ran at once, with the spin and without, {counts:?} times");
+            let (Some(with), Some(without)) = (&with, &without) else { return Err(too_few()) };
             let graph = with.execution_graph(with.passes[0].serial).expect("it was kept");
             let removed = graph.what_if("planted", 0.0).expect("no cycle").expect("it is there");
             assert_eq!(removed.before_ns, wall(with));
             let gained = wall(with) as f64 - wall(without) as f64;
             // And it is the gain that the plan has, so that neither is wrong alike.
             let plan = nanos(micros((gate + planted).max(up) - gate.max(up)));
-            why = format!("predicted {} ns, gained {gained}, planned {plan}", removed.gain_ns());
+            let why =
+                format!("predicted {} ns, gained {gained}, planned {plan}", removed.gain_ns());
             // Of the gain; where nothing is to be gained, of what was planted.
             let tenth = 0.1 * if plan > 0.0 { plan } else { nanos(micros(planted)) };
-            (removed.gain_ns() as f64 - gained).abs() < tenth && (gained - plan).abs() < tenth
+            let is_right =
+                (removed.gain_ns() as f64 - gained).abs() < tenth && (gained - plan).abs() < tenth;
+            match is_right || counts.iter().all(|count| *count >= 200) {
+                true => Ok((is_right, why)),
+                false => Err(format!("{}: {why}", too_few())),
+            }
         });
+        let Some((is_right, why)) = judged else { return };
         assert!(is_right, "{why}");
     }
 }

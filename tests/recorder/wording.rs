@@ -36,11 +36,11 @@ fn texts(folder: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn no_sentence_needs_a_second_reading_again() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = brickscope_testing::root();
     let mut files = Vec::new();
     texts(root, &mut files);
     assert!(files.len() > 300, "{} files", files.len());
-    for file in files.iter().filter(|file| !file.ends_with("tests/wording.rs")) {
+    for file in files.iter().filter(|file| !file.ends_with("tests/recorder/wording.rs")) {
         let text = fs::read_to_string(file).expect("UTF-8").replace("\n", " ");
         for (stilted, better) in STILTED {
             assert!(!text.contains(stilted), "{}: {stilted:?}; better: {better:?}", file.display());

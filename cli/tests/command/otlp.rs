@@ -1,13 +1,14 @@
 //! `--otlp` where there is no collector. tests/otlp/run has collectors.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
-use std::net::TcpListener;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::TempDir;
 
+use brickscope_testing::NOBODY_LISTENS;
 use brickscope_testing::command::{brickscope, run, text};
+use brickscope_testing::patience::first_to_judge;
 
 fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q4_K_M.gguf")
@@ -15,8 +16,23 @@ fn model() -> PathBuf {
 
 /// Where nobody listens.
 fn nowhere() -> String {
-    let addr = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    format!("http://{}", addr.expect("a port"))
+    format!("http://{NOBODY_LISTENS}")
+}
+
+/// What the command writes to standard error, after the first time-out within which the machine heard at all that nobody
+/// listens.
+fn refused(code: i32, command: impl Fn() -> Command) -> Option<String> {
+    first_to_judge(|n| {
+        let (millis, mut command) = (300 << n, command());
+        command.env("OTEL_EXPORTER_OTLP_TIMEOUT", format!("{millis}"));
+        let output = command.output().expect("it starts");
+        let said = text(&output.stderr).to_owned();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        match said.contains("no answer in time") {
+            true => Err(format!("no answer in {millis} ms: {said}")),
+            false => Ok(said),
+        }
+    })
 }
 
 #[test]
@@ -25,10 +41,13 @@ fn a_run_that_cannot_be_pushed_is_kept() {
     let fast = ["--tokens", "2", "--prompt-tokens", "4", "--repetitions", "1"];
     for (name, args) in [("profile", &["--tokens", "2"][..]), ("benchmark", &fast)] {
         let folder = dir.path().join(name);
-        let mut command = brickscope(&[name, "--otlp", &url, "--out"]);
-        command.arg(&folder).args(args).arg(model());
-        let output = run(command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "300"));
-        let said = text(&output.stderr);
+        let said = refused(0, || {
+            let _ = fs::remove_dir_all(&folder);
+            let mut command = brickscope(&[name, "--otlp", &url, "--out"]);
+            command.arg(&folder).args(args).arg(model());
+            command
+        });
+        let Some(said) = said else { return };
         let warnings: Vec<&str> =
             said.lines().filter(|line| line.contains("was not pushed")).collect();
         let [warning] = warnings[..] else { panic!("{said}") };
@@ -39,11 +58,12 @@ fn a_run_that_cannot_be_pushed_is_kept() {
         let later = format!("`brickscope export {} --otlp {url}`", folder.display());
         assert!(warning.contains(&later) && warning.contains("refused"), "{said}");
         // Pushing is all that this command is for.
-        let mut command = brickscope(&["export", "--otlp", &url]);
-        command.arg(&folder).env("OTEL_EXPORTER_OTLP_TIMEOUT", "300");
-        let output = command.output().expect("it starts");
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        let said = refused(1, || {
+            let mut command = brickscope(&["export", "--otlp", &url]);
+            command.arg(&folder);
+            command
+        });
+        let Some(said) = said else { return };
         assert!(said.contains("was not pushed") && said.contains("refused"), "{said}");
     }
 }

@@ -99,12 +99,15 @@ enum Again {
     No,
     /// After a pause that grows with each try.
     Later,
+    /// As `Later`, if there is time: it was over before there was an answer.
+    OutOfTime,
     /// When the collector asked for it.
     After(Duration),
 }
 
 impl Collector {
-    /// Sends a request, again if need be, until it is answered or `until` is over.
+    /// Sends a request, again if need be, until it is answered or `until` is over. The error is the last that says more
+    /// than that the time was over: a last try may have had a millisecond.
     pub(super) fn send(
         &self,
         path: &str,
@@ -116,14 +119,19 @@ impl Collector {
             return Err(OtlpError::TooLarge { bytes: body.len() });
         }
         let packed = packed(body);
+        let mut known: Option<OtlpError> = None;
         for tries in 1.. {
             let Failed { error, again } = match self.attempt(path, &packed, until) {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
+            let error = match (&again, known) {
+                (Again::OutOfTime, Some(known)) => known,
+                _ => error,
+            };
             let pause = match again {
                 Again::No => return Err(error),
-                Again::Later => backoff(tries),
+                Again::Later | Again::OutOfTime => backoff(tries),
                 // Not at once, whatever it asks for.
                 Again::After(pause) => pause.max(backoff(tries)),
             };
@@ -131,6 +139,7 @@ impl Collector {
             if !is_in_time || !paused(pause, go_on) {
                 return Err(error.after(tries));
             }
+            known = Some(error);
         }
         unreachable!("there is no last try")
     }
@@ -175,7 +184,7 @@ impl Collector {
 
     fn no_answer(&self, error: &Error) -> Failed {
         let (reason, again) = match error {
-            Error::Timeout(_) => ("no answer in time".to_owned(), Again::Later),
+            Error::Timeout(_) => ("no answer in time".to_owned(), Again::OutOfTime),
             // Certificates and the like don't get better.
             Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
                 (error.to_string(), Again::No)

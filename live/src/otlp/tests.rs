@@ -11,6 +11,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use brickscope::{Anchor, BrickId, BrickProfiler, MockClock, Phase, Profile};
 use brickscope_analysis::stacks::{By, Stacks};
+use brickscope_testing::NOBODY_LISTENS;
+use brickscope_testing::patience::{first_to_judge, unless_it_hangs};
 use flate2::read::GzDecoder;
 
 use super::send::retry_after;
@@ -108,27 +110,43 @@ fn partial(rejected: u8, why: &str) -> Vec<u8> {
     [&[10, inner.len() as u8], &inner[..]].concat()
 }
 
-fn settings(millis: u64) -> Settings {
-    Settings { timeout: Duration::from_millis(millis), ..Settings::default() }
+/// Far longer than the tests wait for a push that goes on: one that ends does so for another reason.
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn settings(timeout: Duration) -> Settings {
+    Settings { timeout, ..Settings::default() }
 }
 
 fn push(url: &str, settings: Settings) -> Result<Pushed, OtlpError> {
-    let profile = run();
-    let stacks = Stacks::of_spans(&profile, By::Layer, 0);
-    Collector::new(url, settings)?.push(&profile, &stacks, &|| true)
+    push_while(url, settings, &|| true)
 }
 
-/// The error of a push, and how long it took.
-fn refused(url: &str, millis: u64) -> (String, Duration) {
-    let begun = Instant::now();
-    let error = push(url, settings(millis)).expect_err("it can't be pushed");
-    (error.to_string(), begun.elapsed())
+fn push_while(
+    url: &str,
+    settings: Settings,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Pushed, OtlpError> {
+    let profile = run();
+    let stacks = Stacks::of_spans(&profile, By::Layer, 0);
+    Collector::new(url, settings)?.push(&profile, &stacks, go_on)
+}
+
+/// The error of a push.
+fn refused(url: &str, timeout: Duration) -> String {
+    let url = url.to_owned();
+    let pushed = unless_it_hangs(move || push(&url, settings(timeout)));
+    pushed.expect_err("it can't be pushed").to_string()
+}
+
+/// Returns when the client has closed the connection.
+fn until_closed(stream: &mut TcpStream) {
+    while stream.read(&mut [0; 64]).is_ok_and(|n| n > 0) {}
 }
 
 #[test]
 fn both_signals_are_sent_with_their_headers() {
     let (url, got) = server(|_, _, _| ok());
-    let mut settings = settings(5_000);
+    let mut settings = settings(DAY);
     settings.headers = vec![("Authorization".to_owned(), "Bearer x=y".to_owned())];
     settings.resource = vec![("service.name".to_owned(), "my engine".to_owned())];
     let pushed = push(&format!("{url}/"), settings).expect("it is taken");
@@ -148,20 +166,51 @@ fn both_signals_are_sent_with_their_headers() {
 
 #[test]
 fn a_collector_that_is_busy_is_asked_again() {
-    for status in ["429 Too Many Requests", "502 Bad Gateway", "503 Unavailable", "504 Timeout"] {
-        let (url, got) = server(move |_, number, _| match number {
-            0 => http(status, "", b"not a message"),
-            _ => ok(),
-        });
-        push(&url, settings(5_000)).expect("the second try is taken");
-        assert_eq!(got.try_iter().count(), 3, "{status}");
-    }
+    let statuses = ["429 Too Many Requests", "502 Bad Gateway", "503 Unavailable", "504 Timeout"];
+    // At once, since each pauses.
+    thread::scope(|scope| {
+        for status in statuses {
+            scope.spawn(move || {
+                let (url, got) = server(move |_, number, _| match number {
+                    0 => http(status, "", b"not a message"),
+                    _ => ok(),
+                });
+                push(&url, settings(DAY)).expect("the second try is taken");
+                assert_eq!(got.try_iter().count(), 3, "{status}");
+            });
+        }
+    });
     // Its own words are for who reads the message.
-    let (url, got) = server(|_, _, _| http("503 Unavailable", "", b"\x12\x04full"));
-    let (error, took) = refused(&url, 1_500);
-    assert!(error.starts_with("it answered with status 503: full ("), "{error}");
-    assert!(error.ends_with(" tries)") && took < Duration::from_secs(4), "{error}, {took:?}");
-    assert!((2..6).contains(&got.try_iter().count()));
+    let answered = Arc::new(AtomicU64::new(0));
+    let tries = Arc::clone(&answered);
+    let (url, got) = server(move |_, _, _| {
+        tries.fetch_add(1, Ordering::AcqRel);
+        http("503 Unavailable", "", b"\x12\x04full")
+    });
+    let go_on = || answered.load(Ordering::Acquire) < 3;
+    let error = push_while(&url, settings(DAY), &go_on).expect_err("it is full").to_string();
+    assert_eq!(error, "it answered with status 503: full (3 tries)");
+    assert_eq!(got.try_iter().count(), 3);
+}
+
+#[test]
+fn an_answer_says_more_than_that_there_was_no_time_for_a_further_one() {
+    let judged = first_to_judge(|n| {
+        let (url, got) = server(|_, number, stream| match number {
+            0 => http("503 Unavailable", "", b"\x12\x04full"),
+            _ => {
+                until_closed(stream);
+                Vec::new()
+            }
+        });
+        let error = refused(&url, Duration::from_millis(500 << n));
+        match got.try_iter().count() {
+            2 => Ok(error),
+            tries => Err(format!("{tries} tries were heard in {} ms", 500 << n)),
+        }
+    });
+    let Some(error) = judged else { return };
+    assert_eq!(error, "it answered with status 503: full (2 tries)");
 }
 
 #[test]
@@ -171,12 +220,11 @@ fn the_pause_that_a_collector_asks_for_is_kept() {
         _ => ok(),
     });
     let begun = Instant::now();
-    push(&url, settings(8_000)).expect("the second try is taken");
+    push(&url, settings(DAY)).expect("the second try is taken");
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
     // One that doesn't fit is not waited for.
-    let (url, got) = server(|_, _, _| http("429 Too Many Requests", "Retry-After: 60\r\n", b""));
-    let (error, took) = refused(&url, 5_000);
-    assert!(error == "it answered with status 429" && took < Duration::from_secs(4), "{error}");
+    let (url, got) = server(|_, _, _| http("429 Too Many Requests", "Retry-After: 86401\r\n", b""));
+    assert_eq!(refused(&url, DAY), "it answered with status 429");
     assert_eq!(got.try_iter().count(), 1);
     let at = UNIX_EPOCH + Duration::from_secs(784_111_777);
     let date = "Sun, 06 Nov 1994 08:49:47 GMT";
@@ -199,7 +247,7 @@ fn what_is_wrong_with_a_request_is_not_tried_again() {
     ] {
         let (url, got) =
             server(move |_, _, _| http(status, "Location: http://127.0.0.1:1/\r\n", body));
-        let (error, _) = refused(&url, 5_000);
+        let error = refused(&url, DAY);
         assert!(error.ends_with(said), "{error}");
         assert_eq!(got.try_iter().count(), 1, "{status}");
     }
@@ -207,56 +255,56 @@ fn what_is_wrong_with_a_request_is_not_tried_again() {
 
 #[test]
 fn an_answer_that_is_garbage_or_has_no_end_is_given_up() {
-    let (url, _got) = server(|_, _, _| b"\x00\x01garbage\r\n\r\n".to_vec());
-    let (error, took) = refused(&url, 5_000);
-    assert!(took < Duration::from_secs(4), "{error}: {took:?}");
+    let (url, got) = server(|_, _, _| b"\x00\x01garbage\r\n\r\n".to_vec());
+    refused(&url, DAY);
+    assert_eq!(got.try_iter().count(), 1);
     let (url, _got) = server(|_, _, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         let chunk = [&b"10000\r\n"[..], &[0; 1 << 16], b"\r\n"].concat();
         while stream.write_all(&chunk).is_ok() {}
         Vec::new()
     });
-    let (error, took) = refused(&url, 8_000);
+    let error = refused(&url, DAY);
     assert!(error.ends_with("the answer has over 4 MiB"), "{error}");
-    assert!(took < Duration::from_secs(7), "{took:?}");
 }
 
 #[test]
 fn time_is_limited_whatever_the_collector_does() {
+    const SOON: Duration = Duration::from_millis(200);
     // It takes the request, and says nothing.
-    let (url, _got) = server(|_, _, _| {
-        thread::sleep(Duration::from_secs(30));
+    let (url, _got) = server(|_, _, stream| {
+        until_closed(stream);
         Vec::new()
     });
-    let (error, took) = refused(&url, 400);
-    assert!(error.starts_with("no answer in time"), "{error}");
-    assert!(took < Duration::from_secs(3), "{took:?}");
-    // It drips its answer.
+    assert_eq!(refused(&url, SOON), "no answer in time");
+    // It drips its answer, for ever.
     let (url, _got) = server(|_, _, stream| {
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
         while stream.write_all(b"\n").is_ok() {
             thread::sleep(Duration::from_millis(20));
         }
         Vec::new()
     });
-    let (error, took) = refused(&url, 400);
-    assert!(took < Duration::from_secs(3), "{error}: {took:?}");
+    assert_eq!(refused(&url, SOON), "no answer in time");
     // Nobody listens.
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    let (error, took) = refused(&format!("http://{}", port.expect("a port")), 1_000);
-    assert!(error.contains("refused") && error.ends_with("tries)"), "{error}");
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    let judged = first_to_judge(|n| {
+        let millis = 400 << n;
+        let error = refused(&format!("http://{NOBODY_LISTENS}"), Duration::from_millis(millis));
+        match error.ends_with("tries)") {
+            true => Ok(error),
+            false => Err(format!("not tried again in {millis} ms: {error}")),
+        }
+    });
+    let Some(error) = judged else { return };
+    assert!(error.contains("refused"), "{error}");
 }
 
 #[test]
 fn a_push_can_be_ended_between_tries() {
-    let (url, _got) = server(|_, _, _| http("503 Unavailable", "Retry-After: 20\r\n", b""));
-    let profile = run();
-    let stacks = Stacks::of_spans(&profile, By::Layer, 0);
-    let collector = Collector::new(&url, settings(30_000)).expect("a URL");
-    let begun = Instant::now();
-    collector.push(&profile, &stacks, &|| false).expect_err("it is ended");
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    let (url, got) = server(|_, _, _| http("503 Unavailable", "Retry-After: 3600\r\n", b""));
+    let pushed = unless_it_hangs(move || push_while(&url, settings(DAY), &|| false));
+    pushed.expect_err("it is ended");
+    assert_eq!(got.try_iter().count(), 1);
 }
 
 #[test]
@@ -265,7 +313,7 @@ fn what_a_collector_rejects_is_counted() {
         let rejected = if got.path == "/v1/metrics" { 3 } else { 1 };
         http("200 OK", "", &partial(rejected, "too old"))
     });
-    let pushed = push(&url, settings(5_000)).expect("the rest is taken");
+    let pushed = push(&url, settings(DAY)).expect("the rest is taken");
     assert_eq!((pushed.rejected, pushed.messages), (3, vec!["too old".to_owned(); 2]));
     assert!(matches!(pushed.stacks, PushedStacks::Sent { profiles: 1, rejected: 1 }));
     // A collector without profiles takes metrics all the same.
@@ -274,38 +322,51 @@ fn what_a_collector_rejects_is_counted() {
             "/v1/metrics" => ok(),
             _ => http(status, "", b""),
         });
-        let stacks = push(&url, settings(5_000)).expect("metrics are taken").stacks;
+        let stacks = push(&url, settings(DAY)).expect("metrics are taken").stacks;
         assert_eq!(matches!(stacks, PushedStacks::Failed(_)), is_taken, "{stacks:?}");
     }
 }
 
 #[test]
 fn nothing_queues_up_behind_a_slow_collector() {
-    let (url, got) = server(|_, number, _| {
-        if number == 1 {
-            thread::sleep(Duration::from_millis(700));
+    let (arrived, hears) = channel();
+    let (lets_go, waits) = channel::<()>();
+    let waits = Mutex::new(waits);
+    let (url, got) = server(move |_, number, _| {
+        if number > 0 {
+            let _ = arrived.send(number);
+            let _ = waits.lock().expect("no panic").recv();
         }
         ok()
     });
-    let collector = Arc::new(Collector::new(&url, settings(5_000)).expect("a URL"));
-    let every = Duration::from_millis(100);
+    let collector = Arc::new(Collector::new(&url, settings(DAY)).expect("a URL"));
+    let every = Duration::from_millis(20);
     let pusher = Pusher::start(collector, every, run).expect("a thread");
-    // The second one is being answered; of the others, none follows it at once.
-    thread::sleep(Duration::from_millis(650));
+    assert_eq!(hears.recv(), Ok(1));
+    // The second one is being answered while five are due; the next is one that is due later.
+    thread::sleep(5 * every);
+    lets_go.send(()).expect("it waits");
+    assert_eq!(hears.recv(), Ok(2));
+    pusher.stop();
+    lets_go.send(()).expect("it waits");
     let tally = pusher.finish();
-    assert_eq!(tally.pushed as usize, got.try_iter().count(), "{tally:?}");
-    assert!(tally.pushed <= 4 && tally.dropped >= 2, "{tally:?}");
+    assert_eq!((tally.pushed, got.try_iter().count()), (3, 3), "{tally:?}");
+    assert!(tally.dropped >= 5, "{tally:?}");
 }
 
 #[test]
 fn an_engine_does_not_notice_that_there_is_no_collector() {
-    let collector = Collector::new("http://127.0.0.1:1", settings(60_000)).expect("a URL");
+    let url = format!("http://{NOBODY_LISTENS}");
+    let collector = Collector::new(&url, settings(DAY)).expect("a URL");
+    let (asked, hears) = channel();
+    let snapshot = move || {
+        let _ = asked.send(());
+        run()
+    };
     let every = Duration::from_millis(10);
-    let pusher = Pusher::start(Arc::new(collector), every, run).expect("a thread");
-    thread::sleep(Duration::from_millis(100));
-    let begun = Instant::now();
-    let tally = pusher.finish();
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let pusher = Pusher::start(Arc::new(collector), every, snapshot).expect("a thread");
+    hears.recv().expect("a snapshot is due");
+    let tally = unless_it_hangs(move || pusher.finish());
     assert_eq!((tally.pushed, tally.dropped > 0), (0, true));
     assert!(tally.trouble.is_some_and(|trouble| trouble.contains("refused")));
 }
@@ -313,7 +374,7 @@ fn an_engine_does_not_notice_that_there_is_no_collector() {
 #[test]
 fn all_pushes_of_a_profiler_have_one_start() {
     const SECOND: u64 = 1_000_000_000;
-    let collector = Collector::new("http://localhost:4318", settings(1)).expect("a URL");
+    let collector = Collector::new("http://localhost:4318", settings(DAY)).expect("a URL");
     let profile = |created: &str, at_ns| {
         let anchor = |at_ns| Anchor { at_ns, monotonic_ns: 7, monotonic_raw_ns: 7, width_ns: 1 };
         let mut profile = Profile { created: created.to_owned(), ..run() };
@@ -328,7 +389,7 @@ fn all_pushes_of_a_profiler_have_one_start() {
     assert_eq!(live.start_ns, Some(end + 800_000_000 - 5 * SECOND));
     assert_eq!((last.start_ns, last.end_ns), (live.start_ns, Some(end + 800_000_001)));
     // Without a live push it is what the profile states.
-    let fresh = Collector::new("http://localhost:4318", settings(1)).expect("a URL");
+    let fresh = Collector::new("http://localhost:4318", settings(DAY)).expect("a URL");
     let stated = fresh.origin(&first, None);
     assert_eq!((stated.start_ns, stated.end_ns), (Some(end - 5 * SECOND), Some(end)));
 }
@@ -418,6 +479,6 @@ fn secrets_do_not_follow_a_redirect() {
     let (url, _got) = server(move |_, _, _| {
         http("307 Temporary Redirect", &format!("Location: {other}/v1/metrics\r\n"), b"")
     });
-    let (error, _) = refused(&url, 3_000);
+    let error = refused(&url, DAY);
     assert!(error.contains("307") && !*seen.lock().expect("no panic"), "{error}");
 }

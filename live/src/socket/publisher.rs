@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{self, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -36,15 +36,18 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 const SEND_WITHIN: Duration = Duration::from_secs(2);
 /// A watcher that takes longer than this to send a line is disconnected.
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
-/// How long dropping a publisher waits for watchers to receive the last frame.
-const END_WITHIN: Duration = Duration::from_millis(300);
+/// How long a send waits for a watcher that takes nothing. While the publisher ends, such a watcher is disconnected.
+const DEAF_AFTER: Duration = Duration::from_millis(250);
+/// How long dropping a publisher waits without any progress of its threads. They give deaf and slow watchers up
+/// themselves, so this only ends a wait for a thread that is blocked elsewhere, such as in the caller's `current`.
+const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// Publishes a profiler to watchers on this machine, for as long as this value lives.
 ///
 /// `brickscope top --attach PID` watches it. The publisher listens on a socket that only the same user and
 /// root can reach: `brickscope/PID.sock` in `$XDG_RUNTIME_DIR`, or else in a private directory below the
 /// temporary one. While nobody watches, it does nothing. Dropping it sends a last frame and removes the
-/// socket.
+/// socket; a watcher that takes nothing then holds it up for half a second, and a slow one for at most four.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -166,6 +169,7 @@ impl Starting {
             stage: Mutex::new(Stage::Starting("starting".to_owned())),
             staged: Condvar::new(),
             ends: AtomicBool::new(false),
+            steps: AtomicU64::new(0),
             watchers: Mutex::default(),
             changed: Condvar::new(),
             snapshotter: Mutex::default(),
@@ -236,18 +240,16 @@ impl Drop for Publisher {
         let _ = std::fs::remove_file(&self.path);
         let mut watchers = lock(&self.shared.watchers);
         watchers.iter().for_each(Watcher::wake);
-        let until = Instant::now() + END_WITHIN;
-        while !watchers.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        // A thread that waits for a processor is no reason to lose the last frame.
+        loop {
+            let before = self.shared.steps.load(Ordering::Acquire);
+            let changed = &self.shared.changed;
+            let waited = changed.wait_timeout_while(watchers, END_WITHIN, |all| !all.is_empty());
+            let (left, time) = waited.unwrap_or_else(PoisonError::into_inner);
+            watchers = left;
+            if !time.timed_out() || self.shared.steps.load(Ordering::Acquire) == before {
                 break;
             }
-            watchers = self
-                .shared
-                .changed
-                .wait_timeout(watchers, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
         }
         for watcher in watchers.iter() {
             let _ = watcher.stream.shutdown(std::net::Shutdown::Both);
@@ -278,6 +280,8 @@ struct Shared {
     /// Signals that the engine runs, or that it never will.
     staged: Condvar,
     ends: AtomicBool,
+    /// What the watchers' threads have done, as a sign of progress.
+    steps: AtomicU64,
     watchers: Mutex<Vec<Watcher>>,
     /// Signals that a watcher has come or gone.
     changed: Condvar,
@@ -325,6 +329,10 @@ impl Shared {
         self.ends.load(Ordering::Acquire)
     }
 
+    fn steps_on(&self) {
+        self.steps.fetch_add(1, Ordering::AcqRel);
+    }
+
     fn accept(self: &Arc<Self>, listener: &UnixListener) {
         for stream in listener.incoming() {
             if self.ends() {
@@ -342,7 +350,7 @@ impl Shared {
     fn admit(self: &Arc<Self>, stream: UnixStream) {
         let refuse = |why: &str| {
             if let Ok(line) = line_of(&Message::Error(why.to_owned())) {
-                let _ = set_timeouts(&stream).and_then(|()| send_all(&stream, &line));
+                let _ = set_timeouts(&stream).and_then(|()| self.send_all(&stream, &line));
             }
         };
         if let Some(uid) = peer_uid(&stream)
@@ -395,7 +403,7 @@ impl Shared {
                 told.as_ref().is_none_or(|(said, at)| *said != what || at.elapsed() >= TELL_EVERY);
             if is_news {
                 let line = line_of(&Message::Starting(what.clone()));
-                send_all(stream, &line.unwrap_or_else(|why| line_of_error(&why.to_string())))?;
+                self.send_all(stream, &line.unwrap_or_else(|why| line_of_error(&why.to_string())))?;
                 told = Some((what, Instant::now()));
             }
         }
@@ -405,28 +413,57 @@ impl Shared {
     fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         set_timeouts(stream)?;
         let Some(engine) = self.await_engine(stream)? else {
-            return send_all(stream, &line_of_error("the engine ended before it ran"));
+            return self.send_all(stream, &line_of_error("the engine ended before it ran"));
         };
-        send_all(stream, &engine.hello)?;
+        self.send_all(stream, &engine.hello)?;
         lock(&self.snapshotter).watcher_joined();
         let mut requests = Requests::new(stream, REQUEST_WITHIN);
         let mut sent = Sent::default();
         loop {
             let began = Instant::now();
             let latest = lock(&self.snapshotter).latest(&(engine.current)(), false);
-            sent.catch_up(stream, &latest)?;
+            sent.catch_up(self, stream, &latest)?;
             // An error is always the last line.
             if latest.is_error {
                 return Ok(());
             }
             if let Err(why) = requests.until(began + requests.interval(), || self.ends()) {
-                return send_all(stream, &line_of_error(&why));
+                return self.send_all(stream, &line_of_error(&why));
             }
             if self.ends() {
+                self.steps_on();
                 let latest = lock(&self.snapshotter).latest(&(engine.current)(), true);
-                return sent.catch_up(stream, &latest);
+                self.steps_on();
+                return sent.catch_up(self, stream, &latest);
             }
         }
+    }
+
+    /// Sends all of `bytes` within [`SEND_WITHIN`], however slowly the other side receives. While the publisher ends, it
+    /// has to take something within [`DEAF_AFTER`].
+    fn send_all(&self, stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+        // SIGPIPE would end an engine that doesn't ignore it.
+        #[cfg(not(target_vendor = "apple"))]
+        let flags = SendFlags::NOSIGNAL;
+        #[cfg(target_vendor = "apple")]
+        let flags = SendFlags::empty();
+        let until = Instant::now() + SEND_WITHIN;
+        while !bytes.is_empty() {
+            let mut is_deaf = false;
+            match send(stream, bytes, flags) {
+                Ok(sent) => {
+                    bytes = &bytes[sent..];
+                    self.steps_on();
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => is_deaf = self.ends(),
+                Err(error) => return Err(error.into()),
+            }
+            if !bytes.is_empty() && (is_deaf || Instant::now() >= until) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -438,15 +475,20 @@ struct Sent {
 }
 
 impl Sent {
-    fn catch_up(&mut self, stream: &UnixStream, latest: &Latest) -> io::Result<()> {
+    fn catch_up(
+        &mut self,
+        shared: &Shared,
+        stream: &UnixStream,
+        latest: &Latest,
+    ) -> io::Result<()> {
         if latest.seq == self.seq {
             return Ok(());
         }
         if latest.whole_seq != self.whole {
-            send_all(stream, &latest.whole)?;
+            shared.send_all(stream, &latest.whole)?;
         }
         if let Some(delta) = &latest.delta {
-            send_all(stream, delta)?;
+            shared.send_all(stream, delta)?;
         }
         (self.seq, self.whole) = (latest.seq, latest.whole_seq);
         Ok(())
@@ -519,28 +561,7 @@ impl<'s> Requests<'s> {
 }
 
 fn set_timeouts(stream: &UnixStream) -> io::Result<()> {
-    stream.set_write_timeout(Some(SEND_WITHIN / 8))
-}
-
-/// Sends all of `bytes` within [`SEND_WITHIN`], however slowly the other side receives.
-fn send_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
-    // SIGPIPE would end an engine that doesn't ignore it.
-    #[cfg(not(target_vendor = "apple"))]
-    let flags = SendFlags::NOSIGNAL;
-    #[cfg(target_vendor = "apple")]
-    let flags = SendFlags::empty();
-    let until = Instant::now() + SEND_WITHIN;
-    while !bytes.is_empty() {
-        match send(stream, bytes, flags) {
-            Ok(sent) => bytes = &bytes[sent..],
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-            Err(error) => return Err(error.into()),
-        }
-        if !bytes.is_empty() && Instant::now() >= until {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-    }
-    Ok(())
+    stream.set_write_timeout(Some(DEAF_AFTER))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

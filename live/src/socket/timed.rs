@@ -70,18 +70,19 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A socket whose other end has sent `first`, and goes on with an `x` each millisecond, for a minute or until this
-    /// end is closed.
+    /// A socket whose other end has sent `first`, and goes on with an `x` each millisecond, until this end is closed. After
+    /// half a second it only waits for that, so that a reader that gets no processor finds no line that is too long.
     pub(in super::super) fn dripping(first: &[u8]) -> UnixStream {
         let (here, mut there) = UnixStream::pair().expect("a pair of sockets");
         there.write_all(first).expect("there is room");
         thread::spawn(move || {
-            for _ in 0..60_000 {
+            for _ in 0..500 {
                 if there.write_all(b"x").is_err() {
                     return;
                 }
                 thread::sleep(Duration::from_millis(1));
             }
+            let _ = there.read(&mut [0]);
         });
         here
     }

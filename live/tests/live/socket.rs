@@ -1,17 +1,20 @@
 //! A publisher with watchers that behave, watchers that don't, and watchers that come too late.
 #![cfg(unix)]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use brickscope::{BrickId, BrickProfiler, MockClock, Phase, Run};
 use brickscope_live::socket::{
     Facts, Frame, LiveError, MOST_WATCHERS, Message, Messages, Next, Publisher, Starting, Watch,
 };
+use brickscope_testing::patience::{HANG, first_to_judge, wait_until};
 use tempfile::TempDir;
 
 /// A published profiler with a manual clock.
@@ -49,13 +52,31 @@ impl Engine {
     }
 
     fn watch(&self) -> Watch {
-        Watch::socket(&self.path).expect("it publishes")
+        watch(&self.path)
     }
+}
+
+/// Watches the publisher that listens on a socket.
+fn watch(path: &Path) -> Watch {
+    let mut watch = None;
+    wait_until("a hello", || match Watch::socket(path) {
+        Ok(one) => {
+            watch = Some(one);
+            true
+        }
+        // Its threads may wait for a processor for longer than a watcher waits.
+        Err(LiveError::Io { cause, .. }) if cause.kind() == ErrorKind::TimedOut => false,
+        Err(LiveError::Io { cause, .. }) if cause.kind() == ErrorKind::WouldBlock => false,
+        Err(error) => panic!("{error}"),
+    });
+    watch.expect("a hello")
 }
 
 /// Waits for the next frame.
 fn frame(watch: &mut Watch) -> Frame {
+    let begun = Instant::now();
     loop {
+        assert!(begun.elapsed() < HANG, "no frame");
         match watch.next(Duration::from_secs(1)).expect("a frame") {
             Next::Frame(frame) => return *frame,
             Next::Nothing => {}
@@ -64,35 +85,50 @@ fn frame(watch: &mut Watch) -> Frame {
     }
 }
 
-#[test]
-fn a_watcher_hears_who_publishes_then_frames_and_a_last_one() {
-    let mut engine = Engine::start();
-    engine.token(5);
-    let mut watch = engine.watch();
-    assert_eq!(watch.hello().pid, std::process::id());
-    assert_eq!(watch.hello().facts.run.as_ref().expect("told").backend, "avx2");
-    watch.ask(20).expect("asked");
-    let first = frame(&mut watch);
-    let decode = *first.profile.phase(Phase::Decode).expect("a pass");
-    assert_eq!((decode.tokens, decode.wall_ns, decode.unattributed_ns), (1, 100_000, 10_000));
-    assert_eq!(first.profile.observed.kv_cache_tokens, Some(64));
-    assert_eq!(first.at_ns, 100_000);
-    assert_eq!(first.profile.passes.last().expect("the newest").position, 5);
-    assert_eq!(first.profile.totals[0].stats.histogram.count(), 0);
-    assert!(first.profile.spans.is_empty());
-    let second = frame(&mut watch);
-    assert!(second.seq > first.seq && !second.last);
-
-    engine.token(6);
+/// Ends the publisher, and returns the newest frame of its watcher, which has `newest` so far.
+fn end(engine: &mut Engine, watch: &mut Watch, newest: Frame) -> Result<Frame, String> {
+    let begun = Instant::now();
     drop(engine.publisher.take());
-    let mut last = second;
+    let took = begun.elapsed();
+    let mut last = newest;
     loop {
         match watch.next(Duration::from_secs(1)).expect("frames to the end") {
             Next::Frame(frame) => last = *frame,
-            Next::Nothing => {}
+            Next::Nothing => assert!(begun.elapsed() < HANG, "it has no end"),
             Next::Gone => break,
         }
     }
+    // So long it waits for a thread that does nothing, such as one that gets no processor.
+    match last.last || took < Duration::from_secs(2) {
+        true => Ok(last),
+        false => Err(format!("the watcher's thread did not end in {took:?}")),
+    }
+}
+
+#[test]
+fn a_watcher_hears_who_publishes_then_frames_and_a_last_one() {
+    let judged = first_to_judge(|_| {
+        let mut engine = Engine::start();
+        engine.token(5);
+        let mut watch = engine.watch();
+        assert_eq!(watch.hello().pid, std::process::id());
+        assert_eq!(watch.hello().facts.run.as_ref().expect("told").backend, "avx2");
+        watch.ask(20).expect("asked");
+        let first = frame(&mut watch);
+        let decode = *first.profile.phase(Phase::Decode).expect("a pass");
+        assert_eq!((decode.tokens, decode.wall_ns, decode.unattributed_ns), (1, 100_000, 10_000));
+        assert_eq!(first.profile.observed.kv_cache_tokens, Some(64));
+        assert_eq!(first.at_ns, 100_000);
+        assert_eq!(first.profile.passes.last().expect("the newest").position, 5);
+        assert_eq!(first.profile.totals[0].stats.histogram.count(), 0);
+        assert!(first.profile.spans.is_empty());
+        let second = frame(&mut watch);
+        assert!(second.seq > first.seq && !second.last);
+
+        engine.token(6);
+        end(&mut engine, &mut watch, second).map(|last| (engine, last))
+    });
+    let Some((engine, last)) = judged else { return };
     assert!(last.last, "it ended in good order");
     assert_eq!(last.profile.phase(Phase::Decode).expect("passes").tokens, 2);
     // Layers are summed once somebody watches.
@@ -100,6 +136,31 @@ fn a_watcher_hears_who_publishes_then_frames_and_a_last_one() {
     assert!(last.details);
     assert_eq!((row.layer, row.count, row.exclusive_ns), (Some(0), 1, 90_000));
     assert!(!engine.path.exists(), "the socket is removed");
+}
+
+#[test]
+fn a_last_frame_that_takes_long_is_waited_for() {
+    let judged = first_to_judge(|_| {
+        let mut engine = Engine::start();
+        drop(engine.publisher.take());
+        let (profiler, ends) = (Arc::clone(&engine.profiler), Arc::new(AtomicBool::new(false)));
+        let is_slow = Arc::clone(&ends);
+        let current = move || {
+            if is_slow.load(Ordering::Acquire) {
+                thread::sleep(Duration::from_millis(600));
+            }
+            Arc::clone(&profiler)
+        };
+        let starting = Starting::begin_at(&engine.path).expect("it listens");
+        let publisher = starting.publish_with(current, Facts::default());
+        engine.publisher = Some(publisher.expect("it publishes"));
+        let mut watch = engine.watch();
+        let first = frame(&mut watch);
+        ends.store(true, Ordering::Release);
+        end(&mut engine, &mut watch, first)
+    });
+    let Some(last) = judged else { return };
+    assert!(last.last, "it ended in good order");
 }
 
 #[test]
@@ -169,8 +230,11 @@ fn frames_without_details_take_those_of_an_earlier_one() {
     // Layers are summed from the first frame on, and seven spans have a median.
     drop(frame(&mut watch));
     (0..7).for_each(|position| engine.token(position));
+    let of_all = |frame: &Frame| {
+        frame.details && frame.profile.totals.first().is_some_and(|total| total.stats.count == 7)
+    };
     let mut earlier = frame(&mut watch);
-    while !earlier.details || earlier.profile.totals.is_empty() {
+    while !of_all(&earlier) {
         earlier = frame(&mut watch);
     }
     let mut later = frame(&mut watch);
@@ -199,7 +263,7 @@ fn an_engine_can_wait_for_somebody_who_watches() {
     assert!(!publisher.wait_for_watcher(Duration::from_millis(1)), "nobody has come");
     std::thread::scope(|scope| {
         scope.spawn(|| drop(frame(&mut engine.watch())));
-        assert!(publisher.wait_for_watcher(Duration::from_secs(60)));
+        assert!(publisher.wait_for_watcher(HANG));
     });
 }
 
@@ -233,9 +297,7 @@ fn one_watcher_too_many_is_told_so_and_the_others_go_on() {
     assert_eq!(told, "the publisher says: there are already 4 watchers");
     drop(watches.pop());
     // Its thread notices when it sends the next frame.
-    while Watch::socket(&engine.path).is_err() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("room for a watcher", || Watch::socket(&engine.path).is_ok());
     drop(frame(&mut watches[0]));
 }
 
@@ -282,7 +344,9 @@ fn a_watcher_that_takes_nothing_holds_up_neither_the_engine_nor_its_end() {
     std::thread::sleep(Duration::from_millis(50));
     (0..1_000).for_each(|position| engine.token(position));
     assert_eq!(engine.profiler.brick_stats(BrickId::LmHead).count, 1_000);
+    let begun = Instant::now();
     drop(engine.publisher.take());
+    assert!(begun.elapsed() < HANG);
     assert!(!engine.path.exists());
 }
 
@@ -298,7 +362,7 @@ fn a_socket_that_a_dead_process_left_is_taken_over_and_a_live_one_is_not() {
     let publisher = Publisher::start_at(&profiler, Facts::default(), &path).expect("taken over");
     let again = Publisher::start_at(&profiler, Facts::default(), &path).expect_err("in use");
     assert!(matches!(again, LiveError::InUse(_)), "{again}");
-    Watch::socket(&path).expect("the first one still listens");
+    drop(watch(&path));
     drop(publisher);
 }
 
@@ -307,7 +371,13 @@ fn what_can_not_be_watched_is_said() {
     // No process has this pid.
     let told = Watch::process(u32::MAX).expect_err("there is none").to_string();
     assert_eq!(told, "there is no process 4294967295");
-    let told = Watch::process(std::process::id()).expect_err("it doesn't publish").to_string();
+    let mut told = Watch::process(std::process::id()).expect_err("it doesn't publish");
+    // A process that had our number and was killed may have left its socket.
+    while let LiveError::NobodyListens(left) = &told {
+        std::fs::remove_file(left).expect("it is ours");
+        told = Watch::process(std::process::id()).expect_err("it doesn't publish");
+    }
+    let told = told.to_string();
     assert!(told.contains("doesn't publish"), "{told}");
 
     let folder = tempfile::tempdir().expect("a folder");

@@ -8,6 +8,13 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use brickscope_sampler::{Frame, FrameKind, Sampled, Sampler, TimeBase, perf, perf_data, resolve};
+use brickscope_testing::patience::first_to_judge;
+
+/// The program with all debug information.
+fn with_all() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| program("all", "debuginfo=limited"))
+}
 
 /// Compiles the program with frame pointers and debug information, whatever the tests' profile.
 fn program(folder: &str, debug_info: &str) -> PathBuf {
@@ -36,12 +43,18 @@ fn event() -> Option<&'static str> {
     }
 }
 
-/// Runs `perf` and names what it recorded.
-fn record(mut perf: Command, file: &Path) -> Sampled {
-    let said = perf.stdin(Stdio::null()).output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    let recording = perf_data::read(file, &mut |_, _| {}).unwrap();
-    resolve(&recording, &mut |_, _| {})
+/// Runs `perf` and names what it recorded, once it lost nothing: where it gets no processor in time, it loses samples, and
+/// what tells their code.
+fn record(perf: &mut Command, file: &Path) -> Option<Sampled> {
+    first_to_judge(|_| {
+        let said = perf.stdin(Stdio::null()).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let recording = perf_data::read(file, &mut |_, _| {}).unwrap();
+        match (recording.lost, recording.lost_records) {
+            (0, 0) => Ok(resolve(&recording, &mut |_, _| {})),
+            (samples, records) => Err(format!("perf lost {samples} samples, {records} records")),
+        }
+    })
 }
 
 fn file(name: &str) -> PathBuf {
@@ -111,8 +124,10 @@ fn check_split(sampled: &Sampled, step_name: &str, chains: Chains) {
 fn stacks_that_are_unwound_here_have_the_split() {
     let Some(event) = event() else { return };
     let file = file("dwarf.perf.data");
-    let of = Command::new(program("dwarf", "debuginfo=limited"));
-    let sampled = record(perf::command(event, 999, 4096, &file, &of), &file);
+    let of = Command::new(with_all());
+    let Some(sampled) = record(&mut perf::command(event, 999, 4096, &file, &of), &file) else {
+        return;
+    };
     check_split(&sampled, "three_to_one::step", Chains::Unwound);
     assert_eq!(sampled.sampler, Sampler::Perf);
     assert_eq!(sampled.event, event);
@@ -132,10 +147,11 @@ fn stacks_that_are_unwound_here_have_the_split() {
 fn the_processes_that_a_program_starts_are_recorded_too() {
     let Some(event) = event() else { return };
     let file = file("children.perf.data");
-    let program = program("children", "debuginfo=limited");
     let mut of = Command::new("sh");
-    of.args(["-c", "\"$0\" & \"$0\"; wait"]).arg(&program);
-    let sampled = record(perf::command(event, 999, 4096, &file, &of), &file);
+    of.args(["-c", "\"$0\" & \"$0\"; wait"]).arg(with_all());
+    let Some(sampled) = record(&mut perf::command(event, 999, 4096, &file, &of), &file) else {
+        return;
+    };
     check_split(&sampled, "three_to_one::step", Chains::Unwound);
     let in_heavy = |pid: u32| {
         let of_pid = sampled.samples.iter().zip(stacks(&sampled)).filter(|(s, _)| s.pid == pid);
@@ -150,10 +166,12 @@ fn the_processes_that_a_program_starts_are_recorded_too() {
 #[test]
 fn debug_information_in_a_file_of_its_own_is_found() {
     let Some(event) = event() else { return };
-    let program = program("stripped", "debuginfo=limited");
+    let folder = file("stripped");
+    fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("three_to_one");
+    fs::copy(with_all(), &program).unwrap();
     let objcopy = |args: &[&str]| {
-        let folder = program.parent().unwrap();
-        Command::new("objcopy").args(args).current_dir(folder).status().is_ok_and(|s| s.success())
+        Command::new("objcopy").args(args).current_dir(&folder).status().is_ok_and(|s| s.success())
     };
     let parted = objcopy(&["--only-keep-debug", "three_to_one", "three_to_one.debug"])
         && objcopy(&["--strip-all", "three_to_one"])
@@ -164,7 +182,9 @@ fn debug_information_in_a_file_of_its_own_is_found() {
     }
     let file = file("stripped.perf.data");
     let of = Command::new(&program);
-    let sampled = record(perf::command(event, 999, 4096, &file, &of), &file);
+    let Some(sampled) = record(&mut perf::command(event, 999, 4096, &file, &of), &file) else {
+        return;
+    };
     check_split(&sampled, "three_to_one::step", Chains::Unwound);
 }
 
@@ -175,7 +195,7 @@ fn call_chains_by_frame_pointers_have_the_split() {
     let mut perf = Command::new("perf");
     perf.args(["record", "-k", "CLOCK_MONOTONIC", "-g", "-F", "999", "-e", event, "-o"]);
     perf.arg(&file).arg("--").arg(program("chains", "debuginfo=line-tables-only"));
-    let sampled = record(perf, &file);
+    let Some(sampled) = record(&mut perf, &file) else { return };
     // With this level of debug information, inlined functions have names without modules.
     check_split(&sampled, "step", Chains::FramePointers);
     assert_eq!(sampled.time_base, TimeBase::Monotonic);
@@ -186,9 +206,11 @@ fn call_chains_by_frame_pointers_have_the_split() {
 fn stacks_deeper_than_their_copy_say_that_they_are_cut() {
     let Some(event) = event() else { return };
     let file = file("deep.perf.data");
-    let mut of = Command::new(program("deep", "debuginfo=limited"));
+    let mut of = Command::new(with_all());
     of.arg("deep");
-    let sampled = record(perf::command(event, 999, 8192, &file, &of), &file);
+    let Some(sampled) = record(&mut perf::command(event, 999, 8192, &file, &of), &file) else {
+        return;
+    };
     let mut n_deep = 0;
     for stack in stacks(&sampled)
         .filter(|stack| stack.iter().any(|frame| frame.function == "three_to_one::heavy"))

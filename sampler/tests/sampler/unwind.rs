@@ -148,7 +148,8 @@ fn the_callers_are_those_that_called() {
     let (addresses, ending) = unwind(&mut unwinder(), &outer());
     assert_eq!(ending, Ending::Root);
     let (names, sampled) = named(addresses, ending, mappings());
-    let mine: Vec<_> = names.iter().filter_map(|name| name.strip_prefix("unwind::")).collect();
+    let mine: Vec<_> =
+        names.iter().filter_map(|name| name.strip_prefix(concat!(module_path!(), "::"))).collect();
     let start = mine.iter().position(|name| *name == "outer").expect("it was called");
     assert_eq!(mine[start..], ["outer", "middle", "inner", "moment"], "{names:?}");
     assert!(mine[start - 1].starts_with("the_callers_are_those_that_called"), "{names:?}");
@@ -193,7 +194,7 @@ fn a_short_copy_of_the_stack_cuts_it() {
     assert!(part.len() < 2000);
     let (names, sampled) = named(part, ending, mappings());
     assert_eq!(names[0], "[stack cut off]");
-    assert_eq!(names[1], "unwind::down");
+    assert_eq!(names[1], concat!(module_path!(), "::down"));
     assert_eq!(sampled.cut, 1);
 }
 

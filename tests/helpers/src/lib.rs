@@ -11,6 +11,7 @@ pub mod made;
 pub mod models;
 #[cfg(feature = "nesting")]
 pub mod nesting;
+pub mod patience;
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,9 @@ pub fn cases(of_256: u32) -> Config {
     let cases = u64::from(config.cases) * u64::from(of_256) / 256;
     Config { cases: cases.max(1) as u32, failure_persistence: None, ..config }
 }
+
+/// Where nobody listens: a privileged port, which the system gives to no socket that asks for any.
+pub const NOBODY_LISTENS: &str = "127.0.0.1:1";
 
 /// The repository.
 #[must_use]

@@ -1,6 +1,9 @@
 //! The expected samples of `known_split`.
 
+use std::time::{Duration, Instant};
+
 use brickscope_sampler::Recording;
+use brickscope_testing::patience::first_to_judge;
 
 use super::known_split;
 
@@ -56,4 +59,23 @@ pub(crate) fn assert_shares([seldom, often]: [usize; 2]) {
     let share = often as f64 / all;
     let sigma = (0.75 * 0.25 / all).sqrt();
     assert!((share - 0.75).abs() < 5.0 * sigma, "{share} of {all}");
+}
+
+/// The first recording of two threads that spin for a second each of which nothing was lost. On a busy machine whoever
+/// empties the buffers may get no processor in time; where both threads had one, a loss may be a coincidence once, but
+/// not five times.
+pub(crate) fn none_lost(recorded: impl Fn() -> (Recording, u64)) -> Option<Recording> {
+    let mut lost_at_rest = 0;
+    first_to_judge(|_| {
+        let begun = Instant::now();
+        let (recording, lost) = recorded();
+        let took = begun.elapsed();
+        if lost == 0 {
+            return Ok(recording);
+        }
+        lost_at_rest += u32::from(took < Duration::from_millis(1_500));
+        let why = format!("{lost} samples or records were lost in {took:?}: {:?}", recording.notes);
+        assert!(lost_at_rest < 5, "{why}");
+        Err(why)
+    })
 }
