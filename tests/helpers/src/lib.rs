@@ -11,6 +11,7 @@ pub mod made;
 pub mod models;
 #[cfg(feature = "nesting")]
 pub mod nesting;
+pub mod patience;
 
 use std::path::{Path, PathBuf};
 
