@@ -95,7 +95,8 @@ fn bash_completes_a_command_that_was_begun() {
 #[test]
 #[cfg(not(feature = "top"))]
 fn a_build_without_the_live_view_says_how_to_get_it() {
-    let output = brickscope(&["top", "--once"]).output().expect("it starts");
+    let output =
+        brickscope_testing::command::as_asked(&["top", "--once"]).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("built without it") && said.contains("--features full"), "{said}");
