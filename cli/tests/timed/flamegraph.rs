@@ -1,7 +1,5 @@
 //! `brickscope flamegraph`, on programs with known flamegraphs.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -82,6 +80,7 @@ fn refused(args: &[&str]) -> String {
 
 #[test]
 fn three_quarters_and_one_quarter_are_seen_by_every_sampler() {
+    let _alone = crate::alone();
     for via in sources(&["sampler", "timer", "perf"]) {
         let (_dir, out) = folder();
         let program = known_flamegraph();
@@ -120,6 +119,7 @@ fn three_quarters_and_one_quarter_are_seen_by_every_sampler() {
 
 #[test]
 fn a_spin_in_one_brick_of_one_layer_is_seen_there_by_every_source() {
+    let _alone = crate::alone();
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("flamegraph");
     let model = synth::cached(Shape::M110, SynthQuant::Q8_0, 1, &cache, &mut |_, _| {});
     let model = model.expect("a model").to_str().expect("UTF-8").to_owned();
@@ -197,6 +197,7 @@ fn a_spin_in_one_brick_of_one_layer_is_seen_there_by_every_source() {
 
 #[test]
 fn all_forms_of_a_run_are_written_and_add_up() {
+    let _alone = crate::alone();
     let (_dir, out) = folder();
     let model = tiny();
     let args = ["flamegraph", &model, "--via", "spans", "-o", &out, "--tokens", "8"];
@@ -258,6 +259,7 @@ fn all_forms_of_a_run_are_written_and_add_up() {
 
 #[test]
 fn what_grew_ends_with_code_1() {
+    let _alone = crate::alone();
     let dir = TempDir::new().expect("a temporary folder");
     let write = |name: &str, content: &str| -> PathBuf {
         let path = dir.path().join(name);
@@ -287,6 +289,7 @@ fn what_grew_ends_with_code_1() {
 
 #[test]
 fn hostile_input_is_drawn_or_refused_with_a_sentence() {
+    let _alone = crate::alone();
     let dir = TempDir::new().expect("a temporary folder");
     let out = dir.path().join("out").to_str().expect("UTF-8").to_owned();
     let input = dir.path().join("input");
@@ -326,6 +329,7 @@ fn hostile_input_is_drawn_or_refused_with_a_sentence() {
 
 #[test]
 fn a_command_without_spans_is_drawn_again_from_its_samples() {
+    let _alone = crate::alone();
     if sources(&["sampler"]).is_empty() {
         return;
     }
@@ -346,6 +350,7 @@ fn a_command_without_spans_is_drawn_again_from_its_samples() {
 
 #[test]
 fn a_run_beside_itself_has_not_moved() {
+    let _alone = crate::alone();
     let (_dir, out) = folder();
     let model = tiny();
     run(&mut brickscope(&["flamegraph", &model, "--via", "spans", "-o", &out, "--tokens", "60"]));
@@ -361,6 +366,7 @@ fn a_run_beside_itself_has_not_moved() {
 
 #[test]
 fn a_program_that_does_nothing_has_no_flamegraph_and_that_is_said() {
+    let _alone = crate::alone();
     if sources(&["sampler"]).is_empty() {
         return;
     }
@@ -376,6 +382,7 @@ fn a_program_that_does_nothing_has_no_flamegraph_and_that_is_said() {
 
 #[test]
 fn without_perf_and_without_a_run_it_says_why_not_and_what_to_do() {
+    let _alone = crate::alone();
     let (_dir, out) = folder();
     let said = String::from_utf8(
         brickscope(&["flamegraph", "--via", "perf", "-o", &out, "--", "true"])

@@ -39,6 +39,7 @@ fn rows<'v>(table: &'v Value, keys: &[&str]) -> Vec<(String, &'v Value)> {
 
 #[test]
 fn the_last_picture_of_a_run_has_the_numbers_of_its_report() {
+    let _alone = crate::alone();
     let dir = TempDir::new().expect("a temporary folder");
     let out = dir.path().join("run");
     let mut command = brickscope(&["top", "--once", "--json", "--tokens", "60", "--out"]);
@@ -145,6 +146,7 @@ impl Drop for Engine {
 
 #[test]
 fn an_engine_is_watched_by_its_number_and_by_its_socket() {
+    let _alone = crate::alone();
     let mut engine = Engine::start();
     let pid = engine.child.id().to_string();
     let printed = run(&mut engine.top(&pid, &["--once", "--json", "--rate", "20"]));
@@ -181,6 +183,7 @@ fn an_engine_is_watched_by_its_number_and_by_its_socket() {
 
 #[test]
 fn an_engine_that_is_killed_leaves_its_last_picture_and_a_socket_that_says_so() {
+    let _alone = crate::alone();
     let mut engine = Engine::start();
     let socket = engine.socket();
     // Its hello, and its first frame with a pass.
@@ -224,6 +227,7 @@ fn an_engine_that_is_killed_leaves_its_last_picture_and_a_socket_that_says_so() 
 
 #[test]
 fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
+    let _alone = crate::alone();
     let folder = TempDir::new().expect("a temporary folder");
     let socket = folder.path().join("engine.sock");
     let starting = Starting::begin_at(&socket).expect("it listens");
@@ -256,6 +260,7 @@ fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
 
 #[test]
 fn where_a_run_can_be_watched_is_said_before_it_loads_and_when_it_runs() {
+    let _alone = crate::alone();
     let folder = TempDir::new().expect("a temporary folder");
     let mut command = brickscope(&["profile", "--live", "--tokens", "2", "--out"]);
     command.arg(folder.path().join("run")).arg(model()).env("XDG_RUNTIME_DIR", folder.path());
@@ -268,6 +273,7 @@ fn where_a_run_can_be_watched_is_said_before_it_loads_and_when_it_runs() {
 
 #[test]
 fn what_can_not_be_watched_is_said() {
+    let _alone = crate::alone();
     let said = |args: &[&str]| {
         let output = brickscope(args).stdin(Stdio::null()).output().expect("it starts");
         assert!(!output.status.success(), "{args:?}");
@@ -356,6 +362,7 @@ impl Drop for Terminal {
 
 #[test]
 fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_clean() {
+    let _alone = crate::alone();
     let program = command::program();
     let cache = command::cache().display().to_string();
     let folder = TempDir::new().expect("a temporary folder");

@@ -2,7 +2,6 @@
 
 #![cfg(target_os = "linux")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -109,6 +108,7 @@ fn out() -> (TempDir, PathBuf) {
 
 #[test]
 fn an_interrupted_profile_reports_and_saves_its_passes() {
+    let _alone = crate::alone();
     for (name, code) in [("INT", 130), ("TERM", 143)] {
         let (dir, out) = out();
         let mut command = brickscope(&["profile", "--tokens", "1900", "--live", "--prompt", "Hi"]);
@@ -132,6 +132,7 @@ fn an_interrupted_profile_reports_and_saves_its_passes() {
 
 #[test]
 fn before_the_first_pass_it_just_ends_and_leaves_nothing() {
+    let _alone = crate::alone();
     for command in ["profile", "benchmark"] {
         let (dir, out) = out();
         let mut command = brickscope(&[command, "--live"]);
@@ -146,6 +147,7 @@ fn before_the_first_pass_it_just_ends_and_leaves_nothing() {
 
 #[test]
 fn an_interrupted_benchmark_reports_its_samples_and_has_no_receipt() {
+    let _alone = crate::alone();
     let (_dir, out) = out();
     let model = model();
     let args = ["benchmark", &model, "-p", "16", "-n", "4", "-r", "10000", "--live"];
@@ -164,6 +166,7 @@ fn an_interrupted_benchmark_reports_its_samples_and_has_no_receipt() {
 
 #[test]
 fn an_interrupted_set_reports_the_processes_that_are_whole() {
+    let _alone = crate::alone();
     let (dir, out) = out();
     let model = model();
     let args = ["benchmark", &model, "-p", "16", "-n", "4", "-r", "200", "--processes", "900"];
@@ -179,6 +182,7 @@ fn an_interrupted_set_reports_the_processes_that_are_whole() {
 
 #[test]
 fn an_interrupted_flamegraph_draws_what_ran() {
+    let _alone = crate::alone();
     let samples = ["flamegraph", "--via", "sampler", "-o"];
     let dir = TempDir::new().expect("a folder");
     let probe =
@@ -214,6 +218,7 @@ fn an_interrupted_flamegraph(via: &str, name: &str, code: i32) {
 
 #[test]
 fn a_flamegraph_of_nothing_leaves_no_folder() {
+    let _alone = crate::alone();
     let (dir, out) = out();
     let args = ["flamegraph", "--via", "spans", "--tokens", "1900", "-o"];
     let running = Running::start(brickscope(&args).arg(&out));
@@ -249,6 +254,7 @@ fn no_orphans(command: &mut Command) {
 
 #[test]
 fn children_end_with_their_parent_even_if_it_is_killed() {
+    let _alone = crate::alone();
     let (dir, out) = out();
     let model = model();
     let at = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
