@@ -35,7 +35,7 @@ fn almost_all_is_explained(first: &Path, mut run_again: impl FnMut(usize) -> Pro
             assert!(share <= 0.02, "{:.2} % of decoding is unattributed", 100.0 * share);
             return;
         }
-        profile = run_again(24 << (nth + 1).min(4));
+        profile = run_again(24 << (nth + 1).min(2));
     }
     skipped(&format!("others disturbed all but {n} passes, so what is unattributed may be theirs"));
 }
