@@ -57,7 +57,7 @@ struct Run {
 }
 
 /// How often a day is read again that was merged, and what was merged deleted, meanwhile.
-const TRIES: u32 = 5;
+const TRIES: u32 = 100;
 
 /// What was found of a day.
 #[derive(Default)]

@@ -1,7 +1,5 @@
 //! `brickscope benchmark` on the models in the repository: its files and its output.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -24,8 +22,8 @@ fn benchmark(args: &[&str]) -> (Output, TempDir) {
 }
 
 fn benchmark_in(dir: &Path, args: &[&str]) -> Output {
-    let mut command = brickscope(&["benchmark"]);
-    run(command.arg(model("tiny-Q8_0")).arg("--out").arg(dir).args(args))
+    let mut command = brickscope(&[&["benchmark"], args].concat());
+    run(command.arg(model("tiny-Q8_0")).arg("--out").arg(dir))
 }
 
 fn receipt(dir: &Path) -> Receipt {
@@ -293,9 +291,8 @@ fn a_set_of_processes_has_a_receipt_of_each() {
     assert!(printed.contains("\nMedians of 2 processes (t/s)\n  pp8 "), "{printed}");
 
     // Again into the same folder: only on request, and as another set.
-    let refused = brickscope(&["benchmark"])
+    let refused = brickscope(&[&["benchmark"], &args[..]].concat())
         .arg(model("tiny-Q8_0"))
-        .args(args)
         .arg("--out")
         .arg(dir.path())
         .output()
@@ -363,8 +360,8 @@ fn a_run_is_not_put_beside_the_folders_of_a_set() {
     let small = ["-p", "8", "-n", "2", "-r", "1", "--threads", "1"];
     benchmark_in(dir.path(), &[&small[..], &["--processes", "2"]].concat());
     let before = runs_in(dir.path());
-    let mut command = brickscope(&["benchmark"]);
-    command.arg(model("tiny-Q8_0")).arg("--out").arg(dir.path()).args(small);
+    let mut command = brickscope(&[&["benchmark"], &small[..]].concat());
+    command.arg(model("tiny-Q8_0")).arg("--out").arg(dir.path());
     let output = command.output().expect("the command starts");
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("already holds a set of runs"), "{:?}", output.stderr);

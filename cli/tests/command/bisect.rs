@@ -1,7 +1,6 @@
 //! `brickscope bisect`, on repositories that the tests make: an engine that is a script, with a step in its speed.
 #![cfg(unix)]
 
-#[allow(dead_code, reason = "other tests use the rest")]
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

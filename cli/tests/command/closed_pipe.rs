@@ -1,6 +1,5 @@
 //! An exit code says the same whether anyone reads the text or not.
 
-#[allow(dead_code, reason = "other tests use the rest")]
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -114,7 +113,7 @@ fn to_print_for_nobody_is_no_error_and_the_run_is_written() {
         &["report", &run_in, "-o", "-"],
         &["report", &run_in, "--json"],
         &["history", &at("bench")],
-        &["machine"],
+        &["machine", "--threads", "1"],
         &["doctor"],
         &["tokenize", &model, "Once"],
         &["flamegraph", &run_in, "--via", "spans"],

@@ -1,7 +1,5 @@
 //! `brickscope compare` and `brickscope gate`, as users and CI run them.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -13,10 +13,11 @@ fn model() -> PathBuf {
 
 /// Compares backends with the tiny model, and returns the output.
 fn compare(args: &[&str]) -> String {
-    let mut command = brickscope(&["profile", "--compare-backends", "--prompt", "import os"]);
+    let words = ["profile", "--compare-backends", "--prompt", "import os"];
+    let mut command = brickscope(&[&words, args].concat());
     // An empty folder shows that nothing is written.
     let dir = TempDir::new().expect("a temporary folder");
-    let output = run(command.arg(model()).args(args).current_dir(dir.path()));
+    let output = run(command.arg(model()).current_dir(dir.path()));
     let mut written = std::fs::read_dir(dir.path()).expect("the folder");
     assert!(written.next().is_none(), "it is a measurement, not a run");
     text(&output.stdout).to_owned()

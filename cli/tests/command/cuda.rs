@@ -357,7 +357,7 @@ fn figures_that_the_host_can_not_have_waited_for_are_refused() {
     // By the simulated clock, the device takes far longer than the host does.
     let dir = tempfile::TempDir::new().expect("a temporary folder");
     let run = dir.path().join("run");
-    let output = benchmark(&run, &[], &[("FAKE_CUDA_SLOWNESS", "5000")]);
+    let output = benchmark(&run, &[], &[("FAKE_CUDA_SLOWNESS", "5000000")]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (code, verdict) = said(&["verify-receipt", run.to_str().expect("a path")]);
     assert_eq!(code, Some(1), "{verdict}");

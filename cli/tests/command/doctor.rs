@@ -1,7 +1,5 @@
 //! `brickscope doctor` on the machine that runs the tests.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use brickscope_testing::command::{brickscope, run, text};
 use serde_json::Value;
 

@@ -1,7 +1,5 @@
 //! `brickscope history`, on folders of made-up receipts.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use std::fs;
 use std::path::Path;
 
@@ -65,11 +63,16 @@ fn a_real_receipt_is_verified_and_a_forged_one_is_shown_as_not_verified() {
     let dir = TempDir::new().expect("a temporary folder");
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf");
     let out = dir.path().join("real");
-    run(brickscope(&["benchmark", "-p", "0", "-n", "4", "-r", "2"])
-        .arg(model)
-        .arg("--out")
-        .arg(&out));
-    let table = history(&dir, &[]);
+    let mut real = brickscope(&["benchmark", "-p", "0", "-n", "4", "-r", "2", "--overwrite"]);
+    run(real.arg(model).arg("--out").arg(&out));
+    let mut table = history(&dir, &[]);
+    if table.contains("above-roof") {
+        // In a virtual machine nobody sees that the host took the CPUs while the tests' ceilings were measured. By new
+        // ones it must be verified.
+        let cache = TempDir::new().expect("a temporary folder");
+        run(real.env("BRICKSCOPE_CACHE", cache.path()));
+        table = history(&dir, &[]);
+    }
     assert!(table.starts_with("1 receipt in 1 series\n"), "{table}");
 
     // By its own words it never ran, and its walls are not those of its passes. It is sealed anew.

@@ -4,7 +4,6 @@
 // These tests don't use all shared helpers.
 #[allow(dead_code)]
 #[allow(dead_code)]
-#[allow(dead_code)]
 use std::fs;
 use std::path::{Path, PathBuf};
 

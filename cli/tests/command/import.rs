@@ -1,7 +1,5 @@
 //! `brickscope import`, and the commands that read its runs.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

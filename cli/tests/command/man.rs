@@ -1,7 +1,5 @@
 //! `brickscope man` and `brickscope completions`: made from the same list of commands as the help.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};

@@ -1,7 +1,5 @@
 //! `--metrics`: the addresses that it accepts and refuses.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;

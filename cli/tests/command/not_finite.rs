@@ -1,7 +1,5 @@
 //! Models whose logits aren't numbers: the first line says so, and names the weights or the brick.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use std::path::{Path, PathBuf};
 
 use brickscope::{Began, Profile};

@@ -18,8 +18,8 @@ fn model(name: &str) -> PathBuf {
 /// Profiles a model into its own folder. Returns the output and the folder.
 fn profile(model: &Path, args: &[&str]) -> (Output, TempDir) {
     let dir = TempDir::new().expect("a temporary folder");
-    let mut command = brickscope(&["profile"]);
-    command.arg(model).arg("--out").arg(dir.path()).args(args);
+    let mut command = brickscope(&[&["profile"], args].concat());
+    command.arg(model).arg("--out").arg(dir.path());
     (run(&mut command), dir)
 }
 

@@ -2,7 +2,6 @@
 
 #![cfg(unix)]
 
-#[allow(dead_code, reason = "other tests use the rest")]
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use brickscope_analysis::receipt::Receipt;
 use tempfile::TempDir;
 
 use brickscope_testing::command::{brickscope, text};
+use brickscope_testing::patience::tries;
 
 fn model() -> String {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
@@ -104,8 +104,8 @@ fn failed(output: &Output) -> (&str, &str) {
 /// found that it can be made.
 fn in_the_way(command: &mut Command, out: &Path) -> Output {
     // On a busy machine the run may be over before this process goes on.
-    let mut tries = (0..20).filter_map(|_| once_in_the_way(command, out));
-    tries.next().expect("a run that is still on when it says that it begins")
+    let mut outputs = tries().filter_map(|_| once_in_the_way(command, out));
+    outputs.next().expect("a run that is still on when it says that it begins")
 }
 
 fn once_in_the_way(command: &mut Command, out: &Path) -> Option<Output> {

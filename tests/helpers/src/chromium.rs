@@ -59,16 +59,28 @@ fn open(
     Some(output)
 }
 
+/// How often a page is opened whose script has not run.
+const TRIES: u32 = 5;
+
+/// How the attribute begins that a page's script sets.
+const SEEN: &str = " seen=\"";
+
 /// The JSON that a script of the page left in the attribute `seen` of the root, encoded by
 /// `encodeURIComponent`. In a window of less than [`LEAST_WIDTH`] the script posts that to its parent, too. `None`
 /// without a browser.
 pub fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Option<T> {
-    let dir = TempDir::new().expect("a temporary folder");
-    let output = open(dir.path(), page, name, window, &["--dump-dom".to_owned()])?;
-    let dom = String::from_utf8(output.stdout).expect("UTF-8");
-    let Some((_, seen)) = dom.split_once(" seen=\"") else {
-        panic!("nothing was seen: {dom:.2000}\n{}", String::from_utf8_lossy(&output.stderr));
-    };
+    let mut dom = String::new();
+    // A browser that gets no CPU for long ends its page, which is not the page's fault.
+    for _ in 0..TRIES {
+        let dir = TempDir::new().expect("a temporary folder");
+        let output = open(dir.path(), page, name, window, &["--dump-dom".to_owned()])?;
+        dom = String::from_utf8(output.stdout).expect("UTF-8");
+        if dom.contains(SEEN) {
+            break;
+        }
+        eprintln!("nothing was seen: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let Some((_, seen)) = dom.split_once(SEEN) else { panic!("nothing was seen: {dom:.2000}") };
     let (seen, _) = seen.split_once('"').expect("an end");
     Some(serde_json::from_str(&decoded(seen)).expect("what was seen"))
 }

@@ -1,11 +1,10 @@
 //! Whether repeated runs agree on what limits each brick. What takes minutes is ignored here, and runs in `.ci/nightly`.
 
-#[allow(dead_code)]
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brickscope_testing::command::{brickscope, quiet_ceilings, run, text};
+use brickscope_testing::command::{as_asked, brickscope, cache, run, text};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -18,6 +17,9 @@ type Reaches = BTreeMap<String, Vec<String>>;
 struct Runs<'d> {
     model: &'d Path,
     folder: &'d Path,
+    /// Where the ceilings are.
+    cache: &'d Path,
+    options: &'d [&'d str],
     count: u32,
     reaches: Reaches,
 }
@@ -26,8 +28,8 @@ impl Runs<'_> {
     /// Profiles the model, and holds the roofline to what is true of every run.
     fn profile(&mut self, tokens: &str) -> Limits {
         let out = self.folder.join(format!("run-{}", self.count));
-        let mut command = brickscope(&["profile", "--json", "--tokens", tokens, "--out"]);
-        command.arg(out).arg(self.model).env("BRICKSCOPE_CACHE", self.folder);
+        let mut command = as_asked(&["profile", "--json", "--tokens", tokens, "--out"]);
+        command.arg(out).arg(self.model).args(self.options).env("BRICKSCOPE_CACHE", self.cache);
         let json: Value = serde_json::from_slice(&run(&mut command).stdout).expect("JSON");
         let is_sure = is_roof_that_of_the_run(&json["ceilings"]);
         let mut limits = Limits::new();
@@ -107,24 +109,32 @@ fn synthetic(folder: &Path, shape: &str, quant: &str) -> PathBuf {
     path
 }
 
+fn runs_of<'d>(
+    model: &'d Path,
+    folder: &'d Path,
+    cache: &'d Path,
+    options: &'d [&'d str],
+) -> Runs<'d> {
+    Runs { model, folder, cache, options, count: 0, reaches: Reaches::new() }
+}
+
 #[test]
 fn runs_of_a_model_that_a_cache_holds_agree() {
+    let _alone = crate::alone();
     let folder = TempDir::new().expect("a folder");
     let model = synthetic(folder.path(), "tiny", "q8_0");
-    let mut runs = Runs { model: &model, folder: folder.path(), count: 0, reaches: Reaches::new() };
-    runs.profile("2");
-    quiet_ceilings(folder.path());
-    runs.agree(3, "8", &mut None);
+    let options = ["--threads", "1"];
+    runs_of(&model, folder.path(), cache(), &options).agree(3, "8", &mut None);
 }
 
 #[test]
 #[ignore = "takes minutes; `.ci/nightly` runs it"]
 fn ten_runs_agree_whatever_else_runs() {
+    let _alone = crate::alone();
     for (shape, tokens) in [("110m", "64"), ("1b", "12")] {
         let folder = TempDir::new().expect("a folder");
         let model = synthetic(folder.path(), shape, "q8_0");
-        let mut runs =
-            Runs { model: &model, folder: folder.path(), count: 0, reaches: Reaches::new() };
+        let mut runs = runs_of(&model, folder.path(), folder.path(), &[]);
         let mut said = None;
         runs.agree(10, tokens, &mut said);
         assert_not_far(shape, &runs.reaches);

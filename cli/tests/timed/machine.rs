@@ -1,7 +1,5 @@
 //! `brickscope machine` on the machine that runs the tests, and how `profile` uses its results.
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +29,7 @@ fn rewrite(cache: &Path, when: &str) -> Vec<PathBuf> {
 
 #[test]
 fn the_table_fits_80_columns_and_the_json_has_all_of_it() {
+    let _alone = crate::alone();
     let cache = TempDir::new().expect("a folder");
     let output = machine(cache.path(), &[]);
     for line in text(&output.stdout).lines().filter(|line| !line.starts_with("kept ")) {
@@ -55,6 +54,7 @@ fn the_table_fits_80_columns_and_the_json_has_all_of_it() {
 
 #[test]
 fn what_was_kept_is_shown_again_and_used_by_profile() {
+    let _alone = crate::alone();
     let cache = TempDir::new().expect("a folder");
     machine(cache.path(), &[]);
     let when = "2001-02-03T04:05:06Z";
@@ -91,6 +91,7 @@ fn what_was_kept_is_shown_again_and_used_by_profile() {
 
 #[test]
 fn a_cache_folder_that_cannot_be_written_to_is_said_and_no_error() {
+    let _alone = crate::alone();
     let folder = TempDir::new().expect("a folder");
     // A file is in the way.
     let cache = folder.path().join("file");
@@ -103,12 +104,14 @@ fn a_cache_folder_that_cannot_be_written_to_is_said_and_no_error() {
 
 #[test]
 fn help_has_an_example() {
+    let _alone = crate::alone();
     let output = run(&mut brickscope(&["machine", "--help"]));
     assert!(text(&output.stdout).contains("brickscope machine --fresh --threads 4"));
 }
 
 #[test]
 fn ceilings_are_added_to_a_run_of_an_engine_of_ones_own() {
+    let _alone = crate::alone();
     let folder = TempDir::new().expect("a folder");
     let (cache, run_of_mine) = (folder.path().join("cache"), folder.path().join("mine"));
     let profiler = BrickProfiler::enabled();

@@ -2,12 +2,13 @@
 //! are watched, and the view in a real terminal.
 #![cfg(unix)]
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brickscope::{BrickProfiler, Phase};
 use brickscope_live::socket::{Facts, Starting};
@@ -15,6 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use brickscope_testing::command::{self, adds_up, brickscope, run, text};
+use brickscope_testing::patience::{HANG, until};
 
 fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf")
@@ -39,14 +41,22 @@ fn rows<'v>(table: &'v Value, keys: &[&str]) -> Vec<(String, &'v Value)> {
 
 #[test]
 fn the_last_picture_of_a_run_has_the_numbers_of_its_report() {
+    let _alone = crate::alone();
     let dir = TempDir::new().expect("a temporary folder");
-    let out = dir.path().join("run");
-    let mut command = brickscope(&["top", "--once", "--json", "--tokens", "60", "--out"]);
-    let printed = run(command.arg(&out).arg(model()));
-    let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+    // A viewer that gets no CPU for a third of a second when the run ends doesn't hear of its end.
+    let watched = (0..20).find_map(|nth| {
+        let out = dir.path().join(format!("run-{nth}"));
+        let mut command = brickscope(&["top", "--once", "--json", "--tokens", "60", "--out"]);
+        let printed = command.arg(&out).arg(model()).output().expect("it starts");
+        let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+        let has_ended = top["state"] == "ended";
+        assert!(has_ended || top["state"] == "died", "{top}");
+        assert_eq!(printed.status.success(), has_ended, "{}", text(&printed.stderr));
+        has_ended.then_some((top, out))
+    });
+    let (top, out) = watched.expect("a run whose end was heard of");
     let file = std::fs::read_to_string(out.join("profile.json")).expect("the run is written");
     let report: Value = serde_json::from_str(&file).expect("JSON");
-    assert_eq!(top["state"], "ended");
     adds_up(&top);
     let phases = rows(&top["phases"], &["phase"]);
     assert_eq!(phases.len(), 2);
@@ -111,18 +121,30 @@ struct Engine {
     folder: TempDir,
 }
 
+/// Where an engine's messages are, in its folder.
+const SAID: &str = "stderr";
+
 impl Engine {
     fn start() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let mut command = brickscope(&["profile", "--live", "--endless", "--tokens", "32"]);
         command.arg(model()).env("XDG_RUNTIME_DIR", folder.path());
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let said = File::create(folder.path().join(SAID)).expect("a temporary folder");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(said);
         let mut engine = Self { child: command.spawn().expect("it starts"), folder };
-        while UnixStream::connect(engine.socket()).is_err() {
-            assert!(engine.child.try_wait().expect("a child").is_none(), "it ended");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("its socket", || {
+            assert!(
+                engine.child.try_wait().expect("a child").is_none(),
+                "it ended: {}",
+                engine.said()
+            );
+            UnixStream::connect(engine.socket()).ok()
+        });
         engine
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join(SAID)).unwrap_or_default()
     }
 
     fn socket(&self) -> PathBuf {
@@ -145,14 +167,21 @@ impl Drop for Engine {
 
 #[test]
 fn an_engine_is_watched_by_its_number_and_by_its_socket() {
+    let _alone = crate::alone();
     let mut engine = Engine::start();
     let pid = engine.child.id().to_string();
-    let printed = run(&mut engine.top(&pid, &["--once", "--json", "--rate", "20"]));
-    let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+    // One look may find a prefill and no token after it.
+    let has_rate = |top: &Value| {
+        let now = &top["phases"][1]["tokens_per_second_now"];
+        now.as_f64().is_some_and(|rate| rate > 0.0)
+    };
+    let top = until("tokens per second", || {
+        let printed = run(&mut engine.top(&pid, &["--once", "--json", "--rate", "20"]));
+        let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+        has_rate(&top).then_some(top)
+    });
     assert_eq!((top["state"].as_str(), top["pid"].as_u64()), (Some("running"), pid.parse().ok()));
     adds_up(&top);
-    let now = &top["phases"][1]["tokens_per_second_now"];
-    assert!(now.as_f64().is_some_and(|rate| rate > 0.0), "{now}");
     assert!(!top["layers"].as_array().expect("a table").is_empty());
     assert!(!top["brick_kernels"].as_array().expect("a table").is_empty());
     if cfg!(target_os = "linux") {
@@ -161,8 +190,11 @@ fn an_engine_is_watched_by_its_number_and_by_its_socket() {
     }
 
     let socket = engine.socket();
-    let printed = run(&mut engine.top(socket.to_str().expect("UTF-8"), &["--once"]));
-    let picture = text(&printed.stdout);
+    let picture = until("tokens per second", || {
+        let printed = run(&mut engine.top(socket.to_str().expect("UTF-8"), &["--once"]));
+        let picture = text(&printed.stdout).to_owned();
+        picture.contains(" tok/s now").then_some(picture)
+    });
     let last = picture.lines().last().expect("lines");
     assert!(last.starts_with(" unattributed"), "the whole table, and no keys: {picture}");
     assert!(picture.lines().all(|line| line.chars().count() <= 80), "{picture}");
@@ -181,13 +213,14 @@ fn an_engine_is_watched_by_its_number_and_by_its_socket() {
 
 #[test]
 fn an_engine_that_is_killed_leaves_its_last_picture_and_a_socket_that_says_so() {
+    let _alone = crate::alone();
     let mut engine = Engine::start();
     let socket = engine.socket();
     // Its hello, and its first frame with a pass.
     let mut reader = BufReader::new(UnixStream::connect(&socket).expect("it publishes"));
     let mut line = |begins: &str, has: &str| loop {
         let mut line = String::new();
-        reader.read_line(&mut line).expect("a line");
+        assert_ne!(reader.read_line(&mut line).expect("a line"), 0, "it ended: {}", engine.said());
         if line.starts_with(begins) && line.contains(has) {
             break line;
         }
@@ -224,6 +257,7 @@ fn an_engine_that_is_killed_leaves_its_last_picture_and_a_socket_that_says_so() 
 
 #[test]
 fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
+    let _alone = crate::alone();
     let folder = TempDir::new().expect("a temporary folder");
     let socket = folder.path().join("engine.sock");
     let starting = Starting::begin_at(&socket).expect("it listens");
@@ -242,12 +276,13 @@ fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
     if let Some(terminal) = &terminal {
         terminal.wait_for("no pass has ended yet");
     }
-    // Until there is a rate to print.
-    while once.try_wait().expect("a child").is_none() {
+    // Passes, until there is a rate to print.
+    until("a rate", || {
         let pass = profiler.begin_pass(Phase::Decode);
         std::thread::sleep(Duration::from_millis(5));
         profiler.end_pass(pass, 1, 0);
-    }
+        once.try_wait().expect("a child")
+    });
     let printed = once.wait_with_output().expect("it has ended");
     let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
     assert_eq!(top["state"], "running");
@@ -256,6 +291,7 @@ fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
 
 #[test]
 fn where_a_run_can_be_watched_is_said_before_it_loads_and_when_it_runs() {
+    let _alone = crate::alone();
     let folder = TempDir::new().expect("a temporary folder");
     let mut command = brickscope(&["profile", "--live", "--tokens", "2", "--out"]);
     command.arg(folder.path().join("run")).arg(model()).env("XDG_RUNTIME_DIR", folder.path());
@@ -268,6 +304,7 @@ fn where_a_run_can_be_watched_is_said_before_it_loads_and_when_it_runs() {
 
 #[test]
 fn what_can_not_be_watched_is_said() {
+    let _alone = crate::alone();
     let said = |args: &[&str]| {
         let output = brickscope(args).stdin(Stdio::null()).output().expect("it starts");
         assert!(!output.status.success(), "{args:?}");
@@ -331,20 +368,24 @@ impl Terminal {
 
     /// The screen once `found` accepts it.
     fn wait<T>(&self, what: &str, found: impl Fn(&str) -> Option<T>) -> (T, String) {
-        let mut screen = String::new();
-        // Minutes: this machine may be busy.
-        for _ in 0..3_000 {
-            screen = self.tmux(&["capture-pane", "-p"]).expect("the terminal is there");
+        let start = Instant::now();
+        loop {
+            let screen = self.tmux(&["capture-pane", "-p"]).expect("the terminal is there");
             if let Some(found) = found(&screen) {
                 return (found, screen);
             }
+            assert!(start.elapsed() < HANG, "{what} never came:\n{screen}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("{what} never came:\n{screen}");
     }
 
     fn wait_for(&self, word: &str) -> String {
         self.wait(word, |screen| screen.contains(word).then_some(())).1
+    }
+
+    /// Before a further key: a program that reads Escape and another one at once takes both for one key.
+    fn wait_until_gone(&self, word: &str) {
+        self.wait(&format!("the end of {word}"), |screen| (!screen.contains(word)).then_some(()));
     }
 }
 
@@ -356,11 +397,12 @@ impl Drop for Terminal {
 
 #[test]
 fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_clean() {
+    let _alone = crate::alone();
     let program = command::program();
     let cache = command::cache().display().to_string();
     let folder = TempDir::new().expect("a temporary folder");
     let command = format!(
-        "env NO_COLOR=1 XDG_RUNTIME_DIR='{}' BRICKSCOPE_CACHE='{cache}' '{}' top '{}'; echo CODE $?; cat",
+        "env NO_COLOR=1 XDG_RUNTIME_DIR='{}' BRICKSCOPE_CACHE='{cache}' '{}' top --threads 1 '{}'; echo CODE $?; cat",
         folder.path().display(),
         program.display(),
         model().display()
@@ -373,6 +415,7 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
     terminal.press("Enter");
     terminal.wait_for("Kernels, since a viewer attached");
     terminal.press("Escape");
+    terminal.wait_until_gone("Kernels, since a viewer attached");
     terminal.press("2");
     let screen = terminal.wait_for("layers by bricks");
     assert!(screen.contains(".:-=+*#%@, each half the next"), "{screen}");
@@ -383,6 +426,7 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
     terminal.press("?");
     terminal.wait_for("any key: back");
     terminal.press("x");
+    terminal.wait_until_gone("any key: back");
     terminal.press("4");
     let (pid, _) = terminal.wait("the engine's number", |screen| {
         let (_, rest) = screen.split_once(", pid ")?;
