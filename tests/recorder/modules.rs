@@ -58,7 +58,7 @@ const KNOWN: (&str, [&str; 4]) = ("kernels", ["gemm", "inputs", "kernels", "matm
 
 #[test]
 fn no_package_has_a_circle_of_modules() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = brickscope_testing::root();
     let mut circles = Vec::new();
     for package in PACKAGES {
         let uses = uses_in(&root.join(package).join("src"));
@@ -74,7 +74,7 @@ fn no_package_has_a_circle_of_modules() {
 
 #[test]
 fn no_package_depends_on_what_it_must_not_know() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = brickscope_testing::root();
     for (package, allowed) in MAY_DEPEND_ON {
         let manifest =
             fs::read_to_string(root.join(package).join("Cargo.toml")).expect("a manifest");
