@@ -102,7 +102,7 @@ static RUNS: LazyLock<TempDir> = LazyLock::new(|| {
             "profile" => make(&["--tokens", "3"]),
             "benchmark" => make(&["--tokens", "3", "-p", "5", "-r", "3"]),
             // Works on every system. Of fewer tokens, all samples may lie before the first pass.
-            _ => make(&["--via", "timer", "--tokens", "480"]),
+            _ => make(&["--via", "timer", "--tokens", "350"]),
         };
         assert!(is_made, "{said}");
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use brickscope_engine::synth::{self, Shape, SynthQuant};
 use serde_json::Value;
@@ -142,7 +143,7 @@ struct Forward {
     stacks: Vec<(Vec<String>, u64)>,
     summary: Value,
     profile: Value,
-    /// Whether the host of this machine took CPUs meanwhile, which no program sees in passes as short as these.
+    /// Whether the host of this machine took much of a CPU meanwhile, which no program sees in passes as short as these.
     was_stolen_from: bool,
 }
 
@@ -152,13 +153,13 @@ impl Forward {
         let program = known_flamegraph();
         let words = ["flamegraph", "--via", via, "--by", "layer", "-o", &out];
         let of_it = ["--", &program, "forward", model, tokens, threads];
-        let before = stolen();
+        let (before, start) = (stolen(), Instant::now());
         run(&mut brickscope(&[&words[..], &of_it].concat()));
         Self {
             stacks: folded(&out),
             summary: json(Path::new(&out).join("flamegraph.json")),
             profile: json(Path::new(&out).join("profile.json")),
-            was_stolen_from: stolen() > before,
+            was_stolen_from: stolen() - before > 0.05 * start.elapsed().as_secs_f64(),
         }
     }
 
@@ -185,11 +186,13 @@ fn is_in_place(frames: &[String]) -> bool {
     frames[0] == "decode" && frames[1] == "layer 3" && frames[2] == "DownProjection"
 }
 
-/// The CPU time that the host of this machine has taken, in ticks of the system, where it says so.
-fn stolen() -> u64 {
+/// The CPU time that the host of this machine has taken, in seconds, where the system says so.
+fn stolen() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let all = stat.lines().next().unwrap_or_default();
-    all.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+    let ticks = all.split_whitespace().nth(8).and_then(|ticks| ticks.parse::<f64>().ok());
+    // In hundredths of a second, on every machine that we know.
+    ticks.unwrap_or(0.0) / 100.0
 }
 
 fn is_spin(frames: &[String]) -> bool {

@@ -55,7 +55,8 @@ pub fn cache() -> &'static Path {
 /// are added later must not say it; see [`as_asked`].
 #[must_use]
 pub fn brickscope(args: &[&str]) -> Command {
-    let has = |flag: &str| args.iter().take_while(|arg| **arg != "--").any(|arg| *arg == flag);
+    let options = || args.iter().take_while(|arg| **arg != "--");
+    let has = |flag: &str| options().any(|arg| arg.split('=').next() == Some(flag));
     let runs_a_model = match args.first() {
         Some(&("profile" | "benchmark")) => true,
         Some(&"top") => !has("--attach"),
