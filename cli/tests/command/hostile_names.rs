@@ -1,9 +1,6 @@
 //! Files and folders may be called anything, and none of it reaches the terminal unescaped.
 #![cfg(unix)]
 
-// These tests don't use all shared helpers.
-#[allow(dead_code)]
-#[allow(dead_code)]
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,6 @@
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 mod known;
-#[allow(dead_code, reason = "it is a program too")]
 #[path = "../../../examples/known_split.rs"]
 mod known_split;
 mod perf_event;
