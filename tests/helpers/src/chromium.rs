@@ -66,7 +66,7 @@ const TRIES: u32 = 5;
 const SEEN: &str = " seen=\"";
 
 /// The JSON that a script of the page left in the attribute `seen` of the root, encoded by
-/// `encodeURIComponent`. In a window of less than [`LEAST_WIDTH`] the script posts that to its parent, too. `None`
+/// `encodeURIComponent`. In a window that is narrower than a browser opens the script posts that to its parent, too. `None`
 /// without a browser.
 pub fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Option<T> {
     let mut dom = String::new();
