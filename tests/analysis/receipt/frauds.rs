@@ -398,6 +398,15 @@ fn passes_shrunk_inside_of_their_samples() {
         decode(receipt).iter_mut().for_each(|sample| shrunk_inside(sample, 2.0));
     });
     assert_accepted(&found);
+    // Where others have the CPUs, the process waits for its turn after each pass that fits into one.
+    let found = forged(|receipt| {
+        roomy(receipt);
+        receipt.load.others_share = Some(0.94);
+        decode(receipt).iter_mut().for_each(|sample| shrunk_inside(sample, 3.0));
+    });
+    assert!(found.refusals.iter().all(|of| of.code != Code::SumMismatch), "{found:?}");
+    let line = "that passes of test `tg16` were not made shorter: others used 94 % of the CPU time";
+    assert!(found.not_checked.iter().any(|not| not.starts_with(line)), "{:?}", found.not_checked);
 }
 
 #[test]

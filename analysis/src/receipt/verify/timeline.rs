@@ -12,12 +12,15 @@ const HICCUP_NS: u64 = 200_000_000;
 /// is a thousandth of the pass.
 const BETWEEN_PASSES_NS: f64 = 2e6;
 
+/// If others used more than this share of the CPU time, a process had to wait for its turn again and again.
+const NO_CPU_IS_FREE: f64 = 0.5;
+
 /// Checks a test whose samples are each valid by themselves.
 pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     let is_in_order = order(test, found);
     if is_in_order {
         holes(test, found);
-        between_passes(test, found);
+        between_passes(receipt, test, found);
     }
     units(receipt, test, found);
 }
@@ -84,7 +87,7 @@ fn holes(test: &Test, found: &mut Findings) {
 }
 
 /// Passes fill their sample except for choosing tokens; otherwise they were made shorter.
-fn between_passes(test: &Test, found: &mut Findings) {
+fn between_passes(receipt: &Receipt, test: &Test, found: &mut Findings) {
     let passes = |sample: &Sample| sample.pass_ns.len().max(1) as f64;
     // How much more time lies between passes than allowed; the median, since a busy machine may keep
     // the process waiting there, too.
@@ -102,6 +105,16 @@ fn between_passes(test: &Test, found: &mut Findings) {
     // The lower one of an even number.
     let middle = samples.len().saturating_sub(1) / 2;
     if let Some((_, between, pass)) = samples.get(middle).filter(|(part, _, _)| *part > 1.0) {
+        // Short passes fit into one slice of CPU time, and the wait for the next one lies between them, each time.
+        if let Some(others) = receipt.load.others_share.filter(|share| *share > NO_CPU_IS_FREE) {
+            return found.not_checked(
+                format_args!("that passes of test {} were not made shorter", said(&test.name)),
+                format_args!(
+                    "others used {:.0} % of the CPU time, so the process waited between passes, too",
+                    100.0 * others
+                ),
+            );
+        }
         found.refuse(
             Code::SumMismatch,
             format!(
