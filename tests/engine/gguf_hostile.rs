@@ -369,8 +369,8 @@ fn a_file_that_is_not_there() {
 #[test]
 #[cfg(unix)]
 fn a_folder_is_not_a_model() {
-    let error = Gguf::open(Path::new("src")).unwrap_err();
-    assert_eq!(error.to_string(), "cannot open src: is a directory");
+    let error = Gguf::open(Path::new("reference")).unwrap_err();
+    assert_eq!(error.to_string(), "cannot open reference: is a directory");
 }
 
 #[test]
