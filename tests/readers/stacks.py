@@ -20,7 +20,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from expected import Profile, phase_walls, same
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-SCHEMA = REPOSITORY / "analysis" / "tests" / "export" / "speedscope-1.25.0.schema.json"
+SCHEMA = REPOSITORY / "tests" / "analysis" / "export" / "speedscope-1.25.0.schema.json"
 
 # https://github.com/google/pprof/blob/main/proto/profile.proto: of each message the fields, with type and
 # number; `*` is for repeated ones.
