@@ -24,7 +24,7 @@ try:
 except ImportError:
     torch = None
 
-# What tests/import/pytorch.rs reads.
+# What tests/analysis/import/pytorch.rs reads.
 RUN = HERE.parent / "tests/data/import/brickscope-py.json"
 TABLE = HERE.parent / "analysis/src/import/kineto/bricks.toml"
 

@@ -1,6 +1,6 @@
 //! `perf.data` files: real ones, damaged ones, and ones made for a test.
 //!
-//! `tests/data` has recordings of perf 6.1: `dwarf` (`--call-graph dwarf,256`), `chains` (`-g`, with
+//! `tests/data/perf` has recordings of perf 6.1: `dwarf` (`--call-graph dwarf,256`), `chains` (`-g`, with
 //! the kernel), `stream` (`-g -o -`), `compressed` (`-z`) and `two` (two events).
 #![cfg(target_arch = "x86_64")]
 

@@ -1,4 +1,4 @@
-//! Files of other programs, as reports have them. The files in `data/` were made by hand, after what the
+//! Files of other programs, as reports have them. The files in `tests/data/import` were made by hand, after what the
 //! programs write.
 
 mod hostile;
