@@ -673,14 +673,16 @@ fn judged(seed: u64, sessions: usize, slower: f64, noise: Noise) -> Outcome {
 fn a_gate_lets_unchanged_commits_pass_and_finds_slower_ones() {
     const FLEETS: u64 = 60;
     for noise in [Noise::Decode, Noise::Prefill] {
-        let count = |sessions, slower, outcome| {
-            let is = |seed: &u64| judged(*seed, sessions, slower, noise) == outcome;
-            (0..FLEETS).filter(is).count() as u64
+        let outcomes = |sessions, slower| -> Vec<Outcome> {
+            (0..FLEETS).map(|seed| judged(seed, sessions, slower, noise)).collect()
         };
+        let count =
+            |all: &[Outcome], outcome| all.iter().filter(|of| **of == outcome).count() as u64;
         for sessions in [1, 3] {
-            let wrong = count(sessions, 1.0, Outcome::Slower);
-            let right = count(sessions, 1.25, Outcome::Slower);
-            let missed = count(sessions, 1.25, Outcome::Pass);
+            let wrong = count(&outcomes(sessions, 1.0), Outcome::Slower);
+            let slower = outcomes(sessions, 1.25);
+            let right = count(&slower, Outcome::Slower);
+            let missed = count(&slower, Outcome::Pass);
             println!(
                 "{noise:?}, {sessions} sessions: {wrong} wrong, {right} right, {missed} missed"
             );
