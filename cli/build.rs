@@ -42,7 +42,7 @@ fn preload(variable: &impl Fn(&str) -> String) {
         let target = format!("{arch}-unknown-linux-gnu");
         Command::new(variable("RUSTC"))
             .args(["--edition=2024", "--crate-type=cdylib", "--crate-name=brickscope_preload"])
-            .args(["-Copt-level=3", "-Cpanic=abort", "-Cstrip=symbols", "--target", &target, "-o"])
+            .args(["-Copt-level=3", "-Cstrip=symbols", "--target", &target, "-o"])
             .arg(&library)
             .arg("preload/lib.rs")
             .status()

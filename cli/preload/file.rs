@@ -1,4 +1,6 @@
-//! The file that is written: `PID.nodes` in the folder that `BRICKSCOPE_RECORD` names.
+//! The file that is written: `PID.nodes` in the folder that `BRICKSCOPE_RECORD` names; `PID-1.nodes`, if that process has
+//! become another program. `PID.loaded` has a line `program PATH` for each program that the library was loaded
+//! into, and `said WHY` for what it could not do.
 //!
 //! It is mapped, so that what was written is kept however the process ends. Numbers are little-endian, 64 bits wide.
 //!
@@ -25,12 +27,15 @@
 //! | 8 lost | what isn't recorded |
 //! | 9 shares | a thread's number; for each node of the graph before, for how many counts it worked, and waited |
 //! | 10 part | number; for each node that another backend computed by itself, its begin and its end |
+//! | 11 library | JSON: a copy of ggml, its file and version. Before its graphs |
 //!
 //! Times are counts of the processor's counter.
 
 use std::ffi::{c_int, c_void};
 use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -59,6 +64,8 @@ const PIECE: usize = 4 << 20;
 /// Memory is made ready between passes in such pieces, so that no pass waits for it.
 const READY: usize = 256 << 10;
 const HEADER: usize = 64;
+/// How often a process may become another program.
+const MOST_PROGRAMS: usize = 100;
 
 /// The name of the folder to write to, in the environment.
 const FOLDER: &str = "BRICKSCOPE_RECORD";
@@ -75,6 +82,27 @@ pub(crate) enum Kind {
     Lost = 8,
     Shares = 9,
     Part = 10,
+    Library = 11,
+}
+
+/// Says that this library was loaded, and into which program.
+pub(crate) fn greet() {
+    let program = std::env::current_exe().unwrap_or_default();
+    tell("program", &program.to_string_lossy());
+}
+
+/// Says what can't be recorded.
+pub(crate) fn say(what: &str) {
+    tell("said", what);
+}
+
+/// Adds a line for who reads the recording. Where that can't be written, nobody can be told.
+fn tell(kind: &str, what: &str) {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let path = Path::new(&folder).join(format!("{}.loaded", std::process::id()));
+    if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path) {
+        let _ = writeln!(file, "{kind} {}", what.replace('\n', " "));
+    }
 }
 
 pub(crate) struct Recording {
@@ -94,10 +122,25 @@ unsafe impl Send for Recording {}
 impl Recording {
     pub(crate) fn create() -> Result<Self, String> {
         let folder = std::env::var_os(FOLDER).ok_or_else(|| format!("{FOLDER} is not set"))?;
-        let path = std::path::Path::new(&folder).join(format!("{}.nodes", std::process::id()));
-        let shown = path.display();
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(&path);
+        options.read(true).write(true).create_new(true);
+        let process = std::process::id();
+        let mut nth = 0;
+        let (path, file) = loop {
+            let name = if nth == 0 {
+                format!("{process}.nodes")
+            } else {
+                format!("{process}-{nth}.nodes")
+            };
+            let path = Path::new(&folder).join(name);
+            match options.open(&path) {
+                Err(why) if why.kind() == ErrorKind::AlreadyExists && nth < MOST_PROGRAMS => {
+                    nth += 1
+                }
+                file => break (path, file),
+            }
+        };
+        let shown = path.display();
         let file = file.map_err(|why| format!("{shown}: {why}"))?;
         // SAFETY: the mapping is of our own file, which nobody makes shorter.
         let at = unsafe { mmap(ptr::null_mut(), MOST, READ_WRITE, SHARED, file.as_raw_fd(), 0) };

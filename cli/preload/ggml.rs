@@ -3,8 +3,6 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 
-use crate::symbols;
-
 /// `ggml_tensor`, up to its name. The same since 2024.
 #[repr(C)]
 pub(crate) struct Tensor {
@@ -61,15 +59,17 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Finds ggml's functions and checks with them that tensors look as [`Tensor`] does.
-    pub(crate) fn check() -> Result<Self, String> {
+    /// Finds functions of a copy of ggml and checks with them that tensors look as [`Tensor`] does.
+    pub(crate) fn check(
+        find: impl Fn(&CStr) -> Result<*const c_void, String>,
+    ) -> Result<Self, String> {
         // SAFETY: the functions have had these types in all versions.
         let (layout, get_name, nelements) = unsafe {
-            let op_desc = symbols::function(c"ggml_op_desc")?;
-            let type_name = symbols::function(c"ggml_type_name")?;
-            let nbytes = symbols::function(c"ggml_nbytes")?;
-            let get_name = symbols::function(c"ggml_get_name")?;
-            let nelements = symbols::function(c"ggml_nelements")?;
+            let op_desc = find(c"ggml_op_desc")?;
+            let type_name = find(c"ggml_type_name")?;
+            let nbytes = find(c"ggml_nbytes")?;
+            let get_name = find(c"ggml_get_name")?;
+            let nelements = find(c"ggml_nelements")?;
             let layout = Self {
                 op_desc: std::mem::transmute::<*const c_void, OpDesc>(op_desc),
                 type_name: std::mem::transmute::<*const c_void, TypeName>(type_name),

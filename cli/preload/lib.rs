@@ -1,18 +1,20 @@
 //! The library that `brickscope run` loads into a command, so that an unmodified llama.cpp tells when each node of its
 //! graphs begins.
 //!
-//! The dynamic linker finds these functions before those of ggml and llama.cpp that have the same names. Each one takes a
-//! reading of the clock and calls the one that it stands for. What the CPU computes of the graph stays whole, and nothing of
-//! it is changed; the parts of other backends, such as a GPU's, are split by a callback, in turns: see [`offload`].
+//! These functions are put into the tables through which libraries call ggml's and llama.cpp's of the same names: see
+//! [`hooks`]. Each one takes a reading of the clock and calls the one that it stands for. What the CPU computes of the graph
+//! stays whole, and nothing of it is changed; the parts of other backends, such as a GPU's, are split by a callback, in
+//! turns: see [`offload`].
 //!
 //! | function | tells |
 //! |---|---|
 //! | `llama_context::decode`, `encode` | a pass begins and ends |
+//! | `llama_context::set_warmup` | whether the program's passes warm up |
 //! | `ggml_graph_compute` | a graph, or the part of it that the CPU computes, begins and ends |
 //! | `ggml_cpu_extra_compute_forward` | which node begins, on each thread |
 //! | `ggml_compute_forward_rms_norm_mul_fused` | which two nodes begin that are computed as one |
 //! | `ggml_barrier` | when the next node begins; where that was asked for, how long a thread waits for the others, see [`shares`] |
-//! | `ggml_backend_sched_graph_compute_async` | a graph begins and ends, of which other backends may compute parts |
+//! | `ggml_backend_sched_graph_compute_async` | a graph begins and ends, of which other backends may compute parts; a pass, if it is in none |
 //! | `ggml_backend_sched_set_eval_callback` | the program has a callback of its own, so that ours isn't set |
 //!
 //! Readings are stored in memory while a graph is computed, and written to a file when it has been: see [`file`]. Which
@@ -20,15 +22,17 @@
 //! [`ggml`].
 //!
 //! This library has no dependencies but the standard library, since it is compiled by the build script of the command
-//! `brickscope`, and since what it needs, the profiled program has to load. It never panics on purpose, and it has no
-//! threads. On a fault it says so once, and records no more; the program goes on.
+//! `brickscope`, and since what it needs, the profiled program has to load. It has no threads, prints nothing and never
+//! ends the program: on a fault it writes down why, and records no more. Exceptions of C++ pass through it.
 
 #![allow(unsafe_code, non_snake_case, reason = "it stands in the place of functions of C and C++")]
 
 mod file;
 mod ggml;
+mod hooks;
 mod load;
 mod node;
+mod objects;
 mod offload;
 mod shares;
 mod symbols;
@@ -36,15 +40,16 @@ mod symbols;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 use std::sync::{Mutex, PoisonError};
 
 use file::{Kind, Recording};
 use ggml::{Batch, Cgraph, Context, Cplan, Params, Tensor};
+use hooks::{COPIES, Hook};
 use offload::{Callback, Offloaded, Parts, Scheduler};
-use symbols::{Library, Real};
 
 /// Nodes of a graph that are timed. llama.cpp's largest graphs have some ten thousand.
 const MOST_NODES: usize = 1 << 16;
@@ -59,12 +64,36 @@ static IS_TURNING: AtomicBool = AtomicBool::new(false);
 /// Passes so far, where that matters.
 static PASSES: AtomicU32 = AtomicU32::new(0);
 
+/// Whether a copy of ggml is looked at, by the function that was called.
+static COPIES_KNOWN: [[AtomicU8; COPIES]; 2] =
+    [const { [const { AtomicU8::new(UNKNOWN) }; COPIES] }; 2];
+const UNKNOWN: u8 = 0;
+const LOOKED_AT: u8 = 1;
+const REFUSED: u8 = 2;
+
+/// The functions by which a copy is known.
+#[derive(Debug, Clone, Copy)]
+enum Known {
+    Graph,
+    Scheduled,
+}
+
+impl Known {
+    fn hook(self) -> Hook {
+        match self {
+            Self::Graph => Hook::Graph,
+            Self::Scheduled => Hook::Scheduled,
+        }
+    }
+}
+
 /// What all threads share.
 struct State {
     recording: Recording,
     /// The numbers of the graphs that were described, by a hash of their nodes.
     known: HashMap<u64, u32>,
-    layout: ggml::Layout,
+    /// What is known of each copy of ggml, by the function that was called.
+    layouts: [[Option<ggml::Layout>; COPIES]; 2],
     load: load::Load,
     told_model: bool,
 }
@@ -75,6 +104,8 @@ struct Running {
     nodes: Box<[[*const Tensor; 2]]>,
     n: usize,
     hash: u64,
+    /// Which copy of ggml computes the graph.
+    copy: usize,
     /// The last graph and its number.
     last: Option<(u64, u32)>,
     /// How many passes are open: one is computed by another where an interface calls an older one.
@@ -128,12 +159,34 @@ fn count() -> u64 {
 #[cold]
 fn give_up(why: &str) {
     if IS_ON.swap(false, Relaxed) {
-        if let Some(state) = &mut *lock() {
-            state.recording.write(Kind::Fault, why.as_bytes());
+        match &mut *lock() {
+            Some(state) => state.recording.write(Kind::Fault, why.as_bytes()),
+            None => file::say(why),
         }
-        eprintln!("brickscope: {why}; the program goes on without being recorded");
     }
 }
+
+/// Does work of ours, which must not end the program: if it fails, nothing more is recorded.
+fn guarded<R>(otherwise: R, work: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        give_up("a mistake in brickscope's library");
+        otherwise
+    })
+}
+
+/// Called by the linker before the program begins.
+extern "C" fn begin() {
+    // A panic prints nothing: what standard error gets is the program's.
+    std::panic::set_hook(Box::new(|_| {}));
+    guarded((), || {
+        file::greet();
+        hooks::look();
+    });
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
 
 fn lock() -> std::sync::MutexGuard<'static, Option<State>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -151,6 +204,7 @@ fn running() -> *mut Running {
         nodes: vec![[ptr::null(); 2]; MOST_NODES].into_boxed_slice(),
         n: 0,
         hash: 0,
+        copy: 0,
         last: None,
         depth: 0,
         graphs: 0,
@@ -197,13 +251,12 @@ unsafe fn begin_node(params: *const Params, node: *const Tensor, fused: *const T
     }
 }
 
-/// The real function of this name, found at the first call.
+/// The function that ours stands in for.
 macro_rules! real {
-    ($name:literal, $library:expr, $type:ty) => {{
-        static REAL: Real = Real::new($name, $library);
+    ($hook:expr, $copy:expr, $type:ty) => {
         // SAFETY: the function has this type in all versions of llama.cpp that are recorded.
-        unsafe { std::mem::transmute::<*const c_void, $type>(REAL.get()) }
-    }};
+        unsafe { std::mem::transmute::<*const c_void, $type>(hooks::real($hook, $copy)) }
+    };
 }
 
 /// In the place of ggml's function, which dispatches a node to special buffers.
@@ -211,13 +264,12 @@ macro_rules! real {
 /// # Safety
 ///
 /// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ggml_cpu_extra_compute_forward(
+unsafe extern "C-unwind" fn ggml_cpu_extra_compute_forward<const COPY: usize>(
     params: *const Params,
     node: *const Tensor,
 ) -> bool {
-    type Forward = unsafe extern "C" fn(*const Params, *const Tensor) -> bool;
-    let real = real!(c"ggml_cpu_extra_compute_forward", Library::GgmlCpu, Forward);
+    type Forward = unsafe extern "C-unwind" fn(*const Params, *const Tensor) -> bool;
+    let real = real!(Hook::Node, COPY, Forward);
     // SAFETY: the arguments are the caller's.
     unsafe {
         begin_node(params, node, ptr::null());
@@ -230,14 +282,13 @@ unsafe extern "C" fn ggml_cpu_extra_compute_forward(
 /// # Safety
 ///
 /// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ggml_compute_forward_rms_norm_mul_fused(
+unsafe extern "C-unwind" fn ggml_compute_forward_rms_norm_mul_fused<const COPY: usize>(
     params: *const Params,
     norm: *const Tensor,
     product: *const Tensor,
 ) {
-    type Forward = unsafe extern "C" fn(*const Params, *const Tensor, *const Tensor);
-    let real = real!(c"ggml_compute_forward_rms_norm_mul_fused", Library::GgmlCpu, Forward);
+    type Forward = unsafe extern "C-unwind" fn(*const Params, *const Tensor, *const Tensor);
+    let real = real!(Hook::Fused, COPY, Forward);
     // SAFETY: the arguments are the caller's.
     unsafe {
         begin_node(params, norm, product);
@@ -250,10 +301,9 @@ unsafe extern "C" fn ggml_compute_forward_rms_norm_mul_fused(
 /// # Safety
 ///
 /// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ggml_barrier(pool: *const c_void) {
-    type Barrier = unsafe extern "C" fn(*const c_void);
-    let real = real!(c"ggml_barrier", Library::GgmlCpu, Barrier);
+unsafe extern "C-unwind" fn ggml_barrier<const COPY: usize>(pool: *const c_void) {
+    type Barrier = unsafe extern "C-unwind" fn(*const c_void);
+    let real = real!(Hook::Barrier, COPY, Barrier);
     // SAFETY: the argument is the caller's.
     let barrier = || unsafe { real(pool) };
     if shares::are_on() {
@@ -272,41 +322,79 @@ unsafe extern "C" fn ggml_barrier(pool: *const c_void) {
 /// # Safety
 ///
 /// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) -> i32 {
-    type Compute = unsafe extern "C" fn(*mut Cgraph, *const Cplan) -> i32;
-    let real = real!(c"ggml_graph_compute", Library::GgmlCpu, Compute);
+unsafe extern "C-unwind" fn ggml_graph_compute<const COPY: usize>(
+    graph: *mut Cgraph,
+    plan: *const Cplan,
+) -> i32 {
+    type Compute = unsafe extern "C-unwind" fn(*mut Cgraph, *const Cplan) -> i32;
+    let real = real!(Hook::Graph, COPY, Compute);
+    // SAFETY: the arguments are the caller's.
+    let run = || unsafe { real(graph, plan) };
     // A graph in a graph is a node of the outer one.
-    if !IS_ON.load(Relaxed) || !IN_GRAPH.get().is_null() || !is_ready() {
-        // SAFETY: the arguments are the caller's.
-        return unsafe { real(graph, plan) };
+    if !IS_ON.load(Relaxed) || !IN_GRAPH.get().is_null() || !is_known(Known::Graph, COPY) {
+        return run();
     }
     let running = running();
     // SAFETY: it is this thread's, and nobody else has a reference to it.
+    if unsafe { (*running).depth } > 0 {
+        // SAFETY: as above; the plan is the caller's.
+        return unsafe { timed_graph(running, COPY, plan, run) };
+    }
+    // Nobody says what is around it.
+    let timed = || {
+        // SAFETY: as above.
+        unsafe { timed_graph(running, COPY, plan, run) }
+    };
+    // SAFETY: there is no context.
+    unsafe { pass(None, Of::Graph, timed) }
+}
+
+/// Computes a graph, or a part of it, on the CPU, and writes down its readings.
+///
+/// # Safety
+///
+/// `running` is this thread's, and the plan is the caller's.
+unsafe fn timed_graph(
+    running: *mut Running,
+    copy: usize,
+    plan: *const Cplan,
+    run: impl FnOnce() -> i32,
+) -> i32 {
+    /// Whatever ends the graph.
+    struct InGraph;
+    impl Drop for InGraph {
+        fn drop(&mut self) {
+            IN_GRAPH.set(ptr::null_mut());
+        }
+    }
+    // SAFETY: the caller says so.
     unsafe {
         if (*running).is_bare {
             (*running).graphs += 1;
-            return real(graph, plan);
+            return run();
         }
         // What came before it in the same graph.
         if let Some(parts) = (*running).parts.as_mut() {
-            write_part(parts);
+            guarded((), || write_part(parts));
         }
         (*running).n = 0;
         (*running).hash = 0;
+        (*running).copy = copy;
         (*running).left_barrier = 0;
     }
     let graph_in_turn = shares::are_on().then(shares::begin_graph);
     IN_GRAPH.set(running);
+    let in_graph = InGraph;
     let begin = count();
-    // SAFETY: the arguments are the caller's.
-    let status = unsafe { real(graph, plan) };
+    let status = run();
     let end = count();
-    IN_GRAPH.set(ptr::null_mut());
-    // SAFETY: as above; the plan is the caller's, and its threads have joined.
+    drop(in_graph);
+    // SAFETY: as above; the plan's threads have joined.
     unsafe {
         (*running).graphs += 1;
-        write_graph(&mut *running, (*plan).n_threads, [begin, end], graph_in_turn);
+        guarded((), || {
+            write_graph(&mut *running, (*plan).n_threads, [begin, end], graph_in_turn);
+        });
     }
     status
 }
@@ -316,22 +404,36 @@ unsafe extern "C" fn ggml_graph_compute(graph: *mut Cgraph, plan: *const Cplan) 
 /// # Safety
 ///
 /// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ggml_backend_sched_graph_compute_async(
+unsafe extern "C-unwind" fn ggml_backend_sched_graph_compute_async<const COPY: usize>(
     scheduler: *mut Scheduler,
     graph: *mut Cgraph,
 ) -> i32 {
-    type Compute = unsafe extern "C" fn(*mut Scheduler, *mut Cgraph) -> i32;
-    let real = real!(c"ggml_backend_sched_graph_compute_async", Library::Ggml, Compute);
+    type Compute = unsafe extern "C-unwind" fn(*mut Scheduler, *mut Cgraph) -> i32;
+    let real = real!(Hook::Scheduled, COPY, Compute);
     // SAFETY: the arguments are the caller's.
     let whole = || unsafe { real(scheduler, graph) };
-    let running = RUNNING.get();
-    // SAFETY: it is this thread's, and nobody else has a reference to it.
-    if running.is_null() || !IS_ON.load(Relaxed) || unsafe { (*running).depth } == 0 {
+    if !IS_ON.load(Relaxed) || !is_known(Known::Scheduled, COPY) {
         return whole();
     }
+    let running = running();
+    // SAFETY: it is this thread's, and nobody else has a reference to it.
+    if unsafe { (*running).depth } == 0 {
+        // Nobody says what is around it, nor that its parts may be split.
+        let untimed = || {
+            // SAFETY: the arguments are the caller's, and `running` as above.
+            unsafe {
+                if let Ok(Some(offloaded)) = Offloaded::find(COPY, scheduler, graph) {
+                    (*running).offloaded = Some(offloaded);
+                    (*running).has_untimed = true;
+                }
+            }
+            whole()
+        };
+        // SAFETY: there is no context.
+        return unsafe { pass(None, Of::Graph, untimed) };
+    }
     // SAFETY: the arguments are the caller's.
-    let offloaded = match unsafe { Offloaded::find(scheduler, graph) } {
+    let offloaded = match unsafe { Offloaded::find(COPY, scheduler, graph) } {
         Ok(Some(offloaded)) => offloaded,
         Ok(None) => {
             // Nodes of the graph before may be gone when the pass ends.
@@ -355,7 +457,7 @@ unsafe extern "C" fn ggml_backend_sched_graph_compute_async(
             return whole();
         }
         // Where whole passes are taken for comparison anyway, these are the others.
-        let is_split = || IS_TURNING.load(Relaxed) || offload::is_turn_to_split(graph);
+        let is_split = || IS_TURNING.load(Relaxed) || offload::is_turn_to_split(&offloaded, graph);
         *(*running).is_split.get_or_insert_with(is_split)
     };
     if !is_split {
@@ -391,21 +493,24 @@ unsafe extern "C" fn ggml_backend_sched_graph_compute_async(
 /// # Safety
 ///
 /// As the function that it stands for.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ggml_backend_sched_set_eval_callback(
+unsafe extern "C-unwind" fn ggml_backend_sched_set_eval_callback<const COPY: usize>(
     scheduler: *mut Scheduler,
     callback: Option<Callback>,
     data: *mut c_void,
 ) {
-    type Set = unsafe extern "C" fn(*mut Scheduler, Option<Callback>, *mut c_void);
-    let real = real!(c"ggml_backend_sched_set_eval_callback", Library::Ggml, Set);
+    type Set = unsafe extern "C-unwind" fn(*mut Scheduler, Option<Callback>, *mut c_void);
+    let real = real!(Hook::SetCallback, COPY, Set);
     offload::set_own(scheduler, callback, data);
     // SAFETY: the arguments are the caller's.
     unsafe { real(scheduler, callback, data) }
 }
 
 /// ggml asks whether a node is to be computed by itself, or tells that it has been.
-unsafe extern "C" fn on_node(node: *const Tensor, is_question: bool, data: *mut c_void) -> bool {
+unsafe extern "C-unwind" fn on_node(
+    node: *const Tensor,
+    is_question: bool,
+    data: *mut c_void,
+) -> bool {
     let running = RUNNING.get();
     if running.is_null() || running.cast() != data {
         lose("nodes that ggml told of on another thread than the one that computes the graph");
@@ -446,7 +551,9 @@ fn write_part(parts: &mut Parts) {
         state.recording.lose("nodes beyond 65,536 in a part of a graph");
     }
     let hash = ggml::mixed_words(hash, [n as u64, backend]);
-    if let Some(number) = state.number_of(hash, Some(&name), &parts.nodes[..n]) {
+    if let Some(number) =
+        state.number_of((Known::Scheduled, parts.copy()), hash, Some(&name), &parts.nodes[..n])
+    {
         let times = parts.times[..n].as_flattened();
         if state.recording.write_words(Kind::Part, &[u64::from(number)], times) {
             return;
@@ -459,25 +566,21 @@ fn write_part(parts: &mut Parts) {
     }
 }
 
-/// Makes the recording at the first graph, and says whether there is one.
+/// Makes the recording at the first pass, and says whether there is one.
 fn is_ready() -> bool {
     let mut state = lock();
     if state.is_some() {
         return true;
     }
-    let made = ggml::Layout::check().and_then(|layout| {
-        let recording = Recording::create()?;
-        Ok(State {
-            recording,
-            known: HashMap::new(),
-            layout,
-            load: load::Load::new(),
-            told_model: false,
-        })
-    });
-    match made {
-        Ok(made) => {
-            *state = Some(made);
+    match Recording::create() {
+        Ok(recording) => {
+            *state = Some(State {
+                recording,
+                known: HashMap::new(),
+                layouts: [const { [const { None }; COPIES] }; 2],
+                load: load::Load::new(),
+                told_model: false,
+            });
             symbols::at_fork(|| IS_ON.store(false, Relaxed));
             if std::env::var_os("BRICKSCOPE_SHARES").is_some() {
                 shares::turn_on();
@@ -491,6 +594,42 @@ fn is_ready() -> bool {
             false
         }
     }
+}
+
+/// Whether a copy of ggml looks as it should, which is checked at its first graph.
+#[inline(always)]
+fn is_known(by: Known, copy: usize) -> bool {
+    match COPIES_KNOWN[by as usize][copy].load(Relaxed) {
+        UNKNOWN => guarded(false, || look_at(by, copy)),
+        known => known == LOOKED_AT,
+    }
+}
+
+#[cold]
+fn look_at(by: Known, copy: usize) -> bool {
+    if !is_ready() {
+        return false;
+    }
+    // The linker is asked, so nobody waits for us meanwhile.
+    let layout = ggml::Layout::check(|name| hooks::beside(by.hook(), copy, name));
+    let library = symbols::library(by.hook(), copy);
+    let mut state = lock();
+    let Some(state) = &mut *state else { return false };
+    let known = &COPIES_KNOWN[by as usize][copy];
+    match layout {
+        Ok(layout) => {
+            state.layouts[by as usize][copy] = Some(layout);
+            if let Known::Graph = by {
+                state.recording.write(Kind::Library, library.described(copy).as_bytes());
+            }
+            known.store(LOOKED_AT, Relaxed);
+        }
+        Err(why) => {
+            state.recording.lose(&format!("graphs of {}: {why}", library.name()));
+            known.store(REFUSED, Relaxed);
+        }
+    }
+    known.load(Relaxed) == LOOKED_AT
 }
 
 /// Writes the readings of a graph, and, if it has not been seen before, what its nodes are.
@@ -514,7 +653,7 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
     let hash = ggml::mixed_words(running.hash, [n as u64, threads as u64]);
     let number = match running.last {
         Some((last, number)) if last == hash => Some(number),
-        _ => state.number_of(hash, None, &running.nodes[..n]),
+        _ => state.number_of((Known::Graph, running.copy), hash, None, &running.nodes[..n]),
     };
     let Some(number) = number else {
         running.is_incomplete = true;
@@ -537,6 +676,7 @@ impl State {
     /// isn't taken for the program's.
     fn number_of(
         &mut self,
+        (by, copy): (Known, usize),
         hash: u64,
         on: Option<&str>,
         nodes: &[[*const Tensor; 2]],
@@ -550,7 +690,9 @@ impl State {
         }
         let begin = count();
         let number = self.known.len() as u32;
-        let text = node::describe(number, on, nodes, &self.layout);
+        let layout = self.layouts[by as usize][copy].as_ref()?;
+        let library = matches!(by, Known::Graph).then_some(copy);
+        let text = node::describe(number, library, on, nodes, layout);
         self.recording.write(Kind::Nodes, text.as_bytes());
         self.known.insert(hash, number);
         self.recording.write_words(Kind::Described, &[begin, count()], &[]);
@@ -558,21 +700,38 @@ impl State {
     }
 }
 
+/// What a pass is of.
+#[derive(Debug, Clone, Copy)]
+enum Of {
+    /// A call of llama.cpp that decodes, or only encodes: of the context that has the function.
+    Llama { hook: Hook, copy: usize, is_decode: bool },
+    /// A graph that no call of llama.cpp is around.
+    Graph,
+}
+
 /// Runs a pass and writes when it began and ended.
 ///
 /// # Safety
 ///
-/// `context` is a `llama_context`, or null.
+/// Of a call of llama.cpp, the context is the caller's, or null.
 unsafe fn pass(
-    context: *const Context,
-    tokens: Option<i32>,
-    is_decode: bool,
+    of_llama: Option<(*const Context, Option<i32>)>,
+    of: Of,
     run: impl FnOnce() -> i32,
 ) -> i32 {
-    if !IS_ON.load(Relaxed) || !is_ready() {
+    /// A pass that is open, whatever ends it.
+    struct Open(*mut Running);
+    impl Drop for Open {
+        fn drop(&mut self) {
+            // SAFETY: it is this thread's, and nobody has a reference to it when a pass ends.
+            unsafe { (*self.0).depth -= 1 }
+        }
+    }
+    if !IS_ON.load(Relaxed) || !guarded(false, is_ready) {
         return run();
     }
     let running = running();
+    let is_warm_up = of_llama.is_some_and(|(context, _)| warm_up().contains(&(context as usize)));
     // SAFETY: it is this thread's, and no reference to it lives on across the call.
     let depth = unsafe {
         (*running).depth += 1;
@@ -588,10 +747,22 @@ unsafe fn pass(
         }
         (*running).depth
     };
+    let open = Open(running);
+    let cached = |nth: usize| {
+        guarded((), || {
+            // SAFETY: as above; the context is the caller's.
+            unsafe {
+                let all = &mut (*running).cached[nth];
+                all.clear();
+                if let (Of::Llama { hook, copy, .. }, Some((context, _))) = (of, of_llama) {
+                    symbols::cached(hook, copy, context, all);
+                }
+            }
+        });
+    };
     // Asked before the pass begins. In an inner pass the caches are as the outer one found them.
     if depth == 1 {
-        // SAFETY: as above.
-        symbols::cached(context, unsafe { &mut (*running).cached[0] });
+        cached(0);
     }
     let begin = count();
     let status = run();
@@ -603,61 +774,99 @@ unsafe fn pass(
         }
     }
     let end = count();
-    // SAFETY: as above.
-    let (graphs, is_bare, is_whole) = unsafe {
-        (*running).depth -= 1;
-        ((*running).graphs, (*running).is_bare, (*running).is_split == Some(false))
-    };
-    if depth > 1 {
-        return status;
-    }
-    // SAFETY: as above.
-    let cached = unsafe { &mut (*running).cached };
-    symbols::cached(context, &mut cached[1]);
-    let position = cached[0].first().map(|&tokens| i64::from(tokens));
-    let sequences = cached[0].iter().zip(&cached[1]).filter(|(before, after)| before < after);
-    let sequences: Vec<u64> =
-        sequences.map(|(&before, &after)| u64::from(before) | u64::from(after) << 32).collect();
-    if let Some(state) = &mut *lock() {
-        let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
-        let flags = u64::from(graphs) | u64::from(is_decode) << 32 | u64::from(is_bare) << 33;
-        // SAFETY: as above.
-        let (is_incomplete, has_untimed) =
-            unsafe { ((*running).is_incomplete, (*running).has_untimed) };
-        let flags = flags | u64::from(is_whole) << 34;
-        let flags = flags | u64::from(is_incomplete) << 35 | u64::from(has_untimed) << 36;
-        let words =
-            [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
-        state.recording.write_words(Kind::Pass, &words, &sequences);
-        if let Some(words) = state.load.due(end) {
-            state.recording.write_words(Kind::Load, &words, &[]);
-        }
-        if !state.told_model {
-            state.told_model = true;
-            for model in symbols::mapped_models() {
-                state.recording.write(Kind::Model, model.as_bytes());
-            }
-        }
-        state.recording.make_room();
+    drop(open);
+    if depth == 1 {
+        cached(1);
+        guarded((), || {
+            // SAFETY: as above.
+            let running = unsafe { &*running };
+            let tokens = of_llama.and_then(|(_, tokens)| tokens);
+            write_pass(running, (of, is_warm_up), tokens, [begin, end], status);
+        });
     }
     status
 }
 
+fn write_pass(
+    running: &Running,
+    (of, is_warm_up): (Of, bool),
+    tokens: Option<i32>,
+    [begin, end]: [u64; 2],
+    status: i32,
+) {
+    let cached = &running.cached;
+    let position = cached[0].first().map(|&tokens| i64::from(tokens));
+    let sequences = cached[0].iter().zip(&cached[1]).filter(|(before, after)| before < after);
+    let sequences: Vec<u64> =
+        sequences.map(|(&before, &after)| u64::from(before) | u64::from(after) << 32).collect();
+    let mut state = lock();
+    let Some(state) = &mut *state else { return };
+    let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
+    let is_decode = matches!(of, Of::Llama { is_decode: true, .. });
+    let is_whole = running.is_split == Some(false);
+    let flags = u64::from(running.graphs)
+        | u64::from(is_decode) << 32
+        | u64::from(running.is_bare) << 33
+        | u64::from(is_whole) << 34
+        | u64::from(running.is_incomplete) << 35
+        | u64::from(running.has_untimed) << 36
+        | u64::from(matches!(of, Of::Graph)) << 37
+        | u64::from(is_warm_up) << 38;
+    let words = [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
+    state.recording.write_words(Kind::Pass, &words, &sequences);
+    if let Some(words) = state.load.due(end) {
+        state.recording.write_words(Kind::Load, &words, &[]);
+    }
+    if !state.told_model {
+        state.told_model = true;
+        for model in symbols::mapped_models() {
+            state.recording.write(Kind::Model, model.as_bytes());
+        }
+    }
+    state.recording.make_room();
+}
+
+/// The contexts that warm up: llama.cpp then uses all of a model's experts.
+fn warm_up() -> std::sync::MutexGuard<'static, Vec<usize>> {
+    static CONTEXTS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In the place of the method of `llama_context` by which a program says that it warms up, or has done so.
+///
+/// # Safety
+///
+/// As the method that it stands for.
+unsafe extern "C-unwind" fn set_warmup<const COPY: usize>(context: *const Context, is_on: bool) {
+    type Set = unsafe extern "C-unwind" fn(*const Context, bool);
+    let real = real!(Hook::WarmUp, COPY, Set);
+    guarded((), || {
+        let mut contexts = warm_up();
+        contexts.retain(|known| *known != context as usize);
+        contexts.extend(is_on.then_some(context as usize));
+    });
+    // SAFETY: the arguments are the caller's.
+    unsafe { real(context, is_on) }
+}
+
 /// A function in the place of a method of `llama_context`, which runs a pass.
 macro_rules! pass {
-    ($symbol:ident, $name:literal, $batch:ty, $tokens:expr, $is_decode:literal) => {
-        #[doc = concat!("In the place of the method that C++ mangles to `", stringify!($symbol), "`.")]
+    ($name:ident, $hook:ident, $batch:ty, $tokens:expr, $is_decode:literal) => {
+        #[doc = concat!("In the place of [`Hook::", stringify!($hook), "`].")]
         ///
         /// # Safety
         ///
         /// As the method that it stands for.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $symbol(context: *const Context, batch: *const $batch) -> i32 {
-            type Run = unsafe extern "C" fn(*const Context, *const $batch) -> i32;
-            let real = real!($name, Library::Llama, Run);
+        unsafe extern "C-unwind" fn $name<const COPY: usize>(
+            context: *const Context,
+            batch: *const $batch,
+        ) -> i32 {
+            type Run = unsafe extern "C-unwind" fn(*const Context, *const $batch) -> i32;
+            let real = real!(Hook::$hook, COPY, Run);
             let tokens: fn(*const $batch) -> Option<i32> = $tokens;
+            let of = Of::Llama { hook: Hook::$hook, copy: COPY, is_decode: $is_decode };
             // SAFETY: the arguments are the caller's.
-            unsafe { pass(context, tokens(batch), $is_decode, || real(context, batch)) }
+            unsafe { pass(Some((context, tokens(batch))), of, || real(context, batch)) }
         }
     };
 }
@@ -672,31 +881,9 @@ fn unknown(_: *const c_void) -> Option<i32> {
     None
 }
 
-pass!(
-    _ZN13llama_context6decodeERK11llama_batch,
-    c"_ZN13llama_context6decodeERK11llama_batch",
-    Batch,
-    tokens_of,
-    true
-);
-pass!(
-    _ZN13llama_context6decodeERK15llama_batch_ext,
-    c"_ZN13llama_context6decodeERK15llama_batch_ext",
-    c_void,
-    unknown,
-    true
-);
-pass!(
-    _ZN13llama_context6encodeERK11llama_batch,
-    c"_ZN13llama_context6encodeERK11llama_batch",
-    Batch,
-    tokens_of,
-    false
-);
-pass!(
-    _ZN13llama_context6encodeERK15llama_batch_ext,
-    c"_ZN13llama_context6encodeERK15llama_batch_ext",
-    c_void,
-    unknown,
-    false
-);
+pass!(decode, Decode, Batch, tokens_of, true);
+pass!(decode_old, DecodeOld, Batch, tokens_of, true);
+pass!(decode_ext, DecodeExt, c_void, unknown, true);
+pass!(encode, Encode, Batch, tokens_of, false);
+pass!(encode_old, EncodeOld, Batch, tokens_of, false);
+pass!(encode_ext, EncodeExt, c_void, unknown, false);

@@ -8,14 +8,18 @@ use crate::ggml::{Layout, Tensor};
 ///
 /// A node is `{"op", "name", "type", "ne", "bytes", "src": [{"name", "type", "ne", "bytes"}]}`; two that ran as one have
 /// the second one's name and its sources in `"then": {"op", "name", "src"}`. `on` is the backend that computed them, if
-/// that isn't the CPU's.
+/// that isn't the CPU's; `library` is the number of the copy of ggml, where the CPU did.
 pub(crate) fn describe(
     number: u32,
+    library: Option<usize>,
     on: Option<&str>,
     nodes: &[[*const Tensor; 2]],
     layout: &Layout,
 ) -> String {
     let mut text = format!("{{\"graph\":{number}");
+    if let Some(library) = library {
+        let _ = write!(text, ",\"library\":{library}");
+    }
     if let Some(on) = on {
         text.push_str(",\"on\":");
         quoted(&mut text, on);
@@ -83,7 +87,7 @@ fn sources(text: &mut String, node: &Tensor, layout: &Layout) {
 }
 
 /// Adds a string as JSON has it.
-fn quoted(text: &mut String, string: &str) {
+pub(crate) fn quoted(text: &mut String, string: &str) {
     text.push('"');
     for c in string.chars() {
         match c {

@@ -13,14 +13,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::ggml::{self, Cgraph, Tensor};
-use crate::{MOST_NODES, count, symbols};
+use crate::hooks::{self, COPIES, Hook};
+use crate::{MOST_NODES, count};
 
 /// `ggml_backend_sched` and `ggml_backend`, of which nothing is read.
 pub(crate) type Scheduler = c_void;
 pub(crate) type Backend = c_void;
 
 /// What is asked before a node, and told after it.
-pub(crate) type Callback = unsafe extern "C" fn(*const Tensor, bool, *mut c_void) -> bool;
+pub(crate) type Callback = unsafe extern "C-unwind" fn(*const Tensor, bool, *mut c_void) -> bool;
 
 /// Operations that compute nothing, so that nobody need wait for them.
 const EMPTY: [&CStr; 5] = [c"NONE", c"RESHAPE", c"VIEW", c"PERMUTE", c"TRANSPOSE"];
@@ -32,16 +33,16 @@ const REMOTE: &[u8] = b"RPC";
 macro_rules! functions {
     ($($field:ident: $name:literal, $type:ty;)*) => {
         /// ggml's functions.
-        struct Ggml {
+        pub(crate) struct Ggml {
             $($field: $type,)*
         }
 
         impl Ggml {
-            fn find() -> Result<Self, String> {
+            fn find(copy: usize) -> Result<Self, String> {
                 Ok(Self {
                     // SAFETY: the functions have had these types in all versions that have them.
                     $($field: unsafe {
-                        std::mem::transmute::<*const c_void, $type>(symbols::function($name)?)
+                        std::mem::transmute::<*const c_void, $type>(hooks::beside(Hook::Scheduled, copy, $name)?)
                     },)*
                 })
             }
@@ -68,10 +69,10 @@ functions! {
     nbytes: c"ggml_nbytes", unsafe extern "C" fn(*const Tensor) -> usize;
 }
 
-/// Looked for at the first graph, when ggml is there.
-fn functions() -> Result<&'static Ggml, &'static str> {
-    static GGML: OnceLock<Result<Ggml, String>> = OnceLock::new();
-    GGML.get_or_init(Ggml::find).as_ref().map_err(String::as_str)
+/// Those of a copy of ggml, looked for at its first graph.
+fn functions(copy: usize) -> Result<&'static Ggml, &'static str> {
+    static GGML: [OnceLock<Result<Ggml, String>>; COPIES] = [const { OnceLock::new() }; COPIES];
+    GGML[copy].get_or_init(|| Ggml::find(copy)).as_ref().map_err(String::as_str)
 }
 
 impl Ggml {
@@ -116,6 +117,8 @@ impl Ggml {
 /// A graph of which another backend than the CPU computes nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct Offloaded {
+    ggml: &'static Ggml,
+    copy: usize,
     scheduler: *mut Scheduler,
     cpu: *const Backend,
     /// The last node of such a backend, and the backend.
@@ -135,10 +138,11 @@ impl Offloaded {
     ///
     /// Both are ggml's.
     pub(crate) unsafe fn find(
+        copy: usize,
         scheduler: *mut Scheduler,
         graph: *mut Cgraph,
     ) -> Result<Option<Self>, &'static str> {
-        let ggml = functions()?;
+        let ggml = functions(copy)?;
         // SAFETY: the caller says so; nodes and backends are ggml's then, and have indices below their numbers.
         unsafe {
             let backends = (ggml.backends)(scheduler);
@@ -155,7 +159,7 @@ impl Offloaded {
                 }
                 let backend = (ggml.backend_of)(scheduler, last);
                 if !backend.is_null() && backend != cpu {
-                    return Ok(Some(Self { scheduler, cpu, last, backend }));
+                    return Ok(Some(Self { ggml, copy, scheduler, cpu, last, backend }));
                 }
                 // Then the others are on the same one.
                 if is_one {
@@ -172,7 +176,7 @@ impl Offloaded {
     ///
     /// The graph is the last one that its context has computed, and the context is still there.
     pub(crate) unsafe fn wait(&self) {
-        let Ok(ggml) = functions() else { return };
+        let ggml = self.ggml;
         // SAFETY: the caller says so.
         unsafe {
             (ggml.synchronize)(self.scheduler);
@@ -197,11 +201,10 @@ impl Offloaded {
 /// # Safety
 ///
 /// The graph is one of ggml's with a node.
-pub(crate) unsafe fn is_turn_to_split(graph: *mut Cgraph) -> bool {
+pub(crate) unsafe fn is_turn_to_split(of: &Offloaded, graph: *mut Cgraph) -> bool {
     static PASSES: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
-    let Ok(ggml) = functions() else { return false };
     // SAFETY: the caller says so. The first node looks up tokens.
-    let tokens = unsafe { (*(ggml.node)(graph, 0)).ne[1] };
+    let tokens = unsafe { (*(of.ggml.node)(graph, 0)).ne[1] };
     let (nth, of) = if tokens > 1 { (&PASSES[1], 4) } else { (&PASSES[0], 8) };
     nth.fetch_add(1, Relaxed) % of < 2
 }
@@ -211,6 +214,12 @@ static OWN: Mutex<Vec<(usize, Callback, usize)>> = Mutex::new(Vec::new());
 
 fn own() -> std::sync::MutexGuard<'static, Vec<(usize, Callback, usize)>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The callback that the program has set for a scheduler, and its data.
+fn set_by_program(scheduler: *mut Scheduler) -> Option<(Callback, usize)> {
+    let own = own();
+    own.iter().find(|known| known.0 == scheduler as usize).map(|known| (known.1, known.2))
 }
 
 /// The program has set its callback.
@@ -224,6 +233,9 @@ pub(crate) fn set_own(scheduler: *mut Scheduler, callback: Option<Callback>, dat
 pub(crate) struct Parts {
     /// The graph, while it is split.
     graph: Option<Offloaded>,
+    /// The copy of ggml that computes it, or that has computed the last one.
+    ggml: Option<&'static Ggml>,
+    copy: usize,
     /// Whose nodes these are; null if none has begun.
     backend: *const Backend,
     is_remote: bool,
@@ -239,6 +251,8 @@ impl Parts {
     pub(crate) fn new() -> Self {
         Self {
             graph: None,
+            ggml: None,
+            copy: 0,
             backend: ptr::null(),
             is_remote: false,
             begin: 0,
@@ -249,9 +263,13 @@ impl Parts {
         }
     }
 
+    pub(crate) fn copy(&self) -> usize {
+        self.copy
+    }
+
     /// The name of the backend of these nodes, and what tells it from others.
     pub(crate) fn backend(&self) -> (String, u64) {
-        let ggml = functions().ok().filter(|_| !self.backend.is_null());
+        let ggml = self.ggml.filter(|_| !self.backend.is_null());
         // SAFETY: the graph is still there, and so are its backends.
         let name = ggml.map(|ggml| unsafe { ggml.name(self.backend) });
         let name = name.map(|name| name.to_string_lossy().into_owned());
@@ -268,7 +286,8 @@ impl Parts {
         node: *const Tensor,
         write: impl FnOnce(&mut Self),
     ) -> bool {
-        let (Some(graph), Ok(ggml)) = (self.graph, functions()) else { return false };
+        let Some(graph) = self.graph else { return false };
+        let ggml = graph.ggml;
         // SAFETY: the caller says so.
         let (backend, is_empty) =
             unsafe { ((ggml.backend_of)(graph.scheduler, node), ggml.is_empty(node)) };
@@ -291,12 +310,10 @@ impl Parts {
     ///
     /// As for [`ask`](Self::ask).
     pub(crate) unsafe fn end(&mut self, node: *const Tensor) {
-        if self.graph.is_none() {
-            return;
-        }
-        if let (true, Ok(ggml)) = (self.is_remote, functions()) {
+        let Some(graph) = self.graph else { return };
+        if self.is_remote {
             // SAFETY: the caller says so, and the node has a result.
-            unsafe { ggml.ask_remote(node) };
+            unsafe { graph.ggml.ask_remote(node) };
         }
         let now = count();
         if let (Some(slot), Some(kept)) = (self.times.get_mut(self.n), self.nodes.get_mut(self.n)) {
@@ -322,24 +339,36 @@ pub(crate) unsafe fn split<R>(
     data: *mut c_void,
     compute: impl FnOnce() -> R,
 ) -> Option<R> {
-    let ggml = functions().ok()?;
-    let is_own = |known: &&(usize, Callback, usize)| known.0 == graph.scheduler as usize;
-    if own().iter().find(is_own).is_some() {
+    /// A graph that is split, whatever ends it.
+    struct Split {
+        graph: Offloaded,
+        parts: *mut Parts,
+    }
+    impl Drop for Split {
+        fn drop(&mut self) {
+            // What the program has set meanwhile, or nothing.
+            let set = set_by_program(self.graph.scheduler);
+            let data = set.map_or(ptr::null_mut(), |(_, data)| data as *mut c_void);
+            // SAFETY: the scheduler has computed its graph, and only the callback had a reference to the parts.
+            unsafe {
+                (self.graph.ggml.set_callback)(self.graph.scheduler, set.map(|(of, _)| of), data);
+                (*self.parts).graph = None;
+            }
+        }
+    }
+    if set_by_program(graph.scheduler).is_some() {
         return None;
     }
     // SAFETY: the caller says so. While the graph is computed, only the callback has a reference to the parts.
     unsafe {
         (*parts).graph = Some(graph);
+        (*parts).ggml = Some(graph.ggml);
+        (*parts).copy = graph.copy;
         (*parts).backend = ptr::null();
         (*parts).n = 0;
         (*parts).hash = 0;
-        (ggml.set_callback)(graph.scheduler, Some(callback), data);
-        let result = compute();
-        // What the program has set meanwhile, or nothing.
-        let set = own().iter().find(is_own).map(|known| (known.1, known.2 as *mut c_void));
-        let data = set.map_or(ptr::null_mut(), |(_, data)| data);
-        (ggml.set_callback)(graph.scheduler, set.map(|(callback, _)| callback), data);
-        (*parts).graph = None;
-        Some(result)
+        (graph.ggml.set_callback)(graph.scheduler, Some(callback), data);
     }
+    let _split = Split { graph, parts };
+    Some(compute())
 }

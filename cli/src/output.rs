@@ -31,6 +31,11 @@ pub(crate) fn tell_painted(text: &str) {
     let _ = stderr().lock().write_all(screened_but_paint(text).as_bytes());
 }
 
+/// Prints text on standard error.
+pub(crate) fn tell_text(text: impl Into<String>) {
+    let _ = stderr().lock().write_all(screened(text.into()).as_bytes());
+}
+
 /// Prints a note on standard error, see [`tell!`].
 pub(crate) fn write_note(what: fmt::Arguments<'_>) {
     let _ = stderr().lock().write_all(note(&what.to_string()).as_bytes());

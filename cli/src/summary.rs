@@ -13,11 +13,7 @@ use crate::text::cut;
 /// Prints what limits a run, its longest bricks and what to do next. `run` is its folder, if it was written; `last` is
 /// a line to print after it.
 pub(crate) fn print(profile: &Profile, run: Option<&Path>, last: Option<&str>) -> Result<()> {
-    let mut size = size();
-    size.rows = size.rows.saturating_sub(usize::from(last.is_some()));
-    let run = run.map(|run| quoted(&run.to_string_lossy()));
-    let summary = view::summary(profile, size, run.as_deref());
-    let last = last.map(|last| cut(last, size.columns) + "\n").unwrap_or_default();
+    let (summary, last) = made(profile, run, last, size());
     if output::wants_colour() {
         let paint = |tone| match tone {
             Tone::Plain => "",
@@ -27,6 +23,25 @@ pub(crate) fn print(profile: &Profile, run: Option<&Path>, last: Option<&str>) -
         return output::print_painted(&(summary.painted(paint, PLAIN) + &last));
     }
     output::print(summary.to_string() + &last)
+}
+
+/// The same as text, for a file or a pipe.
+pub(crate) fn text(profile: &Profile, run: Option<&Path>, last: Option<&str>) -> String {
+    let (summary, last) = made(profile, run, last, Size::default());
+    summary.to_string() + &last
+}
+
+fn made(
+    profile: &Profile,
+    run: Option<&Path>,
+    last: Option<&str>,
+    mut size: Size,
+) -> (view::Summary, String) {
+    size.rows = size.rows.saturating_sub(usize::from(last.is_some()));
+    let run = run.map(|run| quoted(&run.to_string_lossy()));
+    let summary = view::summary(profile, size, run.as_deref());
+    let last = last.map(|last| cut(last, size.columns) + "\n").unwrap_or_default();
+    (summary, last)
 }
 
 /// The size of the terminal less a line for the prompt; 80 × 23 for a file or a pipe.

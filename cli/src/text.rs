@@ -119,11 +119,11 @@ pub(crate) fn wrapped(label: &str, value: &str, text: &mut String) {
     text.push('\n');
 }
 
-/// `1 brick`, `2 bricks`, `2 classes`.
+/// `1 brick`, `2 bricks`, `2 passes`.
 pub(crate) fn count(n: u64, what: &str) -> String {
     match (n, what) {
         (1, _) => format!("1 {what}"),
-        (_, "class") => format!("{n} classes"),
+        (_, "class" | "pass") => format!("{n} {what}es"),
         _ => format!("{n} {what}s"),
     }
 }

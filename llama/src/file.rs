@@ -1,7 +1,7 @@
 //! Reads what `brickscope run` records of a program: the file that the library in `cli/preload/` writes. Its format is
 //! described there, in `file.rs`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,10 @@ pub struct Recorded {
     pub graphs: HashMap<u32, Vec<Node>>,
     /// Which backend computed a graph, by the same number, as ggml names it; those that aren't here, the CPU's.
     pub backends: HashMap<u32, String>,
+    /// Which copy of ggml computed a graph, by the same number: an index of `libraries`.
+    pub copies: HashMap<u32, u32>,
+    /// The copies of ggml, by their numbers.
+    pub libraries: BTreeMap<u32, Library>,
     /// What happened, in order.
     pub events: Vec<Event>,
     /// The files of its models.
@@ -28,6 +32,20 @@ pub struct Recorded {
     pub lost: Vec<String>,
     /// How many records did not fit the file.
     pub refused: u64,
+}
+
+/// A copy of ggml in the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Library {
+    /// Its file; empty if it is part of the program.
+    #[serde(default)]
+    pub file: String,
+    /// The version that it states.
+    #[serde(default)]
+    pub version: Option<String>,
+    /// The commit that it states.
+    #[serde(default)]
+    pub commit: Option<String>,
 }
 
 /// What happened. All times are counts of the processor's counter.
@@ -99,6 +117,10 @@ pub struct Pass {
     pub is_incomplete: bool,
     /// Whether another backend than the CPU computed nodes of it that are timed in no pass.
     pub has_untimed: bool,
+    /// Whether it is a graph that no call of llama.cpp is around.
+    pub is_graph: bool,
+    /// Whether the program says that it warms up.
+    pub is_warm_up: bool,
 }
 
 /// How long each thread had run and waited for a CPU until then.
@@ -143,7 +165,16 @@ struct Nodes {
     graph: u32,
     #[serde(default)]
     on: Option<String>,
+    #[serde(default)]
+    library: Option<u32>,
     nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Numbered {
+    library: u32,
+    #[serde(flatten)]
+    of: Library,
 }
 
 /// Why a file can't be read.
@@ -233,13 +264,14 @@ impl Recorded {
                 }));
             }
             2 => {
-                let Nodes { graph, on, mut nodes } = serde_json::from_slice(record)
+                let Nodes { graph, on, library, mut nodes } = serde_json::from_slice(record)
                     .map_err(|why| format!("the nodes of a graph: {why}"))?;
                 for node in &mut nodes {
                     name_as_original(node);
                 }
                 self.graphs.insert(graph, nodes);
                 self.backends.extend(on.map(|on| (graph, on)));
+                self.copies.extend(library.map(|library| (graph, library)));
             }
             3 => {
                 let values = values()?;
@@ -259,6 +291,8 @@ impl Recorded {
                     is_whole: flags >> 34 & 1 == 1,
                     is_incomplete: flags >> 35 & 1 == 1,
                     has_untimed: flags >> 36 & 1 == 1,
+                    is_graph: flags >> 37 & 1 == 1,
+                    is_warm_up: flags >> 38 & 1 == 1,
                 }));
             }
             4 => {
@@ -311,6 +345,11 @@ impl Recorded {
                     ends: times.iter().map(|[_, end]| *end).collect(),
                     shares: Vec::new(),
                 }));
+            }
+            11 => {
+                let Numbered { library, of } = serde_json::from_slice(record)
+                    .map_err(|why| format!("a copy of ggml: {why}"))?;
+                self.libraries.insert(library, of);
             }
             other => return Err(format!("a record of an unknown kind, {other}")),
         }
@@ -384,6 +423,8 @@ mod tests {
             is_whole: false,
             is_incomplete: false,
             has_untimed: false,
+            is_graph: false,
+            is_warm_up: false,
         };
         // A server's first client may have any sequence, and the first one's cache may be old.
         assert_eq!(pass(&[[40, 41]], Some(7)).position(), Some(40));
@@ -410,6 +451,7 @@ mod tests {
             record(6, b"/m.gguf"),
             record(7, b"why"),
             record(8, b"what"),
+            record(11, br#"{"library":1,"file":"/libggml-cpu.so","version":"0.13.1"}"#),
         ]));
         let recorded = recorded.expect("it is whole");
         assert_eq!((recorded.process, recorded.refused), (4321, 2));
@@ -419,6 +461,12 @@ mod tests {
             (vec!["/m.gguf".to_owned()], vec!["what".to_owned()])
         );
         assert_eq!(recorded.fault.as_deref(), Some("why"));
+        let library = Library {
+            file: "/libggml-cpu.so".to_owned(),
+            version: Some("0.13.1".to_owned()),
+            commit: None,
+        };
+        assert_eq!(recorded.libraries, [(1, library)].into());
         let thread = |thread, cpu, ran_ns, waited_ns| ThreadLoad { thread, cpu, ran_ns, waited_ns };
         let expected = [
             Event::Graph(Graph {
@@ -444,6 +492,8 @@ mod tests {
                 is_whole: false,
                 is_incomplete: false,
                 has_untimed: false,
+                is_graph: false,
+                is_warm_up: false,
             }),
             Event::Load(Load {
                 at: 101,
@@ -493,7 +543,7 @@ mod tests {
             (with(16, 1 << 40), "7.nodes, byte 16: it states 1099511627776 bytes, and has 112"),
             (with(16, 8), "7.nodes, byte 16: it states 8 bytes, and has 112"),
             (with(64, 6 | 1 << 40), "7.nodes, byte 64: a record of 256 bytes is cut off"),
-            (with(64, 11 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 11"),
+            (with(64, 12 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 12"),
             (with(64, 10 | 8 << 32), "7.nodes, byte 64: a record of kind 10 has only 8 bytes"),
             (with(64, 9 | 8 << 32), "7.nodes, byte 64: shares of threads that follow no graph"),
             (with(64, 1 | 7 << 32), "7.nodes, byte 64: a record of kind 1 has 7 bytes"),
@@ -511,7 +561,7 @@ mod tests {
         #[test]
         fn no_file_is_a_panic(
             records in prop::collection::vec(
-                (0_u8..12, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
+                (0_u8..13, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
             flips in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
         ) {
             let records: Vec<_> = records.iter().map(|(kind, body)| record(*kind, body)).collect();

@@ -1,7 +1,7 @@
 //! `brickscope run`: runs a program that uses llama.cpp, and reports where its passes' time went.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read};
+use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail};
+use brickscope::save::write_atomically;
 use brickscope::{
     Absent, BrickProfiler, Clock, LoadWatch, Model, OtherLoad, Overhead, PairedError, PairedRatio,
     PhaseTotal, Profile, Run, Serialised,
@@ -22,7 +23,7 @@ use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::cmd::collect;
 use crate::flags::OtlpArgs;
-use crate::nodes::{self, Recorded, Replayed};
+use crate::nodes::{self, Recorded, Records, Replayed};
 use crate::otlp::Target;
 use crate::run_dir::RunDir;
 use crate::text::{count, printable_text, screened};
@@ -71,19 +72,54 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check_overhead: bool,
 
-    /// Print the profile as JSON, after the program's own output.
+    /// Where the report goes: a file, or `-` for standard output. By default it goes to the terminal after the program's own
+    /// output; if that goes to a file or a pipe, to standard error.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// The report is the profile as JSON. Without a terminal it needs `--report`.
     #[arg(long, conflicts_with = "full")]
     pub(crate) json: bool,
 
-    /// Print the whole report instead of one screen.
+    /// The whole report instead of one screen.
     #[arg(long)]
     pub(crate) full: bool,
+
+    /// No report, and no notes: only the run's folder is written.
+    #[arg(long, conflicts_with_all = ["json", "full", "report"])]
+    pub(crate) quiet: bool,
+}
+
+/// Where the report goes.
+#[derive(Debug)]
+enum Place {
+    Nowhere,
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+impl Place {
+    fn of(args: &RunArgs) -> Result<Self> {
+        match &args.report {
+            Some(path) if output::is_stdout(path) => Ok(Self::Stdout),
+            Some(path) => Ok(Self::File(path.clone())),
+            None if args.quiet => Ok(Self::Nowhere),
+            None if output::is_terminal() => Ok(Self::Stdout),
+            None if args.json => bail!(
+                "standard output is the program's, and no terminal: say where the JSON goes, by --report FILE, or `-` for \
+                 standard output"
+            ),
+            None => Ok(Self::Stderr),
+        }
+    }
 }
 
 /// How often the program is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
+    let place = Place::of(args)?;
     collect::ready(args.lake.as_deref())?;
     let target = Target::of(&OtlpArgs { otlp: args.otlp.clone(), otlp_every: None })?;
     let clock = Clock::counter().map_err(|Absent { reason }| {
@@ -95,16 +131,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let created = Profile::empty(Default::default()).created;
     let dir = RunDir::create_late(args.out.as_deref(), &created)?;
     let records = Records::create()?;
-    let library = nodes::library(records.path())?;
+    let library = records.library(&args.command)?;
     let load = Load::start();
-    let status = watch(&args.command, &library, records.path(), args)?;
+    let status = watch(&args.command, library.as_deref(), records.path(), args)?;
     let load = load.and_then(|load| load.others());
-    let recorded = records.read()?;
+    let (recorded, loaded) = records.read()?;
     let Some((recorded, others)) = choose(recorded) else {
-        tell!("brickscope: {}", nothing(&args.command, status));
+        tell!("brickscope: {}", nodes::nothing(&args.command, status, &loaded));
         return Ok(code_of(status));
     };
-    if others > 0 {
+    if others > 0 && !args.quiet {
         tell!(
             "note: {} more recorded passes, too; this is the one with the most",
             count(others as u64, "process")
@@ -119,16 +155,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         notes,
         turns,
         has_untimed,
+        is_llama,
     } = nodes::replay(&recorded, profiler);
     note.finish_and_clear();
-    for what in &notes {
+    for what in notes.iter().chain(&loaded.said).filter(|_| !args.quiet) {
         tell!("note: {}", printable_text(what));
     }
     if profile.passes.is_empty() {
         tell!("brickscope: nothing to report: no pass of the program could be read");
         return Ok(code_of(status));
     }
-    describe(&mut profile, &recorded, &args.command, threads, has_untimed);
+    describe(&mut profile, &recorded, &args.command, threads, has_untimed, is_llama);
     match load {
         Ok(load) => profile.other_load = Some(load),
         Err(why) => profile.other_load_absent = Some(why),
@@ -144,18 +181,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     profile.overhead.measured = cost.as_ref().and_then(|cost| cost.as_ref().ok()).copied();
     let cost = cost.map(|cost| in_words(&cost));
     let written = dir.write(|dir| dir.save(&profile));
+    let folder = written.folder.as_deref();
     if args.json {
         if let Some(cost) = &cost {
             tell!("{cost}");
         }
-        output::print(view::json(&profile))?;
+        report(&place, view::json(&profile))?;
     } else if args.full {
-        let folder = written.folder.as_deref().map(output::shown);
+        let folder = folder.map(output::shown);
         let folder = folder.map(|folder| format!("run in    {folder}\n")).unwrap_or_default();
         let cost = cost.map(|cost| cost + "\n").unwrap_or_default();
-        output::print(view::report(&profile) + &folder + &cost)?;
+        report(&place, view::report(&profile) + &folder + &cost)?;
+    } else if let Place::Stdout = place {
+        summary::print(&profile, folder, cost.as_deref())?;
     } else {
-        summary::print(&profile, written.folder.as_deref(), cost.as_deref())?;
+        report(&place, summary::text(&profile, folder, cost.as_deref()))?;
     }
     let collected = collect::into_lake(args.lake.as_deref(), written.folder.as_deref());
     if let (Some(target), Some(folder)) = (target, &written.folder) {
@@ -163,6 +203,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     collected?;
     written.trouble.map_or(Ok(code_of(status)), Err)
+}
+
+fn report(place: &Place, text: String) -> Result<()> {
+    match place {
+        Place::Nowhere => {}
+        Place::Stdout => output::print(text)?,
+        Place::Stderr => output::tell_text(text),
+        Place::File(path) => {
+            let text = screened(text);
+            let cannot = || format!("can't write {}", path.display());
+            write_atomically(path, |error| error, |out| io::Write::write_all(out, text.as_bytes()))
+                .with_context(cannot)?;
+        }
+    }
+    Ok(())
 }
 
 /// What recording cost a token, in a line.
@@ -226,56 +281,6 @@ fn children_ns() -> Result<u64, Absent> {
     })
 }
 
-/// A folder that is removed in the end, for the files of the library.
-struct Records(PathBuf);
-
-impl Records {
-    fn create() -> Result<Self> {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let name =
-            format!("brickscope-{}-{}", std::process::id(), now.unwrap_or_default().as_nanos());
-        let path = env::temp_dir().join(name);
-        // Nobody else may write to it.
-        let mut folder = fs::DirBuilder::new();
-        std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700);
-        folder.create(&path).with_context(|| format!("can't make {}", path.display()))?;
-        Ok(Self(path))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// What each process recorded. A file that can't be read is kept, and named.
-    fn read(self) -> Result<Vec<Recorded>> {
-        let mut all = Vec::new();
-        for file in fs::read_dir(&self.0).with_context(|| self.0.display().to_string())? {
-            let path = file?.path();
-            if path.extension() != Some(OsStr::new("nodes")) {
-                continue;
-            }
-            let mut bytes = Vec::new();
-            let read = fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
-            read.with_context(|| path.display().to_string())?;
-            match Recorded::read(&bytes, &path) {
-                Ok(recorded) => all.push(recorded),
-                Err(error) => {
-                    std::mem::forget(self);
-                    return Err(error).context("can't read what was recorded, which is kept");
-                }
-            }
-        }
-        Ok(all)
-    }
-}
-
-impl Drop for Records {
-    fn drop(&mut self) {
-        // Nothing can be done about it, and the report matters more.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The process that computed most, and how many others computed anything.
 fn choose(mut all: Vec<Recorded>) -> Option<(Recorded, usize)> {
     all.retain(|recorded| !recorded.events.is_empty());
@@ -285,10 +290,18 @@ fn choose(mut all: Vec<Recorded>) -> Option<(Recorded, usize)> {
 }
 
 /// Runs the program to its end. Ctrl-C is the program's: it ends it, or does whatever the program does then.
-fn watch(line: &[OsString], library: &Path, records: &Path, args: &RunArgs) -> Result<ExitStatus> {
+fn watch(
+    line: &[OsString],
+    library: Option<&Path>,
+    records: &Path,
+    args: &RunArgs,
+) -> Result<ExitStatus> {
     let [program, rest @ ..] = line else { bail!("there is no command to run") };
     let mut command = Command::new(program);
-    command.args(rest).env(nodes::FOLDER, records).env("LD_PRELOAD", preloads(library));
+    command.args(rest).env(nodes::FOLDER, records);
+    if let Some(library) = library {
+        command.env("LD_PRELOAD", preloads(library));
+    }
     for (is_wanted, name) in [(args.shares, nodes::SHARES), (args.check_overhead, nodes::TURNS)] {
         if is_wanted {
             command.env(name, "1");
@@ -335,78 +348,6 @@ fn preloads(library: &Path) -> OsString {
     all
 }
 
-/// Why nothing was recorded, and what to do.
-fn nothing(line: &[OsString], status: ExitStatus) -> String {
-    let program = line.first().map(|program| screened(program.to_string_lossy().into_owned()));
-    let program = program.unwrap_or_default();
-    let path = line.first().and_then(|program| found(program));
-    let kind = path.as_deref().map_or(Kind::Unknown, kind_of);
-    let why = match kind {
-        Kind::Script | Kind::Unknown => {
-            "it loaded no shared ggml and computed no graph on the CPU".to_owned()
-        }
-        Kind::Static => "it is linked statically, so no library can be loaded into it".to_owned(),
-        Kind::HasGgml => {
-            "llama.cpp is part of the program, and not a shared library that calls could be seen in"
-                .to_owned()
-        }
-        Kind::Other => "it computed no graph of a shared ggml on the CPU".to_owned(),
-    };
-    let what = match kind {
-        Kind::Static | Kind::HasGgml => {
-            "Build llama.cpp with -DBUILD_SHARED_LIBS=ON, or sample the program: brickscope flamegraph -- …"
-        }
-        _ => "Did it load a model? On a GPU, try -ngl 0. Other engines: brickscope flamegraph -- …",
-    };
-    let ended = if status.success() { String::new() } else { format!(" It ended with {status}.") };
-    format!("nothing was recorded of {program}: {why}.{ended} {what}")
-}
-
-/// What kind of program a file is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Script,
-    Static,
-    /// It has functions of ggml of its own.
-    HasGgml,
-    Other,
-    Unknown,
-}
-
-fn kind_of(path: &Path) -> Kind {
-    /// More of a program isn't looked through.
-    const MOST: u64 = 1 << 28;
-    let mut bytes = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
-    if read.is_err() {
-        return Kind::Unknown;
-    }
-    if bytes.starts_with(b"#!") {
-        return Kind::Script;
-    }
-    if !bytes.starts_with(b"\x7fELF") {
-        return Kind::Unknown;
-    }
-    let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
-    if !has(b"ld-linux") {
-        return Kind::Static;
-    }
-    // A text of ggml's own code, which a program that only calls it doesn't have.
-    if has(b"ggml_compute_forward_mul_mat") || has(b"ggml-cpu.c") {
-        return Kind::HasGgml;
-    }
-    Kind::Other
-}
-
-/// The file that a shell would run.
-fn found(program: &OsStr) -> Option<PathBuf> {
-    if program.as_encoded_bytes().contains(&b'/') {
-        return Some(PathBuf::from(program));
-    }
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
-}
-
 /// Adds what is known of the run, the machine and the model.
 fn describe(
     profile: &mut Profile,
@@ -414,6 +355,7 @@ fn describe(
     line: &[OsString],
     threads: u32,
     has_untimed: bool,
+    is_llama: bool,
 ) {
     profile.process = Some(recorded.process);
     profile.overhead = Overhead {
@@ -424,7 +366,7 @@ fn describe(
     };
     profile.run = Some(Run {
         command: line.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-        backend: backend_of(profile),
+        backend: backend_of(profile, is_llama),
         threads,
         ..Run::default()
     });
@@ -436,7 +378,8 @@ fn describe(
         let reason = "another backend than the CPU computed nodes that were not timed";
         has_untimed.then(|| Absent { reason: reason.to_owned() })
     });
-    let Some(path) = model_of(recorded, line) else {
+    // Another program's file may lie beside.
+    let Some(path) = model_of(recorded, line).filter(|_| is_llama) else {
         profile.ceilings_absent =
             no_roof.or_else(|| absent("the model's file is not known".to_owned()));
         return;
@@ -469,7 +412,7 @@ fn describe(
 }
 
 /// What computed: `llama.cpp, CPU and CUDA0`.
-fn backend_of(profile: &Profile) -> String {
+fn backend_of(profile: &Profile, is_llama: bool) -> String {
     let mut all = vec!["CPU"];
     for device in profile.serialised.iter().flat_map(|of| &of.devices) {
         if !all.contains(&device.as_str()) {
@@ -478,7 +421,8 @@ fn backend_of(profile: &Profile) -> String {
     }
     let last = all.pop().unwrap_or_default();
     let before = if all.is_empty() { String::new() } else { all.join(", ") + " and " };
-    format!("llama.cpp, {before}{last}")
+    let engine = if is_llama { "llama.cpp" } else { "ggml" };
+    format!("{engine}, {before}{last}")
 }
 
 /// The file of the model: one that the process had mapped, or an argument of the command.

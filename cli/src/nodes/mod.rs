@@ -2,8 +2,14 @@
 //! of its file. `brickscope-llama` reads the file, and knows what nodes are.
 
 mod preload;
+mod program;
+mod records;
 mod replay;
 
 pub(crate) use brickscope_llama::file::Recorded;
-pub(crate) use preload::{FOLDER, SHARES, TURNS, library};
+use preload::library;
+pub(crate) use preload::{FOLDER, SHARES, TURNS};
+pub(crate) use program::nothing;
+use program::{Kind, Loaded};
+pub(crate) use records::Records;
 pub(crate) use replay::{Replayed, replay};

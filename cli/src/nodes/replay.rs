@@ -17,8 +17,8 @@ const MOST_ROWS: usize = 1 << 23;
 /// Time in a pass that the library took to describe a graph.
 const DESCRIBING: &str = "(brickscope)";
 
-/// More sequences than this in one pass are taken for a prompt.
-const MOST_SEQUENCES: u64 = 32;
+/// More tokens than this of which each has an output are taken for a prompt, where sequences aren't known.
+const MOST_OUTPUTS: u64 = 32;
 
 /// A recording as a profile.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(crate) struct Replayed {
     pub(crate) turns: Vec<(f64, f64)>,
     /// Whether another backend than the CPU computed nodes of these passes that were not timed.
     pub(crate) has_untimed: bool,
+    /// Whether these are passes of llama.cpp, and not another program's graphs.
+    pub(crate) is_llama: bool,
 }
 
 /// Labels everything that was recorded. `profiler` was made before the recording began, and its clock is the processor's
@@ -44,11 +46,15 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     profiler.enable();
     let mut labels = Graphs { profiler: &profiler, recorded, known: HashMap::new() };
     let mut counts = Counts::default();
-    let mut warm_up: Vec<bool> = Vec::new();
+    let mut marks: Vec<Mark> = Vec::new();
+    let shown = Shown::of(recorded, |count| time_of(&profiler, count));
     let mut turns = Turns::default();
     let mut waits = Waits::default();
     let mut in_turn = InTurn::default();
     for found in Passes::of(recorded) {
+        if !shown.has(recorded, &found) {
+            continue;
+        }
         let at = |count: u64| time_of(&profiler, count);
         let wall_ns = at(found.pass.end).saturating_sub(at(found.pass.begin));
         turns.add(&found, wall_ns);
@@ -65,7 +71,11 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
         match profiler.record_pass(&pass, &spans) {
             Ok(()) => {
                 in_turn.pass(&found, &labels, wall_ns, Some(pass.phase));
-                warm_up.push(!found.described.is_empty());
+                marks.push(Mark {
+                    is_described: !found.described.is_empty(),
+                    is_warm_up: found.pass.is_warm_up,
+                    position: found.pass.position(),
+                });
                 if found.described.is_empty() {
                     labels.share(&found, pass.phase);
                     let ns = |[from, to]: [u64; 2]| at(to).saturating_sub(at(from));
@@ -80,7 +90,7 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     // What this process did meanwhile says nothing of the other one.
     profile.other_load = None;
     profile.cpu_waits = waits.all();
-    leave_out_warm_up(&mut profile, &warm_up, &mut counts);
+    leave_out_warm_up(&mut profile, &marks, &mut counts);
     in_turn.find();
     for turn in in_turn.0.iter().filter(|turn| turn.is_whole && !turn.is_bare) {
         if let (Some(phase), Some(tokens)) = (turn.phase, turn.tokens) {
@@ -91,7 +101,8 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     if !profile.serialised.is_empty() {
         profile.sync_mode = SyncMode::Immediate;
     }
-    let notes = counts.notes(recorded);
+    let mut notes = counts.notes(recorded);
+    notes.extend(shown.others);
     Replayed {
         profile,
         threads: counts.threads,
@@ -100,6 +111,7 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
         notes,
         turns: turns.pairs(),
         has_untimed: counts.has_untimed,
+        is_llama: counts.is_llama,
     }
 }
 
@@ -235,7 +247,7 @@ impl InTurn {
         for turn in &mut self.0 {
             let like = turn.tokens.and_then(|tokens| match known.get(&tokens) {
                 Some(phase) => *phase,
-                None => Some(phase_of(tokens, 0)),
+                None => Some(phase_of(tokens, 0, &[])),
             });
             turn.phase = turn.phase.or(like);
         }
@@ -342,6 +354,8 @@ struct Counts {
     incomplete: u64,
     /// Whether another backend computed nodes of passes that were timed in none.
     has_untimed: bool,
+    /// Whether a pass was a call of llama.cpp, or looked up tokens as that does.
+    is_llama: bool,
     /// Passes of which no node was timed, since another backend than the CPU computed them.
     elsewhere: u64,
     /// Passes that only encode.
@@ -353,6 +367,8 @@ struct Counts {
     /// Passes whose position isn't known.
     no_position: u64,
     warm_up: u64,
+    /// Passes by which the program itself warms up.
+    own_warm_up: u64,
     /// Passes that read a prompt of one sequence and decode another.
     mixed: u64,
 }
@@ -377,6 +393,7 @@ impl Counts {
             self.warm_up,
             " left out: the first of each shape warms up, and their graphs were described in them",
         );
+        say(self.own_warm_up, " left out: the program warms up by them");
         say(self.failed, " left out: llama.cpp returned an error");
         say(
             self.elsewhere,
@@ -404,28 +421,108 @@ impl Counts {
     }
 }
 
-/// Marks the passes in which graphs were described as left out, in phases that have others.
-fn leave_out_warm_up(profile: &mut Profile, warm_up: &[bool], counts: &mut Counts) {
-    let is_warm_up = |serial: u32| {
-        let nth = (serial as usize).checked_sub(1);
-        nth.and_then(|nth| warm_up.get(nth)).copied().unwrap_or(false)
+/// What tells whether a pass warms up.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Whether a graph was described in it.
+    is_described: bool,
+    /// Whether the program says so.
+    is_warm_up: bool,
+    position: Option<u64>,
+}
+
+/// Leaves out the passes by which the program warms up, and of several passes of one phase and as many tokens those in which
+/// graphs were described: the first ones. The only one of its kind stays.
+fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts) {
+    let mark = |serial: u32| (serial as usize).checked_sub(1).and_then(|nth| marks.get(nth));
+    // The empty run of llama.cpp's tools: a begin and an end of a text, which are then taken out of the cache.
+    let begins_with_empty_run = match (profile.passes.first(), marks) {
+        (Some(pass), [first, next, ..]) => {
+            let is_at_begin = [first, next].iter().all(|mark| mark.position == Some(0));
+            is_at_begin && pass.serial == 1 && pass.tokens <= 2
+        }
+        _ => false,
     };
-    let has_others: HashSet<Phase> = profile
-        .passes
-        .iter()
-        .filter(|pass| !is_warm_up(pass.serial))
-        .map(|pass| pass.phase)
-        .collect();
-    let is_out =
-        |pass: &brickscope::Pass| is_warm_up(pass.serial) && has_others.contains(&pass.phase);
-    let n = profile.passes.iter().filter(|pass| is_out(pass)).count() as u64;
-    if n > 0
-        && let Ok(rest) = profile.without(is_out)
+    let is_own = |pass: &brickscope::Pass| {
+        let is_said = mark(pass.serial).is_some_and(|mark| mark.is_warm_up);
+        is_said || begins_with_empty_run && pass.serial == 1
+    };
+    let is_own =
+        |pass: &brickscope::Pass| is_own(pass) && profile.passes.iter().any(|of| !is_own(of));
+    let is_described =
+        |pass: &brickscope::Pass| mark(pass.serial).is_some_and(|mark| mark.is_described);
+    let mut out: HashSet<u32> = HashSet::new();
+    let mut of_a_kind: BTreeMap<(Phase, u64), Vec<&brickscope::Pass>> = BTreeMap::new();
+    for pass in &profile.passes {
+        if is_own(pass) {
+            out.insert(pass.serial);
+            counts.own_warm_up += 1;
+        } else {
+            of_a_kind.entry((pass.phase, pass.tokens)).or_default().push(pass);
+        }
+    }
+    for passes in of_a_kind.values() {
+        let (first, rest): (Vec<&brickscope::Pass>, Vec<_>) =
+            passes.iter().partition(|pass| is_described(pass));
+        let n = if rest.is_empty() { 1.min(passes.len() - 1) } else { first.len() };
+        counts.warm_up += n as u64;
+        out.extend(first.iter().take(n).map(|pass| pass.serial));
+    }
+    if !out.is_empty()
+        && let Ok(rest) = profile.without(|pass| out.contains(&pass.serial))
     {
         *profile = rest;
-        profile.dropped.warm_up_passes = n;
-        counts.warm_up = n;
+        profile.dropped.warm_up_passes = out.len() as u64;
     }
+}
+
+/// Which copy of ggml is shown, of several in one process: the one whose passes took longest.
+#[derive(Debug)]
+struct Shown {
+    library: Option<u32>,
+    /// What the others did, as sentences.
+    others: Vec<String>,
+}
+
+impl Shown {
+    fn of(recorded: &Recorded, at: impl Fn(u64) -> u64) -> Self {
+        let mut all: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for found in Passes::of(recorded) {
+            if let Some(library) = library_of(recorded, &found) {
+                let (passes, ns) = all.entry(library).or_default();
+                *passes += 1;
+                *ns += at(found.pass.end).saturating_sub(at(found.pass.begin));
+            }
+        }
+        let longest = all.iter().max_by_key(|(_, (_, ns))| *ns).map(|(library, _)| *library);
+        let others = all.iter().filter(|(library, _)| Some(**library) != longest);
+        let others = others.map(|(library, (passes, ns))| {
+            let passes = crate::text::count(*passes, "pass");
+            let (theirs, shown) = (name(recorded, *library), name(recorded, longest.unwrap_or(0)));
+            format!(
+                "{passes} of {theirs}, which took {:.1} ms, left out: this is a report of {shown}",
+                *ns as f64 / 1e6
+            )
+        });
+        Self { library: longest, others: others.collect() }
+    }
+
+    fn has(&self, recorded: &Recorded, found: &Found<'_>) -> bool {
+        library_of(recorded, found).is_none_or(|library| Some(library) == self.library)
+    }
+}
+
+/// The copy of ggml that computed a pass, where it is known.
+fn library_of(recorded: &Recorded, found: &Found<'_>) -> Option<u32> {
+    found.graphs.iter().find_map(|graph| recorded.copies.get(&graph.number)).copied()
+}
+
+/// `libggml-cpu.so (ggml 0.13.1)`.
+fn name(recorded: &Recorded, library: u32) -> String {
+    let of = recorded.libraries.get(&library).cloned().unwrap_or_default();
+    let file = of.file.rsplit('/').next().filter(|file| !file.is_empty());
+    let version = of.version.map(|version| format!(" (ggml {version})")).unwrap_or_default();
+    file.unwrap_or("the program's own ggml").to_owned() + &version
 }
 
 /// A pass, with its graphs.
@@ -504,6 +601,8 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
                             is_whole: false,
                             is_incomplete: false,
                             has_untimed: false,
+                            is_graph: true,
+                            is_warm_up: false,
                         };
                         return Some(self.found(pass));
                     }
@@ -628,7 +727,7 @@ impl Graphs<'_> {
         if found.pass.status != 0 {
             return refuse(&mut counts.failed);
         }
-        if !found.pass.is_decode {
+        if !found.pass.is_decode && !found.pass.is_graph {
             return refuse(&mut counts.encoded);
         }
         if found.pass.is_incomplete {
@@ -645,12 +744,22 @@ impl Graphs<'_> {
         };
         let Some(nodes) = nodes.filter(fits) else { return refuse(&mut counts.misfits) };
         let all = || nodes.iter().flat_map(|nodes| nodes.iter());
-        let embedded = all().map(embedded_rows).fold(0, u64::saturating_add);
+        let mut embedded = all().map(embedded_rows).fold(0, u64::saturating_add);
+        let mut outputs = all().map(output_rows).fold(0, u64::saturating_add);
+        counts.is_llama |= !found.pass.is_graph || embedded > 0;
+        // A program that doesn't name its weights looks up its tokens first, and its last product are the outputs.
+        if found.pass.is_graph && embedded == 0 {
+            let rows = |node: Option<&Node>| node.map_or(0, |node| node.out.ne[1]);
+            embedded = rows(all().find(|node| node.op == "GET_ROWS"));
+            outputs = rows(all().filter(|node| node.op == "MUL_MAT").last());
+            if embedded == 0 {
+                return refuse(&mut counts.encoded);
+            }
+        }
         let Some(tokens) = found.pass.tokens.or(Some(embedded)).filter(|&tokens| tokens > 0) else {
             return refuse(&mut counts.misfits);
         };
-        let outputs = all().map(output_rows).fold(0, u64::saturating_add);
-        let phase = phase_of(tokens, outputs);
+        let phase = phase_of(tokens, outputs, sequences);
         if position.is_none() {
             counts.no_position += 1;
         }
@@ -678,7 +787,8 @@ impl Graphs<'_> {
             labels.add_spans(&mut spans, &times(graph, at), looks_at);
         }
         let describing = self.profiler.named_brick(DESCRIBING, brickscope::BrickCategory::Other);
-        for [begin, end] in &found.described {
+        // Of old recordings, where graphs are passes, it comes after them.
+        for [begin, end] in found.described.iter().filter(|of| of[1] <= found.pass.end) {
             let what = TimedWork::Brick(describing);
             let (start_ns, end_ns) = (at(*begin), at(*end));
             spans.push(TimedSpan { what, start_ns, end_ns, work: Work::default(), layer: None });
@@ -756,10 +866,12 @@ fn output_rows(node: &Node) -> u64 {
     if is_head { node.out.ne[1] } else { 0 }
 }
 
-/// A pass that computes the logits of each of its tokens chooses a token after each, so it decodes as many sequences.
-/// Others read a prompt.
-fn phase_of(tokens: u64, outputs: u64) -> Phase {
-    if tokens == 1 || tokens == outputs && tokens <= MOST_SEQUENCES {
+/// A pass that adds one token to each of its sequences decodes them. So does one that computes the logits of each of its
+/// tokens, and chooses a token after each. Others read a prompt.
+fn phase_of(tokens: u64, outputs: u64, sequences: &[[u32; 2]]) -> Phase {
+    let is_one_each = sequences.len() as u64 == tokens
+        && sequences.iter().all(|[before, after]| after.checked_sub(*before) == Some(1));
+    if tokens == 1 || is_one_each || tokens == outputs && tokens <= MOST_OUTPUTS {
         Phase::Decode
     } else {
         Phase::Prefill
@@ -834,6 +946,8 @@ mod tests {
             is_whole: false,
             is_incomplete: false,
             has_untimed: false,
+            is_graph: false,
+            is_warm_up: false,
         }
     }
 
@@ -965,5 +1079,137 @@ mod tests {
         assert_eq!(passes, expected);
         assert_eq!((prompt_tokens, generated_tokens), (11, 2));
         assert!(notes[0].starts_with("1 pass read a prompt and decoded"), "{notes:?}");
+    }
+
+    /// Adds a pass that described its graph.
+    fn add_first(recorded: &mut Recorded, pass: &Pass, number: u32) {
+        let described = [99, 100].map(|part| pass.begin + PASS_NS * part / 100);
+        recorded.events.extend([
+            computed(pass, number),
+            Event::Described(described),
+            Event::Pass(pass.clone()),
+        ]);
+    }
+
+    fn add(recorded: &mut Recorded, pass: &Pass, number: u32) {
+        recorded.events.extend([computed(pass, number), Event::Pass(pass.clone())]);
+    }
+
+    /// As `llama-cli` runs: an empty run, the prompt, and tokens.
+    #[test]
+    fn the_prompt_that_was_asked_for_is_shown_and_the_programs_own_warm_up_is_not() {
+        for is_said in [true, false] {
+            let mut recorded = Recorded {
+                graphs: [(0, graph(2, 2)), (1, graph(41, 1)), (2, graph(1, 1))].into(),
+                ..Recorded::default()
+            };
+            let empty = Pass { is_warm_up: is_said, ..pass(0, &[[0, 2]]) };
+            add_first(&mut recorded, &empty, 0);
+            add_first(&mut recorded, &pass(1, &[[0, 41]]), 1);
+            add_first(&mut recorded, &pass(2, &[[41, 42]]), 2);
+            for nth in 3..8 {
+                let at = 39 + nth as u32;
+                add(&mut recorded, &pass(nth, &[[at, at + 1]]), 2);
+            }
+            let Replayed { profile, notes, .. } = replayed(&recorded);
+            let of = |phase| profile.phase(phase).map(|of| (of.passes, of.tokens));
+            assert_eq!(of(Phase::Prefill), Some((1, 41)), "{is_said}: {notes:?}");
+            assert_eq!(of(Phase::Decode), Some((5, 5)));
+            let said = notes.join("; ");
+            assert!(said.contains("1 pass left out: the first of each shape warms up"), "{said}");
+            assert!(said.contains("1 pass left out: the program warms up by them"), "{said}");
+        }
+    }
+
+    #[test]
+    fn prompts_of_new_lengths_count_and_of_one_length_the_first_warms_up() {
+        let mut recorded = Recorded {
+            graphs: [(0, graph(20, 1)), (1, graph(30, 1)), (2, graph(2, 1))].into(),
+            ..Recorded::default()
+        };
+        // A prompt of two tokens that stay in the cache is none that warms up.
+        add_first(&mut recorded, &pass(0, &[[0, 2]]), 2);
+        add_first(&mut recorded, &pass(1, &[[2, 22]]), 0);
+        add_first(&mut recorded, &pass(2, &[[22, 52]]), 1);
+        add_first(&mut recorded, &pass(3, &[[52, 72]]), 0);
+        let profile = replayed(&recorded).profile;
+        assert_eq!(profile.phase(Phase::Prefill).map(|of| (of.passes, of.tokens)), Some((3, 52)));
+        assert_eq!(profile.dropped.left_out_passes, 1);
+    }
+
+    #[test]
+    fn a_pass_that_adds_a_token_to_each_of_many_sequences_decodes() {
+        let sequences: Vec<[u32; 2]> = (0..64).map(|n| [100 + n, 101 + n]).collect();
+        let mut recorded = Recorded {
+            graphs: [(0, graph(64, 64)), (1, graph(64, 64))].into(),
+            ..Recorded::default()
+        };
+        add(&mut recorded, &pass(0, &sequences), 0);
+        // As many outputs of one sequence are a prompt whose logits are all asked for.
+        add(&mut recorded, &pass(1, &[[0, 64]]), 1);
+        let phases: Vec<Phase> =
+            replayed(&recorded).profile.passes.iter().map(|pass| pass.phase).collect();
+        assert_eq!(phases, [Phase::Decode, Phase::Prefill]);
+    }
+
+    #[test]
+    fn of_two_copies_of_ggml_one_is_shown_and_the_other_named() {
+        let library = |file: &str, version: &str| brickscope_llama::file::Library {
+            file: file.to_owned(),
+            version: Some(version.to_owned()),
+            commit: None,
+        };
+        let mut recorded = Recorded {
+            graphs: [(0, graph(1, 1)), (1, graph(1, 1))].into(),
+            copies: [(0, 0), (1, 1)].into(),
+            libraries: [
+                (0, library("/a/libggml-cpu.so", "0.26.0")),
+                (1, library("/b/w.so", "0.13.1")),
+            ]
+            .into(),
+            ..Recorded::default()
+        };
+        for nth in 0..6 {
+            let number = u32::from(nth >= 4);
+            // A graph that no call of llama.cpp is around.
+            let of = Pass { is_graph: number == 1, ..pass(nth, &[[nth as u32, nth as u32 + 1]]) };
+            add(&mut recorded, &of, number);
+        }
+        let Replayed { profile, notes, is_llama, .. } = replayed(&recorded);
+        assert_eq!(profile.passes.len(), 4);
+        assert!(is_llama);
+        let said = notes.join("; ");
+        let expected = "2 passes of w.so (ggml 0.13.1), which took 2.0 ms, left out: this is a report of libggml-cpu.so \
+                        (ggml 0.26.0)";
+        assert!(said.contains(expected), "{said}");
+    }
+
+    /// As whisper.cpp's: its weights have no names.
+    #[test]
+    fn a_graph_by_itself_decodes_as_many_tokens_as_it_looks_up_and_else_encodes() {
+        let nameless = |tokens: u64| {
+            let [wide, ids] = [[64, tokens, 1, 1], [tokens, 1, 1, 1]];
+            let looked_up = vec![tensor("leaf_1", [64, 500, 1, 1]), tensor("embd", ids)];
+            let head = vec![tensor("leaf_1", [64, 500, 1, 1]), tensor("node_7", wide)];
+            vec![
+                node("GET_ROWS", "node_0", wide, looked_up),
+                node("ADD", "node_1", wide, vec![tensor("node_0", wide)]),
+                node("MUL_MAT", "node_8", [500, tokens, 1, 1], head),
+            ]
+        };
+        let mut recorded = Recorded {
+            graphs: [(0, nameless(1)), (1, nameless(5)), (2, graph(9, 1))].into(),
+            ..Recorded::default()
+        };
+        for nth in 0..3 {
+            let nothing = Pass { tokens: None, position: None, is_decode: false, ..pass(nth, &[]) };
+            add(&mut recorded, &Pass { is_graph: true, ..nothing }, nth as u32);
+        }
+        let Replayed { profile, notes, is_llama, .. } = replayed(&recorded);
+        let passes: Vec<_> = profile.passes.iter().map(|of| (of.phase, of.tokens)).collect();
+        assert_eq!(passes, [(Phase::Decode, 1), (Phase::Decode, 5)]);
+        assert!(
+            !is_llama && notes.iter().any(|note| note.contains("1 pass left out: they encode"))
+        );
     }
 }

@@ -44,6 +44,43 @@ fn programs() -> &'static Path {
             let rpath = format!("-Wl,-rpath,{at}");
             compile(&format!("{folder}/loads"), &["-DPROGRAM", layout, &rpath, "-ldl"]);
         }
+        // As wheels and packages of npm have them: all in one, or under other names.
+        let all = ["-shared", "-fPIC", "-DTHIS_LAYOUT", "-DBASE", "-DCPU", "-DLLAMA"];
+        compile("module.so", &all);
+        compile("llamamodel-mainline.so", &all);
+        compile("other.so", &["-shared", "-fPIC", "-DOTHER_LAYOUT", "-DBASE", "-DCPU", "-DLLAMA"]);
+        let at = dir.path().display().to_string();
+        let beside = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-L", &at, "-Wl,-rpath,$ORIGIN"];
+        for (name, part, needs) in [
+            ("libggml-base-319ad4fb.so.0.13.1", "-DBASE", &[][..]),
+            ("libggml-cpu-0b5e5db1.so", "-DCPU", &["-l:libggml-base-319ad4fb.so.0.13.1"]),
+            (
+                "llama-addon.node",
+                "-DLLAMA",
+                &["-l:libggml-cpu-0b5e5db1.so", "-l:libggml-base-319ad4fb.so.0.13.1"],
+            ),
+        ] {
+            compile(name, &[&beside[..], &[part], needs].concat());
+        }
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/run/packages.c");
+        let good = dir.path().join("good").display().to_string();
+        for (name, more) in [
+            ("packages", &[][..]),
+            ("packages-lazy", &["-DLINKED", "-Wl,-z,lazy"]),
+            ("packages-now", &["-DLINKED", "-Wl,-z,now", "-Wl,-z,relro"]),
+            ("packages-no-plt", &["-DLINKED", "-fno-plt"]),
+        ] {
+            let mut cc = Command::new("cc");
+            cc.args(["-O1", "-Wall", "-Werror", source, "-o"])
+                .arg(dir.path().join(name))
+                .args(more);
+            if !more.is_empty() {
+                cc.args(["-L", &good, &format!("-Wl,-rpath,{good}"), "-lllama", "-lggml-cpu"]);
+                cc.arg("-lggml-base");
+            }
+            cc.arg("-ldl");
+            assert!(cc.status().expect("cc").success(), "{cc:?}");
+        }
         let whole = ["-DPROGRAM", "-DWHOLE", "-DBASE", "-DCPU", "-DLLAMA", "-ldl"];
         compile("whole", &whole);
         dir
@@ -117,9 +154,9 @@ fn total<'p>(profile: &'p Profile, phase: Phase, name: &str) -> &'p Total {
 fn each_node_of_an_unmodified_program_is_a_brick_of_its_layer() {
     let ran = as_it_is();
     assert_eq!(ran.output.status.code(), Some(0), "{}", ran.stderr());
-    // The program's own output, and then the report.
-    assert!(ran.stdout().starts_with("generated\n"), "{}", ran.stdout());
-    assert!(ran.stdout().contains("Decode") && ran.stdout().contains("DownProjection"));
+    // Standard output is the program's.
+    assert_eq!(ran.stdout(), "generated\n");
+    assert!(ran.stderr().contains("Decode") && ran.stderr().contains("DownProjection"));
     let profile = ran.profile();
     profile.check().expect("it adds up");
 
@@ -248,15 +285,71 @@ fn threads_work_and_wait_where_that_is_asked_for() {
     // One waits while the other one works longer, whichever that is while other programs run.
     let waited: u64 = [0, 1].map(|thread| share(thread, "DownProjection").waited_ns).iter().sum();
     assert!(waited >= 100_000 * passes, "{waited} in {passes} passes");
-    let report = String::from_utf8_lossy(&output.stdout);
+    let report = String::from_utf8_lossy(&output.stderr);
     assert!(!report.contains("shares of threads"), "{report}");
+}
+
+/// However llama.cpp is packaged, with a second copy beside it or not: each copy computes what it would alone, and what the
+/// program prints and ends with is the same.
+#[test]
+fn a_program_ends_as_it_would_alone_however_llama_is_packaged() {
+    let (one, other) = ("module.so", "llamamodel-mainline.so");
+    // How many passes are shown: 6 of one copy.
+    for (program, how, files, passes) in [
+        ("packages", "local", &[one][..], 6),
+        ("packages", "local lazy", &[one], 6),
+        ("packages", "global", &[one], 6),
+        ("packages", "deep", &[one], 6),
+        ("packages", "namespace", &[one], 6),
+        ("packages", "local", &["llama-addon.node"], 6),
+        ("packages", "local", &[one, other], 6),
+        ("packages", "local lazy", &[one, other], 6),
+        // The second one's calls of its own functions go to the first one's, as the linker does it.
+        ("packages", "global", &[one, other], 12),
+        ("packages", "deep", &[one, other], 6),
+        ("packages", "namespace", &[one, other], 6),
+        ("packages", "local", &[one, "llama-addon.node"], 6),
+        ("packages", "local", &[one, "other.so"], 6),
+        ("packages-lazy", "local", &["linked"], 6),
+        ("packages-now", "local", &["linked"], 6),
+        ("packages-no-plt", "local", &["linked"], 6),
+        ("packages-now", "deep", &["linked", one], 6),
+        ("packages-now", "namespace", &[one, "linked"], 6),
+    ] {
+        let at = |file: &&str| match *file {
+            "linked" => "linked".to_owned(),
+            file => programs().join(file).display().to_string(),
+        };
+        let files: Vec<String> = files.iter().map(at).collect();
+        let args: Vec<&str> = [how].into_iter().chain(files.iter().map(String::as_str)).collect();
+        let alone = Command::new(programs().join(program)).args(&args).output().expect("it starts");
+        assert_eq!(alone.status.code(), Some(5), "{program} {args:?}: {alone:?}");
+        for options in [&[][..], &["--shares"]] {
+            let (mut command, run, _dir) = command_of(options, program, &args, &[]);
+            let output = command.output().expect("it starts");
+            let told = String::from_utf8_lossy(&output.stderr);
+            let what = format!("{program} {args:?} {options:?}: {told}");
+            assert_eq!(output.status.code(), Some(5), "{what}");
+            let same = output.stdout == alone.stdout;
+            assert!(same, "{what} {:?} {:?}", alone.stdout, output.stdout);
+            let profile = Profile::load(&run.join("profile.json"));
+            let profile = profile.unwrap_or_else(|why| panic!("{what}: {why}"));
+            profile.check().expect("it adds up");
+            assert_eq!(profile.passes.len(), passes, "{what}");
+            let is_refused = files.iter().any(|file| file.ends_with("other.so"));
+            let said = "graphs of other.so: this version of ggml has other tensors";
+            assert_eq!(told.contains(said), is_refused, "{what}");
+            let is_second = files.len() == 2 && !is_refused && passes == 6;
+            assert_eq!(told.contains("6 passes of "), is_second, "{what}");
+        }
+    }
 }
 
 #[test]
 fn what_recording_costs_is_measured_on_every_other_pass() {
     let (mut command, run, _dir) = command_of(&["--check-overhead"], "good/loads", &[], &[]);
     let output = command.output().expect("it runs");
-    let shown = String::from_utf8_lossy(&output.stdout);
+    let shown = String::from_utf8_lossy(&output.stderr);
     assert!(shown.contains("Recording costs "), "{output:?}");
     assert!(shown.contains(" pairs)"), "{output:?}");
     let told = String::from_utf8_lossy(&output.stderr);
@@ -342,7 +435,7 @@ fn nodes_of_a_gpu_are_timed_one_at_a_time_in_turns() {
         // The roof is the CPU's.
         let why = brickscope_analysis::roofline::Roofline::of(&profile, Phase::Decode);
         assert!(why.is_err_and(|why| why.reason.contains(gpu)));
-        let screen = ran.stdout();
+        let screen = ran.stderr();
         for said in ["ran one at a time", "no roof is known for"] {
             assert!(screen.contains(said) && screen.contains(gpu), "{screen}");
         }
@@ -422,7 +515,7 @@ fn the_cost_of_recording_is_measured_where_a_gpu_computes_too() {
     let (mut command, run, _dir) =
         command_of(&["--check-overhead"], "good/loads", &[], &[("GPU", "GPU0")]);
     let output = command.output().expect("it runs");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("Recording costs "), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Recording costs "), "{output:?}");
     let profile = Profile::load(&run.join("profile.json")).expect("a profile");
     let decode = profile.serialised(Phase::Decode).expect("its nodes were");
     assert!(decode.whole_passes >= 9 && decode.cost.is_some(), "{decode:?}");
@@ -458,7 +551,8 @@ fn sigterm_ends_the_program_and_is_reported() {
     let kill = Command::new("kill").arg(child.id().to_string()).status().expect("kill");
     assert!(kill.success());
     let mut rest = String::new();
-    stdout.read_to_string(&mut rest).expect("text");
+    let mut stderr = child.stderr.take().expect("it is piped");
+    stderr.read_to_string(&mut rest).expect("text");
     let status = child.wait().expect("it ends");
     assert_eq!((status.code(), status.signal()), (Some(143), None));
     assert!(rest.contains("Decode"), "{rest}");
@@ -482,7 +576,8 @@ fn sigint_without_a_terminal_ends_the_program_and_is_reported() {
     let kill = Command::new("kill").args(["-INT", &id]).status().expect("kill");
     assert!(kill.success());
     let mut rest = String::new();
-    stdout.read_to_string(&mut rest).expect("text");
+    let mut stderr = child.stderr.take().expect("it is piped");
+    stderr.read_to_string(&mut rest).expect("text");
     assert_eq!(child.wait().expect("it ends").code(), Some(143));
     assert!(rest.contains("Decode"), "{rest}");
     assert_eq!(Profile::load(&run.join("profile.json")).expect("it is written").passes.len(), 22);

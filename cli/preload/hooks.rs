@@ -1,0 +1,332 @@
+//! Which functions ours stand in for, and where.
+//!
+//! A library calls the functions of others, and its own if others could replace them, through a table that the dynamic
+//! linker fills. Ours are put into these tables, table by table: each place that had a function of ggml's or of llama.cpp's
+//! gets one that remembers just that function, so a program with several copies of ggml calls in each what it would have
+//! called. Where it isn't known what a place will have, nothing is put. No name is defined for others, and nothing is put
+//! where a name isn't one of [`NAMES`].
+//!
+//! What is loaded later is found when the program asks for a function of it, by `dlsym`.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
+
+use crate::objects::{self, Objects};
+
+unsafe extern "C" {
+    fn mprotect(at: *mut c_void, len: usize, protection: c_int) -> c_int;
+    fn getpagesize() -> c_int;
+}
+
+const READ: c_int = 1;
+const READ_WRITE: c_int = 3;
+
+/// How many functions of one name are told apart.
+pub(crate) const COPIES: usize = 8;
+
+macro_rules! hooks {
+    ($($hook:ident: $name:literal, $stub:path;)*) => {
+        /// A function that one of ours stands in for.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Hook {
+            $($hook,)*
+        }
+
+        const HOOKS: &[Hook] = &[$(Hook::$hook,)*];
+        const NAMES: &[&CStr] = &[$($name,)*];
+
+        /// Ours, for the function of this name that has this number.
+        fn stub(hook: Hook, copy: usize) -> usize {
+            match hook {
+                $(Hook::$hook => {
+                    use $stub as stub;
+                    let all = [
+                        stub::<0> as *const () as usize, stub::<1> as *const () as usize,
+                        stub::<2> as *const () as usize, stub::<3> as *const () as usize,
+                        stub::<4> as *const () as usize, stub::<5> as *const () as usize,
+                        stub::<6> as *const () as usize, stub::<7> as *const () as usize,
+                    ];
+                    all[copy]
+                })*
+            }
+        }
+    };
+}
+
+hooks! {
+    Node: c"ggml_cpu_extra_compute_forward", crate::ggml_cpu_extra_compute_forward;
+    Fused: c"ggml_compute_forward_rms_norm_mul_fused", crate::ggml_compute_forward_rms_norm_mul_fused;
+    Barrier: c"ggml_barrier", crate::ggml_barrier;
+    Graph: c"ggml_graph_compute", crate::ggml_graph_compute;
+    Scheduled: c"ggml_backend_sched_graph_compute_async", crate::ggml_backend_sched_graph_compute_async;
+    SetCallback: c"ggml_backend_sched_set_eval_callback", crate::ggml_backend_sched_set_eval_callback;
+    Decode: c"_ZN13llama_context6decodeERK11llama_batch", crate::decode;
+    DecodeOld: c"_ZN13llama_context6decodeER11llama_batch", crate::decode_old;
+    DecodeExt: c"_ZN13llama_context6decodeERK15llama_batch_ext", crate::decode_ext;
+    Encode: c"_ZN13llama_context6encodeERK11llama_batch", crate::encode;
+    EncodeOld: c"_ZN13llama_context6encodeER11llama_batch", crate::encode_old;
+    EncodeExt: c"_ZN13llama_context6encodeERK15llama_batch_ext", crate::encode_ext;
+    WarmUp: c"_ZN13llama_context10set_warmupEb", crate::set_warmup;
+    Ask: c"dlsym", ask;
+    AskVersion: c"dlvsym", ask_version;
+}
+
+/// Names begin so.
+const BEGINS: [&[u8; 2]; 3] = [b"gg", b"_Z", b"dl"];
+
+/// The functions that ours stand in for.
+static REAL: [[AtomicPtr<c_void>; COPIES]; HOOKS.len()] =
+    [const { [const { AtomicPtr::new(std::ptr::null_mut()) }; COPIES] }; HOOKS.len()];
+
+/// The function that ours of this number stands in for: it was put somewhere, so there is one.
+#[inline(always)]
+pub(crate) fn real(hook: Hook, copy: usize) -> *const c_void {
+    REAL[hook as usize][copy].load(Relaxed)
+}
+
+/// A function of the library that has the real one, or of those that it needs.
+///
+/// # Errors
+///
+/// If it isn't there.
+pub(crate) fn beside(hook: Hook, copy: usize, name: &CStr) -> Result<*const c_void, String> {
+    let real = real(hook, copy) as usize;
+    let found = objects::with(|objects| {
+        let object = objects.at(real)?;
+        let near = objects.near(object, name);
+        // One that was linked without what it needs.
+        near.or_else(|| objects.only(object.space, name))
+    });
+    match found.flatten() {
+        Some(found) => Ok(found as *const c_void),
+        None => Err(format!("ggml's {} isn't there", name.to_string_lossy())),
+    }
+}
+
+/// The file of the library that has the real function.
+pub(crate) fn file(hook: Hook, copy: usize) -> String {
+    let real = real(hook, copy) as usize;
+    let found = objects::with(|objects| objects.at(real).map(|of| of.file.clone())).flatten();
+    found.unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What has been looked at.
+struct Seen {
+    /// The base and the namespace of each object in whose table nothing is left to do.
+    done: Vec<(usize, usize)>,
+    unloaded: u64,
+    /// What could not be stood in for, and why.
+    left: Vec<String>,
+}
+
+static SEEN: Mutex<Seen> = Mutex::new(Seen { done: Vec::new(), unloaded: 0, left: Vec::new() });
+/// How many objects had been loaded when they were looked at last.
+static LOADED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Whether this thread looks: what it calls may come here again.
+    static LOOKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Puts ours into the tables of what has been loaded since the last call.
+pub(crate) extern "C" fn look() {
+    if LOOKS.try_with(|looks| looks.replace(true)).unwrap_or(true) {
+        return;
+    }
+    let [loaded, unloaded] = objects::changes();
+    if LOADED.load(Acquire) != loaded {
+        // A thread that finds another one here would find what that does.
+        if let Ok(mut seen) = SEEN.try_lock() {
+            look_at_all(&mut seen, unloaded);
+            LOADED.store(loaded, Release);
+        }
+    }
+    let _ = LOOKS.try_with(|looks| looks.set(false));
+}
+
+fn look_at_all(seen: &mut Seen, unloaded: u64) {
+    // Another one may lie where one was.
+    if seen.unloaded != unloaded {
+        seen.unloaded = unloaded;
+        seen.done.clear();
+    }
+    // Before the linker's lock is taken.
+    let global: Vec<usize> = NAMES.iter().map(|name| objects::global(name)).collect();
+    objects::with(|objects| {
+        let own = look as *const () as usize;
+        for object in objects.iter() {
+            let place = (object.base, object.space);
+            if seen.done.contains(&place) || object.has(own) {
+                continue;
+            }
+            let mut is_done = true;
+            for slot in object.slots(|begin| BEGINS.contains(&begin)) {
+                let Some(nth) = NAMES.iter().position(|name| *name == slot.name) else { continue };
+                // SAFETY: the slot is the object's, which is loaded, and as all of them aligned.
+                let now = unsafe { AtomicU64::from_ptr(slot.at.cast()) }.load(Acquire) as usize;
+                let real = match resolved(objects, object, slot.name, now, own, global[nth]) {
+                    Found::Function(real) => real,
+                    Found::Ours => continue,
+                    Found::NotYet => {
+                        is_done = false;
+                        continue;
+                    }
+                    Found::Unknown => {
+                        note(seen, slot.name, object, "which function it calls isn't known");
+                        continue;
+                    }
+                };
+                let Some(copy) = number(HOOKS[nth], real) else {
+                    note(seen, slot.name, object, "there are more than 8 functions of this name");
+                    continue;
+                };
+                if !put(slot.at, now, stub(HOOKS[nth], copy)) {
+                    note(seen, slot.name, object, "its table can't be written to");
+                }
+            }
+            if is_done {
+                seen.done.push(place);
+            }
+        }
+    });
+}
+
+fn note(seen: &mut Seen, name: &CStr, object: &objects::Object, why: &str) {
+    let file = object.file.to_string_lossy();
+    let file = if file.is_empty() { "the program" } else { &*file };
+    let said = format!("{} in {file}: {why}", name.to_string_lossy());
+    if !seen.left.contains(&said) {
+        crate::file::say(&said);
+        seen.left.push(said);
+    }
+}
+
+enum Found {
+    Function(usize),
+    Ours,
+    /// The linker hasn't filled the table.
+    NotYet,
+    Unknown,
+}
+
+/// What a slot has, or will have: a table may be filled at the first call of each function.
+fn resolved(
+    objects: &Objects,
+    object: &objects::Object,
+    name: &CStr,
+    now: usize,
+    own: usize,
+    global: usize,
+) -> Found {
+    let Some(holder) = objects.at(now) else { return Found::NotYet };
+    if holder.has(own) {
+        return Found::Ours;
+    }
+    let is_filled = !object.has(now) || object.function(name) == Some(now);
+    if is_filled {
+        return Found::Function(now);
+    }
+    // What is loaded with the program comes first, then the object and what it needs. If both have one, it depends on how
+    // the object was loaded.
+    let global = if object.space == 0 { global } else { 0 };
+    let near = objects.near(object, name).unwrap_or(0);
+    match (global, near) {
+        (0, 0) => objects.only(object.space, name).map_or(Found::Unknown, Found::Function),
+        (one, 0) | (0, one) => Found::Function(one),
+        (one, other) if one == other => Found::Function(one),
+        _ => Found::Unknown,
+    }
+}
+
+/// The number of a function among those of its name.
+fn number(hook: Hook, real: usize) -> Option<usize> {
+    REAL[hook as usize].iter().position(|of| {
+        let known = of.compare_exchange(std::ptr::null_mut(), real as *mut c_void, AcqRel, Acquire);
+        known.map_or_else(|known| known as usize == real, |_| true)
+    })
+}
+
+/// Puts an address into a slot, of which the linker may have taken the right to write. Whether that worked.
+fn put(slot: *mut usize, now: usize, ours: usize) -> bool {
+    let is_writable = |maps: &str| {
+        let mut lines = maps.lines().filter_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (begin, end) = range.split_once('-')?;
+            let [begin, end] = [begin, end].map(|of| usize::from_str_radix(of, 16).unwrap_or(0));
+            (begin..end).contains(&(slot as usize)).then(|| rest.as_bytes().get(1) == Some(&b'w'))
+        });
+        lines.next()
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let Some(is_writable) = is_writable(&maps) else { return false };
+    // SAFETY: it takes nothing.
+    let page = unsafe { getpagesize() } as usize;
+    let begin = (slot as usize & !(page - 1)) as *mut c_void;
+    // SAFETY: the page is the table's, which is mapped; it is only made writable for what the linker itself writes there.
+    unsafe {
+        if !is_writable && mprotect(begin, page, READ_WRITE) != 0 {
+            return false;
+        }
+        // The linker may fill the slot at the same time, with what was found for it: then it is found so the next time.
+        let slot = AtomicU64::from_ptr(slot.cast());
+        let is_put = slot.compare_exchange(now as u64, ours as u64, AcqRel, Acquire).is_ok();
+        if !is_writable {
+            mprotect(begin, page, READ);
+        }
+        is_put
+    }
+}
+
+/// Calls [`look`] with the arguments kept, and jumps to the real function.
+macro_rules! go_on {
+    ($hook:expr) => {{
+        #[cfg(target_arch = "x86_64")]
+        std::arch::naked_asm!(
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "call {look}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "mov rax, [rip + {real} + {at}]",
+            "jmp rax",
+            look = sym look,
+            real = sym REAL,
+            at = const ($hook as usize * COPIES + COPY) * 8,
+        );
+        #[cfg(target_arch = "aarch64")]
+        std::arch::naked_asm!(
+            "stp x29, x30, [sp, #-48]!",
+            "stp x0, x1, [sp, #16]",
+            "str x2, [sp, #32]",
+            "mov x29, sp",
+            "bl {look}",
+            "ldr x2, [sp, #32]",
+            "ldp x0, x1, [sp, #16]",
+            "ldp x29, x30, [sp], #48",
+            "adrp x16, {real} + {at}",
+            "ldr x16, [x16, :lo12:{real} + {at}]",
+            "br x16",
+            look = sym look,
+            real = sym REAL,
+            at = const ($hook as usize * COPIES + COPY) * 8,
+        );
+    }};
+}
+
+/// In the place of `dlsym`: looks at what has been loaded, and goes on to the real one as if the caller had called that, which
+/// looks at who calls it.
+#[unsafe(naked)]
+unsafe extern "C" fn ask<const COPY: usize>() {
+    go_on!(Hook::Ask)
+}
+
+/// As [`ask`], for `dlvsym`.
+#[unsafe(naked)]
+unsafe extern "C" fn ask_version<const COPY: usize>() {
+    go_on!(Hook::AskVersion)
+}

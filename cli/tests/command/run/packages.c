@@ -1,0 +1,47 @@
+// Decodes with each llama.cpp that it is given, in turns, however that is packaged, and prints what each copy of ggml was
+// asked to compute: packages HOW FILE [FILE], where HOW is how they are loaded, and `linked` as a FILE is what it is linked
+// with.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+struct batch { int32_t n_tokens; };
+#ifdef LINKED
+int llama_decode(void *context, struct batch batch);
+long ggml_asked(void);
+#endif
+
+int main(int argc, char **argv) {
+    int (*decode[2])(void *, struct batch) = {0};
+    long (*asked[2])(void) = {0};
+    static int context;
+    const char *how = argc > 1 ? argv[1] : "";
+    int flags = strstr(how, "lazy") ? RTLD_LAZY : RTLD_NOW;
+    flags |= strstr(how, "global") ? RTLD_GLOBAL : RTLD_LOCAL;
+    flags |= strstr(how, "deep") ? RTLD_DEEPBIND : 0;
+    int n = argc > 3 ? 2 : 1;
+    for (int i = 0; i < n; i++) {
+#ifdef LINKED
+        if (!strcmp(argv[2 + i], "linked")) {
+            decode[i] = llama_decode;
+            asked[i] = ggml_asked;
+            continue;
+        }
+#endif
+        void *of = strstr(how, "namespace") ? dlmopen(LM_ID_NEWLM, argv[2 + i], RTLD_NOW) : dlopen(argv[2 + i], flags);
+        if (of == NULL) {
+            fprintf(stderr, "%s\n", dlerror());
+            return 9;
+        }
+        decode[i] = (int (*)(void *, struct batch))dlsym(of, "llama_decode");
+        asked[i] = (long (*)(void))dlsym(of, "ggml_asked");
+    }
+    for (int pass = 0; pass < 6; pass++) {
+        for (int i = 0; i < n; i++) decode[i](&context, (struct batch){pass < 2 ? 6 : 1});
+    }
+    for (int i = 0; i < n; i++) printf("copy %d: %ld\n", i, asked[i]());
+    // Not 0, which any program may end with.
+    return 5;
+}
