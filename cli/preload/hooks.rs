@@ -9,7 +9,7 @@
 //! What is loaded later is found when the program asks for a function of it, by `dlsym`.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
@@ -118,11 +118,14 @@ struct Seen {
     /// The base and the namespace of each object in whose table nothing is left to do.
     done: Vec<(usize, usize)>,
     unloaded: u64,
+    /// The objects that have the functions which are stood in for: hook, number, base and file.
+    holders: Vec<(Hook, usize, usize, CString)>,
     /// What could not be stood in for, and why.
     left: Vec<String>,
 }
 
-static SEEN: Mutex<Seen> = Mutex::new(Seen { done: Vec::new(), unloaded: 0, left: Vec::new() });
+static SEEN: Mutex<Seen> =
+    Mutex::new(Seen { done: Vec::new(), unloaded: 0, holders: Vec::new(), left: Vec::new() });
 /// How many objects had been loaded when they were looked at last.
 static LOADED: AtomicU64 = AtomicU64::new(0);
 
@@ -149,7 +152,8 @@ pub(crate) extern "C" fn look() {
 
 fn look_at_all(seen: &mut Seen, unloaded: u64) {
     // Another one may lie where one was.
-    if seen.unloaded != unloaded {
+    let are_fewer = seen.unloaded != unloaded;
+    if are_fewer {
         seen.unloaded = unloaded;
         seen.done.clear();
     }
@@ -157,6 +161,9 @@ fn look_at_all(seen: &mut Seen, unloaded: u64) {
     let global: Vec<usize> = NAMES.iter().map(|name| objects::global(name)).collect();
     objects::with(|objects| {
         let own = look as *const () as usize;
+        if are_fewer {
+            forget_unloaded(seen, objects);
+        }
         for object in objects.iter() {
             let place = (object.base, object.space);
             if seen.done.contains(&place) || object.has(own) {
@@ -179,7 +186,7 @@ fn look_at_all(seen: &mut Seen, unloaded: u64) {
                         continue;
                     }
                 };
-                let Some(copy) = number(HOOKS[nth], real) else {
+                let Some(copy) = number(seen, objects, HOOKS[nth], real) else {
                     note(seen, slot.name, object, "there are more than 8 functions of this name");
                     continue;
                 };
@@ -241,12 +248,31 @@ fn resolved(
     }
 }
 
-/// The number of a function among those of its name.
-fn number(hook: Hook, real: usize) -> Option<usize> {
-    REAL[hook as usize].iter().position(|of| {
-        let known = of.compare_exchange(std::ptr::null_mut(), real as *mut c_void, AcqRel, Acquire);
-        known.map_or_else(|known| known as usize == real, |_| true)
+/// The number of a function among those of its name: its own, or one that is free.
+fn number(seen: &mut Seen, objects: &Objects, hook: Hook, real: usize) -> Option<usize> {
+    let all = &REAL[hook as usize];
+    let known = all.iter().position(|of| of.load(Acquire) as usize == real);
+    known.or_else(|| {
+        let free = all.iter().position(|of| of.load(Acquire).is_null())?;
+        crate::forget(hook, free);
+        all[free].store(real as *mut c_void, Release);
+        if let Some(holder) = objects.at(real) {
+            seen.holders.push((hook, free, holder.base, holder.file.clone()));
+        }
+        Some(free)
     })
+}
+
+/// Frees the numbers of functions that are gone: ggml loads a library for each kind of processor, to ask whether it suits
+/// this one, and unloads the others.
+fn forget_unloaded(seen: &mut Seen, objects: &Objects) {
+    seen.holders.retain(|(hook, copy, base, file)| {
+        let is_there = objects.iter().any(|of| of.base == *base && of.file == *file);
+        if !is_there {
+            REAL[*hook as usize][*copy].store(std::ptr::null_mut(), Release);
+        }
+        is_there
+    });
 }
 
 /// Puts an address into a slot, of which the linker may have taken the right to write. Whether that worked.

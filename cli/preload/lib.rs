@@ -92,8 +92,10 @@ struct State {
     recording: Recording,
     /// The numbers of the graphs that were described, by a hash of their nodes.
     known: HashMap<u64, u32>,
-    /// What is known of each copy of ggml, by the function that was called.
-    layouts: [[Option<ggml::Layout>; COPIES]; 2],
+    /// What is known of each copy of ggml, by the function that was called: its number in the file, and how to read it.
+    layouts: [[Option<(usize, ggml::Layout)>; COPIES]; 2],
+    /// How many copies have been numbered.
+    libraries: usize,
     load: load::Load,
     told_model: bool,
 }
@@ -578,6 +580,7 @@ fn is_ready() -> bool {
                 recording,
                 known: HashMap::new(),
                 layouts: [const { [const { None }; COPIES] }; 2],
+                libraries: 0,
                 load: load::Load::new(),
                 told_model: false,
             });
@@ -605,6 +608,15 @@ fn is_known(by: Known, copy: usize) -> bool {
     }
 }
 
+/// A function gets the number of one that is gone.
+fn forget(hook: Hook, copy: usize) {
+    for by in [Known::Graph, Known::Scheduled] {
+        if by.hook() == hook {
+            COPIES_KNOWN[by as usize][copy].store(UNKNOWN, Relaxed);
+        }
+    }
+}
+
 #[cold]
 fn look_at(by: Known, copy: usize) -> bool {
     if !is_ready() {
@@ -618,9 +630,11 @@ fn look_at(by: Known, copy: usize) -> bool {
     let known = &COPIES_KNOWN[by as usize][copy];
     match layout {
         Ok(layout) => {
-            state.layouts[by as usize][copy] = Some(layout);
+            state.layouts[by as usize][copy] = Some((state.libraries, layout));
             if let Known::Graph = by {
-                state.recording.write(Kind::Library, library.described(copy).as_bytes());
+                let text = library.described(state.libraries);
+                state.recording.write(Kind::Library, text.as_bytes());
+                state.libraries += 1;
             }
             known.store(LOOKED_AT, Relaxed);
         }
@@ -690,8 +704,8 @@ impl State {
         }
         let begin = count();
         let number = self.known.len() as u32;
-        let layout = self.layouts[by as usize][copy].as_ref()?;
-        let library = matches!(by, Known::Graph).then_some(copy);
+        let (library, layout) = self.layouts[by as usize][copy].as_ref()?;
+        let library = matches!(by, Known::Graph).then_some(*library);
         let text = node::describe(number, library, on, nodes, layout);
         self.recording.write(Kind::Nodes, text.as_bytes());
         self.known.insert(hash, number);

@@ -10,10 +10,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use crate::ggml::{self, Cgraph, Tensor};
-use crate::hooks::{self, COPIES, Hook};
+use crate::hooks::{self, Hook};
 use crate::{MOST_NODES, count};
 
 /// `ggml_backend_sched` and `ggml_backend`, of which nothing is read.
@@ -71,8 +71,17 @@ functions! {
 
 /// Those of a copy of ggml, looked for at its first graph.
 fn functions(copy: usize) -> Result<&'static Ggml, &'static str> {
-    static GGML: [OnceLock<Result<Ggml, String>>; COPIES] = [const { OnceLock::new() }; COPIES];
-    GGML[copy].get_or_init(|| Ggml::find(copy)).as_ref().map_err(String::as_str)
+    type Found = &'static Result<Ggml, String>;
+    static KNOWN: Mutex<Vec<(usize, Found)>> = Mutex::new(Vec::new());
+    let real = hooks::real(Hook::Scheduled, copy) as usize;
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = known.iter().find(|(of, _)| *of == real).map(|(_, found)| *found);
+    let found = found.unwrap_or_else(|| {
+        let found: Found = Box::leak(Box::new(Ggml::find(copy)));
+        known.push((real, found));
+        found
+    });
+    found.as_ref().map_err(String::as_str)
 }
 
 impl Ggml {

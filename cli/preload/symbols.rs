@@ -78,17 +78,18 @@ pub(crate) unsafe fn cached(hook: Hook, copy: usize, context: *const Context, al
     type Sequences = unsafe extern "C" fn(*const Context) -> u32;
     type Functions = (usize, usize, Option<usize>);
     // Those of each copy of llama.cpp, by the function that was called.
-    type Known = Mutex<Vec<((Hook, usize), Option<Functions>)>>;
+    type Known = Mutex<Vec<(usize, Option<Functions>)>>;
     static FUNCTIONS: Known = Mutex::new(Vec::new());
     if context.is_null() {
         return;
     }
     let mut known = FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = known.iter().position(|(of, _)| *of == (hook, copy)).unwrap_or_else(|| {
+    let real = hooks::real(hook, copy) as usize;
+    let place = known.iter().position(|(of, _)| *of == real).unwrap_or_else(|| {
         let find = |name| hooks::beside(hook, copy, name).ok().map(|at| at as usize);
         let memory = find(c"llama_get_memory").zip(find(c"llama_memory_seq_pos_max"));
         let functions = memory.map(|(memory, last)| (memory, last, find(c"llama_n_seq_max")));
-        known.push(((hook, copy), functions));
+        known.push((real, functions));
         known.len() - 1
     });
     let functions = known[place].1;

@@ -80,7 +80,14 @@ impl Records {
             }
             let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
             match Recorded::read(&bytes, &path) {
-                Ok(recorded) => all.push(recorded),
+                Ok(recorded) => {
+                    // Of one that has no passes, nobody else will tell.
+                    if recorded.events.is_empty() {
+                        let said = recorded.lost.iter().chain(&recorded.fault).cloned();
+                        loaded.said.extend(said);
+                    }
+                    all.push(recorded);
+                }
                 Err(error) => {
                     std::mem::forget(self);
                     return Err(error).context("can't read what was recorded, which is kept");

@@ -48,6 +48,10 @@ fn programs() -> &'static Path {
         let all = ["-shared", "-fPIC", "-DTHIS_LAYOUT", "-DBASE", "-DCPU", "-DLLAMA"];
         compile("module.so", &all);
         compile("llamamodel-mainline.so", &all);
+        for nth in 0..12 {
+            let copy = dir.path().join(format!("module-{nth}.so"));
+            std::fs::copy(dir.path().join("module.so"), copy).expect("a copy");
+        }
         compile("other.so", &["-shared", "-fPIC", "-DOTHER_LAYOUT", "-DBASE", "-DCPU", "-DLLAMA"]);
         let at = dir.path().display().to_string();
         let beside = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-L", &at, "-Wl,-rpath,$ORIGIN"];
@@ -294,6 +298,8 @@ fn threads_work_and_wait_where_that_is_asked_for() {
 #[test]
 fn a_program_ends_as_it_would_alone_however_llama_is_packaged() {
     let (one, other) = ("module.so", "llamamodel-mainline.so");
+    let kinds: Vec<String> = (0..12).map(|nth| format!("module-{nth}.so")).collect();
+    let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
     // How many passes are shown: 6 of one copy.
     for (program, how, files, passes) in [
         ("packages", "local", &[one][..], 6),
@@ -302,6 +308,7 @@ fn a_program_ends_as_it_would_alone_however_llama_is_packaged() {
         ("packages", "deep", &[one], 6),
         ("packages", "namespace", &[one], 6),
         ("packages", "local", &["llama-addon.node"], 6),
+        ("packages", "last", &kinds, 6),
         ("packages", "local", &[one, other], 6),
         ("packages", "local lazy", &[one, other], 6),
         // The second one's calls of its own functions go to the first one's, as the linker does it.

@@ -22,6 +22,13 @@ int main(int argc, char **argv) {
     flags |= strstr(how, "global") ? RTLD_GLOBAL : RTLD_LOCAL;
     flags |= strstr(how, "deep") ? RTLD_DEEPBIND : 0;
     int n = argc > 3 ? 2 : 1;
+    // As ggml looks for the backend that suits the processor: all but the last are asked something, and unloaded.
+    for (; strstr(how, "last") && argc > 3; argv++, argc--) {
+        void *of = dlopen(argv[2], flags);
+        if (of == NULL || dlsym(of, "ggml_asked") == NULL) return 9;
+        dlclose(of);
+        n = 1;
+    }
     for (int i = 0; i < n; i++) {
 #ifdef LINKED
         if (!strcmp(argv[2 + i], "linked")) {

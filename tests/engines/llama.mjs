@@ -1,0 +1,9 @@
+// Generates some tokens: llama.mjs MODEL.
+import {getLlama, LlamaCompletion} from "node-llama-cpp";
+
+const llama = await getLlama({gpu: false, build: "never", maxThreads: 2, logLevel: "error"});
+const model = await llama.loadModel({modelPath: process.argv[2]});
+const context = await model.createContext({contextSize: 512, threads: 2});
+const completion = new LlamaCompletion({contextSequence: context.getSequence()});
+console.log(JSON.stringify(await completion.generateCompletion("The quick brown fox", {maxTokens: 8, temperature: 0})));
+await llama.dispose();
