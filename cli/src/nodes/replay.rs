@@ -551,8 +551,17 @@ struct Grown {
     cpu: Option<u32>,
     ran_ns: u64,
     waited_ns: u64,
-    /// The part of its wait in which others of this process had that CPU.
-    own_ns: u64,
+    /// How long others of this process ran that were last seen there, too.
+    others_ran_ns: u64,
+}
+
+impl Grown {
+    /// The part of its wait in which others of this process must have had its CPU: what they ran beyond the time in which
+    /// it neither ran nor waited, as threads do that run one after another. `looked_ns` is how long it was looked at.
+    fn own_ns(&self, looked_ns: u64) -> u64 {
+        let slept_ns = looked_ns.saturating_sub(self.ran_ns).saturating_sub(self.waited_ns);
+        self.others_ran_ns.saturating_sub(slept_ns).min(self.waited_ns)
+    }
 }
 
 /// The passes of a recording, in order.
@@ -635,28 +644,28 @@ impl Looked {
             let then = before.threads.iter().find(|then| then.thread == thread.thread)?;
             let ran_ns = thread.ran_ns.checked_sub(then.ran_ns)?;
             let waited_ns = thread.waited_ns.checked_sub(then.waited_ns)?;
-            Some(Grown { thread: thread.thread, cpu: thread.cpu, ran_ns, waited_ns, own_ns: 0 })
+            let (thread, cpu) = (thread.thread, thread.cpu);
+            Some(Grown { thread, cpu, ran_ns, waited_ns, others_ran_ns: 0 })
         });
         let mut threads: Vec<Grown> = grown.collect();
         for at in 0..threads.len() {
-            let Grown { thread, cpu, waited_ns, .. } = threads[at];
+            let Grown { thread, cpu, .. } = threads[at];
             // Those that were last seen on the CPU of the thread that waited.
             let is_there = |of: &&Grown| of.thread != thread && cpu.is_some() && of.cpu == cpu;
             let ran = threads.iter().filter(is_there).map(|of| of.ran_ns);
-            let own_ns = ran.fold(0, u64::saturating_add);
-            threads[at].own_ns = own_ns.min(waited_ns);
+            threads[at].others_ran_ns = ran.fold(0, u64::saturating_add);
         }
         Self { from_to: [before.at, now.at], threads }
     }
 
-    /// See [`Disturbance`] for what the figures mean.
-    fn disturbance(&self) -> Option<Disturbance> {
+    /// See [`Disturbance`] for what the figures mean. `ns` is the nanoseconds between two counts.
+    fn disturbance(&self, ns: impl Fn([u64; 2]) -> u64) -> Option<Disturbance> {
         let longest = self.threads.iter().max_by_key(|of| of.waited_ns)?;
         let waited = self.threads.iter().map(|of| of.waited_ns);
         Some(Disturbance {
             run_queue_wait_ns: Some(waited.fold(0, u64::saturating_add)),
             longest_wait_ns: Some(longest.waited_ns),
-            own_wait_ns: Some(longest.own_ns),
+            own_wait_ns: Some(longest.own_ns(ns(self.from_to))),
             ..Disturbance::default()
         })
     }
@@ -670,7 +679,9 @@ impl Waits {
     /// `ns` is the nanoseconds between two counts.
     fn add(&mut self, phase: Phase, looked: Option<&Looked>, ns: impl Fn([u64; 2]) -> u64) {
         let Some(Looked { from_to, threads }) = looked else { return };
-        for &Grown { thread, cpu, ran_ns, waited_ns, own_ns } in threads {
+        let looked_ns = ns(*from_to);
+        for grown in threads {
+            let Grown { thread, cpu, ran_ns, waited_ns, .. } = *grown;
             let (sum, cpus) = self.0.entry((phase, thread)).or_insert_with(|| {
                 let (looked_ns, ran_ns, waited_ns, own_ns) = (0, 0, 0, 0);
                 let cpu = None;
@@ -678,10 +689,10 @@ impl Waits {
                 (none, BTreeMap::new())
             });
             for (sum, more) in [
-                (&mut sum.looked_ns, ns(*from_to)),
+                (&mut sum.looked_ns, looked_ns),
                 (&mut sum.ran_ns, ran_ns),
                 (&mut sum.waited_ns, waited_ns),
-                (&mut sum.own_ns, own_ns),
+                (&mut sum.own_ns, grown.own_ns(looked_ns)),
             ] {
                 *sum = sum.saturating_add(more);
             }
@@ -772,13 +783,14 @@ impl Graphs<'_> {
         let looks_at = LooksAt::several(sequences)
             .or_else(|| position.map(|position| LooksAt::one(position, tokens)));
         let at = |count: u64| time_of(self.profiler, count);
+        let ns = |[from, to]: [u64; 2]| at(to).saturating_sub(at(from));
         let pass = TimedPass {
             phase,
             start_ns: at(begin),
             end_ns: at(end),
             tokens,
             position: position.unwrap_or(0),
-            disturbance: found.looked.as_ref().and_then(Looked::disturbance),
+            disturbance: found.looked.as_ref().and_then(|looked| looked.disturbance(ns)),
         };
         let mut spans = Vec::new();
         for graph in &found.graphs {
@@ -1044,6 +1056,18 @@ mod tests {
         ] {
             assert!(screen.contains(said), "{said}: {screen}");
         }
+    }
+
+    #[test]
+    fn threads_that_run_one_after_another_do_not_take_each_others_cpu() {
+        let of = |ran_ns, waited_ns, others_ran_ns| {
+            Grown { thread: 1, cpu: Some(0), ran_ns, waited_ns, others_ran_ns }.own_ns(1000)
+        };
+        // It sleeps for 600 while another thread runs, and a program waits in its way for 200.
+        assert_eq!(of(200, 200, 600), 0);
+        // It neither sleeps nor runs for half of the time: others of its process ran, for as long or less.
+        assert_eq!((of(500, 500, 500), of(500, 500, 300), of(500, 500, 900)), (500, 300, 500));
+        assert_eq!((of(0, 0, 900), of(900, 200, 0)), (0, 0));
     }
 
     #[test]

@@ -368,6 +368,25 @@ fn what_recording_costs_is_measured_on_every_other_pass() {
     assert!(total(&profile, Phase::Decode, "LmHead").stats.count == 9);
 }
 
+/// A C++ exception goes through what stands in the place of a method.
+#[test]
+fn an_exception_of_the_program_reaches_who_catches_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let library = dir.path().join("throws.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/run/throws.cpp");
+    let compiled =
+        Command::new("g++").args(["-shared", "-fPIC", source, "-o"]).arg(&library).status();
+    let Ok(status) = compiled else { return skipped("no g++") };
+    assert!(status.success());
+    let args = ["local", library.to_str().expect("UTF-8")];
+    let (mut command, run, _dir) = command_of(&[], "packages", &args, &[]);
+    let output = command.output().expect("it starts");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{told}");
+    assert_eq!(output.stdout, b"copy 0: 7\n", "{told}");
+    assert!(told.contains("no pass of the program could be read") || !run.exists(), "{told}");
+}
+
 /// The time of the spans of a brick in a layer.
 fn durations(profile: &Profile, name: &str, layer: u16) -> Vec<u64> {
     let is_it = |span: &&brickscope::Span| {
