@@ -9,7 +9,7 @@ use brickscope::load::{self, Limit};
 use brickscope::save::now_rfc3339;
 use brickscope::{
     Absent, CeilingReading, Ceilings, CpuLimit, LoadWatch, Machine, Move, Numbers, ReadingTime,
-    Survey, write_atomically,
+    Survey, WeightGroup, write_atomically,
 };
 use brickscope_engine::Model;
 use brickscope_kernels::{Kernels, ThreadPool};
@@ -277,7 +277,7 @@ pub(crate) fn ceilings(
     } else if let Some(remark) = remark(others_share) {
         value.basis += &format!("; {remark}");
     }
-    with_memory(model, pool, &mut value);
+    with_memory(model.gguf.file_len() as u64, pool, &mut value);
     Ok(value)
 }
 
@@ -308,7 +308,7 @@ pub(crate) fn sure_ceilings(
     if source.is_cached {
         value = value.kept();
     }
-    with_memory(model, pool, &mut value);
+    with_memory(model.gguf.file_len() as u64, pool, &mut value);
     Ok(value)
 }
 
@@ -322,28 +322,45 @@ pub(crate) fn ceilings_after(
     model: Option<&Model>,
     threads: NonZeroUsize,
 ) -> Result<Ceilings, Absent> {
+    let Some(model) = model else { return ceilings_of_others(None, threads) };
+    let pool = ThreadPool::new(threads).map_err(|why| Absent { reason: format!("{why}") })?;
+    ceilings(model, Kernels::best(), &pool)
+}
+
+/// The same for a run of another engine, whatever the architecture of its model: the peak is that of 8-bit arithmetic, if
+/// some of these matrices are of formats whose products round activations to 8 bits in llama.cpp, too.
+///
+/// # Errors
+///
+/// The reason why there are none.
+pub(crate) fn ceilings_of_others(
+    model: Option<&brickscope::Model>,
+    threads: NonZeroUsize,
+) -> Result<Ceilings, Absent> {
     let kernels = Kernels::best();
     let pool = ThreadPool::new(threads).map_err(|why| Absent { reason: format!("{why}") })?;
-    if let Some(model) = model {
-        return ceilings(model, kernels, &pool);
+    let (Cached { mut value, others_share, .. }, source) = cached_ceilings(kernels, &pool)?;
+    let rounds = |of: &WeightGroup| of.is_matrix && !["f32", "f16", "bf16"].contains(&&*of.format);
+    if model.is_some_and(|model| model.weights.iter().any(rounds)) {
+        value = value.of_int8_products();
     }
-    let (Cached { value, others_share, .. }, source) = cached_ceilings(kernels, &pool)?;
-    let mut value = if source.is_cached { value.kept() } else { value };
-    if let Some(remark) = remark(others_share).filter(|_| !source.is_cached) {
+    if source.is_cached {
+        value = value.kept();
+    } else if let Some(remark) = remark(others_share) {
         value.basis += &format!("; {remark}");
     }
-    value.readings = memory_readings();
-    settle(&mut value);
+    let bytes = model.map_or(0, |model| model.file_bytes);
+    with_memory(bytes, &pool, &mut value);
     Ok(value)
 }
 
 /// Adds what memory gives right now, and gave before. For a model that a cache holds, what was kept is enough.
-fn with_memory(model: &Model, pool: &ThreadPool, ceilings: &mut Ceilings) {
+fn with_memory(model_bytes: u64, pool: &ThreadPool, ceilings: &mut Ceilings) {
     ceilings.readings = memory_readings();
     for reading in &mut ceilings.readings {
         reading.when = ReadingTime::Kept;
     }
-    if ceilings.readings.is_empty() || is_read_from_memory(model, ceilings) {
+    if ceilings.readings.is_empty() || is_read_from_memory(model_bytes, ceilings) {
         read_memory(ReadingTime::Before, pool, ceilings);
     }
     settle(ceilings);
@@ -351,7 +368,7 @@ fn with_memory(model: &Model, pool: &ThreadPool, ceilings: &mut Ceilings) {
 
 /// Measures memory once more, after the run of `model` that these ceilings are for.
 pub(crate) fn measure_again(model: &Model, pool: &ThreadPool, ceilings: &mut Ceilings) {
-    if is_read_from_memory(model, ceilings) {
+    if is_read_from_memory(model.gguf.file_len() as u64, ceilings) {
         read_memory(ReadingTime::After, pool, ceilings);
         settle(ceilings);
     }
@@ -391,9 +408,9 @@ pub(crate) fn memory_readings() -> Vec<CeilingReading> {
 }
 
 /// Whether the weights are more than a cache holds.
-fn is_read_from_memory(model: &Model, ceilings: &Ceilings) -> bool {
+fn is_read_from_memory(model_bytes: u64, ceilings: &Ceilings) -> bool {
     let largest = ceilings.caches.iter().map(|cache| cache.bytes).max();
-    largest.is_none_or(|largest| model.gguf.file_len() as u64 > largest)
+    largest.is_none_or(|largest| model_bytes > largest)
 }
 
 /// The roof is what two measurements agree on; see [`Ceilings::confirmed`].

@@ -19,6 +19,9 @@ pub(crate) const DEFAULT_SHAPE: Shape = Shape::M110;
 pub(crate) const DEFAULT_QUANT: SynthQuant = SynthQuant::Q8_0;
 pub(crate) const DEFAULT_SEED: u64 = 1;
 
+/// The names of models that `synth` makes begin so.
+const SYNTHETIC: &str = "brickscope-synth-";
+
 /// Called with the number of bytes that are done, and of all bytes.
 pub(crate) type OnProgress<'t> = &'t dyn Fn(u64, u64);
 
@@ -136,7 +139,7 @@ pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
 pub(crate) fn describe(model: &Model) -> brickscope::Model {
     let metadata = &model.gguf.metadata;
     let name = metadata.opt_str("general.name").ok().flatten().map(str::to_owned);
-    let synthetic = name.as_deref().is_some_and(|name| name.starts_with("brickscope-synth-"));
+    let synthetic = name.as_deref().is_some_and(|name| name.starts_with(SYNTHETIC));
     brickscope::Model {
         path: model.gguf.path.display().to_string(),
         name,
@@ -160,13 +163,28 @@ pub(crate) fn describe(model: &Model) -> brickscope::Model {
     }
 }
 
-/// The description of a model that the engine can't run, as far as its file can be read.
+/// The description of a model that the engine may not run, as far as its file can be read: of any architecture.
 pub(crate) fn describe_file(path: &Path) -> brickscope::Model {
-    let weights = Gguf::open(path).map(|file| brickscope_engine::weight_groups(&file));
+    let unknown = brickscope::Model { path: path.display().to_string(), ..Default::default() };
+    let Ok(file) = Gguf::open(path) else { return unknown };
+    let metadata = &file.metadata;
+    let text = |key: &str| metadata.opt_str(key).ok().flatten().map(str::to_owned);
+    let architecture = text("general.architecture").unwrap_or_default();
+    let number = |key: &str| {
+        metadata.opt_u32(&format!("{architecture}.{key}")).ok().flatten().unwrap_or_default()
+    };
+    let parameters = file.tensors.iter().map(|tensor| tensor.n_elements() as u64);
     brickscope::Model {
-        path: path.display().to_string(),
-        weights: weights.unwrap_or_default(),
-        ..brickscope::Model::default()
+        synthetic: text("general.name").is_some_and(|name| name.starts_with(SYNTHETIC)),
+        name: text("general.name"),
+        quantization: brickscope_engine::quantization(&file),
+        file_bytes: file.file_len() as u64,
+        parameters: parameters.fold(0, u64::saturating_add),
+        layers: number("block_count"),
+        embedding_length: number("embedding_length"),
+        weights: brickscope_engine::weight_groups(&file),
+        architecture,
+        ..unknown
     }
 }
 

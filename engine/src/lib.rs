@@ -100,5 +100,5 @@ pub use requantize::requantize;
 pub use sample::{Sampler, Sampling};
 pub use session::Session;
 pub use value::{At, Operation, Value};
-pub use weight_groups::weight_groups;
+pub use weight_groups::{quantization, weight_groups};
 pub use weights::{Layer, Tensor, Weights};

@@ -7,7 +7,7 @@ use brickscope_kernels::Kernels;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::gguf::{Gguf, Pages, TensorType};
+use crate::gguf::{Gguf, Pages};
 use crate::interleave::{Interleaved, faster_interleaved, interleave_matrices};
 use crate::tokenizer::{Model as TokenizerModel, Special, TokenType, Tokenizer, Vocabulary};
 use crate::weights::Weights;
@@ -179,17 +179,7 @@ impl Model {
     /// also the head doesn't count, as nothing multiplies by it.
     #[must_use]
     pub fn quantization(&self) -> String {
-        let has_head = self.gguf.tensors.iter().any(|tensor| tensor.name == "output.weight");
-        let counts = |name: &str| !(has_head && name == "token_embd.weight");
-        let mut elements: Vec<(TensorType, usize)> = Vec::new();
-        for tensor in self.gguf.tensors.iter().filter(|tensor| counts(&tensor.name)) {
-            match elements.iter_mut().find(|(kind, _)| *kind == tensor.kind) {
-                Some((_, n)) => *n += tensor.n_elements(),
-                None => elements.push((tensor.kind, tensor.n_elements())),
-            }
-        }
-        let most = elements.into_iter().max_by_key(|&(_, n)| n);
-        most.map_or_else(String::new, |(kind, _)| kind.name().to_lowercase())
+        crate::quantization(&self.gguf)
     }
 
     /// Whether any of this model's products would round activations to 8 bits with these kernels. The roof of such a

@@ -36,6 +36,23 @@ pub fn weight_groups(file: &Directory) -> Vec<WeightGroup> {
     groups
 }
 
+/// The format of most of a file's weights, in lower case, such as `q4_k`: without the embedding, if there is a head of its
+/// own. Empty without weights.
+#[must_use]
+pub fn quantization(file: &Directory) -> String {
+    let has_head = file.tensors.iter().any(|tensor| tensor.name == "output.weight");
+    let counts = |name: &str| !(has_head && name == "token_embd.weight");
+    let mut elements: Vec<(TensorType, usize)> = Vec::new();
+    for tensor in file.tensors.iter().filter(|tensor| counts(&tensor.name)) {
+        match elements.iter_mut().find(|(kind, _)| *kind == tensor.kind) {
+            Some((_, n)) => *n = n.saturating_add(tensor.n_elements()),
+            None => elements.push((tensor.kind, tensor.n_elements())),
+        }
+    }
+    let most = elements.into_iter().max_by_key(|&(_, n)| n);
+    most.map_or_else(String::new, |(kind, _)| kind.name().to_lowercase())
+}
+
 fn add(group: &mut WeightGroup, tensors: u64, parameters: u64, bytes: u64) {
     for (sum, more) in [
         (&mut group.tensors, tensors),

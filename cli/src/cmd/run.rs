@@ -13,12 +13,10 @@ use std::{env, fs, thread};
 use anyhow::{Context, Result, bail};
 use brickscope::save::write_atomically;
 use brickscope::{
-    Absent, BrickProfiler, Clock, LoadWatch, Model, OtherLoad, Overhead, PairedError, PairedRatio,
+    Absent, BrickProfiler, Clock, LoadWatch, OtherLoad, Overhead, PairedError, PairedRatio,
     PhaseTotal, Profile, Run, Serialised,
 };
 use brickscope_analysis::view;
-use brickscope_engine::executor::Cpu;
-use brickscope_kernels::Kernels;
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::cmd::collect;
@@ -41,7 +39,7 @@ use crate::{ceilings_cache, family, interrupt, output, progress, source, summary
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run --out runs/llama -- llama-cli -m model.gguf -p \"Hello\" -n 64 -no-cnv\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope show runs/llama --as roofline"
+    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run --out runs/llama -- llama-cli -m model.gguf -p \"Hello\" -n 64 -st\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope show runs/llama --as roofline"
 )]
 pub(crate) struct RunArgs {
     /// The program to run, with its arguments.
@@ -370,7 +368,9 @@ fn describe(
         threads,
         ..Run::default()
     });
-    let absent = |reason: String| Some(Absent { reason });
+    // Another program's file may lie beside.
+    let path = model_of(recorded, line).filter(|_| is_llama);
+    profile.model = path.map(|path| source::describe_file(&path));
     // They would be measured for nothing.
     let is_serialised = |phase: &PhaseTotal| profile.serialised(phase.phase).is_some();
     let no_roof = profile.phases.iter().all(is_serialised).then(|| profile.serialised.first());
@@ -378,32 +378,13 @@ fn describe(
         let reason = "another backend than the CPU computed nodes that were not timed";
         has_untimed.then(|| Absent { reason: reason.to_owned() })
     });
-    // Another program's file may lie beside.
-    let Some(path) = model_of(recorded, line).filter(|_| is_llama) else {
-        profile.ceilings_absent =
-            no_roof.or_else(|| absent("the model's file is not known".to_owned()));
-        return;
-    };
-    let model = match brickscope_engine::Model::open(&path) {
-        Ok(model) => model,
-        Err(why) => {
-            let reason = printable_text(&format!("{why}"));
-            profile.model = Some(source::describe_file(&path));
-            profile.ceilings_absent =
-                absent(format!("they are measured for models that brickscope reads: {reason}"));
-            return;
-        }
-    };
-    profile.model = Some(Model { weights_in: None, ..source::describe(&model) });
     if no_roof.is_some() {
         profile.ceilings_absent = no_roof;
         return;
     }
     let note = progress::note("measuring what this machine can do");
     let threads = NonZeroUsize::new(threads as usize).unwrap_or(NonZeroUsize::MIN);
-    let measured = Cpu::new(Kernels::best(), threads)
-        .map_err(|why| Absent { reason: format!("{why}") })
-        .and_then(|cpu| ceilings_cache::ceilings(&model, cpu.kernels, cpu.pool()));
+    let measured = ceilings_cache::ceilings_of_others(profile.model.as_ref(), threads);
     note.finish_and_clear();
     match measured {
         Ok(ceilings) => profile.ceilings = Some(ceilings),

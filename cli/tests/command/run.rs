@@ -368,6 +368,31 @@ fn what_recording_costs_is_measured_on_every_other_pass() {
     assert!(total(&profile, Phase::Decode, "LmHead").stats.count == 9);
 }
 
+/// Our own engine knows no Gemma.
+#[test]
+fn a_model_of_any_architecture_is_described_and_held_against_the_machine() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("gemma.gguf");
+    let mut bytes = std::fs::read(brickscope_testing::model("tiny-Q8_0")).expect("a model");
+    // Its metadata come first.
+    for at in 0..bytes.len().min(1 << 16) {
+        if bytes[at..].starts_with(b"llama") {
+            bytes[at..at + 5].copy_from_slice(b"gemma");
+        }
+    }
+    std::fs::write(&file, bytes).expect("a file");
+    let file = file.to_str().expect("UTF-8");
+    let ran = run("good/loads", &["as ever", file], &[]);
+    let profile = ran.profile();
+    let model = profile.model.expect("it is described");
+    let said = (&*model.architecture, &*model.quantization, model.layers, model.embedding_length);
+    assert_eq!(said, ("gemma", "q8_0", 2, 256));
+    assert!(model.parameters > 1_000_000 && !model.weights.is_empty());
+    assert!(profile.ceilings.is_some(), "{:?}", profile.ceilings_absent);
+    let other = run("good/loads", &[], &[]).profile();
+    assert!(other.model.is_none() && other.ceilings.is_some(), "{:?}", other.ceilings_absent);
+}
+
 /// A C++ exception goes through what stands in the place of a method.
 #[test]
 fn an_exception_of_the_program_reaches_who_catches_it() {
