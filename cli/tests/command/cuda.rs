@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use brickscope_analysis::receipt::Receipt;
 use brickscope_testing::command;
+use brickscope_testing::patience::first_to_judge;
 
 /// `brickscope` with a command, a model, these arguments, and these settings of the fake driver.
 fn brickscope(command: &str, args: &[&str], settings: &[(&str, &str)]) -> Output {
@@ -120,9 +121,19 @@ fn stamps_and_cuptis_records_of_the_same_kernels_agree() {
 
 #[test]
 fn a_record_that_differs_from_the_stamps_by_a_tenth_is_found_and_named() {
-    // So that a tenth is more than 1 µs.
-    let of = with_cupti(&[("FAKE_CUDA_SLOWNESS", "20"), ("FAKE_CUPTI_STRETCH", "attention 10")]);
-    let agreement = of("agreement with CUPTI's records");
+    let judged = first_to_judge(|_| {
+        // So that a tenth is more than 1 µs.
+        let settings = [("FAKE_CUDA_SLOWNESS", "20"), ("FAKE_CUPTI_STRETCH", "attention 10")];
+        let of = with_cupti(&settings);
+        let agreement = of("agreement with CUPTI's records");
+        // Where other programs hold the host up, its passes may not be those of the device, whose clock is not real.
+        if agreement["ok"].is_null() {
+            Err(text(&agreement).to_owned())
+        } else {
+            Ok((of, agreement))
+        }
+    });
+    let Some((of, agreement)) = judged else { return };
     assert_eq!(agreement["ok"], false, "{agreement}");
     let beyond = agreement["value"].as_f64().expect("a number");
     // Some in each of 40 passes, and not all.

@@ -592,6 +592,15 @@ fn the_exit_code_is_the_programs() {
 }
 
 #[test]
+fn a_process_that_becomes_another_program_is_recorded_in_both() {
+    let ran = run("good/loads", &["exec"], &[]);
+    assert_eq!(ran.output.status.code(), Some(3), "{}", ran.stderr());
+    assert_eq!(ran.stdout(), "generated\ngenerated\n");
+    assert_eq!(ran.profile().passes.len(), 22);
+    assert!(ran.stderr().contains("1 process more recorded passes"), "{}", ran.stderr());
+}
+
+#[test]
 fn sigterm_ends_the_program_and_is_reported() {
     let (mut command, run, _dir) = command("good/loads", &["wait"], &[]);
     let mut child =
