@@ -296,10 +296,10 @@ impl Object {
                 _ => {}
             }
         }
-        // SAFETY: the caller says so.
         let file = if name.is_null() {
             CString::default()
         } else {
+            // SAFETY: the caller says so.
             unsafe { CStr::from_ptr(name) }.to_owned()
         };
         let mut object = Self {

@@ -762,7 +762,7 @@ impl Graphs<'_> {
         if found.pass.is_graph && embedded == 0 {
             let rows = |node: Option<&Node>| node.map_or(0, |node| node.out.ne[1]);
             embedded = rows(all().find(|node| node.op == "GET_ROWS"));
-            outputs = rows(all().filter(|node| node.op == "MUL_MAT").last());
+            outputs = rows(all().rfind(|node| node.op == "MUL_MAT"));
             if embedded == 0 {
                 return refuse(&mut counts.encoded);
             }
