@@ -17,16 +17,16 @@
 //!
 //! | kind | content |
 //! |---|---|
-//! | 1 graph | number \| threads << 32; begin; end; a count for each node when it began |
+//! | 1 graph | number \| threads << 32 \| the calling thread's number << 48; begin; end; a count for each node when it began |
 //! | 2 nodes | JSON: what the nodes of a graph are, and which other backend than the CPU computed them, if one did |
 //! | 3 pass | begin; end; tokens or -1; position of the first sequence or -1; status; graphs \| (1 if decode) << 32 \| (1 if its nodes were not timed) << 33 \| (1 if those of other backends were not timed, but in turns) << 34 \| (1 if readings could not be written) << 35 \| (1 if another backend computed nodes that are never timed) << 36; then for each sequence that grew, tokens in the cache before \| after << 32. After its graphs |
-//! | 4 described | begin and end of describing a graph, which is in its pass |
+//! | 4 described | begin and end of describing a graph, which is in its pass; the thread's number |
 //! | 5 load | count; then for each thread its number \| CPU << 32, ns on a CPU, ns waiting for one |
 //! | 6 model | the path of a GGUF file that the process has mapped |
 //! | 7 fault | why the recording ends |
 //! | 8 lost | what isn't recorded |
 //! | 9 shares | a thread's number; for each node of the graph before, for how many counts it worked, and waited |
-//! | 10 part | number; for each node that another backend computed by itself, its begin and its end |
+//! | 10 part | number \| the thread's number << 48; for each node that another backend computed by itself, its begin and its end |
 //! | 11 library | JSON: a copy of ggml, its file and version. Before its graphs |
 //!
 //! Times are counts of the processor's counter.
@@ -35,8 +35,10 @@ use std::ffi::{c_int, c_void};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -51,7 +53,11 @@ unsafe extern "C" {
     ) -> *mut c_void;
     fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int;
     fn posix_fallocate(fd: c_int, offset: i64, len: i64) -> c_int;
+    fn getrlimit(what: c_int, limit: *mut [u64; 2]) -> c_int;
 }
+
+/// The largest file that a process may write; beyond, it gets a signal that ends it.
+const FILE_SIZE: c_int = 1;
 
 const READ_WRITE: c_int = 3;
 const SHARED: c_int = 1;
@@ -85,6 +91,12 @@ pub(crate) enum Kind {
     Library = 11,
 }
 
+/// The folder to write to. Read once: a program may change its environment at any time.
+fn folder() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(|| std::env::var_os(FOLDER).map(PathBuf::from)).as_deref()
+}
+
 /// Says that this library was loaded, and into which program.
 pub(crate) fn greet() {
     let program = std::env::current_exe().unwrap_or_default();
@@ -98,8 +110,8 @@ pub(crate) fn say(what: &str) {
 
 /// Adds a line for who reads the recording. Where that can't be written, nobody can be told.
 fn tell(kind: &str, what: &str) {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let path = Path::new(&folder).join(format!("{}.loaded", std::process::id()));
+    let Some(folder) = folder() else { return };
+    let path = folder.join(format!("{}.loaded", std::process::id()));
     if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path) {
         let _ = writeln!(file, "{kind} {}", what.replace('\n', " "));
     }
@@ -113,6 +125,8 @@ pub(crate) struct Recording {
     room: usize,
     /// Up to where memory is ready.
     ready: usize,
+    /// Which file it is: its device, and its number there.
+    is: [u64; 2],
     lost: Vec<String>,
 }
 
@@ -121,7 +135,7 @@ unsafe impl Send for Recording {}
 
 impl Recording {
     pub(crate) fn create() -> Result<Self, String> {
-        let folder = std::env::var_os(FOLDER).ok_or_else(|| format!("{FOLDER} is not set"))?;
+        let folder = folder().ok_or_else(|| format!("{FOLDER} is not set"))?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
         let process = std::process::id();
@@ -132,7 +146,7 @@ impl Recording {
             } else {
                 format!("{process}-{nth}.nodes")
             };
-            let path = Path::new(&folder).join(name);
+            let path = folder.join(name);
             match options.open(&path) {
                 Err(why) if why.kind() == ErrorKind::AlreadyExists && nth < MOST_PROGRAMS => {
                     nth += 1
@@ -142,15 +156,20 @@ impl Recording {
         };
         let shown = path.display();
         let file = file.map_err(|why| format!("{shown}: {why}"))?;
+        let is = file.metadata().map(|of| [of.dev(), of.ino()]).unwrap_or_default();
+        let give_up = |why: String| {
+            let _ = std::fs::remove_file(&path);
+            Err(why)
+        };
         // SAFETY: the mapping is of our own file, which nobody makes shorter.
         let at = unsafe { mmap(ptr::null_mut(), MOST, READ_WRITE, SHARED, file.as_raw_fd(), 0) };
         if at as isize == -1 {
-            return Err(format!("{shown}: {}", std::io::Error::last_os_error()));
+            return give_up(format!("{shown}: {}", std::io::Error::last_os_error()));
         }
         let mut recording =
-            Self { file, at: at.cast(), used: HEADER, room: 0, ready: 0, lost: Vec::new() };
+            Self { file, at: at.cast(), used: HEADER, room: 0, ready: 0, is, lost: Vec::new() };
         if !recording.has_room(HEADER) {
-            return Err(format!("{shown}: there is no room on the disk"));
+            return give_up(format!("{shown}: the disk is full, or files may not be as large"));
         }
         // SAFETY: the header has room.
         unsafe {
@@ -176,6 +195,14 @@ impl Recording {
     fn has_room(&mut self, up_to: usize) -> bool {
         while self.room < up_to {
             let piece = PIECE.min(MOST - self.room);
+            let mut limit = [0; 2];
+            // SAFETY: it writes two numbers.
+            let is_known = unsafe { getrlimit(FILE_SIZE, &raw mut limit) } == 0;
+            // A program that has closed all of its files may have another one by this number.
+            let is_ours = self.file.metadata().is_ok_and(|of| [of.dev(), of.ino()] == self.is);
+            if !is_known || limit[0] < (self.room + piece) as u64 || !is_ours {
+                return false;
+            }
             // SAFETY: it takes numbers only.
             let failed =
                 unsafe { posix_fallocate(self.file.as_raw_fd(), self.room as i64, piece as i64) };

@@ -12,17 +12,20 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU64};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-use crate::objects::{self, Objects};
+use crate::objects::{self, Maps, Objects};
 
 unsafe extern "C" {
     fn mprotect(at: *mut c_void, len: usize, protection: c_int) -> c_int;
     fn getpagesize() -> c_int;
+    fn __errno_location() -> *mut c_int;
 }
 
-const READ: c_int = 1;
-const READ_WRITE: c_int = 3;
+const WRITE: c_int = 2;
+
+/// How often objects whose tables weren't filled are looked at again.
+const MOST_TRIES: u32 = 64;
 
 /// How many functions of one name are told apart.
 pub(crate) const COPIES: usize = 8;
@@ -87,6 +90,15 @@ pub(crate) fn real(hook: Hook, copy: usize) -> *const c_void {
     REAL[hook as usize][copy].load(Relaxed)
 }
 
+/// How often this number was given to a function: what is known of one that is gone says nothing of the next one.
+static GENERATIONS: [[AtomicU32; COPIES]; HOOKS.len()] =
+    [const { [const { AtomicU32::new(0) }; COPIES] }; HOOKS.len()];
+
+/// What tells the function that ours of this number stands in for from all before it.
+pub(crate) fn identity(hook: Hook, copy: usize) -> (Hook, usize, u32) {
+    (hook, copy, GENERATIONS[hook as usize][copy].load(Acquire))
+}
+
 /// A function of the library that has the real one, or of those that it needs.
 ///
 /// # Errors
@@ -94,7 +106,7 @@ pub(crate) fn real(hook: Hook, copy: usize) -> *const c_void {
 /// If it isn't there.
 pub(crate) fn beside(hook: Hook, copy: usize, name: &CStr) -> Result<*const c_void, String> {
     let real = real(hook, copy) as usize;
-    let found = objects::with(|objects| {
+    let found = objects::with(&Maps::read(), |objects| {
         let object = objects.at(real)?;
         let near = objects.near(object, name);
         // One that was linked without what it needs.
@@ -109,7 +121,8 @@ pub(crate) fn beside(hook: Hook, copy: usize, name: &CStr) -> Result<*const c_vo
 /// The file of the library that has the real function.
 pub(crate) fn file(hook: Hook, copy: usize) -> String {
     let real = real(hook, copy) as usize;
-    let found = objects::with(|objects| objects.at(real).map(|of| of.file.clone())).flatten();
+    let found = objects::with(&Maps::read(), |objects| objects.at(real).map(|of| of.file.clone()))
+        .flatten();
     found.unwrap_or_default().to_string_lossy().into_owned()
 }
 
@@ -118,14 +131,23 @@ struct Seen {
     /// The base and the namespace of each object in whose table nothing is left to do.
     done: Vec<(usize, usize)>,
     unloaded: u64,
+    loaded: u64,
+    /// How often what was loaded then has been looked at again.
+    tries: u32,
     /// The objects that have the functions which are stood in for: hook, number, base and file.
     holders: Vec<(Hook, usize, usize, CString)>,
     /// What could not be stood in for, and why.
     left: Vec<String>,
 }
 
-static SEEN: Mutex<Seen> =
-    Mutex::new(Seen { done: Vec::new(), unloaded: 0, holders: Vec::new(), left: Vec::new() });
+static SEEN: Mutex<Seen> = Mutex::new(Seen {
+    done: Vec::new(),
+    unloaded: 0,
+    loaded: 0,
+    tries: 0,
+    holders: Vec::new(),
+    left: Vec::new(),
+});
 /// How many objects had been loaded when they were looked at last.
 static LOADED: AtomicU64 = AtomicU64::new(0);
 
@@ -139,18 +161,23 @@ pub(crate) extern "C" fn look() {
     if LOOKS.try_with(|looks| looks.replace(true)).unwrap_or(true) {
         return;
     }
-    let [loaded, unloaded] = objects::changes();
-    if LOADED.load(Acquire) != loaded {
-        // A thread that finds another one here would find what that does.
-        if let Ok(mut seen) = SEEN.try_lock() {
-            look_at_all(&mut seen, unloaded);
-            LOADED.store(loaded, Release);
+    // SAFETY: each thread has one, and what the caller has in it stays.
+    let errno = unsafe { *__errno_location() };
+    crate::guarded((), || {
+        let [loaded, unloaded] = objects::changes();
+        if LOADED.load(Acquire) != loaded {
+            // A thread that finds another one here would find what that does.
+            if let Ok(mut seen) = SEEN.try_lock() {
+                look_at_all(&mut seen, [loaded, unloaded]);
+            }
         }
-    }
+    });
+    // SAFETY: as above.
+    unsafe { *__errno_location() = errno };
     let _ = LOOKS.try_with(|looks| looks.set(false));
 }
 
-fn look_at_all(seen: &mut Seen, unloaded: u64) {
+fn look_at_all(seen: &mut Seen, [loaded, unloaded]: [u64; 2]) {
     // Another one may lie where one was.
     let are_fewer = seen.unloaded != unloaded;
     if are_fewer {
@@ -159,7 +186,10 @@ fn look_at_all(seen: &mut Seen, unloaded: u64) {
     }
     // Before the linker's lock is taken.
     let global: Vec<usize> = NAMES.iter().map(|name| objects::global(name)).collect();
-    objects::with(|objects| {
+    let maps = Maps::read();
+    let known = seen.left.len();
+    let mut are_all_done = true;
+    objects::with(&maps, |objects| {
         let own = look as *const () as usize;
         if are_fewer {
             forget_unloaded(seen, objects);
@@ -172,10 +202,9 @@ fn look_at_all(seen: &mut Seen, unloaded: u64) {
             let mut is_done = true;
             for slot in object.slots(|begin| BEGINS.contains(&begin)) {
                 let Some(nth) = NAMES.iter().position(|name| *name == slot.name) else { continue };
-                // SAFETY: the slot is the object's, which is loaded, and as all of them aligned.
-                let now = unsafe { AtomicU64::from_ptr(slot.at.cast()) }.load(Acquire) as usize;
-                let real = match resolved(objects, object, slot.name, now, own, global[nth]) {
-                    Found::Function(real) => real,
+                let caller = Caller { objects, object, maps: &maps, own, global: global[nth] };
+                let (now, real) = match caller.resolved(&slot) {
+                    Found::Function(now, real) => (now, real),
                     Found::Ours => continue,
                     Found::NotYet => {
                         is_done = false;
@@ -190,15 +219,26 @@ fn look_at_all(seen: &mut Seen, unloaded: u64) {
                     note(seen, slot.name, object, "there are more than 8 functions of this name");
                     continue;
                 };
-                if !put(slot.at, now, stub(HOOKS[nth], copy)) {
+                if !put(&maps, slot.at, now, stub(HOOKS[nth], copy)) {
                     note(seen, slot.name, object, "its table can't be written to");
                 }
             }
             if is_done {
                 seen.done.push(place);
+            } else {
+                are_all_done = false;
             }
         }
     });
+    for said in &seen.left[known..] {
+        crate::file::say(said);
+    }
+    // One that is being loaded is looked at again at the next call.
+    seen.tries = if seen.loaded == loaded { seen.tries + 1 } else { 0 };
+    seen.loaded = loaded;
+    if are_all_done || seen.tries == MOST_TRIES {
+        LOADED.store(loaded, Release);
+    }
 }
 
 fn note(seen: &mut Seen, name: &CStr, object: &objects::Object, why: &str) {
@@ -206,45 +246,67 @@ fn note(seen: &mut Seen, name: &CStr, object: &objects::Object, why: &str) {
     let file = if file.is_empty() { "the program" } else { &*file };
     let said = format!("{} in {file}: {why}", name.to_string_lossy());
     if !seen.left.contains(&said) {
-        crate::file::say(&said);
         seen.left.push(said);
     }
 }
 
 enum Found {
-    Function(usize),
+    /// What the slot has now, and the function that will be called by it.
+    Function(usize, usize),
     Ours,
     /// The linker hasn't filled the table.
     NotYet,
     Unknown,
 }
 
-/// What a slot has, or will have: a table may be filled at the first call of each function.
-fn resolved(
-    objects: &Objects,
-    object: &objects::Object,
-    name: &CStr,
-    now: usize,
+/// An object that calls a function.
+struct Caller<'o> {
+    objects: &'o Objects,
+    object: &'o objects::Object,
+    maps: &'o Maps,
+    /// An address of ours.
     own: usize,
+    /// The function of this name that is loaded with the program, or for all; or 0.
     global: usize,
-) -> Found {
-    let Some(holder) = objects.at(now) else { return Found::NotYet };
-    if holder.has(own) {
-        return Found::Ours;
-    }
-    let is_filled = !object.has(now) || object.function(name) == Some(now);
-    if is_filled {
-        return Found::Function(now);
-    }
-    // What is loaded with the program comes first, then the object and what it needs. If both have one, it depends on how
-    // the object was loaded.
-    let global = if object.space == 0 { global } else { 0 };
-    let near = objects.near(object, name).unwrap_or(0);
-    match (global, near) {
-        (0, 0) => objects.only(object.space, name).map_or(Found::Unknown, Found::Function),
-        (one, 0) | (0, one) => Found::Function(one),
-        (one, other) if one == other => Found::Function(one),
-        _ => Found::Unknown,
+}
+
+impl Caller<'_> {
+    /// What a slot has, or will have: a table may be filled at the first call of each function.
+    fn resolved(&self, slot: &objects::Slot<'_>) -> Found {
+        let Self { objects, object, maps, own, global } = *self;
+        // SAFETY: it takes nothing.
+        let page = unsafe { getpagesize() } as usize;
+        if object.is_unready(maps, slot.at as usize, page) {
+            return Found::NotYet;
+        }
+        // SAFETY: the slot is the object's, which is loaded, and as all of them aligned.
+        let now = unsafe { AtomicU64::from_ptr(slot.at.cast()) }.load(Acquire) as usize;
+        if object.is_unmoved(now) && now != global {
+            return Found::NotYet;
+        }
+        let Some(holder) = objects.at(now) else { return Found::NotYet };
+        if holder.has(own) {
+            return Found::Ours;
+        }
+        let is_filled = !object.has(now) || object.function(slot.name) == Some(now);
+        if is_filled {
+            return Found::Function(now, now);
+        }
+        // What is loaded with the program comes first, then what the object was loaded for, with all that this needs. If
+        // both have one, it depends on how the object was loaded.
+        let global = if object.space == 0 { global } else { 0 };
+        let near = objects.near(object, slot.name).is_some();
+        match (global, near) {
+            // What has it may be loaded later.
+            (0, false) => Found::NotYet,
+            // A place in the program's own table is no function.
+            (of, false) if object.has(of) => Found::Unknown,
+            (of, false) => Found::Function(now, of),
+            (of, true) => match objects.near_for_all(object, slot.name) {
+                Some(near) if of == 0 || of == near => Found::Function(now, near),
+                _ => Found::Unknown,
+            },
+        }
     }
 }
 
@@ -254,6 +316,7 @@ fn number(seen: &mut Seen, objects: &Objects, hook: Hook, real: usize) -> Option
     let known = all.iter().position(|of| of.load(Acquire) as usize == real);
     known.or_else(|| {
         let free = all.iter().position(|of| of.load(Acquire).is_null())?;
+        GENERATIONS[hook as usize][free].fetch_add(1, AcqRel);
         crate::forget(hook, free);
         all[free].store(real as *mut c_void, Release);
         if let Some(holder) = objects.at(real) {
@@ -276,34 +339,25 @@ fn forget_unloaded(seen: &mut Seen, objects: &Objects) {
 }
 
 /// Puts an address into a slot, of which the linker may have taken the right to write. Whether that worked.
-fn put(slot: *mut usize, now: usize, ours: usize) -> bool {
-    let is_writable = |maps: &str| {
-        let mut lines = maps.lines().filter_map(|line| {
-            let (range, rest) = line.split_once(' ')?;
-            let (begin, end) = range.split_once('-')?;
-            let [begin, end] = [begin, end].map(|of| usize::from_str_radix(of, 16).unwrap_or(0));
-            (begin..end).contains(&(slot as usize)).then(|| rest.as_bytes().get(1) == Some(&b'w'))
-        });
-        lines.next()
-    };
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let Some(is_writable) = is_writable(&maps) else { return false };
+fn put(maps: &Maps, slot: *mut usize, now: usize, ours: usize) -> bool {
+    let Some(protection) = maps.protection(slot as usize) else { return false };
+    let is_writable = protection & WRITE != 0;
     // SAFETY: it takes nothing.
     let page = unsafe { getpagesize() } as usize;
     let begin = (slot as usize & !(page - 1)) as *mut c_void;
     // SAFETY: the page is the table's, which is mapped; it is only made writable for what the linker itself writes there.
     unsafe {
-        if !is_writable && mprotect(begin, page, READ_WRITE) != 0 {
+        if !is_writable && mprotect(begin, page, protection | WRITE) != 0 {
             return false;
         }
-        // The linker may fill the slot at the same time, with what was found for it: then it is found so the next time.
+        // The linker may fill the slot at the same time, with what was found for it.
         let slot = AtomicU64::from_ptr(slot.cast());
-        let is_put = slot.compare_exchange(now as u64, ours as u64, AcqRel, Acquire).is_ok();
+        let _ = slot.compare_exchange(now as u64, ours as u64, AcqRel, Acquire);
         if !is_writable {
-            mprotect(begin, page, READ);
+            mprotect(begin, page, protection);
         }
-        is_put
     }
+    true
 }
 
 /// Calls [`look`] with the arguments kept, and jumps to the real function.

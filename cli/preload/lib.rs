@@ -39,11 +39,11 @@ mod symbols;
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32};
 use std::sync::{Mutex, PoisonError};
 
 use file::{Kind, Recording};
@@ -61,6 +61,8 @@ static IS_ON: AtomicBool = AtomicBool::new(true);
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 /// Whether only every other pass is looked at, so that what that costs can be measured.
 static IS_TURNING: AtomicBool = AtomicBool::new(false);
+/// Threads that have computed graphs so far.
+static THREADS: AtomicU16 = AtomicU16::new(0);
 /// Passes so far, where that matters.
 static PASSES: AtomicU32 = AtomicU32::new(0);
 
@@ -108,6 +110,8 @@ struct Running {
     hash: u64,
     /// Which copy of ggml computes the graph.
     copy: usize,
+    /// The number of the thread among those that compute graphs.
+    thread: u16,
     /// The last graph and its number.
     last: Option<(u64, u32)>,
     /// How many passes are open: one is computed by another where an interface calls an older one.
@@ -168,12 +172,26 @@ fn give_up(why: &str) {
     }
 }
 
-/// Does work of ours, which must not end the program: if it fails, nothing more is recorded.
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Does work of ours, which must not end the program: if it fails, nothing more is recorded. Nor is it where the program can
+/// end a thread, since what is called by this is none of its calls.
 fn guarded<R>(otherwise: R, work: impl FnOnce() -> R) -> R {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: it writes a number.
+    let is_set = unsafe { pthread_setcancelstate(DISABLE, &raw mut before) } == 0;
+    let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         give_up("a mistake in brickscope's library");
         otherwise
-    })
+    });
+    if is_set {
+        // SAFETY: it takes a number, and writes one.
+        unsafe { pthread_setcancelstate(before, &raw mut before) };
+    }
+    done
 }
 
 /// Called by the linker before the program begins.
@@ -207,6 +225,7 @@ fn running() -> *mut Running {
         n: 0,
         hash: 0,
         copy: 0,
+        thread: THREADS.fetch_add(1, Relaxed),
         last: None,
         depth: 0,
         graphs: 0,
@@ -222,6 +241,13 @@ fn running() -> *mut Running {
     let made = Box::into_raw(made);
     RUNNING.set(made);
     made
+}
+
+/// The number of this thread among those that compute graphs.
+fn this_thread() -> u64 {
+    let running = RUNNING.get();
+    // SAFETY: it is this thread's, and a number in it is read, which never changes.
+    if running.is_null() { 0 } else { unsafe { u64::from((*running).thread) } }
 }
 
 /// A node begins. Only the thread that called for the graph stores it; the others work at the same node.
@@ -502,7 +528,9 @@ unsafe extern "C-unwind" fn ggml_backend_sched_set_eval_callback<const COPY: usi
 ) {
     type Set = unsafe extern "C-unwind" fn(*mut Scheduler, Option<Callback>, *mut c_void);
     let real = real!(Hook::SetCallback, COPY, Set);
-    offload::set_own(scheduler, callback, data);
+    if IS_ON.load(Relaxed) {
+        guarded((), || offload::set_own(scheduler, callback, data));
+    }
     // SAFETY: the arguments are the caller's.
     unsafe { real(scheduler, callback, data) }
 }
@@ -557,7 +585,8 @@ fn write_part(parts: &mut Parts) {
         state.number_of((Known::Scheduled, parts.copy()), hash, Some(&name), &parts.nodes[..n])
     {
         let times = parts.times[..n].as_flattened();
-        if state.recording.write_words(Kind::Part, &[u64::from(number)], times) {
+        let head = u64::from(number) | this_thread() << 48;
+        if state.recording.write_words(Kind::Part, &[head], times) {
             return;
         }
     }
@@ -628,6 +657,10 @@ fn look_at(by: Known, copy: usize) -> bool {
     let mut state = lock();
     let Some(state) = &mut *state else { return false };
     let known = &COPIES_KNOWN[by as usize][copy];
+    // Another thread may have looked meanwhile.
+    if known.load(Relaxed) != UNKNOWN {
+        return known.load(Relaxed) == LOOKED_AT;
+    }
     match layout {
         Ok(layout) => {
             state.layouts[by as usize][copy] = Some((state.libraries, layout));
@@ -664,7 +697,9 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
     if n < running.n {
         state.recording.lose("nodes beyond 65,536 in a graph");
     }
+    let (_, copy, generation) = hooks::identity(Hook::Graph, running.copy);
     let hash = ggml::mixed_words(running.hash, [n as u64, threads as u64]);
+    let hash = ggml::mixed_words(hash, [copy as u64, u64::from(generation)]);
     let number = match running.last {
         Some((last, number)) if last == hash => Some(number),
         _ => state.number_of((Known::Graph, running.copy), hash, None, &running.nodes[..n]),
@@ -674,7 +709,9 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
         return;
     };
     running.last = Some((hash, number));
-    let head = [u64::from(number) | (threads as u64) << 32, begin, end];
+    let of_thread = u64::from(running.thread) << 48;
+    let threads = u64::from(threads as u16) << 32;
+    let head = [u64::from(number) | threads | of_thread, begin, end];
     // Shares follow their graph, or are not there.
     if state.recording.write_words(Kind::Graph, &head, &running.counts[..n]) {
         for (number, words) in shares {
@@ -695,6 +732,9 @@ impl State {
         on: Option<&str>,
         nodes: &[[*const Tensor; 2]],
     ) -> Option<u32> {
+        // Another copy may lie where one was.
+        let (library, layout) = self.layouts[by as usize][copy].as_ref()?;
+        let hash = ggml::mixed_words(hash, [*library as u64, by as u64]);
         if let Some(&number) = self.known.get(&hash) {
             return Some(number);
         }
@@ -704,12 +744,11 @@ impl State {
         }
         let begin = count();
         let number = self.known.len() as u32;
-        let (library, layout) = self.layouts[by as usize][copy].as_ref()?;
         let library = matches!(by, Known::Graph).then_some(*library);
         let text = node::describe(number, library, on, nodes, layout);
         self.recording.write(Kind::Nodes, text.as_bytes());
         self.known.insert(hash, number);
-        self.recording.write_words(Kind::Described, &[begin, count()], &[]);
+        self.recording.write_words(Kind::Described, &[begin, count(), this_thread()], &[]);
         Some(number)
     }
 }
@@ -825,7 +864,8 @@ fn write_pass(
         | u64::from(running.is_incomplete) << 35
         | u64::from(running.has_untimed) << 36
         | u64::from(matches!(of, Of::Graph)) << 37
-        | u64::from(is_warm_up) << 38;
+        | u64::from(is_warm_up) << 38
+        | u64::from(running.thread) << 48;
     let words = [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
     state.recording.write_words(Kind::Pass, &words, &sequences);
     if let Some(words) = state.load.due(end) {
@@ -855,6 +895,10 @@ unsafe extern "C-unwind" fn set_warmup<const COPY: usize>(context: *const Contex
     type Set = unsafe extern "C-unwind" fn(*const Context, bool);
     let real = real!(Hook::WarmUp, COPY, Set);
     guarded((), || {
+        // In a forked child, another thread may have had the lock.
+        if !IS_ON.load(Relaxed) {
+            return;
+        }
         let mut contexts = warm_up();
         contexts.retain(|known| *known != context as usize);
         contexts.extend(is_on.then_some(context as usize));

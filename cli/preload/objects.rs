@@ -99,6 +99,7 @@ struct Debug {
 
 const LOAD: u32 = 1;
 const DYNAMIC: u32 = 2;
+const RELRO: u32 = 0x6474_e552;
 
 mod tag {
     pub(super) const NEEDED: i64 = 1;
@@ -109,6 +110,7 @@ mod tag {
     pub(super) const RELOCATIONS_SIZE: i64 = 8;
     pub(super) const SONAME: i64 = 14;
     pub(super) const PLT: i64 = 23;
+    pub(super) const OLD_HASH: i64 = 4;
     pub(super) const HASH: i64 = 0x6fff_fef5;
 }
 
@@ -127,9 +129,13 @@ pub(crate) struct Object {
     /// 0, or the number of a namespace that `dlmopen` has made.
     pub(crate) space: usize,
     range: [usize; 2],
+    /// What the linker makes read-only when it has filled it.
+    relro: [usize; 2],
     symbols: *const Symbol,
     strings: *const c_char,
     hash: *const u32,
+    /// The table of DT_HASH.
+    old_hash: *const u32,
     relocations: [(*const Relocation, usize); 2],
     soname: Option<*const c_char>,
     needed: Vec<*const c_char>,
@@ -139,6 +145,37 @@ pub(crate) struct Object {
 pub(crate) struct Slot<'o> {
     pub(crate) name: &'o CStr,
     pub(crate) at: *mut usize,
+}
+
+/// What of the process's memory is mapped, and how: read before the linker's lock is taken.
+pub(crate) struct Maps(Vec<([usize; 2], c_int)>);
+
+impl Maps {
+    pub(crate) fn read() -> Self {
+        let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let of_line = |line: &str| {
+            let (range, rest) = line.split_once(' ')?;
+            let (begin, end) = range.split_once('-')?;
+            let [begin, end] = [begin, end].map(|of| usize::from_str_radix(of, 16));
+            let bits = rest.bytes().zip([(b'r', 1), (b'w', 2), (b'x', 4)]);
+            let protection = bits.map(|(has, (of, bit))| if has == of { bit } else { 0 }).sum();
+            Some(([begin.ok()?, end.ok()?], protection))
+        };
+        Self(text.lines().filter_map(of_line).collect())
+    }
+
+    /// How an address is mapped, as `mprotect` has it.
+    pub(crate) fn protection(&self, address: usize) -> Option<c_int> {
+        let is_there = |(range, _): &&([usize; 2], c_int)| (range[0]..range[1]).contains(&address);
+        self.0.iter().find(is_there).map(|(_, protection)| *protection)
+    }
+
+    fn is_readable(&self, from: usize, to: usize) -> bool {
+        let is_there = |(range, protection): &([usize; 2], c_int)| {
+            range[0] <= from && to <= range[1] && protection & 1 == 1
+        };
+        from < to && self.0.iter().any(is_there)
+    }
 }
 
 /// How many objects have been loaded and unloaded so far.
@@ -158,9 +195,11 @@ pub(crate) fn changes() -> [u64; 2] {
     found
 }
 
-/// Calls `look` while the dynamic linker neither loads nor unloads. It must not call the linker: it would wait for itself.
-pub(crate) fn with<R>(look: impl FnOnce(&Objects) -> R) -> Option<R> {
-    struct Ask<F, R> {
+/// Calls `look` while the dynamic linker can neither add nor remove an object; one that it has added may not be ready. It
+/// must not call the linker: it would wait for itself.
+pub(crate) fn with<R>(maps: &Maps, look: impl FnOnce(&Objects) -> R) -> Option<R> {
+    struct Ask<'m, F, R> {
+        maps: &'m Maps,
         look: Option<F>,
         debug: *const Debug,
         result: Option<R>,
@@ -171,19 +210,19 @@ pub(crate) fn with<R>(look: impl FnOnce(&Objects) -> R) -> Option<R> {
         data: *mut c_void,
     ) -> c_int {
         // SAFETY: the linker passes our structure, and nobody else has it now.
-        let ask = unsafe { &mut *data.cast::<Ask<F, R>>() };
+        let ask = unsafe { &mut *data.cast::<Ask<'_, F, R>>() };
         if let Some(look) = ask.look.take() {
             // SAFETY: the linker is in this call, so nothing is unloaded.
-            ask.result = Some(look(&unsafe { Objects::all(ask.debug) }));
+            ask.result = Some(look(&unsafe { Objects::all(ask.maps, ask.debug) }));
         }
         1
     }
-    fn of<F: FnOnce(&Objects) -> R, R>(_: &Ask<F, R>) -> See {
+    fn of<F: FnOnce(&Objects) -> R, R>(_: &Ask<'_, F, R>) -> See {
         see::<F, R>
     }
     // SAFETY: the name ends with a zero byte.
     let debug = unsafe { dlsym(ptr::null_mut(), c"_r_debug".as_ptr()) };
-    let mut ask = Ask { look: Some(look), debug: debug.cast_const().cast(), result: None };
+    let mut ask = Ask { maps, look: Some(look), debug: debug.cast_const().cast(), result: None };
     let see = of(&ask);
     // SAFETY: the function is called before this one returns, with the structure. The lock of the linker that it holds is
     // one that the same thread may take again.
@@ -201,7 +240,7 @@ impl Objects {
     /// # Safety
     ///
     /// Nothing is unloaded while the result is used. `debug` is null, or the linker's.
-    unsafe fn all(debug: *const Debug) -> Self {
+    unsafe fn all(maps: &Maps, debug: *const Debug) -> Self {
         unsafe extern "C" fn see(info: *const ObjectInfo, _: usize, found: *mut c_void) -> c_int {
             // SAFETY: the linker passes a valid structure with the headers of an object that is loaded, and our vector.
             unsafe {
@@ -222,7 +261,7 @@ impl Objects {
             while let Some(debug) = next.and_then(|next| next.as_ref()) {
                 let mut map = debug.first;
                 while let Some(of) = map.as_ref() {
-                    objects.extend(Object::mapped(of, space));
+                    objects.extend(Object::mapped(maps, of, space));
                     map = of.next;
                 }
                 next = Some(debug.next);
@@ -241,14 +280,11 @@ impl Objects {
         self.0.iter().find(|object| object.has(address))
     }
 
-    /// A function of an object, or of those that it needs: the nearest one.
-    pub(crate) fn near(&self, object: &Object, name: &CStr) -> Option<usize> {
+    /// An object and all that it needs, the nearest first.
+    fn closure<'o>(&'o self, object: &'o Object) -> Vec<&'o Object> {
         let mut order = vec![object];
         let mut nth = 0;
         while let Some(&of) = order.get(nth) {
-            if let Some(found) = of.function(name) {
-                return Some(found);
-            }
             for needed in &of.needed {
                 // SAFETY: it is a text of the object, which is loaded.
                 let needed = unsafe { CStr::from_ptr(*needed) };
@@ -261,7 +297,23 @@ impl Objects {
             }
             nth += 1;
         }
-        None
+        order
+    }
+
+    /// A function of an object, or of those that it needs: the nearest one.
+    pub(crate) fn near(&self, object: &Object, name: &CStr) -> Option<usize> {
+        self.closure(object).iter().find_map(|of| of.function(name))
+    }
+
+    /// What an object calls by this name, if it gets the same whatever it was loaded for: the linker looks in what that
+    /// needs, and any object that needs this one may have been it.
+    pub(crate) fn near_for_all(&self, object: &Object, name: &CStr) -> Option<usize> {
+        let near = self.near(object, name)?;
+        let is_same = |root: &Object| {
+            let needs = || self.closure(root).iter().any(|of| ptr::eq(*of, object));
+            root.space != object.space || !needs() || self.near(root, name) == Some(near)
+        };
+        self.0.iter().all(is_same).then_some(near)
     }
 
     /// The function of this name of a namespace, if only one of its objects has it.
@@ -284,6 +336,7 @@ impl Object {
         space: usize,
     ) -> Option<Self> {
         let mut range = [usize::MAX, 0];
+        let mut relro = [0; 2];
         let mut dynamic = ptr::null::<Dynamic>();
         for header in headers {
             let begin = base.wrapping_add(header.address as usize);
@@ -293,6 +346,7 @@ impl Object {
                     range = [range[0].min(begin), range[1].max(end)];
                 }
                 DYNAMIC => dynamic = begin as *const Dynamic,
+                RELRO => relro = [begin, begin.wrapping_add(header.size as usize)],
                 _ => {}
             }
         }
@@ -307,16 +361,28 @@ impl Object {
             file,
             space,
             range,
+            relro,
             symbols: ptr::null(),
             strings: ptr::null(),
             hash: ptr::null(),
+            old_hash: ptr::null(),
             relocations: [(ptr::null(), 0); 2],
             soname: None,
             needed: Vec::new(),
         };
         let (mut sizes, mut needed, mut soname) = ([0; 2], Vec::new(), None);
         // Most linkers have added the base to what are addresses; not to those of the kernel's own object, for one.
-        let address = |value: usize| if value < base { base.wrapping_add(value) } else { value };
+        let is_in = |at: usize| (range[0]..range[1]).contains(&at);
+        let address = |value: usize| {
+            let moved = base.wrapping_add(value);
+            if is_in(value) {
+                value
+            } else if is_in(moved) {
+                moved
+            } else {
+                0
+            }
+        };
         // SAFETY: the table of an object that is loaded ends with an entry of tag 0.
         unsafe {
             while let Some(&Dynamic { tag, value }) = dynamic.as_ref().filter(|of| of.tag != 0) {
@@ -325,6 +391,7 @@ impl Object {
                     tag::SONAME => soname = Some(value),
                     tag::STRINGS => object.strings = address(value) as *const c_char,
                     tag::SYMBOLS => object.symbols = address(value) as *const Symbol,
+                    tag::OLD_HASH => object.old_hash = address(value) as *const u32,
                     tag::HASH => object.hash = address(value) as *const u32,
                     tag::RELOCATIONS => {
                         object.relocations[0].0 = address(value) as *const Relocation
@@ -356,12 +423,21 @@ impl Object {
     /// # Safety
     ///
     /// The map is the linker's, of an object that is loaded.
-    unsafe fn mapped(map: &LinkMap, space: usize) -> Option<Self> {
+    unsafe fn mapped(maps: &Maps, map: &LinkMap, space: usize) -> Option<Self> {
+        let size = std::mem::size_of::<FileHeader>();
+        if !maps.is_readable(map.base, map.base.checked_add(size)?) {
+            return None;
+        }
         let header = map.base as *const FileHeader;
         // SAFETY: a library's first page is its file's, with this header.
         unsafe {
             let header = header.as_ref().filter(|of| of.magic.starts_with(b"\x7fELF"))?;
-            let headers = (map.base + header.headers_at as usize) as *const Header;
+            let at = map.base.checked_add(header.headers_at as usize)?;
+            let size = usize::from(header.n_headers) * std::mem::size_of::<Header>();
+            if !maps.is_readable(at, at.checked_add(size)?) {
+                return None;
+            }
+            let headers = at as *const Header;
             let headers = std::slice::from_raw_parts(headers, usize::from(header.n_headers));
             Self::read(map.base, map.name, headers, space)
         }
@@ -384,9 +460,8 @@ impl Object {
     pub(crate) fn function(&self, name: &CStr) -> Option<usize> {
         // The table of DT_GNU_HASH: numbers of buckets, of the first symbol, of words of a filter and its shift; the filter;
         // for each bucket its first symbol; for each symbol its hash, the last one of a bucket with the lowest bit set.
-        // Objects without it are older than ggml.
         if self.hash.is_null() {
-            return None;
+            return self.function_of_old(name);
         }
         let hash = name
             .to_bytes()
@@ -407,12 +482,8 @@ impl Object {
             loop {
                 let chain = *chains.add(nth - first);
                 let symbol = &*self.symbols.add(nth);
-                if chain | 1 == hash | 1
-                    && CStr::from_ptr(self.strings.add(symbol.name as usize)) == name
-                {
-                    // Functions that are defined, be they weak ones.
-                    let is_one = symbol.section != 0 && symbol.info & 15 == 2;
-                    return is_one.then(|| self.base.wrapping_add(symbol.value));
+                if chain | 1 == hash | 1 && self.is_function(symbol, name) {
+                    return Some(self.base.wrapping_add(symbol.value));
                 }
                 if chain & 1 == 1 {
                     return None;
@@ -420,6 +491,42 @@ impl Object {
                 nth += 1;
             }
         }
+    }
+
+    /// Whether a symbol is a function of this name that is defined, be it a weak one.
+    ///
+    /// # Safety
+    ///
+    /// It is one of this object's.
+    unsafe fn is_function(&self, symbol: &Symbol, name: &CStr) -> bool {
+        // SAFETY: the caller says so, so its name is in the object's table of texts.
+        let is_it = unsafe { CStr::from_ptr(self.strings.add(symbol.name as usize)) } == name;
+        is_it && symbol.section != 0 && symbol.info & 15 == 2
+    }
+
+    /// The same in an object that has the older table only: numbers of buckets and of symbols, buckets, chains.
+    fn function_of_old(&self, name: &CStr) -> Option<usize> {
+        if self.old_hash.is_null() {
+            return None;
+        }
+        // SAFETY: the table states how many symbols there are.
+        unsafe {
+            let symbols = std::slice::from_raw_parts(self.symbols, *self.old_hash.add(1) as usize);
+            let found = symbols.iter().find(|symbol| self.is_function(symbol, name))?;
+            Some(self.base.wrapping_add(found.value))
+        }
+    }
+
+    /// Whether the linker is still to fill a place, or to move what is in it.
+    pub(crate) fn is_unready(&self, maps: &Maps, at: usize, page: usize) -> bool {
+        // Whole pages are made read-only.
+        let [from, to] = self.relro.map(|of| of & !(page - 1));
+        (from..to).contains(&at) && maps.protection(at).is_none_or(|protection| protection & 2 != 0)
+    }
+
+    /// Whether a number is an address of this object before it was moved to where it lies.
+    pub(crate) fn is_unmoved(&self, value: usize) -> bool {
+        self.base != 0 && !self.has(value) && self.has(self.base.wrapping_add(value))
     }
 
     /// The slots of functions whose names begin as `is_begin` likes.

@@ -52,33 +52,34 @@ macro_rules! functions {
 
 functions! {
     set_callback: c"ggml_backend_sched_set_eval_callback",
-        unsafe extern "C" fn(*mut Scheduler, Option<Callback>, *mut c_void);
-    synchronize: c"ggml_backend_sched_synchronize", unsafe extern "C" fn(*mut Scheduler);
-    backends: c"ggml_backend_sched_get_n_backends", unsafe extern "C" fn(*mut Scheduler) -> c_int;
+        unsafe extern "C-unwind" fn(*mut Scheduler, Option<Callback>, *mut c_void);
+    synchronize: c"ggml_backend_sched_synchronize", unsafe extern "C-unwind" fn(*mut Scheduler);
+    backends: c"ggml_backend_sched_get_n_backends", unsafe extern "C-unwind" fn(*mut Scheduler) -> c_int;
     backend: c"ggml_backend_sched_get_backend",
-        unsafe extern "C" fn(*mut Scheduler, c_int) -> *const Backend;
-    splits: c"ggml_backend_sched_get_n_splits", unsafe extern "C" fn(*mut Scheduler) -> c_int;
+        unsafe extern "C-unwind" fn(*mut Scheduler, c_int) -> *const Backend;
+    splits: c"ggml_backend_sched_get_n_splits", unsafe extern "C-unwind" fn(*mut Scheduler) -> c_int;
     backend_of: c"ggml_backend_sched_get_tensor_backend",
-        unsafe extern "C" fn(*mut Scheduler, *const Tensor) -> *const Backend;
-    name: c"ggml_backend_name", unsafe extern "C" fn(*const Backend) -> *const c_char;
-    nodes: c"ggml_graph_n_nodes", unsafe extern "C" fn(*mut Cgraph) -> c_int;
-    node: c"ggml_graph_node", unsafe extern "C" fn(*mut Cgraph, c_int) -> *const Tensor;
+        unsafe extern "C-unwind" fn(*mut Scheduler, *const Tensor) -> *const Backend;
+    name: c"ggml_backend_name", unsafe extern "C-unwind" fn(*const Backend) -> *const c_char;
+    nodes: c"ggml_graph_n_nodes", unsafe extern "C-unwind" fn(*mut Cgraph) -> c_int;
+    node: c"ggml_graph_node", unsafe extern "C-unwind" fn(*mut Cgraph, c_int) -> *const Tensor;
     read: c"ggml_backend_tensor_get",
-        unsafe extern "C" fn(*const Tensor, *mut c_void, usize, usize);
-    op: c"ggml_op_desc", unsafe extern "C" fn(*const Tensor) -> *const c_char;
-    nbytes: c"ggml_nbytes", unsafe extern "C" fn(*const Tensor) -> usize;
+        unsafe extern "C-unwind" fn(*const Tensor, *mut c_void, usize, usize);
+    op: c"ggml_op_desc", unsafe extern "C-unwind" fn(*const Tensor) -> *const c_char;
+    nbytes: c"ggml_nbytes", unsafe extern "C-unwind" fn(*const Tensor) -> usize;
 }
 
 /// Those of a copy of ggml, looked for at its first graph.
 fn functions(copy: usize) -> Result<&'static Ggml, &'static str> {
     type Found = &'static Result<Ggml, String>;
-    static KNOWN: Mutex<Vec<(usize, Found)>> = Mutex::new(Vec::new());
-    let real = hooks::real(Hook::Scheduled, copy) as usize;
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = known.iter().find(|(of, _)| *of == real).map(|(_, found)| *found);
-    let found = found.unwrap_or_else(|| {
+    static KNOWN: Mutex<Vec<((Hook, usize, u32), Found)>> = Mutex::new(Vec::new());
+    let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let copy_of = hooks::identity(Hook::Scheduled, copy);
+    let known = lock().iter().find(|(of, _)| *of == copy_of).map(|(_, found)| *found);
+    let found = known.unwrap_or_else(|| {
+        // Without the lock, since the linker is asked.
         let found: Found = Box::leak(Box::new(Ggml::find(copy)));
-        known.push((real, found));
+        lock().push((copy_of, found));
         found
     });
     found.as_ref().map_err(String::as_str)

@@ -78,22 +78,22 @@ pub(crate) unsafe fn cached(hook: Hook, copy: usize, context: *const Context, al
     type Sequences = unsafe extern "C" fn(*const Context) -> u32;
     type Functions = (usize, usize, Option<usize>);
     // Those of each copy of llama.cpp, by the function that was called.
-    type Known = Mutex<Vec<(usize, Option<Functions>)>>;
+    type Known = Mutex<Vec<((Hook, usize, u32), Option<Functions>)>>;
     static FUNCTIONS: Known = Mutex::new(Vec::new());
     if context.is_null() {
         return;
     }
-    let mut known = FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner);
-    let real = hooks::real(hook, copy) as usize;
-    let place = known.iter().position(|(of, _)| *of == real).unwrap_or_else(|| {
+    let lock = || FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    let copy_of = hooks::identity(hook, copy);
+    let known = lock().iter().find(|(of, _)| *of == copy_of).map(|(_, functions)| *functions);
+    let functions = known.unwrap_or_else(|| {
+        // Without the lock, since the linker is asked.
         let find = |name| hooks::beside(hook, copy, name).ok().map(|at| at as usize);
         let memory = find(c"llama_get_memory").zip(find(c"llama_memory_seq_pos_max"));
         let functions = memory.map(|(memory, last)| (memory, last, find(c"llama_n_seq_max")));
-        known.push((real, functions));
-        known.len() - 1
+        lock().push((copy_of, functions));
+        functions
     });
-    let functions = known[place].1;
-    drop(known);
     let Some((memory, last, sequences)) = functions else { return };
     // SAFETY: they are the functions of these names, which have had these types since they were added, and the context is
     // the caller's.

@@ -55,8 +55,8 @@ pub enum Event {
     Graph(Graph),
     /// A pass ended.
     Pass(Pass),
-    /// Time that the library took to describe a graph.
-    Described([u64; 2]),
+    /// Time that the library took to describe a graph, and the number of the thread.
+    Described([u64; 2], u16),
     /// Somebody looked at the threads.
     Load(Load),
 }
@@ -68,6 +68,8 @@ pub struct Graph {
     pub number: u32,
     /// How many computed it; 0 if another backend than the CPU did.
     pub threads: u32,
+    /// The number of the thread that called for it.
+    pub of_thread: u16,
     /// When it began.
     pub begin: u64,
     /// When it ended.
@@ -121,6 +123,8 @@ pub struct Pass {
     pub is_graph: bool,
     /// Whether the program says that it warms up.
     pub is_warm_up: bool,
+    /// The number of its thread.
+    pub of_thread: u16,
 }
 
 /// How long each thread had run and waited for a CPU until then.
@@ -255,7 +259,8 @@ impl Recorded {
                 let ([head, begin, end], nodes) = values.split_first_chunk().ok_or_else(short)?;
                 self.events.push(Event::Graph(Graph {
                     number: *head as u32,
-                    threads: (head >> 32) as u32,
+                    threads: u32::from((head >> 32) as u16),
+                    of_thread: (head >> 48) as u16,
                     begin: *begin,
                     end: *end,
                     nodes: nodes.to_vec(),
@@ -293,12 +298,14 @@ impl Recorded {
                     has_untimed: flags >> 36 & 1 == 1,
                     is_graph: flags >> 37 & 1 == 1,
                     is_warm_up: flags >> 38 & 1 == 1,
+                    of_thread: (flags >> 48) as u16,
                 }));
             }
             4 => {
                 let values = values()?;
-                let ([begin, end], _) = values.split_first_chunk().ok_or_else(short)?;
-                self.events.push(Event::Described([*begin, *end]));
+                let ([begin, end], rest) = values.split_first_chunk().ok_or_else(short)?;
+                let thread = rest.first().map_or(0, |thread| *thread as u16);
+                self.events.push(Event::Described([*begin, *end], thread));
             }
             5 => {
                 let values = values()?;
@@ -339,6 +346,7 @@ impl Recorded {
                 self.events.push(Event::Graph(Graph {
                     number: *number as u32,
                     threads: 0,
+                    of_thread: (number >> 48) as u16,
                     begin: *begin,
                     end: *end,
                     nodes: times.iter().map(|[begin, _]| *begin).collect(),
@@ -425,6 +433,7 @@ mod tests {
             has_untimed: false,
             is_graph: false,
             is_warm_up: false,
+            of_thread: 0,
         };
         // A server's first client may have any sequence, and the first one's cache may be old.
         assert_eq!(pass(&[[40, 41]], Some(7)).position(), Some(40));
@@ -472,13 +481,14 @@ mod tests {
             Event::Graph(Graph {
                 number: 3,
                 threads: 2,
+                of_thread: 0,
                 begin: 10,
                 end: 90,
                 nodes: vec![20],
                 ends: vec![],
                 shares: vec![Shares { thread: 1, nodes: vec![[60, 9]] }],
             }),
-            Event::Described([91, 99]),
+            Event::Described([91, 99], 0),
             Event::Pass(Pass {
                 begin: 5,
                 end: 100,
@@ -494,6 +504,7 @@ mod tests {
                 has_untimed: false,
                 is_graph: false,
                 is_warm_up: false,
+                of_thread: 0,
             }),
             Event::Load(Load {
                 at: 101,

@@ -83,7 +83,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) full: bool,
 
-    /// No report, and no notes: only the run's folder is written.
+    /// No report, and no notes on it: only the run's folder is written. Why nothing was recorded is still said.
     #[arg(long, conflicts_with_all = ["json", "full", "report"])]
     pub(crate) quiet: bool,
 }
@@ -180,25 +180,26 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let cost = cost.map(|cost| in_words(&cost));
     let written = dir.write(|dir| dir.save(&profile));
     let folder = written.folder.as_deref();
-    if args.json {
+    let reported = if args.json {
         if let Some(cost) = &cost {
             tell!("{cost}");
         }
-        report(&place, view::json(&profile))?;
+        report(&place, view::json(&profile))
     } else if args.full {
         let folder = folder.map(output::shown);
         let folder = folder.map(|folder| format!("run in    {folder}\n")).unwrap_or_default();
         let cost = cost.map(|cost| cost + "\n").unwrap_or_default();
-        report(&place, view::report(&profile) + &folder + &cost)?;
+        report(&place, view::report(&profile) + &folder + &cost)
     } else if let Place::Stdout = place {
-        summary::print(&profile, folder, cost.as_deref())?;
+        summary::print(&profile, folder, cost.as_deref())
     } else {
-        report(&place, summary::text(&profile, folder, cost.as_deref()))?;
-    }
+        report(&place, summary::text(&profile, folder, cost.as_deref()))
+    };
     let collected = collect::into_lake(args.lake.as_deref(), written.folder.as_deref());
     if let (Some(target), Some(folder)) = (target, &written.folder) {
         target.push_written(folder);
     }
+    reported?;
     collected?;
     written.trouble.map_or(Ok(code_of(status)), Err)
 }

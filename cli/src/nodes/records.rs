@@ -68,18 +68,22 @@ impl Records {
     pub(crate) fn read(self) -> Result<(Vec<Recorded>, Loaded)> {
         let mut all = Vec::new();
         let mut loaded = Loaded::default();
+        let mut is_kept = false;
         for file in fs::read_dir(&self.path).with_context(|| self.path.display().to_string())? {
-            let path = file?.path();
-            let kind = path.extension();
-            if kind == Some(OsStr::new("loaded")) {
-                let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
-                loaded.add(&String::from_utf8_lossy(&bytes));
-            }
-            if kind != Some(OsStr::new("nodes")) {
+            let Ok(path) = file.map(|file| file.path()) else { continue };
+            let kind = path.extension().and_then(OsStr::to_str);
+            if !matches!(kind, Some("loaded" | "nodes")) {
                 continue;
             }
-            let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
-            match Recorded::read(&bytes, &path) {
+            let bytes = fs::read(&path);
+            if kind == Some("loaded") {
+                loaded.add(&String::from_utf8_lossy(&bytes.unwrap_or_default()));
+                continue;
+            }
+            let read = bytes
+                .map_err(|why| format!("{}: {why}", path.display()))
+                .and_then(|bytes| Recorded::read(&bytes, &path).map_err(|why| why.to_string()));
+            match read {
                 Ok(recorded) => {
                     // Of one that has no passes, nobody else will tell.
                     if recorded.events.is_empty() {
@@ -88,11 +92,14 @@ impl Records {
                     }
                     all.push(recorded);
                 }
-                Err(error) => {
-                    std::mem::forget(self);
-                    return Err(error).context("can't read what was recorded, which is kept");
+                Err(why) => {
+                    is_kept = true;
+                    loaded.said.push(format!("can't read what was recorded, which is kept: {why}"));
                 }
             }
+        }
+        if is_kept {
+            std::mem::forget(self);
         }
         Ok((all, loaded))
     }
@@ -127,5 +134,45 @@ impl Drop for Records {
         for path in [Some(self.path.clone()), self.more.take()].into_iter().flatten() {
             let _ = fs::remove_dir_all(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_none_is_kept_and_said_and_the_others_are_read() {
+        let records = Records::create().expect("a folder");
+        let path = records.path().to_owned();
+        for (name, text) in [
+            ("7.nodes", "BRKNODES"),
+            ("8.nodes", ""),
+            ("9.loaded", "program /bin/true\nsaid why\n"),
+            ("9.other", "x"),
+        ] {
+            fs::write(path.join(name), text).expect("a file");
+        }
+        let (all, loaded) = records.read().expect("it can be read");
+        assert!(all.is_empty());
+        assert_eq!(loaded.programs, [PathBuf::from("/bin/true")]);
+        let said = loaded.said.join("; ");
+        assert!(said.contains("7.nodes, byte 0: not a recording"), "{said}");
+        assert!(said.contains("8.nodes, byte 0") && said.contains("why"), "{said}");
+        assert!(path.join("7.nodes").exists(), "it is kept");
+        fs::remove_dir_all(path).expect("it can be removed");
+    }
+
+    #[test]
+    fn a_folder_that_the_linker_takes_no_library_from_has_another_beside() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let spaced = dir.path().join(format!("a b/brickscope-test-{}", std::process::id()));
+        fs::create_dir_all(&spaced).expect("a folder");
+        let records = Records { path: spaced, more: Cell::new(None) };
+        let found = records.for_library().expect("there is one");
+        assert!(found.exists() && !found.to_string_lossy().contains(' '), "{}", found.display());
+        drop(records);
+        assert!(!found.exists(), "it is removed");
+        assert!(!is_noexec(Path::new("/")));
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
                     is_warm_up: found.pass.is_warm_up,
                     position: found.pass.position(),
                 });
-                if found.described.is_empty() {
+                if found.described.is_empty() && !found.pass.is_warm_up {
                     labels.share(&found, pass.phase);
                     let ns = |[from, to]: [u64; 2]| at(to).saturating_sub(at(from));
                     waits.add(pass.phase, found.looked.as_ref(), ns);
@@ -188,7 +188,7 @@ impl InTurn {
     fn pass(&mut self, found: &Found<'_>, graphs: &Graphs<'_>, wall_ns: u64, phase: Option<Phase>) {
         let Pass { status, tokens, is_decode, .. } = found.pass;
         let position = found.pass.position();
-        if status != 0 || !is_decode {
+        if status != 0 || !is_decode || found.pass.is_warm_up {
             return;
         }
         let recorded = graphs.recorded;
@@ -452,11 +452,12 @@ fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts)
     let is_described =
         |pass: &brickscope::Pass| mark(pass.serial).is_some_and(|mark| mark.is_described);
     let mut out: HashSet<u32> = HashSet::new();
+    let mut own_warm_up = 0;
     let mut of_a_kind: BTreeMap<(Phase, u64), Vec<&brickscope::Pass>> = BTreeMap::new();
     for pass in &profile.passes {
         if is_own(pass) {
             out.insert(pass.serial);
-            counts.own_warm_up += 1;
+            own_warm_up += 1;
         } else {
             of_a_kind.entry((pass.phase, pass.tokens)).or_default().push(pass);
         }
@@ -465,7 +466,6 @@ fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts)
         let (first, rest): (Vec<&brickscope::Pass>, Vec<_>) =
             passes.iter().partition(|pass| is_described(pass));
         let n = if rest.is_empty() { 1.min(passes.len() - 1) } else { first.len() };
-        counts.warm_up += n as u64;
         out.extend(first.iter().take(n).map(|pass| pass.serial));
     }
     if !out.is_empty()
@@ -473,6 +473,8 @@ fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts)
     {
         *profile = rest;
         profile.dropped.warm_up_passes = out.len() as u64;
+        counts.own_warm_up = own_warm_up;
+        counts.warm_up = out.len() as u64 - own_warm_up;
     }
 }
 
@@ -570,8 +572,9 @@ struct Passes<'r, I: Iterator<Item = &'r Event>> {
     /// Whether graphs are passes, since none were seen around them.
     graphs_are_passes: bool,
     load: Option<&'r Load>,
+    /// What was computed and described since the last pass of each thread.
     graphs: Vec<&'r Graph>,
-    described: Vec<[u64; 2]>,
+    described: Vec<([u64; 2], u16)>,
 }
 
 impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
@@ -612,11 +615,12 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
                             has_untimed: false,
                             is_graph: true,
                             is_warm_up: false,
+                            of_thread: graph.of_thread,
                         };
                         return Some(self.found(pass));
                     }
                 }
-                Event::Described(of) => self.described.push(*of),
+                Event::Described(of, thread) => self.described.push((*of, *thread)),
                 Event::Load(load) => self.load = Some(load),
                 Event::Pass(pass) => return Some(self.found(pass.clone())),
             }
@@ -632,8 +636,22 @@ impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
             self.load = Some(load);
             self.events.next();
         }
-        let (graphs, described) =
-            (std::mem::take(&mut self.graphs), std::mem::take(&mut self.described));
+        // Those of a pass that ended by an exception are of none.
+        let is_its = |thread: u16, begin: u64| thread == pass.of_thread && begin >= pass.begin;
+        let mut graphs = Vec::new();
+        self.graphs.retain(|graph| {
+            if is_its(graph.of_thread, graph.begin) {
+                graphs.push(*graph);
+            }
+            graph.of_thread != pass.of_thread
+        });
+        let mut described = Vec::new();
+        self.described.retain(|(of, thread)| {
+            if is_its(*thread, of[0]) {
+                described.push(*of);
+            }
+            *thread != pass.of_thread
+        });
         Found { pass, graphs, described, looked }
     }
 }
@@ -960,6 +978,7 @@ mod tests {
             has_untimed: false,
             is_graph: false,
             is_warm_up: false,
+            of_thread: 0,
         }
     }
 
@@ -969,6 +988,7 @@ mod tests {
         Event::Graph(Graph {
             number,
             threads: 2,
+            of_thread: pass.of_thread,
             begin: at(1),
             end: at(99),
             nodes,
@@ -993,7 +1013,7 @@ mod tests {
             let at = pass.end;
             recorded.events.push(computed(&pass, 0));
             if nth == 0 {
-                recorded.events.push(Event::Described([pass.end - 1000, pass.end - 900]));
+                recorded.events.push(Event::Described([pass.end - 1000, pass.end - 900], 0));
             }
             recorded.events.push(Event::Pass(pass));
             let wait_ns = if waits(nth) { wait_ns } else { 1_000 };
@@ -1110,7 +1130,7 @@ mod tests {
         let described = [99, 100].map(|part| pass.begin + PASS_NS * part / 100);
         recorded.events.extend([
             computed(pass, number),
-            Event::Described(described),
+            Event::Described(described, pass.of_thread),
             Event::Pass(pass.clone()),
         ]);
     }
@@ -1174,6 +1194,28 @@ mod tests {
         let phases: Vec<Phase> =
             replayed(&recorded).profile.passes.iter().map(|pass| pass.phase).collect();
         assert_eq!(phases, [Phase::Decode, Phase::Prefill]);
+    }
+
+    #[test]
+    fn passes_of_two_threads_at_once_have_their_own_graphs() {
+        let mut recorded =
+            Recorded { graphs: [(0, graph(5, 1)), (1, graph(1, 1))].into(), ..Recorded::default() };
+        let first = pass(0, &[[0, 5]]);
+        let second = Pass { of_thread: 1, begin: first.begin + 1000, ..pass(0, &[[7, 8]]) };
+        recorded.events.extend([
+            computed(&first, 0),
+            computed(&second, 1),
+            Event::Pass(second.clone()),
+            Event::Pass(first.clone()),
+        ]);
+        // One that ended by an exception leaves its graph.
+        let lost = pass(1, &[]);
+        recorded.events.push(computed(&lost, 1));
+        add(&mut recorded, &pass(2, &[[5, 6]]), 1);
+        let found: Vec<Vec<u32>> = Passes::of(&recorded)
+            .map(|found| found.graphs.iter().map(|graph| graph.number).collect())
+            .collect();
+        assert_eq!(found, [[1], [0], [1]]);
     }
 
     #[test]
