@@ -276,7 +276,9 @@ impl Caller<'_> {
         let Self { objects, object, maps, own, global } = *self;
         // SAFETY: it takes nothing.
         let page = unsafe { getpagesize() } as usize;
-        if object.is_unready(maps, slot.at as usize, page) {
+        // What is mapped since the maps were read is looked at the next time.
+        let is_mapped = maps.protection(slot.at as usize).is_some();
+        if !is_mapped || object.is_unready(maps, slot.at as usize, page) {
             return Found::NotYet;
         }
         // SAFETY: the slot is the object's, which is loaded, and as all of them aligned.

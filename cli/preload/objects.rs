@@ -117,7 +117,7 @@ mod tag {
 /// The kinds of relocations that fill a table of functions, `GLOB_DAT` and `JUMP_SLOT`.
 const OF_FUNCTIONS: [u32; 2] = if cfg!(target_arch = "x86_64") { [6, 7] } else { [1025, 1026] };
 
-/// What the dynamic linker has loaded, while it can't load or unload anything.
+/// What the dynamic linker has loaded, or is loading, while it can't add or remove any.
 pub(crate) struct Objects(Vec<Object>);
 
 /// An object: a program or a library.

@@ -72,7 +72,8 @@ functions! {
 /// Those of a copy of ggml, looked for at its first graph.
 fn functions(copy: usize) -> Result<&'static Ggml, &'static str> {
     type Found = &'static Result<Ggml, String>;
-    static KNOWN: Mutex<Vec<((Hook, usize, u32), Found)>> = Mutex::new(Vec::new());
+    type Known = Mutex<Vec<((Hook, usize, u32), Found)>>;
+    static KNOWN: Known = Mutex::new(Vec::new());
     let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let copy_of = hooks::identity(Hook::Scheduled, copy);
     let known = lock().iter().find(|(of, _)| *of == copy_of).map(|(_, found)| *found);
