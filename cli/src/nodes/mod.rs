@@ -1,10 +1,14 @@
 //! What `brickscope run` records of an unmodified llama.cpp: the library that is loaded into it, and the profile that is made
 //! of its file. `brickscope-llama` reads the file, and knows what nodes are.
 
+mod copies;
+mod passes;
 mod preload;
 mod program;
 mod records;
 mod replay;
+mod turns;
+mod warm_up;
 
 pub(crate) use brickscope_llama::file::Recorded;
 use preload::library;

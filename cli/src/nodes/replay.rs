@@ -1,15 +1,18 @@
 //! From what was recorded to a profile: readings are labelled with the nodes that they belong to, and recorded as passes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::iter::Peekable;
+use std::collections::HashMap;
 
 use brickscope::{
-    Absent, BrickKey, BrickProfiler, CpuWait, Disturbance, PairedRatio, Phase, Profile, Serialised,
-    Share, SyncMode, TimedPass, TimedSpan, TimedWork, Work,
+    BrickKey, BrickProfiler, Phase, Profile, Share, SyncMode, TimedPass, TimedSpan, TimedWork, Work,
 };
 use brickscope_llama::bricks::{self, Brick};
-use brickscope_llama::file::{Event, Graph, Load, Pass, Recorded, Shares};
+use brickscope_llama::file::{Event, Graph, Pass, Recorded, Shares};
 use brickscope_llama::{Labels, LooksAt, Node};
+
+use super::copies::Shown;
+use super::passes::{Found, Passes, Waits};
+use super::turns::{InTurn, Turns};
+use super::warm_up::{Mark, leave_out_warm_up};
 
 /// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
 const MOST_ROWS: usize = 1 << 23;
@@ -120,220 +123,6 @@ fn time_of(profiler: &BrickProfiler, count: u64) -> u64 {
     profiler.clock().time_of_count(count).unwrap_or(count)
 }
 
-/// Passes in turns, with and without their nodes timed.
-#[derive(Debug, Default)]
-struct Turns(Vec<Turn>);
-
-#[derive(Debug, Clone, Copy)]
-struct Turn {
-    position: Option<u64>,
-    wall_ns: u64,
-    is_bare: bool,
-    is_odd: bool,
-}
-
-impl Turns {
-    fn add(&mut self, found: &Found<'_>, wall_ns: u64) {
-        let Pass { is_bare, status, .. } = found.pass;
-        let position = found.pass.position();
-        let is_odd = status != 0 || !found.described.is_empty();
-        self.0.push(Turn { position, wall_ns, is_bare, is_odd });
-    }
-
-    /// Each pass in one pair at most.
-    fn pairs(&self) -> Vec<(f64, f64)> {
-        // Which one a pass of one token is, the next pass's position tells.
-        let is_token = |n: usize| {
-            let position = |n: usize| self.0.get(n).and_then(|turn| turn.position);
-            position(n).zip(position(n + 1)).is_some_and(|(this, next)| next == this + 1)
-        };
-        let mut pairs = Vec::new();
-        let mut n = 0;
-        while let (Some(a), Some(b)) = (self.0.get(n), self.0.get(n + 1)) {
-            let is_pair = a.is_bare != b.is_bare && !a.is_odd && !b.is_odd;
-            if !(is_pair && is_token(n) && is_token(n + 1)) {
-                n += 1;
-                continue;
-            }
-            let (bare, timed) = if a.is_bare { (a, b) } else { (b, a) };
-            pairs.push((bare.wall_ns as f64, timed.wall_ns as f64));
-            n += 2;
-        }
-        pairs
-    }
-}
-
-/// Passes in turns: in some, nodes of other backends than the CPU were timed one at a time; the others were left whole.
-#[derive(Debug, Default)]
-struct InTurn(Vec<TurnOfBackends>);
-
-#[derive(Debug)]
-struct TurnOfBackends {
-    /// `None` where it isn't known: a whole pass doesn't show what its nodes are.
-    phase: Option<Phase>,
-    tokens: Option<u64>,
-    position: Option<u64>,
-    wall_ns: u64,
-    is_whole: bool,
-    /// Whether no node of it was timed, as in every other pass.
-    is_bare: bool,
-    /// Whether a graph was described in it.
-    is_warm_up: bool,
-    /// The backends of its nodes, if they were timed.
-    backends: Vec<String>,
-}
-
-impl InTurn {
-    /// `phase` is that of a pass that was recorded, whose nodes were timed.
-    fn pass(&mut self, found: &Found<'_>, graphs: &Graphs<'_>, wall_ns: u64, phase: Option<Phase>) {
-        let Pass { status, tokens, is_decode, .. } = found.pass;
-        let position = found.pass.position();
-        if status != 0 || !is_decode || found.pass.is_warm_up {
-            return;
-        }
-        let recorded = graphs.recorded;
-        let nodes = found.graphs.iter().filter_map(|graph| recorded.graphs.get(&graph.number));
-        // The CPU looks up the tokens of whole passes, too.
-        let embedded = nodes.flatten().map(embedded_rows).fold(0, u64::saturating_add);
-        let mut backends: Vec<String> = Vec::new();
-        for graph in &found.graphs {
-            let backend = recorded.backends.get(&graph.number);
-            if let Some(backend) = backend.filter(|backend| !backends.contains(backend)) {
-                backends.push(backend.clone());
-            }
-        }
-        self.0.push(TurnOfBackends {
-            phase,
-            tokens: tokens.or(Some(embedded)).filter(|&tokens| tokens > 0),
-            position,
-            wall_ns,
-            is_whole: phase.is_none(),
-            is_bare: found.pass.is_bare,
-            is_warm_up: !found.described.is_empty(),
-            backends,
-        });
-    }
-
-    /// Finds what passes do not say themselves.
-    fn find(&mut self) {
-        self.find_tokens();
-        self.find_phases();
-    }
-
-    /// The phases in which nodes of other backends were timed.
-    fn serialised(self) -> Vec<Serialised> {
-        let phases = [Phase::Prefill, Phase::Decode].into_iter();
-        phases.filter_map(|phase| self.serialised_in(phase)).collect()
-    }
-
-    /// Where nobody says how many tokens a pass had, the position of the next one does.
-    fn find_tokens(&mut self) {
-        for n in 0..self.0.len() {
-            let next = self.0.get(n + 1).and_then(|next| next.position);
-            let turn = &mut self.0[n];
-            let grown = next.zip(turn.position).and_then(|(next, this)| next.checked_sub(this));
-            turn.tokens = turn.tokens.or(grown.filter(|&grown| grown > 0));
-        }
-    }
-
-    /// A whole pass is of the phase that all passes with as many tokens are of whose nodes were timed.
-    fn find_phases(&mut self) {
-        let mut known: HashMap<u64, Option<Phase>> = HashMap::new();
-        for (tokens, phase) in self.0.iter().filter_map(|turn| turn.tokens.zip(turn.phase)) {
-            let of_tokens = known.entry(tokens).or_insert(Some(phase));
-            // A server's clients may be of both.
-            *of_tokens = of_tokens.filter(|of| *of == phase);
-        }
-        for turn in &mut self.0 {
-            let like = turn.tokens.and_then(|tokens| match known.get(&tokens) {
-                Some(phase) => *phase,
-                None => Some(phase_of(tokens, 0, &[])),
-            });
-            turn.phase = turn.phase.or(like);
-        }
-    }
-
-    fn serialised_in(&self, phase: Phase) -> Option<Serialised> {
-        let of_phase: Vec<&TurnOfBackends> =
-            self.0.iter().filter(|turn| turn.phase == Some(phase)).collect();
-        let mut devices: Vec<String> = Vec::new();
-        for backend in of_phase.iter().flat_map(|turn| &turn.backends) {
-            if !devices.contains(backend) {
-                devices.push(backend.clone());
-            }
-        }
-        if devices.is_empty() {
-            return None;
-        }
-        let settled = settled(&of_phase, phase);
-        let whole = || of_phase.iter().zip(&settled).filter(|(_, is)| **is).map(|(turn, _)| *turn);
-        let mut walls: Vec<u64> = whole().map(|turn| turn.wall_ns).collect();
-        walls.sort_unstable();
-        let pairs = pairs(&of_phase, &settled);
-        let cost = PairedRatio::new(&pairs);
-        Some(Serialised {
-            phase,
-            devices,
-            whole_passes: walls.len() as u64,
-            whole_tokens: whole().filter_map(|turn| turn.tokens).fold(0, u64::saturating_add),
-            whole_wall_ns: walls.iter().copied().fold(0, u64::saturating_add),
-            whole_p50_ns: walls.get(walls.len() / 2).copied(),
-            cost_absent: cost.as_ref().err().map(|why| Absent { reason: why.to_string() }),
-            cost: cost.ok(),
-        })
-    }
-}
-
-/// Which of the passes of a phase were whole, and as fast as if none were split. A backend that captures graphs, as CUDA's
-/// does, has to do that anew after split ones: it runs one pass without, captures in the next, and replays from then on.
-/// Prompts are few, and long beside that.
-fn settled(turns: &[&TurnOfBackends], phase: Phase) -> Vec<bool> {
-    const SETTLING: usize = 3;
-    let settling = if phase == Phase::Decode { SETTLING } else { 0 };
-    let mut in_a_row = 0;
-    let is_settled = |turn: &&TurnOfBackends| {
-        in_a_row = if turn.is_whole { in_a_row + 1 } else { 0 };
-        turn.is_whole && !turn.is_warm_up && (in_a_row > settling || turn.is_bare)
-    };
-    turns.iter().map(is_settled).collect()
-}
-
-/// A whole pass and one whose nodes were timed, which computed alike. Of passes that were split one after the other, the
-/// first is compared with the whole one before it, and the last with the next that has settled, so that either is first as
-/// often as second.
-fn pairs(turns: &[&TurnOfBackends], settled: &[bool]) -> Vec<(f64, f64)> {
-    /// How far away that may be.
-    const NEAR: usize = 6;
-    let mut pairs = Vec::new();
-    let mut pair = |whole: usize, split: usize| {
-        let (whole, split) = (turns[whole], turns[split]);
-        // Some more tokens in the cache make no difference; a prompt's position does.
-        let apart = whole.position.zip(split.position).map_or(0, |(a, b)| a.abs_diff(b));
-        let is_near = whole.phase == Some(Phase::Decode) || apart == 0;
-        if whole.tokens.is_some() && whole.tokens == split.tokens && is_near && !split.is_warm_up {
-            pairs.push((whole.wall_ns as f64, split.wall_ns as f64));
-        }
-    };
-    let mut n = 0;
-    while n < turns.len() {
-        if turns[n].is_whole {
-            n += 1;
-            continue;
-        }
-        let first = n;
-        n += turns[n..].iter().take_while(|turn| !turn.is_whole).count();
-        let last = n - 1;
-        if first > 0 && settled[first - 1] {
-            pair(first - 1, first);
-        }
-        let after = settled[n..].iter().take(NEAR).position(|is| *is);
-        if let Some(after) = after.filter(|_| last > first) {
-            pair(n + after, last);
-        }
-    }
-    pairs
-}
-
 /// Rows that an event takes at most: a brick and a kernel for each node, and layers.
 fn rows(event: &Event) -> usize {
     match event {
@@ -344,7 +133,7 @@ fn rows(event: &Event) -> usize {
 
 /// What is counted on the way.
 #[derive(Debug, Default)]
-struct Counts {
+pub(super) struct Counts {
     threads: u32,
     prompt_tokens: u64,
     generated_tokens: u64,
@@ -366,9 +155,9 @@ struct Counts {
     misfits: u64,
     /// Passes whose position isn't known.
     no_position: u64,
-    warm_up: u64,
+    pub(super) warm_up: u64,
     /// Passes by which the program itself warms up.
-    own_warm_up: u64,
+    pub(super) own_warm_up: u64,
     /// Passes that read a prompt of one sequence and decode another.
     mixed: u64,
 }
@@ -421,321 +210,10 @@ impl Counts {
     }
 }
 
-/// What tells whether a pass warms up.
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    /// Whether a graph was described in it.
-    is_described: bool,
-    /// Whether the program says so.
-    is_warm_up: bool,
-    position: Option<u64>,
-}
-
-/// Leaves out the passes by which the program warms up, and of several passes of one phase and as many tokens those in which
-/// graphs were described: the first ones. The only one of its kind stays.
-fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts) {
-    let mark = |serial: u32| (serial as usize).checked_sub(1).and_then(|nth| marks.get(nth));
-    // The empty run of llama.cpp's tools: a begin and an end of a text, which are then taken out of the cache.
-    let begins_with_empty_run = match (profile.passes.first(), marks) {
-        (Some(pass), [first, next, ..]) => {
-            let is_at_begin = [first, next].iter().all(|mark| mark.position == Some(0));
-            is_at_begin && pass.serial == 1 && pass.tokens <= 2
-        }
-        _ => false,
-    };
-    let is_own = |pass: &brickscope::Pass| {
-        let is_said = mark(pass.serial).is_some_and(|mark| mark.is_warm_up);
-        is_said || begins_with_empty_run && pass.serial == 1
-    };
-    let is_own =
-        |pass: &brickscope::Pass| is_own(pass) && profile.passes.iter().any(|of| !is_own(of));
-    let is_described =
-        |pass: &brickscope::Pass| mark(pass.serial).is_some_and(|mark| mark.is_described);
-    let mut out: HashSet<u32> = HashSet::new();
-    let mut own_warm_up = 0;
-    let mut of_a_kind: BTreeMap<(Phase, u64), Vec<&brickscope::Pass>> = BTreeMap::new();
-    for pass in &profile.passes {
-        if is_own(pass) {
-            out.insert(pass.serial);
-            own_warm_up += 1;
-        } else {
-            of_a_kind.entry((pass.phase, pass.tokens)).or_default().push(pass);
-        }
-    }
-    for passes in of_a_kind.values() {
-        let (first, rest): (Vec<&brickscope::Pass>, Vec<_>) =
-            passes.iter().partition(|pass| is_described(pass));
-        let n = if rest.is_empty() { 1.min(passes.len() - 1) } else { first.len() };
-        out.extend(first.iter().take(n).map(|pass| pass.serial));
-    }
-    if !out.is_empty()
-        && let Ok(rest) = profile.without(|pass| out.contains(&pass.serial))
-    {
-        *profile = rest;
-        profile.dropped.warm_up_passes = out.len() as u64;
-        counts.own_warm_up = own_warm_up;
-        counts.warm_up = out.len() as u64 - own_warm_up;
-    }
-}
-
-/// Which copy of ggml is shown, of several in one process: the one whose passes took longest.
-#[derive(Debug)]
-struct Shown {
-    library: Option<u32>,
-    /// What the others did, as sentences.
-    others: Vec<String>,
-}
-
-impl Shown {
-    fn of(recorded: &Recorded, at: impl Fn(u64) -> u64) -> Self {
-        let mut all: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        for found in Passes::of(recorded) {
-            if let Some(library) = library_of(recorded, &found) {
-                let (passes, ns) = all.entry(library).or_default();
-                *passes += 1;
-                *ns += at(found.pass.end).saturating_sub(at(found.pass.begin));
-            }
-        }
-        let longest = all.iter().max_by_key(|(_, (_, ns))| *ns).map(|(library, _)| *library);
-        let others = all.iter().filter(|(library, _)| Some(**library) != longest);
-        let others = others.map(|(library, (passes, ns))| {
-            let passes = crate::text::count(*passes, "pass");
-            let (theirs, shown) = (name(recorded, *library), name(recorded, longest.unwrap_or(0)));
-            format!(
-                "{passes} of {theirs}, which took {:.1} ms, left out: this is a report of {shown}",
-                *ns as f64 / 1e6
-            )
-        });
-        Self { library: longest, others: others.collect() }
-    }
-
-    fn has(&self, recorded: &Recorded, found: &Found<'_>) -> bool {
-        library_of(recorded, found).is_none_or(|library| Some(library) == self.library)
-    }
-}
-
-/// The copy of ggml that computed a pass, where it is known.
-fn library_of(recorded: &Recorded, found: &Found<'_>) -> Option<u32> {
-    found.graphs.iter().find_map(|graph| recorded.copies.get(&graph.number)).copied()
-}
-
-/// `libggml-cpu.so (ggml 0.13.1)`.
-fn name(recorded: &Recorded, library: u32) -> String {
-    let of = recorded.libraries.get(&library).cloned().unwrap_or_default();
-    let file = of.file.rsplit('/').next().filter(|file| !file.is_empty());
-    let version = of.version.map(|version| format!(" (ggml {version})")).unwrap_or_default();
-    file.unwrap_or("the program's own ggml").to_owned() + &version
-}
-
-/// A pass, with its graphs.
-#[derive(Debug)]
-struct Found<'r> {
-    pass: Pass,
-    graphs: Vec<&'r Graph>,
-    described: Vec<[u64; 2]>,
-    /// What the threads did since somebody looked before, where somebody looked after this pass.
-    looked: Option<Looked>,
-}
-
-/// What threads did between two looks at them.
-#[derive(Debug)]
-struct Looked {
-    /// Counts.
-    from_to: [u64; 2],
-    threads: Vec<Grown>,
-}
-
-/// What one thread did, in nanoseconds.
-#[derive(Debug, Clone, Copy)]
-struct Grown {
-    thread: u32,
-    /// Where it was last seen.
-    cpu: Option<u32>,
-    ran_ns: u64,
-    waited_ns: u64,
-    /// How long others of this process ran that were last seen there, too.
-    others_ran_ns: u64,
-}
-
-impl Grown {
-    /// The part of its wait in which others of this process must have had its CPU: what they ran beyond the time in which
-    /// it neither ran nor waited, as threads do that run one after another. `looked_ns` is how long it was looked at.
-    fn own_ns(&self, looked_ns: u64) -> u64 {
-        let slept_ns = looked_ns.saturating_sub(self.ran_ns).saturating_sub(self.waited_ns);
-        self.others_ran_ns.saturating_sub(slept_ns).min(self.waited_ns)
-    }
-}
-
-/// The passes of a recording, in order.
-struct Passes<'r, I: Iterator<Item = &'r Event>> {
-    events: Peekable<I>,
-    /// Whether graphs are passes, since none were seen around them.
-    graphs_are_passes: bool,
-    load: Option<&'r Load>,
-    /// What was computed and described since the last pass of each thread.
-    graphs: Vec<&'r Graph>,
-    described: Vec<([u64; 2], u16)>,
-}
-
-impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
-    fn of(recorded: &'r Recorded) -> Self {
-        let has_passes = recorded.events.iter().any(|event| matches!(event, Event::Pass(_)));
-        Self {
-            events: recorded.events.iter().peekable(),
-            graphs_are_passes: !has_passes,
-            load: None,
-            graphs: Vec::new(),
-            described: Vec::new(),
-        }
-    }
-}
-
-impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
-    type Item = Found<'r>;
-
-    fn next(&mut self) -> Option<Found<'r>> {
-        loop {
-            match self.events.next()? {
-                Event::Graph(graph) => {
-                    self.graphs.push(graph);
-                    if self.graphs_are_passes {
-                        let Graph { begin, end, .. } = *graph;
-                        let pass = Pass {
-                            begin,
-                            end,
-                            tokens: None,
-                            position: None,
-                            sequences: Vec::new(),
-                            status: 0,
-                            graphs: 1,
-                            is_decode: true,
-                            is_bare: false,
-                            is_whole: false,
-                            is_incomplete: false,
-                            has_untimed: false,
-                            is_graph: true,
-                            is_warm_up: false,
-                            of_thread: graph.of_thread,
-                        };
-                        return Some(self.found(pass));
-                    }
-                }
-                Event::Described(of, thread) => self.described.push((*of, *thread)),
-                Event::Load(load) => self.load = Some(load),
-                Event::Pass(pass) => return Some(self.found(pass.clone())),
-            }
-        }
-    }
-}
-
-impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
-    fn found(&mut self, pass: Pass) -> Found<'r> {
-        let mut looked = None;
-        if let Some(Event::Load(load)) = self.events.peek() {
-            looked = self.load.map(|before| Looked::between(before, load));
-            self.load = Some(load);
-            self.events.next();
-        }
-        // Those of a pass that ended by an exception are of none.
-        let is_its = |thread: u16, begin: u64| thread == pass.of_thread && begin >= pass.begin;
-        let mut graphs = Vec::new();
-        self.graphs.retain(|graph| {
-            if is_its(graph.of_thread, graph.begin) {
-                graphs.push(*graph);
-            }
-            graph.of_thread != pass.of_thread
-        });
-        let mut described = Vec::new();
-        self.described.retain(|(of, thread)| {
-            if is_its(*thread, of[0]) {
-                described.push(*of);
-            }
-            *thread != pass.of_thread
-        });
-        Found { pass, graphs, described, looked }
-    }
-}
-
-impl Looked {
-    fn between(before: &Load, now: &Load) -> Self {
-        let grown = now.threads.iter().filter_map(|thread| {
-            let then = before.threads.iter().find(|then| then.thread == thread.thread)?;
-            let ran_ns = thread.ran_ns.checked_sub(then.ran_ns)?;
-            let waited_ns = thread.waited_ns.checked_sub(then.waited_ns)?;
-            let (thread, cpu) = (thread.thread, thread.cpu);
-            Some(Grown { thread, cpu, ran_ns, waited_ns, others_ran_ns: 0 })
-        });
-        let mut threads: Vec<Grown> = grown.collect();
-        for at in 0..threads.len() {
-            let Grown { thread, cpu, .. } = threads[at];
-            // Those that were last seen on the CPU of the thread that waited.
-            let is_there = |of: &&Grown| of.thread != thread && cpu.is_some() && of.cpu == cpu;
-            let ran = threads.iter().filter(is_there).map(|of| of.ran_ns);
-            threads[at].others_ran_ns = ran.fold(0, u64::saturating_add);
-        }
-        Self { from_to: [before.at, now.at], threads }
-    }
-
-    /// See [`Disturbance`] for what the figures mean. `ns` is the nanoseconds between two counts.
-    fn disturbance(&self, ns: impl Fn([u64; 2]) -> u64) -> Option<Disturbance> {
-        let longest = self.threads.iter().max_by_key(|of| of.waited_ns)?;
-        let waited = self.threads.iter().map(|of| of.waited_ns);
-        Some(Disturbance {
-            run_queue_wait_ns: Some(waited.fold(0, u64::saturating_add)),
-            longest_wait_ns: Some(longest.waited_ns),
-            own_wait_ns: Some(longest.own_ns(ns(self.from_to))),
-            ..Disturbance::default()
-        })
-    }
-}
-
-/// How long each thread waited for a CPU in the passes of each phase, and on which CPUs.
-#[derive(Debug, Default)]
-struct Waits(BTreeMap<(Phase, u32), (CpuWait, BTreeMap<u32, u64>)>);
-
-impl Waits {
-    /// `ns` is the nanoseconds between two counts.
-    fn add(&mut self, phase: Phase, looked: Option<&Looked>, ns: impl Fn([u64; 2]) -> u64) {
-        let Some(Looked { from_to, threads }) = looked else { return };
-        let looked_ns = ns(*from_to);
-        for grown in threads {
-            let Grown { thread, cpu, ran_ns, waited_ns, .. } = *grown;
-            let (sum, cpus) = self.0.entry((phase, thread)).or_insert_with(|| {
-                let (looked_ns, ran_ns, waited_ns, own_ns) = (0, 0, 0, 0);
-                let cpu = None;
-                let none = CpuWait { thread, phase, cpu, looked_ns, ran_ns, waited_ns, own_ns };
-                (none, BTreeMap::new())
-            });
-            for (sum, more) in [
-                (&mut sum.looked_ns, looked_ns),
-                (&mut sum.ran_ns, ran_ns),
-                (&mut sum.waited_ns, waited_ns),
-                (&mut sum.own_ns, grown.own_ns(looked_ns)),
-            ] {
-                *sum = sum.saturating_add(more);
-            }
-            if let Some(cpu) = cpu {
-                let waited_there = cpus.entry(cpu).or_default();
-                *waited_there = waited_there.saturating_add(waited_ns);
-            }
-        }
-    }
-
-    /// Without threads that did nothing.
-    fn all(self) -> Vec<CpuWait> {
-        let of_thread = |(wait, cpus): (CpuWait, BTreeMap<u32, u64>)| {
-            let longest = cpus.into_iter().max_by_key(|&(_, ns)| ns);
-            CpuWait { cpu: longest.map(|(cpu, _)| cpu), ..wait }
-        };
-        let all = self.0.into_values().map(of_thread);
-        all.filter(|of| of.ran_ns > 0 || of.waited_ns > 0).collect()
-    }
-}
-
 /// What the nodes of the graphs are, with the profiler's numbers.
-struct Graphs<'p> {
+pub(super) struct Graphs<'p> {
     profiler: &'p BrickProfiler,
-    recorded: &'p Recorded,
+    pub(super) recorded: &'p Recorded,
     known: HashMap<(u32, u32), Labels>,
 }
 
@@ -884,7 +362,7 @@ fn shares_of(
 }
 
 /// Tokens that are looked up.
-fn embedded_rows(node: &Node) -> u64 {
+pub(super) fn embedded_rows(node: &Node) -> u64 {
     let is_it = node.op == "GET_ROWS"
         && node.src.first().is_some_and(|src| src.name == "token_embd.weight");
     if is_it { node.out.ne[1] } else { 0 }
@@ -898,7 +376,7 @@ fn output_rows(node: &Node) -> u64 {
 
 /// A pass that adds one token to each of its sequences decodes them. So does one that computes the logits of each of its
 /// tokens, and chooses a token after each. Others read a prompt.
-fn phase_of(tokens: u64, outputs: u64, sequences: &[[u32; 2]]) -> Phase {
+pub(super) fn phase_of(tokens: u64, outputs: u64, sequences: &[[u32; 2]]) -> Phase {
     let is_one_each = sequences.len() as u64 == tokens
         && sequences.iter().all(|[before, after]| after.checked_sub(*before) == Some(1));
     if tokens == 1 || is_one_each || tokens == outputs && tokens <= MOST_OUTPUTS {
@@ -934,8 +412,9 @@ mod tests {
     use brickscope_analysis::typical::{Basis, Typical};
     use brickscope_analysis::view::{self, Size};
     use brickscope_llama::Tensor;
-    use brickscope_llama::file::ThreadLoad;
+    use brickscope_llama::file::{Load, ThreadLoad};
 
+    use super::super::passes::Grown;
     use super::*;
 
     const PASS_NS: u64 = 1_000_000;

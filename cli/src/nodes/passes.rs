@@ -1,0 +1,217 @@
+//! The passes of a recording, with their graphs, and how their threads waited for a CPU.
+
+use std::collections::BTreeMap;
+use std::iter::Peekable;
+
+use brickscope::{CpuWait, Disturbance, Phase};
+use brickscope_llama::file::{Event, Graph, Load, Pass, Recorded};
+
+/// A pass, with its graphs.
+#[derive(Debug)]
+pub(super) struct Found<'r> {
+    pub(super) pass: Pass,
+    pub(super) graphs: Vec<&'r Graph>,
+    pub(super) described: Vec<[u64; 2]>,
+    /// What the threads did since somebody looked before, where somebody looked after this pass.
+    pub(super) looked: Option<Looked>,
+}
+
+/// What threads did between two looks at them.
+#[derive(Debug)]
+pub(super) struct Looked {
+    /// Counts.
+    pub(super) from_to: [u64; 2],
+    pub(super) threads: Vec<Grown>,
+}
+
+/// What one thread did, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grown {
+    pub(super) thread: u32,
+    /// Where it was last seen.
+    pub(super) cpu: Option<u32>,
+    pub(super) ran_ns: u64,
+    pub(super) waited_ns: u64,
+    /// How long others of this process ran that were last seen there, too.
+    pub(super) others_ran_ns: u64,
+}
+
+impl Grown {
+    /// The part of its wait in which others of this process must have had its CPU: what they ran beyond the time in which
+    /// it neither ran nor waited, as threads do that run one after another. `looked_ns` is how long it was looked at.
+    pub(super) fn own_ns(&self, looked_ns: u64) -> u64 {
+        let slept_ns = looked_ns.saturating_sub(self.ran_ns).saturating_sub(self.waited_ns);
+        self.others_ran_ns.saturating_sub(slept_ns).min(self.waited_ns)
+    }
+}
+
+/// The passes of a recording, in order.
+pub(super) struct Passes<'r, I: Iterator<Item = &'r Event>> {
+    pub(super) events: Peekable<I>,
+    /// Whether graphs are passes, since none were seen around them.
+    pub(super) graphs_are_passes: bool,
+    pub(super) load: Option<&'r Load>,
+    /// What was computed and described since the last pass of each thread.
+    pub(super) graphs: Vec<&'r Graph>,
+    pub(super) described: Vec<([u64; 2], u16)>,
+}
+
+impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
+    pub(super) fn of(recorded: &'r Recorded) -> Self {
+        let has_passes = recorded.events.iter().any(|event| matches!(event, Event::Pass(_)));
+        Self {
+            events: recorded.events.iter().peekable(),
+            graphs_are_passes: !has_passes,
+            load: None,
+            graphs: Vec::new(),
+            described: Vec::new(),
+        }
+    }
+}
+
+impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
+    type Item = Found<'r>;
+
+    fn next(&mut self) -> Option<Found<'r>> {
+        loop {
+            match self.events.next()? {
+                Event::Graph(graph) => {
+                    self.graphs.push(graph);
+                    if self.graphs_are_passes {
+                        let Graph { begin, end, .. } = *graph;
+                        let pass = Pass {
+                            begin,
+                            end,
+                            tokens: None,
+                            position: None,
+                            sequences: Vec::new(),
+                            status: 0,
+                            graphs: 1,
+                            is_decode: true,
+                            is_bare: false,
+                            is_whole: false,
+                            is_incomplete: false,
+                            has_untimed: false,
+                            is_graph: true,
+                            is_warm_up: false,
+                            of_thread: graph.of_thread,
+                        };
+                        return Some(self.found(pass));
+                    }
+                }
+                Event::Described(of, thread) => self.described.push((*of, *thread)),
+                Event::Load(load) => self.load = Some(load),
+                Event::Pass(pass) => return Some(self.found(pass.clone())),
+            }
+        }
+    }
+}
+
+impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
+    pub(super) fn found(&mut self, pass: Pass) -> Found<'r> {
+        let mut looked = None;
+        if let Some(Event::Load(load)) = self.events.peek() {
+            looked = self.load.map(|before| Looked::between(before, load));
+            self.load = Some(load);
+            self.events.next();
+        }
+        // Those of a pass that ended by an exception are of none.
+        let is_its = |thread: u16, begin: u64| thread == pass.of_thread && begin >= pass.begin;
+        let mut graphs = Vec::new();
+        self.graphs.retain(|graph| {
+            if is_its(graph.of_thread, graph.begin) {
+                graphs.push(*graph);
+            }
+            graph.of_thread != pass.of_thread
+        });
+        let mut described = Vec::new();
+        self.described.retain(|(of, thread)| {
+            if is_its(*thread, of[0]) {
+                described.push(*of);
+            }
+            *thread != pass.of_thread
+        });
+        Found { pass, graphs, described, looked }
+    }
+}
+
+impl Looked {
+    pub(super) fn between(before: &Load, now: &Load) -> Self {
+        let grown = now.threads.iter().filter_map(|thread| {
+            let then = before.threads.iter().find(|then| then.thread == thread.thread)?;
+            let ran_ns = thread.ran_ns.checked_sub(then.ran_ns)?;
+            let waited_ns = thread.waited_ns.checked_sub(then.waited_ns)?;
+            let (thread, cpu) = (thread.thread, thread.cpu);
+            Some(Grown { thread, cpu, ran_ns, waited_ns, others_ran_ns: 0 })
+        });
+        let mut threads: Vec<Grown> = grown.collect();
+        for at in 0..threads.len() {
+            let Grown { thread, cpu, .. } = threads[at];
+            // Those that were last seen on the CPU of the thread that waited.
+            let is_there = |of: &&Grown| of.thread != thread && cpu.is_some() && of.cpu == cpu;
+            let ran = threads.iter().filter(is_there).map(|of| of.ran_ns);
+            threads[at].others_ran_ns = ran.fold(0, u64::saturating_add);
+        }
+        Self { from_to: [before.at, now.at], threads }
+    }
+
+    /// See [`Disturbance`] for what the figures mean. `ns` is the nanoseconds between two counts.
+    pub(super) fn disturbance(&self, ns: impl Fn([u64; 2]) -> u64) -> Option<Disturbance> {
+        let longest = self.threads.iter().max_by_key(|of| of.waited_ns)?;
+        let waited = self.threads.iter().map(|of| of.waited_ns);
+        Some(Disturbance {
+            run_queue_wait_ns: Some(waited.fold(0, u64::saturating_add)),
+            longest_wait_ns: Some(longest.waited_ns),
+            own_wait_ns: Some(longest.own_ns(ns(self.from_to))),
+            ..Disturbance::default()
+        })
+    }
+}
+
+/// How long each thread waited for a CPU in the passes of each phase, and on which CPUs.
+#[derive(Debug, Default)]
+pub(super) struct Waits(pub(super) BTreeMap<(Phase, u32), (CpuWait, BTreeMap<u32, u64>)>);
+
+impl Waits {
+    /// `ns` is the nanoseconds between two counts.
+    pub(super) fn add(
+        &mut self,
+        phase: Phase,
+        looked: Option<&Looked>,
+        ns: impl Fn([u64; 2]) -> u64,
+    ) {
+        let Some(Looked { from_to, threads }) = looked else { return };
+        let looked_ns = ns(*from_to);
+        for grown in threads {
+            let Grown { thread, cpu, ran_ns, waited_ns, .. } = *grown;
+            let (sum, cpus) = self.0.entry((phase, thread)).or_insert_with(|| {
+                let (looked_ns, ran_ns, waited_ns, own_ns) = (0, 0, 0, 0);
+                let cpu = None;
+                let none = CpuWait { thread, phase, cpu, looked_ns, ran_ns, waited_ns, own_ns };
+                (none, BTreeMap::new())
+            });
+            for (sum, more) in [
+                (&mut sum.looked_ns, looked_ns),
+                (&mut sum.ran_ns, ran_ns),
+                (&mut sum.waited_ns, waited_ns),
+                (&mut sum.own_ns, grown.own_ns(looked_ns)),
+            ] {
+                *sum = sum.saturating_add(more);
+            }
+            if let Some(cpu) = cpu {
+                let waited_there = cpus.entry(cpu).or_default();
+                *waited_there = waited_there.saturating_add(waited_ns);
+            }
+        }
+    }
+
+    /// Without threads that did nothing.
+    pub(super) fn all(self) -> Vec<CpuWait> {
+        let of_thread = |(wait, cpus): (CpuWait, BTreeMap<u32, u64>)| {
+            let longest = cpus.into_iter().max_by_key(|&(_, ns)| ns);
+            CpuWait { cpu: longest.map(|(cpu, _)| cpu), ..wait }
+        };
+        let all = self.0.into_values().map(of_thread);
+        all.filter(|of| of.ran_ns > 0 || of.waited_ns > 0).collect()
+    }
+}

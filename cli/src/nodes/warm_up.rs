@@ -1,0 +1,64 @@
+//! Which passes warm up, and are left out.
+
+use std::collections::{BTreeMap, HashSet};
+
+use brickscope::{Phase, Profile};
+
+use super::replay::Counts;
+
+/// What tells whether a pass warms up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    /// Whether a graph was described in it.
+    pub(super) is_described: bool,
+    /// Whether the program says so.
+    pub(super) is_warm_up: bool,
+    pub(super) position: Option<u64>,
+}
+
+/// Leaves out the passes by which the program warms up, and of several passes of one phase and as many tokens those in which
+/// graphs were described: the first ones. The only one of its kind stays.
+pub(super) fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts) {
+    let mark = |serial: u32| (serial as usize).checked_sub(1).and_then(|nth| marks.get(nth));
+    // The empty run of llama.cpp's tools: a begin and an end of a text, which are then taken out of the cache.
+    let begins_with_empty_run = match (profile.passes.first(), marks) {
+        (Some(pass), [first, next, ..]) => {
+            let is_at_begin = [first, next].iter().all(|mark| mark.position == Some(0));
+            is_at_begin && pass.serial == 1 && pass.tokens <= 2
+        }
+        _ => false,
+    };
+    let is_own = |pass: &brickscope::Pass| {
+        let is_said = mark(pass.serial).is_some_and(|mark| mark.is_warm_up);
+        is_said || begins_with_empty_run && pass.serial == 1
+    };
+    let is_own =
+        |pass: &brickscope::Pass| is_own(pass) && profile.passes.iter().any(|of| !is_own(of));
+    let is_described =
+        |pass: &brickscope::Pass| mark(pass.serial).is_some_and(|mark| mark.is_described);
+    let mut out: HashSet<u32> = HashSet::new();
+    let mut own_warm_up = 0;
+    let mut of_a_kind: BTreeMap<(Phase, u64), Vec<&brickscope::Pass>> = BTreeMap::new();
+    for pass in &profile.passes {
+        if is_own(pass) {
+            out.insert(pass.serial);
+            own_warm_up += 1;
+        } else {
+            of_a_kind.entry((pass.phase, pass.tokens)).or_default().push(pass);
+        }
+    }
+    for passes in of_a_kind.values() {
+        let (first, rest): (Vec<&brickscope::Pass>, Vec<_>) =
+            passes.iter().partition(|pass| is_described(pass));
+        let n = if rest.is_empty() { 1.min(passes.len() - 1) } else { first.len() };
+        out.extend(first.iter().take(n).map(|pass| pass.serial));
+    }
+    if !out.is_empty()
+        && let Ok(rest) = profile.without(|pass| out.contains(&pass.serial))
+    {
+        *profile = rest;
+        profile.dropped.warm_up_passes = out.len() as u64;
+        counts.own_warm_up = own_warm_up;
+        counts.warm_up = out.len() as u64 - own_warm_up;
+    }
+}
