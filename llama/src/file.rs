@@ -93,7 +93,7 @@ pub struct Shares {
 }
 
 /// A pass ended. Its graphs came before it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pass {
     /// When it began.
     pub begin: u64,

@@ -82,19 +82,11 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
                         let pass = Pass {
                             begin,
                             end,
-                            tokens: None,
-                            position: None,
-                            sequences: Vec::new(),
-                            status: 0,
                             graphs: 1,
                             is_decode: true,
-                            is_bare: false,
-                            is_whole: false,
-                            is_incomplete: false,
-                            has_untimed: false,
                             is_graph: true,
-                            is_warm_up: false,
                             of_thread: graph.of_thread,
+                            ..Pass::default()
                         };
                         return Some(self.found(pass));
                     }
