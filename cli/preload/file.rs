@@ -19,7 +19,7 @@
 //! |---|---|
 //! | 1 graph | number \| threads << 32 \| the calling thread's number << 48; begin; end; a count for each node when it began |
 //! | 2 nodes | JSON: what the nodes of a graph are, and which other backend than the CPU computed them, if one did |
-//! | 3 pass | begin; end; tokens or -1; position of the first sequence or -1; status; graphs \| (1 if decode) << 32 \| (1 if its nodes were not timed) << 33 \| (1 if those of other backends were not timed, but in turns) << 34 \| (1 if readings could not be written) << 35 \| (1 if another backend computed nodes that are never timed) << 36; then for each sequence that grew, tokens in the cache before \| after << 32. After its graphs |
+//! | 3 pass | begin; end; tokens or -1; position of the first sequence or -1; status; graphs \| (1 if decode) << 32 \| (1 if its nodes were not timed) << 33 \| (1 if those of other backends were not timed, but in turns) << 34 \| (1 if readings could not be written) << 35 \| (1 if another backend computed nodes that are never timed) << 36 \| (1 if a graph that no call is around) << 37 \| (1 if the program warms up) << 38 \| its context's number, or 0, << 39 \| the thread's number << 48; then for each sequence that grew, tokens in the cache before \| after << 32. After its graphs |
 //! | 4 described | begin and end of describing a graph, which is in its pass; the thread's number |
 //! | 5 load | count; then for each thread its number \| CPU << 32, ns on a CPU, ns waiting for one |
 //! | 6 model | the path of a GGUF file that the process has mapped |
@@ -28,6 +28,7 @@
 //! | 9 shares | a thread's number; for each node of the graph before, for how many counts it worked, and waited |
 //! | 10 part | number \| the thread's number << 48; for each node that another backend computed by itself, its begin and its end |
 //! | 11 library | JSON: a copy of ggml, its file and version. Before its graphs |
+//! | 12 context | JSON: a context of llama.cpp, its settings and its model. Before its passes |
 //!
 //! Times are counts of the processor's counter.
 
@@ -89,6 +90,7 @@ pub(crate) enum Kind {
     Shares = 9,
     Part = 10,
     Library = 11,
+    Context = 12,
 }
 
 /// The folder to write to. Read once: a program may change its environment at any time.

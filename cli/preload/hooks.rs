@@ -66,13 +66,14 @@ hooks! {
     Graph: c"ggml_graph_compute", crate::ggml_graph_compute;
     Scheduled: c"ggml_backend_sched_graph_compute_async", crate::ggml_backend_sched_graph_compute_async;
     SetCallback: c"ggml_backend_sched_set_eval_callback", crate::ggml_backend_sched_set_eval_callback;
-    Decode: c"_ZN13llama_context6decodeERK11llama_batch", crate::decode;
-    DecodeOld: c"_ZN13llama_context6decodeER11llama_batch", crate::decode_old;
-    DecodeExt: c"_ZN13llama_context6decodeERK15llama_batch_ext", crate::decode_ext;
-    Encode: c"_ZN13llama_context6encodeERK11llama_batch", crate::encode;
-    EncodeOld: c"_ZN13llama_context6encodeER11llama_batch", crate::encode_old;
-    EncodeExt: c"_ZN13llama_context6encodeERK15llama_batch_ext", crate::encode_ext;
-    WarmUp: c"_ZN13llama_context10set_warmupEb", crate::set_warmup;
+    Decode: c"_ZN13llama_context6decodeERK11llama_batch", crate::passes::decode;
+    DecodeOld: c"_ZN13llama_context6decodeER11llama_batch", crate::passes::decode_old;
+    DecodeExt: c"_ZN13llama_context6decodeERK15llama_batch_ext", crate::passes::decode_ext;
+    Encode: c"_ZN13llama_context6encodeERK11llama_batch", crate::passes::encode;
+    EncodeOld: c"_ZN13llama_context6encodeER11llama_batch", crate::passes::encode_old;
+    EncodeExt: c"_ZN13llama_context6encodeERK15llama_batch_ext", crate::passes::encode_ext;
+    WarmUp: c"_ZN13llama_context10set_warmupEb", crate::contexts::set_warmup;
+    Freed: c"_ZN13llama_contextD1Ev", crate::contexts::freed;
     Ask: c"dlsym", ask;
     AskVersion: c"dlvsym", ask_version;
 }

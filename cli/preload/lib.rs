@@ -9,7 +9,7 @@
 //! | function | tells |
 //! |---|---|
 //! | `llama_context::decode`, `encode` | a pass begins and ends |
-//! | `llama_context::set_warmup` | whether the program's passes warm up |
+//! | `llama_context::set_warmup`, `~llama_context` | whether the program's passes warm up, and that another context may lie there |
 //! | `ggml_graph_compute` | a graph, or the part of it that the CPU computes, begins and ends |
 //! | `ggml_cpu_extra_compute_forward` | which node begins, on each thread |
 //! | `ggml_compute_forward_rms_norm_mul_fused` | which two nodes begin that are computed as one |
@@ -27,6 +27,7 @@
 
 #![allow(unsafe_code, non_snake_case, reason = "it stands in the place of functions of C and C++")]
 
+mod contexts;
 mod file;
 mod ggml;
 mod hooks;
@@ -34,6 +35,7 @@ mod load;
 mod node;
 mod objects;
 mod offload;
+mod passes;
 mod shares;
 mod symbols;
 
@@ -47,9 +49,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32};
 use std::sync::{Mutex, PoisonError};
 
 use file::{Kind, Recording};
-use ggml::{Batch, Cgraph, Context, Cplan, Params, Tensor};
+use ggml::{Cgraph, Cplan, Params, Tensor};
 use hooks::{COPIES, Hook};
 use offload::{Callback, Offloaded, Parts, Scheduler};
+use passes::{Of, pass};
 
 /// Nodes of a graph that are timed. llama.cpp's largest graphs have some ten thousand.
 const MOST_NODES: usize = 1 << 16;
@@ -99,7 +102,8 @@ struct State {
     /// How many copies have been numbered.
     libraries: usize,
     load: load::Load,
-    told_model: bool,
+    /// The files of models that were written down.
+    models: Vec<String>,
 }
 
 /// The graph that a thread computes.
@@ -283,9 +287,10 @@ unsafe fn begin_node(params: *const Params, node: *const Tensor, fused: *const T
 macro_rules! real {
     ($hook:expr, $copy:expr, $type:ty) => {
         // SAFETY: the function has this type in all versions of llama.cpp that are recorded.
-        unsafe { std::mem::transmute::<*const c_void, $type>(hooks::real($hook, $copy)) }
+        unsafe { std::mem::transmute::<*const std::ffi::c_void, $type>(hooks::real($hook, $copy)) }
     };
 }
+use real;
 
 /// In the place of ggml's function, which dispatches a node to special buffers.
 ///
@@ -611,7 +616,7 @@ fn is_ready() -> bool {
                 layouts: [const { [const { None }; COPIES] }; 2],
                 libraries: 0,
                 load: load::Load::new(),
-                told_model: false,
+                models: Vec::new(),
             });
             symbols::at_fork(|| IS_ON.store(false, Relaxed));
             if std::env::var_os("BRICKSCOPE_SHARES").is_some() {
@@ -723,6 +728,16 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
 }
 
 impl State {
+    /// Writes which files of models are mapped, those that were not before.
+    fn tell_models(&mut self) {
+        for model in symbols::mapped_models() {
+            if !self.models.contains(&model) {
+                self.recording.write(Kind::Model, model.as_bytes());
+                self.models.push(model);
+            }
+        }
+    }
+
     /// The number of a graph. It is described at its first time, which takes a while: the time is written down, so that it
     /// isn't taken for the program's.
     fn number_of(
@@ -752,196 +767,3 @@ impl State {
         Some(number)
     }
 }
-
-/// What a pass is of.
-#[derive(Debug, Clone, Copy)]
-enum Of {
-    /// A call of llama.cpp that decodes, or only encodes: of the context that has the function.
-    Llama { hook: Hook, copy: usize, is_decode: bool },
-    /// A graph that no call of llama.cpp is around.
-    Graph,
-}
-
-/// Runs a pass and writes when it began and ended.
-///
-/// # Safety
-///
-/// Of a call of llama.cpp, the context is the caller's, or null.
-unsafe fn pass(
-    of_llama: Option<(*const Context, Option<i32>)>,
-    of: Of,
-    run: impl FnOnce() -> i32,
-) -> i32 {
-    /// A pass that is open, whatever ends it.
-    struct Open(*mut Running);
-    impl Drop for Open {
-        fn drop(&mut self) {
-            // SAFETY: it is this thread's, and nobody has a reference to it when a pass ends.
-            unsafe { (*self.0).depth -= 1 }
-        }
-    }
-    if !IS_ON.load(Relaxed) || !guarded(false, is_ready) {
-        return run();
-    }
-    let running = running();
-    let is_warm_up = of_llama.is_some_and(|(context, _)| warm_up().contains(&(context as usize)));
-    // SAFETY: it is this thread's, and no reference to it lives on across the call.
-    let depth = unsafe {
-        (*running).depth += 1;
-        if (*running).depth == 1 {
-            (*running).graphs = 0;
-            (*running).offloaded = None;
-            (*running).is_split = None;
-            (*running).is_incomplete = false;
-            (*running).has_untimed = false;
-            // Two of four, the ones in the middle, so that what changes steadily is on both sides alike.
-            let nth = || PASSES.fetch_add(1, Relaxed) % 4;
-            (*running).is_bare = IS_TURNING.load(Relaxed) && matches!(nth(), 1 | 2);
-        }
-        (*running).depth
-    };
-    let open = Open(running);
-    let cached = |nth: usize| {
-        guarded((), || {
-            // SAFETY: as above; the context is the caller's.
-            unsafe {
-                let all = &mut (*running).cached[nth];
-                all.clear();
-                if let (Of::Llama { hook, copy, .. }, Some((context, _))) = (of, of_llama) {
-                    symbols::cached(hook, copy, context, all);
-                }
-            }
-        });
-    };
-    // Asked before the pass begins. In an inner pass the caches are as the outer one found them.
-    if depth == 1 {
-        cached(0);
-    }
-    let begin = count();
-    let status = run();
-    // SAFETY: as above. The context has the scheduler of a graph that it has just computed.
-    unsafe {
-        // Another backend may be computing still, and the program waits for it as soon as it asks for a result.
-        if let (1, 0, Some(offloaded)) = (depth, status, &(*running).offloaded) {
-            offloaded.wait();
-        }
-    }
-    let end = count();
-    drop(open);
-    if depth == 1 {
-        cached(1);
-        guarded((), || {
-            // SAFETY: as above.
-            let running = unsafe { &*running };
-            let tokens = of_llama.and_then(|(_, tokens)| tokens);
-            write_pass(running, (of, is_warm_up), tokens, [begin, end], status);
-        });
-    }
-    status
-}
-
-fn write_pass(
-    running: &Running,
-    (of, is_warm_up): (Of, bool),
-    tokens: Option<i32>,
-    [begin, end]: [u64; 2],
-    status: i32,
-) {
-    let cached = &running.cached;
-    let position = cached[0].first().map(|&tokens| i64::from(tokens));
-    let sequences = cached[0].iter().zip(&cached[1]).filter(|(before, after)| before < after);
-    let sequences: Vec<u64> =
-        sequences.map(|(&before, &after)| u64::from(before) | u64::from(after) << 32).collect();
-    let mut state = lock();
-    let Some(state) = &mut *state else { return };
-    let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
-    let is_decode = matches!(of, Of::Llama { is_decode: true, .. });
-    let is_whole = running.is_split == Some(false);
-    let flags = u64::from(running.graphs)
-        | u64::from(is_decode) << 32
-        | u64::from(running.is_bare) << 33
-        | u64::from(is_whole) << 34
-        | u64::from(running.is_incomplete) << 35
-        | u64::from(running.has_untimed) << 36
-        | u64::from(matches!(of, Of::Graph)) << 37
-        | u64::from(is_warm_up) << 38
-        | u64::from(running.thread) << 48;
-    let words = [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
-    state.recording.write_words(Kind::Pass, &words, &sequences);
-    if let Some(words) = state.load.due(end) {
-        state.recording.write_words(Kind::Load, &words, &[]);
-    }
-    if !state.told_model {
-        state.told_model = true;
-        for model in symbols::mapped_models() {
-            state.recording.write(Kind::Model, model.as_bytes());
-        }
-    }
-    state.recording.make_room();
-}
-
-/// The contexts that warm up: llama.cpp then uses all of a model's experts.
-fn warm_up() -> std::sync::MutexGuard<'static, Vec<usize>> {
-    static CONTEXTS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-    CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// In the place of the method of `llama_context` by which a program says that it warms up, or has done so.
-///
-/// # Safety
-///
-/// As the method that it stands for.
-unsafe extern "C-unwind" fn set_warmup<const COPY: usize>(context: *const Context, is_on: bool) {
-    type Set = unsafe extern "C-unwind" fn(*const Context, bool);
-    let real = real!(Hook::WarmUp, COPY, Set);
-    guarded((), || {
-        // In a forked child, another thread may have had the lock.
-        if !IS_ON.load(Relaxed) {
-            return;
-        }
-        let mut contexts = warm_up();
-        contexts.retain(|known| *known != context as usize);
-        contexts.extend(is_on.then_some(context as usize));
-    });
-    // SAFETY: the arguments are the caller's.
-    unsafe { real(context, is_on) }
-}
-
-/// A function in the place of a method of `llama_context`, which runs a pass.
-macro_rules! pass {
-    ($name:ident, $hook:ident, $batch:ty, $tokens:expr, $is_decode:literal) => {
-        #[doc = concat!("In the place of [`Hook::", stringify!($hook), "`].")]
-        ///
-        /// # Safety
-        ///
-        /// As the method that it stands for.
-        unsafe extern "C-unwind" fn $name<const COPY: usize>(
-            context: *const Context,
-            batch: *const $batch,
-        ) -> i32 {
-            type Run = unsafe extern "C-unwind" fn(*const Context, *const $batch) -> i32;
-            let real = real!(Hook::$hook, COPY, Run);
-            let tokens: fn(*const $batch) -> Option<i32> = $tokens;
-            let of = Of::Llama { hook: Hook::$hook, copy: COPY, is_decode: $is_decode };
-            // SAFETY: the arguments are the caller's.
-            unsafe { pass(Some((context, tokens(batch))), of, || real(context, batch)) }
-        }
-    };
-}
-
-fn tokens_of(batch: *const Batch) -> Option<i32> {
-    // SAFETY: the caller's batch, whose first field has been the number of its tokens in all versions.
-    Some(unsafe { (*batch).n_tokens })
-}
-
-/// Of a `llama_batch_ext` nothing is read.
-fn unknown(_: *const c_void) -> Option<i32> {
-    None
-}
-
-pass!(decode, Decode, Batch, tokens_of, true);
-pass!(decode_old, DecodeOld, Batch, tokens_of, true);
-pass!(decode_ext, DecodeExt, c_void, unknown, true);
-pass!(encode, Encode, Batch, tokens_of, false);
-pass!(encode_old, EncodeOld, Batch, tokens_of, false);
-pass!(encode_ext, EncodeExt, c_void, unknown, false);

@@ -177,6 +177,16 @@ impl RunDir {
         Ok(profile.save(&self.path().join(PROFILE))?)
     }
 
+    /// Writes the profile of another run of the same process to a folder in this one.
+    pub(crate) fn save_beside(&self, folder: &str, profile: &Profile) -> Result<()> {
+        let path = self.path.join(folder);
+        let cannot = || format!("can't write the run to {}", path.display());
+        self.make().with_context(cannot)?;
+        let path = self.path().join(folder);
+        fs::create_dir(&path).with_context(cannot)?;
+        Ok(profile.save(&path.join(PROFILE))?)
+    }
+
     /// Makes the folder, if it is made late.
     fn make(&self) -> io::Result<()> {
         let Some(late) = self.late.as_ref().filter(|late| late.made.get().is_none()) else {

@@ -22,6 +22,8 @@ pub struct Recorded {
     pub copies: HashMap<u32, u32>,
     /// The copies of ggml, by their numbers.
     pub libraries: BTreeMap<u32, Library>,
+    /// The contexts of llama.cpp, by their numbers.
+    pub contexts: BTreeMap<u16, Context>,
     /// What happened, in order.
     pub events: Vec<Event>,
     /// The files of its models.
@@ -46,6 +48,46 @@ pub struct Library {
     /// The commit that it states.
     #[serde(default)]
     pub commit: Option<String>,
+}
+
+/// A context of llama.cpp, as it was at its first pass. What llama.cpp did not tell is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct Context {
+    /// Tokens that its cache has room for.
+    pub n_ctx: Option<u32>,
+    /// The most tokens of a call (`-b`).
+    pub n_batch: Option<u32>,
+    /// The most tokens of a graph (`-ub`).
+    pub n_ubatch: Option<u32>,
+    /// The most sequences.
+    pub n_seq_max: Option<u32>,
+    /// Threads for graphs of one token.
+    pub threads: Option<u32>,
+    /// Threads for all others.
+    pub threads_batch: Option<u32>,
+    /// How embeddings of tokens become one, by llama.cpp's number; 0 or less if they don't.
+    pub pooling: Option<i32>,
+    /// What it computes with.
+    pub model: Option<Model>,
+}
+
+/// A model, as llama.cpp tells of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct Model {
+    /// Where it lay: another model that is there at the same time has another number.
+    pub at: u64,
+    /// The bytes of its tensors.
+    pub bytes: Option<u64>,
+    /// Its weights.
+    pub parameters: Option<u64>,
+    /// In a few words: `llama 1B Q8_0`.
+    pub kind: Option<String>,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its architecture.
+    pub architecture: Option<String>,
 }
 
 /// What happened. All times are counts of the processor's counter.
@@ -123,6 +165,8 @@ pub struct Pass {
     pub is_graph: bool,
     /// Whether the program says that it warms up.
     pub is_warm_up: bool,
+    /// The number of its context, if that is known.
+    pub context: Option<u16>,
     /// The number of its thread.
     pub of_thread: u16,
 }
@@ -179,6 +223,13 @@ struct Numbered {
     library: u32,
     #[serde(flatten)]
     of: Library,
+}
+
+#[derive(Deserialize)]
+struct OfContext {
+    context: u16,
+    #[serde(flatten)]
+    of: Context,
 }
 
 /// Why a file can't be read.
@@ -298,6 +349,7 @@ impl Recorded {
                     has_untimed: flags >> 36 & 1 == 1,
                     is_graph: flags >> 37 & 1 == 1,
                     is_warm_up: flags >> 38 & 1 == 1,
+                    context: Some((flags >> 39) as u16 & 0x1ff).filter(|&number| number > 0),
                     of_thread: (flags >> 48) as u16,
                 }));
             }
@@ -358,6 +410,11 @@ impl Recorded {
                 let Numbered { library, of } = serde_json::from_slice(record)
                     .map_err(|why| format!("a copy of ggml: {why}"))?;
                 self.libraries.insert(library, of);
+            }
+            12 => {
+                let OfContext { context, of } = serde_json::from_slice(record)
+                    .map_err(|why| format!("a context of llama.cpp: {why}"))?;
+                self.contexts.insert(context, of);
             }
             other => return Err(format!("a record of an unknown kind, {other}")),
         }

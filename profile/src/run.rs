@@ -28,6 +28,95 @@ pub struct Run {
     /// How the run was cut short, as by Ctrl-C, and after how much of it; `None` for a whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_short: Option<String>,
+    /// How another engine was set up, as far as it told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// What else the same process computed: each is a run of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Beside>,
+}
+
+/// How another engine was set up, as it was when it computed: what it did not tell is `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Engine {
+    /// The file of its library that computed: `libggml-cpu-zen4.so`.
+    pub library: Option<String>,
+    /// The version of that.
+    pub version: Option<String>,
+    /// The commit that that was made of.
+    pub commit: Option<String>,
+    /// Tokens that the KV cache has room for.
+    pub context_tokens: Option<u64>,
+    /// The most tokens of a call (`-b`).
+    pub batch_tokens: Option<u64>,
+    /// The most tokens of a pass (`-ub`).
+    pub micro_batch_tokens: Option<u64>,
+    /// The most sequences.
+    pub sequences: Option<u64>,
+    /// Threads for passes of one token (`-t`).
+    pub threads: Option<u32>,
+    /// Threads for all others (`-tb`).
+    pub threads_batch: Option<u32>,
+    /// How the KV cache keeps keys: `f16`.
+    pub cache_keys: Option<String>,
+    /// How it keeps values.
+    pub cache_values: Option<String>,
+    /// Whether attention was computed as one operation.
+    pub flash_attention: Option<bool>,
+}
+
+impl Engine {
+    /// What it is set to, each with its name: `("-ub", "512")`.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let number = |of: Option<u64>| of.map(|of| of.to_string());
+        let threads = |of: Option<u32>| of.map(|of| of.to_string());
+        let all = [
+            ("library", self.library.clone()),
+            ("version", self.version.clone()),
+            ("context", number(self.context_tokens)),
+            ("-b", number(self.batch_tokens)),
+            ("-ub", number(self.micro_batch_tokens)),
+            ("sequences", number(self.sequences)),
+            ("-t", threads(self.threads)),
+            ("-tb", threads(self.threads_batch)),
+            ("-ctk", self.cache_keys.clone()),
+            ("-ctv", self.cache_values.clone()),
+            ("-fa", self.flash_attention.map(|is_on| if is_on { "on" } else { "off" }.to_owned())),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+/// Another run of the same process, such as that of a draft model.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Beside {
+    /// What tells it apart.
+    pub name: String,
+    /// Its folder, in that of the run.
+    pub folder: String,
+    /// Its phases, of the passes that its own screens have.
+    pub phases: Vec<PhaseBeside>,
+}
+
+/// A phase of another run of the same process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseBeside {
+    /// Which.
+    pub phase: Phase,
+    /// Tokens of its passes.
+    pub tokens: u64,
+    /// How long these took, in nanoseconds.
+    pub wall_ns: u64,
+}
+
+impl PhaseBeside {
+    /// Tokens per second; `None` if it took no time.
+    #[must_use]
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        (self.wall_ns > 0).then(|| self.tokens as f64 * 1e9 / self.wall_ns as f64)
+    }
 }
 
 /// The model that ran. What is unknown is empty, or 0, and not shown.

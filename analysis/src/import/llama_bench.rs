@@ -148,9 +148,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         threads: first.number("n_threads").and_then(|n| u32::try_from(n).ok()).unwrap_or_default(),
         prompt_tokens: tokens(Phase::Prefill),
         generated_tokens: tokens(Phase::Decode),
-        pinned: false,
-        seed: None,
-        cut_short: None,
+        ..Run::default()
     });
     profile.model = Some(Model {
         path: first.shown("model_filename").unwrap_or_default(),

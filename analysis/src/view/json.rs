@@ -6,10 +6,11 @@ use serde::Serialize;
 
 use crate::roofline::Roofline;
 use crate::typical::Typical;
+use crate::view::batches::{Batch, batches};
 
 /// The profile as [`Profile::to_json`] has it, with `roofline` after its fields: a
-/// [`Roofline`] for each phase that has one; and `typical`, what the passes of each phase [typically](Typical) take. A
-/// reader of profiles reads it too.
+/// [`Roofline`] for each phase that has one; `typical`, what the passes of each phase [typically](Typical) take; and
+/// `batches`, where passes had different numbers of tokens. A reader of profiles reads it too.
 #[must_use]
 pub fn json(profile: &Profile) -> String {
     #[derive(Serialize)]
@@ -18,7 +19,10 @@ pub fn json(profile: &Profile) -> String {
         profile: &'p Profile,
         roofline: Vec<Roofline>,
         typical: Vec<Typical>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        batches: Vec<Batch>,
     }
     let (roofline, typical) = (Roofline::all(profile), Typical::all(profile));
-    screened(save::to_json(&WithRoofline { profile, roofline, typical }))
+    let batches = batches(profile);
+    screened(save::to_json(&WithRoofline { profile, roofline, typical, batches }))
 }

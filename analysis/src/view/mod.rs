@@ -2,6 +2,7 @@
 //! function of what was measured; none measures.
 
 mod backends;
+mod batches;
 mod comparison;
 mod device;
 mod explain;
@@ -34,6 +35,7 @@ pub use brickscope_profile::text::{
 };
 
 pub use self::backends::backends;
+pub use self::batches::{Batch, batches};
 pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };

@@ -7,13 +7,16 @@ use brickscope_profile::text::{
     MOST_ROWS, count, micros, percent, printable, printable_text, screened_lines, shortened,
 };
 use brickscope_profile::{
-    Absent, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens, Source,
-    SyncMode, Total, TreeOptions, WeightGroup,
+    Absent, Beside, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens,
+    Source, SyncMode, Total, TreeOptions, WeightGroup,
 };
 
 use crate::roofline::is_of_device;
 use crate::typical;
-use crate::view::{device, findings, headline, imported, machine, roofline, shares, tiles, waits};
+use crate::view::{
+    batches, device, findings, headline, imported, machine, roofline, shares, tiles, waits,
+};
+use crate::words::digits;
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
@@ -108,6 +111,7 @@ pub fn report(profile: &Profile) -> String {
         let rests = [(rest, phase.unattributed_ns, phase.passes)];
         tables(profile, Some(phase.phase), &rests, &mut text);
         left_out(all, phase, &mut text);
+        batches::in_report(all, phase.phase, &mut text);
         // A host that only issues work to devices is under no roof.
         if !has_devices || profile.ceilings.is_some() {
             roofline::in_report(all, phase.phase, &mut text);
@@ -352,6 +356,14 @@ fn what_ran(profile: &Profile, text: &mut String) {
             parts.push(format!("{} generated", run.generated_tokens));
         }
         lines.push(("run", parts.join(", ")));
+        if let Some(engine) = &run.engine {
+            let setting = |(name, value): (&str, String)| format!("{name} {}", printable(&value));
+            lines.push((
+                "engine",
+                engine.settings().into_iter().map(setting).collect::<Vec<_>>().join(", "),
+            ));
+        }
+        lines.extend(run.beside.iter().map(|of| ("beside", beside(of))));
     }
     if lines.is_empty() {
         return;
@@ -360,6 +372,15 @@ fn what_ran(profile: &Profile, text: &mut String) {
         text.push('\n');
     }
     labelled(&lines, text);
+}
+
+/// `context-2: draft.gguf, decode 812 tok/s`: another run of the same process.
+pub(super) fn beside(of: &Beside) -> String {
+    let mut parts = vec![printable_text(&of.name)];
+    parts.extend(of.phases.iter().filter_map(|phase| {
+        Some(format!("{} {} tok/s", phase.phase, digits(phase.tokens_per_second()?)))
+    }));
+    format!("{}: {}", printable_text(&of.folder), parts.join(", "))
 }
 
 /// Unattributed wall time: its name, nanoseconds, and the number of passes it comes from.

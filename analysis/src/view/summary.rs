@@ -10,8 +10,8 @@ use crate::findings::slow_layer::SlowLayer;
 use crate::findings::{Finding, Findings, Kind};
 use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict, is_of_device};
 use crate::typical::{self, Basis, Stall, Typical};
-use crate::view::report::{MOST_DRIFT_PPM, heading, wrap};
-use crate::view::{device, headline, waits};
+use crate::view::report::{self, MOST_DRIFT_PPM, heading, wrap};
+use crate::view::{batches, device, headline, waits};
 use crate::words::{cut, digits, fraction, time, times, whole, whole_percent};
 
 /// The room for a summary, in characters.
@@ -105,6 +105,8 @@ const LEAST_SHARE: f64 = 0.01;
 const LEAST_FOR_INTERVAL: u64 = 5;
 /// Then a phase can't be judged, since too much of it lies outside of all bricks.
 const MOST_UNATTRIBUTED: f64 = 0.1;
+/// The most other runs of the process; the report has all.
+const MOST_BESIDE: usize = 4;
 /// The most notes; the report has all.
 const MOST_NOTES: usize = 3;
 
@@ -144,6 +146,9 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
         }
         for phase in [Phase::Decode, Phase::Prefill] {
             rate_line(profile, phase, columns, &mut head);
+            if let Some(of_batches) = batches::in_summary(profile, phase) {
+                head.line(cut(&format!("{:9}{of_batches}", ""), columns));
+            }
         }
     }
     for note in notes(profile, &main) {
@@ -164,6 +169,13 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     foot.lines.append(&mut advice.lines);
     let run = run.map_or_else(|| "RUN".to_owned(), printable_text);
     let commands = [format!("brickscope show {run} --full"), format!("brickscope report {run}")];
+    let beside = profile.run.iter().flat_map(|run| &run.beside);
+    for of in beside.clone().take(MOST_BESIDE) {
+        foot.line(cut(&format!("Beside: {}", report::beside(of)), columns));
+    }
+    if let Some(more) = beside.count().checked_sub(MOST_BESIDE).filter(|&more| more > 0) {
+        foot.line(format!("Beside: {more} more, in {run}/context-{} and on", MOST_BESIDE + 2));
+    }
     // To be copied, so no command is broken.
     let line = format!("More: {}", commands.join(" · "));
     if line.chars().count() <= columns {

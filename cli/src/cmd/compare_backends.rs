@@ -238,9 +238,7 @@ impl<'m> Side<'m> {
             threads: self.session.cpu().threads() as u32,
             prompt_tokens: prompt.len() as u64,
             generated_tokens: decoded.len() as u64,
-            pinned: false,
-            seed: None,
-            cut_short: None,
+            ..Run::default()
         };
         for round in &mut self.rounds {
             round.run = Some(run.clone());

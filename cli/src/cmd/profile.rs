@@ -788,7 +788,7 @@ fn described(
         prompt_tokens: prompt.len() as u64,
         generated_tokens: n_generated as u64,
         seed: args.temperature().map(|_| args.seed),
-        cut_short: None,
+        ..Run::default()
     }
 }
 

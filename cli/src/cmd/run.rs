@@ -13,15 +13,15 @@ use std::{env, fs, thread};
 use anyhow::{Context, Result, bail};
 use brickscope::save::write_atomically;
 use brickscope::{
-    Absent, BrickProfiler, Clock, LoadWatch, OtherLoad, Overhead, PairedError, PairedRatio,
-    PhaseTotal, Profile, Run, Serialised,
+    Absent, Beside, BrickProfiler, Clock, Engine, LoadWatch, OtherLoad, Overhead, PairedError,
+    PairedRatio, Phase, PhaseBeside, PhaseTotal, Profile, Run, Serialised,
 };
-use brickscope_analysis::view;
+use brickscope_analysis::{typical, view};
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::cmd::collect;
 use crate::flags::OtlpArgs;
-use crate::nodes::{self, Recorded, Records, Replayed};
+use crate::nodes::{self, Group, Recorded, Records, Replayed};
 use crate::otlp::Target;
 use crate::run_dir::RunDir;
 use crate::text::{count, printable_text, screened};
@@ -113,6 +113,9 @@ impl Place {
     }
 }
 
+/// The most runs that are made of a process: a program may have a context for each of its tests.
+const MOST_RUNS: usize = 64;
+
 /// How often the program is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -125,7 +128,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             "can't time another program's nodes: its clock is the processor's counter, and {reason}"
         )
     })?;
-    let profiler = BrickProfiler::with_clock(clock);
     let created = Profile::empty(Default::default()).created;
     let dir = RunDir::create_late(args.out.as_deref(), &created)?;
     let records = Records::create()?;
@@ -144,41 +146,61 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             count(others as u64, "process")
         );
     }
-    let note = progress::note("labelling what was recorded");
-    let Replayed {
-        mut profile,
-        threads,
-        prompt_tokens,
-        generated_tokens,
-        notes,
-        turns,
-        has_untimed,
-        is_llama,
-    } = nodes::replay(&recorded, profiler);
-    note.finish_and_clear();
-    for what in notes.iter().chain(&loaded.said).filter(|_| !args.quiet) {
+    let mut notes = nodes::lacks(&recorded);
+    notes.extend(loaded.said);
+    let groups = nodes::groups(&recorded);
+    let mut described: Vec<Described> = Vec::new();
+    for nth in 0..groups.len() {
+        let of = Of { recorded: &recorded, groups: &groups, nth, line: &args.command };
+        let is_first = described.is_empty();
+        match of.described(&clock, &mut notes, is_first) {
+            Some(_) if described.len() == MOST_RUNS => {
+                let more = groups.len() - nth;
+                notes.push(format!(
+                    "{} left out: there are more than {MOST_RUNS}",
+                    count(more as u64, "context")
+                ));
+                break;
+            }
+            Some(of) => described.push(of),
+            None => {}
+        }
+    }
+    for what in notes.iter().filter(|_| !args.quiet) {
         tell!("note: {}", printable_text(what));
     }
-    if profile.passes.is_empty() {
+    if described.is_empty() {
         tell!("brickscope: nothing to report: no pass of the program could be read");
         return Ok(code_of(status));
     }
-    describe(&mut profile, &recorded, &args.command, threads, has_untimed, is_llama);
-    match load {
-        Ok(load) => profile.other_load = Some(load),
-        Err(why) => profile.other_load_absent = Some(why),
-    }
-    if let Some(run) = &mut profile.run {
-        run.prompt_tokens = prompt_tokens;
-        run.generated_tokens = generated_tokens;
-        if !status.success() {
+    for of in &mut described {
+        let profile = &mut of.profile;
+        profile.created.clone_from(&created);
+        match &load {
+            Ok(load) => profile.other_load = Some(load.clone()),
+            Err(why) => profile.other_load_absent = Some(why.clone()),
+        }
+        if let Some(run) = profile.run.as_mut().filter(|_| !status.success()) {
             run.cut_short = Some(format!("the program ended with {status}"));
         }
     }
+    let others = described.split_off(1);
+    for (nth, of) in others.iter().enumerate() {
+        let folder = format!("context-{}", nth + 2);
+        if let Some(run) = &mut described[0].profile.run {
+            run.beside.push(of.beside(folder));
+        }
+    }
+    let Described { mut profile, turns, .. } = described.remove(0);
     let cost = args.check_overhead.then(|| PairedRatio::new(&turns));
     profile.overhead.measured = cost.as_ref().and_then(|cost| cost.as_ref().ok()).copied();
     let cost = cost.map(|cost| in_words(&cost));
-    let written = dir.write(|dir| dir.save(&profile));
+    let written = dir.write(|dir| {
+        for (nth, of) in others.iter().enumerate() {
+            dir.save_beside(&format!("context-{}", nth + 2), &of.profile)?;
+        }
+        dir.save(&profile)
+    });
     let folder = written.folder.as_deref();
     let reported = if args.json {
         if let Some(cost) = &cost {
@@ -347,49 +369,141 @@ fn preloads(library: &Path) -> OsString {
     all
 }
 
-/// Adds what is known of the run, the machine and the model.
-fn describe(
-    profile: &mut Profile,
-    recorded: &Recorded,
-    line: &[OsString],
-    threads: u32,
-    has_untimed: bool,
-    is_llama: bool,
-) {
-    profile.process = Some(recorded.process);
-    profile.overhead = Overhead {
-        span_ns: None,
-        spans: profile.overhead.spans,
-        basis: "absent: readings were taken in another process".to_owned(),
-        measured: None,
-    };
-    profile.run = Some(Run {
-        command: line.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-        backend: backend_of(profile, is_llama),
-        threads,
-        ..Run::default()
-    });
-    // Another program's file may lie beside.
-    let path = model_of(recorded, line).filter(|_| is_llama);
-    profile.model = path.map(|path| source::describe_file(&path));
-    // They would be measured for nothing.
-    let is_serialised = |phase: &PhaseTotal| profile.serialised(phase.phase).is_some();
-    let no_roof = profile.phases.iter().all(is_serialised).then(|| profile.serialised.first());
-    let no_roof = no_roof.flatten().map(Serialised::no_roof).or_else(|| {
-        let reason = "another backend than the CPU computed nodes that were not timed";
-        has_untimed.then(|| Absent { reason: reason.to_owned() })
-    });
-    if no_roof.is_some() {
-        profile.ceilings_absent = no_roof;
-        return;
+/// A group of passes that is to be a run.
+struct Of<'r> {
+    recorded: &'r Recorded,
+    groups: &'r [Group],
+    nth: usize,
+    line: &'r [OsString],
+}
+
+/// A run, with what is known of the machine and the model.
+struct Described {
+    profile: Profile,
+    /// What tells it apart from the others of its process.
+    name: String,
+    turns: Vec<(f64, f64)>,
+}
+
+impl Described {
+    /// How the run that this one is beside of tells of it.
+    fn beside(&self, folder: String) -> Beside {
+        let shown = typical::shown(&self.profile);
+        let phases = Phase::ALL.into_iter().filter_map(|phase| {
+            let PhaseTotal { tokens, wall_ns, .. } = *shown.phase(phase)?;
+            Some(PhaseBeside { phase, tokens, wall_ns })
+        });
+        Beside { name: self.name.clone(), folder, phases: phases.collect() }
     }
-    let note = progress::note("measuring what this machine can do");
-    let threads = NonZeroUsize::new(threads as usize).unwrap_or(NonZeroUsize::MIN);
-    let measured = ceilings_cache::ceilings_of_others(profile.model.as_ref(), threads);
-    note.finish_and_clear();
-    match measured {
-        Ok(ceilings) => profile.ceilings = Some(ceilings),
-        Err(why) => profile.ceilings_absent = Some(why),
+}
+
+impl Of<'_> {
+    /// `None`, with the reason among the notes, if no pass of it can be read.
+    fn described(
+        &self,
+        clock: &Clock,
+        notes: &mut Vec<String>,
+        is_first: bool,
+    ) -> Option<Described> {
+        let group = &self.groups[self.nth];
+        let note = progress::note("labelling what was recorded");
+        let replayed =
+            nodes::replay(self.recorded, group, BrickProfiler::with_clock(clock.clone()));
+        note.finish_and_clear();
+        let Replayed { mut profile, threads, has_untimed, is_llama, turns, .. } = replayed;
+        let path = self.model_of(group).filter(|_| is_llama);
+        let file = path.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
+        let name = group.name(self.groups, file.as_deref());
+        if profile.passes.is_empty() {
+            let of = if self.groups.len() > 1 { format!(" of {name}") } else { String::new() };
+            notes.extend(
+                replayed
+                    .notes
+                    .into_iter()
+                    .map(|note| note.replacen(" left out", &(of.clone() + " left out"), 1)),
+            );
+            return None;
+        }
+        // Those of the others are in their runs.
+        if is_first {
+            notes.extend(replayed.notes);
+        }
+        profile.process = Some(self.recorded.process);
+        profile.overhead = Overhead {
+            span_ns: None,
+            spans: profile.overhead.spans,
+            basis: "absent: readings were taken in another process".to_owned(),
+            measured: None,
+        };
+        profile.run = Some(Run {
+            command: self.line.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            backend: backend_of(&profile, is_llama),
+            threads,
+            prompt_tokens: replayed.prompt_tokens,
+            generated_tokens: replayed.generated_tokens,
+            engine: Some(group.engine.clone()).filter(|engine| *engine != Engine::default()),
+            ..Run::default()
+        });
+        profile.model = match path {
+            Some(path) => Some(source::describe_file(&path)),
+            None => group.model(),
+        };
+        // They would be measured for nothing.
+        let is_serialised = |phase: &PhaseTotal| profile.serialised(phase.phase).is_some();
+        let no_roof = profile.phases.iter().all(is_serialised).then(|| profile.serialised.first());
+        let no_roof = no_roof.flatten().map(Serialised::no_roof).or_else(|| {
+            let reason = "another backend than the CPU computed nodes that were not timed";
+            has_untimed.then(|| Absent { reason: reason.to_owned() })
+        });
+        if no_roof.is_some() {
+            profile.ceilings_absent = no_roof;
+            return Some(Described { profile, name, turns });
+        }
+        let note = progress::note("measuring what this machine can do");
+        let threads = NonZeroUsize::new(threads as usize).unwrap_or(NonZeroUsize::MIN);
+        let measured = ceilings_cache::ceilings_of_others(profile.model.as_ref(), threads);
+        note.finish_and_clear();
+        match measured {
+            Ok(ceilings) => profile.ceilings = Some(ceilings),
+            Err(why) => profile.ceilings_absent = Some(why),
+        }
+        Some(Described { profile, name, turns })
+    }
+
+    /// The file of the model: one that the process had mapped, or an argument of the command. Of several, the one that has
+    /// as many weights as the context's.
+    fn model_of(&self, group: &Group) -> Option<PathBuf> {
+        let mapped = self.recorded.models.iter().map(PathBuf::from);
+        let named = self
+            .line
+            .iter()
+            .map(PathBuf::from)
+            .filter(|file| file.extension() == Some(OsStr::new("gguf")) && file.is_file());
+        let mut files: Vec<PathBuf> = Vec::new();
+        for file in mapped.chain(named) {
+            let is_known = |known: &PathBuf| {
+                *known == file
+                    || fs::canonicalize(known)
+                        .ok()
+                        .is_some_and(|known| Some(known) == fs::canonicalize(&file).ok())
+            };
+            if !files.iter().any(is_known) {
+                files.push(file);
+            }
+        }
+        let parameters = group.context.as_ref().and_then(|of| of.model.as_ref()?.parameters);
+        match (files.as_slice(), parameters) {
+            ([only], _) => Some(only.clone()),
+            (_, Some(parameters)) => {
+                let mut alike = files
+                    .into_iter()
+                    .filter(|file| source::describe_file(file).parameters == parameters);
+                let first = alike.next();
+                first.filter(|_| alike.next().is_none())
+            }
+            // A recording that says nothing of contexts.
+            (_, None) => files.into_iter().next(),
+        }
     }
 }
 
@@ -405,15 +519,4 @@ fn backend_of(profile: &Profile, is_llama: bool) -> String {
     let before = if all.is_empty() { String::new() } else { all.join(", ") + " and " };
     let engine = if is_llama { "llama.cpp" } else { "ggml" };
     format!("{engine}, {before}{last}")
-}
-
-/// The file of the model: one that the process had mapped, or an argument of the command.
-fn model_of(recorded: &Recorded, line: &[OsString]) -> Option<PathBuf> {
-    let mapped = recorded.models.first().map(PathBuf::from);
-    let named = || {
-        let files = line.iter().map(Path::new);
-        let mut models = files.filter(|file| file.extension() == Some(OsStr::new("gguf")));
-        models.find(|file| file.is_file()).map(Path::to_owned)
-    };
-    mapped.or_else(named)
 }

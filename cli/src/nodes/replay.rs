@@ -6,10 +6,10 @@ use brickscope::{
     BrickKey, BrickProfiler, Phase, Profile, Share, SyncMode, TimedPass, TimedSpan, TimedWork, Work,
 };
 use brickscope_llama::bricks::{self, Brick};
-use brickscope_llama::file::{Event, Graph, Pass, Recorded, Shares};
+use brickscope_llama::file::{Graph, Pass, Recorded, Shares};
 use brickscope_llama::{Labels, LooksAt, Node};
 
-use super::copies::Shown;
+use super::groups::Group;
 use super::passes::{Found, Passes, Waits};
 use super::turns::{InTurn, Turns};
 use super::warm_up::{Mark, leave_out_warm_up};
@@ -41,23 +41,20 @@ pub(crate) struct Replayed {
     pub(crate) is_llama: bool,
 }
 
-/// Labels everything that was recorded. `profiler` was made before the recording began, and its clock is the processor's
-/// counter.
-pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
-    let spans: usize = recorded.events.iter().map(rows).sum();
+/// Labels what was recorded of a group. The clock of `profiler` is the processor's counter, and was made before the recording
+/// began.
+pub(crate) fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Replayed {
+    let of_group = || Passes::of(recorded).filter(|found| group.has(recorded, found));
+    let spans: usize = of_group().map(|found| rows(&found)).sum();
     let profiler = profiler.with_log_capacity(spans.min(MOST_ROWS));
     profiler.enable();
     let mut labels = Graphs { profiler: &profiler, recorded, known: HashMap::new() };
     let mut counts = Counts::default();
     let mut marks: Vec<Mark> = Vec::new();
-    let shown = Shown::of(recorded, |count| time_of(&profiler, count));
     let mut turns = Turns::default();
     let mut waits = Waits::default();
     let mut in_turn = InTurn::default();
-    for found in Passes::of(recorded) {
-        if !shown.has(recorded, &found) {
-            continue;
-        }
+    for found in of_group() {
         let at = |count: u64| time_of(&profiler, count);
         let wall_ns = at(found.pass.end).saturating_sub(at(found.pass.begin));
         turns.add(&found, wall_ns);
@@ -104,8 +101,7 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     if !profile.serialised.is_empty() {
         profile.sync_mode = SyncMode::Immediate;
     }
-    let mut notes = counts.notes(recorded);
-    notes.extend(shown.others);
+    let notes = counts.notes();
     Replayed {
         profile,
         threads: counts.threads,
@@ -118,17 +114,24 @@ pub(crate) fn replay(recorded: &Recorded, profiler: BrickProfiler) -> Replayed {
     }
 }
 
+/// What a recording lacks, whatever is shown of it.
+pub(crate) fn lacks(recorded: &Recorded) -> Vec<String> {
+    let refused = (recorded.refused > 0)
+        .then(|| format!("{} records did not fit the file of 1 GiB", recorded.refused));
+    let lost = recorded.lost.iter().map(|what| format!("not recorded: {what}"));
+    let fault = recorded.fault.iter().map(|why| format!("the recording ended early: {why}"));
+    refused.into_iter().chain(lost).chain(fault).collect()
+}
+
 /// The nanoseconds of a count of the profiler's clock. That of another clock is taken for nanoseconds: tests have one.
 fn time_of(profiler: &BrickProfiler, count: u64) -> u64 {
     profiler.clock().time_of_count(count).unwrap_or(count)
 }
 
-/// Rows that an event takes at most: a brick and a kernel for each node, and layers.
-fn rows(event: &Event) -> usize {
-    match event {
-        Event::Graph(graph) => 3 * graph.nodes.len() + 2,
-        _ => 4,
-    }
+/// Rows that a pass takes at most: a brick and a kernel for each node, and layers.
+fn rows(found: &Found<'_>) -> usize {
+    let of_graph = |graph: &&Graph| 3 * graph.nodes.len() + 2;
+    4 + found.described.len() + found.graphs.iter().map(of_graph).sum::<usize>()
 }
 
 /// What is counted on the way.
@@ -171,7 +174,7 @@ impl Counts {
         *sum = sum.saturating_add(tokens);
     }
 
-    fn notes(&self, recorded: &Recorded) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let mut say = |count: u64, what: &str| {
             if count > 0 {
@@ -201,11 +204,6 @@ impl Counts {
             self.mixed,
             " read a prompt and decoded other sequences at once: prefill, with the tokens of both",
         );
-        if recorded.refused > 0 {
-            notes.push(format!("{} records did not fit the file of 1 GiB", recorded.refused));
-        }
-        notes.extend(recorded.lost.iter().map(|what| format!("not recorded: {what}")));
-        notes.extend(recorded.fault.iter().map(|why| format!("the recording ended early: {why}")));
         notes
     }
 }

@@ -119,9 +119,7 @@ fn slower(named: &str, by: u64) -> Profile {
         threads: 2,
         prompt_tokens: 12,
         generated_tokens: 60,
-        pinned: false,
-        seed: None,
-        cut_short: None,
+        ..brickscope::Run::default()
     });
     profile
 }

@@ -1,0 +1,185 @@
+//! Passes: calls of llama.cpp that compute, and graphs that no such call is around.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::file::Kind;
+use crate::ggml::{Batch, Context};
+use crate::hooks::{self, Hook};
+use crate::{
+    IS_ON, IS_TURNING, PASSES, Running, contexts, count, guarded, is_ready, lock, real, running,
+    symbols,
+};
+
+/// What a pass is of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Of {
+    /// A call of llama.cpp that decodes, or only encodes: of the context that has the function.
+    Llama { hook: Hook, copy: usize, is_decode: bool },
+    /// A graph that no call of llama.cpp is around.
+    Graph,
+}
+
+/// Runs a pass and writes when it began and ended.
+///
+/// # Safety
+///
+/// Of a call of llama.cpp, the context is the caller's, or null.
+pub(crate) unsafe fn pass(
+    of_llama: Option<(*const Context, Option<i32>)>,
+    of: Of,
+    run: impl FnOnce() -> i32,
+) -> i32 {
+    /// A pass that is open, whatever ends it.
+    struct Open(*mut Running);
+    impl Drop for Open {
+        fn drop(&mut self) {
+            // SAFETY: it is this thread's, and nobody has a reference to it when a pass ends.
+            unsafe { (*self.0).depth -= 1 }
+        }
+    }
+    if !IS_ON.load(Relaxed) || !guarded(false, is_ready) {
+        return run();
+    }
+    let running = running();
+    let by = match of {
+        Of::Llama { hook, copy, .. } => {
+            let context = of_llama.map(|(context, _)| context);
+            // SAFETY: the context is the caller's, or null.
+            let known = |context| guarded(None, || unsafe { contexts::known(hook, copy, context) });
+            context.and_then(known)
+        }
+        Of::Graph => None,
+    };
+    // SAFETY: it is this thread's, and no reference to it lives on across the call.
+    let depth = unsafe {
+        (*running).depth += 1;
+        if (*running).depth == 1 {
+            (*running).graphs = 0;
+            (*running).offloaded = None;
+            (*running).is_split = None;
+            (*running).is_incomplete = false;
+            (*running).has_untimed = false;
+            // Two of four, the ones in the middle, so that what changes steadily is on both sides alike.
+            let nth = || PASSES.fetch_add(1, Relaxed) % 4;
+            (*running).is_bare = IS_TURNING.load(Relaxed) && matches!(nth(), 1 | 2);
+        }
+        (*running).depth
+    };
+    let open = Open(running);
+    let cached = |nth: usize| {
+        guarded((), || {
+            // SAFETY: as above; the context is the caller's.
+            unsafe {
+                let all = &mut (*running).cached[nth];
+                all.clear();
+                if let (Of::Llama { hook, copy, .. }, Some((context, _))) = (of, of_llama) {
+                    symbols::cached(hook, copy, context, all);
+                }
+            }
+        });
+    };
+    // Asked before the pass begins. In an inner pass the caches are as the outer one found them.
+    if depth == 1 {
+        cached(0);
+    }
+    let begin = count();
+    let status = run();
+    // SAFETY: as above. The context has the scheduler of a graph that it has just computed.
+    unsafe {
+        // Another backend may be computing still, and the program waits for it as soon as it asks for a result.
+        if let (1, 0, Some(offloaded)) = (depth, status, &(*running).offloaded) {
+            offloaded.wait();
+        }
+    }
+    let end = count();
+    drop(open);
+    if depth == 1 {
+        cached(1);
+        guarded((), || {
+            // SAFETY: as above.
+            let running = unsafe { &*running };
+            let tokens = of_llama.and_then(|(_, tokens)| tokens);
+            write_pass(running, (of, by), tokens, [begin, end], status);
+        });
+    }
+    status
+}
+
+fn write_pass(
+    running: &Running,
+    (of, by): (Of, Option<contexts::Known>),
+    tokens: Option<i32>,
+    [begin, end]: [u64; 2],
+    status: i32,
+) {
+    let cached = &running.cached;
+    let position = cached[0].first().map(|&tokens| i64::from(tokens));
+    let sequences = cached[0].iter().zip(&cached[1]).filter(|(before, after)| before < after);
+    let sequences: Vec<u64> =
+        sequences.map(|(&before, &after)| u64::from(before) | u64::from(after) << 32).collect();
+    let mut state = lock();
+    let Some(state) = &mut *state else { return };
+    let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
+    let is_decode = matches!(of, Of::Llama { is_decode: true, .. });
+    let is_whole = running.is_split == Some(false);
+    let flags = u64::from(running.graphs)
+        | u64::from(is_decode) << 32
+        | u64::from(running.is_bare) << 33
+        | u64::from(is_whole) << 34
+        | u64::from(running.is_incomplete) << 35
+        | u64::from(running.has_untimed) << 36
+        | u64::from(matches!(of, Of::Graph)) << 37
+        | u64::from(by.is_some_and(|by| by.is_warm_up)) << 38
+        | u64::from(by.map_or(0, |by| by.number)) << 39
+        | u64::from(running.thread) << 48;
+    let words = [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
+    state.recording.write_words(Kind::Pass, &words, &sequences);
+    if let Some(words) = state.load.due(end) {
+        state.recording.write_words(Kind::Load, &words, &[]);
+    }
+    // With contexts, each one's are told.
+    if by.is_none() && state.models.is_empty() {
+        state.tell_models();
+    }
+    state.recording.make_room();
+}
+
+/// A function in the place of a method of `llama_context`, which runs a pass.
+macro_rules! computes {
+    ($name:ident, $hook:ident, $batch:ty, $tokens:expr, $is_decode:literal) => {
+        #[doc = concat!("In the place of [`Hook::", stringify!($hook), "`].")]
+        ///
+        /// # Safety
+        ///
+        /// As the method that it stands for.
+        pub(crate) unsafe extern "C-unwind" fn $name<const COPY: usize>(
+            context: *const Context,
+            batch: *const $batch,
+        ) -> i32 {
+            type Run = unsafe extern "C-unwind" fn(*const Context, *const $batch) -> i32;
+            let real = real!(Hook::$hook, COPY, Run);
+            let tokens: fn(*const $batch) -> Option<i32> = $tokens;
+            let of = Of::Llama { hook: Hook::$hook, copy: COPY, is_decode: $is_decode };
+            // SAFETY: the arguments are the caller's.
+            unsafe { pass(Some((context, tokens(batch))), of, || real(context, batch)) }
+        }
+    };
+}
+
+fn tokens_of(batch: *const Batch) -> Option<i32> {
+    // SAFETY: the caller's batch, whose first field has been the number of its tokens in all versions.
+    Some(unsafe { (*batch).n_tokens })
+}
+
+/// Of a `llama_batch_ext` nothing is read.
+fn unknown(_: *const c_void) -> Option<i32> {
+    None
+}
+
+computes!(decode, Decode, Batch, tokens_of, true);
+computes!(decode_old, DecodeOld, Batch, tokens_of, true);
+computes!(decode_ext, DecodeExt, c_void, unknown, true);
+computes!(encode, Encode, Batch, tokens_of, false);
+computes!(encode_old, EncodeOld, Batch, tokens_of, false);
+computes!(encode_ext, EncodeExt, c_void, unknown, false);

@@ -1,0 +1,256 @@
+//! Which passes belong together: those of one model in one context, or in contexts that followed each other and were set up
+//! alike. Each group has figures of its own.
+
+use std::collections::{BTreeMap, HashMap};
+
+use brickscope::{Engine, Model};
+use brickscope_llama::Node;
+use brickscope_llama::file::{Context, Recorded};
+
+use super::passes::{Found, Passes};
+
+/// What tells passes apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Id {
+    /// Calls of llama.cpp with a context.
+    Context(u16),
+    /// Calls of llama.cpp whose context isn't known, by the copy of ggml that computed them, if that is.
+    Calls(Option<u32>),
+    /// Graphs that no call is around.
+    Graphs(Option<u32>),
+}
+
+impl Id {
+    fn of(recorded: &Recorded, found: &Found<'_>) -> Self {
+        match found.pass.context {
+            Some(context) => Self::Context(context),
+            None if found.pass.is_graph => Self::Graphs(library_of(recorded, found)),
+            None => Self::Calls(library_of(recorded, found)),
+        }
+    }
+}
+
+/// Passes that belong together.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    ids: Vec<Id>,
+    /// The context, as it was at its first pass; of several that followed each other, the largest one.
+    pub(crate) context: Option<Context>,
+    /// How the engine was set up.
+    pub(crate) engine: Engine,
+    /// The most tokens of a call and of a pass, where the size of the context didn't make them smaller.
+    batches: [Option<u32>; 2],
+    passes: u64,
+    /// How long its passes took, in counts.
+    took: u64,
+    from: u64,
+    to: u64,
+}
+
+/// The groups of a recording, those whose passes took longest first.
+pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
+    let mut all: BTreeMap<Id, Group> = BTreeMap::new();
+    let mut caches: HashMap<u32, Cache> = HashMap::new();
+    for found in Passes::of(recorded) {
+        let id = Id::of(recorded, &found);
+        let begin = found.pass.begin;
+        let group = all.entry(id).or_insert_with(|| Group {
+            ids: vec![id],
+            from: begin,
+            ..Group::default()
+        });
+        group.passes += 1;
+        group.took = group.took.saturating_add(found.pass.end.saturating_sub(begin));
+        (group.from, group.to) = (group.from.min(begin), group.to.max(found.pass.end));
+        if let Some(library) = library_of(recorded, &found).and_then(|n| recorded.libraries.get(&n))
+        {
+            group.engine.library = base_name(&library.file);
+            group.engine.version = library.version.clone();
+            group.engine.commit = library.commit.clone();
+        }
+        for graph in &found.graphs {
+            let nodes = recorded.graphs.get(&graph.number).map_or(&[][..], Vec::as_slice);
+            let cache = caches.entry(graph.number).or_insert_with(|| Cache::of(nodes));
+            cache.add_to(&mut group.engine);
+        }
+    }
+    for (id, group) in &mut all {
+        let context = match id {
+            Id::Context(number) => recorded.contexts.get(number),
+            Id::Calls(_) | Id::Graphs(_) => None,
+        };
+        if let Some(context) = context {
+            group.engine.context_tokens = context.n_ctx.map(u64::from);
+            group.engine.batch_tokens = context.n_batch.map(u64::from);
+            group.engine.micro_batch_tokens = context.n_ubatch.map(u64::from);
+            group.engine.sequences = context.n_seq_max.map(u64::from);
+            group.engine.threads = context.threads;
+            group.engine.threads_batch = context.threads_batch;
+            group.batches = batches_of(context);
+            group.context = Some(context.clone());
+        }
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    let mut by_begin: Vec<Group> = all.into_values().collect();
+    by_begin.sort_by_key(|group| group.from);
+    for group in by_begin {
+        let alike = groups.iter_mut().filter(|before| before.goes_on_as(&group));
+        match alike.max_by_key(|before| before.to) {
+            Some(before) => before.merge(group),
+            None => groups.push(group),
+        }
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.took));
+    // Passes of which nothing is known, and of old recordings: nothing tells them from the others.
+    if let Some(at) = groups.iter().position(|group| group.ids == [Id::Calls(None)])
+        && groups.len() > 1
+    {
+        let unknown = groups.remove(at);
+        groups[0].merge(unknown);
+    }
+    groups
+}
+
+impl Group {
+    /// Whether a pass is of it.
+    pub(super) fn has(&self, recorded: &Recorded, found: &Found<'_>) -> bool {
+        self.ids.contains(&Id::of(recorded, found))
+    }
+
+    /// Whether another one is of the same kind, and began when this one had ended: a program that makes a context for each
+    /// of its tests.
+    fn goes_on_as(&self, next: &Self) -> bool {
+        let (Some(this), Some(other)) = (&self.context, &next.context) else { return false };
+        let of_kind = |engine: &Engine| Engine {
+            context_tokens: None,
+            batch_tokens: None,
+            micro_batch_tokens: None,
+            ..engine.clone()
+        };
+        let alike = |these: [Option<u32>; 2]| match these {
+            [Some(this), Some(other)] => this == other,
+            _ => true,
+        };
+        self.to <= next.from
+            && this.model == other.model
+            && this.pooling == other.pooling
+            && of_kind(&self.engine) == of_kind(&next.engine)
+            && alike([self, next].map(|of| of.batches[0]))
+            && alike([self, next].map(|of| of.batches[1]))
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.ids.extend(&other.ids);
+        self.passes += other.passes;
+        self.took = self.took.saturating_add(other.took);
+        (self.from, self.to) = (self.from.min(other.from), self.to.max(other.to));
+        let (these, others) = (&mut self.engine, &other.engine);
+        for (this, other) in [
+            (&mut these.context_tokens, others.context_tokens),
+            (&mut these.batch_tokens, others.batch_tokens),
+            (&mut these.micro_batch_tokens, others.micro_batch_tokens),
+        ] {
+            *this = (*this).max(other);
+        }
+        for (this, other) in self.batches.iter_mut().zip(other.batches) {
+            *this = this.or(other);
+        }
+    }
+
+    /// The model, as far as llama.cpp told, where its file isn't known.
+    pub(crate) fn model(&self) -> Option<Model> {
+        let of = self.context.as_ref()?.model.as_ref()?;
+        Some(Model {
+            name: of.name.clone().or_else(|| of.kind.clone()),
+            architecture: of.architecture.clone().unwrap_or_default(),
+            parameters: of.parameters.unwrap_or(0),
+            ..Model::default()
+        })
+    }
+
+    /// What it is called among the others: the model, and what else tells it apart.
+    pub(crate) fn name(&self, others: &[Self], file: Option<&str>) -> String {
+        let model = self.context.as_ref().and_then(|of| of.model.as_ref());
+        let mut name = match (file, model) {
+            (Some(file), _) => file.to_owned(),
+            (None, Some(model)) => {
+                let text = model.name.clone().or_else(|| model.kind.clone());
+                text.unwrap_or_else(|| "a model".to_owned())
+            }
+            (None, None) => self.engine.library.clone().unwrap_or_else(|| "graphs".to_owned()),
+        };
+        for (text, differs) in self.engine.settings().into_iter().map(|(what, value)| {
+            let is_other = |of: &Self| {
+                of.context.as_ref().and_then(|of| of.model.as_ref()) == model
+                    && of.engine.settings().iter().any(|(w, v)| *w == what && *v != value)
+            };
+            (format!("{what} {value}"), others.iter().any(is_other))
+        }) {
+            if differs {
+                name += &format!(", {text}");
+            }
+        }
+        name
+    }
+}
+
+/// llama.cpp makes a batch no larger than the context, which it then rounds up to a multiple of 256: such a limit says what
+/// fits, and not what was asked for.
+fn batches_of(context: &Context) -> [Option<u32>; 2] {
+    const MULTIPLE: u32 = 256;
+    let Context { n_ctx: Some(n_ctx), n_batch: Some(n_batch), n_ubatch, .. } = *context else {
+        return [context.n_batch, context.n_ubatch];
+    };
+    if n_batch.next_multiple_of(MULTIPLE) < n_ctx {
+        return [Some(n_batch), n_ubatch];
+    }
+    [None, n_ubatch.filter(|&n_ubatch| n_ubatch < n_batch)]
+}
+
+/// What the nodes of a graph tell of the cache.
+#[derive(Debug, Default)]
+struct Cache {
+    keys: Option<String>,
+    values: Option<String>,
+    is_flash: bool,
+}
+
+impl Cache {
+    fn of(nodes: &[Node]) -> Self {
+        let mut cache = Self::default();
+        for node in nodes {
+            let is_flash = node.op == "FLASH_ATTN_EXT";
+            cache.is_flash |= is_flash;
+            if !is_flash && !node.op.starts_with("MUL_MAT") {
+                continue;
+            }
+            for src in &node.src {
+                if src.name.starts_with("cache_k_l") {
+                    cache.keys = Some(src.kind.clone());
+                } else if src.name.starts_with("cache_v_l") {
+                    cache.values = Some(src.kind.clone());
+                }
+            }
+        }
+        cache
+    }
+
+    fn add_to(&self, engine: &mut Engine) {
+        if let Some(keys) = &self.keys {
+            engine.cache_keys = Some(keys.clone());
+            engine.flash_attention = Some(self.is_flash);
+        }
+        if let Some(values) = &self.values {
+            engine.cache_values = Some(values.clone());
+        }
+    }
+}
+
+fn base_name(file: &str) -> Option<String> {
+    file.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// The copy of ggml that computed a pass, where it is known.
+fn library_of(recorded: &Recorded, found: &Found<'_>) -> Option<u32> {
+    found.graphs.iter().find_map(|graph| recorded.copies.get(&graph.number)).copied()
+}
