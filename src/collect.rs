@@ -106,8 +106,8 @@ pub(crate) struct Tables<'n> {
     passes: Vec<PassRecord>,
     /// Passes whose spans are not wanted.
     discarded: HashSet<u32>,
-    /// With the number of passes of which it is not known whether they were disturbed.
-    phases: [(PassSums, BrickStats, Option<u64>); Phase::ALL.len()],
+    /// With whether anybody looked, and of how many passes it is not known whether they were disturbed.
+    phases: [(PassSums, BrickStats, (bool, u64)); Phase::ALL.len()],
     dropped: Dropped,
     begun: u64,
     ended: u64,
@@ -120,7 +120,7 @@ impl<'n> Tables<'n> {
             lanes: Vec::new(),
             passes: Vec::new(),
             discarded: HashSet::new(),
-            phases: Phase::ALL.map(|_| (PassSums::default(), BrickStats::new(""), None)),
+            phases: Phase::ALL.map(|_| (PassSums::default(), BrickStats::new(""), (false, 0))),
             dropped: Dropped::default(),
             begun: 0,
             ended: 0,
@@ -135,10 +135,9 @@ impl<'n> Tables<'n> {
         for ((all, walls, unwatched), sums) in self.phases.iter_mut().zip(&fold.phases) {
             all.tokens += sums.tokens;
             all.disturbed += sums.disturbed;
-            *unwatched = match (*unwatched, sums.unwatched()) {
-                (None, None) => None,
-                (all, of_log) => Some(all.unwrap_or_default() + of_log.unwrap_or_default()),
-            };
+            // In a log that nobody looked at, it is not known of any, whoever looked at others.
+            unwatched.0 |= sums.unwatched().is_some();
+            unwatched.1 += sums.unwatched().unwrap_or_else(|| sums.unseen());
             sums.walls.add_to(walls);
         }
         add_oddities(&mut self.dropped, &part);
@@ -165,11 +164,11 @@ impl<'n> Tables<'n> {
             .into_iter()
             .zip(phases)
             .filter(|(_, (_, walls, _))| walls.count > 0)
-            .map(|(phase, (sums, walls, unwatched))| PhaseTotal {
+            .map(|(phase, (sums, walls, (was_looked, unwatched)))| PhaseTotal {
                 phase,
                 passes: walls.count,
                 disturbed: sums.disturbed,
-                unwatched,
+                unwatched: was_looked.then_some(unwatched),
                 tokens: sums.tokens,
                 wall_ns: walls.total_ns,
                 attributed_ns: walls.exclusive_ns,
@@ -276,7 +275,8 @@ impl<'n> Totals<'n> {
             let (rank, phase) = match slot {
                 Slot::Prefill => (0, Some(Phase::Prefill)),
                 Slot::Decode => (1, Some(Phase::Decode)),
-                Slot::Outside => (2, None),
+                Slot::Encode => (2, Some(Phase::Encode)),
+                Slot::Outside => (3, None),
                 Slot::Open => continue,
             };
             let Some(place) = self.place_of(index) else { continue };

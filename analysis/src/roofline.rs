@@ -493,10 +493,7 @@ impl Roofline {
     /// The rooflines of all phases that have one.
     #[must_use]
     pub fn all(profile: &Profile) -> Vec<Self> {
-        [Phase::Decode, Phase::Prefill]
-            .into_iter()
-            .filter_map(|phase| Self::of(profile, phase).ok())
-            .collect()
+        Phase::SHOWN.into_iter().filter_map(|phase| Self::of(profile, phase).ok()).collect()
     }
 
     /// What would limit the phase at best, how near to that limit it is, and the part of its wall time that the least

@@ -387,7 +387,7 @@ impl Typical {
     /// Those of all phases.
     #[must_use]
     pub fn all(profile: &Profile) -> Vec<Self> {
-        let phases = [Phase::Decode, Phase::Prefill].into_iter();
+        let phases = Phase::SHOWN.into_iter();
         phases.filter_map(|phase| Self::of(profile, phase)).collect()
     }
 }

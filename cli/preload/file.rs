@@ -29,6 +29,7 @@
 //! | 10 part | number \| the thread's number << 48; for each node that another backend computed by itself, its begin and its end |
 //! | 11 library | JSON: a copy of ggml, its file and version. Before its graphs |
 //! | 12 context | JSON: a context of llama.cpp, its settings and its model. Before its passes |
+//! | 13 calls | the number of the thread; then how many calls, and for how many counts, since its pass before: to sample, by a grammar, to tokenize, to make text, for results. Before its pass |
 //!
 //! Times are counts of the processor's counter.
 
@@ -91,6 +92,7 @@ pub(crate) enum Kind {
     Part = 10,
     Library = 11,
     Context = 12,
+    Calls = 13,
 }
 
 /// The folder to write to. Read once: a program may change its environment at any time.

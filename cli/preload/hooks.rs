@@ -74,12 +74,26 @@ hooks! {
     EncodeExt: c"_ZN13llama_context6encodeERK15llama_batch_ext", crate::passes::encode_ext;
     WarmUp: c"_ZN13llama_context10set_warmupEb", crate::contexts::set_warmup;
     Freed: c"_ZN13llama_contextD1Ev", crate::contexts::freed;
+    Sample: c"llama_sampler_sample", crate::calls::sample;
+    SampleCommon: c"_Z21common_sampler_sampleP14common_samplerP13llama_contextib", crate::calls::sample_common;
+    Accept: c"llama_sampler_accept", crate::calls::accept;
+    AcceptCommon: c"_Z21common_sampler_acceptP14common_samplerib", crate::calls::accept_common;
+    Apply: c"llama_sampler_apply", crate::calls::apply;
+    Tokenize: c"llama_tokenize", crate::calls::tokenize;
+    Piece: c"llama_token_to_piece", crate::calls::piece;
+    Detokenize: c"llama_detokenize", crate::calls::detokenize;
+    Logits: c"llama_get_logits", crate::calls::logits;
+    LogitsIth: c"llama_get_logits_ith", crate::calls::logits_ith;
+    Embeddings: c"llama_get_embeddings", crate::calls::embeddings;
+    EmbeddingsIth: c"llama_get_embeddings_ith", crate::calls::embeddings_ith;
+    EmbeddingsSeq: c"llama_get_embeddings_seq", crate::calls::embeddings_seq;
+    Synchronize: c"llama_synchronize", crate::calls::synchronize;
     Ask: c"dlsym", ask;
     AskVersion: c"dlvsym", ask_version;
 }
 
 /// Names begin so.
-const BEGINS: [&[u8; 2]; 3] = [b"gg", b"_Z", b"dl"];
+const BEGINS: [&[u8; 2]; 4] = [b"gg", b"_Z", b"ll", b"dl"];
 
 /// The functions that ours stand in for.
 static REAL: [[AtomicPtr<c_void>; COPIES]; HOOKS.len()] =

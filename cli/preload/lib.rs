@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `llama_context::decode`, `encode` | a pass begins and ends |
 //! | `llama_context::set_warmup`, `~llama_context` | whether the program's passes warm up, and that another context may lie there |
+//! | `llama_sampler_*`, `llama_tokenize`, `llama_get_logits*` and the like | how long the program does that between passes |
 //! | `ggml_graph_compute` | a graph, or the part of it that the CPU computes, begins and ends |
 //! | `ggml_cpu_extra_compute_forward` | which node begins, on each thread |
 //! | `ggml_compute_forward_rms_norm_mul_fused` | which two nodes begin that are computed as one |
@@ -27,6 +28,7 @@
 
 #![allow(unsafe_code, non_snake_case, reason = "it stands in the place of functions of C and C++")]
 
+mod calls;
 mod contexts;
 mod file;
 mod ggml;

@@ -7,8 +7,8 @@ use crate::file::Kind;
 use crate::ggml::{Batch, Context};
 use crate::hooks::{self, Hook};
 use crate::{
-    IS_ON, IS_TURNING, PASSES, Running, contexts, count, guarded, is_ready, lock, real, running,
-    symbols,
+    IS_ON, IS_TURNING, PASSES, Running, calls, contexts, count, guarded, is_ready, lock, real,
+    running, symbols,
 };
 
 /// What a pass is of.
@@ -120,6 +120,7 @@ fn write_pass(
         sequences.map(|(&before, &after)| u64::from(before) | u64::from(after) << 32).collect();
     let mut state = lock();
     let Some(state) = &mut *state else { return };
+    calls::write(state, running.thread);
     let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
     let is_decode = matches!(of, Of::Llama { is_decode: true, .. });
     let is_whole = running.is_split == Some(false);

@@ -61,16 +61,28 @@ pub fn describe(node: &Node) -> Described {
     };
     let weight = sources.iter().find(|src| is_weight(&src.name));
     let role = weight.map_or("", |weight| role_of(&weight.name));
-    let brick = brick_of(op, role, name);
+    let rotated = sources.get(1).filter(|_| op == "MUL_MAT" && first.is_some_and(is_rotation));
+    let brick = match rotated {
+        Some(_) => Brick::Named("KvRotation", BrickCategory::Attention),
+        None => brick_of(op, role, name),
+    };
     let layer = weight
         .and_then(|weight| block_of(&weight.name))
         .or_else(|| layer_of(name))
+        .or_else(|| layer_of(&rotated?.name))
         .or_else(|| cache_of(name))
         .or_else(|| sources.iter().find_map(|src| cache_of(&src.name)));
     let matrix = first.filter(|_| matches!(op, "MUL_MAT" | "MUL_MAT_ID" | "GET_ROWS"));
     let mut kernel = op.to_lowercase();
-    if let Some(matrix) = matrix {
-        kernel = format!("{kernel}_{}", matrix.kind.to_lowercase());
+    // How the cache keeps what attention reads decides which code does that.
+    let cache: &[&Tensor] = match (op, sources.as_slice()) {
+        ("FLASH_ATTN_EXT", [_, keys, values, ..]) if keys.kind == values.kind => &[*keys],
+        ("FLASH_ATTN_EXT", [_, keys, values, ..]) => &[*keys, *values],
+        ("SET_ROWS", _) => &[&node.out],
+        _ => &[],
+    };
+    for of in matrix.iter().copied().chain(cache.iter().copied()) {
+        kernel = format!("{kernel}_{}", of.kind.to_lowercase());
     }
     if let Some(then) = &node.then {
         kernel = format!("{kernel}_{}", then.op.to_lowercase());
@@ -78,6 +90,11 @@ pub fn describe(node: &Node) -> Described {
     let shape = matrix.map_or(String::new(), |m| format!("{}×{}", m.ne[1], m.ne[0]));
     let (work, attends) = work_of(node, &sources);
     Described { brick, layer, kernel, shape, work, attends }
+}
+
+/// llama.cpp rotates what it keeps in few bits, so that no number of it is much larger than the others.
+fn is_rotation(src: &Tensor) -> bool {
+    matches!(src.name.as_str(), "attn_inp_k_rot" | "attn_inp_v_rot")
 }
 
 fn is_weight(name: &str) -> bool {
@@ -370,6 +387,29 @@ mod tests {
                 Data::Weights(read * 9216)
             );
         }
+    }
+
+    #[test]
+    fn kernels_say_how_the_cache_keeps_what_they_read_and_its_rotation_is_attention() {
+        let of = |name: &str, kind: &str| tensor(name, kind, [64, 8, 1, 1], 512);
+        let node = |op: &str, name: &str, kind: &str, src| Node {
+            op: op.to_owned(),
+            out: of(name, kind),
+            src,
+            then: None,
+        };
+        let flash = |keys: &str, values: &str| {
+            let read = vec![of("Qcur-3", "f32"), of("cache_k_l3", keys), of("cache_v_l3", values)];
+            describe(&node("FLASH_ATTN_EXT", "node_30", "f32", read)).kernel
+        };
+        assert_eq!(flash("q8_0", "q8_0"), "flash_attn_ext_q8_0");
+        assert_eq!(flash("q8_0", "f16"), "flash_attn_ext_q8_0_f16");
+        let write = node("SET_ROWS", "cache_k_l3 (view)", "q8_0", vec![of("Kcur-3", "f32")]);
+        assert_eq!(describe(&write).kernel, "set_rows_q8_0");
+        let read = vec![of("attn_inp_k_rot", "f32"), of("Qcur-3 (reshaped)", "f32")];
+        let rotation = describe(&node("MUL_MAT", "node_7", "f32", read));
+        assert_eq!(rotation.brick, Brick::Named("KvRotation", BrickCategory::Attention));
+        assert_eq!(rotation.layer, Some(3));
     }
 
     #[test]

@@ -101,7 +101,13 @@ pub enum Event {
     Described([u64; 2], u16),
     /// Somebody looked at the threads.
     Load(Load),
+    /// What a thread, by its number, called since its last pass: for each kind of call how many, and for how many counts.
+    Calls(u16, [[u64; 2]; CALLS.len()]),
 }
+
+/// What calls between passes are for.
+pub const CALLS: [&str; 5] =
+    ["sampling", "grammar", "tokenizing", "making text", "reading results"];
 
 /// A graph was computed.
 #[derive(Debug, Clone, PartialEq)]
@@ -416,6 +422,13 @@ impl Recorded {
                     .map_err(|why| format!("a context of llama.cpp: {why}"))?;
                 self.contexts.insert(context, of);
             }
+            13 => {
+                let values = values()?;
+                let ([thread], sums) = values.split_first_chunk().ok_or_else(short)?;
+                let (sums, _) = sums.as_chunks::<2>();
+                let sums = *sums.first_chunk().ok_or_else(short)?;
+                self.events.push(Event::Calls(*thread as u16, sums));
+            }
             other => return Err(format!("a record of an unknown kind, {other}")),
         }
         Ok(())
@@ -490,6 +503,7 @@ mod tests {
             has_untimed: false,
             is_graph: false,
             is_warm_up: false,
+            context: None,
             of_thread: 0,
         };
         // A server's first client may have any sequence, and the first one's cache may be old.
@@ -561,6 +575,7 @@ mod tests {
                 has_untimed: false,
                 is_graph: false,
                 is_warm_up: false,
+                context: None,
                 of_thread: 0,
             }),
             Event::Load(Load {
@@ -598,6 +613,34 @@ mod tests {
     }
 
     #[test]
+    fn contexts_and_calls_are_read_and_what_llama_did_not_tell_is_absent() {
+        let told = br#"{"context":2,"n_ctx":4096,"pooling":-1,"model":{"at":7,"parameters":5,"name":"a"}}"#;
+        let calls = [&[3, 2, 900][..], &[0; 8]].concat();
+        let of_pass = 1 << 32 | 2 << 39 | 3 << 48;
+        let recorded = read(&file(&[
+            record(12, told),
+            record(12, br#"{"context":3}"#),
+            record(13, &words_of(&calls)),
+            record(3, &words_of(&[5, 100, 1, 9, 0, of_pass])),
+        ]));
+        let recorded = recorded.expect("it is whole");
+        let model =
+            Model { at: 7, parameters: Some(5), name: Some("a".to_owned()), ..Model::default() };
+        let first = Context {
+            n_ctx: Some(4096),
+            pooling: Some(-1),
+            model: Some(model),
+            ..Context::default()
+        };
+        assert_eq!(recorded.contexts, [(2, first), (3, Context::default())].into());
+        let sums = [[2, 900], [0; 2], [0; 2], [0; 2], [0; 2]];
+        assert_eq!(recorded.events[0], Event::Calls(3, sums));
+        let Event::Pass(pass) = &recorded.events[1] else { panic!("{:?}", recorded.events) };
+        assert_eq!((pass.context, pass.of_thread), (Some(2), 3));
+        assert!(pass.is_decode && !pass.is_warm_up);
+    }
+
+    #[test]
     fn a_file_that_is_not_one_is_refused_with_the_place() {
         let good = file(&[record(6, b"/m.gguf")]);
         let with = |at: usize, word: u64| {
@@ -611,7 +654,12 @@ mod tests {
             (with(16, 1 << 40), "7.nodes, byte 16: it states 1099511627776 bytes, and has 112"),
             (with(16, 8), "7.nodes, byte 16: it states 8 bytes, and has 112"),
             (with(64, 6 | 1 << 40), "7.nodes, byte 64: a record of 256 bytes is cut off"),
-            (with(64, 12 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 12"),
+            (with(64, 14 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 14"),
+            (
+                with(64, 12 | 7 << 32),
+                "7.nodes, byte 64: a context of llama.cpp: expected value at line 1 column 1",
+            ),
+            (with(64, 13 | 8 << 32), "7.nodes, byte 64: a record of kind 13 has only 8 bytes"),
             (with(64, 10 | 8 << 32), "7.nodes, byte 64: a record of kind 10 has only 8 bytes"),
             (with(64, 9 | 8 << 32), "7.nodes, byte 64: shares of threads that follow no graph"),
             (with(64, 1 | 7 << 32), "7.nodes, byte 64: a record of kind 1 has 7 bytes"),

@@ -190,7 +190,7 @@ impl fmt::Display for BrickCategory {
     }
 }
 
-/// Which part of generation a pass belongs to.
+/// What a pass is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -198,11 +198,16 @@ pub enum Phase {
     Prefill,
     /// Generating the answer, one token at a time.
     Decode,
+    /// Encoding a text or a sound, for embeddings or for a decoder: nothing is generated, and nothing is kept in a KV cache.
+    Encode,
 }
 
 impl Phase {
-    /// Both phases, in the order in which they run.
-    pub const ALL: [Self; 2] = [Self::Prefill, Self::Decode];
+    /// All phases, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Prefill, Self::Decode, Self::Encode];
+
+    /// All phases, what a user waits for first.
+    pub const SHOWN: [Self; 3] = [Self::Decode, Self::Prefill, Self::Encode];
 
     /// The name in reports and files.
     #[must_use]
@@ -210,6 +215,19 @@ impl Phase {
         match self {
             Self::Prefill => "prefill",
             Self::Decode => "decode",
+            Self::Encode => "encode",
+        }
+    }
+}
+
+impl Phase {
+    /// The name at the begin of a line: `Decode`.
+    #[must_use]
+    pub const fn heading(self) -> &'static str {
+        match self {
+            Self::Prefill => "Prefill",
+            Self::Decode => "Decode",
+            Self::Encode => "Encode",
         }
     }
 }

@@ -31,6 +31,9 @@ pub struct Run {
     /// How another engine was set up, as far as it told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
+    /// What lies between the passes that decode, where another engine ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<Between>,
     /// What else the same process computed: each is a run of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Beside>,
@@ -86,6 +89,48 @@ impl Engine {
             ("-fa", self.flash_attention.map(|is_on| if is_on { "on" } else { "off" }.to_owned())),
         ];
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+/// The time between passes that decode, from the end of a thread's pass to the begin of its next one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Between {
+    /// The passes that came after such a time.
+    pub passes: u64,
+    /// Their tokens.
+    pub tokens: u64,
+    /// How long the passes took, in nanoseconds.
+    pub passes_ns: u64,
+    /// How long it was between them, all together.
+    pub between_ns: u64,
+    /// What of that was in functions of the engine, by what these are for.
+    pub calls: Vec<Calls>,
+}
+
+/// Calls of an engine's functions.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Calls {
+    /// What they are for: `sampling`.
+    pub name: String,
+    /// How many.
+    pub calls: u64,
+    /// How long they took, in nanoseconds.
+    pub ns: u64,
+}
+
+impl Between {
+    /// Tokens per second, with the time between passes. `None` if they took no time.
+    #[must_use]
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        let ns = self.passes_ns.saturating_add(self.between_ns);
+        (ns > 0).then(|| self.tokens as f64 * 1e9 / ns as f64)
+    }
+
+    /// What of the time was in no such function: the program's own.
+    #[must_use]
+    pub fn rest_ns(&self) -> u64 {
+        let in_calls = self.calls.iter().map(|of| of.ns).fold(0, u64::saturating_add);
+        self.between_ns.saturating_sub(in_calls)
     }
 }
 

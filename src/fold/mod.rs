@@ -61,6 +61,11 @@ impl PassSums {
     pub(crate) fn unwatched(&self) -> Option<u64> {
         (self.known + self.unknown > 0).then_some(self.unseen + self.unknown)
     }
+
+    /// Passes that ended since the last look.
+    pub(crate) fn unseen(&self) -> u64 {
+        self.unseen
+    }
 }
 
 /// A prompt that is read in one or more passes.
@@ -148,7 +153,7 @@ pub(crate) struct Fold {
     prompts: Sums,
     /// The prompt whose pass came last, while nothing else has come.
     reading: Option<Reading>,
-    pub(crate) phases: [PassSums; 2],
+    pub(crate) phases: [PassSums; Phase::ALL.len()],
     /// By level.
     tiles: [TileSums; 3],
     products: ProductSums,

@@ -8,13 +8,15 @@ pub(crate) enum Slot {
     Outside,
     Prefill,
     Decode,
+    Encode,
     /// The open pass, which has no wall yet.
     #[default]
     Open,
 }
 
 impl Slot {
-    pub(crate) const ALL: [Self; 4] = [Self::Outside, Self::Prefill, Self::Decode, Self::Open];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Outside, Self::Prefill, Self::Decode, Self::Encode, Self::Open];
 }
 
 impl From<Phase> for Slot {
@@ -22,6 +24,7 @@ impl From<Phase> for Slot {
         match phase {
             Phase::Prefill => Self::Prefill,
             Phase::Decode => Self::Decode,
+            Phase::Encode => Self::Encode,
         }
     }
 }

@@ -90,7 +90,7 @@ fn by_brick(profile: &Profile) -> Vec<BrickKernel> {
     }
     let name =
         |index: Option<u16>| profile.names[usize::from(index.expect("it has one"))].name.clone();
-    let phases = [Phase::Prefill, Phase::Decode];
+    let phases = Phase::ALL;
     let rows = sums.into_iter().map(|((phase, brick, kernel), (count, total_ns))| BrickKernel {
         phase: phase.map(|phase| phases[usize::from(phase)]),
         brick: name(brick),

@@ -91,7 +91,7 @@ fn where_it_ran(profile: &Profile) -> (Cow<'_, Profile>, Option<String>) {
 }
 
 fn phases(profile: &Profile) -> impl Iterator<Item = Phase> {
-    [Phase::Decode, Phase::Prefill].into_iter().filter(|&phase| profile.phase(phase).is_some())
+    Phase::SHOWN.into_iter().filter(|&phase| profile.phase(phase).is_some())
 }
 
 /// What a run says of a brick, which may be one of the engine's own. Without figures if the run has no such brick.

@@ -58,7 +58,7 @@ impl OnDevice<'_> {
 pub(super) fn all<'p>(profile: &'p Profile, findings: &mut Findings) -> Vec<OnDevice<'p>> {
     let mut all = Vec::new();
     for (index, device) in profile.devices.iter().enumerate() {
-        for phase in [Phase::Decode, Phase::Prefill] {
+        for phase in Phase::SHOWN {
             let has_passes = |stream: &DeviceStream| {
                 stream.passes.iter().any(|pass| pass.phase == phase)
                     || stream.phases.iter().any(|total| total.phase == phase)

@@ -56,7 +56,7 @@ impl<'p> Facts<'p> {
     ) -> Self {
         // Of a device by itself, the rules look at the run.
         let phases = match profile.devices.is_empty() && !is_of_device(profile) {
-            true => [Phase::Decode, Phase::Prefill]
+            true => Phase::SHOWN
                 .into_iter()
                 .filter(|&phase| profile.serialised(phase).is_none())
                 .filter(|&phase| is_long_enough(profile, phase))
@@ -66,9 +66,7 @@ impl<'p> Facts<'p> {
         };
         let on_devices = devices
             .iter()
-            .flat_map(|(index, of)| {
-                [Phase::Decode, Phase::Prefill].map(|phase| (*index, of, phase))
-            })
+            .flat_map(|(index, of)| Phase::SHOWN.map(|phase| (*index, of, phase)))
             .filter(|(.., of, phase)| is_long_enough(of, *phase))
             .filter_map(|(index, of, phase)| PhaseFacts::of(of, phase, Some(index)))
             .filter(|of| !of.bricks().is_empty())

@@ -37,7 +37,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             for of in &facts.phases {
                 match of.phase {
                     Phase::Decode => known.generation(facts, of, findings),
-                    Phase::Prefill => known.prompt(facts, of, findings),
+                    // llama-bench has no such test.
+                    Phase::Prefill | Phase::Encode => known.prompt(facts, of, findings),
                 }
             }
         }

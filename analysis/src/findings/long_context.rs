@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use brickscope_profile::stats::student;
-use brickscope_profile::{BrickId, NameKind, Pass, Phase};
+use brickscope_profile::text::printable;
+use brickscope_profile::{BrickId, Engine, NameKind, Pass, Phase};
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
@@ -57,14 +58,37 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             ));
         }
     }
-    "keep fewer tokens (a window, a summary), a smaller cache (fewer KV heads, q8_0), or flash attention where it is off"
-        .clone_into(&mut finding.advice);
+    finding.advice = advice(facts.profile.run.as_ref().and_then(|run| run.engine.as_ref()));
     "with half of the tokens in the cache a pass takes as long".clone_into(&mut finding.refuted_if);
     // Half of the bytes of the cache: at best half of what reads it, at least nothing where arithmetic limits it.
     let least_then = of.least_ns * 0.5;
     // As if a quarter of the tokens were left out: how many can be, only the user knows.
     finding.rank_ns = Some(own_ns / 4.0 / 2.0);
     findings.found.push(finding.gains(Gain::between(of.pass_ns, least_then, [0.0, own_ns / 2.0])));
+}
+
+/// What would make attention read less: of what the engine said, only what isn't so yet.
+fn advice(engine: Option<&Engine>) -> String {
+    let keeps = engine.and_then(|of| of.cache_keys.as_deref());
+    let smaller = match keeps {
+        None => "a smaller cache (fewer KV heads, q8_0)".to_owned(),
+        Some("f32" | "f16" | "bf16") => {
+            "a smaller cache (`-ctk q8_0 -ctv q8_0`, fewer KV heads)".to_owned()
+        }
+        Some(keeps) => format!("fewer KV heads (the cache is {} already)", printable(keeps)),
+    };
+    let attention = match engine.and_then(|of| of.flash_attention) {
+        None => ", or flash attention where it is off",
+        Some(false) => ", or try flash attention (`-fa on`)",
+        // On some processors its products are the faster ones.
+        Some(true) => ", or try without flash attention (`-fa off`)",
+    };
+    // Without flash attention llama.cpp keeps no quantised values.
+    let attention = match keeps {
+        Some(keeps) if !matches!(keeps, "f32" | "f16" | "bf16") => "",
+        _ => attention,
+    };
+    format!("keep fewer tokens (a window, a summary), {smaller}{attention}")
 }
 
 /// How attention grows with the tokens in the cache.
@@ -114,5 +138,30 @@ impl Slope {
         let residuals: f64 = points.iter().map(|(a, b)| (b - y - slope * (a - x)).powi(2)).sum();
         let half = student::quantile(0.05, n - 2.0) * (residuals / (n - 2.0) / xx).sqrt();
         (slope.is_finite() && slope - half > 0.0).then_some(Self { ns_a_token: slope, tokens: x })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_so_yet_is_advised() {
+        assert!(
+            advice(None).contains("a smaller cache") && advice(None).contains("where it is off")
+        );
+        let of = |keys: &str, is_flash| {
+            let cache_keys = Some(keys.to_owned());
+            advice(Some(&Engine {
+                cache_keys,
+                flash_attention: Some(is_flash),
+                ..Engine::default()
+            }))
+        };
+        assert!(of("f16", false).contains("-ctk q8_0") && of("f16", false).contains("`-fa on`"));
+        assert!(of("f16", true).contains("`-fa off`"));
+        let small = of("q8_0", true);
+        assert!(small.contains("the cache is q8_0 already") && !small.contains("-ctk"), "{small}");
+        assert!(!small.contains("-fa"), "{small}");
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
 
 /// In the typical pass.
 fn of_pass(profile: &Profile, place: &str, findings: &mut Findings) {
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let Some(pass) = profile.drawable_pass(phase) else { continue };
         let Some(graph) = profile.execution_graph(pass.serial) else { continue };
         let Some(found) = most(&graph) else { continue };

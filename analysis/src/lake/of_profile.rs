@@ -103,6 +103,7 @@ fn test(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
     let (name, n_prompt, n_gen) = match total.phase {
         Phase::Prefill => ("pp", first.tokens, 0),
         Phase::Decode => ("tg", 0, first.tokens),
+        Phase::Encode => ("enc", first.tokens, 0),
     };
     let depth = match first.position {
         0 => String::new(),

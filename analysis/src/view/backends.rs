@@ -10,7 +10,7 @@ use brickscope_profile::text::{
 use crate::backends::{BackendCell, BackendComparison, BackendPhase, BackendRow};
 use crate::roofline::Reach;
 use crate::view::report::wrap;
-use crate::view::roofline::{heading, short};
+use crate::view::roofline::short;
 
 /// A block for each phase, with a row for each brick and backend, and what qualifies its figures. At
 /// most 80 columns wide.
@@ -37,7 +37,7 @@ fn block(comparison: &BackendComparison, phase: &BackendPhase, text: &mut String
     let _ = writeln!(
         text,
         "{}: {} in {}, median of {}",
-        heading(phase.phase),
+        phase.phase.heading(),
         count(phase.tokens, "token"),
         if phase.passes == 1 { "1 pass".to_owned() } else { format!("{} passes", phase.passes) },
         count(comparison.rounds, "round"),

@@ -66,8 +66,13 @@ pub fn batches(profile: &Profile) -> Vec<Batch> {
 /// The most batches of a phase that the first screen has, and that the report has.
 const MOST: [usize; 2] = [3, 12];
 
-/// `33 tokens 310 tok/s × 16 · 64 tokens 402 tok/s × 16`. Of more than three, nothing: the report has them.
+/// `33 tokens at 310 tok/s × 16 · 64 tokens 402 tok/s × 16`. Of more than three, nothing: the report has them.
 pub(super) fn in_summary(profile: &Profile, phase: Phase) -> Option<String> {
+    // One prompt of our own engine is several passes, of which only the last is shorter.
+    let is_of_others = profile.run.as_ref().is_some_and(|run| run.engine.is_some());
+    if phase != Phase::Decode && !is_of_others {
+        return None;
+    }
     let all: Vec<Batch> = batches(profile).into_iter().filter(|of| of.phase == phase).collect();
     if all.is_empty() || all.len() > MOST[0] {
         return None;

@@ -12,12 +12,12 @@ use brickscope_profile::{
 
 use crate::roofline::{Bound, Roofline};
 use crate::view::machine::told;
-use crate::view::report::{PATH_ROWS, Rest, heading, labelled, milliseconds, tables, wrapped};
+use crate::view::report::{PATH_ROWS, Rest, labelled, milliseconds, tables, wrapped};
 use crate::view::roofline::{self, short};
 
 /// The first things that a user of a device wants to know: how fast it is, and how busy it was.
 pub(super) fn headline(profile: &Profile) -> String {
-    let phases = [Phase::Decode, Phase::Prefill];
+    let phases = Phase::SHOWN;
     let host = phases.into_iter().find_map(|phase| profile.phase(phase));
     let on_device = |phase: &Phase| {
         profile
@@ -33,7 +33,7 @@ pub(super) fn headline(profile: &Profile) -> String {
         };
     };
     let mut parts = Vec::new();
-    let name = heading(phase);
+    let name = phase.heading();
     match host.map(|total| total.tokens_per_second()) {
         Some(Some(rate)) => parts.push(format!("{name}: {rate:.1} tokens/s by the host's clock")),
         Some(None) => parts.push(format!("{name}: no rate, since no tokens were reported")),
@@ -116,7 +116,7 @@ fn without_passes(profile: &Profile) -> String {
 /// without a full stop; none for other runs.
 #[must_use]
 pub fn serialised_notes(profile: &Profile) -> Vec<String> {
-    let of = || [Phase::Decode, Phase::Prefill].into_iter().filter_map(|p| profile.serialised(p));
+    let of = || Phase::SHOWN.into_iter().filter_map(|p| profile.serialised(p));
     let mut devices: Vec<&str> = Vec::new();
     for device in of().flat_map(|of| &of.devices) {
         if !devices.contains(&device.as_str()) {
@@ -447,7 +447,7 @@ fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, te
         let _ = write!(
             text,
             "\n{} on the device{which}: {how_many}, {} from first mark to last\n",
-            heading(phase),
+            phase.heading(),
             milliseconds(total.wall_ns)
         );
         let rests = rests(stream, phase, total.unattributed_ns, total.passes);

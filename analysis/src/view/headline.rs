@@ -47,7 +47,7 @@ fn judgement(profile: &Profile) -> String {
         return device::headline(profile);
     }
     let all_passes = profile;
-    let phase = [Phase::Decode, Phase::Prefill].into_iter().find(|&p| profile.phase(p).is_some());
+    let phase = Phase::SHOWN.into_iter().find(|&p| profile.phase(p).is_some());
     let judged = phase.map(|phase| typical::judged(profile, phase));
     let profile = judged.as_deref().unwrap_or(profile);
     let Some(total) = phase.and_then(|phase| profile.phase(phase)) else {
@@ -56,10 +56,7 @@ fn judgement(profile: &Profile) -> String {
         }
         return "No pass was recorded, so there is no wall time to attribute.".to_owned();
     };
-    let name = match total.phase {
-        Phase::Prefill => "Prefill",
-        Phase::Decode => "Decode",
-    };
+    let name = total.phase.heading();
     let wall = total.wall_ns as f64;
     let bricks = profile.bricks(Some(total.phase));
     let Some(top) = bricks.first() else {

@@ -3,6 +3,7 @@
 
 mod backends;
 mod batches;
+mod between;
 mod comparison;
 mod device;
 mod explain;
@@ -36,6 +37,7 @@ pub use brickscope_profile::text::{
 
 pub use self::backends::backends;
 pub use self::batches::{Batch, batches};
+pub use self::between::around;
 pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };

@@ -14,7 +14,7 @@ use brickscope_profile::{
 use crate::roofline::is_of_device;
 use crate::typical;
 use crate::view::{
-    batches, device, findings, headline, imported, machine, roofline, shares, tiles, waits,
+    batches, between, device, findings, headline, imported, machine, roofline, shares, tiles, waits,
 };
 use crate::words::digits;
 
@@ -82,7 +82,7 @@ pub fn report(profile: &Profile) -> String {
         let rate = phase
             .tokens_per_second()
             .map_or("n/a".to_owned(), |rate| format!("{rate:.1} tokens/s"));
-        let (name, wall) = (heading(phase.phase), milliseconds(phase.wall_ns));
+        let (name, wall) = (phase.phase.heading(), milliseconds(phase.wall_ns));
         let _ = if phase.tokens == 0 && profile.imported.is_some() {
             // The file doesn't say how many.
             let passes = if phase.passes == 1 { "pass" } else { "passes" };
@@ -112,6 +112,10 @@ pub fn report(profile: &Profile) -> String {
         tables(profile, Some(phase.phase), &rests, &mut text);
         left_out(all, phase, &mut text);
         batches::in_report(all, phase.phase, &mut text);
+        let run = all.run.as_ref().filter(|_| phase.phase == Phase::Decode);
+        if let Some(of) = run.and_then(|run| run.between.as_ref()) {
+            between::in_report(of, &mut text);
+        }
         // A host that only issues work to devices is under no roof.
         if !has_devices || profile.ceilings.is_some() {
             roofline::in_report(all, phase.phase, &mut text);
@@ -185,13 +189,6 @@ pub(super) const PATH_ROWS: usize = 12;
 
 /// NTP may slew the OS clock by 500 ppm; more is the counter's fault.
 pub(super) const MOST_DRIFT_PPM: f64 = 600.0;
-
-pub(super) fn heading(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Prefill => "Prefill",
-        Phase::Decode => "Decode",
-    }
-}
 
 pub(super) fn milliseconds(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)

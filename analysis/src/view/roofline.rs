@@ -19,7 +19,7 @@ pub fn roofline(profile: &Profile) -> String {
     let mut text = String::new();
     for phase in phases(profile) {
         let gap = if text.is_empty() { "" } else { "\n" };
-        let name = heading(phase);
+        let name = phase.heading();
         match Roofline::of(profile, phase) {
             Ok(roofline) => {
                 let _ = writeln!(text, "{gap}{name}\n");
@@ -86,14 +86,7 @@ pub fn memory_readings(ceilings: &Ceilings) -> String {
 
 /// The phases that were recorded, decode first.
 pub(super) fn phases(profile: &Profile) -> impl Iterator<Item = Phase> {
-    [Phase::Decode, Phase::Prefill].into_iter().filter(|&phase| profile.phase(phase).is_some())
-}
-
-pub(super) fn heading(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Prefill => "Prefill",
-        Phase::Decode => "Decode",
-    }
+    Phase::SHOWN.into_iter().filter(|&phase| profile.phase(phase).is_some())
 }
 
 /// The table of one phase, for the report.

@@ -6,7 +6,7 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::{percent, printable, screened};
 
 use crate::roofline::{Roofline, is_rate};
-use crate::view::roofline::{Axes, decade, heading, letter, phases, points, short};
+use crate::view::roofline::{Axes, decade, letter, phases, points, short};
 use crate::view::svg::{escaped, line, text};
 
 const WIDTH: usize = 900;
@@ -30,7 +30,7 @@ pub fn roofline_svg(profile: &Profile) -> String {
     );
     for (i, (phase, roofline)) in rooflines.iter().enumerate() {
         let _ = writeln!(svg, "<g transform=\"translate(0 {})\">", i * HEIGHT);
-        let name = heading(*phase);
+        let name = phase.heading();
         match roofline {
             Ok(roofline) => panel(name, roofline, profile, &mut svg),
             Err(absent) => text(&mut svg, LEFT, 24.0, "", &format!("{name}: {}", absent.reason)),

@@ -15,7 +15,7 @@ const MOST_BRICKS: usize = 4;
 
 /// The shares, if any were recorded.
 pub(super) fn in_report(profile: &Profile, text: &mut String) {
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let Some(waiting) = Waiting::of(profile, phase) else { continue };
         let _ = writeln!(
             text,

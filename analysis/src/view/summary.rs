@@ -10,8 +10,8 @@ use crate::findings::slow_layer::SlowLayer;
 use crate::findings::{Finding, Findings, Kind};
 use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict, is_of_device};
 use crate::typical::{self, Basis, Stall, Typical};
-use crate::view::report::{self, MOST_DRIFT_PPM, heading, wrap};
-use crate::view::{batches, device, headline, waits};
+use crate::view::report::{self, MOST_DRIFT_PPM, wrap};
+use crate::view::{batches, between, device, headline, waits};
 use crate::words::{cut, digits, fraction, time, times, whole, whole_percent};
 
 /// The room for a summary, in characters.
@@ -144,8 +144,15 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
         if let Some(not_finite) = &profile.not_finite {
             head.wrapped(&format!("{not_finite}."), columns, 2, Tone::Bad);
         }
-        for phase in [Phase::Decode, Phase::Prefill] {
+        for phase in Phase::SHOWN {
             rate_line(profile, phase, columns, &mut head);
+            if phase == Phase::Decode
+                && let Some(of) = profile.run.as_ref().and_then(|run| run.between.as_ref())
+            {
+                for line in wrap(&between::in_summary(of), columns - 9) {
+                    head.line(format!("{:9}{line}", ""));
+                }
+            }
             if let Some(of_batches) = batches::in_summary(profile, phase) {
                 head.line(cut(&format!("{:9}{of_batches}", ""), columns));
             }
@@ -258,8 +265,7 @@ impl Main {
     }
 
     fn of_host(profile: &Profile) -> Self {
-        let phase =
-            [Phase::Decode, Phase::Prefill].into_iter().find(|&p| profile.phase(p).is_some());
+        let phase = Phase::SHOWN.into_iter().find(|&p| profile.phase(p).is_some());
         let judged = phase.map(|phase| typical::judged(profile, phase));
         let judged = judged.as_deref().unwrap_or(profile);
         let totals = judged.bricks(phase);
@@ -365,7 +371,12 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
         Some(whole) => whole.whole_tokens_per_second(),
         None => total.tokens_per_second(),
     };
-    let rate = rate.map_or("no rate".to_owned(), |rate| {
+    // What is encoded may be no text.
+    let each = || match total.wall_ns.checked_div(total.passes) {
+        Some(ns) if phase == Phase::Encode => format!("{} a pass", time(ns as f64)),
+        _ => "no rate".to_owned(),
+    };
+    let rate = rate.map_or_else(each, |rate| {
         let spread = if whole.is_some() { String::new() } else { spread(profile, phase) };
         format!("{} tok/s{spread}", digits(rate))
     });
@@ -375,10 +386,10 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
             let p50_ns = whole.map_or(timed, |whole| whole.whole_p50_ns);
             p50_ns.map_or(String::new(), |ns| format!("p50 {}", time(ns as f64)))
         }
-        Phase::Prefill => String::new(),
+        Phase::Prefill | Phase::Encode => String::new(),
     };
     let (limit, tone) = limit(profile, phase);
-    let start = format!("{:8} {rate:16} {p50:11} ", heading(phase));
+    let start = format!("{:8} {rate:16} {p50:11} ", phase.heading());
     if start.chars().count() + limit.chars().count() <= columns {
         head.lines.push(vec![
             Piece { text: start, tone: Tone::Plain },
@@ -517,7 +528,7 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     }
     let mut dropped = profile.dropped;
     if !main.is_told {
-        let phases = [Phase::Decode, Phase::Prefill].into_iter();
+        let phases = Phase::SHOWN.into_iter();
         let lines: Vec<Piece> = phases.filter_map(|phase| disturbances(profile, phase)).collect();
         if !lines.is_empty() {
             // They have these, with the causes.
@@ -533,7 +544,7 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
         notes.push(bad(format!("the counter drifted {ppm:+.0} ppm from the OS clock")));
     }
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let verdict = Roofline::of(profile, phase).ok().and_then(|roofline| roofline.verdict());
         if let Some(verdict) = verdict.filter(|verdict| verdict.reach == Reach::Above) {
             let roof = match verdict.bound {

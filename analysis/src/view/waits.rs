@@ -16,7 +16,7 @@ const MOST_THREADS: usize = 8;
 
 /// The threads that waited, if any were looked at.
 pub(super) fn in_report(profile: &Profile, text: &mut String) {
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let waits = longest_first(profile, phase);
         let named: Vec<&CpuWait> =
             waits.iter().copied().filter(|of| of.waited() >= LEAST).collect();

@@ -54,7 +54,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn of(profile: &Profile) -> Self {
-        let phases = [Phase::Decode, Phase::Prefill].into_iter();
+        let phases = Phase::SHOWN.into_iter();
         let limits = phases
             .filter(|&phase| profile.phase(phase).is_some())
             .map(|phase| (phase, view::phase_limit(profile, phase).text))

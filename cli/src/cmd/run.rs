@@ -441,6 +441,7 @@ impl Of<'_> {
             threads,
             prompt_tokens: replayed.prompt_tokens,
             generated_tokens: replayed.generated_tokens,
+            between: replayed.between,
             engine: Some(group.engine.clone()).filter(|engine| *engine != Engine::default()),
             ..Run::default()
         });

@@ -220,7 +220,7 @@ fn graph(profile: &Profile) -> Result<ExecutionGraph> {
     if let Some(graph) = &profile.graph {
         return Ok(graph.clone());
     }
-    [Phase::Decode, Phase::Prefill]
+    Phase::SHOWN
         .into_iter()
         .filter_map(|phase| profile.drawable_pass(phase))
         .find_map(|pass| profile.execution_graph(pass.serial))

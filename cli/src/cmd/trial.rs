@@ -239,7 +239,7 @@ fn first<'f>(findings: &'f Findings, again: &Again) -> Result<&'f Finding> {
 
 /// The phase that the first screen shows.
 fn main_phase(profile: &Profile) -> Option<Phase> {
-    [Phase::Decode, Phase::Prefill].into_iter().find(|&phase| profile.phase(phase).is_some())
+    Phase::SHOWN.into_iter().find(|&phase| profile.phase(phase).is_some())
 }
 
 fn changes(args: &TryArgs) -> Vec<Change> {

@@ -50,8 +50,8 @@ pub(super) fn of(
         profile.passes.iter().zip(0..).map(|(pass, index)| (pass.serial, index)).collect();
     // Nanoseconds and samples of each brick of each phase; `None` is what is unattributed.
     let mut rows: BTreeMap<(u8, Option<u16>), (u64, u64)> = BTreeMap::new();
-    let mut walls = [0_u64; 2];
-    let mut counts = [0_u64; 2];
+    let mut walls = [0_u64; brickscope::Phase::ALL.len()];
+    let mut counts = [0_u64; brickscope::Phase::ALL.len()];
     for (index, pass) in profile.passes.iter().enumerate().filter(|(index, _)| is_compared(*index))
     {
         let phase = pass.phase as u8;

@@ -186,7 +186,8 @@ impl Group {
             };
             (format!("{what} {value}"), others.iter().any(is_other))
         }) {
-            if differs {
+            // It may be called that already.
+            if differs && !name.ends_with(text.trim_start_matches("library ")) {
                 name += &format!(", {text}");
             }
         }
@@ -253,4 +254,159 @@ fn base_name(file: &str) -> Option<String> {
 /// The copy of ggml that computed a pass, where it is known.
 fn library_of(recorded: &Recorded, found: &Found<'_>) -> Option<u32> {
     found.graphs.iter().find_map(|graph| recorded.copies.get(&graph.number)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_llama::Tensor;
+    use brickscope_llama::file::{Event, Graph, Library, Model as Told, Pass};
+
+    use super::*;
+
+    fn context(model: u64, [n_ctx, n_batch, n_ubatch]: [u32; 3]) -> Context {
+        let of = Told {
+            at: model,
+            parameters: Some(model),
+            name: Some(format!("model {model}")),
+            architecture: Some("llama".to_owned()),
+            ..Told::default()
+        };
+        Context {
+            n_ctx: Some(n_ctx),
+            n_batch: Some(n_batch),
+            n_ubatch: Some(n_ubatch),
+            threads: Some(2),
+            model: Some(of),
+            ..Context::default()
+        }
+    }
+
+    /// Passes of contexts, one after another, each as long as its number.
+    fn recorded(contexts: &[Context], passes: &[u16]) -> Recorded {
+        let mut recorded = Recorded {
+            contexts: (1..).zip(contexts.iter().cloned()).collect(),
+            ..Recorded::default()
+        };
+        for (nth, &context) in (1_u64..).zip(passes) {
+            let begin = 1000 * nth;
+            recorded.events.push(Event::Pass(Pass {
+                begin,
+                end: begin + u64::from(context),
+                context: Some(context).filter(|&context| context > 0),
+                is_decode: true,
+                ..Pass::default()
+            }));
+        }
+        recorded
+    }
+
+    fn passes_of(recorded: &Recorded) -> Vec<(u64, Vec<Id>)> {
+        groups(recorded).into_iter().map(|group| (group.passes, group.ids)).collect()
+    }
+
+    #[test]
+    fn a_draft_model_and_its_target_are_groups_with_the_models_names() {
+        let all = [context(70, [4096, 2048, 512]), context(1, [4096, 2048, 512])];
+        let recorded = recorded(&all, &[1, 2, 2, 1, 2, 1]);
+        let groups = groups(&recorded);
+        let names: Vec<String> = groups.iter().map(|of| of.name(&groups, None)).collect();
+        assert_eq!(names, ["model 1", "model 70"], "that which took longer is the first one");
+        assert_eq!(groups[0].name(&groups, Some("draft.gguf")), "draft.gguf");
+        assert_eq!(groups[1].model().and_then(|of| of.name).as_deref(), Some("model 70"));
+        let found: Vec<Found<'_>> = Passes::of(&recorded).collect();
+        let of_first = found.iter().filter(|found| groups[0].has(&recorded, found)).count();
+        assert_eq!((of_first, groups[0].passes, groups[1].passes), (3, 3, 3));
+    }
+
+    /// `llama-bench` makes one for each test, whose batch is no larger than it.
+    #[test]
+    fn contexts_that_follow_each_other_are_one_group_where_they_are_set_up_alike() {
+        let all = [
+            context(7, [256, 128, 128]),
+            context(7, [256, 32, 32]),
+            context(7, [1024, 1024, 512]),
+            context(7, [4096, 2048, 64]),
+        ];
+        let sizes = |passes: &[u16]| -> Vec<(u64, Vec<Id>)> { passes_of(&recorded(&all, passes)) };
+        let ids = |of: &[u16]| of.iter().map(|&n| Id::Context(n)).collect::<Vec<_>>();
+        assert_eq!(sizes(&[1, 1, 2, 3]), [(4, ids(&[1, 2, 3]))]);
+        // A smaller micro-batch is another test.
+        assert_eq!(sizes(&[3, 4]), [(1, ids(&[4])), (1, ids(&[3]))]);
+        // Two that are there at once are two.
+        assert_eq!(sizes(&[1, 2, 1, 2]), [(2, ids(&[2])), (2, ids(&[1]))]);
+        let mut others = all.clone();
+        others[1].threads = Some(1);
+        assert_eq!(passes_of(&recorded(&others, &[1, 2])).len(), 2);
+        let groups = groups(&recorded(&others, &[1, 2]));
+        assert_eq!(groups[0].name(&groups, None), "model 7, -b 32, -ub 32, -t 1");
+    }
+
+    #[test]
+    fn passes_of_which_nothing_is_known_are_of_the_longest_group() {
+        let all = [context(7, [256, 128, 128])];
+        assert_eq!(
+            passes_of(&recorded(&all, &[1, 0, 1])),
+            [(3, vec![Id::Context(1), Id::Calls(None)])]
+        );
+        assert_eq!(passes_of(&recorded(&[], &[0, 0])), [(2, vec![Id::Calls(None)])]);
+    }
+
+    #[test]
+    fn what_the_cache_keeps_and_how_attention_is_computed_is_seen_in_the_graphs() {
+        let tensor = |name: &str, kind: &str| Tensor {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            ..Tensor::default()
+        };
+        let node = |op: &str, src: Vec<Tensor>| Node {
+            op: op.to_owned(),
+            out: tensor("node_1", "f32"),
+            src,
+            then: None,
+        };
+        let [keys, values] =
+            [tensor("cache_k_l0 (view)", "q8_0"), tensor("cache_v_l0 (view)", "f16")];
+        let apart = vec![
+            node("MUL_MAT", vec![keys.clone(), tensor("q", "f32")]),
+            node("MUL_MAT", vec![values.clone(), tensor("kq", "f32")]),
+        ];
+        let flash = vec![node("FLASH_ATTN_EXT", vec![tensor("q", "f32"), keys, values])];
+        for (nodes, is_flash) in [(apart, false), (flash, true)] {
+            let mut recorded = recorded(&[context(7, [256, 128, 128])], &[1]);
+            recorded.graphs.insert(3, nodes);
+            recorded.copies.insert(3, 0);
+            let file = "/usr/lib/libggml-cpu-zen4.so".to_owned();
+            recorded.libraries.insert(0, Library { file, ..Library::default() });
+            recorded.events.insert(
+                0,
+                Event::Graph(Graph {
+                    number: 3,
+                    threads: 2,
+                    of_thread: 0,
+                    begin: 1000,
+                    end: 1001,
+                    nodes: Vec::new(),
+                    ends: Vec::new(),
+                    shares: Vec::new(),
+                }),
+            );
+            let engine = groups(&recorded).remove(0).engine;
+            let settings: Vec<String> =
+                engine.settings().iter().map(|(name, value)| format!("{name} {value}")).collect();
+            let fa = if is_flash { "-fa on" } else { "-fa off" };
+            assert_eq!(
+                settings,
+                [
+                    "library libggml-cpu-zen4.so",
+                    "context 256",
+                    "-b 128",
+                    "-ub 128",
+                    "-t 2",
+                    "-ctk q8_0",
+                    "-ctv f16",
+                    fa
+                ]
+            );
+        }
+    }
 }

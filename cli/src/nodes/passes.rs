@@ -1,10 +1,10 @@
 //! The passes of a recording, with their graphs, and how their threads waited for a CPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
 
 use brickscope::{CpuWait, Disturbance, Phase};
-use brickscope_llama::file::{Event, Graph, Load, Pass, Recorded};
+use brickscope_llama::file::{CALLS, Event, Graph, Load, Pass, Recorded};
 
 /// A pass, with its graphs.
 #[derive(Debug)]
@@ -12,8 +12,19 @@ pub(super) struct Found<'r> {
     pub(super) pass: Pass,
     pub(super) graphs: Vec<&'r Graph>,
     pub(super) described: Vec<[u64; 2]>,
+    /// When the thread's pass before it ended, and what it called since then.
+    pub(super) before: Option<Before>,
     /// What the threads did since somebody looked before, where somebody looked after this pass.
     pub(super) looked: Option<Looked>,
+}
+
+/// What a thread did between two passes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    /// When the pass before ended.
+    pub(super) ended: u64,
+    /// How many calls of each kind, and for how many counts.
+    pub(super) calls: [[u64; 2]; CALLS.len()],
 }
 
 /// What threads did between two looks at them.
@@ -54,6 +65,10 @@ pub(super) struct Passes<'r, I: Iterator<Item = &'r Event>> {
     /// What was computed and described since the last pass of each thread.
     pub(super) graphs: Vec<&'r Graph>,
     pub(super) described: Vec<([u64; 2], u16)>,
+    /// What each thread called since its last pass.
+    calls: HashMap<u16, [[u64; 2]; CALLS.len()]>,
+    /// When the last pass of each thread ended.
+    ended: HashMap<u16, u64>,
 }
 
 impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
@@ -65,6 +80,8 @@ impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
             load: None,
             graphs: Vec::new(),
             described: Vec::new(),
+            calls: HashMap::new(),
+            ended: HashMap::new(),
         }
     }
 }
@@ -93,6 +110,7 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
                 }
                 Event::Described(of, thread) => self.described.push((*of, *thread)),
                 Event::Load(load) => self.load = Some(load),
+                Event::Calls(thread, sums) => drop(self.calls.insert(*thread, *sums)),
                 Event::Pass(pass) => return Some(self.found(pass.clone())),
             }
         }
@@ -123,7 +141,10 @@ impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
             }
             *thread != pass.of_thread
         });
-        Found { pass, graphs, described, looked }
+        let calls = self.calls.remove(&pass.of_thread).unwrap_or_default();
+        let before = self.ended.insert(pass.of_thread, pass.end);
+        let before = before.map(|ended| Before { ended, calls });
+        Found { pass, graphs, described, before, looked }
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use brickscope::{
-    BrickKey, BrickProfiler, Phase, Profile, Share, SyncMode, TimedPass, TimedSpan, TimedWork, Work,
+    Between, BrickKey, BrickProfiler, Calls, Phase, Profile, Share, SyncMode, TimedPass, TimedSpan,
+    TimedWork, Work,
 };
 use brickscope_llama::bricks::{self, Brick};
-use brickscope_llama::file::{Graph, Pass, Recorded, Shares};
+use brickscope_llama::file::{CALLS, Graph, Pass, Recorded, Shares};
 use brickscope_llama::{Labels, LooksAt, Node};
 
 use super::groups::Group;
@@ -37,6 +38,8 @@ pub(crate) struct Replayed {
     pub(crate) turns: Vec<(f64, f64)>,
     /// Whether another backend than the CPU computed nodes of these passes that were not timed.
     pub(crate) has_untimed: bool,
+    /// What lies between the passes that decode.
+    pub(crate) between: Option<Between>,
     /// Whether these are passes of llama.cpp, and not another program's graphs.
     pub(crate) is_llama: bool,
 }
@@ -51,6 +54,7 @@ pub(crate) fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler
     let mut labels = Graphs { profiler: &profiler, recorded, known: HashMap::new() };
     let mut counts = Counts::default();
     let mut marks: Vec<Mark> = Vec::new();
+    let mut gaps: Vec<Option<Gap>> = Vec::new();
     let mut turns = Turns::default();
     let mut waits = Waits::default();
     let mut in_turn = InTurn::default();
@@ -71,6 +75,7 @@ pub(crate) fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler
         match profiler.record_pass(&pass, &spans) {
             Ok(()) => {
                 in_turn.pass(&found, &labels, wall_ns, Some(pass.phase));
+                gaps.push(Gap::of(&found, at));
                 marks.push(Mark {
                     is_described: !found.described.is_empty(),
                     is_warm_up: found.pass.is_warm_up,
@@ -91,6 +96,7 @@ pub(crate) fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler
     profile.other_load = None;
     profile.cpu_waits = waits.all();
     leave_out_warm_up(&mut profile, &marks, &mut counts);
+    let between = between(&profile, &gaps);
     in_turn.find();
     for turn in in_turn.0.iter().filter(|turn| turn.is_whole && !turn.is_bare) {
         if let (Some(phase), Some(tokens)) = (turn.phase, turn.tokens) {
@@ -111,7 +117,52 @@ pub(crate) fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler
         turns: turns.pairs(),
         has_untimed: counts.has_untimed,
         is_llama: counts.is_llama,
+        between,
     }
+}
+
+/// The time before a pass, since its thread's pass before.
+#[derive(Debug)]
+struct Gap {
+    ns: u64,
+    calls: [[u64; 2]; CALLS.len()],
+}
+
+impl Gap {
+    fn of(found: &Found<'_>, at: impl Fn(u64) -> u64) -> Option<Self> {
+        let before = found.before?;
+        let begin = at(found.pass.begin);
+        // Counts of calls are those of the same clock, so many of them from any moment on.
+        let ns = |counts: u64| begin.saturating_sub(at(found.pass.begin.saturating_sub(counts)));
+        let ns_of = |[calls, counts]: [u64; 2]| [calls, ns(counts)];
+        Some(Self { ns: begin.saturating_sub(at(before.ended)), calls: before.calls.map(ns_of) })
+    }
+}
+
+/// What lies between passes that decode; `None` if there are none after others.
+fn between(profile: &Profile, gaps: &[Option<Gap>]) -> Option<Between> {
+    let mut between = Between::default();
+    let mut sums = [[0_u64; 2]; CALLS.len()];
+    let decodes = |pass: &&brickscope::Pass| pass.phase == Phase::Decode && !pass.is_left_out;
+    for pass in profile.passes.iter().filter(decodes) {
+        let nth = (pass.serial as usize).checked_sub(1);
+        let Some(gap) = nth.and_then(|nth| gaps.get(nth)?.as_ref()) else { continue };
+        between.passes += 1;
+        for (sum, more) in [
+            (&mut between.tokens, pass.tokens),
+            (&mut between.passes_ns, pass.wall_ns),
+            (&mut between.between_ns, gap.ns),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        for (sum, more) in sums.as_flattened_mut().iter_mut().zip(gap.calls.as_flattened()) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+    let calls = CALLS.iter().zip(sums).filter(|(_, [calls, _])| *calls > 0);
+    between.calls =
+        calls.map(|(name, [calls, ns])| Calls { name: (*name).to_owned(), calls, ns }).collect();
+    (between.passes > 0).then_some(between)
 }
 
 /// What a recording lacks, whatever is shown of it.
@@ -150,8 +201,8 @@ pub(super) struct Counts {
     is_llama: bool,
     /// Passes of which no node was timed, since another backend than the CPU computed them.
     elsewhere: u64,
-    /// Passes that only encode.
-    encoded: u64,
+    /// Graphs by themselves that no model is computed by.
+    no_products: u64,
     /// Passes whose nodes were not timed, since they were compared with those whose nodes were.
     bare: u64,
     /// Passes with a graph that wasn't described, or whose readings don't fit.
@@ -168,7 +219,7 @@ pub(super) struct Counts {
 impl Counts {
     fn add_tokens(&mut self, phase: Phase, tokens: u64) {
         let sum = match phase {
-            Phase::Prefill => &mut self.prompt_tokens,
+            Phase::Prefill | Phase::Encode => &mut self.prompt_tokens,
             Phase::Decode => &mut self.generated_tokens,
         };
         *sum = sum.saturating_add(tokens);
@@ -193,7 +244,10 @@ impl Counts {
              timed. Run with `-ngl 0`, or see what the backend's own profiler tells",
         );
         say(self.bare, " left out: their nodes were not timed, to measure what that costs");
-        say(self.encoded, " left out: they encode, and a run has prefill and decode");
+        say(
+            self.no_products,
+            " left out: they multiply no matrix, so no model is computed by them",
+        );
         say(self.incomplete, " left out: not all of their readings could be written");
         say(self.misfits, " left out: their readings do not fit their graphs");
         say(
@@ -232,9 +286,6 @@ impl Graphs<'_> {
         if found.pass.status != 0 {
             return refuse(&mut counts.failed);
         }
-        if !found.pass.is_decode && !found.pass.is_graph {
-            return refuse(&mut counts.encoded);
-        }
         if found.pass.is_incomplete {
             return refuse(&mut counts.incomplete);
         }
@@ -257,15 +308,23 @@ impl Graphs<'_> {
             let rows = |node: Option<&Node>| node.map_or(0, |node| node.out.ne[1]);
             embedded = rows(all().find(|node| node.op == "GET_ROWS"));
             outputs = rows(all().rfind(|node| node.op == "MUL_MAT"));
-            if embedded == 0 {
-                return refuse(&mut counts.encoded);
-            }
         }
-        let Some(tokens) = found.pass.tokens.or(Some(embedded)).filter(|&tokens| tokens > 0) else {
-            return refuse(&mut counts.misfits);
+        let encodes = match found.pass {
+            // A picture or a sound has no tokens.
+            Pass { is_graph: true, .. } => embedded == 0,
+            Pass { is_decode: false, .. } => true,
+            _ => self.embeds(&found.pass) || keeps_nothing(all()),
         };
-        let phase = phase_of(tokens, outputs, sequences);
-        if position.is_none() {
+        // Such as one that moves what is in a cache.
+        if found.pass.is_graph && !all().any(|node| node.op.starts_with("MUL_MAT")) {
+            return refuse(&mut counts.no_products);
+        }
+        let tokens = found.pass.tokens.unwrap_or(embedded);
+        if tokens == 0 && !encodes {
+            return refuse(&mut counts.misfits);
+        }
+        let phase = if encodes { Phase::Encode } else { phase_of(tokens, outputs, sequences) };
+        if position.is_none() && !encodes {
             counts.no_position += 1;
         }
         if phase == Phase::Prefill && outputs > 1 && sequences.len() > 1 {
@@ -301,6 +360,12 @@ impl Graphs<'_> {
         }
         spans.sort_by_key(|span| (span.start_ns, std::cmp::Reverse(span.end_ns)));
         Some((pass, spans))
+    }
+
+    /// Whether the context of a pass makes embeddings of texts.
+    fn embeds(&self, pass: &Pass) -> bool {
+        let context = pass.context.and_then(|context| self.recorded.contexts.get(&context));
+        context.and_then(|of| of.pooling).is_some_and(|pooling| pooling > 0)
     }
 
     /// Records what the threads did of a pass.
@@ -366,6 +431,14 @@ pub(super) fn embedded_rows(node: &Node) -> u64 {
     if is_it { node.out.ne[1] } else { 0 }
 }
 
+/// Whether a graph attends to nothing but its own tokens: it has attention, and writes to no cache.
+fn keeps_nothing<'n>(nodes: impl Iterator<Item = &'n Node> + Clone) -> bool {
+    let reads = |node: &Node| node.src.iter().any(|src| src.name.starts_with("cache_"));
+    let is_attention = |node: &Node| matches!(&*node.op, "SOFT_MAX" | "FLASH_ATTN_EXT");
+    nodes.clone().any(is_attention)
+        && !nodes.clone().any(|node| reads(node) || node.out.name.starts_with("cache_"))
+}
+
 /// Tokens whose logits are computed.
 fn output_rows(node: &Node) -> u64 {
     let is_head = bricks::describe(node).brick == Brick::Known(brickscope::BrickId::LmHead);
@@ -373,11 +446,13 @@ fn output_rows(node: &Node) -> u64 {
 }
 
 /// A pass that adds one token to each of its sequences decodes them. So does one that computes the logits of each of its
-/// tokens, and chooses a token after each. Others read a prompt.
+/// tokens after others that were there, to check what a draft model chose, or of sequences that aren't known. Others read a
+/// prompt.
 pub(super) fn phase_of(tokens: u64, outputs: u64, sequences: &[[u32; 2]]) -> Phase {
     let is_one_each = sequences.len() as u64 == tokens
         && sequences.iter().all(|[before, after]| after.checked_sub(*before) == Some(1));
-    if tokens == 1 || is_one_each || tokens == outputs && tokens <= MOST_OUTPUTS {
+    let goes_on = sequences.iter().all(|[before, _]| *before > 0);
+    if tokens == 1 || is_one_each || tokens == outputs && tokens <= MOST_OUTPUTS && goes_on {
         Phase::Decode
     } else {
         Phase::Prefill
@@ -410,8 +485,9 @@ mod tests {
     use brickscope_analysis::typical::{Basis, Typical};
     use brickscope_analysis::view::{self, Size};
     use brickscope_llama::Tensor;
-    use brickscope_llama::file::{Load, ThreadLoad};
+    use brickscope_llama::file::{Event, Load, ThreadLoad};
 
+    use super::super::groups::groups;
     use super::super::passes::Grown;
     use super::*;
 
@@ -455,6 +531,7 @@ mod tests {
             has_untimed: false,
             is_graph: false,
             is_warm_up: false,
+            context: None,
             of_thread: 0,
         }
     }
@@ -474,10 +551,19 @@ mod tests {
         })
     }
 
+    /// Of the group whose passes took longest.
     fn replayed(recorded: &Recorded) -> Replayed {
-        let replayed = replay(recorded, BrickProfiler::with_clock(MockClock::default().clock()));
-        replayed.profile.check().expect("it adds up");
-        replayed
+        replayed_all(recorded).remove(0)
+    }
+
+    fn replayed_all(recorded: &Recorded) -> Vec<Replayed> {
+        let of = |group: &Group| {
+            let profiler = BrickProfiler::with_clock(MockClock::default().clock());
+            let replayed = replay(recorded, group, profiler);
+            replayed.profile.check().expect("it adds up");
+            replayed
+        };
+        groups(recorded).iter().map(of).collect()
     }
 
     /// Fifty tokens on two threads. After each pass somebody looks at the threads, which are on `cpus`; the second one waits
@@ -696,7 +782,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_copies_of_ggml_one_is_shown_and_the_other_named() {
+    fn two_copies_of_ggml_are_groups_with_names_and_versions() {
         let library = |file: &str, version: &str| brickscope_llama::file::Library {
             file: file.to_owned(),
             version: Some(version.to_owned()),
@@ -718,13 +804,14 @@ mod tests {
             let of = Pass { is_graph: number == 1, ..pass(nth, &[[nth as u32, nth as u32 + 1]]) };
             add(&mut recorded, &of, number);
         }
-        let Replayed { profile, notes, is_llama, .. } = replayed(&recorded);
-        assert_eq!(profile.passes.len(), 4);
-        assert!(is_llama);
-        let said = notes.join("; ");
-        let expected = "2 passes of w.so (ggml 0.13.1), which took 2.0 ms, left out: this is a report of libggml-cpu.so \
-                        (ggml 0.26.0)";
-        assert!(said.contains(expected), "{said}");
+        let all = replayed_all(&recorded);
+        // The second one's graphs look up no tokens, and no call of llama.cpp is around them.
+        let passes: Vec<_> = all.iter().map(|of| (of.profile.passes.len(), of.is_llama)).collect();
+        assert_eq!(passes, [(4, true), (2, false)]);
+        let groups = groups(&recorded);
+        let names: Vec<String> = groups.iter().map(|of| of.name(&groups, None)).collect();
+        assert_eq!(names, ["libggml-cpu.so, version 0.26.0", "w.so, version 0.13.1"]);
+        assert_eq!(groups[1].engine.version.as_deref(), Some("0.13.1"));
     }
 
     /// As whisper.cpp's: its weights have no names.
@@ -750,9 +837,112 @@ mod tests {
         }
         let Replayed { profile, notes, is_llama, .. } = replayed(&recorded);
         let passes: Vec<_> = profile.passes.iter().map(|of| (of.phase, of.tokens)).collect();
-        assert_eq!(passes, [(Phase::Decode, 1), (Phase::Decode, 5)]);
-        assert!(
-            !is_llama && notes.iter().any(|note| note.contains("1 pass left out: they encode"))
-        );
+        let expected = [(Phase::Decode, 1), (Phase::Decode, 5), (Phase::Encode, 0)];
+        assert_eq!(passes, expected, "{notes:?}");
+        assert!(!is_llama && !notes.iter().any(|note| note.contains("left out")));
+    }
+
+    /// Attention over a cache, or over the tokens of the pass alone.
+    fn attention(tokens: u64, has_cache: bool) -> Vec<Node> {
+        let wide = [64, tokens, 1, 1];
+        let keys = if has_cache { "cache_k_l0 (view)" } else { "Kcur-0" };
+        let mut nodes = graph(tokens, tokens);
+        let read = vec![tensor("Qcur-0", wide), tensor(keys, wide), tensor("Vcur-0", wide)];
+        nodes.insert(2, node("FLASH_ATTN_EXT", "fattn-0", wide, read));
+        nodes
+    }
+
+    #[test]
+    fn what_makes_embeddings_or_keeps_no_cache_encodes() {
+        let context = brickscope_llama::file::Context { pooling: Some(1), ..Default::default() };
+        let mut recorded = Recorded {
+            graphs: [(0, attention(5, true)), (1, attention(5, false))].into(),
+            contexts: [(1, context)].into(),
+            ..Recorded::default()
+        };
+        let times = |pass: &Pass, number| {
+            let at = |part: u64| pass.begin + PASS_NS * part / 100;
+            Event::Graph(Graph {
+                number,
+                threads: 1,
+                of_thread: 0,
+                begin: at(1),
+                end: at(99),
+                nodes: vec![at(2), at(30), at(50), at(60)],
+                ends: Vec::new(),
+                shares: Vec::new(),
+            })
+        };
+        // A prompt; one of a context that pools; one without a cache; a call that only encodes.
+        let of = |nth, is_decode| Pass { is_decode, context: Some(2), ..pass(nth, &[[0, 5]]) };
+        let all = [
+            (of(0, true), 0),
+            (Pass { context: Some(1), ..of(1, true) }, 0),
+            (of(2, true), 1),
+            (of(3, false), 0),
+        ];
+        for (pass, number) in &all {
+            recorded.events.extend([times(pass, *number), Event::Pass(pass.clone())]);
+        }
+        let all = replayed_all(&recorded);
+        let phases: Vec<Vec<Phase>> = all
+            .iter()
+            .map(|of| of.profile.passes.iter().map(|pass| pass.phase).collect())
+            .collect();
+        use Phase::{Encode, Prefill};
+        assert_eq!(phases, [vec![Prefill, Encode, Encode], vec![Encode]]);
+        let tokens: u64 = all[0].profile.phase(Encode).map_or(0, |of| of.tokens);
+        assert_eq!((tokens, all[0].prompt_tokens), (10, 15));
+    }
+
+    #[test]
+    fn tokens_of_a_draft_that_are_checked_decode_and_a_short_prompt_does_not() {
+        let phase = |sequences: &[[u32; 2]], tokens, outputs| phase_of(tokens, outputs, sequences);
+        assert_eq!(phase(&[[40, 45]], 5, 5), Phase::Decode);
+        assert_eq!(phase(&[[0, 5]], 5, 5), Phase::Prefill);
+        assert_eq!(phase(&[[40, 45]], 5, 1), Phase::Prefill);
+        assert_eq!(phase(&[], 5, 5), Phase::Decode, "whose sequences aren't known");
+    }
+
+    /// A server tries its cache with two tokens, warms up, and gets a prompt.
+    #[test]
+    fn what_a_server_tries_before_its_first_prompt_is_left_out() {
+        let mut recorded = Recorded {
+            graphs: [(0, graph(2, 2)), (1, graph(41, 1)), (2, graph(1, 1))].into(),
+            ..Recorded::default()
+        };
+        add_first(&mut recorded, &pass(0, &[[0, 2]]), 0);
+        add(&mut recorded, &Pass { is_warm_up: true, ..pass(1, &[[0, 2]]) }, 0);
+        add(&mut recorded, &pass(2, &[[0, 2]]), 0);
+        add_first(&mut recorded, &pass(3, &[[0, 41]]), 1);
+        add_first(&mut recorded, &pass(4, &[[41, 42]]), 2);
+        add(&mut recorded, &pass(5, &[[42, 43]]), 2);
+        let Replayed { profile, notes, .. } = replayed(&recorded);
+        let prefill = profile.phase(Phase::Prefill).map(|of| (of.passes, of.tokens));
+        assert_eq!(prefill, Some((1, 41)), "{notes:?}");
+        assert!(notes.iter().any(|of| of.starts_with("3 passes left out: the program warms up")));
+    }
+
+    #[test]
+    fn the_time_between_passes_is_that_of_the_thread_and_has_names() {
+        let mut recorded =
+            Recorded { graphs: [(0, graph(9, 1)), (1, graph(1, 1))].into(), ..Recorded::default() };
+        add(&mut recorded, &pass(0, &[[0, 9]]), 0);
+        for nth in 1..4 {
+            let sampled = 200_000 + nth;
+            recorded.events.push(Event::Calls(0, [[2, sampled], [0; 2], [0; 2], [1, 30], [0; 2]]));
+            // Of another thread, which is in no pass.
+            recorded.events.push(Event::Calls(7, [[1, 999_999]; 5]));
+            let at = 8 + nth as u32;
+            add(&mut recorded, &pass(nth, &[[at, at + 1]]), 1);
+        }
+        let between = replayed(&recorded).between.expect("it decoded");
+        // A pass of a millisecond every two of them.
+        let sums = (between.passes, between.tokens, between.passes_ns, between.between_ns);
+        assert_eq!(sums, (3, 3, 3 * PASS_NS, 3 * PASS_NS));
+        let calls: Vec<_> = between.calls.iter().map(|of| (&*of.name, of.calls, of.ns)).collect();
+        assert_eq!(calls, [("sampling", 6, 600_006), ("making text", 3, 90)]);
+        assert_eq!(between.rest_ns(), 3 * PASS_NS - 600_096);
+        assert_eq!(between.tokens_per_second(), Some(500.0));
     }
 }

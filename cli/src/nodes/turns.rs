@@ -116,7 +116,7 @@ impl InTurn {
 
     /// The phases in which nodes of other backends were timed.
     pub(super) fn serialised(self) -> Vec<Serialised> {
-        let phases = [Phase::Prefill, Phase::Decode].into_iter();
+        let phases = Phase::ALL.into_iter();
         phases.filter_map(|phase| self.serialised_in(phase)).collect()
     }
 

@@ -20,17 +20,18 @@ pub(super) struct Mark {
 /// graphs were described: the first ones. The only one of its kind stays.
 pub(super) fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts) {
     let mark = |serial: u32| (serial as usize).checked_sub(1).and_then(|nth| marks.get(nth));
-    // The empty run of llama.cpp's tools: a begin and an end of a text, which are then taken out of the cache.
-    let begins_with_empty_run = match (profile.passes.first(), marks) {
-        (Some(pass), [first, next, ..]) => {
-            let is_at_begin = [first, next].iter().all(|mark| mark.position == Some(0));
-            is_at_begin && pass.serial == 1 && pass.tokens <= 2
-        }
-        _ => false,
+    // The empty run of llama.cpp's tools, a begin and an end of a text, and what a server tries with two tokens: they are
+    // taken out of the cache, so that the next pass is at its begin, too.
+    let is_try = |nth: usize, pass: &brickscope::Pass| {
+        let is_at_begin = |nth: usize| marks.get(nth).is_some_and(|of| of.position == Some(0));
+        let is_said = marks.get(nth).is_some_and(|of| of.is_warm_up);
+        is_said || pass.tokens <= 2 && is_at_begin(nth) && is_at_begin(nth + 1)
     };
+    let at_begin = profile.passes.iter().zip(0..).take_while(|(pass, nth)| is_try(*nth, pass));
+    let tries = at_begin.filter(|(pass, nth)| pass.serial as usize == nth + 1).count();
     let is_own = |pass: &brickscope::Pass| {
         let is_said = mark(pass.serial).is_some_and(|mark| mark.is_warm_up);
-        is_said || begins_with_empty_run && pass.serial == 1
+        is_said || pass.serial as usize <= tries
     };
     let is_own =
         |pass: &brickscope::Pass| is_own(pass) && profile.passes.iter().any(|of| !is_own(of));

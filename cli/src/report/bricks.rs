@@ -12,8 +12,7 @@ const MOST_ROWS: usize = 60;
 pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
     let mut html = String::new();
-    let phases =
-        [Phase::Decode, Phase::Prefill].into_iter().filter(|p| profile.phase(*p).is_some());
+    let phases = Phase::SHOWN.into_iter().filter(|p| profile.phase(*p).is_some());
     for phase in phases {
         of_phase(source, phase, &mut html);
     }

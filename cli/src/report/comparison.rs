@@ -191,7 +191,7 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
 fn bricks(a: &Profile, b: &Profile) -> String {
     let sources = [Source::host(a, "A:"), Source::host(b, "B:")];
     let mut html = String::new();
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let (Some(of_a), Some(of_b)) = (a.phase(phase), b.phase(phase)) else { continue };
         if of_a.tokens == 0 || of_b.tokens == 0 {
             continue;

@@ -26,7 +26,7 @@ pub(super) fn section(sources: [&Source<'_>; 2]) -> String {
     }
     let rows = sources.map(|source| source.profile.by_layer());
     let mut html = String::new();
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let of = |side: usize| Cells::new(sources[side], &rows[side], phase);
         if let (Some(a), Some(b)) = (of(0), of(1)) {
             html.push_str(&map(phase, sources, [&a, &b]));

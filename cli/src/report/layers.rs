@@ -131,7 +131,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         ));
     }
     let mut any = false;
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let Some(cells) = Cells::new(source, &rows, phase) else { continue };
         any = true;
         html.push_str(&map(&cells));

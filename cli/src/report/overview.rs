@@ -29,6 +29,9 @@ pub(super) fn head(profile: &Profile, all: &Profile, name: &str) -> String {
     );
     html.push_str(&notes_with(profile, "", typical::notes(all)));
     html.push_str(&format!("<p class=\"headline\">{}</p>\n", told(&view::headline(all))));
+    for line in all.run.iter().flat_map(view::around) {
+        html.push_str(&format!("<p class=\"facts\">{}</p>\n", told(&line)));
+    }
     html.push_str(&cards(profile, all, ""));
     html
 }
@@ -72,7 +75,7 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
     if dropped.left_out_passes > 0 {
         notes.push(LEFT_OUT.to_owned());
     }
-    if [Phase::Decode, Phase::Prefill].iter().any(|&phase| goes_by_sums(profile, phase)) {
+    if Phase::SHOWN.iter().any(|&phase| goes_by_sums(profile, phase)) {
         notes.push(OF_SUMS.to_owned());
     }
     if let Err(why) = profile.check() {

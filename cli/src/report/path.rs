@@ -19,7 +19,7 @@ const TOO_LARGE: &str = "The typical pass has too many spans to make a graph of 
 pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
     let mut html = String::new();
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let Some(pass) = profile.drawable_pass(phase) else { continue };
         let spans = profile.spans.iter().filter(|span| span.pass == Some(pass.serial)).count();
         if spans > MOST_NODES {

@@ -23,8 +23,7 @@ const MOST_BRICKS: usize = 40;
 
 pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
-    let phases =
-        [Phase::Decode, Phase::Prefill].into_iter().filter(|p| profile.phase(*p).is_some());
+    let phases = Phase::SHOWN.into_iter().filter(|p| profile.phase(*p).is_some());
     let mut html = String::new();
     let mut why = None;
     for phase in phases {

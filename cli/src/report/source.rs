@@ -85,8 +85,7 @@ pub(super) fn each(profile: &Profile, run: &str, mut with: impl FnMut(&Source<'_
 /// The heading of a phase.
 pub(super) fn heading(phase: Option<Phase>) -> &'static str {
     match phase {
-        Some(Phase::Prefill) => "Prefill",
-        Some(Phase::Decode) => "Decode",
+        Some(phase) => phase.heading(),
         None => "Outside of passes",
     }
 }

@@ -14,7 +14,7 @@ const MOST_BRICKS: usize = 32;
 
 pub(super) fn section(profile: &Profile) -> String {
     let mut html = String::new();
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let by_thread = Summed::by(profile, phase, |nth| profile.shares[nth].thread);
         if by_thread.len() < 2 {
             continue;

@@ -57,7 +57,7 @@ fn choose<'p>(profile: &'p Profile, issued: &[Vec<Issued>]) -> Vec<Chosen<'p>> {
     let on_device: HashSet<u32> =
         issued.iter().flatten().flat_map(|of| of.keys().copied()).collect();
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let is_seen = |pass: &&Pass| {
             pass.phase == phase
                 && !pass.is_left_out

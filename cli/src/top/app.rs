@@ -370,10 +370,15 @@ impl App {
                 self.drilled = None;
             }
             KeyCode::Char('p') => {
-                self.phase = match self.phase {
-                    Phase::Prefill => Phase::Decode,
-                    Phase::Decode => Phase::Prefill,
+                let at = Phase::ALL.iter().position(|&phase| phase == self.phase).unwrap_or(0);
+                let next = (1..=Phase::ALL.len()).map(|n| Phase::ALL[(at + n) % Phase::ALL.len()]);
+                // Engines that encode are few.
+                let has = |phase: &Phase| {
+                    let of =
+                        || self.seen().map(|seen| seen.snapshot.profile.phase(*phase).is_some());
+                    *phase != Phase::Encode || of().unwrap_or(false)
                 };
+                self.phase = next.into_iter().find(has).unwrap_or(self.phase);
                 self.is_phase_chosen = true;
             }
             KeyCode::Char('w') => self.is_recent = !self.is_recent,

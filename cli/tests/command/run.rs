@@ -346,8 +346,10 @@ fn a_program_ends_as_it_would_alone_however_llama_is_packaged() {
             let is_refused = files.iter().any(|file| file.ends_with("other.so"));
             let said = "graphs of other.so: this version of ggml has other tensors";
             assert_eq!(told.contains(said), is_refused, "{what}");
+            // The other copy's passes are a run of their own.
             let is_second = files.len() == 2 && !is_refused && passes == 6;
-            assert_eq!(told.contains("6 passes of "), is_second, "{what}");
+            let second = Profile::load(&run.join("context-2/profile.json")).ok();
+            assert_eq!(second.map(|of| of.passes.len()), is_second.then_some(6), "{what}");
         }
     }
 }
@@ -390,7 +392,56 @@ fn a_model_of_any_architecture_is_described_and_held_against_the_machine() {
     assert!(model.parameters > 1_000_000 && !model.weights.is_empty());
     assert!(profile.ceilings.is_some(), "{:?}", profile.ceilings_absent);
     let other = run("good/loads", &[], &[]).profile();
-    assert!(other.model.is_none() && other.ceilings.is_some(), "{:?}", other.ceilings_absent);
+    // Without a file there is what llama.cpp told.
+    let told = other.model.expect("llama.cpp told");
+    assert_eq!((told.name.as_deref(), told.parameters, &*told.path), (Some("target"), 7000, ""));
+    assert!(other.ceilings.is_some(), "{:?}", other.ceilings_absent);
+}
+
+/// A draft model and the model that checks what it wrote.
+#[test]
+fn each_context_of_a_process_is_a_run_of_its_own() {
+    let ran = run("good/loads", &["draft"], &[]);
+    let profile = ran.profile();
+    profile.check().expect("it adds up");
+    let recorded = profile.run.as_ref().expect("it is described");
+    let engine = recorded.engine.as_ref().expect("llama.cpp told");
+    let told = (engine.context_tokens, engine.micro_batch_tokens, &engine.library);
+    assert_eq!(told, (Some(4096), Some(512), &Some("libggml-cpu.so".to_owned())));
+    assert_eq!(engine.cache_keys.as_deref(), Some("f32"));
+    let [beside] = &recorded.beside[..] else { panic!("{:?}", recorded.beside) };
+    assert_eq!((&*beside.name, &*beside.folder), ("draft", "context-2"));
+    let draft = Profile::load(&ran.run.join("context-2/profile.json")).expect("it is there");
+    draft.check().expect("it adds up");
+    let tokens = |profile: &Profile, phase| profile.phase(phase).map(|of| of.tokens);
+    // Of each shape the first warms up: of two prompts, of five checks of four tokens, of twenty and of fifteen tokens.
+    assert_eq!(tokens(&profile, Phase::Prefill), Some(6 + 4 * 4));
+    assert_eq!(tokens(&profile, Phase::Decode), Some(19));
+    assert_eq!(tokens(&draft, Phase::Prefill), Some(6));
+    assert_eq!(tokens(&draft, Phase::Decode), Some(14));
+    assert_eq!(draft.model.and_then(|of| of.name).as_deref(), Some("draft"));
+    let screen = ran.stderr();
+    assert!(screen.contains("Beside: context-2: draft, prefill "), "{screen}");
+}
+
+#[test]
+fn the_time_between_passes_has_names_where_the_program_calls_llama_for_it() {
+    let ran = run("packages-lazy", &["samples", "linked"], &[]);
+    assert_eq!(ran.output.status.code(), Some(5), "{}", ran.stderr());
+    let profile = ran.profile();
+    let between = profile.run.and_then(|run| run.between).expect("it decoded");
+    assert_eq!((between.passes, between.tokens), (3, 3), "the first of four warms up");
+    let calls: Vec<_> = between.calls.iter().map(|of| (&*of.name, of.calls)).collect();
+    // The text that sampling asks for on the way is a part of that.
+    assert_eq!(calls, [("sampling", 3), ("making text", 3)]);
+    assert!(between.calls.iter().all(|of| of.ns >= 300_000), "{between:?}");
+    let in_calls: u64 = between.calls.iter().map(|of| of.ns).sum();
+    assert_eq!(between.rest_ns(), between.between_ns - in_calls);
+    let screen = ran.stderr();
+    assert!(screen.contains("with the time between passes") && screen.contains("making text"));
+    // Who asks the linker for the functions, as ctypes does, calls them unseen.
+    let unseen = as_it_is().profile().run.and_then(|run| run.between).expect("it decoded");
+    assert_eq!((unseen.passes, unseen.calls.len()), (19, 0));
 }
 
 /// A C++ exception goes through what stands in the place of a method.

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::brick::{BrickId, Phase};
+use crate::brick::BrickId;
 use crate::graph::{
     EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, NodeTime, gpu_kernel,
 };
@@ -367,11 +367,7 @@ impl Profile {
 }
 
 fn add_pass(graph: &mut ExecutionGraph, pass: &Pass) -> ExecutionNodeId {
-    let phase = match pass.phase {
-        Phase::Prefill => "Prefill",
-        Phase::Decode => "Decode",
-    };
-    let name = format!("{phase} pass");
+    let name = format!("{} pass", pass.phase.heading());
     let root = graph.add_node(ExecutionNode::Function { name, file: None, line: None });
     let lane = u16::try_from(pass.lane).unwrap_or(u16::MAX);
     graph.set_time(root, NodeTime { start_ns: pass.start_ns, duration_ns: pass.wall_ns, lane });

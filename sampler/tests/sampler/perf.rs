@@ -18,16 +18,18 @@ fn with_all() -> &'static Path {
 
 /// Compiles the program with frame pointers and debug information, whatever the tests' profile.
 fn program(folder: &str, debug_info: &str) -> PathBuf {
-    let folder = file(folder);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     fs::create_dir_all(&folder).unwrap();
     let program = folder.join("three_to_one");
+    let made = file("three_to_one");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/three_to_one.rs");
     let status = Command::new("rustc")
         .args(["--edition", "2024", "-O", "-C", "force-frame-pointers=yes"])
         .args(["-C", debug_info, source, "-o"])
-        .arg(&program)
+        .arg(&made)
         .status();
     assert!(status.unwrap().success());
+    fs::rename(&made, &program).unwrap();
     program
 }
 
@@ -50,6 +52,7 @@ fn record(perf: &mut Command, file: &Path) -> Option<Sampled> {
         let said = perf.stdin(Stdio::null()).output().unwrap();
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
         let recording = perf_data::read(file, &mut |_, _| {}).unwrap();
+        fs::remove_file(file).unwrap();
         match (recording.lost, recording.lost_records) {
             (0, 0) => Ok(resolve(&recording, &mut |_, _| {})),
             (samples, records) => Err(format!("perf lost {samples} samples, {records} records")),
@@ -57,8 +60,9 @@ fn record(perf: &mut Command, file: &Path) -> Option<Sampled> {
     })
 }
 
+/// Of this run of the tests alone: others may run beside it.
 fn file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.{name}", std::process::id()))
 }
 
 /// Each sample's stack, outermost first.
@@ -186,6 +190,7 @@ fn debug_information_in_a_file_of_its_own_is_found() {
         return;
     };
     check_split(&sampled, "three_to_one::step", Chains::Unwound);
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -319,7 +319,7 @@ struct Blocks {
     total: u64,
     /// By phase, and last the rest, which is in no brick of a phase; empty if blocks are unknown.
     kinds: Vec<Vec<u64>>,
-    phases: [(u64, Vec<u64>); 2],
+    phases: [(u64, Vec<u64>); Phase::ALL.len()],
 }
 
 impl Blocks {

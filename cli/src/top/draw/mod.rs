@@ -224,9 +224,12 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
             paint.fg(Color::Red).add_modifier(Modifier::BOLD),
         ));
     }
-    for phase in [Phase::Decode, Phase::Prefill] {
+    for phase in Phase::SHOWN {
         let Some(row) = numbers.phases.iter().find(|row| row.total.phase == phase) else {
-            lines.push(Line::raw(format!(" {:8} no pass has ended yet", phase.name())));
+            // Few engines encode.
+            if phase != Phase::Encode {
+                lines.push(Line::raw(format!(" {:8} no pass has ended yet", phase.name())));
+            }
             continue;
         };
         let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"));

@@ -3,6 +3,7 @@
 // with.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +11,15 @@
 struct batch { int32_t n_tokens; };
 #ifdef LINKED
 int llama_decode(void *context, struct batch batch);
+int32_t llama_sampler_sample(void *sampler, void *context, int32_t index);
+int32_t llama_token_to_piece(const void *vocab, int32_t token, char *text, int32_t room, int32_t strip, bool special);
 long ggml_asked(void);
 #endif
 
 int main(int argc, char **argv) {
     int (*decode[2])(void *, struct batch) = {0};
     long (*asked[2])(void) = {0};
-    static int context;
+    static int contexts[2];
     const char *how = argc > 1 ? argv[1] : "";
     int flags = strstr(how, "lazy") ? RTLD_LAZY : RTLD_NOW;
     flags |= strstr(how, "global") ? RTLD_GLOBAL : RTLD_LOCAL;
@@ -46,7 +49,15 @@ int main(int argc, char **argv) {
         asked[i] = (long (*)(void))dlsym(of, "ggml_asked");
     }
     for (int pass = 0; pass < 6; pass++) {
-        for (int i = 0; i < n; i++) decode[i](&context, (struct batch){pass < 2 ? 6 : 1});
+        for (int i = 0; i < n; i++) decode[i](&contexts[i], (struct batch){pass < 2 ? 6 : 1});
+#ifdef LINKED
+        if (strstr(how, "samples")) {
+            char text[16];
+            int32_t token = llama_sampler_sample(NULL, &contexts[0], pass);
+            llama_token_to_piece(NULL, token, text, sizeof text, 0, false);
+            puts(text);
+        }
+#endif
     }
     for (int i = 0; i < n; i++) printf("copy %d: %ld\n", i, asked[i]());
     // Not 0, which any program may end with.

@@ -80,6 +80,9 @@ fn own_tid() -> i32 {
     name.and_then(|name| name.parse().ok()).unwrap_or(0)
 }
 
+/// A thread that has run for so long has the name that it gives itself.
+const RUNS_NS: u64 = 5_000_000;
+
 /// A sampled thread.
 struct Target {
     thread: Thread,
@@ -197,7 +200,8 @@ impl Sampling {
         self.own_tid = own_tid;
         for target in &mut self.targets {
             if !target.has_late_name {
-                target.has_late_name = true;
+                // Most threads give themselves a name as the first thing they do, but may wait long for a CPU to do that.
+                target.has_late_name = target.cpu_ns >= RUNS_NS;
                 target.thread.look_up_name();
             }
         }
