@@ -300,28 +300,30 @@ fn a_program_ends_as_it_would_alone_however_llama_is_packaged() {
     let (one, other) = ("module.so", "llamamodel-mainline.so");
     let kinds: Vec<String> = (0..12).map(|nth| format!("module-{nth}.so")).collect();
     let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-    // How many passes are shown: 6 of one copy.
-    for (program, how, files, passes) in [
-        ("packages", "local", &[one][..], 6),
-        ("packages", "local lazy", &[one], 6),
-        ("packages", "global", &[one], 6),
-        ("packages", "deep", &[one], 6),
-        ("packages", "namespace", &[one], 6),
-        ("packages", "local", &["llama-addon.node"], 6),
-        ("packages", "last", &kinds, 6),
-        ("packages", "local", &[one, other], 6),
-        ("packages", "local lazy", &[one, other], 6),
-        // The second one's calls of its own functions go to the first one's, as the linker does it.
-        ("packages", "global", &[one, other], 12),
-        ("packages", "deep", &[one, other], 6),
-        ("packages", "namespace", &[one, other], 6),
-        ("packages", "local", &[one, "llama-addon.node"], 6),
-        ("packages", "local", &[one, "other.so"], 6),
-        ("packages-lazy", "local", &["linked"], 6),
-        ("packages-now", "local", &["linked"], 6),
-        ("packages-no-plt", "local", &["linked"], 6),
-        ("packages-now", "deep", &["linked", one], 6),
-        ("packages-now", "namespace", &[one, "linked"], 6),
+    for (program, how, files) in [
+        ("packages", "local", &[one][..]),
+        ("packages", "local lazy", &[one]),
+        ("packages", "global", &[one]),
+        ("packages", "deep", &[one]),
+        ("packages", "namespace", &[one]),
+        ("packages", "local", &["llama-addon.node"]),
+        ("packages", "last", &kinds),
+        ("packages", "local", &[one, other]),
+        ("packages", "local lazy", &[one, other]),
+        // The second one's calls of its own functions go to the first one's, as the linker does it; of another context.
+        ("packages", "global", &[one, other]),
+        ("packages", "deep", &[one, other]),
+        ("packages", "namespace", &[one, other]),
+        ("packages", "local", &[one, "llama-addon.node"]),
+        ("packages", "local", &[one, "other.so"]),
+        ("packages-lazy", "local", &["linked"]),
+        ("packages-now", "local", &["linked"]),
+        ("packages-no-plt", "local", &["linked"]),
+        ("packages-lazy", "local samples", &["linked"]),
+        ("packages-now", "local samples", &["linked", other]),
+        ("packages-no-plt", "local samples", &["linked"]),
+        ("packages-now", "deep", &["linked", one]),
+        ("packages-now", "namespace", &[one, "linked"]),
     ] {
         let at = |file: &&str| match *file {
             "linked" => "linked".to_owned(),
@@ -342,12 +344,12 @@ fn a_program_ends_as_it_would_alone_however_llama_is_packaged() {
             let profile = Profile::load(&run.join("profile.json"));
             let profile = profile.unwrap_or_else(|why| panic!("{what}: {why}"));
             profile.check().expect("it adds up");
-            assert_eq!(profile.passes.len(), passes, "{what}");
+            assert_eq!(profile.passes.len(), 6, "{what}");
             let is_refused = files.iter().any(|file| file.ends_with("other.so"));
             let said = "graphs of other.so: this version of ggml has other tensors";
             assert_eq!(told.contains(said), is_refused, "{what}");
             // The other copy's passes are a run of their own.
-            let is_second = files.len() == 2 && !is_refused && passes == 6;
+            let is_second = files.len() == 2 && !is_refused;
             let second = Profile::load(&run.join("context-2/profile.json")).ok();
             assert_eq!(second.map(|of| of.passes.len()), is_second.then_some(6), "{what}");
         }
@@ -414,9 +416,10 @@ fn each_context_of_a_process_is_a_run_of_its_own() {
     let draft = Profile::load(&ran.run.join("context-2/profile.json")).expect("it is there");
     draft.check().expect("it adds up");
     let tokens = |profile: &Profile, phase| profile.phase(phase).map(|of| of.tokens);
-    // Of each shape the first warms up: of two prompts, of five checks of four tokens, of twenty and of fifteen tokens.
+    // Of each shape the first warms up: of two prompts, of five checks of four tokens, of fifteen tokens. The draft's graphs
+    // of a token are like the other's, so these have been described.
     assert_eq!(tokens(&profile, Phase::Prefill), Some(6 + 4 * 4));
-    assert_eq!(tokens(&profile, Phase::Decode), Some(19));
+    assert_eq!(tokens(&profile, Phase::Decode), Some(20));
     assert_eq!(tokens(&draft, Phase::Prefill), Some(6));
     assert_eq!(tokens(&draft, Phase::Decode), Some(14));
     assert_eq!(draft.model.and_then(|of| of.name).as_deref(), Some("draft"));
