@@ -1,15 +1,14 @@
 //! What a program calls between passes: how long it samples, tokenizes, and reads results.
 //!
-//! Only a call that isn't part of another one counts, and none in a pass. They are summed until the thread's next pass. A
+//! Only a call that isn't part of another one counts, but for a grammar's in sampling, and none in a pass. They are summed until the thread's next pass. A
 //! thread that has computed none has no time between passes.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::file::Kind;
-use crate::hooks::{self, Hook};
+use crate::hooks::Hook;
 use crate::{IS_ON, RUNNING, State, count, real};
 
 /// What a call is for. The numbers are those in the file.
@@ -29,29 +28,45 @@ type Sums = [[u64; 2]; KINDS];
 
 thread_local! {
     static SUMS: Cell<Sums> = const { Cell::new([[0; 2]; KINDS]) };
-    static IS_IN_CALL: Cell<bool> = const { Cell::new(false) };
+    /// What this thread's call is for, and for how many counts others were that are told apart from it.
+    static IN_CALL: Cell<Option<(For, u64)>> = const { Cell::new(None) };
 }
 
-/// Runs a call, and adds how long it took.
+/// Runs a call, and adds how long it took. A grammar's that is a part of another one is taken from that.
 #[inline(always)]
 fn timed<R>(what: For, call: impl FnOnce() -> R) -> R {
     /// A call, whatever ends it.
-    struct InCall(For, u64);
+    struct InCall {
+        what: For,
+        began: u64,
+        /// What the call around it was for, and what of that was other calls'.
+        around: Option<(For, u64)>,
+    }
     impl Drop for InCall {
         fn drop(&mut self) {
-            let took = count().wrapping_sub(self.1);
-            IS_IN_CALL.set(false);
-            add(self.0, took);
+            let took = count().wrapping_sub(self.began);
+            let inner = IN_CALL.get().map_or(0, |(_, inner)| inner);
+            IN_CALL.set(self.around.map(|(what, inner)| (what, inner.wrapping_add(took))));
+            add(self.what, took.saturating_sub(inner));
         }
     }
     let running = RUNNING.get();
     // SAFETY: it is this thread's, and a number in it is read.
     let is_between = !running.is_null() && unsafe { (*running).depth } == 0;
-    if !is_between || IS_IN_CALL.get() || !IS_ON.load(Relaxed) {
+    if !is_between || !IS_ON.load(Relaxed) {
         return call();
     }
-    IS_IN_CALL.set(true);
-    let _in_call = InCall(what, count());
+    let around = IN_CALL.get();
+    let is_part = match around {
+        Some((For::Sampling, _)) => !matches!(what, For::Grammar),
+        Some(_) => true,
+        None => false,
+    };
+    if is_part {
+        return call();
+    }
+    IN_CALL.set(Some((what, 0)));
+    let _in_call = InCall { what, began: count(), around };
     call()
 }
 
@@ -72,71 +87,97 @@ pub(crate) fn write(state: &mut State, thread: u16) {
     }
 }
 
+/// An argument or a result: a number or a pointer, in a register or a word of the stack. Nothing is done with them, so what
+/// they mean, and in older versions how many there are, doesn't matter.
+type Word = usize;
+
 /// A function in the place of one of llama.cpp's, which times it.
 macro_rules! call {
-    ($name:ident, $hook:ident, $what:expr, ($($arg:ident: $type:ty),*) $(-> $result:ty)?) => {
+    ($name:ident, $hook:ident, $what:expr, $($arg:ident),*) => {
         #[doc = concat!("In the place of [`Hook::", stringify!($hook), "`].")]
         ///
         /// # Safety
         ///
         /// As the function that it stands for.
-        pub(crate) unsafe extern "C-unwind" fn $name<const COPY: usize>($($arg: $type),*) $(-> $result)? {
-            type Real = unsafe extern "C-unwind" fn($($type),*) $(-> $result)?;
+        pub(crate) unsafe extern "C-unwind" fn $name<const COPY: usize>($($arg: Word),*) -> Word {
+            type Real = unsafe extern "C-unwind" fn($(call!(@word $arg)),*) -> Word;
             let real = real!(Hook::$hook, COPY, Real);
             // SAFETY: the arguments are the caller's.
             timed($what, || unsafe { real($($arg),*) })
         }
     };
+    (@word $arg:ident) => { Word };
 }
 
-type Pointer = *const c_void;
+call!(sample, Sample, For::Sampling, sampler, context, index);
+call!(sample_common, SampleCommon, For::Sampling, sampler, context, index, is_grammar_first);
+call!(accept, Accept, kind_of(sampler), sampler, token);
+call!(accept_common, AcceptCommon, For::Sampling, sampler, token, by_grammar);
+call!(apply, Apply, kind_of(sampler), sampler, candidates);
+call!(tokenize, Tokenize, For::Tokenizing, vocab, text, len, tokens, most, special, parse);
+call!(piece, Piece, For::Text, vocab, token, text, len, strip, special);
+call!(detokenize, Detokenize, For::Text, vocab, tokens, n, text, len, remove, unparse);
+call!(logits, Logits, For::Results, context);
+call!(logits_ith, LogitsIth, For::Results, context, index);
+call!(embeddings, Embeddings, For::Results, context);
+call!(embeddings_ith, EmbeddingsIth, For::Results, context, index);
+call!(embeddings_seq, EmbeddingsSeq, For::Results, context, sequence);
+call!(synchronize, Synchronize, For::Results, context);
 
-call!(sample, Sample, For::Sampling, (sampler: Pointer, context: Pointer, index: i32) -> i32);
-call!(sample_common, SampleCommon, For::Sampling,
-    (sampler: Pointer, context: Pointer, index: i32, is_grammar_first: u8) -> i32);
-call!(accept, Accept, For::Sampling, (sampler: Pointer, token: i32));
-call!(accept_common, AcceptCommon, For::Sampling, (sampler: Pointer, token: i32, by_grammar: u8));
-call!(apply, Apply, kind_of::<COPY>(sampler), (sampler: Pointer, candidates: Pointer));
-call!(tokenize, Tokenize, For::Tokenizing,
-    (vocab: Pointer, text: Pointer, len: i32, tokens: Pointer, most: i32, special: u8, parse: u8) -> i32);
-call!(piece, Piece, For::Text,
-    (vocab: Pointer, token: i32, text: Pointer, len: i32, strip: i32, special: u8) -> i32);
-call!(detokenize, Detokenize, For::Text,
-    (vocab: Pointer, tokens: Pointer, n: i32, text: Pointer, len: i32, remove: u8, unparse: u8) -> i32);
-call!(logits, Logits, For::Results, (context: Pointer) -> Pointer);
-call!(logits_ith, LogitsIth, For::Results, (context: Pointer, index: i32) -> Pointer);
-call!(embeddings, Embeddings, For::Results, (context: Pointer) -> Pointer);
-call!(embeddings_ith, EmbeddingsIth, For::Results, (context: Pointer, index: i32) -> Pointer);
-call!(embeddings_seq, EmbeddingsSeq, For::Results, (context: Pointer, sequence: i32) -> Pointer);
-call!(synchronize, Synchronize, For::Results, (context: Pointer));
+/// The samplers that are grammars, by where they lie; 0 for none. More are taken for others.
+static GRAMMARS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+/// Whether there ever was one.
+static HAS_GRAMMARS: AtomicBool = AtomicBool::new(false);
 
-/// What a sampler is for, by its name. The function lies beside the real one, and is looked for once for each copy.
-fn kind_of<const COPY: usize>(sampler: Pointer) -> For {
-    type Name = unsafe extern "C" fn(Pointer) -> *const c_char;
-    const MISSING: u64 = 1;
-    static NAMES: [[AtomicU64; 2]; hooks::COPIES] =
-        [const { [const { AtomicU64::new(0) }; 2] }; hooks::COPIES];
-    if sampler.is_null() || !IS_ON.load(Relaxed) || IS_IN_CALL.get() {
-        return For::Sampling;
-    }
-    let [of, name] = &NAMES[COPY];
-    // Another function may have got the number of one that is gone.
-    let (.., generation) = hooks::identity(Hook::Apply, COPY);
-    if of.load(Relaxed) != u64::from(generation) {
-        let found = crate::guarded(None, || {
-            hooks::beside(Hook::Apply, COPY, c"llama_sampler_name").ok().map(|at| at as u64)
-        });
-        name.store(found.unwrap_or(MISSING), Relaxed);
-        of.store(u64::from(generation), Relaxed);
-    }
-    let at = name.load(Relaxed);
-    if at <= MISSING {
-        return For::Sampling;
-    }
-    // SAFETY: the function has had this type since it was added, its text is kept, and the sampler is the caller's.
-    let is_grammar = unsafe {
-        let text = std::mem::transmute::<usize, Name>(at as usize)(sampler);
-        !text.is_null() && CStr::from_ptr(text).to_bytes().starts_with(b"grammar")
-    };
+fn kind_of(sampler: usize) -> For {
+    // A sampler has a name, too, but a program's own may have none, or a function for it that does anything.
+    let is_grammar = HAS_GRAMMARS.load(Relaxed)
+        && sampler != 0
+        && GRAMMARS.iter().any(|known| known.load(Relaxed) == sampler);
     if is_grammar { For::Grammar } else { For::Sampling }
+}
+
+/// A function in the place of one that makes a grammar.
+macro_rules! grammar {
+    ($name:ident, $hook:ident, $($arg:ident),*) => {
+        #[doc = concat!("In the place of [`Hook::", stringify!($hook), "`].")]
+        ///
+        /// # Safety
+        ///
+        /// As the function that it stands for.
+        pub(crate) unsafe extern "C-unwind" fn $name<const COPY: usize>($($arg: Word),*) -> Word {
+            type Real = unsafe extern "C-unwind" fn($(call!(@word $arg)),*) -> Word;
+            let real = real!(Hook::$hook, COPY, Real);
+            // SAFETY: the arguments are the caller's.
+            let made = unsafe { real($($arg),*) };
+            if made != 0 {
+                HAS_GRAMMARS.store(true, Relaxed);
+                let is_free = |known: &&AtomicUsize| {
+                    known.compare_exchange(0, made, Relaxed, Relaxed).is_ok()
+                };
+                let _ = GRAMMARS.iter().find(is_free);
+            }
+            made
+        }
+    };
+}
+
+grammar!(grammar, Grammar, vocab, text, root);
+grammar!(grammar_lazy, GrammarLazy, vocab, text, root, patterns, n, tokens, n_tokens);
+
+/// In the place of the function that frees a sampler: another one may lie where a grammar was.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+pub(crate) unsafe extern "C-unwind" fn free<const COPY: usize>(sampler: Word) {
+    type Free = unsafe extern "C-unwind" fn(Word);
+    let real = real!(Hook::FreeSampler, COPY, Free);
+    if HAS_GRAMMARS.load(Relaxed) && sampler != 0 {
+        for known in &GRAMMARS {
+            let _ = known.compare_exchange(sampler, 0, Relaxed, Relaxed);
+        }
+    }
+    // SAFETY: the argument is the caller's.
+    unsafe { real(sampler) }
 }

@@ -51,19 +51,31 @@ pub(crate) unsafe fn known(hook: Hook, copy: usize, context: *const Context) -> 
         return None;
     }
     let at = context as usize;
-    if let Some(known) = all().find(at).filter(|known| known.number > 0) {
-        return Some(*known);
-    }
-    // Without a lock, since the linker is asked. The program uses a context on one thread at a time.
-    // SAFETY: the caller says so.
-    let described = unsafe { describe(hook, copy, context) };
+    let found = |contexts: &mut Contexts| {
+        let is_full = contexts.numbered == MOST;
+        let known = contexts.find(at)?;
+        (known.number > 0 || is_full).then_some(*known)
+    };
     let mut contexts = all();
-    let number = contexts.numbered + 1;
-    if number > MOST {
+    if let Some(known) = found(&mut contexts) {
+        return Some(known);
+    }
+    if contexts.numbered == MOST {
+        contexts.there.push(Known { at, number: 0, is_warm_up: false });
         drop(contexts);
         crate::lose("which context computed a pass, of those after the first 511");
         return None;
     }
+    drop(contexts);
+    // Without a lock, since the linker is asked. The program uses a context on one thread at a time.
+    // SAFETY: the caller says so.
+    let described = unsafe { describe(hook, copy, context) };
+    let mut contexts = all();
+    // Another thread may have numbered one meanwhile.
+    if contexts.numbered == MOST {
+        return None;
+    }
+    let number = contexts.numbered + 1;
     contexts.numbered = number;
     let known = match contexts.find(at) {
         Some(known) => {
@@ -114,6 +126,11 @@ unsafe fn describe(hook: Hook, copy: usize, context: *const Context) -> String {
         ("pooling", c"llama_pooling_type"),
     ] {
         if let Some(value) = of_32(name, context.cast()) {
+            // Some have a sign, and others are as large as 32 bits allow.
+            let value = match field {
+                "pooling" | "threads" | "threads_batch" => i64::from(value),
+                _ => i64::from(value as u32),
+            };
             let _ = write!(text, ",\"{field}\":{value}");
         }
     }

@@ -79,6 +79,9 @@ hooks! {
     Accept: c"llama_sampler_accept", crate::calls::accept;
     AcceptCommon: c"_Z21common_sampler_acceptP14common_samplerib", crate::calls::accept_common;
     Apply: c"llama_sampler_apply", crate::calls::apply;
+    Grammar: c"llama_sampler_init_grammar", crate::calls::grammar;
+    GrammarLazy: c"llama_sampler_init_grammar_lazy_patterns", crate::calls::grammar_lazy;
+    FreeSampler: c"llama_sampler_free", crate::calls::free;
     Tokenize: c"llama_tokenize", crate::calls::tokenize;
     Piece: c"llama_token_to_piece", crate::calls::piece;
     Detokenize: c"llama_detokenize", crate::calls::detokenize;

@@ -68,8 +68,8 @@ static STATE: Mutex<Option<State>> = Mutex::new(None);
 static IS_TURNING: AtomicBool = AtomicBool::new(false);
 /// Threads that have computed graphs so far.
 static THREADS: AtomicU16 = AtomicU16::new(0);
-/// Passes so far, where that matters.
-static PASSES: AtomicU32 = AtomicU32::new(0);
+/// Passes so far of each context, where that matters.
+static PASSES: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
 /// Whether a copy of ggml is looked at, by the function that was called.
 static COPIES_KNOWN: [[AtomicU8; COPIES]; 2] =
@@ -289,7 +289,9 @@ unsafe fn begin_node(params: *const Params, node: *const Tensor, fused: *const T
 macro_rules! real {
     ($hook:expr, $copy:expr, $type:ty) => {
         // SAFETY: the function has this type in all versions of llama.cpp that are recorded.
-        unsafe { std::mem::transmute::<*const std::ffi::c_void, $type>(hooks::real($hook, $copy)) }
+        unsafe {
+            std::mem::transmute::<*const std::ffi::c_void, $type>(crate::hooks::real($hook, $copy))
+        }
     };
 }
 use real;

@@ -213,10 +213,13 @@ impl Offloaded {
 ///
 /// The graph is one of ggml's with a node.
 pub(crate) unsafe fn is_turn_to_split(of: &Offloaded, graph: *mut Cgraph) -> bool {
-    static PASSES: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+    // Each scheduler, of which a context has one, takes turns of its own.
+    static PASSES: [[AtomicU32; 2]; 64] = [const { [const { AtomicU32::new(0) }; 2] }; 64];
+    let scheduler = (of.scheduler as usize as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
+    let passes = &PASSES[scheduler as usize];
     // SAFETY: the caller says so. The first node looks up tokens.
     let tokens = unsafe { (*(of.ggml.node)(graph, 0)).ne[1] };
-    let (nth, of) = if tokens > 1 { (&PASSES[1], 4) } else { (&PASSES[0], 8) };
+    let (nth, of) = if tokens > 1 { (&passes[1], 4) } else { (&passes[0], 8) };
     nth.fetch_add(1, Relaxed) % of < 2
 }
 

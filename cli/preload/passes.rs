@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::file::Kind;
 use crate::ggml::{Batch, Context};
-use crate::hooks::{self, Hook};
+use crate::hooks::Hook;
 use crate::{
     IS_ON, IS_TURNING, PASSES, Running, calls, contexts, count, guarded, is_ready, lock, real,
     running, symbols,
@@ -61,7 +61,9 @@ pub(crate) unsafe fn pass(
             (*running).is_incomplete = false;
             (*running).has_untimed = false;
             // Two of four, the ones in the middle, so that what changes steadily is on both sides alike.
-            let nth = || PASSES.fetch_add(1, Relaxed) % 4;
+            // Each context takes turns of its own: they may be used in turns, too.
+            let of = by.map_or(0, |by| usize::from(by.number)) % PASSES.len();
+            let nth = || PASSES[of].fetch_add(1, Relaxed) % 4;
             (*running).is_bare = IS_TURNING.load(Relaxed) && matches!(nth(), 1 | 2);
         }
         (*running).depth

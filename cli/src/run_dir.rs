@@ -183,7 +183,7 @@ impl RunDir {
         let cannot = || format!("can't write the run to {}", path.display());
         self.make().with_context(cannot)?;
         let path = self.path().join(folder);
-        fs::create_dir(&path).with_context(cannot)?;
+        fs::create_dir_all(&path).with_context(cannot)?;
         Ok(profile.save(&path.join(PROFILE))?)
     }
 

@@ -358,6 +358,7 @@ fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
     match term {
         "decode" => of_phase(profile, Phase::Decode),
         "prefill" => of_phase(profile, Phase::Prefill),
+        "encode" => of_phase(profile, Phase::Encode),
         "phase" | "pass" | "wall" | "typical" => {
             phases(profile).flat_map(|phase| of_phase(profile, phase)).collect()
         }

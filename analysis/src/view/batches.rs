@@ -38,7 +38,7 @@ impl Batch {
 pub fn batches(profile: &Profile) -> Vec<Batch> {
     let shown = typical::shown(profile);
     let mut all: BTreeMap<(Phase, u64), Batch> = BTreeMap::new();
-    for pass in shown.passes.iter().filter(|pass| !pass.is_left_out) {
+    for pass in shown.passes.iter().filter(|pass| !pass.is_left_out && pass.tokens > 0) {
         let (phase, tokens) = (pass.phase, pass.tokens);
         let batch =
             all.entry((phase, tokens)).or_insert(Batch { phase, tokens, passes: 0, wall_ns: 0 });

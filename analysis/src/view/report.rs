@@ -83,8 +83,8 @@ pub fn report(profile: &Profile) -> String {
             .tokens_per_second()
             .map_or("n/a".to_owned(), |rate| format!("{rate:.1} tokens/s"));
         let (name, wall) = (phase.phase.heading(), milliseconds(phase.wall_ns));
-        let _ = if phase.tokens == 0 && profile.imported.is_some() {
-            // The file doesn't say how many.
+        let _ = if phase.tokens == 0 {
+            // Nobody said how many: of a picture or a sound there are none.
             let passes = if phase.passes == 1 { "pass" } else { "passes" };
             write!(text, "\n{name}: {} {passes}, {wall}\n", phase.passes)
         } else {

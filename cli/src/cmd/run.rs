@@ -13,8 +13,8 @@ use std::{env, fs, thread};
 use anyhow::{Context, Result, bail};
 use brickscope::save::write_atomically;
 use brickscope::{
-    Absent, Beside, BrickProfiler, Clock, Engine, LoadWatch, OtherLoad, Overhead, PairedError,
-    PairedRatio, Phase, PhaseBeside, PhaseTotal, Profile, Run, Serialised,
+    Absent, Beside, BrickProfiler, Clock, Engine, LoadWatch, Model, OtherLoad, Overhead,
+    PairedError, PairedRatio, Phase, PhaseBeside, PhaseTotal, Profile, Run, Serialised,
 };
 use brickscope_analysis::{typical, view};
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
@@ -177,7 +177,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         let profile = &mut of.profile;
         profile.created.clone_from(&created);
         match &load {
-            Ok(load) => profile.other_load = Some(load.clone()),
+            Ok(load) => profile.other_load = Some(*load),
             Err(why) => profile.other_load_absent = Some(why.clone()),
         }
         if let Some(run) = profile.run.as_mut().filter(|_| !status.success()) {
@@ -196,10 +196,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     profile.overhead.measured = cost.as_ref().and_then(|cost| cost.as_ref().ok()).copied();
     let cost = cost.map(|cost| in_words(&cost));
     let written = dir.write(|dir| {
-        for (nth, of) in others.iter().enumerate() {
-            dir.save_beside(&format!("context-{}", nth + 2), &of.profile)?;
-        }
-        dir.save(&profile)
+        dir.save(&profile)?;
+        let mut others = others.iter().zip(2..);
+        others.try_for_each(|(of, nth)| dir.save_beside(&format!("context-{nth}"), &of.profile))
     });
     let folder = written.folder.as_deref();
     let reported = if args.json {
@@ -414,19 +413,19 @@ impl Of<'_> {
         let path = self.model_of(group).filter(|_| is_llama);
         let file = path.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
         let name = group.name(self.groups, file.as_deref());
+        // The first one needs no name, unless it is none.
+        let of = match is_first && !profile.passes.is_empty() || self.groups.len() == 1 {
+            true => String::new(),
+            false => format!(" of {name}"),
+        };
+        let named = |note: &String| {
+            let (count, rest) = note.split_once(" pass").unwrap_or((note, ""));
+            let (es, rest) = if rest.starts_with("es") { rest.split_at(2) } else { ("", rest) };
+            format!("{count} pass{es}{of}{rest}")
+        };
+        notes.extend(replayed.notes.iter().map(named));
         if profile.passes.is_empty() {
-            let of = if self.groups.len() > 1 { format!(" of {name}") } else { String::new() };
-            notes.extend(
-                replayed
-                    .notes
-                    .into_iter()
-                    .map(|note| note.replacen(" left out", &(of.clone() + " left out"), 1)),
-            );
             return None;
-        }
-        // Those of the others are in their runs.
-        if is_first {
-            notes.extend(replayed.notes);
         }
         profile.process = Some(self.recorded.process);
         profile.overhead = Overhead {
@@ -471,41 +470,47 @@ impl Of<'_> {
         Some(Described { profile, name, turns })
     }
 
-    /// The file of the model: one that the process had mapped, or an argument of the command. Of several, the one that has
-    /// as many weights as the context's.
+    /// The file of the model: one that the process had mapped, or an argument of the command, that has as many weights as the
+    /// context's model; of a model in several files, the first one.
     fn model_of(&self, group: &Group) -> Option<PathBuf> {
         let mapped = self.recorded.models.iter().map(PathBuf::from);
-        let named = self
-            .line
-            .iter()
-            .map(PathBuf::from)
-            .filter(|file| file.extension() == Some(OsStr::new("gguf")) && file.is_file());
+        let is_gguf = |file: &PathBuf| file.extension() == Some(OsStr::new("gguf"));
+        let named =
+            self.line.iter().map(PathBuf::from).filter(|file| is_gguf(file) && file.is_file());
         let mut files: Vec<PathBuf> = Vec::new();
         for file in mapped.chain(named) {
-            let is_known = |known: &PathBuf| {
-                *known == file
-                    || fs::canonicalize(known)
-                        .ok()
-                        .is_some_and(|known| Some(known) == fs::canonicalize(&file).ok())
+            let canonical = fs::canonicalize(&file).ok();
+            let is_it = |known: &PathBuf| {
+                *known == file || canonical.is_some() && fs::canonicalize(known).ok() == canonical
             };
-            if !files.iter().any(is_known) {
+            if !files.iter().any(is_it) {
                 files.push(file);
             }
         }
-        let parameters = group.context.as_ref().and_then(|of| of.model.as_ref()?.parameters);
-        match (files.as_slice(), parameters) {
-            ([only], _) => Some(only.clone()),
-            (_, Some(parameters)) => {
-                let mut alike = files
-                    .into_iter()
-                    .filter(|file| source::describe_file(file).parameters == parameters);
-                let first = alike.next();
-                first.filter(|_| alike.next().is_none())
-            }
+        let told = group.context.as_ref().and_then(|of| of.model.as_ref());
+        let Some(parameters) = told.and_then(|of| of.parameters) else {
             // A recording that says nothing of contexts.
-            (_, None) => files.into_iter().next(),
+            return files.into_iter().next();
+        };
+        let alike = files.iter().map(|file| (file, source::describe_file(file)));
+        let mut alike: Vec<_> = alike.filter(|(_, of)| of.parameters == parameters).collect();
+        if let Some(bytes) = told.and_then(|of| of.bytes).filter(|_| alike.len() > 1) {
+            let sum = |of: &Model| of.weights.iter().map(|group| group.bytes).sum::<u64>();
+            alike.retain(|(_, of)| sum(of) == bytes);
+        }
+        match alike.as_slice() {
+            [(only, _)] => Some(only.to_path_buf()),
+            [] => files.iter().find(|file| part_of(file) == Some(1)).cloned(),
+            _ => None,
         }
     }
+}
+
+/// 1 of `model-00001-of-00003.gguf`.
+fn part_of(file: &Path) -> Option<u32> {
+    let (before, all) = file.file_stem()?.to_str()?.rsplit_once("-of-")?;
+    all.parse::<u32>().ok()?;
+    before.rsplit_once('-')?.1.parse().ok()
 }
 
 /// What computed: `llama.cpp, CPU and CUDA0`.
@@ -520,4 +525,19 @@ fn backend_of(profile: &Profile, is_llama: bool) -> String {
     let before = if all.is_empty() { String::new() } else { all.join(", ") + " and " };
     let engine = if is_llama { "llama.cpp" } else { "ggml" };
     format!("{engine}, {before}{last}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_model_has_its_number_in_its_name() {
+        let part = |name: &str| part_of(Path::new(name));
+        assert_eq!(part("/m/llama-00001-of-00003.gguf"), Some(1));
+        assert_eq!(part("/m/llama-00012-of-00013.gguf"), Some(12));
+        for none in ["llama.gguf", "end-of-line.gguf", "a-1-of-b.gguf", "", "/"] {
+            assert_eq!(part(none), None, "{none}");
+        }
+    }
 }

@@ -12,7 +12,8 @@ pub(super) struct Found<'r> {
     pub(super) pass: Pass,
     pub(super) graphs: Vec<&'r Graph>,
     pub(super) described: Vec<[u64; 2]>,
-    /// When the thread's pass before it ended, and what it called since then.
+    /// When the pass before it ended, of its thread or its context, and what the thread called since then. `None` if it goes
+    /// on with no sequence of the context's pass before.
     pub(super) before: Option<Before>,
     /// What the threads did since somebody looked before, where somebody looked after this pass.
     pub(super) looked: Option<Looked>,
@@ -69,6 +70,17 @@ pub(super) struct Passes<'r, I: Iterator<Item = &'r Event>> {
     calls: HashMap<u16, [[u64; 2]; CALLS.len()]>,
     /// When the last pass of each thread ended.
     ended: HashMap<u16, u64>,
+    /// The last pass of each context.
+    last: HashMap<Option<u16>, Last>,
+}
+
+/// The last pass of a context.
+#[derive(Debug)]
+struct Last {
+    thread: u16,
+    ended: u64,
+    /// Tokens in the cache before and after it.
+    sequences: Vec<[u32; 2]>,
 }
 
 impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
@@ -82,6 +94,7 @@ impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
             described: Vec::new(),
             calls: HashMap::new(),
             ended: HashMap::new(),
+            last: HashMap::new(),
         }
     }
 }
@@ -142,8 +155,23 @@ impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
             *thread != pass.of_thread
         });
         let calls = self.calls.remove(&pass.of_thread).unwrap_or_default();
-        let before = self.ended.insert(pass.of_thread, pass.end);
-        let before = before.map(|ended| Before { ended, calls });
+        let ended = self.ended.insert(pass.of_thread, pass.end);
+        let (thread, sequences) = (pass.of_thread, pass.sequences.clone());
+        let last = Last { thread, ended: pass.end, sequences };
+        let last = self.last.insert(pass.context, last);
+        let before = last.and_then(|Last { thread, ended: last_ended, sequences }| {
+            // A context may be used by one thread after another: then the pass of another one came before.
+            let ended = last_ended.max(ended.unwrap_or(0));
+            let is_own = thread == pass.of_thread || Some(ended) != Some(last_ended);
+            let calls = if is_own { calls } else { Default::default() };
+            // A request that begins anew came after a time in which nobody asked for anything.
+            let goes_on = |[before, _]: &[u32; 2]| {
+                sequences.iter().any(|of| of[0] < *before && *before <= of[1])
+            };
+            let is_same = sequences.is_empty() || pass.sequences.is_empty();
+            let goes_on = is_same || pass.sequences.iter().any(goes_on);
+            (goes_on && ended <= pass.begin).then_some(Before { ended, calls })
+        });
         Found { pass, graphs, described, before, looked }
     }
 }

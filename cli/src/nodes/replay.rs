@@ -313,7 +313,12 @@ impl Graphs<'_> {
             // A picture or a sound has no tokens.
             Pass { is_graph: true, .. } => embedded == 0,
             Pass { is_decode: false, .. } => true,
-            _ => self.embeds(&found.pass) || keeps_nothing(all()),
+            // Where another backend computed nodes, attention may be among those that weren't seen.
+            _ => {
+                let is_whole = found.graphs.iter().all(|graph| graph.threads > 0);
+                self.embeds(&found.pass)
+                    || is_whole && !found.pass.has_untimed && keeps_nothing(all())
+            }
         };
         // Such as one that moves what is in a cache.
         if found.pass.is_graph && !all().any(|node| node.op.starts_with("MUL_MAT")) {
@@ -363,7 +368,7 @@ impl Graphs<'_> {
     }
 
     /// Whether the context of a pass makes embeddings of texts.
-    fn embeds(&self, pass: &Pass) -> bool {
+    pub(super) fn embeds(&self, pass: &Pass) -> bool {
         let context = pass.context.and_then(|context| self.recorded.contexts.get(&context));
         context.and_then(|of| of.pooling).is_some_and(|pooling| pooling > 0)
     }
@@ -434,7 +439,11 @@ pub(super) fn embedded_rows(node: &Node) -> u64 {
 /// Whether a graph attends to nothing but its own tokens: it has attention, and writes to no cache.
 fn keeps_nothing<'n>(nodes: impl Iterator<Item = &'n Node> + Clone) -> bool {
     let reads = |node: &Node| node.src.iter().any(|src| src.name.starts_with("cache_"));
-    let is_attention = |node: &Node| matches!(&*node.op, "SOFT_MAX" | "FLASH_ATTN_EXT");
+    // A router has a softmax, too, without a mask.
+    let is_attention = |node: &Node| match &*node.op {
+        "SOFT_MAX" => node.src.len() > 1 || node.out.name.starts_with("kq"),
+        op => op == "FLASH_ATTN_EXT",
+    };
     nodes.clone().any(is_attention)
         && !nodes.clone().any(|node| reads(node) || node.out.name.starts_with("cache_"))
 }
@@ -944,5 +953,52 @@ mod tests {
         assert_eq!(calls, [("sampling", 6, 600_006), ("making text", 3, 90)]);
         assert_eq!(between.rest_ns(), 3 * PASS_NS - 600_096);
         assert_eq!(between.tokens_per_second(), Some(500.0));
+    }
+
+    #[test]
+    fn a_wait_for_a_request_and_the_passes_of_another_thread_are_no_time_between_passes() {
+        let mut recorded =
+            Recorded { graphs: [(0, graph(9, 1)), (1, graph(1, 1))].into(), ..Recorded::default() };
+        let of_thread = |thread: u16, pass: Pass| Pass { of_thread: thread, ..pass };
+        add(&mut recorded, &pass(0, &[[0, 9]]), 0);
+        add(&mut recorded, &pass(1, &[[9, 10]]), 1);
+        // The same context on another thread, and back: each gap is of a millisecond.
+        add(&mut recorded, &of_thread(1, pass(2, &[[10, 11]])), 1);
+        recorded.events.push(Event::Calls(0, [[1, 700_000]; 5]));
+        add(&mut recorded, &pass(3, &[[11, 12]]), 1);
+        // Long after, a request of which all but a token is in the cache.
+        add(&mut recorded, &pass(90, &[[4, 5]]), 1);
+        // Its answer goes on.
+        add(&mut recorded, &pass(91, &[[5, 6]]), 1);
+        let between = replayed(&recorded).between.expect("it decoded");
+        assert_eq!((between.passes, between.between_ns), (4, 4 * PASS_NS));
+        assert_eq!(between.calls, [], "they were before the other thread's pass");
+    }
+
+    #[test]
+    fn short_texts_that_are_all_that_was_asked_for_are_no_tries() {
+        let mut recorded = Recorded { graphs: [(0, graph(1, 1))].into(), ..Recorded::default() };
+        for nth in 0..9 {
+            add(&mut recorded, &pass(nth, &[[0, 1]]), 0);
+        }
+        let profile = replayed(&recorded).profile;
+        assert_eq!(profile.phase(Phase::Decode).map(|of| of.passes), Some(9));
+        // Not more than some are tries, whatever follows.
+        add(&mut recorded, &pass(9, &[[1, 2]]), 0);
+        let profile = replayed(&recorded).profile;
+        assert_eq!(profile.phase(Phase::Decode).map(|of| of.passes), Some(6));
+    }
+
+    #[test]
+    fn the_softmax_of_a_router_is_no_attention() {
+        let wide = [64, 5, 1, 1];
+        let softmax = |name: &str, src| node("SOFT_MAX", name, wide, src);
+        let router = softmax("ffn_moe_probs-0", vec![tensor("ffn_moe_logits-0", wide)]);
+        assert!(!keeps_nothing([router].iter()));
+        let masked = vec![tensor("kq-0", wide), tensor("KQ_mask", wide)];
+        assert!(keeps_nothing([softmax("node_5", masked)].iter()));
+        let kept = node("SET_ROWS", "cache_k_l0 (view)", wide, Vec::new());
+        let named = softmax("kq_soft_max-0", vec![tensor("kq-0", wide)]);
+        assert!(keeps_nothing([named.clone()].iter()) && !keeps_nothing([named, kept].iter()));
     }
 }

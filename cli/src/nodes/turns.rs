@@ -82,9 +82,12 @@ impl InTurn {
     ) {
         let Pass { status, tokens, is_decode, .. } = found.pass;
         let position = found.pass.position();
-        if status != 0 || !is_decode || found.pass.is_warm_up {
+        if status != 0 || found.pass.is_warm_up {
             return;
         }
+        let is_whole = phase.is_none();
+        let phase =
+            phase.or_else(|| (!is_decode || graphs.embeds(&found.pass)).then_some(Phase::Encode));
         let recorded = graphs.recorded;
         let nodes = found.graphs.iter().filter_map(|graph| recorded.graphs.get(&graph.number));
         // The CPU looks up the tokens of whole passes, too.
@@ -101,7 +104,7 @@ impl InTurn {
             tokens: tokens.or(Some(embedded)).filter(|&tokens| tokens > 0),
             position,
             wall_ns,
-            is_whole: phase.is_none(),
+            is_whole,
             is_bare: found.pass.is_bare,
             is_warm_up: !found.described.is_empty(),
             backends,

@@ -16,6 +16,9 @@ pub(super) struct Mark {
     pub(super) position: Option<u64>,
 }
 
+/// How many short passes at the begin are taken for no text: an empty run, and what a server tries.
+const MOST_TRIES: usize = 4;
+
 /// Leaves out the passes by which the program warms up, and of several passes of one phase and as many tokens those in which
 /// graphs were described: the first ones. The only one of its kind stays.
 pub(super) fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts) {
@@ -29,6 +32,12 @@ pub(super) fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &
     };
     let at_begin = profile.passes.iter().zip(0..).take_while(|(pass, nth)| is_try(*nth, pass));
     let tries = at_begin.filter(|(pass, nth)| pass.serial as usize == nth + 1).count();
+    // Where no text follows, they are what was asked for.
+    let is_text = |pass: &brickscope::Pass| {
+        let is_later = mark(pass.serial).is_some_and(|mark| mark.position != Some(0));
+        pass.serial as usize > tries && (pass.tokens > 2 || is_later)
+    };
+    let tries = if profile.passes.iter().any(is_text) { tries.min(MOST_TRIES) } else { 0 };
     let is_own = |pass: &brickscope::Pass| {
         let is_said = mark(pass.serial).is_some_and(|mark| mark.is_warm_up);
         is_said || pass.serial as usize <= tries

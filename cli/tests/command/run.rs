@@ -386,7 +386,10 @@ fn a_model_of_any_architecture_is_described_and_held_against_the_machine() {
     }
     std::fs::write(&file, bytes).expect("a file");
     let file = file.to_str().expect("UTF-8");
-    let ran = run("good/loads", &["as ever", file], &[]);
+    let opened = brickscope_engine::gguf::Gguf::open(Path::new(file)).expect("a model");
+    let weights: u64 = opened.tensors.iter().map(|tensor| tensor.n_elements() as u64).sum();
+    let weights = weights.to_string();
+    let ran = run("good/loads", &["as ever", file], &[("PARAMETERS", &weights)]);
     let profile = ran.profile();
     let model = profile.model.expect("it is described");
     let said = (&*model.architecture, &*model.quantization, model.layers, model.embedding_length);
@@ -394,7 +397,10 @@ fn a_model_of_any_architecture_is_described_and_held_against_the_machine() {
     assert!(model.parameters > 1_000_000 && !model.weights.is_empty());
     assert!(profile.ceilings.is_some(), "{:?}", profile.ceilings_absent);
     let other = run("good/loads", &[], &[]).profile();
-    // Without a file there is what llama.cpp told.
+    // A file with other weights isn't the model's: without one there is what llama.cpp told.
+    let unlike =
+        run("good/loads", &["as ever", file], &[]).profile().model.expect("llama.cpp told");
+    assert_eq!((unlike.name.as_deref(), &*unlike.path), (Some("target"), ""));
     let told = other.model.expect("llama.cpp told");
     assert_eq!((told.name.as_deref(), told.parameters, &*told.path), (Some("target"), 7000, ""));
     assert!(other.ceilings.is_some(), "{:?}", other.ceilings_absent);
@@ -435,9 +441,10 @@ fn the_time_between_passes_has_names_where_the_program_calls_llama_for_it() {
     let between = profile.run.and_then(|run| run.between).expect("it decoded");
     assert_eq!((between.passes, between.tokens), (3, 3), "the first of four warms up");
     let calls: Vec<_> = between.calls.iter().map(|of| (&*of.name, of.calls)).collect();
-    // The text that sampling asks for on the way is a part of that.
-    assert_eq!(calls, [("sampling", 3), ("making text", 3)]);
-    assert!(between.calls.iter().all(|of| of.ns >= 300_000), "{between:?}");
+    // The text that sampling asks for on the way is a part of that, and a grammar in it is not.
+    assert_eq!(calls, [("sampling", 6), ("grammar", 3), ("making text", 3)]);
+    let least = [600_000, 300_000, 300_000];
+    assert!(between.calls.iter().zip(least).all(|(of, least)| of.ns >= least), "{between:?}");
     let in_calls: u64 = between.calls.iter().map(|of| of.ns).sum();
     assert_eq!(between.rest_ns(), between.between_ns - in_calls);
     let screen = ran.stderr();

@@ -323,7 +323,7 @@ int32_t llama_memory_seq_pos_max(void *memory, int32_t sequence) { (void)sequenc
 const void *llama_get_model(const void *context) { return &models[number(context)]; }
 uint32_t llama_n_ctx(const void *context) { (void)context; return 4096; }
 uint32_t llama_n_ubatch(const void *context) { return number(context) ? 64 : 512; }
-uint64_t llama_model_n_params(const struct model *model) { return model->parameters; }
+uint64_t llama_model_n_params(const struct model *model) { return getenv("PARAMETERS") ? strtoull(getenv("PARAMETERS"), NULL, 10) : model->parameters; }
 int32_t llama_model_meta_val_str(const struct model *model, const char *key, char *text, size_t room) {
     return strcmp(key, "general.name") ? -1 : snprintf(text, room, "%s", model->name);
 }
@@ -340,9 +340,17 @@ int32_t llama_token_to_piece(const void *vocab, int32_t token, char *text, int32
     work();
     return snprintf(text, room, "%d%d", token, special);
 }
-int32_t llama_sampler_sample(void *sampler, void *context, int32_t index) {
+// A sampler of a program's own may have no name.
+struct sampler { const struct named { const char *(*name)(const struct sampler *); } *interface; };
+void llama_sampler_apply(struct sampler *sampler, void *candidates) { (void)sampler; (void)candidates; work(); }
+struct sampler *llama_sampler_init_grammar(const void *vocab, const char *text, const char *root) {
+    static struct sampler grammar;
+    (void)vocab; (void)text; (void)root;
+    return &grammar;
+}
+int32_t llama_sampler_sample(struct sampler *sampler, void *context, int32_t index) {
     char text[16];
-    (void)sampler;
+    if (sampler != NULL) llama_sampler_apply(sampler, NULL);
     return llama_token_to_piece(context, index, text, sizeof text, 0, true);
 }
 static int own_calls;

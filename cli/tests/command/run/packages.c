@@ -12,6 +12,8 @@ struct batch { int32_t n_tokens; };
 #ifdef LINKED
 int llama_decode(void *context, struct batch batch);
 int32_t llama_sampler_sample(void *sampler, void *context, int32_t index);
+void llama_sampler_apply(void *sampler, void *candidates);
+void *llama_sampler_init_grammar(const void *vocab, const char *text, const char *root);
 int32_t llama_token_to_piece(const void *vocab, int32_t token, char *text, int32_t room, int32_t strip, bool special);
 long ggml_asked(void);
 #endif
@@ -53,7 +55,10 @@ int main(int argc, char **argv) {
 #ifdef LINKED
         if (strstr(how, "samples")) {
             char text[16];
-            int32_t token = llama_sampler_sample(NULL, &contexts[0], pass);
+            static void *nameless[1], *grammar;
+            if (grammar == NULL) grammar = llama_sampler_init_grammar(NULL, "root ::= 7", "root");
+            llama_sampler_apply(nameless, NULL);
+            int32_t token = llama_sampler_sample(grammar, &contexts[0], pass);
             llama_token_to_piece(NULL, token, text, sizeof text, 0, false);
             puts(text);
         }

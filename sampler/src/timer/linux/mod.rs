@@ -82,6 +82,8 @@ fn own_tid() -> i32 {
 
 /// A thread that has run for so long has the name that it gives itself.
 const RUNS_NS: u64 = 5_000_000;
+/// One that sleeps from its begin on isn't looked at for longer.
+const MOST_LOOKS: u8 = 200;
 
 /// A sampled thread.
 struct Target {
@@ -94,6 +96,8 @@ struct Target {
     /// Its CPU time when last seen.
     cpu_ns: u64,
     has_late_name: bool,
+    /// How often its name was looked up again.
+    looks: u8,
 }
 
 struct Sampling {
@@ -201,7 +205,8 @@ impl Sampling {
         for target in &mut self.targets {
             if !target.has_late_name {
                 // Most threads give themselves a name as the first thing they do, but may wait long for a CPU to do that.
-                target.has_late_name = target.cpu_ns >= RUNS_NS;
+                target.looks += 1;
+                target.has_late_name = target.cpu_ns >= RUNS_NS || target.looks == MOST_LOOKS;
                 target.thread.look_up_name();
             }
         }
@@ -217,8 +222,9 @@ impl Sampling {
             };
             let timer = CpuTimer::start(tid, thread.cpu_clock(), self.period_ns);
             self.had_no_timer |= timer.is_none() && thread.cpu_ns().is_some();
-            let (first_ns, has_late_name) = (cpu_ns, false);
-            self.targets.push(Target { thread, slot, timer, first_ns, cpu_ns, has_late_name });
+            let (first_ns, has_late_name, looks) = (cpu_ns, false, 0);
+            let target = Target { thread, slot, timer, first_ns, cpu_ns, has_late_name, looks };
+            self.targets.push(target);
         }
     }
 
