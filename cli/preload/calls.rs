@@ -1,4 +1,5 @@
-//! What a program calls between passes: how long it samples, tokenizes, and reads results.
+//! What a program calls between passes: how long it samples, tokenizes, and reads results. And what llama.cpp does in a pass
+//! before and after its graphs.
 //!
 //! Only a call that isn't part of another one counts, but for a grammar's in sampling, and none in a pass. They are summed until the thread's next pass. A
 //! thread that has computed none has no time between passes.
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::file::Kind;
 use crate::hooks::Hook;
-use crate::{IS_ON, RUNNING, State, count, real};
+use crate::{IN_GRAPH, IS_ON, RUNNING, State, count, real};
 
 /// What a call is for. The numbers are those in the file.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +109,61 @@ macro_rules! call {
     };
     (@word $arg:ident) => { Word };
 }
+
+/// What is done in a pass besides its graphs. The numbers are those in the file.
+#[derive(Debug, Clone, Copy)]
+enum Inside {
+    Build = 0,
+    Alloc = 1,
+    Inputs = 2,
+    Results = 3,
+}
+
+/// Runs what is done in a pass, and writes down when it began and ended.
+#[inline(always)]
+fn inside<R>(what: Inside, call: impl FnOnce() -> R) -> R {
+    let running = RUNNING.get();
+    // SAFETY: it is this thread's, and fields of it are read.
+    let is_timed = !running.is_null() && unsafe { (*running).depth == 1 && !(*running).is_bare };
+    if !is_timed || !IN_GRAPH.get().is_null() || !IS_ON.load(Relaxed) {
+        return call();
+    }
+    let begin = count();
+    let result = call();
+    let end = count();
+    crate::guarded((), || {
+        // SAFETY: as above.
+        let thread = unsafe { (*running).thread };
+        if let Some(state) = &mut *crate::lock() {
+            let head = [what as u64 | u64::from(thread) << 48, begin, end];
+            state.recording.write_words(Kind::Inside, &head, &[]);
+        }
+    });
+    result
+}
+
+/// A function in the place of one that a pass calls besides its graphs.
+macro_rules! inside {
+    ($name:ident, $hook:ident, $what:expr, $($arg:ident),*) => {
+        #[doc = concat!("In the place of [`Hook::", stringify!($hook), "`].")]
+        ///
+        /// # Safety
+        ///
+        /// As the function that it stands for.
+        pub(crate) unsafe extern "C-unwind" fn $name<const COPY: usize>($($arg: Word),*) -> Word {
+            type Real = unsafe extern "C-unwind" fn($(call!(@word $arg)),*) -> Word;
+            let real = real!(Hook::$hook, COPY, Real);
+            // SAFETY: the arguments are the caller's.
+            inside($what, || unsafe { real($($arg),*) })
+        }
+    };
+}
+
+// Older versions return an object, for which some processors have a register of its own: these have another name.
+inside!(build, Build, Inside::Build, model, params);
+inside!(alloc, Alloc, Inside::Alloc, scheduler, graph);
+inside!(inputs, Inputs, Inside::Inputs, result, batch);
+inside!(results, Results, Inside::Results, backend, tensor, to, from, size);
 
 call!(sample, Sample, For::Sampling, sampler, context, index);
 call!(sample_common, SampleCommon, For::Sampling, sampler, context, index, is_grammar_first);

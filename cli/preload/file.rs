@@ -30,6 +30,7 @@
 //! | 11 library | JSON: a copy of ggml, its file and version. Before its graphs |
 //! | 12 context | JSON: a context of llama.cpp, its settings and its model. Before its passes |
 //! | 13 calls | the number of the thread; then how many calls, and for how many counts, since its pass before: to sample, by a grammar, to tokenize, to make text, for results. Before its pass |
+//! | 14 inside | what: 0 building a graph, 1 allocating it, 2 setting its inputs, 3 copying results \| the thread's number << 48; begin; end. Before its pass |
 //!
 //! Times are counts of the processor's counter.
 
@@ -93,6 +94,7 @@ pub(crate) enum Kind {
     Library = 11,
     Context = 12,
     Calls = 13,
+    Inside = 14,
 }
 
 /// The folder to write to. Read once: a program may change its environment at any time.

@@ -74,6 +74,10 @@ hooks! {
     EncodeExt: c"_ZN13llama_context6encodeERK15llama_batch_ext", crate::passes::encode_ext;
     WarmUp: c"_ZN13llama_context10set_warmupEb", crate::contexts::set_warmup;
     Freed: c"_ZN13llama_contextD1Ev", crate::contexts::freed;
+    Build: c"_ZNK11llama_model11build_graphERK16llm_graph_params", crate::calls::build;
+    Alloc: c"ggml_backend_sched_alloc_graph", crate::calls::alloc;
+    Inputs: c"_ZN16llm_graph_result10set_inputsEPK12llama_ubatch", crate::calls::inputs;
+    Results: c"ggml_backend_tensor_get_async", crate::calls::results;
     Sample: c"llama_sampler_sample", crate::calls::sample;
     SampleCommon: c"_Z21common_sampler_sampleP14common_samplerP13llama_contextib", crate::calls::sample_common;
     Accept: c"llama_sampler_accept", crate::calls::accept;

@@ -105,14 +105,21 @@ fn is_weight(name: &str) -> bool {
 fn role_of(weight: &str) -> &str {
     let name = weight.strip_suffix(".weight").or_else(|| weight.strip_suffix(".bias"));
     let name = name.unwrap_or(weight);
-    match name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
+    match block(name).and_then(|rest| rest.split_once('.')) {
         Some((_, role)) => role,
         None => name,
     }
 }
 
 fn block_of(weight: &str) -> Option<u16> {
-    weight.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
+    block(weight)?.split_once('.')?.0.parse().ok()
+}
+
+/// `3.attn_q` of `blk.3.attn_q`. T5's encoder and decoder have blocks of their own, and so have parts for pictures and
+/// sounds.
+fn block(name: &str) -> Option<&str> {
+    let inner = ["enc.", "dec.", "v.", "a."].iter().find_map(|part| name.strip_prefix(part));
+    inner.unwrap_or(name).strip_prefix("blk.")
 }
 
 /// 3 of `kq-3` and of `Qcur-3 (view)`.
@@ -142,7 +149,11 @@ fn brick_of(op: &str, role: &str, name: &str) -> Brick {
         {
             QkvProjection
         }
-        (_, "attn_output") if is_product => OutputProjection,
+        // T5's decoder looks at the encoder's text, too.
+        (_, "cross_attn_q" | "cross_attn_k" | "cross_attn_v") if is_product => QkvProjection,
+        (_, "attn_output" | "attn_out" | "attn_o" | "cross_attn_o") if is_product => {
+            OutputProjection
+        }
         (_, "ffn_gate_inp") if is_product => return Brick::Named("Router", Ffn),
         (_, role) if is_product && role.starts_with("ffn_gate") => GateProjection,
         (_, role) if is_product && role.starts_with("ffn_up") => UpProjection,
@@ -385,6 +396,29 @@ mod tests {
             assert_eq!(
                 describe(&node("MUL_MAT_ID", "x-0", src)).work.data,
                 Data::Weights(read * 9216)
+            );
+        }
+    }
+
+    #[test]
+    fn encoders_and_decoders_have_layers_of_their_own() {
+        for (weight, brick, layer) in [
+            ("enc.blk.3.attn_q.weight", BrickId::QkvProjection, Some(3)),
+            ("dec.blk.0.cross_attn_k.weight", BrickId::QkvProjection, Some(0)),
+            ("dec.blk.11.attn_o.weight", BrickId::OutputProjection, Some(11)),
+            ("v.blk.2.attn_out.weight", BrickId::OutputProjection, Some(2)),
+            ("a.blk.1.ffn_up.weight", BrickId::UpProjection, Some(1)),
+            ("blk.7.ffn_down.weight", BrickId::DownProjection, Some(7)),
+            ("output.weight", BrickId::LmHead, None),
+        ] {
+            let of = |name: &str| tensor(name, "f32", [64, 64, 1, 1], 1 << 14);
+            let src = vec![of(weight), of("x")];
+            let node = Node { op: "MUL_MAT".to_owned(), out: of("node_1"), src, then: None };
+            let described = describe(&node);
+            assert_eq!(
+                (described.brick, described.layer),
+                (Brick::Known(brick), layer),
+                "{weight}"
             );
         }
     }

@@ -109,7 +109,12 @@ pub enum Event {
     Load(Load),
     /// What a thread, by its number, called since its last pass: for each kind of call how many, and for how many counts.
     Calls(u16, [[u64; 2]; CALLS.len()]),
+    /// What a thread, by its number, did in a pass besides its graphs: an index of [`INSIDE`], when it began and ended.
+    Inside(u16, usize, [u64; 2]),
 }
+
+/// The bricks of what is done in a pass besides its graphs.
+pub const INSIDE: [&str; 4] = ["BuildGraph", "AllocGraph", "SetInputs", "CopyResults"];
 
 /// What calls between passes are for.
 pub const CALLS: [&str; 5] =
@@ -443,6 +448,15 @@ impl Recorded {
                 let sums = *sums.first_chunk().ok_or_else(short)?;
                 self.events.push(Event::Calls(*thread as u16, sums));
             }
+            14 => {
+                let values = values()?;
+                let ([what, begin, end], _) = values.split_first_chunk().ok_or_else(short)?;
+                let number = *what as u32 as usize;
+                if number >= INSIDE.len() {
+                    return Err(format!("a pass does something of an unknown kind, {number}"));
+                }
+                self.events.push(Event::Inside((what >> 48) as u16, number, [*begin, *end]));
+            }
             other => return Err(format!("a record of an unknown kind, {other}")),
         }
         Ok(())
@@ -636,6 +650,7 @@ mod tests {
             record(12, br#"{"context":3,"threads":-1,"n_batch":4294967296,"n_ubatch":4294967295}"#),
             record(12, b"no JSON"),
             record(13, &words_of(&calls)),
+            record(14, &words_of(&[2 | 3 << 48, 7, 9])),
             record(3, &words_of(&[5, 100, 1, 9, 0, of_pass])),
         ]));
         let recorded = recorded.expect("it is whole");
@@ -652,7 +667,10 @@ mod tests {
         assert!(recorded.lost[0].starts_with("what a context of llama.cpp is: "));
         let sums = [[2, 900], [0; 2], [0; 2], [0; 2], [0; 2]];
         assert_eq!(recorded.events[0], Event::Calls(3, sums));
-        let Event::Pass(pass) = &recorded.events[1] else { panic!("{:?}", recorded.events) };
+        assert_eq!(recorded.events[1], Event::Inside(3, 2, [7, 9]));
+        let unknown = read(&file(&[record(14, &words_of(&[4, 7, 9]))]));
+        assert!(unknown.expect_err("there are four").ends_with("of an unknown kind, 4"));
+        let Event::Pass(pass) = &recorded.events[2] else { panic!("{:?}", recorded.events) };
         assert_eq!((pass.context, pass.of_thread), (Some(2), 3));
         assert!(pass.is_decode && !pass.is_warm_up);
     }
@@ -671,7 +689,8 @@ mod tests {
             (with(16, 1 << 40), "7.nodes, byte 16: it states 1099511627776 bytes, and has 112"),
             (with(16, 8), "7.nodes, byte 16: it states 8 bytes, and has 112"),
             (with(64, 6 | 1 << 40), "7.nodes, byte 64: a record of 256 bytes is cut off"),
-            (with(64, 14 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 14"),
+            (with(64, 15 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 15"),
+            (with(64, 14 | 8 << 32), "7.nodes, byte 64: a record of kind 14 has only 8 bytes"),
             (with(64, 13 | 8 << 32), "7.nodes, byte 64: a record of kind 13 has only 8 bytes"),
             (with(64, 10 | 8 << 32), "7.nodes, byte 64: a record of kind 10 has only 8 bytes"),
             (with(64, 9 | 8 << 32), "7.nodes, byte 64: shares of threads that follow no graph"),

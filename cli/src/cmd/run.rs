@@ -1,8 +1,7 @@
 //! `brickscope run`: runs a program that uses llama.cpp, and reports where its passes' time went.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::num::NonZeroUsize;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -12,20 +11,17 @@ use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail};
 use brickscope::save::write_atomically;
-use brickscope::{
-    Absent, Beside, BrickProfiler, Clock, Engine, LoadWatch, Model, OtherLoad, Overhead,
-    PairedError, PairedRatio, Phase, PhaseBeside, PhaseTotal, Profile, Run, Serialised,
-};
-use brickscope_analysis::{typical, view};
+use brickscope::{Absent, Clock, LoadWatch, OtherLoad, PairedError, PairedRatio, Profile};
+use brickscope_analysis::view;
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::cmd::collect;
 use crate::flags::OtlpArgs;
-use crate::nodes::{self, Group, Recorded, Records, Replayed};
+use crate::nodes::{self, Described, Of, Recorded, Records};
 use crate::otlp::Target;
 use crate::run_dir::RunDir;
 use crate::text::{count, printable_text, screened};
-use crate::{ceilings_cache, family, interrupt, output, progress, source, summary};
+use crate::{family, interrupt, output, summary};
 
 /// Run a program that uses llama.cpp, and report where the time of its passes went.
 ///
@@ -366,178 +362,4 @@ fn preloads(library: &Path) -> OsString {
         all.push(others);
     }
     all
-}
-
-/// A group of passes that is to be a run.
-struct Of<'r> {
-    recorded: &'r Recorded,
-    groups: &'r [Group],
-    nth: usize,
-    line: &'r [OsString],
-}
-
-/// A run, with what is known of the machine and the model.
-struct Described {
-    profile: Profile,
-    /// What tells it apart from the others of its process.
-    name: String,
-    turns: Vec<(f64, f64)>,
-}
-
-impl Described {
-    /// How the run that this one is beside of tells of it.
-    fn beside(&self, folder: String) -> Beside {
-        let shown = typical::shown(&self.profile);
-        let phases = Phase::ALL.into_iter().filter_map(|phase| {
-            let PhaseTotal { tokens, wall_ns, .. } = *shown.phase(phase)?;
-            Some(PhaseBeside { phase, tokens, wall_ns })
-        });
-        Beside { name: self.name.clone(), folder, phases: phases.collect() }
-    }
-}
-
-impl Of<'_> {
-    /// `None`, with the reason among the notes, if no pass of it can be read.
-    fn described(
-        &self,
-        clock: &Clock,
-        notes: &mut Vec<String>,
-        is_first: bool,
-    ) -> Option<Described> {
-        let group = &self.groups[self.nth];
-        let note = progress::note("labelling what was recorded");
-        let replayed =
-            nodes::replay(self.recorded, group, BrickProfiler::with_clock(clock.clone()));
-        note.finish_and_clear();
-        let Replayed { mut profile, threads, has_untimed, is_llama, turns, .. } = replayed;
-        let path = self.model_of(group).filter(|_| is_llama);
-        let file = path.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
-        let name = group.name(self.groups, file.as_deref());
-        // The first one needs no name, unless it is none.
-        let of = match is_first && !profile.passes.is_empty() || self.groups.len() == 1 {
-            true => String::new(),
-            false => format!(" of {name}"),
-        };
-        let named = |note: &String| {
-            let (count, rest) = note.split_once(" pass").unwrap_or((note, ""));
-            let (es, rest) = if rest.starts_with("es") { rest.split_at(2) } else { ("", rest) };
-            format!("{count} pass{es}{of}{rest}")
-        };
-        notes.extend(replayed.notes.iter().map(named));
-        if profile.passes.is_empty() {
-            return None;
-        }
-        profile.process = Some(self.recorded.process);
-        profile.overhead = Overhead {
-            span_ns: None,
-            spans: profile.overhead.spans,
-            basis: "absent: readings were taken in another process".to_owned(),
-            measured: None,
-        };
-        profile.run = Some(Run {
-            command: self.line.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-            backend: backend_of(&profile, is_llama),
-            threads,
-            prompt_tokens: replayed.prompt_tokens,
-            generated_tokens: replayed.generated_tokens,
-            between: replayed.between,
-            engine: Some(group.engine.clone()).filter(|engine| *engine != Engine::default()),
-            ..Run::default()
-        });
-        profile.model = match path {
-            Some(path) => Some(source::describe_file(&path)),
-            None => group.model(),
-        };
-        // They would be measured for nothing.
-        let is_serialised = |phase: &PhaseTotal| profile.serialised(phase.phase).is_some();
-        let no_roof = profile.phases.iter().all(is_serialised).then(|| profile.serialised.first());
-        let no_roof = no_roof.flatten().map(Serialised::no_roof).or_else(|| {
-            let reason = "another backend than the CPU computed nodes that were not timed";
-            has_untimed.then(|| Absent { reason: reason.to_owned() })
-        });
-        if no_roof.is_some() {
-            profile.ceilings_absent = no_roof;
-            return Some(Described { profile, name, turns });
-        }
-        let note = progress::note("measuring what this machine can do");
-        let threads = NonZeroUsize::new(threads as usize).unwrap_or(NonZeroUsize::MIN);
-        let measured = ceilings_cache::ceilings_of_others(profile.model.as_ref(), threads);
-        note.finish_and_clear();
-        match measured {
-            Ok(ceilings) => profile.ceilings = Some(ceilings),
-            Err(why) => profile.ceilings_absent = Some(why),
-        }
-        Some(Described { profile, name, turns })
-    }
-
-    /// The file of the model: one that the process had mapped, or an argument of the command, that has as many weights as the
-    /// context's model; of a model in several files, the first one.
-    fn model_of(&self, group: &Group) -> Option<PathBuf> {
-        let mapped = self.recorded.models.iter().map(PathBuf::from);
-        let is_gguf = |file: &PathBuf| file.extension() == Some(OsStr::new("gguf"));
-        let named =
-            self.line.iter().map(PathBuf::from).filter(|file| is_gguf(file) && file.is_file());
-        let mut files: Vec<PathBuf> = Vec::new();
-        for file in mapped.chain(named) {
-            let canonical = fs::canonicalize(&file).ok();
-            let is_it = |known: &PathBuf| {
-                *known == file || canonical.is_some() && fs::canonicalize(known).ok() == canonical
-            };
-            if !files.iter().any(is_it) {
-                files.push(file);
-            }
-        }
-        let told = group.context.as_ref().and_then(|of| of.model.as_ref());
-        let Some(parameters) = told.and_then(|of| of.parameters) else {
-            // A recording that says nothing of contexts.
-            return files.into_iter().next();
-        };
-        let alike = files.iter().map(|file| (file, source::describe_file(file)));
-        let mut alike: Vec<_> = alike.filter(|(_, of)| of.parameters == parameters).collect();
-        if let Some(bytes) = told.and_then(|of| of.bytes).filter(|_| alike.len() > 1) {
-            let sum = |of: &Model| of.weights.iter().map(|group| group.bytes).sum::<u64>();
-            alike.retain(|(_, of)| sum(of) == bytes);
-        }
-        match alike.as_slice() {
-            [(only, _)] => Some(only.to_path_buf()),
-            [] => files.iter().find(|file| part_of(file) == Some(1)).cloned(),
-            _ => None,
-        }
-    }
-}
-
-/// 1 of `model-00001-of-00003.gguf`.
-fn part_of(file: &Path) -> Option<u32> {
-    let (before, all) = file.file_stem()?.to_str()?.rsplit_once("-of-")?;
-    all.parse::<u32>().ok()?;
-    before.rsplit_once('-')?.1.parse().ok()
-}
-
-/// What computed: `llama.cpp, CPU and CUDA0`.
-fn backend_of(profile: &Profile, is_llama: bool) -> String {
-    let mut all = vec!["CPU"];
-    for device in profile.serialised.iter().flat_map(|of| &of.devices) {
-        if !all.contains(&device.as_str()) {
-            all.push(device);
-        }
-    }
-    let last = all.pop().unwrap_or_default();
-    let before = if all.is_empty() { String::new() } else { all.join(", ") + " and " };
-    let engine = if is_llama { "llama.cpp" } else { "ggml" };
-    format!("{engine}, {before}{last}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_of_a_model_has_its_number_in_its_name() {
-        let part = |name: &str| part_of(Path::new(name));
-        assert_eq!(part("/m/llama-00001-of-00003.gguf"), Some(1));
-        assert_eq!(part("/m/llama-00012-of-00013.gguf"), Some(12));
-        for none in ["llama.gguf", "end-of-line.gguf", "a-1-of-b.gguf", "", "/"] {
-            assert_eq!(part(none), None, "{none}");
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! What `brickscope run` records of an unmodified llama.cpp: the library that is loaded into it, and the profile that is made
 //! of its file. `brickscope-llama` reads the file, and knows what nodes are.
 
+mod described;
 mod groups;
 mod passes;
 mod preload;
@@ -11,10 +12,11 @@ mod turns;
 mod warm_up;
 
 pub(crate) use brickscope_llama::file::Recorded;
-pub(crate) use groups::{Group, groups};
+pub(crate) use described::{Described, Of};
+pub(crate) use groups::groups;
 use preload::library;
 pub(crate) use preload::{FOLDER, SHARES, TURNS};
 pub(crate) use program::nothing;
 use program::{Kind, Loaded};
 pub(crate) use records::Records;
-pub(crate) use replay::{Replayed, lacks, replay};
+pub(crate) use replay::lacks;

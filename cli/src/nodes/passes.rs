@@ -12,6 +12,8 @@ pub(super) struct Found<'r> {
     pub(super) pass: Pass,
     pub(super) graphs: Vec<&'r Graph>,
     pub(super) described: Vec<[u64; 2]>,
+    /// What else was done in it: an index of [`INSIDE`](brickscope_llama::file::INSIDE), and when.
+    pub(super) inside: Vec<(usize, [u64; 2])>,
     /// When the pass before it ended, of its thread or its context, and what the thread called since then. `None` if it goes
     /// on with no sequence of the context's pass before.
     pub(super) before: Option<Before>,
@@ -66,6 +68,7 @@ pub(super) struct Passes<'r, I: Iterator<Item = &'r Event>> {
     /// What was computed and described since the last pass of each thread.
     pub(super) graphs: Vec<&'r Graph>,
     pub(super) described: Vec<([u64; 2], u16)>,
+    inside: Vec<(u16, usize, [u64; 2])>,
     /// What each thread called since its last pass.
     calls: HashMap<u16, [[u64; 2]; CALLS.len()]>,
     /// When the last pass of each thread ended.
@@ -92,6 +95,7 @@ impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
             load: None,
             graphs: Vec::new(),
             described: Vec::new(),
+            inside: Vec::new(),
             calls: HashMap::new(),
             ended: HashMap::new(),
             last: HashMap::new(),
@@ -123,6 +127,7 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
                 }
                 Event::Described(of, thread) => self.described.push((*of, *thread)),
                 Event::Load(load) => self.load = Some(load),
+                Event::Inside(thread, what, of) => self.inside.push((*thread, *what, *of)),
                 Event::Calls(thread, sums) => drop(self.calls.insert(*thread, *sums)),
                 Event::Pass(pass) => return Some(self.found(pass.clone())),
             }
@@ -155,6 +160,13 @@ impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
             *thread != pass.of_thread
         });
         let calls = self.calls.remove(&pass.of_thread).unwrap_or_default();
+        let mut inside = Vec::new();
+        self.inside.retain(|(thread, what, of)| {
+            if is_its(*thread, of[0]) && of[1] <= pass.end {
+                inside.push((*what, *of));
+            }
+            *thread != pass.of_thread
+        });
         let ended = self.ended.insert(pass.of_thread, pass.end);
         let (thread, sequences) = (pass.of_thread, pass.sequences.clone());
         let last = Last { thread, ended: pass.end, sequences };
@@ -172,7 +184,7 @@ impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
             let goes_on = is_same || pass.sequences.iter().any(goes_on);
             (goes_on && ended <= pass.begin).then_some(Before { ended, calls })
         });
-        Found { pass, graphs, described, before, looked }
+        Found { pass, graphs, described, inside, before, looked }
     }
 }
 

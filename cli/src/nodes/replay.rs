@@ -7,7 +7,7 @@ use brickscope::{
     TimedWork, Work,
 };
 use brickscope_llama::bricks::{self, Brick};
-use brickscope_llama::file::{CALLS, Graph, Pass, Recorded, Shares};
+use brickscope_llama::file::{CALLS, Graph, INSIDE, Pass, Recorded, Shares};
 use brickscope_llama::{Labels, LooksAt, Node};
 
 use super::groups::Group;
@@ -182,7 +182,9 @@ fn time_of(profiler: &BrickProfiler, count: u64) -> u64 {
 /// Rows that a pass takes at most: a brick and a kernel for each node, and layers.
 fn rows(found: &Found<'_>) -> usize {
     let of_graph = |graph: &&Graph| 3 * graph.nodes.len() + 2;
-    4 + found.described.len() + found.graphs.iter().map(of_graph).sum::<usize>()
+    4 + found.described.len()
+        + found.inside.len()
+        + found.graphs.iter().map(of_graph).sum::<usize>()
 }
 
 /// What is counted on the way.
@@ -355,6 +357,13 @@ impl Graphs<'_> {
             counts.threads = counts.threads.max(graph.threads);
             let labels = self.labels(graph);
             labels.add_spans(&mut spans, &times(graph, at), looks_at);
+        }
+        for (what, [begin, end]) in &found.inside {
+            let name = INSIDE.get(*what).copied().unwrap_or("Inside");
+            let brick = self.profiler.named_brick(name, brickscope::BrickCategory::Other);
+            let what = TimedWork::Brick(brick);
+            let (start_ns, end_ns) = (at(*begin), at(*end));
+            spans.push(TimedSpan { what, start_ns, end_ns, work: Work::default(), layer: None });
         }
         let describing = self.profiler.named_brick(DESCRIBING, brickscope::BrickCategory::Other);
         // Of old recordings, where graphs are passes, it comes after them.

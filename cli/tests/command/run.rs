@@ -454,6 +454,15 @@ fn the_time_between_passes_has_names_where_the_program_calls_llama_for_it() {
     assert_eq!((unseen.passes, unseen.calls.len()), (19, 0));
 }
 
+#[test]
+fn what_a_pass_does_besides_its_graphs_has_bricks() {
+    let profile = as_it_is().profile();
+    let alloc = &total(&profile, Phase::Decode, "AllocGraph").stats;
+    assert_eq!(alloc.count, 19);
+    assert!(alloc.min_ns >= 70_000, "{alloc:?}");
+    profile.check().expect("it adds up");
+}
+
 /// A C++ exception goes through what stands in the place of a method.
 #[test]
 fn an_exception_of_the_program_reaches_who_catches_it() {

@@ -53,7 +53,7 @@ pub fn run(bytes: &[u8]) {
                 };
                 assert_eq!(profiler.record_pass(&pass, &spans), Ok(()), "spans nest");
             }
-            Event::Described(..) | Event::Load(_) | Event::Calls(..) => {}
+            Event::Described(..) | Event::Load(_) | Event::Calls(..) | Event::Inside(..) => {}
         }
     }
     assert_eq!(profiler.profile().check(), Ok(()));

@@ -74,6 +74,7 @@ struct backend *ggml_backend_sched_get_tensor_backend(struct sched *s, struct te
 void ggml_backend_sched_set_eval_callback(struct sched *s, callback call, void *data);
 void ggml_backend_sched_synchronize(struct sched *s);
 int ggml_backend_sched_graph_compute_async(struct sched *s, struct graph *g);
+bool ggml_backend_sched_alloc_graph(struct sched *s, struct graph *g);
 int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch *batch);
 int llama_decode(void *context, struct batch batch);
 void *llama_get_memory(const void *context);
@@ -138,6 +139,12 @@ static void compute_on(struct sched *s, struct backend *backend, struct tensor *
         int64_t from = now();
         busy_until = (busy_until > from ? busy_until : from) + takes;
     }
+}
+bool ggml_backend_sched_alloc_graph(struct sched *s, struct graph *g) {
+    (void)s;
+    int64_t until = now() + 70000;
+    while (now() < until) {}
+    return g->n > 0;
 }
 struct asked { struct sched *s; struct tensor *t; };
 static void *ask_elsewhere(void *of) {
@@ -390,6 +397,7 @@ int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch 
         compute_with(&graph);
     } else if (getenv("ON_A_GPU") == NULL) {
         build(&graph, batch->n_tokens);
+        if (!ggml_backend_sched_alloc_graph(NULL, &graph)) return 2;
         ggml_graph_compute(&graph, &plan);
     }
     cached[number(context)] += batch->n_tokens;
