@@ -1,9 +1,10 @@
 //! Time between one decode pass and the next.
 
 use brickscope_profile::run::Format;
-use brickscope_profile::{Pass, PassTime, Phase, Profile};
+use brickscope_profile::text::printable;
+use brickscope_profile::{Between, Pass, PassTime, Phase, Profile};
 
-use super::facts::Facts;
+use super::facts::{Facts, PhaseFacts};
 use super::{Finding, Findings, Gain, Kind};
 use crate::words::{fraction, time};
 
@@ -46,6 +47,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     if imported.is_some_and(|imported| !has_begins(&imported.format)) {
         return;
     }
+    if let Some(between) = facts.profile.run.as_ref().and_then(|run| run.between.as_ref()) {
+        // What another context computed meanwhile is no gap of this one.
+        return known(of, between, findings);
+    }
     let Some((gap_ns, gaps)) = typical(facts.profile) else { return };
     let now_ns = of.pass_ns + gap_ns;
     if gap_ns < LEAST * now_ns || gap_ns < LEAST_NS {
@@ -68,5 +73,49 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     finding.test = Some("brickscope flamegraph -- COMMAND".to_owned());
     // What stays is what has to be done there, which the profile doesn't say.
     let gain = Gain::between(now_ns, of.least_ns, [0.0, gap_ns]);
+    findings.found.push(finding.gains(gain.map(|gain| gain.of(PassTime::WithGap))));
+}
+
+/// Where what lies between passes was recorded, by what the program did in it.
+fn known(of: &PhaseFacts<'_>, between: &Between, findings: &mut Findings) {
+    let Between { passes, passes_ns, between_ns, .. } = *between;
+    if passes < LEAST_GAPS as u64 {
+        return;
+    }
+    let gap_ns = between_ns as f64 / passes as f64;
+    let whole_ns = passes_ns as f64 + between_ns as f64;
+    let share = between_ns as f64 / whole_ns;
+    if share < LEAST || gap_ns < LEAST_NS {
+        return;
+    }
+    let rest = ("the program itself", between.rest_ns());
+    let calls = between.calls.iter().map(|of| (of.name.as_str(), of.ns));
+    let Some((name, ns)) = calls.chain([rest]).max_by_key(|(_, ns)| *ns) else { return };
+    let name = printable(name);
+    let mut finding = Finding::new("gaps-between-passes", Kind::Slow, Some(Phase::Decode)).because(
+        format!(
+            "{} between passes on average, of {passes}; {name} takes {} of it",
+            time(gap_ns),
+            time(ns as f64 / passes as f64)
+        ),
+        "/run/between",
+    );
+    finding.what = format!(
+        "{} of decoding lies between the passes, {name} {}",
+        fraction(share),
+        fraction(ns as f64 / whole_ns)
+    );
+    finding.advice = match name.as_str() {
+        "sampling" => "use fewer samplers, or those that leave few tokens (top-k) first".to_owned(),
+        "grammar" => "use a simpler grammar, or check it only against the token that was chosen".to_owned(),
+        "the program itself" => {
+            "find out what the program does between passes (a network, a lock, an interpreter), and do it beside the next pass".to_owned()
+        }
+        name => format!("look at {name}: it could be done beside the next pass"),
+    };
+    "a flamegraph of the whole process shows no work there, or work that the next pass has to wait for"
+        .clone_into(&mut finding.refuted_if);
+    finding.test = Some("brickscope flamegraph -- COMMAND".to_owned());
+    let gain = Gain::between(of.pass_ns + gap_ns, of.least_ns, [0.0, gap_ns]);
     findings.found.push(finding.gains(gain.map(|gain| gain.of(PassTime::WithGap))));
 }

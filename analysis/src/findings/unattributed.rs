@@ -23,10 +23,18 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             format!("{}, unattributed_ns", of.place()),
         );
         finding.what = format!("{} of {} is in no brick", fraction(share), of.phase);
-        finding.advice = format!(
-            "time what lies between the bricks: {} of the pass is in none of them",
-            fraction(share)
-        );
+        let is_of_others = facts.profile.run.as_ref().is_some_and(|run| run.engine.is_some());
+        finding.advice = if is_of_others {
+            format!(
+                "sample the engine: {} of a pass is what it does besides its graph's nodes, such as starting threads",
+                fraction(share)
+            )
+        } else {
+            format!(
+                "time what lies between the bricks: {} of the pass is in none of them",
+                fraction(share)
+            )
+        };
         "bricks around that time show that it is work that has to be done"
             .clone_into(&mut finding.refuted_if);
         finding.test = Some("brickscope flamegraph -- COMMAND".to_owned());

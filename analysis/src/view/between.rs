@@ -5,6 +5,7 @@ use std::fmt::Write;
 use brickscope_profile::text::printable;
 use brickscope_profile::{Between, Run};
 
+use crate::typical;
 use crate::words::{digits, fraction};
 
 /// Less than this part of the time is not worth a word.
@@ -18,13 +19,14 @@ fn parts(of: &Between) -> impl Iterator<Item = (String, Option<u64>, u64)> {
     calls.chain([(REST.to_owned(), None, of.rest_ns())])
 }
 
-/// `123 tok/s with the time between passes, 7.5 %: sampling 5.1 %, the program itself 2.4 %`
+/// `123 tok/s of all 62 passes with the time between them, 7.5 %: sampling 5.1 %, the program itself 2.4 %`
 pub(super) fn in_summary(of: &Between) -> String {
     let whole = of.passes_ns as f64 + of.between_ns as f64;
     let share = |ns: u64| if whole > 0.0 { ns as f64 / whole } else { 0.0 };
     let rate = of.tokens_per_second().map_or("no rate".to_owned(), digits);
     let mut text = format!(
-        "{rate} tok/s with the time between passes, {} of it",
+        "{rate} tok/s of all {} with the time between them, {}",
+        typical::passes_text(of.passes),
         fraction(share(of.between_ns))
     );
     let mut shown: Vec<_> = parts(of).filter(|(.., ns)| share(*ns) >= LEAST).collect();
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn what_lies_between_passes_has_shares_of_the_whole_and_a_rest() {
-        let said = "100 tok/s with the time between passes, 10.0 % of it: sampling 7.0 %, the program itself 3.0 %";
+        let said = "100 tok/s of all 10 passes with the time between them, 10.0 %: sampling 7.0 %, the program itself 3.0 %";
         assert_eq!(in_summary(&between()), said, "what is less than a thousandth has no word");
         let mut text = String::new();
         in_report(&between(), &mut text);

@@ -97,6 +97,12 @@ impl Place {
     fn of(args: &RunArgs) -> Result<Self> {
         match &args.report {
             Some(path) if output::is_stdout(path) => Ok(Self::Stdout),
+            // Before the program runs, which may take long.
+            Some(path)
+                if path.parent().is_some_and(|of| !of.as_os_str().is_empty() && !of.is_dir()) =>
+            {
+                bail!("can't write the report to {}: its folder isn't there", path.display())
+            }
             Some(path) => Ok(Self::File(path.clone())),
             None if args.quiet => Ok(Self::Nowhere),
             None if output::is_terminal() => Ok(Self::Stdout),

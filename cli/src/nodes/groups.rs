@@ -38,8 +38,10 @@ pub(crate) struct Group {
     pub(crate) context: Option<Context>,
     /// How the engine was set up.
     pub(crate) engine: Engine,
-    /// The most tokens of a call and of a pass, where the size of the context didn't make them smaller.
-    batches: [Option<u32>; 2],
+    /// The most tokens of a call and of a pass.
+    batches: [Limit; 2],
+    /// The most tokens that were in its cache.
+    filled: u32,
     passes: u64,
     /// How long its passes took, in counts.
     took: u64,
@@ -61,6 +63,9 @@ pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
         });
         group.passes += 1;
         group.took = group.took.saturating_add(found.pass.end.saturating_sub(begin));
+        let filled =
+            found.pass.sequences.iter().map(|[_, after]| *after).fold(0, u32::saturating_add);
+        group.filled = group.filled.max(filled);
         (group.from, group.to) = (group.from.min(begin), group.to.max(found.pass.end));
         if let Some(library) = library_of(recorded, &found).and_then(|n| recorded.libraries.get(&n))
         {
@@ -86,7 +91,7 @@ pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
             group.engine.sequences = context.n_seq_max.map(u64::from);
             group.engine.threads = context.threads;
             group.engine.threads_batch = context.threads_batch;
-            group.batches = batches_of(context);
+            group.batches = batches_of(context, group.filled);
             group.context = Some(context.clone());
         }
     }
@@ -127,23 +132,19 @@ impl Group {
             micro_batch_tokens: None,
             ..engine.clone()
         };
-        let alike = |these: [Option<u32>; 2]| match these {
-            [Some(this), Some(other)] => this == other,
-            _ => true,
-        };
         // It may have been loaded anew, to another place.
         let model = |of: &Context| of.model.clone().map(|model| Told { at: 0, ..model });
         self.to <= next.from
             && model(this) == model(other)
             && this.pooling == other.pooling
             && of_kind(&self.engine) == of_kind(&next.engine)
-            && alike([self, next].map(|of| of.batches[0]))
-            && alike([self, next].map(|of| of.batches[1]))
+            && self.batches.iter().zip(&next.batches).all(|(this, next)| this.suits(*next))
     }
 
     fn merge(&mut self, other: Self) {
         self.ids.extend(&other.ids);
         self.passes += other.passes;
+        self.filled = self.filled.max(other.filled);
         self.took = self.took.saturating_add(other.took);
         (self.from, self.to) = (self.from.min(other.from), self.to.max(other.to));
         let (these, others) = (&mut self.engine, &other.engine);
@@ -155,7 +156,7 @@ impl Group {
             *this = (*this).max(other);
         }
         for (this, other) in self.batches.iter_mut().zip(other.batches) {
-            *this = this.or(other);
+            *this = this.narrowed(other);
         }
     }
 
@@ -197,17 +198,56 @@ impl Group {
     }
 }
 
-/// llama.cpp makes a batch no larger than the context, which it then rounds up to a multiple of 256: such a limit says what
-/// fits, and not what was asked for.
-fn batches_of(context: &Context) -> [Option<u32>; 2] {
+/// The most tokens of something: as many as were asked for, or, where the context has no room for more, so many at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Exact(u32),
+    AtLeast(u32),
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self::AtLeast(0)
+    }
+}
+
+impl Limit {
+    /// Whether both may have been asked for as the same.
+    fn suits(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Exact(this), Self::Exact(other)) => this == other,
+            (Self::Exact(exact), Self::AtLeast(least))
+            | (Self::AtLeast(least), Self::Exact(exact)) => exact >= least,
+            (Self::AtLeast(_), Self::AtLeast(_)) => true,
+        }
+    }
+
+    /// What both say, if they suit each other.
+    fn narrowed(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Exact(exact), _) | (_, Self::Exact(exact)) => Self::Exact(exact),
+            (Self::AtLeast(this), Self::AtLeast(other)) => Self::AtLeast(this.max(other)),
+        }
+    }
+}
+
+/// llama.cpp makes a batch no larger than the context, which it then rounds up to a multiple of 256, and a micro-batch no
+/// larger than the batch: such a limit says what fits, and not what was asked for.
+fn batches_of(context: &Context, filled: u32) -> [Limit; 2] {
     const MULTIPLE: u32 = 256;
     let Context { n_ctx: Some(n_ctx), n_batch: Some(n_batch), n_ubatch, .. } = *context else {
-        return [context.n_batch, context.n_ubatch];
+        let exact = |of: Option<u32>| of.map_or(Limit::default(), Limit::Exact);
+        return [exact(context.n_batch), exact(context.n_ubatch)];
     };
-    if n_batch.next_multiple_of(MULTIPLE) < n_ctx {
-        return [Some(n_batch), n_ubatch];
-    }
-    [None, n_ubatch.filter(|&n_ubatch| n_ubatch < n_batch)]
+    // With more tokens in its cache than that, it isn't the context that made it smaller.
+    let is_whole = n_batch.next_multiple_of(MULTIPLE) >= n_ctx && filled <= n_batch;
+    let batch = if is_whole { Limit::AtLeast(n_batch) } else { Limit::Exact(n_batch) };
+    let micro = match n_ubatch {
+        Some(n_ubatch) if n_ubatch < n_batch => Limit::Exact(n_ubatch),
+        Some(n_ubatch) => Limit::AtLeast(n_ubatch),
+        None => Limit::default(),
+    };
+    [batch, micro]
 }
 
 /// What the nodes of a graph tell of the cache.
@@ -334,6 +374,23 @@ mod tests {
         assert_eq!(sizes(&[1, 1, 2, 3]), [(4, ids(&[1, 2, 3]))]);
         // A smaller micro-batch is another test.
         assert_eq!(sizes(&[3, 4]), [(1, ids(&[4])), (1, ids(&[3]))]);
+        // As `llama-bench -p 256 -n 32 -ub 16,256` and `-p 128 -b 32,128` make them: what fits is no more than was asked for.
+        let of_tests = |all: [[u32; 3]; 4]| -> Vec<Vec<Id>> {
+            let all = all.map(|of| context(7, of));
+            passes_of(&recorded(&all, &[1, 2, 3, 4])).into_iter().map(|(_, ids)| ids).collect()
+        };
+        let tests = of_tests([[256, 256, 16], [256, 32, 16], [256, 256, 256], [256, 32, 32]]);
+        assert_eq!(tests, [ids(&[3, 4]), ids(&[1, 2])]);
+        // The first is filled with more tokens than a call of it has, so that many were asked for.
+        let mut small = recorded(
+            &[[256, 32, 32], [256, 32, 32], [256, 128, 128]].map(|of| context(7, of)),
+            &[1, 2, 3, 3],
+        );
+        if let Event::Pass(first) = &mut small.events[0] {
+            first.sequences = vec![[96, 128]];
+        }
+        let found: Vec<Vec<Id>> = passes_of(&small).into_iter().map(|(_, ids)| ids).collect();
+        assert_eq!(found, [ids(&[3]), ids(&[1, 2])]);
         // Two that are there at once are two.
         assert_eq!(sizes(&[1, 2, 1, 2]), [(2, ids(&[2])), (2, ids(&[1]))]);
         let mut others = all.clone();

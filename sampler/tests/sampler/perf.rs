@@ -19,9 +19,11 @@ fn with_all() -> &'static Path {
 /// Compiles the program with frame pointers and debug information, whatever the tests' profile.
 fn program(folder: &str, debug_info: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
-    fs::create_dir_all(&folder).unwrap();
     let program = folder.join("three_to_one");
-    let made = file("three_to_one");
+    // The compiler's files beside its output are named after the program, and others may compile it, too.
+    let own = folder.join(std::process::id().to_string());
+    fs::create_dir_all(&own).unwrap();
+    let made = own.join("three_to_one");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/three_to_one.rs");
     let status = Command::new("rustc")
         .args(["--edition", "2024", "-O", "-C", "force-frame-pointers=yes"])
@@ -30,6 +32,7 @@ fn program(folder: &str, debug_info: &str) -> PathBuf {
         .status();
     assert!(status.unwrap().success());
     fs::rename(&made, &program).unwrap();
+    fs::remove_dir_all(own).unwrap();
     program
 }
 
