@@ -122,7 +122,13 @@ impl Slope {
         let is_clean = |pass: &&Pass| {
             pass.phase == Phase::Decode && !pass.is_disturbed() && !stalled.contains(&pass.serial)
         };
-        let passes = profile.passes.iter().filter(is_clean);
+        // More sequences in a pass take longer, wherever they are: so only those of the most frequent number.
+        let mut of_tokens: HashMap<u64, usize> = HashMap::new();
+        for pass in profile.passes.iter().filter(is_clean) {
+            *of_tokens.entry(pass.tokens).or_default() += 1;
+        }
+        let most = of_tokens.into_iter().max_by_key(|&(tokens, passes)| (passes, tokens))?.0;
+        let passes = profile.passes.iter().filter(is_clean).filter(|pass| pass.tokens == most);
         let points: Vec<(f64, f64)> = passes
             .filter_map(|pass| Some((pass.position as f64, *sums.get(&pass.serial)?)))
             .collect();
@@ -144,6 +150,32 @@ impl Slope {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As of a server: with three clients at more tokens, a pass takes longer than with one at fewer, whatever the tokens.
+    #[test]
+    fn the_slope_is_that_of_passes_with_as_many_sequences() {
+        use brickscope::{BrickId, BrickProfiler, MockClock};
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for nth in 0..20 {
+            for (tokens, position, ns) in [(1, 100 + nth, 10_000), (3, 200 + nth, 90_000)] {
+                if tokens == 1 && nth % 2 == 1 {
+                    continue;
+                }
+                let pass = profiler.begin_pass(Phase::Decode);
+                let timer = profiler.start_brick(BrickId::AttentionScore);
+                hand.advance(ns + 50 * position);
+                profiler.stop_brick(timer, 1);
+                profiler.end_pass(pass, tokens, position);
+            }
+        }
+        let profile = profiler.profile();
+        let facts = Facts::of(&profile, &[], &mut Findings::default());
+        let slope = Slope::of(&facts).expect("it grows");
+        assert!((slope.ns_a_token - 50.0).abs() < 1.0, "{}", slope.ns_a_token);
+        assert!((slope.tokens - 209.5).abs() < 1.0, "{}", slope.tokens);
+    }
 
     #[test]
     fn only_what_is_not_so_yet_is_advised() {
