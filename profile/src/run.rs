@@ -78,6 +78,7 @@ impl Engine {
         let all = [
             ("library", self.library.clone()),
             ("version", self.version.clone()),
+            ("commit", self.commit.clone()),
             ("context", number(self.context_tokens)),
             ("-b", number(self.batch_tokens)),
             ("-ub", number(self.micro_batch_tokens)),
