@@ -883,6 +883,6 @@ fn a_device_without_room_for_more_than_its_cache_has_no_ceilings() {
     // A quarter of it is less than twice the cache of 4 MiB.
     on_the_fake_device(name, &[("FAKE_CUDA_MEMORY", "30000000")], || {
         let why = cuda::measure_ceilings(0).expect_err("too little memory");
-        assert!(matches!(why, CudaError::Memory { asked: 268_435_456, .. }), "{why:?}");
+        assert!(matches!(why, CudaError::Memory { asked: 67_108_864, .. }), "{why:?}");
     });
 }

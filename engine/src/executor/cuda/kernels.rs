@@ -32,7 +32,7 @@
 //! | `relu_squared_mul` | `gate, up, len` | [`Launch::elementwise`] |
 //! | `add` | `x, y, len` | [`Launch::elementwise`] |
 //! | `peak_fill` | `out, len` | [`Launch::peak`] |
-//! | `peak_read` | `out, data, len, rounds` | [`Launch::peak`] |
+//! | `peak_read` | `out, data, len, rounds` | [`Launch::peak`], [`Launch::peak_once`] |
 //! | `peak_multiply_add` | `out, rounds` | [`Launch::peak`] |
 //! | `stamp` | `row, host, slot` | [`Launch::stamp`] |
 //! | `tick` | `out, n` | [`Launch::one`] |
@@ -187,6 +187,11 @@ impl Launch {
     /// others to end.
     pub(crate) fn peak(multiprocessors: u32) -> Self {
         Self::new([4 * multiprocessors.max(1), 1, 1], 256)
+    }
+
+    /// `peak_read` by about so many threads, each of which reads what no other one does.
+    pub(crate) fn peak_once(threads: u64) -> Self {
+        Self::new([u32::try_from(threads / 256).unwrap_or(u32::MAX).max(1), 1, 1], 256)
     }
 
     /// `stamp`.

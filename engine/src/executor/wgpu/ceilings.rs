@@ -9,16 +9,20 @@ use super::marks;
 use crate::error::GpuError;
 use crate::executor::gpu::peak::best_rate;
 
-/// So much memory is read, over and over, if the device gives a kernel as much at once.
+/// So much memory is read, if the device gives a kernel as much at once.
 const BYTES: u64 = 1 << 30;
 /// With less, much would come from a cache.
 const LEAST_BYTES: u64 = 64 << 20;
 /// What a read of a `vec4<u32>` takes, and the reads of a thread in a round.
 const UNIT: u64 = 16;
 const READS: u64 = 8;
+/// The rounds in which memory is read once.
+const SWEEP_ROUNDS: u32 = 4;
 
 const THREADS: u32 = 256;
-/// Workgroups: so many that few of a device's places are empty while the last ones run.
+/// What a workgroup reads.
+const OF_GROUP: u64 = UNIT * READS * THREADS as u64 * SWEEP_ROUNDS as u64;
+/// Workgroups that compute: so many that few of a device's places are empty while the last ones run.
 const GROUPS: u32 = 65_535;
 /// The same for a device that is the processor.
 const GROUPS_OF_CPU: u32 = 1024;
@@ -44,8 +48,8 @@ fn main(
 }
 ";
 
-/// Each thread reads as often as every other one: all that there is, one after the other, again and again. It writes what
-/// it made of that, so that no read can be left out.
+/// Each thread reads as often as every other one, a part of all that there is, far apart. It writes what it made of that, so
+/// that no read can be left out.
 const READ: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @group(0) @binding(1) var<storage, read> rounds: array<vec4<u32>>;
@@ -154,7 +158,8 @@ impl Meter {
         Ok(Self { gpu, out, rounds, groups: if is_cpu { GROUPS_OF_CPU } else { GROUPS } })
     }
 
-    pub(super) fn threads(&self) -> u64 {
+    /// Those that compute.
+    fn threads(&self) -> u64 {
         u64::from(self.groups) * u64::from(THREADS)
     }
 
@@ -176,11 +181,13 @@ impl Meter {
         Ok(pipeline)
     }
 
-    /// Runs a kernel on these buffers; the nanoseconds that it took.
+    /// Runs so many workgroups of a kernel on these buffers, a few times in a row; the nanoseconds that they took.
     fn run(
         &self,
         pipeline: &wgpu::ComputePipeline,
         buffers: &[&wgpu::Buffer],
+        groups: u32,
+        times: u32,
     ) -> Result<f64, GpuError> {
         let entries: Vec<_> = (0..)
             .zip(buffers)
@@ -197,7 +204,9 @@ impl Meter {
         marks::time(&self.gpu, |pass| {
             pass.set_pipeline(pipeline);
             pass.set_bind_group(0, &bound, &[]);
-            pass.dispatch_workgroups(self.groups, 1, 1);
+            for _ in 0..times {
+                pass.dispatch_workgroups(groups, 1, 1);
+            }
         })
     }
 
@@ -205,39 +214,45 @@ impl Meter {
         self.gpu.queue.write_buffer(&self.rounds, 0, bytemuck::cast_slice(&[rounds; 4]));
     }
 
-    /// Memory with something in it, as large as the device has it.
+    /// Memory with something in it, as large as the device has it: whole reads of workgroups.
     fn data(&self) -> Result<wgpu::Buffer, GpuError> {
-        let mut bytes = BYTES.min(self.gpu.max_binding()) / UNIT * UNIT;
+        let mut bytes = BYTES.min(self.gpu.max_binding()) / OF_GROUP * OF_GROUP;
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
         let data = loop {
             match self.gpu.buffer("memory to read", bytes, usage) {
-                Err(_) if bytes / 2 >= LEAST_BYTES => bytes = bytes / 2 / UNIT * UNIT,
+                Err(_) if bytes / 2 >= LEAST_BYTES => bytes = bytes / 2 / OF_GROUP * OF_GROUP,
                 data => break data?,
             }
         };
-        self.run(&self.pipeline(FILL)?, &[&data])?;
+        self.run(&self.pipeline(FILL)?, &[&data], self.groups, 1)?;
         Ok(data)
     }
 
-    /// Bytes read per second from memory.
+    /// Bytes read per second from memory: each dispatch reads each byte once. What is read over and over within one comes
+    /// from caches, since a device runs some workgroups to their end before others begin.
     fn memory(&self) -> Result<f64, GpuError> {
         let (data, read) = (self.data()?, self.pipeline(READ)?);
-        let each = (self.threads() * READS * UNIT) as f64;
-        // A run reads all of it, or else the next one finds a part in the cache.
-        let all = (data.size() as f64 / each).ceil() as u32;
-        let rate = best_rate(each, all, |rounds| {
-            self.set_rounds(rounds);
-            self.run(&read, &[&self.out, &self.rounds, &data])
-        })?;
+        let rate = best_rate(data.size() as f64, 1, |times| self.sweep(&read, &data, times))?;
         rate.ok_or_else(|| self.still())
     }
 
-    /// Reads memory a few times, and returns it: what the threads made of it is in `out`.
+    /// Reads all of `data` a few times; the nanoseconds that it took.
+    fn sweep(
+        &self,
+        read: &wgpu::ComputePipeline,
+        data: &wgpu::Buffer,
+        times: u32,
+    ) -> Result<f64, GpuError> {
+        self.set_rounds(SWEEP_ROUNDS);
+        let groups = (data.size() / OF_GROUP) as u32;
+        self.run(read, &[&self.out, &self.rounds, data], groups, times)
+    }
+
+    /// Reads memory once, and returns it: what the threads made of it is in `out`.
     #[cfg(test)]
-    pub(super) fn read_once(&self, rounds: u32) -> Result<wgpu::Buffer, GpuError> {
+    pub(super) fn read_once(&self) -> Result<wgpu::Buffer, GpuError> {
         let data = self.data()?;
-        self.set_rounds(rounds);
-        self.run(&self.pipeline(READ)?, &[&self.out, &self.rounds, &data])?;
+        self.sweep(&self.pipeline(READ)?, &data, 1)?;
         Ok(data)
     }
 
@@ -247,7 +262,7 @@ impl Meter {
         let each = (self.threads() * FLOPS) as f64;
         let rate = best_rate(each, 1, |rounds| {
             self.set_rounds(rounds);
-            self.run(&pipeline, &[&self.out, &self.rounds])
+            self.run(&pipeline, &[&self.out, &self.rounds], self.groups, 1)
         })?;
         rate.ok_or_else(|| self.still())
     }
@@ -260,7 +275,7 @@ impl Meter {
     #[cfg(test)]
     pub(super) fn multiply_add_once(&self, rounds: u32) -> Result<(), GpuError> {
         self.set_rounds(rounds);
-        self.run(&self.multiply_add()?, &[&self.out, &self.rounds]).map(drop)
+        self.run(&self.multiply_add()?, &[&self.out, &self.rounds], self.groups, 1).map(drop)
     }
 
     fn still(&self) -> GpuError {

@@ -833,6 +833,16 @@ fn what_measures_a_device_at_best_reads_everything_and_leaves_no_product_out() {
         }
     }
 
+    // Each once: their sum is that of all.
+    let (launch, rounds) = (Launch::peak_once(600), 2);
+    let (threads, units) = (512, 512 * 8 * rounds);
+    let words: Vec<u32> = (0..4 * units as u32).map(scrambled).collect();
+    let values = [unwritten(threads), self::words(&words), num(units), num(rounds)];
+    let sums = run(&shim, "peak_read", launch, &values, 0);
+    let sums = sums.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum));
+    let all = words.chunks(4).map(|four| four.iter().fold(0, |mixed, word| mixed ^ word));
+    assert_eq!(sums.fold(0, u32::wrapping_add), all.fold(0, u32::wrapping_add));
+
     let rounds = 5;
     let sums = floats_of(&shim, "peak_multiply_add", launch, &[unwritten(threads), num(rounds)], 0);
     for (thread, sum) in sums.into_iter().enumerate() {
