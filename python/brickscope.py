@@ -731,6 +731,7 @@ def _device(torch, table):
         "unsettled_passes": 0,
         "lost_passes": 0,
         "disordered_passes": 0,
+        "includes_waits": True,
         "lost": None,
         "streams": [stream],
     }

@@ -318,6 +318,7 @@ impl DeviceLog {
             abandoned_passes: state.abandoned_passes,
             overfull_passes: state.overfull_passes,
             unmarked_passes: state.unmarked_passes,
+            includes_waits: false,
             lost: state.lost.clone(),
             failure: state.failure.clone(),
             dropped_dependencies: u64::saturating_sub(n_taken_over, dependencies.len() as u64),

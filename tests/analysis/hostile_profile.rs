@@ -312,6 +312,7 @@ fn device() -> impl Strategy<Value = DeviceProfile> {
                     abandoned_passes: e,
                     overfull_passes: f,
                     unmarked_passes: f,
+                    includes_waits: a % 2 == 1,
                     lost: None,
                     failure: Some("\n".to_owned()),
                     streams,

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
 
 use brickscope_profile::graph::path_table;
-use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable, printable_text};
+use brickscope_profile::text::{
+    MOST_ROWS, brief, count, micros, percent, printable, printable_text,
+};
 use brickscope_profile::{
     Absent, Busy, DeviceProfile, DeviceStream, Grain, LayerTotal, Phase, Profile, SyncMode, Total,
     TreeOptions,
@@ -57,7 +59,7 @@ pub(super) fn headline(profile: &Profile) -> String {
             parts.push(format!("{which} reaches {reached}"));
         }
         if let Some((top, part)) = top_brick(device, phase) {
-            parts.push(format!("{} takes the most time there, {part} of the span", printable(top)));
+            parts.push(format!("{} takes the most time there, {part} of the span", brief(top)));
         }
     }
     let mut text = parts.join("; ") + ".";
@@ -104,7 +106,7 @@ fn without_passes(profile: &Profile) -> String {
         if let Some((top, &nanos)) = sums.iter().max_by_key(|&(_, &nanos)| nanos) {
             parts.push(format!(
                 "on device {index}, {} takes the most time, {} of what ran there",
-                printable(top),
+                brief(top),
                 percent(nanos as f64, all as f64)
             ));
         }
@@ -192,6 +194,9 @@ fn busy_share(
     device: &DeviceProfile,
     phase: Phase,
 ) -> Result<(Busy, u64), &'static str> {
+    if device.includes_waits {
+        return Err("its bricks' times include waits for the host");
+    }
     let by_pass = device.busy_by_pass(Some(phase));
     if by_pass.is_empty() {
         return Err("no pass there had all of its bricks timed");
@@ -410,6 +415,12 @@ fn facts(device: &DeviceProfile, is_told: bool) -> Vec<(&'static str, String)> {
 /// How busy it was in the passes of each phase.
 fn busy(device: &DeviceProfile) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
+    if device.includes_waits {
+        lines.push((
+            "times",
+            "a brick's include those in which the device waited for the host".to_owned(),
+        ));
+    }
     for phase in Phase::ALL {
         if let Ok(busy) = device.busy(Some(phase)) {
             let part = |nanos: u64| percent(nanos as f64, busy.span_ns as f64);

@@ -45,7 +45,7 @@ impl DeviceProfile {
     ///
     /// # Errors
     ///
-    /// If there is no such pass.
+    /// If there is no such pass, or bricks' times [include waits](DeviceProfile::includes_waits).
     pub fn busy(&self, phase: Option<Phase>) -> Result<Busy, Absent> {
         let mut sum = Busy::default();
         for busy in self.busy_by_pass(phase).values() {
@@ -54,13 +54,19 @@ impl DeviceProfile {
         if sum.passes > 0 {
             return Ok(sum);
         }
-        let reason = "no pass of which every brick was timed and kept";
+        let reason = match self.includes_waits {
+            true => "its bricks' times include waits for the host",
+            false => "no pass of which every brick was timed and kept",
+        };
         Err(Absent { reason: reason.to_owned() })
     }
 
     /// The same for each such pass, by its serial.
     #[must_use]
     pub fn busy_by_pass(&self, phase: Option<Phase>) -> BTreeMap<u32, Busy> {
+        if self.includes_waits {
+            return BTreeMap::new();
+        }
         // The time attributed to bricks by the kept spans, for each pass on each stream.
         let mut incomplete: HashSet<u32> = HashSet::new();
         let mut walls: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

@@ -69,6 +69,10 @@ pub struct DeviceProfile {
     /// short passes, are timed.
     #[serde(default)]
     pub unmarked_passes: u64,
+    /// A brick lasts from when the host began to issue it until its last kernel ended, so its time includes those in which
+    /// the device waited for the host: events around the modules of another program. How busy the device was is unknown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub includes_waits: bool,
     /// Why the device was lost, if it was.
     pub lost: Option<String>,
     /// The last failure after which the device still worked.

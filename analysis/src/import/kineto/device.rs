@@ -143,7 +143,7 @@ pub(super) fn profiles(
         (false, false) => "API not stated",
     };
     for (device, streams) in devices {
-        let name = described.names.get(&device).cloned();
+        let name = described.names.get(&device).filter(|name| !name.is_empty()).cloned();
         profile.devices.push(DeviceProfile {
             name: name.unwrap_or_else(|| format!("device {device}, whose name isn't stated")),
             api: api.to_owned(),
@@ -164,6 +164,7 @@ pub(super) fn profiles(
             abandoned_passes: 0,
             overfull_passes: 0,
             unmarked_passes: 0,
+            includes_waits: false,
             lost: None,
             failure: None,
             streams,
