@@ -214,7 +214,7 @@ fn a_run_on_a_device_is_compared_with_what_the_device_does_at_best() {
 
     let (code, table) = said_by(&["show", run, "--device", "0", "--as", "roofline"]);
     assert_eq!(code, Some(0), "{table}");
-    for part in ["Roofline: 19.8 GB/s, 395.2 GFLOP/s", "which L2 holds", "Fake CUDA device, cuda"] {
+    for part in ["Roofline: 20.0 GB/s, 395.3 GFLOP/s", "which L2 holds", "Fake CUDA device, cuda"] {
         assert!(table.contains(part), "{part}: {table}");
     }
     let (_, screen) = said_by(&["show", run]);
@@ -333,8 +333,9 @@ fn a_benchmark_on_a_device_has_a_receipt_that_names_it_and_verifies() {
             let host: u64 = sample.brick_ns.iter().sum();
             assert_eq!(host + sample.unattributed_ns.expect("profiled"), sample.wall_ns);
             let times = sample.device.as_ref().expect("it was timed");
-            // All of a prompt, and one of eight tokens.
-            assert_eq!(times.passes, 2, "{}: {times:?}", test.name);
+            // All of a prompt, in two passes, and one of sixteen tokens.
+            let n = if test.name == "tg16" { 1 } else { 2 };
+            assert_eq!(times.passes, n, "{}: {times:?}", test.name);
             assert_eq!(times.passes_in_bricks, times.passes);
             assert_eq!(times.brick_ns.iter().sum::<u64>() + times.gaps_ns, times.span_ns);
             assert!(times.brick_ns.iter().all(|&ns| ns > 0), "{times:?}");
@@ -360,7 +361,7 @@ fn a_benchmark_on_a_device_has_a_receipt_that_names_it_and_verifies() {
     assert_eq!(profile.passes.len(), 2 + 16, "one repetition of each test");
     let [device] = &profile.devices[..] else { panic!("there is one") };
     let timed: Vec<u64> = device.streams[0].phases.iter().map(|phase| phase.passes).collect();
-    assert_eq!(timed, [2, 2]);
+    assert_eq!(timed, [2, 1]);
 }
 
 #[test]

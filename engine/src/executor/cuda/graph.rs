@@ -115,7 +115,7 @@ impl Cuda<'_> {
     }
 
     /// One in this many passes is timed: what the options say, or half as often where passes are short. The host takes
-    /// some 20 µs for a timed pass, whatever it timed.
+    /// some 20 to 60 µs for a timed pass, whatever it timed.
     fn sample_every(&self) -> u32 {
         let every = self.options.sample_every.max(1);
         let is_short = self.graphs.plain_ns.is_some_and(|ns| ns < SHORT_NS);

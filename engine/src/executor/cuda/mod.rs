@@ -78,7 +78,7 @@ pub struct CudaOptions {
 
 impl Default for CudaOptions {
     fn default() -> Self {
-        Self { device: 0, graphs: true, sample_every: 8, stamps: Stamps::default(), fused: true }
+        Self { device: 0, graphs: true, sample_every: 16, stamps: Stamps::default(), fused: true }
     }
 }
 
