@@ -10,6 +10,9 @@ use std::fmt::Write;
 /// The most characters of a name that are shown.
 pub const NAME: usize = 200;
 
+/// The same within a sentence.
+pub const BRIEF: usize = 40;
+
 /// The most characters of a sentence or a path that are shown.
 pub const TEXT: usize = 2_000;
 
@@ -33,6 +36,12 @@ pub fn printable_text(text: &str) -> String {
 #[must_use]
 pub fn printable_in(text: &str, most: usize) -> String {
     limited(text, most, is_unprintable)
+}
+
+/// A name within a sentence: cut after 40 characters, since compilers give kernels names of hundreds.
+#[must_use]
+pub fn brief(name: &str) -> String {
+    printable_in(name, BRIEF)
 }
 
 /// `text` as it may leave: all characters escaped that [`printable`] escapes, but not line breaks, tabs, and

@@ -86,7 +86,8 @@ fn bit(phase: Phase) -> u8 {
 /// What the name of a server's step tells of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    Pass(Phase),
+    /// Of so many tokens, 0 if the name doesn't tell.
+    Pass(Phase, u64),
     /// It computes no token: vLLM has such a step when its last request has ended, and SGLang where others compute.
     Empty,
 }
@@ -96,11 +97,13 @@ impl Step {
     /// `execute_132_context_1(sq128sk128…)_generation_4(sq4sk512…)`, and SGLang's `step[DECODE bs=4 …]`.
     fn of(name: &str) -> Option<Self> {
         if let Some(step) = name.strip_prefix("step[") {
-            let mode = step.split_once(" bs=")?.0;
+            let (mode, rest) = step.split_once(" bs=")?;
+            let tokens = rest.split_once(" toks=").map_or(0, |(_, tokens)| leading(tokens));
             return Some(match mode {
-                "EXTEND" | "MIXED" | "DLLM_EXTEND" => Self::Pass(Phase::Prefill),
+                "EXTEND" | "MIXED" | "DLLM_EXTEND" => Self::Pass(Phase::Prefill, tokens),
+                "DECODE" => Self::Pass(Phase::Decode, leading(rest)),
                 // It computes the tokens that a draft model guessed.
-                "DECODE" | "VERIFY" => Self::Pass(Phase::Decode),
+                "VERIFY" => Self::Pass(Phase::Decode, tokens),
                 "IDLE" => Self::Empty,
                 _ => return None,
             });
@@ -116,15 +119,20 @@ impl Step {
             let (requests, tokens) = text.strip_suffix(')')?.split_once('(')?;
             requests.parse::<u64>().ok()?;
             let tokens = tokens.strip_prefix("sq").unwrap_or(tokens);
-            let digits = tokens.find(|c: char| !c.is_ascii_digit()).unwrap_or(tokens.len());
-            tokens[..digits].parse::<u64>().ok()
+            tokens.starts_with(|c: char| c.is_ascii_digit()).then(|| leading(tokens))
         };
         Some(match (tokens(context)?, tokens(generation)?) {
             (0, 0) => Self::Empty,
-            (0, _) => Self::Pass(Phase::Decode),
-            _ => Self::Pass(Phase::Prefill),
+            (0, tokens) => Self::Pass(Phase::Decode, tokens),
+            (prompts, answers) => Self::Pass(Phase::Prefill, prompts.saturating_add(answers)),
         })
     }
+}
+
+/// The number that a text begins with, 0 if there is none.
+fn leading(text: &str) -> u64 {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..digits].parse().unwrap_or(0)
 }
 
 /// A thread of the file.
@@ -342,17 +350,25 @@ impl<'a> Reader<'a> {
     /// Without patterns, the steps of a server are passes. If there are none, those of a profiler with a schedule are.
     fn choose_steps(&mut self) {
         let mut steps: Vec<Option<Step>> = self.names.iter().map(|name| Step::of(name)).collect();
-        if !steps.iter().any(|step| matches!(step, Some(Step::Pass(_)))) {
+        if !steps.iter().any(|step| matches!(step, Some(Step::Pass(..)))) {
             let is_step = |name: &String| name.starts_with("ProfilerStep#");
-            let step = |name| is_step(name).then_some(Step::Pass(Phase::Decode));
+            let step = |name| is_step(name).then_some(Step::Pass(Phase::Decode, 0));
             steps = self.names.iter().map(step).collect();
         }
         for event in &mut self.timed {
             match steps[event.name as usize] {
-                Some(Step::Pass(phase)) => event.passes = bit(phase),
+                Some(Step::Pass(phase, _)) => event.passes = bit(phase),
                 Some(Step::Empty) if !event.kind.is_of_device() => self.left_out.empty_steps += 1,
                 _ => {}
             }
+        }
+    }
+
+    /// How many tokens a pass has, if its name tells.
+    pub(super) fn tokens(&self, pass: &Timed) -> u64 {
+        match Step::of(&self.names[pass.name as usize]) {
+            Some(Step::Pass(_, tokens)) => tokens,
+            _ => 0,
         }
     }
 
@@ -757,6 +773,7 @@ pub(super) fn phases(passes: &[Pass]) -> Vec<PhaseTotal> {
         };
         for pass in passes.iter().filter(|pass| pass.phase == phase) {
             sum.passes += 1;
+            sum.tokens = sum.tokens.saturating_add(pass.tokens);
             sum.wall_ns += pass.wall_ns;
             sum.attributed_ns += pass.attributed_ns;
             sum.unattributed_ns += pass.unattributed_ns;

@@ -1,6 +1,6 @@
 //! One sentence: what limits this run.
 
-use brickscope_profile::text::{percent, printable, printable_text, screened_lines};
+use brickscope_profile::text::{brief, percent, printable, printable_text, screened_lines};
 use brickscope_profile::{Phase, Profile};
 
 use crate::roofline::{Bound, Reach, Roofline, is_of_device};
@@ -64,7 +64,7 @@ fn judgement(profile: &Profile) -> String {
     };
     let top = format!(
         "{} takes the most time, {} of it",
-        printable(&top.stats.name),
+        brief(&top.stats.name),
         percent(top.stats.exclusive_ns as f64, wall)
     );
     if is_of_device(profile) {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use brickscope_profile::text::{count, percent, printable, printable_text, screened_lines};
+use brickscope_profile::text::{brief, count, percent, printable, printable_text, screened_lines};
 use brickscope_profile::{DeviceProfile, Grain, Phase, Profile, Source, SyncMode, Total};
 
 use crate::findings::disturbed::{cause, did};
@@ -807,7 +807,7 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         return match longest {
             Some(longest) if main.share(longest.own_ns) > gaps => {
                 let share = fraction(main.share(longest.own_ns));
-                let name = &longest.name;
+                let name = brief(&longest.name);
                 let place = longest.roof.as_ref().and_then(|roof| roof.place.as_ref());
                 match place.filter(|place| place.reach != Reach::Above) {
                     Some(place) => format!(

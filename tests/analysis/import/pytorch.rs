@@ -364,8 +364,15 @@ fn steps_of_servers_are_passes_without_being_named() {
         });
         format!("[{}]", steps.collect::<Vec<_>>().join(","))
     };
+    let tokens = std::cell::RefCell::default();
     let phases = |names: &[&str], options: &Options| {
         let profile = import(&file(names), Format::Chrome, options).expect("a trace");
+        let rates = profile.phases.iter().all(|sum| {
+            let passes = profile.passes.iter().filter(|pass| pass.phase == sum.phase);
+            sum.tokens == passes.map(|pass| pass.tokens).sum::<u64>()
+        });
+        assert!(rates, "{:?}", profile.phases);
+        tokens.replace(profile.passes.iter().map(|pass| pass.tokens).collect::<Vec<_>>());
         let phases = profile.passes.iter().map(|pass| pass.phase).collect::<Vec<_>>();
         (phases, profile.imported.expect("of a file").left_out)
     };
@@ -380,11 +387,13 @@ fn steps_of_servers_are_passes_without_being_named() {
     ];
     let (found, left_out) = phases(&of_vllm, &Options::default());
     assert_eq!(found, [Phase::Prefill, Phase::Prefill, Phase::Decode]);
+    assert_eq!(*tokens.borrow(), [128, 68, 5]);
     assert!(left_out.contains(&("steps that computed no token".to_owned(), 1)), "{left_out:?}");
     let of_sglang =
         ["step[EXTEND bs=1 toks=128]", "step[DECODE bs=4]", "step[IDLE bs=0]", "step[DRAFT bs=1]"];
     let (found, left_out) = phases(&of_sglang, &Options::default());
     assert_eq!(found, [Phase::Prefill, Phase::Decode]);
+    assert_eq!(*tokens.borrow(), [128, 4]);
     assert!(left_out.contains(&("steps that computed no token".to_owned(), 1)), "{left_out:?}");
     // What the user says counts, and a schedule's steps where no server has any.
     assert_eq!(phases(&of_vllm, &passes("", "execute_*")).0, [Phase::Decode; 6]);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use brickscope_profile::{Phase, Profile, Source, Span, Work};
+use brickscope_profile::{Pass, Phase, Profile, Source, Span, Work};
 
 use super::table::{Found, class_of, is_layer, layer_of_range};
 use super::{Kind, MODULE, Names};
@@ -188,7 +188,8 @@ pub(super) fn spans(
                 profile.spans[outer].exclusive_ns -= duration_ns;
             }
             let serial = profile.passes.len() as u32 + 1;
-            profile.passes.push(pass_of(serial, phase, lane, start_ns, duration_ns));
+            let pass = pass_of(serial, phase, lane, start_ns, duration_ns);
+            profile.passes.push(Pass { tokens: reader.tokens(event), ..pass });
             inner.pass = Some(profile.passes.len() - 1);
             (inner.span, inner.named, inner.op) = (None, None, None);
         }

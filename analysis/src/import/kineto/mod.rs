@@ -243,9 +243,14 @@ pub(super) fn profile(
     (profile.totals, profile.dropped.names) =
         chrome::totals(&profile.spans, &profile.passes, &profile.names);
     profile.phases = chrome::phases(&profile.passes);
+    let tokens: HashMap<u32, u64> =
+        profile.passes.iter().map(|pass| (pass.serial, pass.tokens)).collect();
     for stream in profile.devices.iter_mut().flat_map(|device| &mut device.streams) {
         (stream.totals, stream.dropped.names) =
             chrome::totals(&stream.spans, &stream.passes, &profile.names);
+        for pass in &mut stream.passes {
+            pass.tokens = tokens.get(&pass.serial).copied().unwrap_or(0);
+        }
         stream.phases = chrome::phases(&stream.passes);
     }
     about(reader, &mut profile);
@@ -268,7 +273,10 @@ pub(super) fn profile(
             device.unlaunched, device.work
         ));
     }
-    reasons.push("tokens, work, and what measuring cost".to_owned());
+    reasons.push(match tokens.values().any(|&tokens| tokens > 0) {
+        true => "work, and what measuring cost".to_owned(),
+        false => "tokens, work, and what measuring cost".to_owned(),
+    });
     lacks(&mut profile, &reasons.iter().map(String::as_str).collect::<Vec<_>>());
     Ok(profile)
 }
