@@ -43,13 +43,16 @@ pub(crate) struct Group {
     /// The most tokens that were in its cache.
     filled: u32,
     passes: u64,
+    /// The tokens that were computed.
+    tokens: u64,
     /// How long its passes took, in counts.
     took: u64,
     from: u64,
     to: u64,
 }
 
-/// The groups of a recording, those whose passes took longest first.
+/// The groups of a recording, those first that computed most: the times of one run put them in another order than those of
+/// the next. Where nothing tells how much it was, those whose passes took longest.
 pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
     let mut all: BTreeMap<Id, Group> = BTreeMap::new();
     let mut caches: HashMap<u32, Cache> = HashMap::new();
@@ -62,6 +65,7 @@ pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
             ..Group::default()
         });
         group.passes += 1;
+        group.tokens = group.tokens.saturating_add(found.pass.tokens.unwrap_or(0));
         group.took = group.took.saturating_add(found.pass.end.saturating_sub(begin));
         let filled =
             found.pass.sequences.iter().map(|[_, after]| *after).fold(0, u32::saturating_add);
@@ -105,7 +109,7 @@ pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
             None => groups.push(group),
         }
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.took));
+    groups.sort_by_key(|group| std::cmp::Reverse((group.work(), group.took)));
     // Passes of which nothing is known, and of old recordings: nothing tells them from the others.
     if let Some(at) = groups.iter().position(|group| group.ids == [Id::Calls(None)])
         && groups.len() > 1
@@ -117,6 +121,13 @@ pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
 }
 
 impl Group {
+    /// The products of weights and tokens, if llama.cpp told how many weights there are.
+    fn work(&self) -> u128 {
+        let model = self.context.as_ref().and_then(|of| of.model.as_ref());
+        let weights = model.and_then(|model| model.parameters).unwrap_or(0);
+        u128::from(weights) * u128::from(self.tokens)
+    }
+
     /// Whether a pass is of it.
     pub(super) fn has(&self, recorded: &Recorded, found: &Found<'_>) -> bool {
         self.ids.contains(&Id::of(recorded, found))
@@ -144,6 +155,7 @@ impl Group {
     fn merge(&mut self, other: Self) {
         self.ids.extend(&other.ids);
         self.passes += other.passes;
+        self.tokens = self.tokens.saturating_add(other.tokens);
         self.filled = self.filled.max(other.filled);
         self.took = self.took.saturating_add(other.took);
         (self.from, self.to) = (self.from.min(other.from), self.to.max(other.to));

@@ -227,7 +227,7 @@ fn a_rerun_chooses_the_same_tokens() {
             output(&["verify-receipt", word(&run), &again, "--tolerance=100%", "--json"]);
         assert_ne!(code, 2, "{said}");
         let json: Value = serde_json::from_str(&stdout).expect("JSON");
-        let tests: Vec<Value> = json["rerun"].as_array().expect("tests").clone();
+        let tests: Vec<Value> = json["rerun"].as_array().expect(&stdout).clone();
         let names: Vec<&str> = tests.iter().filter_map(|test| test["test"].as_str()).collect();
         assert_eq!(names, ["pp6", "tg3", "pp6 @ d5", "tg3 @ d5"]);
         assert!(tests.iter().all(|test| test["rerun_median_ts"].as_f64() > Some(0.0)));

@@ -28,10 +28,15 @@ pub fn folder() -> &'static Path {
         assert!(built.is_ok_and(|status| status.success()), "the fake driver can't be built");
         let folder = target.join("driver");
         fs::create_dir_all(&folder).expect("a folder");
+        let built = fs::read(target.join("debug/libfake_cuda.so")).expect("it was built");
         // Whole under its name or not at all: other tests look for it at the same time.
         let own = folder.join(format!("{}.tmp", std::process::id()));
         for name in ["libcuda.so", "libcuda.so.1"] {
-            fs::copy(target.join("debug/libfake_cuda.so"), &own).expect("it was built");
+            // A program of another test, which has loaded it, would take a second file for a second library.
+            if fs::read(folder.join(name)).is_ok_and(|there| there == built) {
+                continue;
+            }
+            fs::write(&own, &built).expect("a folder of ours");
             fs::rename(&own, folder.join(name)).expect("a folder of ours");
         }
         folder
