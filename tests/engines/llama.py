@@ -1,4 +1,4 @@
-"""Generates some tokens: llama.py ENGINE MODEL."""
+"""Generates some tokens: llama.py ENGINE MODEL, and THREADS of some."""
 
 import pathlib
 import sys
@@ -27,5 +27,14 @@ def gpt4all(path):
     return model.generate(PROMPT, max_tokens=TOKENS, temp=0)
 
 
+def llama_cpp(path, threads):
+    """Its own timing goes to standard error."""
+    from llama_cpp import Llama
+
+    model = Llama(path, n_ctx=512, n_threads=int(threads), n_threads_batch=int(threads))
+    return model(PROMPT * 8, max_tokens=64, temperature=0.0)["choices"][0]["text"]
+
+
 if __name__ == "__main__":
-    print(repr({"xllamacpp": xllamacpp, "gpt4all": gpt4all}[sys.argv[1]](sys.argv[2])))
+    engine = {"xllamacpp": xllamacpp, "gpt4all": gpt4all, "llama_cpp": llama_cpp}[sys.argv[1]]
+    print(repr(engine(*sys.argv[2 : 2 + engine.__code__.co_argcount])))

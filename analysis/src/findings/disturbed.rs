@@ -45,8 +45,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         if let Some((by, disturbed)) = cause {
             findings.found.push(finding(facts, of, by, disturbed));
             is_found = true;
-        }
-        if of.typical.unwatched.is_none_or(|unwatched| unwatched > 0)
+        } else if of.typical.unwatched.is_none_or(|unwatched| unwatched > 0)
             && facts.profile.imported.is_none()
         {
             findings.unknown(
@@ -63,9 +62,13 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let load = facts.profile.other_load.as_ref().map(|load| load.others_share());
     let Some(total) = facts.main().map(|of| of.total) else { return };
     if let Some(load) = load.filter(|&share| share > MUCH_LOAD && !is_clean(total)) {
+        let unseen = match total.disturbed {
+            0 => "which passes they slowed down was not seen".to_owned(),
+            n => format!("of {n} of {} passes it was seen, which is too few", total.passes),
+        };
         let mut finding = Finding::new("other-programs", Kind::Slow, None)
             .because(format!("others used {} of the CPU time", fraction(load)), "/other_load")
-            .cannot_predict("which passes they slowed down was not seen");
+            .cannot_predict(&unseen);
         finding.what = format!("other programs used {} of this machine's CPU time", fraction(load));
         finding.advice = format!(
             "stop other programs, which used {} of this machine's CPU time",

@@ -52,7 +52,7 @@ pub use self::history::{history, history_csv, history_json, history_markdown, hi
 pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::{ceilings, machine};
-pub use self::report::report;
+pub use self::report::{report, wrap};
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;

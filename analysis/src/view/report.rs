@@ -607,7 +607,8 @@ pub(super) fn wrapped(words: &str, text: &mut String) {
 }
 
 /// `text` in lines of at most `width` characters, broken between words where there are any.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+#[must_use]
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     // A number and its per cent are one word.
     let mut words: Vec<String> = Vec::new();

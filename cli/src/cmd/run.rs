@@ -169,7 +169,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         }
     }
     for what in notes.iter().filter(|_| !args.quiet) {
-        tell!("note: {}", printable_text(what));
+        tell!("note: {}", view::wrap(&printable_text(what), 74).join("\n"));
     }
     if described.is_empty() {
         tell!("brickscope: nothing to report: no pass of the program could be read");

@@ -103,6 +103,11 @@ impl Ran {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
+    /// The same without the ends of lines, between any words of which there may be one.
+    fn said(&self) -> String {
+        self.stderr().split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
@@ -447,7 +452,7 @@ fn the_time_between_passes_has_names_where_the_program_calls_llama_for_it() {
     assert!(between.calls.iter().zip(least).all(|(of, least)| of.ns >= least), "{between:?}");
     let in_calls: u64 = between.calls.iter().map(|of| of.ns).sum();
     assert_eq!(between.rest_ns(), between.between_ns - in_calls);
-    let screen = ran.stderr().split_whitespace().collect::<Vec<_>>().join(" ");
+    let screen = ran.said();
     assert!(screen.contains("with the time between them"), "{screen}");
     // Who asks the linker for the functions, as ctypes does, calls them unseen.
     let unseen = as_it_is().profile().run.and_then(|run| run.between).expect("it decoded");
@@ -606,7 +611,7 @@ fn what_can_not_be_timed_on_a_gpu_is_said() {
             &[("GPU", "GPU0"), ("MIXED", "1"), (if more.is_empty() { "NONE" } else { more }, "1")],
         );
         assert_eq!(ran.output.status.code(), Some(0), "{}", ran.stderr());
-        assert!(ran.stderr().contains(said), "{}", ran.stderr());
+        assert!(ran.said().contains(said), "{}", ran.stderr());
         assert_eq!(
             ran.stdout().contains("own callback with 7\n"),
             !more.is_empty(),
@@ -730,7 +735,7 @@ fn why_nothing_was_recorded_is_said() {
     ] {
         let ran = run(program, args, environment);
         assert_eq!(ran.output.status.code(), Some(0), "{program}: {}", ran.stderr());
-        assert!(ran.stderr().contains(said), "{program} {environment:?}: {}", ran.stderr());
+        assert!(ran.said().contains(said), "{program} {environment:?}: {}", ran.stderr());
         assert!(!ran.run.exists(), "{program}");
     }
     let ran = run("nowhere", &[], &[]);
