@@ -134,6 +134,32 @@ impl Layout {
 }
 
 impl Tensor {
+    /// What tells the numbers of a weight without a name from others': a hash of 64 bytes at its begin, in its middle, and at
+    /// its end, as `brickscope_llama::whisper::numbers` has it of a file.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has just computed with the tensor, and what it read is still there.
+    pub(crate) unsafe fn numbers(&self, layout: &Layout) -> Option<u64> {
+        let is_leaf = self.op == 0 && self.view_src.is_null() && !self.data.is_null();
+        let bytes = layout.nbytes(self) as usize;
+        // A graph calls those without a name `leaf_7`.
+        let has_name = self.name[0] != 0 && !self.name().starts_with("leaf_");
+        if !is_leaf || has_name || bytes == 0 {
+            return None;
+        }
+        let len = bytes.min(64);
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for at in [0, (bytes - len) / 2, bytes - len] {
+            // SAFETY: it has so many bytes from there on, and the caller says that they are there.
+            let some = unsafe { std::slice::from_raw_parts(self.data.cast::<u8>().add(at), len) };
+            for byte in some {
+                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+            }
+        }
+        Some(hash)
+    }
+
     pub(crate) fn name(&self) -> String {
         let bytes: Vec<u8> =
             self.name.iter().map(|&c| c as u8).take_while(|&byte| byte != 0).collect();

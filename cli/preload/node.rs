@@ -7,7 +7,7 @@ use crate::ggml::{Layout, Tensor};
 /// The nodes of a graph, in the order in which they ran: what each computes, and from what.
 ///
 /// A node is `{"op", "name", "type", "ne", "bytes", "src": [{"name", "type", "ne", "bytes"}]}`; two that ran as one have
-/// the second one's name and its sources in `"then": {"op", "name", "src"}`. `on` is the backend that computed them, if
+/// the second one's name and its sources in `"then": {"op", "name", "src"}`. A weight without a name has `numbers`. `on` is the backend that computed them, if
 /// that isn't the CPU's; `library` is the number of the copy of ggml, where the CPU did.
 pub(crate) fn describe(
     number: u32,
@@ -36,15 +36,15 @@ pub(crate) fn describe(
         text.push('{');
         operation(&mut text, node, layout);
         text.push(',');
-        tensor(&mut text, node, layout, false);
+        tensor(&mut text, node, layout, None);
         if let Some(fused) = fused {
             text.push_str(",\"then\":{");
             operation(&mut text, fused, layout);
             text.push(',');
-            tensor(&mut text, fused, layout, true);
+            tensor(&mut text, fused, layout, Some(on.is_none()));
             text.push('}');
         } else {
-            sources(&mut text, node, layout);
+            sources(&mut text, node, layout, on.is_none());
         }
         text.push('}');
     }
@@ -57,19 +57,20 @@ fn operation(text: &mut String, node: &Tensor, layout: &Layout) {
     quoted(text, &layout.op(node));
 }
 
-fn tensor(text: &mut String, tensor: &Tensor, layout: &Layout, with_sources: bool) {
+/// With its sources, if it is said whether the CPU computed it.
+fn tensor(text: &mut String, tensor: &Tensor, layout: &Layout, with_sources: Option<bool>) {
     text.push_str("\"name\":");
     quoted(text, &tensor.name());
     text.push_str(",\"type\":");
     quoted(text, &layout.type_name(tensor));
     let [a, b, c, d] = tensor.ne;
     let _ = write!(text, ",\"ne\":[{a},{b},{c},{d}],\"bytes\":{}", layout.nbytes(tensor));
-    if with_sources {
-        sources(text, tensor, layout);
+    if let Some(on_cpu) = with_sources {
+        sources(text, tensor, layout, on_cpu);
     }
 }
 
-fn sources(text: &mut String, node: &Tensor, layout: &Layout) {
+fn sources(text: &mut String, node: &Tensor, layout: &Layout, on_cpu: bool) {
     text.push_str(",\"src\":[");
     let mut is_first = true;
     for src in node.src {
@@ -80,7 +81,11 @@ fn sources(text: &mut String, node: &Tensor, layout: &Layout) {
         }
         is_first = false;
         text.push('{');
-        tensor(text, src, layout, false);
+        tensor(text, src, layout, None);
+        // SAFETY: the CPU has just read it, so it is in memory of this process.
+        if let Some(numbers) = on_cpu.then(|| unsafe { src.numbers(layout) }).flatten() {
+            let _ = write!(text, ",\"numbers\":{numbers}");
+        }
         text.push('}');
     }
     text.push(']');

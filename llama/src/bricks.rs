@@ -116,8 +116,13 @@ fn block_of(weight: &str) -> Option<u16> {
 }
 
 /// `3.attn_q` of `blk.3.attn_q`. T5's encoder and decoder have blocks of their own, and so have parts for pictures and
-/// sounds.
+/// sounds. Whisper's are `encoder.blocks.3.attn.query`.
 fn block(name: &str) -> Option<&str> {
+    if let Some(inner) =
+        ["encoder.blocks.", "decoder.blocks."].iter().find_map(|part| name.strip_prefix(part))
+    {
+        return Some(inner);
+    }
     let inner = ["enc.", "dec.", "v.", "a."].iter().find_map(|part| name.strip_prefix(part));
     inner.unwrap_or(name).strip_prefix("blk.")
 }
@@ -141,7 +146,7 @@ fn brick_of(op: &str, role: &str, name: &str) -> Brick {
     let stem = name.split([' ', '-']).next().unwrap_or_default();
     let known = match (op, role) {
         ("NONE" | "RESHAPE" | "VIEW" | "PERMUTE" | "TRANSPOSE", _) => return Brick::None,
-        ("GET_ROWS", "token_embd") => Embedding,
+        ("GET_ROWS", "token_embd" | "decoder.token_embedding") => Embedding,
         (_, "attn_q" | "attn_k" | "attn_v" | "attn_qkv") if is_product => QkvProjection,
         // DeepSeek's: low-rank projections.
         (_, "attn_q_a" | "attn_q_b" | "attn_kv_a_mqa" | "attn_kv_b" | "attn_k_b" | "attn_v_b")
@@ -154,11 +159,20 @@ fn brick_of(op: &str, role: &str, name: &str) -> Brick {
         (_, "attn_output" | "attn_out" | "attn_o" | "cross_attn_o") if is_product => {
             OutputProjection
         }
+        // Whisper's.
+        (_, role)
+            if is_product && [".query", ".key", ".value"].iter().any(|of| role.ends_with(of)) =>
+        {
+            QkvProjection
+        }
+        (_, "attn.out" | "cross_attn.out") if is_product => OutputProjection,
+        (_, "mlp.0") if is_product => UpProjection,
+        (_, "mlp.2") if is_product => DownProjection,
         (_, "ffn_gate_inp") if is_product => return Brick::Named("Router", Ffn),
         (_, role) if is_product && role.starts_with("ffn_gate") => GateProjection,
         (_, role) if is_product && role.starts_with("ffn_up") => UpProjection,
         (_, role) if is_product && role.starts_with("ffn_down") => DownProjection,
-        (_, "output" | "token_embd") if is_product => LmHead,
+        (_, "output" | "token_embd" | "decoder.token_embedding") if is_product => LmHead,
         ("MUL_MAT", _) if stem == "kq" => AttentionScore,
         ("MUL_MAT", _) if stem == "kqv" => AttentionOutput,
         ("FLASH_ATTN_EXT", _) => return Brick::Named(FLASH_ATTENTION, Attention),
@@ -168,6 +182,11 @@ fn brick_of(op: &str, role: &str, name: &str) -> Brick {
         ("NORM", _) => LayerNorm,
         // A norm's weights, where the two aren't computed as one.
         ("MUL", role) if role.ends_with("norm") => RmsNorm,
+        ("MUL" | "ADD", role)
+            if role.ends_with("_ln") || role.ends_with(".ln") || role.ends_with(".ln_post") =>
+        {
+            LayerNorm
+        }
         (
             "SILU" | "GELU" | "GELU_QUICK" | "GELU_ERF" | "RELU" | "SWIGLU" | "GEGLU" | "REGLU",
             _,
@@ -262,7 +281,7 @@ mod tests {
     use crate::Then;
 
     fn tensor(name: &str, kind: &str, ne: [u64; 4], bytes: u64) -> Tensor {
-        Tensor { name: name.to_owned(), kind: kind.to_owned(), ne, bytes }
+        Tensor { name: name.to_owned(), kind: kind.to_owned(), ne, bytes, numbers: None }
     }
 
     fn node(op: &str, name: &str, src: Vec<Tensor>) -> Node {
@@ -342,6 +361,41 @@ mod tests {
                 weight("blk.2.ffn_gate_inp.weight"),
                 Brick::Named("Router", BrickCategory::Ffn),
                 Some(2),
+            ),
+            (
+                "MUL_MAT",
+                "node_8",
+                weight("encoder.blocks.2.attn.key.weight"),
+                Brick::Known(QkvProjection),
+                Some(2),
+            ),
+            (
+                "MUL_MAT",
+                "node_9",
+                weight("decoder.blocks.1.cross_attn.out.weight"),
+                Brick::Known(OutputProjection),
+                Some(1),
+            ),
+            (
+                "MUL_MAT",
+                "node_9",
+                weight("decoder.blocks.1.mlp.2.weight"),
+                Brick::Known(DownProjection),
+                Some(1),
+            ),
+            (
+                "MUL",
+                "node_7",
+                weight("decoder.blocks.1.cross_attn_ln.weight"),
+                Brick::Known(LayerNorm),
+                Some(1),
+            ),
+            (
+                "MUL_MAT",
+                "node_9",
+                weight("decoder.token_embedding.weight"),
+                Brick::Known(LmHead),
+                None,
             ),
             ("MUL_MAT", "result_output", weight("output.weight"), Brick::Known(LmHead), None),
             ("MUL_MAT", "result_output", weight("token_embd.weight"), Brick::Known(LmHead), None),

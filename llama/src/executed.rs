@@ -108,7 +108,13 @@ mod tests {
     use crate::Tensor;
 
     fn tensor(kind: &str) -> Tensor {
-        Tensor { name: String::new(), kind: kind.to_owned(), ne: [64, 2, 1, 1], bytes: 512 }
+        Tensor {
+            name: String::new(),
+            kind: kind.to_owned(),
+            ne: [64, 2, 1, 1],
+            bytes: 512,
+            numbers: None,
+        }
     }
 
     fn listed(place: usize, op: &str, reads: &[usize]) -> Listed {

@@ -356,6 +356,7 @@ unsafe fn tensor(fields: &Raw, texts: &RawTexts) -> Tensor {
         kind: unsafe { text(texts.kind) },
         ne: fields.ne.map(|n| n.try_into().unwrap_or(0)),
         bytes: texts.bytes as u64,
+        numbers: None,
     }
 }
 

@@ -72,6 +72,7 @@ impl Labels {
         let mut labels: Vec<Label> =
             nodes.iter().map(|node| label(profiler, node, threads, on)).collect();
         name_attention(nodes, &mut labels);
+        join_norms(nodes, &mut labels);
         fill_layers(&mut labels);
         Self(labels)
     }
@@ -177,6 +178,16 @@ fn name_attention(nodes: &[Node], labels: &mut [Label]) {
     }
 }
 
+/// A norm that nothing names is of the layer of the weights that its result is multiplied by.
+fn join_norms(nodes: &[Node], labels: &mut [Label]) {
+    for (at, pair) in nodes.windows(2).enumerate() {
+        let is_norm = matches!(&*pair[0].op, "NORM" | "RMS_NORM") && pair[1].op == "MUL";
+        if is_norm && labels[at].layer.is_none() && labels[at].brick == labels[at + 1].brick {
+            labels[at].layer = labels[at + 1].layer;
+        }
+    }
+}
+
 /// A node whose names say no layer is of the layer that the nodes around it are of; between two layers, of the first.
 fn fill_layers(labels: &mut [Label]) {
     let mut before = None;
@@ -234,7 +245,13 @@ mod tests {
     use crate::{Node, Tensor};
 
     fn tensor(name: &str) -> Tensor {
-        Tensor { name: name.to_owned(), kind: "f32".to_owned(), ne: [64, 1, 1, 1], bytes: 256 }
+        Tensor {
+            name: name.to_owned(),
+            kind: "f32".to_owned(),
+            ne: [64, 1, 1, 1],
+            bytes: 256,
+            numbers: None,
+        }
     }
 
     fn node(op: &str, name: &str, src: &[&str]) -> Node {

@@ -28,6 +28,7 @@ mod labels;
 mod node;
 mod recorder;
 mod running;
+pub mod whisper;
 
 pub use ffi::{Bindings, after_node, node_ended, on_node};
 pub use labels::{Labels, LooksAt};

@@ -43,6 +43,10 @@ pub struct Tensor {
     pub ne: [u64; 4],
     /// The bytes that it spans, as `ggml_nbytes` says it.
     pub bytes: u64,
+    /// What tells the numbers of a weight without a name from others', as [`whisper::numbers`](crate::whisper::numbers) has
+    /// it.
+    #[serde(default)]
+    pub numbers: Option<u64>,
 }
 
 impl Tensor {

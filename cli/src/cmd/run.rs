@@ -138,7 +138,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let status = watch(&args.command, library.as_deref(), records.path(), args)?;
     let load = load.and_then(|load| load.others());
     let (recorded, loaded) = records.read()?;
-    let Some((recorded, others)) = choose(recorded) else {
+    let Some((mut recorded, others)) = choose(recorded) else {
         tell!("brickscope: {}", nodes::nothing(&args.command, status, &loaded));
         return Ok(code_of(status));
     };
@@ -150,10 +150,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let mut notes = nodes::lacks(&recorded);
     notes.extend(loaded.said);
+    let files = nodes::name_weights(&mut recorded, &args.command, &mut notes);
     let groups = nodes::groups(&recorded);
     let mut described: Vec<Described> = Vec::new();
     for nth in 0..groups.len() {
-        let of = Of { recorded: &recorded, groups: &groups, nth, line: &args.command };
+        let of =
+            Of { recorded: &recorded, groups: &groups, nth, line: &args.command, files: &files };
         let is_first = described.is_empty();
         match of.described(&clock, &mut notes, is_first) {
             Some(_) if described.len() == MOST_RUNS => {

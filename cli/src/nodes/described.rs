@@ -13,7 +13,9 @@ use brickscope_analysis::typical;
 use brickscope_llama::file::Recorded;
 
 use super::groups::Group;
+use super::passes::Passes;
 use super::replay::{Replayed, replay};
+use super::unnamed::Files;
 use crate::{ceilings_cache, progress, source};
 
 /// A group of passes that is to be a run.
@@ -24,6 +26,8 @@ pub(crate) struct Of<'r> {
     pub(crate) nth: usize,
     /// The command line.
     pub(crate) line: &'r [OsString],
+    /// The models that graphs have weights of, where their file was read for names.
+    pub(crate) files: &'r Files,
 }
 
 /// A run, with what is known of the machine and the model.
@@ -96,7 +100,7 @@ impl Of<'_> {
         });
         profile.model = match path {
             Some(path) => Some(source::describe_file(&path)),
-            None => group.model(),
+            None => group.model().or_else(|| self.model_in_graphs(group)),
         };
         // They would be measured for nothing.
         let is_serialised = |phase: &PhaseTotal| profile.serialised(phase.phase).is_some();
@@ -118,6 +122,12 @@ impl Of<'_> {
             Err(why) => profile.ceilings_absent = Some(why),
         }
         Some(Described { profile, name, turns })
+    }
+
+    fn model_in_graphs(&self, group: &Group) -> Option<Model> {
+        let of_group = Passes::of(self.recorded).filter(|found| group.has(self.recorded, found));
+        let mut graphs = of_group.flat_map(|found| found.graphs);
+        graphs.find_map(|graph| self.files.get(&graph.number)).cloned()
     }
 
     /// The file of the model: one that the process had mapped, or an argument of the command, that has as many weights as the

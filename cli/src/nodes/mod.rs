@@ -9,6 +9,7 @@ mod program;
 mod records;
 mod replay;
 mod turns;
+mod unnamed;
 mod warm_up;
 
 pub(crate) use brickscope_llama::file::Recorded;
@@ -20,3 +21,4 @@ pub(crate) use program::nothing;
 use program::{Kind, Loaded};
 pub(crate) use records::Records;
 pub(crate) use replay::lacks;
+pub(crate) use unnamed::name as name_weights;

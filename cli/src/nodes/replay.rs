@@ -513,7 +513,7 @@ mod tests {
 
     fn tensor(name: &str, ne: [u64; 4]) -> Tensor {
         let bytes = 4 * ne.iter().product::<u64>();
-        Tensor { name: name.to_owned(), kind: "f32".to_owned(), ne, bytes }
+        Tensor { name: name.to_owned(), kind: "f32".to_owned(), ne, bytes, numbers: None }
     }
 
     fn node(op: &str, name: &str, ne: [u64; 4], src: Vec<Tensor>) -> Node {

@@ -15,6 +15,7 @@ pub mod run_folder;
 #[cfg(unix)]
 pub mod sockets;
 pub mod vk_perf_logger;
+pub mod whisper;
 
 #[cfg(test)]
 mod tests;

@@ -80,6 +80,11 @@ fn whatever_was_recorded_is_passes_or_refused() {
 }
 
 #[test]
+fn any_model_of_whisper_is_read_or_refused() {
+    replay("fuzz/corpus/whisper", 2, whisper::run);
+}
+
+#[test]
 fn any_recording_is_read_or_refused() {
     replay("fuzz/corpus/perf_data", 1, perf_data::run);
 }
