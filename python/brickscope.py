@@ -38,6 +38,7 @@ import time
 __all__ = ["annotate", "brick_of", "layer_of", "record"]
 
 SCHEMA_VERSION = 2
+WAITS = "on the device, a module's time includes that in which the device waited for the host's next launch"
 VERSION = "0.1.0"
 
 # What modules are by the end of their name, as `[range]` in analysis/src/import/kineto/bricks.toml has it.
@@ -517,6 +518,7 @@ class Recorder:
                 "file": os.path.basename(self._path),
                 "program": "PyTorch %s" % version if version else None,
                 "lacks": [{"reason": reason} for reason in lacks],
+                **({"doubts": [WAITS]} if device.passes else {}),
                 "left_out": left_out,
             },
         }

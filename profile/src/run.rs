@@ -291,6 +291,9 @@ pub struct Imported {
     /// What was left out of the import: how much, and why.
     #[serde(default)]
     pub left_out: Vec<(String, u64)>,
+    /// What makes its times doubtful: a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
     /// How it was measured, in the file's own terms. Times compare only if these are alike.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<(String, String)>,

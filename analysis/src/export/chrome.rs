@@ -248,9 +248,9 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
         match slice.what {
             What::Pass(pass) => {
                 write!(self.out, "\"pass\":{}", pass.serial)?;
-                let told = told_tokens(self.profile, pass);
-                self.count("tokens", told.map(|(tokens, _)| tokens))?;
-                self.count("position", told.map(|(_, position)| position))?;
+                let [tokens, position] = told_tokens(self.profile, pass);
+                self.count("tokens", tokens)?;
+                self.count("position", position)?;
                 self.count("attributed_ns", Some(pass.attributed_ns))?;
                 self.count("unattributed_ns", Some(pass.unattributed_ns))?;
                 self.count("disturbed", pass.is_disturbed().then_some(1))?;

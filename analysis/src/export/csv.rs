@@ -93,9 +93,9 @@ pub fn passes(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<
             line.count(Some(pass.serial));
             line.text(Some(pass.phase.name()));
             line.count(Some(pass.lane));
-            let told = told_tokens(profile, pass);
-            line.count(told.map(|(tokens, _)| tokens));
-            line.count(told.map(|(_, position)| position));
+            let [tokens, position] = told_tokens(profile, pass);
+            line.count(tokens);
+            line.count(position);
             line.count(has_begins.then_some(pass.start_ns));
             line.count(Some(pass.wall_ns));
             line.count(Some(pass.attributed_ns));

@@ -622,12 +622,12 @@ impl<'p> Lane<'p> {
     fn count(
         &self,
         pass: &Pass,
-        told: Option<(u64, u64)>,
+        told: [Option<u64>; 2],
         sums: Option<PassSums>,
         sink: &mut dyn Sink,
     ) -> io::Result<()> {
         let at = pass.start_ns;
-        if let Some((_, position)) = told {
+        if let [_, Some(position)] = told {
             sink.counter(self.group, Counter::Position, at, position as f64)?;
         }
         if pass.wall_ns == 0 {
@@ -866,10 +866,9 @@ pub(crate) fn has_begins(profile: &Profile) -> bool {
     of.is_none_or(|of| untold.iter().all(|format| format.name() != of.format))
 }
 
-/// The tokens of a pass and its position; an imported file may have neither.
-pub(super) fn told_tokens(profile: &Profile, pass: &Pass) -> Option<(u64, u64)> {
-    let is_told = profile.imported.is_none() || pass.tokens > 0;
-    is_told.then_some((pass.tokens, pass.position))
+/// The tokens of a pass and its position; an imported file may have neither, or tokens only.
+pub(super) fn told_tokens(profile: &Profile, pass: &Pass) -> [Option<u64>; 2] {
+    [pass.tokens, pass.position].map(|n| (profile.imported.is_none() || n > 0).then_some(n))
 }
 
 /// The stated work: elements, FLOPs, bytes.

@@ -8,6 +8,7 @@ use brickscope_profile::{
 };
 
 use super::Findings;
+use super::gaps::is_next;
 
 /// The passes of a phase on a device, summed.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ pub(super) fn all<'p>(profile: &'p Profile, findings: &mut Findings) -> Vec<OnDe
                 Ok(of) => all.push(of),
                 Err(Absent { reason }) => findings.unknown(
                     "launch-bound",
-                    format!("what slows {phase} down on a device is not known: there is {reason}"),
+                    format!("what slows {phase} down on a device is not known: {reason}"),
                 ),
             }
         }
@@ -171,11 +172,8 @@ fn between(device: &DeviceProfile) -> Vec<u64> {
     }
     let mut passes: Vec<(Pass, u64)> = passes.into_values().collect();
     passes.sort_by_key(|(pass, _)| pass.start_ns);
-    let follows = |a: &Pass, b: &Pass| {
-        a.phase == Phase::Decode
-            && b.phase == Phase::Decode
-            && b.position == a.position.saturating_add(a.tokens)
-    };
+    let follows =
+        |a: &Pass, b: &Pass| a.phase == Phase::Decode && b.phase == Phase::Decode && is_next(a, b);
     let pairs = passes.windows(2).filter(|pair| follows(&pair[0].0, &pair[1].0));
     pairs.map(|pair| pair[1].0.start_ns.saturating_sub(pair[0].1)).collect()
 }

@@ -15,6 +15,12 @@ const LEAST_NS: f64 = 10_000.0;
 /// With fewer gaps, none is typical.
 const LEAST_GAPS: usize = 5;
 
+/// Whether a pass comes after another one in the same text. Files of servers have tokens and no positions: there the next one
+/// is.
+pub(super) fn is_next(a: &Pass, b: &Pass) -> bool {
+    b.position == a.position.saturating_add(a.tokens) || (a.position, b.position) == (0, 0)
+}
+
 /// The median time between a decode pass and the one that follows it in the same text, in nanoseconds, and the number of
 /// such gaps. `None` with fewer than five.
 pub(crate) fn typical(profile: &Profile) -> Option<(f64, usize)> {
@@ -22,10 +28,7 @@ pub(crate) fn typical(profile: &Profile) -> Option<(f64, usize)> {
     passes.sort_by_key(|pass| pass.start_ns);
     // Of the same text: the next token.
     let follows = |a: &Pass, b: &Pass| {
-        a.phase == Phase::Decode
-            && b.phase == Phase::Decode
-            && a.lane == b.lane
-            && b.position == a.position.saturating_add(a.tokens)
+        a.phase == Phase::Decode && b.phase == Phase::Decode && a.lane == b.lane && is_next(a, b)
     };
     let mut gaps: Vec<f64> = passes
         .windows(2)

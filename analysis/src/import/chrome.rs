@@ -56,6 +56,9 @@ struct Event<'a> {
     args: Option<&'a RawValue>,
 }
 
+/// By so much an event may miss the one that it nests in.
+const ROUNDED_NS: i64 = 2_000;
+
 /// A span of the file.
 #[derive(Clone, Copy)]
 pub(super) struct Timed {
@@ -181,6 +184,12 @@ pub(super) struct LeftOut {
     backwards: u64,
     /// Steps of a server that computed no token.
     empty_steps: u64,
+    /// Events that can't be read.
+    odd: u64,
+    /// Work of a device whose times are 0.
+    untimed: u64,
+    /// Events that end a little behind the one around them, or begin a little before the one before them ends.
+    cut: u64,
 }
 
 pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
@@ -202,10 +211,11 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
         }
     }
     let mut breaks_off = 0;
+    let is_too_long = reader.timed.len() > MOST_EVENTS;
+    if let Some((event, fault)) = reader.fault.take_if(|_| is_too_long || reader.timed.is_empty()) {
+        return Err(at.place(format!("event {event}"), fault));
+    }
     if let Err(error) = result {
-        if let Some((event, fault)) = reader.fault.take() {
-            return Err(at.place(format!("event {event}"), fault));
-        }
         // A killed program leaves out the rest, which the format allows.
         if !error.is_eof() || reader.timed.is_empty() {
             return Err(at.json(&error));
@@ -298,6 +308,12 @@ impl<'a> Visitor<'a> for Events<'_, 'a> {
         while let Some(event) = events.next_element::<Event<'a>>()? {
             self.0.events += 1;
             if let Err(fault) = self.0.add(&event) {
+                // One odd event says nothing against the others.
+                self.0.left_out.odd += 1;
+                self.0.fault.get_or_insert((self.0.events, fault));
+            }
+            if self.0.timed.len() > MOST_EVENTS {
+                let fault = format!("there are more than {MOST_EVENTS} events with a duration");
                 self.0.fault = Some((self.0.events, fault));
                 return Err(A::Error::custom(""));
             }
@@ -420,12 +436,12 @@ impl<'a> Reader<'a> {
                 Some(begun) => self.span(Timed { end: whole(start)?, ..begun }),
                 None => self.left_out.unbegun += 1,
             }
-            return self.bounded();
+            return Ok(());
         }
         let category = words(event.cat);
         let name = words(event.name);
         let of_kineto = Kind::of(&category, &name);
-        self.has_kinds |= Kind::is_sure(&category);
+        self.has_kinds |= Kind::is_sure(&category, &name);
         let mut passes = 0;
         for (phase, pattern) in Phase::ALL.into_iter().zip(&self.patterns) {
             let look = |key: &str| argument(event.args, key);
@@ -448,20 +464,13 @@ impl<'a> Reader<'a> {
             let end = end.ok_or("the sum of `ts` and `dur` is out of range")?;
             self.span(Timed { end: whole(end)?, ..begun });
         }
-        self.bounded()
+        Ok(())
     }
 
     fn span(&mut self, timed: Timed) {
         match timed.end < timed.start {
             true => self.left_out.backwards += 1,
             false => self.timed.push(timed),
-        }
-    }
-
-    fn bounded(&self) -> Result<(), String> {
-        match self.timed.len() <= MOST_EVENTS {
-            true => Ok(()),
-            false => Err(format!("there are more than {MOST_EVENTS} events with a duration")),
         }
     }
 
@@ -522,6 +531,7 @@ pub(super) fn sorted(
     at: &At<'_>,
 ) -> Result<(Vec<Timed>, i64), ImportError> {
     let mut timed = std::mem::take(&mut reader.timed);
+    reader.left_out.untimed += without_times(&mut timed);
     let origin = timed.iter().map(|event| event.start).min().unwrap_or_default();
     reader.first_ns = Some(origin);
     // Sums must hold all of it.
@@ -532,14 +542,74 @@ pub(super) fn sorted(
     // Of those that begin and end together the outer one is written last, when it ends.
     timed.reverse();
     timed.sort_by_key(|event| (event.lane, event.start, Reverse(event.end)));
+    reader.left_out.cut += cut_to_nest(&mut timed);
     Ok((timed, origin))
+}
+
+/// Removes work of devices that has the time 0, as a profiler writes it that lost the real one, if all else is later.
+/// Returns how much it was.
+fn without_times(timed: &mut Vec<Timed>) -> u64 {
+    let is_zero = |event: &Timed| event.kind.is_of_device() && event.start == 0;
+    let Some(first) = timed.iter().filter(|event| !is_zero(event)).map(|event| event.start).min()
+    else {
+        return 0;
+    };
+    let before = timed.len();
+    timed.retain(|event| !(is_zero(event) && event.end < first));
+    (before - timed.len()) as u64
+}
+
+/// Events of a thread nest, but for what clocks and rounding make of their ends: up to [`ROUNDED_NS`] are cut from an event
+/// that ends behind the one around it, or after the next one has begun. A pass isn't lost for an event that goes on into it,
+/// however long: that ends where the pass begins. Returns how many were cut.
+fn cut_to_nest(timed: &mut [Timed]) -> u64 {
+    let mut cut = 0;
+    let mut stack: Vec<usize> = Vec::new();
+    for at in 0..timed.len() {
+        let event = timed[at];
+        if event.kind.is_of_device() {
+            continue;
+        }
+        if stack.last().is_some_and(|&around| timed[around].lane != event.lane) {
+            stack.clear();
+        }
+        while stack.pop_if(|around| timed[*around].end <= event.start).is_some() {}
+        // Those that end where it begins, and where it ends itself, if it nests then.
+        let (mut kept, mut end) = (stack.len(), event.end);
+        let nests = loop {
+            let Some(around) = kept.checked_sub(1).map(|top| timed[stack[top]]) else { break true };
+            let late = end.saturating_sub(around.end);
+            if late <= 0 {
+                break true;
+            }
+            let is_pass_in_none = event.phase().is_some() && around.phase().is_none();
+            if around.end.saturating_sub(event.start) <= ROUNDED_NS || is_pass_in_none {
+                kept -= 1;
+            } else if late <= ROUNDED_NS {
+                end = around.end;
+            } else {
+                break false;
+            }
+        };
+        // Else it is left out later.
+        if nests {
+            for before in stack.drain(kept..) {
+                timed[before].end = event.start;
+                cut += 1;
+            }
+            cut += u64::from(end != event.end);
+            timed[at].end = end;
+            stack.push(at);
+        }
+    }
+    cut
 }
 
 fn profile(reader: &mut Reader<'_>, at: &At<'_>) -> Result<Profile, ImportError> {
     let mut profile = at.profile(Format::Chrome, None, "of the program that wrote the trace");
     profile.lanes = lanes(reader);
     let (timed, origin) = sorted(reader, at)?;
-    let numbers = names(&reader.names, &mut profile);
+    let numbers = names(&reader.names, &timed, &mut profile);
     let overlapping = nest(&timed, origin, &numbers, &mut profile);
     (profile.totals, profile.dropped.names) =
         totals(&profile.spans, &profile.passes, &profile.names);
@@ -557,10 +627,29 @@ fn profile(reader: &mut Reader<'_>, at: &At<'_>) -> Result<Profile, ImportError>
 impl Reader<'_> {
     /// Notes what was left out of a profile.
     pub(super) fn left_out(&self, profile: &mut Profile, overlapping: u64) {
-        let LeftOut { instants, counters, asyncs, flows, others, unbegun, backwards, empty_steps } =
-            self.left_out;
+        let LeftOut {
+            instants,
+            counters,
+            asyncs,
+            flows,
+            others,
+            unbegun,
+            backwards,
+            empty_steps,
+            ..
+        } = self.left_out;
+        let LeftOut { odd, untimed, cut, .. } = self.left_out;
+        let odd_ones = match &self.fault {
+            Some((event, fault)) => {
+                format!("events that can't be read, such as event {event}: {fault}")
+            }
+            None => String::new(),
+        };
         let unended = self.tracks.iter().map(|track| track.open.len() as u64).sum();
         for (why, count) in [
+            (odd_ones.as_str(), odd),
+            ("work of a device whose times are 0", untimed),
+            ("the ends of events that don't quite nest, up to 2 µs of each", cut),
             ("events that overlap another of their thread without nesting", overlapping),
             ("begins without an end", unended),
             ("ends without a begin", unbegun),
@@ -620,13 +709,29 @@ pub(super) fn lanes(reader: &Reader<'_>) -> Vec<Lane> {
     reader.tracks.iter().map(lane).collect()
 }
 
-/// The names of the profile; returns the number that each name of the file has there.
-fn names(names: &[String], profile: &mut Profile) -> Vec<u16> {
+/// The names of the profile; returns the number that each name of the file has there. If there are too many, those have none
+/// that take the least time.
+fn names(names: &[String], timed: &[Timed], profile: &mut Profile) -> Vec<u16> {
     let kind = NameKind::Brick;
-    let known = names.iter().take(MOST_NAMES);
-    profile.names = known
+    let mut kept: Vec<usize> = (0..names.len()).collect();
+    if names.len() > MOST_NAMES {
+        let mut times = vec![0_u64; names.len()];
+        for event in timed {
+            let time = &mut times[event.name as usize];
+            *time = time.saturating_add(event.end.abs_diff(event.start));
+        }
+        kept.sort_by_key(|&name| Reverse(times[name]));
+        kept.truncate(MOST_NAMES);
+        kept.sort_unstable();
+    }
+    let mut numbers = vec![OTHER_BRICK; names.len()];
+    for (number, &name) in kept.iter().enumerate() {
+        numbers[name] = number as u16;
+    }
+    profile.names = kept
+        .into_iter()
         .map(|name| Name {
-            name: name.clone(),
+            name: names[name].clone(),
             kind,
             category: None,
             host: None,
@@ -634,7 +739,7 @@ fn names(names: &[String], profile: &mut Profile) -> Vec<u16> {
             transfer: None,
         })
         .collect();
-    (0..names.len()).map(|n| if n < MOST_NAMES { n as u16 } else { OTHER_BRICK }).collect()
+    numbers
 }
 
 /// Turns events in order into spans with parents, and those named as passes into passes. Returns how many
@@ -777,6 +882,10 @@ pub(super) fn phases(passes: &[Pass]) -> Vec<PhaseTotal> {
             sum.wall_ns += pass.wall_ns;
             sum.attributed_ns += pass.attributed_ns;
             sum.unattributed_ns += pass.unattributed_ns;
+        }
+        // Of a part of the passes they would make a rate of nothing.
+        if passes.iter().any(|pass| pass.phase == phase && pass.tokens == 0) {
+            sum.tokens = 0;
         }
         sum
     };

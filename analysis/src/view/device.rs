@@ -168,6 +168,16 @@ fn passes(n: u64) -> String {
     if n == 1 { "1 pass".to_owned() } else { format!("{n} passes") }
 }
 
+/// How busy a device with several streams was, if that is known of all of its passes.
+pub(super) fn all_streams(device: &DeviceProfile, phase: Phase) -> Option<Busy> {
+    let of_phase = |stream: &DeviceStream| {
+        stream.phases.iter().find(|of| of.phase == phase).map_or(0, |of| of.passes)
+    };
+    let passes = device.streams.iter().map(of_phase).max().unwrap_or(0);
+    let several = device.streams.len() > 1;
+    device.busy(Some(phase)).ok().filter(|busy| several && busy.passes >= passes)
+}
+
 fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, String)> {
     let of_phase = |stream: &DeviceStream| {
         let total = stream.phases.iter().find(|total| total.phase == phase)?;
@@ -185,6 +195,7 @@ fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, String)> {
         bricks.filter_map(move |total| Some((total, wall?)))
     });
     let (top, wall) = bricks.max_by_key(|(total, _)| total.stats.exclusive_ns)?;
+    let wall = all_streams(device, phase).map_or(wall, |of| of.span_ns);
     Some((&top.stats.name, percent(top.stats.exclusive_ns as f64, wall as f64)))
 }
 

@@ -71,6 +71,9 @@ pub(super) fn limits(profile: &Profile, text: &mut String) {
     for (n, lack) in imported.lacks.iter().enumerate() {
         lines.push((if n == 0 { "lacks" } else { "" }, printable_text(&lack.reason)));
     }
+    for (n, doubt) in imported.doubts.iter().enumerate() {
+        lines.push((if n == 0 { "doubts" } else { "" }, printable_text(doubt)));
+    }
     for (n, (why, number)) in imported.left_out.iter().enumerate() {
         lines.push((
             if n == 0 { "left out" } else { "" },

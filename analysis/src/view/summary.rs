@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use brickscope_profile::text::{brief, count, percent, printable, printable_text, screened_lines};
-use brickscope_profile::{DeviceProfile, Grain, Phase, Profile, Source, SyncMode, Total};
+use brickscope_profile::{DeviceProfile, Grain, NameKind, Phase, Profile, Source, SyncMode, Total};
 
 use crate::findings::disturbed::{cause, did};
 use crate::findings::slow_layer::SlowLayer;
@@ -219,6 +219,8 @@ struct Main {
     rest: &'static str,
     verdict: Option<Verdict>,
     passes: f64,
+    /// Time in which bricks ran on several streams of a device, if there are several. It counts for each of them.
+    at_once_ns: Option<f64>,
 }
 
 struct Brick {
@@ -241,6 +243,7 @@ impl Main {
             if let Some((index, of)) = on_device {
                 main = Self::of_host(&of);
                 main.only_passes_with_bricks(&profile.devices[index]);
+                main.all_streams(&profile.devices[index]);
             }
             main.is_told = true;
             main.rest = "gaps";
@@ -261,6 +264,7 @@ impl Main {
             rest: "unattributed",
             verdict: None,
             passes: 0.0,
+            at_once_ns: None,
         }
     }
 
@@ -288,7 +292,35 @@ impl Main {
             rest: if is_of_device(profile) { "gaps" } else { "unattributed" },
             verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
             passes,
+            at_once_ns: None,
         }
+    }
+
+    /// Bricks of all streams, each with all of its time, as parts of the time from the first mark on any stream to the last.
+    fn all_streams(&mut self, device: &DeviceProfile) {
+        let Some(phase) = self.phase else { return };
+        let Some(busy) = device::all_streams(device, phase) else { return };
+        let mut bricks: Vec<Brick> = Vec::new();
+        let of_phase = |total: &&Total| {
+            total.phase == Some(phase) && total.kind == NameKind::Brick && total.category.is_some()
+        };
+        for total in device.streams.iter().flat_map(|of| of.totals.iter().filter(of_phase)) {
+            // No roof, since streams share the device's memory.
+            let brick = Brick::of(total, None);
+            match bricks.iter_mut().find(|of| of.name == brick.name) {
+                Some(of) => {
+                    of.own_ns += brick.own_ns;
+                    of.spans = of.spans.saturating_add(brick.spans);
+                    (of.p50_ns, of.p99_ns) = (None, None);
+                }
+                None => bricks.push(brick),
+            }
+        }
+        bricks.sort_by(|a, b| b.own_ns.total_cmp(&a.own_ns));
+        (self.bricks, self.verdict, self.passes) = (bricks, None, busy.passes as f64);
+        self.whole_ns = busy.span_ns as f64;
+        self.unattributed_ns = Some(busy.idle_ns as f64);
+        self.at_once_ns = Some(busy.overlap_ns as f64);
     }
 
     /// Leaves out the passes of which only layers, or the whole, were timed: they have no bricks.
@@ -523,6 +555,9 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     if let Some(how) = profile.run.as_ref().and_then(|run| run.cut_short.as_ref()) {
         notes.push(bad(format!("cut short: {}", printable_text(how))));
     }
+    for doubt in profile.imported.iter().flat_map(|imported| &imported.doubts) {
+        notes.push(bad(printable_text(doubt)));
+    }
     if let Some(waited) = main.phase.and_then(|phase| waits::in_summary(profile, phase)) {
         notes.push(bad(waited));
     }
@@ -723,6 +758,9 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
     let mut parts = Vec::new();
     if main.unattributed_ns.is_some() {
         parts.push(format!("{} {}", main.rest, fraction(main.unattributed())));
+        if let Some(ns) = main.at_once_ns.filter(|&ns| ns > 0.0) {
+            parts.push(format!("several streams at once {}", fraction(main.share(ns))));
+        }
     }
     let wall: u64 = profile.phases.iter().map(|phase| phase.wall_ns).fold(0, u64::saturating_add);
     let cost = profile.overhead.estimate_ns().filter(|_| profile.overhead.spans > 0 && wall > 0);

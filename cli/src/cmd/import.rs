@@ -183,6 +183,9 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     for (why, number) in profile.imported.iter().flat_map(|imported| &imported.left_out) {
         tell!("note: left out: {}: {number}", printable_text(why));
     }
+    for doubt in profile.imported.iter().flat_map(|imported| &imported.doubts) {
+        tell!("note: {}", printable_text(doubt));
+    }
     if format == Format::Chrome && has_no_passes(&profile) {
         tell!(
             "note: no event is a pass, so there is no time of a token: say which are, with --prefill and --decode; \

@@ -128,6 +128,11 @@ fn of_other_program(imported: &Imported, run: &str) -> String {
             imported.lacks.iter().take(40).map(|lacks| format!("<li>{}</li>", told(&lacks.reason)));
         html.push_str(&format!(" The file lacks:<ul>{}</ul>", lines.collect::<String>()));
     }
+    if !imported.doubts.is_empty() {
+        let lines =
+            imported.doubts.iter().take(40).map(|doubt| format!("<li>{}</li>", told(doubt)));
+        html.push_str(&format!(" Doubtful:<ul>{}</ul>", lines.collect::<String>()));
+    }
     if !imported.left_out.is_empty() {
         let line = |(nth, (what, n)): (usize, &(String, u64))| {
             format!(

@@ -708,6 +708,7 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
         program: Some("candle 0.9".to_owned()),
         lacks: vec![Absent { reason: "no FLOPs: the format has no field for them".to_owned() }],
         left_out: vec![("events that are no durations".to_owned(), 12)],
+        doubts: vec!["2 of 9 launches have no kernel".to_owned()],
         conditions: vec![("n_threads".to_owned(), "2".to_owned())],
         samples: vec![FunctionSamples { name: "ggml_vec_dot".to_owned(), own: 70, total: 90 }],
         other_threads: Vec::new(),

@@ -199,11 +199,10 @@ fn pass(
     );
     // An imported file may have neither.
     if profile.imported.is_none() || pass.tokens > 0 {
-        html.push_str(&format!(
-            ", {} at position {}",
-            counted(pass.tokens, "token", at("tokens")),
-            count(pass.position, at("position"))
-        ));
+        html.push_str(&format!(", {}", counted(pass.tokens, "token", at("tokens"))));
+    }
+    if profile.imported.is_none() || pass.position > 0 {
+        html.push_str(&format!(" at position {}", count(pass.position, at("position"))));
     }
     html.push_str("</h3>\n");
     let number = diagrams.len();

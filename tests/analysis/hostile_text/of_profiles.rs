@@ -169,6 +169,7 @@ fn profile() -> Profile {
         program: Some("candle".to_owned()),
         lacks: vec![absent("no work")],
         left_out: vec![("no end".to_owned(), 3)],
+        doubts: vec!["no kernel".to_owned()],
         conditions: vec![("n_batch".to_owned(), "512".to_owned())],
         samples: vec![FunctionSamples { name: "main".to_owned(), own: 1, total: 2 }],
         other_threads: Vec::new(),

@@ -1,7 +1,7 @@
 //! What devices did, by their clocks: kernels and copies, a table for each stream.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::{
     Absent, DeviceProfile, DeviceStream, Dropped, Latency, Launch, LaunchKind, Pass, Phase,
@@ -29,7 +29,15 @@ pub(super) struct Counts {
     pub(super) unlaunched: u64,
     pub(super) overlapping: u64,
     pub(super) passes: usize,
+    /// Calls that launched a kernel, and those of them whose kernel isn't there.
+    pub(super) launches: u64,
+    pub(super) missing: u64,
+    /// Those that begin before the one before them in their stream has ended, as no device does it.
+    pub(super) overrun: u64,
 }
+
+/// By so much a kernel may begin before the one before it has ended, as programs may ask for (programmatic launches).
+const AT_ONCE_NS: i64 = 50_000;
 
 /// Work of one stream that doesn't overlap.
 #[derive(Default)]
@@ -51,6 +59,7 @@ pub(super) fn profiles(
     profile: &mut Profile,
 ) -> Counts {
     let mut counts = Counts::default();
+    let mut seen: HashSet<u64> = HashSet::new();
     let mut streams: BTreeMap<(u64, u64), Vec<&Timed>> = BTreeMap::new();
     for event in timed.iter().filter(|event| event.kind.is_of_device()) {
         let link = event.link.and_then(|link| reader.links.get(link as usize));
@@ -64,6 +73,8 @@ pub(super) fn profiles(
     for ((device, stream), mut events) in streams {
         events.sort_by_key(|event| (event.start, Reverse(event.end), event.kind == Kind::Work));
         let mut rows: Vec<Row> = Vec::new();
+        // When all work so far has ended, if it was launched by itself.
+        let mut last: Option<i64> = None;
         // The ranges around, each with its pass.
         let mut ranges: Vec<(&Timed, Option<(u32, Phase)>)> = Vec::new();
         for event in events {
@@ -89,6 +100,7 @@ pub(super) fn profiles(
                 by_call.or_else(|| host.by_external.get(&link.external?))
             });
             counts.unlaunched += u64::from(launch.is_none());
+            seen.extend(link.and_then(|link| link.correlation));
             let around = Around::of(reader, &ranges, names);
             let by_kernel =
                 *kernels.entry(event.name).or_insert_with(|| match names.table.kernel(name) {
@@ -123,6 +135,11 @@ pub(super) fn profiles(
                     rows.len() - 1
                 }
             };
+            // A stream computes one thing after the other, but for what is in a graph.
+            if let Some(last) = last.filter(|_| alone.is_some()) {
+                counts.overrun += u64::from(last.saturating_sub(event.start) > AT_ONCE_NS);
+            }
+            last = alone.map(|_| last.map_or(event.end, |last| last.max(event.end)));
             let row = &mut rows[free];
             row.until = event.end;
             row.add(event, origin, Placed { brick, layer, pass, launch, link }, name, names);
@@ -134,6 +151,10 @@ pub(super) fn profiles(
             counts.passes += row.passes.len();
             devices.entry(device).or_default().push(row.stream(name));
         }
+    }
+    if counts.work > 0 {
+        counts.launches = host.launches.len() as u64;
+        counts.missing = host.launches.iter().filter(|of| !seen.contains(of)).count() as u64;
     }
     let described = described(reader);
     let calls = |begin: &str| reader.names.iter().any(|name| name.starts_with(begin));

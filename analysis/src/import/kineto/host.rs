@@ -17,6 +17,8 @@ pub(super) struct Host {
     /// By the number of the call, then by that of the operation, what launched the work of devices.
     pub(super) by_correlation: HashMap<u64, Launch>,
     pub(super) by_external: HashMap<u64, Launch>,
+    /// The numbers of calls that launched a kernel.
+    pub(super) launches: Vec<u64>,
     /// Whether any event states its layer.
     pub(super) has_layers: bool,
     pub(super) overlapping: u64,
@@ -360,6 +362,9 @@ fn launch(
     match event.kind {
         Kind::Call => {
             if let Some(correlation) = link.correlation {
+                if name.contains("LaunchKernel") {
+                    host.launches.push(correlation);
+                }
                 host.by_correlation.entry(correlation).or_insert(launch);
             }
         }

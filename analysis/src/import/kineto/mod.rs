@@ -15,7 +15,9 @@ use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
-use brickscope_profile::{Absent, DeviceLaunch, HostLaunch, Name, NameKind, Profile, time_rfc3339};
+use brickscope_profile::{
+    Absent, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Profile, time_rfc3339,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -68,19 +70,21 @@ impl Kind {
     }
 
     /// Whether only PyTorch's profiler writes a category. Other programs may call theirs `my_runtime`.
-    pub(super) fn is_sure(category: &str) -> bool {
-        matches!(
-            category,
-            "cpu_op"
-                | "python_function"
-                | "user_annotation"
-                | "gpu_user_annotation"
-                | "kernel"
-                | "gpu_memcpy"
-                | "gpu_memset"
-                | "cuda_runtime"
-                | "cuda_driver"
-        )
+    pub(super) fn is_sure(category: &str, name: &str) -> bool {
+        let is_of_2021 = || name.starts_with("aten::") || name.starts_with("ProfilerStep#");
+        category == "Operator" && is_of_2021()
+            || matches!(
+                category,
+                "cpu_op"
+                    | "python_function"
+                    | "user_annotation"
+                    | "gpu_user_annotation"
+                    | "kernel"
+                    | "gpu_memcpy"
+                    | "gpu_memset"
+                    | "cuda_runtime"
+                    | "cuda_driver"
+            )
     }
 
     /// Whether it has a [`Link`].
@@ -242,6 +246,10 @@ pub(super) fn profile(
     profile.names = names.names;
     (profile.totals, profile.dropped.names) =
         chrome::totals(&profile.spans, &profile.passes, &profile.names);
+    let late = late_phases(&profile);
+    for pass in profile.passes.iter_mut().filter(|pass| late.contains(&pass.phase)) {
+        pass.tokens = 0;
+    }
     profile.phases = chrome::phases(&profile.passes);
     let tokens: HashMap<u32, u64> =
         profile.passes.iter().map(|pass| (pass.serial, pass.tokens)).collect();
@@ -259,6 +267,23 @@ pub(super) fn profile(
     left_out(&mut profile, "functions of Python that aren't modules", host.functions);
     left_out(&mut profile, "events of the profiler itself", host.of_profiler);
     left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
+    let mut doubts = Vec::new();
+    if device.missing > 0 {
+        doubts.push(format!(
+            "{} of {} launches have no kernel in the file: the device did more than it says",
+            device.missing, device.launches
+        ));
+    }
+    if device.overrun > 0 {
+        doubts.push(format!(
+            "{} of {} kernels and copies begin before the one before them in their stream has ended, outside of graphs: \
+             some times can't be right",
+            device.overrun, device.work
+        ));
+    }
+    if let Some(imported) = &mut profile.imported {
+        imported.doubts = doubts;
+    }
     let mut reasons = Vec::new();
     if profile.passes.is_empty() && device.passes == 0 {
         reasons.push("passes and phases: no event says that it is one".to_owned());
@@ -273,12 +298,32 @@ pub(super) fn profile(
             device.unlaunched, device.work
         ));
     }
+    if !late.is_empty() {
+        let why = "tokens of passes that end on the host before their work on a device does: their rate would be that of \
+                   launching";
+        reasons.push(why.to_owned());
+    }
     reasons.push(match tokens.values().any(|&tokens| tokens > 0) {
         true => "work, and what measuring cost".to_owned(),
         false => "tokens, work, and what measuring cost".to_owned(),
     });
     lacks(&mut profile, &reasons.iter().map(String::as_str).collect::<Vec<_>>());
     Ok(profile)
+}
+
+/// The phases of which a pass ends on the host before its work on a device does. Its tokens by the host's time would be a rate
+/// of launching.
+fn late_phases(profile: &Profile) -> Vec<Phase> {
+    let ends: HashMap<u32, u64> = profile
+        .passes
+        .iter()
+        .map(|pass| (pass.serial, pass.start_ns.saturating_add(pass.wall_ns)))
+        .collect();
+    let streams = profile.devices.iter().flat_map(|device| &device.streams);
+    let late = streams.flat_map(|stream| &stream.passes).filter(|pass| {
+        ends.get(&pass.serial).is_some_and(|&end| pass.start_ns.saturating_add(pass.wall_ns) > end)
+    });
+    late.map(|pass| pass.phase).collect()
 }
 
 /// The threads of the host.
