@@ -71,6 +71,8 @@ fn tensor(text: &mut String, tensor: &Tensor, layout: &Layout, with_sources: Opt
 }
 
 fn sources(text: &mut String, node: &Tensor, layout: &Layout, on_cpu: bool) {
+    // Other operations may read a part only, such as some rows of a table.
+    let is_read = on_cpu && matches!(&*layout.op(node), "MUL_MAT" | "MUL" | "ADD");
     text.push_str(",\"src\":[");
     let mut is_first = true;
     for src in node.src {
@@ -82,8 +84,8 @@ fn sources(text: &mut String, node: &Tensor, layout: &Layout, on_cpu: bool) {
         is_first = false;
         text.push('{');
         tensor(text, src, layout, None);
-        // SAFETY: the CPU has just read it, so it is in memory of this process.
-        if let Some(numbers) = on_cpu.then(|| unsafe { src.numbers(layout) }).flatten() {
+        // SAFETY: the CPU has just read all of it, so it is in memory of this process.
+        if let Some(numbers) = is_read.then(|| unsafe { src.numbers(layout) }).flatten() {
             let _ = write!(text, ",\"numbers\":{numbers}");
         }
         text.push('}');

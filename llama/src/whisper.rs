@@ -10,7 +10,7 @@ const MAGIC: u32 = 0x6767_6d6c;
 /// More than any model has; its name is shorter than this, too.
 const MOST_TENSORS: usize = 100_000;
 const MOST_BYTES_OF_NAME: u32 = 256;
-const MOST_WORDS: u32 = 1 << 24;
+const MOST_WORDS: u32 = 1 << 20;
 
 /// The formats of numbers that whisper.cpp's models have, by ggml's number: the name, and how many take how many bytes.
 const FORMATS: [(u32, &str, u64, u64); 12] = [
@@ -70,7 +70,9 @@ impl Whisper {
             Err(why) if why.kind() == ErrorKind::UnexpectedEof => return Ok(None),
             Err(why) => return Err(why),
         }
-        let mut file = File { file, at: 4 };
+        let end = file.seek(SeekFrom::End(0))?;
+        file.seek(SeekFrom::Start(4))?;
+        let mut file = File { file, at: 4, end };
         let [.., encoder, _, width, _, decoder, _, _] = {
             let mut numbers = [0; 11];
             for number in &mut numbers {
@@ -79,7 +81,7 @@ impl Whisper {
             numbers
         };
         let (bands, columns) = (file.number("mel filters")?, file.number("mel filters")?);
-        file.skip(4 * u64::from(bands) * u64::from(columns))?;
+        file.skip(u64::from(bands).saturating_mul(columns.into()).saturating_mul(4))?;
         let words = file.number("the vocabulary's size")?;
         if words > MOST_WORDS {
             return Err(file.bad(format!("a vocabulary of {words} words")));
@@ -89,7 +91,7 @@ impl Whisper {
             file.skip(u64::from(len))?;
         }
         let mut weights = Vec::new();
-        while !file.has_ended()? {
+        while file.at < file.end {
             if weights.len() == MOST_TENSORS {
                 return Err(file.bad(format!("more than {MOST_TENSORS} tensors")));
             }
@@ -124,6 +126,7 @@ pub fn numbers<E>(
 struct File<F> {
     file: F,
     at: u64,
+    end: u64,
 }
 
 impl<F: Read + Seek> File<F> {
@@ -146,21 +149,15 @@ impl<F: Read + Seek> File<F> {
         Ok(())
     }
 
-    /// Goes on after so many bytes, which may lie behind the end.
+    /// Goes on after so many bytes.
     fn skip(&mut self, bytes: u64) -> io::Result<()> {
-        let to = self.at.checked_add(bytes).filter(|to| i64::try_from(*to).is_ok());
-        self.at = to.ok_or_else(|| self.bad(format!("{bytes} bytes of one thing")))?;
-        self.file.seek(SeekFrom::Start(self.at)).map(drop)
-    }
-
-    fn has_ended(&mut self) -> io::Result<bool> {
-        let end = self.file.seek(SeekFrom::End(0))?;
-        if self.at > end {
-            self.at = end;
-            return Err(self.bad("it breaks off".to_owned()));
-        }
-        self.file.seek(SeekFrom::Start(self.at))?;
-        Ok(self.at == end)
+        let to = self.at.checked_add(bytes).filter(|to| *to <= self.end);
+        let (Some(to), Ok(by)) = (to, i64::try_from(bytes)) else {
+            return Err(self.bad(format!("it breaks off within {bytes} bytes")));
+        };
+        self.at = to;
+        // What a reader has in its buffer stays there.
+        self.file.seek_relative(by)
     }
 
     fn weight(&mut self) -> io::Result<Weight> {
@@ -190,7 +187,6 @@ impl<F: Read + Seek> File<F> {
         let begin = self.at;
         let bytes = (elements / of).saturating_mul(*take);
         self.skip(bytes)?;
-        self.has_ended()?;
         let numbers = numbers(bytes, |at, some| {
             self.file.seek(SeekFrom::Start(begin + at))?;
             self.file.read_exact(some)
@@ -260,6 +256,9 @@ mod tests {
                 }
             }
         }
+        let huge = [&whole[..48], &[0xff; 8], &whole[56..]].concat();
+        let why = Whisper::read(Cursor::new(huge)).expect_err("filters of 2⁶⁶ bytes").to_string();
+        assert!(why.starts_with("byte 56: it breaks off"), "{why}");
         for at in 4..whole.len() {
             for byte in [0, 1, 0x7f, 0xff] {
                 let mut changed = whole.clone();

@@ -62,9 +62,11 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let load = facts.profile.other_load.as_ref().map(|load| load.others_share());
     let Some(total) = facts.main().map(|of| of.total) else { return };
     if let Some(load) = load.filter(|&share| share > MUCH_LOAD && !is_clean(total)) {
-        let unseen = match total.disturbed {
+        let typical = facts.main().map(|of| &of.typical.left_out.disturbed);
+        let by_others = typical.and_then(|of| of.get(&Disturber::Others)).copied().unwrap_or(0);
+        let unseen = match by_others {
             0 => "which passes they slowed down was not seen".to_owned(),
-            n => format!("of {n} of {} passes it was seen, which is too few", total.passes),
+            n => format!("of {n} of {} passes it was seen", total.passes),
         };
         let mut finding = Finding::new("other-programs", Kind::Slow, None)
             .because(format!("others used {} of the CPU time", fraction(load)), "/other_load")

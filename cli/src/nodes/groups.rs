@@ -52,7 +52,7 @@ pub(crate) struct Group {
 }
 
 /// The groups of a recording, those first that computed most: the times of one run put them in another order than those of
-/// the next. Where nothing tells how much it was, those whose passes took longest.
+/// the next. Where nothing tells that of each, those whose passes took longest.
 pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
     let mut all: BTreeMap<Id, Group> = BTreeMap::new();
     let mut caches: HashMap<u32, Cache> = HashMap::new();
@@ -109,7 +109,10 @@ pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
             None => groups.push(group),
         }
     }
-    groups.sort_by_key(|group| std::cmp::Reverse((group.work(), group.took)));
+    let is_known = groups.iter().all(|group| group.work() > 0);
+    groups.sort_by_key(|group| {
+        std::cmp::Reverse((if is_known { group.work() } else { 0 }, group.took))
+    });
     // Passes of which nothing is known, and of old recordings: nothing tells them from the others.
     if let Some(at) = groups.iter().position(|group| group.ids == [Id::Calls(None)])
         && groups.len() > 1

@@ -17,6 +17,7 @@ pub(crate) type Files = HashMap<u32, Model>;
 /// their size, which no other weight of the file has.
 pub(crate) fn name(recorded: &mut Recorded, line: &[OsString], notes: &mut Vec<String>) -> Files {
     let mut files = Files::new();
+    let mut unread = Vec::new();
     let sources = |recorded: &Recorded| {
         let nodes = recorded.graphs.values().flatten();
         nodes.flat_map(|node| &node.src).any(|of| of.numbers.is_some())
@@ -26,23 +27,29 @@ pub(crate) fn name(recorded: &mut Recorded, line: &[OsString], notes: &mut Vec<S
     }
     for word in line.iter().skip(1) {
         let path = Path::new(word);
+        // A pipe or a device may block, or do something.
+        if !path.is_file() {
+            continue;
+        }
         let Ok(file) = File::open(path) else { continue };
         let of = match Whisper::read(BufReader::new(file)) {
             Ok(Some(of)) => of,
             Ok(None) => continue,
             Err(why) => {
-                notes.push(format!("the weights of {} have no names: {why}", path.display()));
+                unread.push(format!("the weights of {} have no names: {why}", path.display()));
                 continue;
             }
         };
         let model = described(path, &of);
         let mut names: HashMap<(u64, u64), Option<&str>> = HashMap::new();
-        for Weight { name, bytes, numbers, .. } in &of.weights {
+        let mut sizes: HashMap<(&str, u64), Option<&str>> = HashMap::new();
+        for Weight { name, kind, bytes, numbers, .. } in &of.weights {
             // Of two that look the same nobody knows which it is.
             names.entry((*bytes, *numbers)).and_modify(|of| *of = None).or_insert(Some(name));
+            sizes.entry((kind, *bytes)).and_modify(|of| *of = None).or_insert(Some(name));
         }
         for (graph, nodes) in &mut recorded.graphs {
-            for node in nodes {
+            for node in &mut *nodes {
                 let then = node.then.iter_mut().flat_map(|then| &mut then.src);
                 for source in node.src.iter_mut().chain(then) {
                     let Some(numbers) = source.numbers else { continue };
@@ -52,17 +59,31 @@ pub(crate) fn name(recorded: &mut Recorded, line: &[OsString], notes: &mut Vec<S
                     }
                 }
             }
+            // Of a table only some rows are read, so its numbers are not looked at: it is the only one of its size.
+            let tables = nodes.iter_mut().filter(|node| node.op == "GET_ROWS");
+            let tables = tables.filter_map(|node| node.src.first_mut());
+            for table in
+                tables.filter(|of| of.name.starts_with("leaf_") && files.contains_key(graph))
+            {
+                if let Some(Some(name)) = sizes.get(&(table.kind.as_str(), table.bytes)) {
+                    (*name).clone_into(&mut table.name);
+                }
+            }
         }
+    }
+    // Files of other kinds begin alike, such as models that find speech.
+    if files.is_empty() {
+        notes.extend(unread);
     }
     files
 }
 
 fn described(path: &Path, of: &Whisper) -> Model {
     let mut groups: Vec<WeightGroup> = Vec::new();
+    let mut places: HashMap<(String, &str), usize> = HashMap::new();
     for Weight { name, kind, is_matrix, elements, bytes, .. } in &of.weights {
         let name = without_layer(name);
-        let at = groups.iter().position(|of| of.name == name && of.format == *kind);
-        let at = at.unwrap_or_else(|| {
+        let at = *places.entry((name.clone(), kind)).or_insert_with(|| {
             let is_matrix = *is_matrix;
             groups.push(WeightGroup {
                 name,

@@ -452,6 +452,9 @@ fn the_time_between_passes_has_names_where_the_program_calls_llama_for_it() {
     assert!(between.calls.iter().zip(least).all(|(of, least)| of.ns >= least), "{between:?}");
     let in_calls: u64 = between.calls.iter().map(|of| of.ns).sum();
     assert_eq!(between.rest_ns(), between.between_ns - in_calls);
+    let full = Command::new(command::program()).args(["show", "--full"]).arg(&ran.run).output();
+    let full = String::from_utf8(full.expect("it runs").stdout).expect("UTF-8");
+    assert!(full.contains("\nmaking text ") && full.contains("\ngrammar "), "{full}");
     let screen = ran.said();
     assert!(screen.contains("with the time between them"), "{screen}");
     // Who asks the linker for the functions, as ctypes does, calls them unseen.

@@ -56,7 +56,7 @@ impl DeviceProfile {
         }
         let reason = match self.includes_waits {
             true => "its bricks' times include waits for the host",
-            false => "no pass of which every brick was timed and kept",
+            false => "there is no pass of which every brick was timed and kept",
         };
         Err(Absent { reason: reason.to_owned() })
     }

@@ -134,9 +134,19 @@ impl Meter {
         if bytes < least {
             return Err(CudaError::Memory { asked: OF_FREE * least, free });
         }
-        let launch = Launch::peak_once(bytes / UNIT / READS / u64::from(SWEEP_ROUNDS));
-        let units = threads(launch) * SWEEP_ROUNDS * READS as u32;
-        let data = self.filled(units)?;
+        let of = |bytes: u64| {
+            let launch = Launch::peak_once(bytes / UNIT / READS / u64::from(SWEEP_ROUNDS));
+            (launch, threads(launch) * SWEEP_ROUNDS * READS as u32)
+        };
+        let mut bytes = bytes;
+        let data = loop {
+            match self.filled(of(bytes).1) {
+                // Another program may have taken it meanwhile.
+                Err(_) if bytes / 2 >= least => bytes /= 2,
+                data => break data?,
+            }
+        };
+        let (launch, units) = of(bytes);
         let out = Buffer::new(&self.context, 4 * threads(launch) as usize)?;
         let args = [
             Arg::Address(out.address()),
