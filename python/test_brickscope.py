@@ -339,6 +339,8 @@ class WithModulesOfOurOwn(unittest.TestCase):
                 sys.modules["torch"] = before
         run = json.loads(pathlib.Path(self.path).read_text())
         stream = run["devices"][0]["streams"][0]
+        self.assertTrue(run["devices"][0]["includes_waits"])
+        self.assertIn("waited for the host", run["imported"]["doubts"][0])
         own_ns = {row["name"]: row["exclusive_ns"] for row in stream["totals"]}
         self.assertEqual(own_ns["LmHead"], 3 * 20_000)
         one = stream["passes"][0]
