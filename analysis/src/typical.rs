@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use brickscope_profile::stats::student;
 use brickscope_profile::text::{count, percent, printable};
 use brickscope_profile::{
-    BrickStats, Disturbance, Disturber, NameKind, Pass, Phase, Profile, Source, Total,
+    BrickStats, Disturbance, Disturber, NameKind, Pass, Phase, Profile, Source, Total, Work,
 };
 use serde::Serialize;
 
@@ -126,11 +126,40 @@ pub struct Stall {
 struct Passes<'p> {
     all: Vec<&'p Pass>,
     by_serial: HashMap<u32, usize>,
-    /// The own times of the spans of a brick, by its name and source and the tokens of the pass.
+    /// The own times of spans that do the same.
     spans: BTreeMap<Group, Vec<u64>>,
 }
 
-type Group = (u16, u8, u64);
+/// What does the same: a brick by its name and source, the tokens of the pass, and a number for those that have as much work
+/// in the first such pass. Of a layer's three QkvProjections, Q may be several times as long as K; of whisper's two attentions
+/// one takes a hundred times as long. (In each pass attention has more work than before, so the first one decides.)
+type Group = (u16, u8, u64, u16);
+
+/// The works of a brick's spans in the first pass of as many tokens, and which of them each span has, in order.
+#[derive(Default)]
+struct Alike {
+    pass: Option<usize>,
+    works: Vec<[u64; 2]>,
+    of_span: Vec<u16>,
+}
+
+impl Alike {
+    /// The number of the nth span's work in a pass.
+    fn number(&mut self, pass: usize, nth: usize, work: Work) -> u16 {
+        if *self.pass.get_or_insert(pass) == pass {
+            let work = [work.flops, work.bytes];
+            let at = self.works.iter().position(|of| *of == work).unwrap_or_else(|| {
+                // No layer has as many.
+                if self.works.len() < 64 {
+                    self.works.push(work);
+                }
+                self.works.len() - 1
+            });
+            self.of_span.push(at as u16);
+        }
+        self.of_span.get(nth).copied().unwrap_or(0)
+    }
+}
 
 impl<'p> Passes<'p> {
     fn of(profile: &'p Profile, phase: Phase) -> Self {
@@ -146,13 +175,19 @@ impl<'p> Passes<'p> {
 
     /// Each span of a brick: its pass, group, index and own time.
     fn each(&self, profile: &Profile, mut take: impl FnMut(usize, Group, usize, u64)) {
+        let mut seen: HashMap<(usize, u16, u8), usize> = HashMap::new();
+        let mut alike: HashMap<(u16, u8, u64), Alike> = HashMap::new();
         for (index, span) in profile.spans.iter().enumerate() {
             if let (Some(name), Some(serial)) = (span.name, span.pass)
                 && let Some(&pass) = self.by_serial.get(&serial)
                 && profile.names.get(usize::from(name)).is_some_and(|n| n.kind == NameKind::Brick)
             {
-                let group = (name, span.source as u8, self.all[pass].tokens);
-                take(pass, group, index, span.exclusive_ns);
+                let (source, tokens) = (span.source as u8, self.all[pass].tokens);
+                let nth = seen.entry((pass, name, source)).or_default();
+                let alike = alike.entry((name, source, tokens)).or_default();
+                let number = alike.number(pass, *nth, span.work);
+                *nth += 1;
+                take(pass, (name, source, tokens, number), index, span.exclusive_ns);
             }
         }
     }
@@ -312,7 +347,7 @@ impl Typical {
     fn by_passes(&mut self, profile: &Profile, passes: &Passes<'_>, kept: &[bool]) {
         // Only of the passes that have spans of a brick: a file may have many of both.
         let mut by_brick: BTreeMap<(u16, u8), Vec<(usize, u64)>> = BTreeMap::new();
-        passes.each(profile, |pass, (name, source, _), _, ns| {
+        passes.each(profile, |pass, (name, source, ..), _, ns| {
             let times = by_brick.entry((name, source)).or_default();
             match times.last_mut() {
                 Some((last, sum)) if *last == pass => *sum = sum.saturating_add(ns),
@@ -346,7 +381,7 @@ impl Typical {
         self.passes = passes.all.len() as u64;
         let n = passes.all.len().max(1) as f64;
         let mut by_brick: BTreeMap<(u16, u8), Estimate> = BTreeMap::new();
-        for (&(name, source, _), times) in &passes.spans {
+        for (&(name, source, ..), times) in &passes.spans {
             let in_a_pass = times.len() as f64 / n;
             let of_group = middle(times.clone());
             let sum = by_brick
@@ -823,6 +858,39 @@ mod tests {
         // By what remains, as if the others had not been: 19.8 MB in 1.107 ms.
         assert!(screen.contains("Decode   903 tok/s"), "{screen}");
         assert!(view::report(&profile).contains("since they warm up: 6"));
+    }
+
+    #[test]
+    fn a_median_is_of_spans_that_have_as_much_work() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for nth in 0..20_u64 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            for layer in 0..2 {
+                let layer = profiler.begin_layer(layer);
+                // Q, K and V; and attention to the text, which grows, and to the sound.
+                for (brick, nanos, bytes) in [
+                    (BrickId::QkvProjection, 80_000, 8000),
+                    (BrickId::QkvProjection, 10_000, 1000),
+                    (BrickId::QkvProjection, 10_000, 1000),
+                    (BrickId::AttentionScore, 5_000, 10 + nth),
+                    (BrickId::AttentionScore, 900_000, 100_000),
+                ] {
+                    let timer = profiler.start_brick(brick);
+                    hand.advance(nanos);
+                    profiler.stop_brick_with(timer, Work { bytes, ..Work::elements(1) });
+                }
+                profiler.end_layer(layer);
+            }
+            profiler.end_pass(pass, 1, nth);
+        }
+        let mut profile = profiler.profile();
+        disturb(&mut profile, 0..20, 0);
+        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+        assert_eq!(typical.basis, Basis::Spans);
+        let times: Vec<_> = typical.bricks.iter().map(|of| (&*of.name, of.time.ns)).collect();
+        assert_eq!(times, [("AttentionScore", 1_810_000.0), ("QkvProjection", 200_000.0)]);
     }
 
     #[test]

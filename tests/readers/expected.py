@@ -8,6 +8,10 @@ import sys
 OTHER_BRICK, OTHER_KERNEL = 4095, 4094
 
 
+# The counters of two CPUs differ by some nanoseconds, and an arrow may lead from one to the other.
+APART_NS = 1000
+
+
 class Profile:
     """A profile's spans and passes, with names instead of numbers, of the host and of streams."""
 
@@ -41,7 +45,9 @@ class Profile:
 
     def position(self, one):
         """The position of a pass, or None where an imported file doesn't tell it."""
-        return one["position"] if one["tokens"] or not self.json.get("imported") else None
+        imported = self.json.get("imported")
+        is_told = not imported or imported["format"] == "llama-bench" and one["tokens"]
+        return one["position"] if is_told or one["position"] else None
 
     def positions(self):
         """(start, position) of each pass, as counters have it."""

@@ -67,7 +67,11 @@ impl Process {
             return Err(UnusableProfile::NoPass);
         }
         let mut doubts = Vec::new();
-        let left = profile.passes.len() - whole.len();
+        let warm_ups = profile.passes.iter().filter(|pass| pass.is_left_out).count();
+        if warm_ups > 0 {
+            doubts.push(format!("{warm_ups} of its passes are left out, since they warm up"));
+        }
+        let left = profile.passes.len() - whole.len() - warm_ups;
         if left > 0 {
             doubts.push(format!(
                 "{left} of its passes are left out: not all of their spans were kept"

@@ -866,9 +866,11 @@ pub(crate) fn has_begins(profile: &Profile) -> bool {
     of.is_none_or(|of| untold.iter().all(|format| format.name() != of.format))
 }
 
-/// The tokens of a pass and its position; an imported file may have neither, or tokens only.
+/// The tokens of a pass and its position; an imported file may have neither, or tokens only. llama-bench states both.
 pub(super) fn told_tokens(profile: &Profile, pass: &Pass) -> [Option<u64>; 2] {
-    [pass.tokens, pass.position].map(|n| (profile.imported.is_none() || n > 0).then_some(n))
+    let of = profile.imported.as_ref();
+    let is_bench = of.is_some_and(|of| of.format == Format::LlamaBench.name() && pass.tokens > 0);
+    [pass.tokens, pass.position].map(|n| (of.is_none() || is_bench || n > 0).then_some(n))
 }
 
 /// The stated work: elements, FLOPs, bytes.

@@ -238,6 +238,16 @@ impl Flags {
                 can_try: true,
             };
         }
+        // Another program on ggml, whose own flags nobody knows here.
+        if backend.starts_with("ggml") {
+            return Self {
+                threads: "n_threads",
+                pin: "a thread pool with a CPU mask",
+                shares: ", and `brickscope run --shares` shows who waits",
+                is_ours: false,
+                can_try: false,
+            };
+        }
         let is_ours = profile.imported.is_none() && OURS.contains(&backend);
         Self {
             threads: "--threads",

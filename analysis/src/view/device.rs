@@ -38,9 +38,17 @@ pub(super) fn headline(profile: &Profile) -> String {
     let name = phase.heading();
     match host.map(|total| total.tokens_per_second()) {
         Some(Some(rate)) => parts.push(format!("{name}: {rate:.1} tokens/s by the host's clock")),
-        Some(None) => parts.push(format!("{name}: no rate, since no tokens were reported")),
+        Some(None) => {
+            let only_launches = |device| busy_share(profile, device, phase) == Err(GOES_ON);
+            let why = match profile.devices.iter().any(only_launches) {
+                true => "the host's passes only launch",
+                false => "no tokens were reported",
+            };
+            parts.push(format!("{name}: no rate, since {why}"));
+        }
         None => parts.push(format!("{name}: the host timed no pass")),
     }
+    let has_rate = host.is_some_and(|total| total.tokens_per_second().is_some());
     for (index, device) in profile.devices.iter().enumerate() {
         let which = match profile.devices.len() {
             1 => "the device".to_owned(),
@@ -48,8 +56,9 @@ pub(super) fn headline(profile: &Profile) -> String {
         };
         parts.push(match busy_share(profile, device, phase) {
             Ok((busy, wall_ns)) => format!(
-                "{which} is busy {} of that (in {} of {})",
+                "{which} is busy {} of {} (in {} of {})",
                 percent(busy.busy_ns as f64, wall_ns as f64),
+                if has_rate { "that" } else { "the host's time" },
                 busy.passes,
                 passes(host.map_or(0, |total| total.passes))
             ),
@@ -186,17 +195,22 @@ fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, String)> {
         let fine: u64 = fine.map(|of| of.wall_ns).fold(0, u64::saturating_add);
         Some(if fine > 0 { fine } else { total.wall_ns }).filter(|&wall| wall > 0)
     };
-    let bricks = device.streams.iter().flat_map(|stream| {
-        let wall = of_phase(stream);
-        let bricks = stream
-            .totals
-            .iter()
-            .filter(move |total| total.phase == Some(phase) && total.category.is_some());
-        bricks.filter_map(move |total| Some((total, wall?)))
-    });
-    let (top, wall) = bricks.max_by_key(|(total, _)| total.stats.exclusive_ns)?;
-    let wall = all_streams(device, phase).map_or(wall, |of| of.span_ns);
-    Some((&top.stats.name, percent(top.stats.exclusive_ns as f64, wall as f64)))
+    // Of all streams, as the table below has them.
+    let mut sums: HashMap<&str, u64> = HashMap::new();
+    let mut longest = 0;
+    for stream in &device.streams {
+        let Some(wall) = of_phase(stream) else { continue };
+        longest = longest.max(wall);
+        let totals =
+            stream.totals.iter().filter(|of| of.phase == Some(phase) && of.category.is_some());
+        for total in totals {
+            let sum = sums.entry(&total.stats.name).or_default();
+            *sum = sum.saturating_add(total.stats.exclusive_ns);
+        }
+    }
+    let wall = all_streams(device, phase).map_or(longest, |of| of.span_ns);
+    let (top, ns) = sums.into_iter().max_by_key(|&(name, ns)| (ns, std::cmp::Reverse(name)))?;
+    Some((top, percent(ns as f64, wall as f64)))
 }
 
 /// How busy a device was in passes that the host timed too, and the host's wall time of these.
@@ -252,6 +266,8 @@ fn busy_share(
     }
 }
 
+const GOES_ON: &str = "it works on after the host's passes end";
+
 /// The same where a file tells which pass of the host launched what: both have one number.
 fn issued_share(
     profile: &Profile,
@@ -267,7 +283,7 @@ fn issued_share(
     }
     match sum.passes {
         0 => Err("no pass was timed both there and on the host"),
-        _ if sum.busy_ns > wall_ns => Err("it works on after the host's passes end"),
+        _ if sum.busy_ns > wall_ns => Err(GOES_ON),
         _ => Ok((sum, wall_ns)),
     }
 }

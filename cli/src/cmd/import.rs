@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope::load::{self, Limit};
 use brickscope_analysis::import::{self, Format, MAX_BYTES, Map, Options};
+use brickscope_analysis::view::wrap;
 use flate2::read::MultiGzDecoder;
 
 use crate::cmd::{collect, machine};
@@ -181,18 +182,23 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         return output::print(format!("{imported}\n"));
     }
     for (why, number) in profile.imported.iter().flat_map(|imported| &imported.left_out) {
-        tell!("note: left out: {}: {number}", printable_text(why));
+        tell_wrapped(&format!("left out: {why}: {number}"));
     }
     for doubt in profile.imported.iter().flat_map(|imported| &imported.doubts) {
-        tell!("note: {}", printable_text(doubt));
+        tell_wrapped(doubt);
     }
     if format == Format::Chrome && has_no_passes(&profile) {
-        tell!(
-            "note: no event is a pass, so there is no time of a token: say which are, with --prefill and --decode; \
-             docs/pytorch.md has examples"
+        tell_wrapped(
+            "no event is a pass, so there is no time of a token: say which are, with --prefill and --decode; \
+             docs/pytorch.md has examples",
         );
     }
     output::print(path + "\n")
+}
+
+/// A note in lines of 80 characters.
+fn tell_wrapped(what: &str) {
+    tell!("note: {}", wrap(&printable_text(what), 74).join("\n"));
 }
 
 /// Adds this machine's limits to a run of llama-bench, and what its model weighs if the file is here.

@@ -375,6 +375,30 @@ mod tests {
         assert_eq!((of_first, groups[0].passes, groups[1].passes), (3, 3, 3));
     }
 
+    /// The draft took longer in this run.
+    #[test]
+    fn that_which_computed_most_is_the_first_one_whatever_it_took() {
+        let all = [context(70, [4096, 2048, 512]), context(1, [4096, 2048, 512])];
+        let mut recorded = recorded(&all, &[1, 2, 2, 1, 2, 1]);
+        for event in &mut recorded.events {
+            if let Event::Pass(pass) = event {
+                pass.tokens = Some(if pass.context == Some(1) { 2 } else { 9 });
+            }
+        }
+        let names = |recorded: &Recorded| -> Vec<String> {
+            let groups = groups(recorded);
+            groups.iter().map(|of| of.name(&groups, None)).collect()
+        };
+        assert_eq!(names(&recorded), ["model 70", "model 1"]);
+        // Of which the work of one isn't known go by time, all of them.
+        if let Event::Pass(pass) = &mut recorded.events[0] {
+            pass.context = None;
+            pass.is_graph = true;
+            (pass.begin, pass.end) = (10, 900);
+        }
+        assert_eq!(names(&recorded)[1..], ["model 1", "model 70"]);
+    }
+
     /// `llama-bench` makes one for each test, whose batch is no larger than it.
     #[test]
     fn contexts_that_follow_each_other_are_one_group_where_they_are_set_up_alike() {

@@ -111,7 +111,10 @@ fn shown(frames: &[Frame]) -> Vec<u32> {
     let mut ordered: Vec<u32> =
         by_time.into_iter().filter(|&index| is_kept[index as usize]).collect();
     ordered.sort_by_key(|&index| match frames[index as usize].key {
-        Key::Phase(phase) => (0, phase.map_or(9, |phase| 1 - phase as u64)),
+        Key::Phase(phase) => {
+            let nth = Phase::SHOWN.iter().position(|shown| Some(*shown) == phase);
+            (0, nth.map_or(u64::MAX, |nth| nth as u64))
+        }
         Key::Layer(layer) => (1, layer.map_or(0, |layer| u64::from(layer) + 1)),
         Key::Named(_) => (2, 0),
     });

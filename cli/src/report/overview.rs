@@ -151,19 +151,17 @@ fn of_other_program(imported: &Imported, run: &str) -> String {
 pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
     let source = Source::host(profile, run);
     let mut cards: Vec<(String, String, String)> = Vec::new();
-    let phases = [(Phase::Decode, "Decode"), (Phase::Prefill, "Prefill")];
-    for (phase, name) in phases {
+    for phase in Phase::SHOWN {
         let Some(total) = profile.phase(phase) else { continue };
+        let name = phase.heading();
         let of = |field: &str| source.of_phase(phase, field);
         let rate = total.tokens_per_second().map_or_else(
             || absent("n/a"),
             |rate| scaled(rate, 1.0, "", div(mul(json!(1e9), of("tokens")), of("wall_ns"))),
         );
-        // The file doesn't state the number of tokens.
-        let is_untold = total.tokens == 0 && profile.imported.is_some();
-        let card = if is_untold {
+        let card = if total.tokens == 0 {
             let passes = counted(total.passes, "pass", of("passes"));
-            let beside = format!("in {passes}; the file doesn’t state the tokens");
+            let beside = format!("in {passes}; how many tokens they had isn’t known");
             (name.to_owned(), time(total.wall_ns, of("wall_ns")), beside)
         } else {
             (
@@ -178,7 +176,7 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         };
         cards.push(card);
     }
-    for (phase, _) in phases {
+    for phase in Phase::SHOWN {
         if let Some(Bound { by, how }) = bound(all, phase) {
             cards.push((format!("Limit of {phase}"), told(&by), told(&how)));
         }
@@ -216,7 +214,7 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         ));
     }
     // Of one phase: the other is in the tables of bricks.
-    let first = phases.iter().find_map(|&(phase, _)| profile.phase(phase));
+    let first = Phase::SHOWN.into_iter().find_map(|phase| profile.phase(phase));
     if let Some(total) = first {
         let of = |field: &str| source.of_phase(total.phase, field);
         let share = total.unattributed_ns as f64 / total.wall_ns as f64;

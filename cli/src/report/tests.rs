@@ -699,6 +699,24 @@ fn a_run_on_a_device_has_its_streams_and_its_host() {
     assert!(timeline.contains("LmHead") && timeline.contains("DeviceWait"), "{timeline}");
 }
 
+/// As whisper.cpp's runs have them.
+#[test]
+fn passes_that_encode_have_a_card_and_frames() {
+    let mut profile = sample("moe");
+    let is_prompt = |phase: &Phase| *phase == Phase::Prefill;
+    let passes = profile.passes.iter_mut().filter(|pass| is_prompt(&pass.phase));
+    passes.for_each(|pass| (pass.phase, pass.tokens) = (Phase::Encode, 0));
+    let sums = profile.phases.iter_mut().filter(|sum| is_prompt(&sum.phase));
+    sums.for_each(|sum| (sum.phase, sum.tokens) = (Phase::Encode, 0));
+    for total in profile.totals.iter_mut().filter(|total| total.phase == Some(Phase::Prefill)) {
+        total.phase = Some(Phase::Encode);
+    }
+    profile.check().expect("it adds up");
+    let (page, _) = traced(&profile);
+    assert!(page.contains("Encode") && page.contains("how many tokens they had isn’t known"));
+    assert!(!page.contains("Prefill"));
+}
+
 #[test]
 fn what_was_imported_says_so_first_and_what_it_lacks() {
     let mut profile = sample("moe");

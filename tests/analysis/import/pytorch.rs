@@ -626,3 +626,32 @@ fn names_that_take_the_time_have_room() {
     assert_eq!(sums(&profile, None, "attention"), (1, 90_000_000, 90_000_000));
     assert_eq!(sums(&profile, None, "ffn"), (1, 10_000_000, 10_000_000));
 }
+
+/// As `brickscope.py` records them, with events around modules.
+#[test]
+fn how_busy_a_device_was_is_unknown_where_its_bricks_include_waits() {
+    let (mut profile, ..) = said_of(&step_and_kernel((1_000_100, 300)));
+    let words =
+        |profile: &Profile| view::report(profile).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&profile).contains("the device is busy 30.0% of the host's time"), "{}", words(&profile));
+    profile.devices[0].includes_waits = true;
+    let busy = profile.devices[0].busy(Some(Phase::Decode)).expect_err("nobody knows");
+    assert_eq!(busy.reason, "its bricks' times include waits for the host");
+    assert!(profile.devices[0].busy_by_pass(None).is_empty());
+    let report = words(&profile);
+    assert!(
+        report.contains("how busy the device was is unknown: its bricks' times include waits for"),
+        "{report}"
+    );
+    assert!(
+        report.contains("times a brick's include those in which the device waited for the host"),
+        "{report}"
+    );
+    assert!(!report.contains(" is busy "), "{report}");
+    let found = brickscope_analysis::findings::Findings::of(&profile);
+    let unknown = found.unknown.iter().map(|of| of.why.as_str()).collect::<Vec<_>>().join("; ");
+    assert!(
+        unknown.contains("what slows decode down on a device is not known: its bricks' times"),
+        "{unknown}"
+    );
+}
