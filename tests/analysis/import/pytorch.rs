@@ -633,7 +633,11 @@ fn how_busy_a_device_was_is_unknown_where_its_bricks_include_waits() {
     let (mut profile, ..) = said_of(&step_and_kernel((1_000_100, 300)));
     let words =
         |profile: &Profile| view::report(profile).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words(&profile).contains("the device is busy 30.0% of the host's time"), "{}", words(&profile));
+    assert!(
+        words(&profile).contains("the device is busy 30.0% of the host's time"),
+        "{}",
+        words(&profile)
+    );
     profile.devices[0].includes_waits = true;
     let busy = profile.devices[0].busy(Some(Phase::Decode)).expect_err("nobody knows");
     assert_eq!(busy.reason, "its bricks' times include waits for the host");
