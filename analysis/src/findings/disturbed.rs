@@ -141,7 +141,16 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
                 )
             }
         },
-        Disturber::Others | Disturber::OwnThreads => (
+        Disturber::OwnThreads => (
+            "other-programs",
+            format!(
+                "stop other programs, which used {} of the CPU time: beside them threads shared a CPU in {disturbed} of \
+                 {all} passes{fewer}",
+                fraction(load)
+            ),
+            Some("brickscope profile MODEL".to_owned()),
+        ),
+        Disturber::Others => (
             "other-programs",
             format!(
                 "stop other programs, which took the CPU in {disturbed} of {all} passes{fewer}"

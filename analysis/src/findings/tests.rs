@@ -6,8 +6,8 @@ mod prefill;
 
 use brickscope::{BrickId, BrickProfiler, MockClock, Pass};
 use brickscope_profile::{
-    CacheCeiling, CeilingReading, Ceilings, Data, Disturbance, Model, PairedRatio, ReadingTime,
-    Run, Share, ThreadShare, WeightGroup, Work,
+    CacheCeiling, CeilingReading, Ceilings, Data, Disturbance, Machine, Model, OtherLoad,
+    PairedRatio, ReadingTime, Run, Share, ThreadShare, WeightGroup, Work,
 };
 
 use super::*;
@@ -196,6 +196,16 @@ fn passes_in_which_threads_shared_a_cpu() {
     assert_eq!(finding.rule, "threads-share-a-cpu");
     // Every other pass takes half a pass longer.
     assert_predicts(&finding, PASS as f64 / 4.0);
+
+    // Other programs push threads together that would have a CPU each. They are what to stop, and not said to have had it.
+    profile.machine = Some(Machine { logical_cpus: Some(2), ..Machine::default() });
+    profile.other_load =
+        Some(OtherLoad { machine_ns: 200, own_ns: 80, others_ns: 120, steal_ns: None });
+    let finding = first(&profile);
+    assert_eq!(finding.rule, "other-programs");
+    assert!(finding.what.starts_with("threads shared a CPU in 20 of 40 "), "{}", finding.what);
+    let advice = "stop other programs, which used 60.0 % of the CPU time: beside them threads shared a CPU in 20 of 40 passes";
+    assert!(finding.advice.starts_with(advice), "{}", finding.advice);
 }
 
 #[test]
