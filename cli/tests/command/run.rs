@@ -411,6 +411,40 @@ fn a_model_of_any_architecture_is_described_and_held_against_the_machine() {
     assert!(other.ceilings.is_some(), "{:?}", other.ceilings_absent);
 }
 
+/// As whisper.cpp's: the model's file has the names, by the numbers.
+#[test]
+fn weights_without_a_name_get_that_which_the_file_has() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("model.bin");
+    let ints = |of: &[u32]| of.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+    let mut bytes = ints(&[0x6767_6d6c, 9, 1500, 64, 6, 0, 448, 64, 6, 2, 80, 7, 0, 0, 0]);
+    // The first is the embedding; then each layer has a norm, Q, K, V, and the second product.
+    for (nth, role) in [(2, "0.attn.query"), (8, "1.attn.key"), (10, "1.mlp.2")] {
+        let name = format!("decoder.blocks.{role}.weight");
+        let columns = if role.ends_with("mlp.2") { 128 } else { 64 };
+        bytes.extend(ints(&[2, name.len() as u32, 8, columns, 64]));
+        bytes.extend(name.bytes());
+        bytes.extend((0..64 * columns * 34 / 32).map(|i| (7 * nth + i) as u8));
+    }
+    std::fs::write(&file, bytes).expect("a folder of ours");
+    let unnamed = [("UNNAMED", "1")];
+    let profile =
+        run("good/loads", &["as ever", file.to_str().expect("UTF-8")], &unnamed).profile();
+    let count = |profile: &Profile, name: &str| {
+        let found = profile.totals.iter().find(|of| {
+            of.phase == Some(Phase::Decode)
+                && of.kind == brickscope::NameKind::Brick
+                && of.stats.name == name
+        });
+        found.map_or(0, |of| of.stats.count)
+    };
+    // Two of six and one of two; next to each other they are one.
+    assert_eq!((count(&profile, "QkvProjection"), count(&profile, "DownProjection")), (38, 19));
+    let without = run("good/loads", &[], &unnamed).profile();
+    assert_eq!((count(&without, "QkvProjection"), count(&without, "DownProjection")), (0, 0));
+    assert!(count(&without, "MatMul") > 0);
+}
+
 /// A draft model and the model that checks what it wrote.
 #[test]
 fn each_context_of_a_process_is_a_run_of_its_own() {

@@ -282,12 +282,22 @@ static struct tensor *make(const char *name, int type, int op, int64_t a, int64_
     snprintf(t->name, sizeof t->name, "%s", name);
     return t;
 }
+static int weights;
 static struct tensor *weight(const char *name, int64_t rows, int64_t columns) {
+    // As whisper.cpp's, which have no names: byte i of the nth is 7n + i.
+    static unsigned char numbers[32][1 << 15];
+    if (getenv("UNNAMED")) {
+        struct tensor *t = make("leaf_1", Q8_0, NONE, columns, rows, 0, NULL, NULL);
+        for (int i = 0; i < 1 << 15; i++) numbers[weights][i] = 7 * weights + i;
+        t->data = numbers[weights++];
+        return t;
+    }
     return make(name, Q8_0, NONE, columns, rows, 0, NULL, NULL);
 }
 static void build(struct graph *g, int64_t tokens) {
     char name[64];
     used = 0;
+    weights = 0;
     g->n = 0;
     struct tensor *ids = make("inp_tokens", F32, NONE, tokens, 1, 0, NULL, NULL);
     struct tensor *x = make("embd", F32, GET_ROWS, 64, tokens, 50, weight("token_embd.weight", 320, 64), ids);
