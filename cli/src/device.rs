@@ -100,7 +100,7 @@ fn add_after(ceilings: &mut Ceilings, after: f64) {
 }
 
 fn reading(when: ReadingTime, read_bytes_per_second: f64) -> CeilingReading {
-    CeilingReading { when, measured: now_rfc3339(), read_bytes_per_second }
+    CeilingReading { when, measured: now_rfc3339(), read_bytes_per_second, disturbed: false }
 }
 
 /// Adds the device's ceilings, or why there are none, to the profile of a run on it.

@@ -73,6 +73,23 @@ pub fn measure_memory(kernels: Kernels, pool: &ThreadPool) -> Result<f64, Absent
     Ceilings::confirmed(rates).filter(|&rate| rate > 0.0).ok_or(Absent { reason })
 }
 
+/// What the threads of `pool` reach once more, each for some 40 ms: multiplications and additions per second as `f32` and
+/// `int8`, and bytes per second of each level of cache, by its name. What can't be measured is left out.
+#[must_use]
+pub fn measure_limits(kernels: Kernels, pool: &ThreadPool) -> Vec<(String, f64)> {
+    const EACH_NANOS: u64 = 40_000_000;
+    let meter = Meter::of_caches(kernels, pool, caches());
+    let mut rates = vec![("f32".to_owned(), meter.flops(EACH_NANOS))];
+    let int8 = multiplied(kernels).and_then(|int8| meter.int8(int8, EACH_NANOS).ok());
+    rates.extend(int8.map(|rate| ("int8".to_owned(), rate)));
+    let levels = meter.caches().iter();
+    rates.extend(levels.filter_map(|&cache| {
+        let rate = meter.cache(cache, Move::Read, EACH_NANOS).ok()?;
+        Some((cache.name(), rate.per_second))
+    }));
+    rates
+}
+
 fn ceilings_by(kernels: Kernels, meter: &Meter, threads: u32) -> Result<Ceilings, Absent> {
     let memory = meter.memory(Move::Read, NANOS)?;
     let caches = meter.caches().iter().filter_map(|&cache| {
@@ -91,7 +108,7 @@ fn ceilings_by(kernels: Kernels, meter: &Meter, threads: u32) -> Result<Ceilings
         numbers: Some(Numbers::F32),
         basis: Ceilings::basis("measured before the run", threads, kernels.backend().name()),
         measured: Some(save::now_rfc3339()),
-        readings: Vec::new(),
+        ..Ceilings::default()
     })
 }
 

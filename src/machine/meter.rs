@@ -146,6 +146,24 @@ impl<'p> Meter<'p> {
         Self { kernels, pool, caches: Vec::new(), memory: Err(Absent { reason }), numbers: 0 }
     }
 
+    /// A meter with as much memory as the largest cache holds.
+    pub(super) fn of_caches(
+        kernels: Kernels,
+        pool: &'p ThreadPool,
+        caches: Vec<CacheLevel>,
+    ) -> Self {
+        let meter = Self::of_arithmetic(kernels, pool);
+        let threads = meter.threads();
+        let shares = caches.iter().map(|cache| cache.bytes_per_thread(threads));
+        let bytes = shares.max().unwrap_or_default();
+        let is_little =
+            available_memory().is_none_or(|free| bytes <= free / 8 / u64::from(threads.max(1)));
+        let numbers = bytes as usize / size_of::<f64>();
+        let memory = is_little.then(|| allocate(&meter.pool, numbers)).flatten();
+        let reason = "not measured: it would take more than an eighth of free memory".to_owned();
+        Self { caches, memory: memory.ok_or(Absent { reason }), numbers, ..meter }
+    }
+
     pub(super) fn caches(&self) -> &[CacheLevel] {
         &self.caches
     }

@@ -21,8 +21,8 @@ pub use brickscope_profile::machine::*;
 pub use caches::caches;
 #[cfg(feature = "kernels")]
 pub use ceilings::{
-    ceilings_of_threads, measure_ceilings, measure_memory, measure_survey, survey_steps,
-    survey_thread_counts,
+    ceilings_of_threads, measure_ceilings, measure_limits, measure_memory, measure_survey,
+    survey_steps, survey_thread_counts,
 };
 pub use cgroup::CpuLimit;
 pub(crate) use counters::{Counters, ReadCounters};

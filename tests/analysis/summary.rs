@@ -187,7 +187,7 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
         (
             "far from it",
             run(3, |_| 0),
-            "far from the memory roof (41 GB/s): 3",
+            "far from the memory roof: 32 % of 41 GB/s",
             "try other `--threads`",
         ),
         (
@@ -223,7 +223,7 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
         (
             "threads that wait",
             waits,
-            "far from the memory roof (41 GB/s): 3",
+            "far from the memory roof: 32 % of 41 GB/s",
             "threads waited for each other for 30 % of their time, most in UpProjection",
         ),
         (

@@ -258,6 +258,7 @@ impl BrickInRun {
             Reach::Near => "near it",
             Reach::Far => "far from it",
             Reach::Above => "above it: the stated work or the ceiling is wrong",
+            Reach::Unsettled => "which swung, so near or far can't be told",
         };
         let above = match place.us_to_roof * 1e3 {
             ns if ns > 0.0 => format!("; {} a span above its least time", time(ns)),
@@ -464,10 +465,8 @@ fn roof(profile: &Profile, phase: Phase) -> Option<String> {
 fn reach(profile: &Profile, phase: Phase) -> Option<String> {
     let judged = typical::judged(profile, phase);
     let verdict = Roofline::of_sums(&judged, phase).ok()?.verdict();
-    Some(verdict.map_or("unknown: no FLOPs and bytes were stated".to_owned(), |verdict| {
-        let level = if verdict.bound.name() == "compute" { "compute" } else { &verdict.level };
-        format!("bound by {}, {} of its roof", printable(level), whole_percent(verdict.of_roof))
-    }))
+    let unknown = || "unknown: no FLOPs and bytes were stated".to_owned();
+    Some(verdict.map_or_else(unknown, |verdict| verdict.says()))
 }
 
 fn intensity(profile: &Profile, phase: Phase) -> Option<String> {

@@ -423,7 +423,7 @@ fn limits(profile: &Profile, all: &mut Families) {
     };
     if let Some(ceilings) = &profile.ceilings {
         let help = "Measured memory read bandwidth of this machine";
-        gauge("ceiling.read", Unit::BytesPerSecond, help, ceilings.read_bytes_per_second);
+        gauge("ceiling.read", Unit::BytesPerSecond, help, ceilings.memory_limit());
         let help = "Measured single-precision operations per second of this machine";
         gauge("ceiling.flops_per_second", Unit::None, help, ceilings.flops_per_second);
         if let Some(rate) = ceilings.int8_ops_per_second {
@@ -498,7 +498,7 @@ fn devices(profile: &Profile, all: &mut Families) {
         if let Some(ceilings) = &device.ceilings {
             let help = "Measured memory read bandwidth of a device";
             let family = spec("device.ceiling.read", Kind::Gauge, Unit::BytesPerSecond, help);
-            all.add(&family, labels.clone(), Value::Float(ceilings.read_bytes_per_second));
+            all.add(&family, labels.clone(), Value::Float(ceilings.memory_limit()));
             let help = "Measured single-precision operations per second of a device";
             let family = spec("device.ceiling.flops_per_second", Kind::Gauge, Unit::None, help);
             all.add(&family, labels.clone(), Value::Float(ceilings.flops_per_second));

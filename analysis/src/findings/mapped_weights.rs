@@ -23,6 +23,13 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     if verdict.bound == Bound::Compute || matches!(verdict.reach, Reach::At | Reach::Above) {
         return;
     }
+    if verdict.reach == Reach::Unsettled {
+        findings.unknown(
+            "mapped-weights",
+            format!("whether large pages would help is not known: {}", verdict.says()),
+        );
+        return;
+    }
     let mut finding = Finding::new("mapped-weights", Kind::Slow, Some(of.phase))
         .because("weights were read from the mapped file", "/model/weights_in")
         .because(

@@ -4,7 +4,7 @@ use super::facts::{Facts, PhaseFacts};
 use super::slow_brick::above_ns;
 use super::weights::{LEAST_SAVED, Read, SMALL_BITS};
 use super::{Finding, Findings, Gain, Kind};
-use crate::roofline::{Bound, Reach, Roofline};
+use crate::roofline::{Bound, Reach, Roofline, Verdict};
 use crate::words::{digits, fraction, size, whole_percent};
 use brickscope_profile::text::printable;
 use brickscope_profile::{Change, Phase};
@@ -16,7 +16,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         if verdict.bound != Bound::Memory || !is_limit {
             continue;
         }
-        findings.found.push(finding(facts, of, roofline, verdict.reach, verdict.of_roof));
+        findings.found.push(finding(facts, of, roofline, verdict));
     }
 }
 
@@ -24,8 +24,7 @@ fn finding(
     facts: &Facts<'_>,
     of: &PhaseFacts<'_>,
     roofline: &Roofline,
-    reach: Reach,
-    of_roof: f64,
+    verdict: &Verdict,
 ) -> Finding {
     let stats = || of.bricks().into_iter().map(|brick| &brick.stats);
     let a_pass = |sum: u64| sum as f64 / of.passes;
@@ -50,12 +49,22 @@ fn finding(
             format!(
                 "memory gives {}; {name} reaches {}",
                 rates(least, roofline.peak_bytes_per_second),
-                whole_percent(of_roof)
+                verdict.part()
             ),
             format!("{}, readings", of.ceilings()),
         );
     finding.what = format!("{name} reads {} a pass about as fast as memory gives them", size(all));
-    finding.advice = if reach == Reach::At {
+    finding.advice = if let Some(machine) =
+        roofline.machine_bytes_per_second.filter(|_| !facts.flags.threads.is_empty())
+    {
+        // The threads of the run read what they can, and others could read more.
+        format!(
+            "try more `{}`, since all CPUs read {:.1} GB/s; or read fewer bytes a token: smaller weights{now}, or several \
+             sequences at once",
+            facts.flags.threads,
+            machine / 1e9
+        )
+    } else if verdict.reach == Reach::At {
         format!(
             "faster kernels won't help, since each pass reads {} as fast as memory gives them: try smaller weights{now}, \
              several sequences at once, or speculative decoding",
@@ -73,7 +82,7 @@ fn finding(
         format!(
             "read fewer bytes a token: smaller weights{now}, or several sequences at once; faster kernels alone can save \
              {} of the time at most{most}",
-            whole_percent(1.0 - of_roof)
+            whole_percent(1.0 - verdict.of_roof)
         )
     };
     "with smaller weights a pass takes as long".clone_into(&mut finding.refuted_if);

@@ -6,9 +6,8 @@ use brickscope_profile::text::printable;
 
 use super::facts::{Facts, PhaseFacts};
 use super::long_context::{self, READ_THE_CACHE};
-use super::memory_roof::rates;
 use super::{Finding, Findings, Gain, Kind};
-use crate::roofline::{Bound, NEAR, Reach, Roofline, RooflineBrick, Verdict, is_rate};
+use crate::roofline::{Bound, Reach, RooflineBrick};
 use crate::waiting::Waiting;
 use crate::words::{fraction, time, whole_percent};
 
@@ -34,12 +33,15 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             );
             continue;
         };
-        let is_near_memory = verdict.reach == Reach::Near && verdict.bound == Bound::Memory;
-        if !matches!(verdict.reach, Reach::Near | Reach::Far) || is_near_memory {
+        if verdict.reach == Reach::Unsettled {
+            findings.unknown(
+                RULE,
+                format!("how near {phase} is to its roof is not known: {}", verdict.says()),
+            );
             continue;
         }
-        if let Some(why) = by_slower_memory(facts, of, roofline, verdict) {
-            findings.unknown(RULE, why);
+        let is_near_memory = verdict.reach == Reach::Near && verdict.bound == Bound::Memory;
+        if !matches!(verdict.reach, Reach::Near | Reach::Far) || is_near_memory {
             continue;
         }
         // Attention over a long context has a finding of its own.
@@ -98,29 +100,6 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         finding.rank_ns = Some(0.0);
         findings.found.push(finding.gains(gain));
     }
-}
-
-/// Why it can't be told whether a phase is far from its roof, if memory has two speeds on this machine and by the slower one
-/// it isn't: memory is read right before the run and right after it, and may have changed in between.
-fn by_slower_memory(
-    facts: &Facts<'_>,
-    of: &PhaseFacts<'_>,
-    roofline: &Roofline,
-    verdict: &Verdict,
-) -> Option<String> {
-    // A file may contain anything.
-    let states = of.judged.ceilings.as_ref()?.memory_states();
-    let [slow, fast] = states.filter(|states| states.iter().copied().all(is_rate))?;
-    let of_roof = roofline.of_roof_by(slow);
-    let phase = of.name(facts.profile);
-    (verdict.bound == Bound::Memory && of_roof >= NEAR).then(|| {
-        format!(
-            "whether {phase} could be faster can't be told: memory has two speeds on this machine, {}, and by the slower one \
-             {phase} reaches {} of its roof",
-            rates(slow, fast),
-            whole_percent(of_roof)
-        )
-    })
 }
 
 /// What all spans of a brick take beyond their least time.

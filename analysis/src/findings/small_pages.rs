@@ -5,7 +5,7 @@ use brickscope_profile::text::printable;
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
-use crate::roofline::{AT, Bound};
+use crate::roofline::{Bound, Reach};
 use crate::words::whole_percent;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
@@ -31,8 +31,14 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         );
         return;
     };
-    // At the roof by the fastest reading. That others were slower (`Reach::At`) doesn't say that pages cost nothing.
-    if verdict.bound == Bound::Compute || verdict.of_roof >= AT {
+    if verdict.bound == Bound::Compute || matches!(verdict.reach, Reach::At | Reach::Above) {
+        return;
+    }
+    if verdict.reach == Reach::Unsettled {
+        findings.unknown(
+            RULE,
+            format!("whether large pages would help is not known: {}", verdict.says()),
+        );
         return;
     }
     let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase))

@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn three_backends_have_a_row_for_each_brick() {
         let scalar = [round(90, 17, 20e9, 100e9), round(100, 19, 20e9, 100e9)];
-        let avx2 = [round(40, 9, 40e9, 80e9), round(45, 6, 40e9, 80e9)];
-        let mut avx512 = [round(22, 8, 40e9, 80e9), round(23, 8, 40e9, 80e9)];
+        let avx2 = [round(40, 9, 40e9, 75e9), round(45, 6, 40e9, 75e9)];
+        let mut avx512 = [round(22, 8, 40e9, 75e9), round(23, 8, 40e9, 75e9)];
         avx512[0].phases.iter_mut().for_each(|phase| phase.disturbed = 1);
         avx512.iter_mut().for_each(|round| {
             round.ceilings = None;

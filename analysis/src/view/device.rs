@@ -12,10 +12,10 @@ use brickscope_profile::{
     TreeOptions,
 };
 
-use crate::roofline::{Bound, Roofline};
+use crate::roofline::Roofline;
 use crate::view::machine::told;
 use crate::view::report::{PATH_ROWS, Rest, labelled, milliseconds, tables, wrapped};
-use crate::view::roofline::{self, short};
+use crate::view::roofline;
 
 /// The first things that a user of a device wants to know: how fast it is, and how busy it was.
 pub(super) fn headline(profile: &Profile) -> String {
@@ -65,7 +65,7 @@ pub(super) fn headline(profile: &Profile) -> String {
             Err(reason) => format!("how busy {which} was is unknown: {reason}"),
         });
         if let Some(reached) = reached(profile, index, phase) {
-            parts.push(format!("{which} reaches {reached}"));
+            parts.push(format!("{which}: {reached}"));
         }
         if let Some((top, part)) = top_brick(device, phase) {
             parts.push(format!("{} takes the most time there, {part} of the span", brief(top)));
@@ -81,24 +81,14 @@ pub(super) fn headline(profile: &Profile) -> String {
     text
 }
 
-/// How near to its roof a device came, if its limits were measured: `31 % of its memory roof (4373 GB/s)`.
+/// How near to its roof a device came, if its limits were measured: `far from the memory roof: 31 % of 4373 GB/s`.
 fn reached(profile: &Profile, index: usize, phase: Phase) -> Option<String> {
     let device = profile.devices.get(index).filter(|device| !device.has_streams_at_once())?;
-    let ceilings = device.ceilings.as_ref()?;
+    device.ceilings.as_ref()?;
     let on = profile.whole_device(index)?;
     let roofline = Roofline::of(&on, phase).ok()?;
     let verdict = roofline.verdict()?;
-    let peak = match verdict.bound {
-        Bound::Memory => format!(" ({} GB/s)", short(roofline.peak_bytes_per_second / 1e9)),
-        Bound::Compute => format!(" ({} GFLOP/s)", short(ceilings.peak_per_second() / 1e9)),
-        Bound::Cache => String::new(),
-    };
-    let limit = match verdict.bound {
-        Bound::Compute => Bound::Compute.name(),
-        Bound::Memory | Bound::Cache => &verdict.level,
-    };
-    let share = percent(verdict.of_roof, 1.0);
-    Some(format!("{share} of its {} roof{peak}", printable(limit)))
+    Some(verdict.says())
 }
 
 /// What takes the most time on each device of a file that tells of no passes.

@@ -3,7 +3,7 @@
 use brickscope_profile::text::{brief, percent, printable, printable_text, screened_lines};
 use brickscope_profile::{Phase, Profile};
 
-use crate::roofline::{Bound, Reach, Roofline, is_of_device};
+use crate::roofline::{Reach, Roofline, is_of_device};
 use crate::typical::{self, Basis, Typical};
 use crate::view::{device, imported};
 
@@ -104,45 +104,13 @@ fn judgement(profile: &Profile) -> String {
     }
     // Judged above.
     let roofline = Roofline::of_sums(profile, total.phase);
-    let verdict = roofline.as_ref().ok().and_then(|roofline| Some((roofline, roofline.verdict()?)));
-    let Some((roofline, verdict)) = verdict else {
+    let Some(verdict) = roofline.ok().and_then(|roofline| roofline.verdict()) else {
         return format!("{name}: {top}.");
     };
-    let limit = match verdict.bound {
-        Bound::Compute => "compute".to_owned(),
-        Bound::Memory | Bound::Cache => printable(&verdict.level),
+    let cause = match verdict.reach {
+        Reach::Far => ", so likely latency, synchronisation or idle threads limit it",
+        Reach::Above => ", so the stated work or the ceilings are wrong",
+        Reach::At | Reach::Near | Reach::Unsettled => "",
     };
-    let rate = match verdict.bound {
-        Bound::Compute => format!("{:.1} GFLOP/s", flops as f64 / wall),
-        Bound::Memory | Bound::Cache => format!("{:.1} GB/s", bytes as f64 / wall),
-    };
-    let of = match verdict.bound {
-        Bound::Compute => format!("{:.1} measured", roofline.peak_flops_per_second / 1e9),
-        Bound::Memory => {
-            let peak = roofline.peak_bytes_per_second / 1e9;
-            match &roofline.shown_by {
-                Some(shown) => format!("{peak:.1} that {} reached", printable(&shown.name)),
-                None => format!("{peak:.1} measured"),
-            }
-        }
-        Bound::Cache => "what its caches give".to_owned(),
-    };
-    let share = percent(verdict.of_roof, 1.0);
-    match verdict.reach {
-        Reach::At => format!(
-            "{name} is bound by {limit} and at the roof: {rate} of {of}, its least time is {share} \
-             of its time; {top}."
-        ),
-        Reach::Near => format!(
-            "{name} is bound by {limit}: {rate} of {of}, its least time is {share} of its time; {top}."
-        ),
-        Reach::Far => format!(
-            "{name} is far from its roof, {limit}: its least time is {share} of its time, so likely \
-             latency, synchronisation or idle threads limit it; {top}."
-        ),
-        Reach::Above => format!(
-            "{name} is above its roof, {limit}: its least time is {share} of its time, so the stated \
-             work or the ceilings are wrong; {top}."
-        ),
-    }
+    format!("{name}: {}{cause}; {top}.", verdict.says())
 }

@@ -8,7 +8,7 @@ use brickscope_profile::text::{
 use brickscope_profile::{Absent, Ceilings, Phase, Profile, ReadingTime};
 
 use crate::roofline::{
-    AT, MEMORY, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, ShownBy, Standing,
+    AT, MEMORY, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, SWINGS, ShownBy, Standing,
 };
 use crate::view::report::wrap;
 
@@ -144,7 +144,7 @@ fn table(roofline: &Roofline, text: &mut String) {
     ));
     let _ = writeln!(text, "{}", "-".repeat(79));
     let mut notes: Vec<String> = Vec::new();
-    let (mut any_far, mut any_without_flops) = (false, false);
+    let (mut any_far, mut any_unsettled, mut any_without_flops) = (false, false, false);
     let mut unknown = 0;
     for (index, brick) in roofline.bricks.iter().take(MOST_ROWS).enumerate() {
         let name = shortened(&brick.name, 16, "");
@@ -159,6 +159,7 @@ fn table(roofline: &Roofline, text: &mut String) {
         any_without_flops |= brick.flops.is_none();
         unknown += usize::from(brick.notes.contains(&Note::IdleUnknown));
         any_far |= place.reach == Reach::Far;
+        any_unsettled |= place.reach == Reach::Unsettled;
         text.push_str(&row(
             letter(index),
             &name,
@@ -194,6 +195,12 @@ fn table(roofline: &Roofline, text: &mut String) {
             100.0 * NEAR
         ));
     }
+    if any_unsettled {
+        notes.push(format!(
+            "swings: its limit was measured to be {:.0} % lower or more around the run, so near or far can't be told",
+            100.0 * (1.0 - 1.0 / SWINGS)
+        ));
+    }
     for note in notes {
         for line in wrap(&note, 78) {
             let _ = writeln!(text, "{line}");
@@ -216,21 +223,31 @@ fn roofline_notes(roofline: &Roofline) -> Vec<String> {
         notes.push(format!("A pass touches {} MB of weights and KV cache, {holds}.", short(size)));
     }
     let [least, most] = [roofline.least_bytes_per_second, roofline.peak_bytes_per_second];
-    if let Some(shown) = &roofline.shown_by
-        && most > MOST * shown.highest_measured_bytes_per_second
-    {
-        let ShownBy { name, phase, measured_bytes_per_second, .. } = shown;
+    for shown in &roofline.shown_by {
+        let ShownBy { of, name, phase, per_second, measured_per_second, .. } = shown;
+        if *per_second > MOST * shown.highest_measured_per_second {
+            let (did, unit) = match of.as_str() {
+                "f32" => ("computed", "GFLOP/s"),
+                "int8" => ("computed", "Gop/s"),
+                _ => ("read", "GB/s"),
+            };
+            notes.push(format!(
+                "The limit of {} was measured too low, {} {unit}: {} of {phase} {did} {} {unit}.",
+                printable(of),
+                gigabytes(*measured_per_second),
+                printable(name),
+                gigabytes(*per_second)
+            ));
+        }
+    }
+    if least < AT * most {
         notes.push(format!(
-            "Memory was measured too low, {} GB/s: {} of {phase} read {} GB/s.",
-            gigabytes(*measured_bytes_per_second),
-            printable(name),
-            gigabytes(most)
-        ));
-    } else if least < AT * most {
-        notes.push(format!(
-            "Around the run memory gave as little as {} GB/s: what reached that is at its roof.",
+            "Around the run, or at two earlier times, memory gave as little as {} GB/s.",
             gigabytes(least)
         ));
+    }
+    if let Some(machine) = roofline.machine_bytes_per_second {
+        notes.push(format!("All CPUs of the machine read {} GB/s.", gigabytes(machine)));
     }
     notes
 }
@@ -374,6 +391,7 @@ mod tests {
             when,
             measured: format!("2026-11-{day}"),
             read_bytes_per_second: gigabytes * 1e9,
+            disturbed: false,
         };
         let mut ceilings = Ceilings::default();
         assert_eq!(memory_readings(&ceilings), "");

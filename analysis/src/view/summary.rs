@@ -8,11 +8,11 @@ use brickscope_profile::{DeviceProfile, Grain, NameKind, Phase, Profile, Source,
 use crate::findings::disturbed::{cause, did};
 use crate::findings::slow_layer::SlowLayer;
 use crate::findings::{Finding, Findings, Kind};
-use crate::roofline::{self, Bound, Reach, Roofline, RooflineBrick, Verdict, is_of_device};
+use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict, is_of_device};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{self, MOST_DRIFT_PPM, wrap};
 use crate::view::{batches, between, device, headline, waits};
-use crate::words::{cut, digits, fraction, time, times, whole, whole_percent};
+use crate::words::{cut, digits, fraction, time, times, whole_percent};
 
 /// The room for a summary, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -377,13 +377,9 @@ impl Brick {
         };
         let of_roof = whole_percent(place.of_roof);
         let tone = match place.reach {
-            // By what memory gave right before or after the run: then it's the lower of two roofs.
-            Reach::At if place.of_roof < roofline::AT => {
-                return ("at the roof".to_owned(), Tone::Good);
-            }
-            Reach::At => return (format!("{of_roof}, at the roof"), Tone::Good),
+            Reach::At => Tone::Good,
             Reach::Above => return (format!("{of_roof}, above it"), Tone::Plain),
-            Reach::Near => Tone::Plain,
+            Reach::Near | Reach::Unsettled => Tone::Plain,
             // Red is for what is worth a look.
             Reach::Far if share < 0.05 => Tone::Plain,
             Reach::Far => Tone::Bad,
@@ -476,43 +472,20 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     let Some(verdict) = roofline.verdict() else {
         return ("unknown limit: no brick has a roof".to_owned(), Tone::Plain);
     };
-    let bound = match verdict.bound {
-        Bound::Compute => "compute".to_owned(),
-        Bound::Memory => "memory".to_owned(),
-        Bound::Cache => printable(&verdict.level),
-    };
-    let share = whole_percent(verdict.of_roof);
-    // Caches have several roofs, and arithmetic may have others than the peak of products.
-    let roof = match verdict.bound {
-        Bound::Memory => {
-            let most = roofline.peak_bytes_per_second;
-            match roofline.least_bytes_per_second {
-                // Memory gave less right before or after the run, by which it may be at the roof, too.
-                least if least > 0.0 && least < 0.95 * most => {
-                    format!(" ({} to {} GB/s)", whole(least / 1e9), whole(most / 1e9))
-                }
-                _ => format!(" ({} GB/s)", whole(most / 1e9)),
-            }
-        }
-        Bound::Compute | Bound::Cache => String::new(),
+    let tone = match verdict.reach {
+        Reach::At => Tone::Good,
+        Reach::Near | Reach::Unsettled | Reach::Above => Tone::Plain,
+        Reach::Far => Tone::Bad,
     };
     let typical = Typical::of(profile, phase);
-    let is_of_spans = typical.as_ref().is_some_and(|typical| typical.basis == Basis::Spans);
-    let disturber = disturber(profile, phase);
-    match (disturber, verdict.reach) {
+    let is_of_spans = typical.is_some_and(|typical| typical.basis == Basis::Spans);
+    match disturber(profile, phase) {
         // What disturbs nearly all passes is what limits them.
-        (Some(by), Reach::Near | Reach::Far) => {
-            (format!("{by}: {share} of {bound} roof"), Tone::Bad)
+        Some(by) if !matches!(verdict.reach, Reach::At | Reach::Above) => {
+            (format!("{by}: {}", verdict.part()), Tone::Bad)
         }
-        (_, Reach::At) if is_of_spans => {
-            (format!("{bound}-bound: at the roof, by median spans"), Tone::Plain)
-        }
-        (_, Reach::At) => (format!("{bound}-bound: at the roof{roof}"), Tone::Good),
-        (_, Reach::Near) => (format!("{bound}-bound: {share} of the roof{roof}"), Tone::Plain),
-        (_, Reach::Far) => (format!("far from the {bound} roof{roof}: {share}"), Tone::Bad),
-        (_, Reach::Above) => {
-            (format!("{bound}-bound: above the measured roof ({share})"), Tone::Plain)
-        }
+        _ if is_of_spans => (format!("{}, by median spans", verdict.says()), Tone::Plain),
+        _ => (verdict.says(), tone),
     }
 }
 
@@ -648,9 +621,13 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
         let text = match (all, all.saturating_sub(out.passes)) {
             (1, _) => format!("the {phase} pass was disturbed: {causes}"),
             (_, 0) => format!("no {phase} pass is clean, so bricks are by median spans: {causes}"),
-            (_, n) => format!(
-                "only {n} of {all} {phase} passes are clean, so bricks are by median spans: {causes}"
-            ),
+            (_, n) => {
+                let clean = typical.clean.and_then(|clean| clean.tokens_per_second());
+                let rate = clean.map_or(String::new(), |rate| format!(" ({} tok/s)", digits(rate)));
+                format!(
+                    "only {n} of {all} {phase} passes are clean{rate}, so bricks are by median spans: {causes}"
+                )
+            }
         };
         return Some(Piece { text, tone: Tone::Bad });
     }

@@ -166,6 +166,8 @@ fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
         measured,
         caches,
         readings,
+        machine_read_bytes_per_second: _,
+        spreads: _,
     } = ceilings;
     // What memory gave on earlier days says nothing of this run.
     let around = readings.iter().filter(|reading| reading.when != ReadingTime::Kept);
@@ -260,6 +262,7 @@ mod tests {
                 when,
                 measured: String::new(),
                 read_bytes_per_second,
+                disturbed: false,
             };
             let readings = read.iter().map(reading).collect();
             let measured = brickscope::Ceilings {

@@ -378,7 +378,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     profile.model = Some(source::describe(&model));
     profile.machine = Some(brickscope::machine::detect());
     if let (Ok(ceilings), Some(cpu)) = (&mut before.ceilings, &cpu) {
-        ceilings_cache::measure_again(&model, cpu.pool(), ceilings);
+        ceilings_cache::measure_again(&model, cpu.kernels, cpu.pool(), ceilings);
     }
     match &before.ceilings {
         Ok(ceilings) => profile.ceilings = Some(ceilings.clone()),

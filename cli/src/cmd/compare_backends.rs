@@ -122,14 +122,16 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     output::print(text)
 }
 
-/// Measures memory once more, and gives all backends the same roof, of all measurements: they share one memory.
+/// Measures the machine once more, and gives all backends the same roof of memory, of all measurements: they share one.
 fn one_memory(model: &Model, best: &Cpu, sides: &mut [Side<'_>]) {
-    let mut ceilings: Vec<_> =
-        sides.iter_mut().filter_map(|side| side.ceilings.as_mut()?.as_mut().ok()).collect();
-    if let Some(first) = ceilings.first_mut() {
-        ceilings_cache::measure_again(model, best.pool(), first);
+    let mut ceilings = Vec::new();
+    for side in sides {
+        let kernels = side.session.cpu().kernels;
+        let Some(Ok(of)) = &mut side.ceilings else { continue };
+        ceilings_cache::measure_again(model, kernels, best.pool(), of);
+        ceilings.push(of);
     }
-    ceilings_cache::share_memory(&mut ceilings);
+    ceilings_cache::share_memory(best.pool(), &mut ceilings);
 }
 
 /// A second copy of the model with interleaved rows, for the kernels of this CPU that read those

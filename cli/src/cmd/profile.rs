@@ -549,7 +549,8 @@ fn measure(
     drop(live);
     let pushing = served.stop_pushing();
     if let Ok(ceilings) = &mut ceilings {
-        ceilings_cache::measure_again(model, session.cpu().pool(), ceilings);
+        let cpu = session.cpu();
+        ceilings_cache::measure_again(model, cpu.kernels, cpu.pool(), ceilings);
     }
     let not_finite = generated.not_finite(&mut session, prompt)?;
     let limits = Limits::OfHost(ceilings);

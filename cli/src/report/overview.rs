@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use brickscope::{Imported, Phase, Profile};
-use brickscope_analysis::roofline::{self, Reach, Roofline};
+use brickscope_analysis::roofline::Roofline;
 use brickscope_analysis::typical::{self, Basis, Typical};
 use brickscope_analysis::view;
 
@@ -275,19 +275,10 @@ fn bound(all: &Profile, phase: Phase) -> Option<Bound> {
         return unknown("no work was stated");
     }
     let Some(verdict) = roofline.verdict() else { return unknown("no work was stated") };
-    let by = match verdict.bound {
-        roofline::Bound::Compute => "compute".to_owned(),
-        roofline::Bound::Memory | roofline::Bound::Cache => verdict.level,
-    };
-    let how = match verdict.reach {
-        Reach::At => "at the roof",
-        Reach::Near => "near the roof",
-        Reach::Far => "far from the roof",
-        Reach::Above => "above the roof: the stated work or the ceilings are wrong",
-    };
+    let by = verdict.limit();
     let how = match view::disturber(all, phase) {
-        Some(why) => format!("{how}: {why}"),
-        None => how.to_owned(),
+        Some(why) => format!("{}; {why}", verdict.says()),
+        None => verdict.says(),
     };
     Some(Bound { by, how })
 }

@@ -114,8 +114,11 @@ fn diagram(roofline: &Roofline, profile: &Profile) -> String {
     );
     let _ = writeln!(svg, "<text x=\"4\" y=\"16\">GFLOP/s</text>");
     let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
-    let caches =
-        caches.map(|cache| (cache.level.as_str(), cache.read_bytes_per_second, "roof cache"));
+    let limit = |of: &str, measured| roofline.limit_of(of).map_or(measured, |[_, stated]| stated);
+    let caches = caches.map(|cache| {
+        let level = cache.level.as_str();
+        (level, limit(level, cache.read_bytes_per_second), "roof cache")
+    });
     let memory = ("memory", roofline.peak_bytes_per_second, "roof");
     let (least, most) = (10f64.powi(x_axis[0]), 10f64.powi(x_axis[1]));
     for (name, bandwidth, class) in caches.chain([memory]) {
@@ -174,10 +177,11 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
     let columns =
         ["Brick", "#FLOP/B", "#GFLOP/s", "#GB/s", "#of roof", "bound by", "reach", "#µs above"];
     let mut table = Table::of_class("roofline", &caption, &columns);
-    let ceilings = |field: &str| ceiling_at(source, field);
+    let limit = |of: &str, field: &str| limit(source, roofline, of, field);
     let peak_field = profile.ceilings.as_ref().map_or("flops_per_second", Ceilings::peak_field);
-    let peak_of_run = ceilings(peak_field);
-    let memory = memory_roof(source, roofline);
+    let peak = if peak_field == "int8_ops_per_second" { "int8" } else { "f32" };
+    let peak_of_run = limit(peak, peak_field);
+    let memory = limit("memory", "read_bytes_per_second");
     let mut notes = Vec::new();
     for (index, (brick, total)) in bricks(profile, roofline).into_iter().enumerate() {
         let name = format!(
@@ -201,13 +205,16 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
         let level = caches.clone().position(|cache| cache.level == place.least_level);
         let bandwidth = match level.filter(|_| place.least_level != "memory") {
-            Some(level) => ceilings(&format!("caches/{level}/read_bytes_per_second")),
+            Some(nth) => limit(&place.least_level, &format!("caches/{nth}/read_bytes_per_second")),
             None => memory.clone(),
         };
         let mut least = div(moved(source, total, place), bandwidth);
         if brick.flops.is_some() {
-            let peak =
-                if place.is_of_floats { ceilings("flops_per_second") } else { peak_of_run.clone() };
+            let peak = if place.is_of_floats {
+                limit("f32", "flops_per_second")
+            } else {
+                peak_of_run.clone()
+            };
             least = json!(["max", least, div(flops.clone(), peak)]);
         }
         let seconds = div(ns.clone(), json!(1e9));
@@ -254,19 +261,31 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
     html
 }
 
-/// Memory's bandwidth: what was measured, or what the run itself read if that was more.
-fn memory_roof(source: &Source<'_>, roofline: &Roofline) -> From {
-    let shown = roofline.shown_by.as_ref().and_then(|shown| {
+/// A limit: what was measured, or what the run itself reached if that was more.
+fn limit(source: &Source<'_>, roofline: &Roofline, of: &str, field: &str) -> From {
+    let shown = roofline.shown_by.iter().find(|shown| shown.of == of).and_then(|shown| {
         let totals = source.profile.bricks(Some(shown.phase));
-        totals.into_iter().find(|total| total.stats.name == shown.name)
+        let total = totals.into_iter().find(|total| total.stats.name == shown.name)?;
+        Some((total, shown.moved))
     });
-    match shown {
-        Some(total) => {
-            let once = of_data(source, total, Moved::OnceAPass);
-            div(mul(json!(1e9), once), source.of_total(total, "total_ns"))
-        }
-        None => ceiling_at(source, "read_bytes_per_second"),
-    }
+    let Some((total, moved)) = shown else {
+        let ceilings = source.profile.ceilings.as_ref().filter(|_| of == "memory");
+        // What it gave around the run.
+        let around = ceilings.filter(|of| of.memory_limit() != of.read_bytes_per_second);
+        let nth = around.and_then(|ceilings| {
+            let limit = ceilings.memory_limit();
+            ceilings.readings.iter().rposition(|reading| reading.read_bytes_per_second == limit)
+        });
+        return match nth {
+            Some(nth) => ceiling_at(source, &format!("readings/{nth}/read_bytes_per_second")),
+            None => ceiling_at(source, field),
+        };
+    };
+    let done = match of {
+        "f32" | "int8" => source.of_total(total, "total_flops"),
+        _ => of_data(source, total, moved),
+    };
+    div(mul(json!(1e9), done), source.of_total(total, "total_ns"))
 }
 
 fn moved(source: &Source<'_>, total: &Total, place: &Standing) -> From {

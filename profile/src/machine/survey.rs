@@ -134,7 +134,7 @@ impl Survey {
             basis: Ceilings::basis("measured by `brickscope machine`", threads, &self.backend),
             measured: Some(self.measured.clone()),
             caches: caches.collect(),
-            readings: Vec::new(),
+            ..Ceilings::default()
         })
     }
 }

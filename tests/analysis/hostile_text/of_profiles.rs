@@ -197,6 +197,7 @@ fn ceilings() -> Ceilings {
             when: ReadingTime::Kept,
             measured: "2026-11-20".to_owned(),
             read_bytes_per_second: 5e9,
+            disturbed: false,
         }],
         ..Ceilings::default()
     }

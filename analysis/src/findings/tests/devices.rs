@@ -141,8 +141,8 @@ fn a_device_at_its_roof_has_only_a_limit_and_one_far_from_it_a_brick_to_look_at(
         assert!(told.contains("decode on the device"), "{told}");
         assert!(!finding.advice.contains("threads`"), "{finding:?}");
         let screen = crate::view::headline(&profile);
-        let share = format!("the device reaches {:.0}", 100.0 * of_roof);
-        assert!(screen.contains(&share) && screen.contains(" of its memory roof ("), "{screen}");
+        let share = format!("{:.0} % of {:.1} GB/s", 100.0 * of_roof, 0.1 / of_roof);
+        assert!(screen.contains(&share) && screen.contains("the device: "), "{screen}");
     }
     // What each of the 320 bricks takes more than its roof allows: 7 of 10 µs.
     profile.devices[0].ceilings = Some(ceilings(0.3));

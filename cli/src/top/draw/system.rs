@@ -114,7 +114,7 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
         vec![match (&profile.ceilings, &profile.ceilings_absent) {
             (Some(ceilings), _) => format!(
                 "reads {:.1} GB/s, computes {:.1} GFLOP/s ({})",
-                ceilings.read_bytes_per_second / 1e9,
+                ceilings.memory_limit() / 1e9,
                 ceilings.peak_per_second() / 1e9,
                 printable_text(&ceilings.basis)
             ),

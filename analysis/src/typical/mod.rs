@@ -3,7 +3,11 @@
 //! A sum is no good answer to "what takes the most time": one span that waited for 36 ms outweighs 700 of 0.05 ms. So
 //! passes that were disturbed, and passes with a [`Stall`], are left out, and means are taken of the others. The same
 //! passes count for the wall and for each brick, so that bricks and unattributed time still add up to the wall. Where
-//! too few passes remain, the time is that of the median span, which a minority of interrupted spans can't move.
+//! fewer than half of the passes remain, or too few, those say little of the run: the time is that of the median span, which
+//! a minority of interrupted spans can't move.
+
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -51,6 +55,29 @@ pub struct Typical {
     pub bricks: Vec<TypicalBrick>,
     /// Single spans that took far longer than others of their brick, the longest first.
     pub stalls: Vec<Stall>,
+    /// With [`Basis::Spans`], the passes that nothing disturbed: too few to speak for the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clean: Option<Clean>,
+}
+
+/// A minority of passes that nothing disturbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Clean {
+    /// Their number.
+    pub passes: u64,
+    /// Their tokens.
+    pub tokens: u64,
+    /// Their wall times, summed.
+    pub wall_ns: u64,
+}
+
+impl Clean {
+    /// Their rate.
+    #[must_use]
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        (self.tokens > 0 && self.wall_ns > 0)
+            .then(|| self.tokens as f64 * 1e9 / self.wall_ns as f64)
+    }
 }
 
 /// What typical times are.
@@ -59,13 +86,15 @@ pub struct Typical {
 pub enum Basis {
     /// Means of the passes that nothing disturbed and that had no stall.
     Passes,
-    /// The median span of each brick, times the spans of a pass: nearly all passes were disturbed. The wall is the sum.
+    /// The median span of each brick, times the spans of a pass: most passes were disturbed, so that those which were not
+    /// say little of the run. Of the time between bricks it is the median at each place of a pass. The wall is the sum.
     Spans,
     /// Means of all passes, since single spans were not kept.
     Sums,
 }
 
-/// A time in nanoseconds with its 95 % interval, as if passes were independent.
+/// A time in nanoseconds with its 95 % interval: of this run, whose passes may all be slower or faster than those of another
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Estimate {
     /// The time in a pass.
@@ -192,6 +221,46 @@ impl<'p> Passes<'p> {
         }
     }
 
+    /// What lies outside of all bricks in a pass: the median at each place of it, between two bricks, before the first one and
+    /// after the last one. As with bricks, a wait at one place in each pass moves none of them. `None` if what lies between
+    /// the spans isn't what was summed up: then some bricks overlap, or were on other clocks.
+    fn between(&self, profile: &Profile) -> Option<Estimate> {
+        let mut ends: Vec<(u64, Vec<u64>)> =
+            self.all.iter().map(|pass| (pass.start_ns, Vec::new())).collect();
+        let mut spans: Vec<(usize, u64, u64)> = Vec::new();
+        self.each(profile, |pass, _, index, _| {
+            let span = &profile.spans[index];
+            spans.push((pass, span.start_ns, span.start_ns.saturating_add(span.duration_ns)));
+        });
+        spans.sort_unstable();
+        for (pass, start, end) in spans {
+            let (covered, gaps) = &mut ends[pass];
+            // Inside of another one.
+            if end > *covered {
+                gaps.push(start.saturating_sub(*covered));
+                *covered = end;
+            }
+        }
+        let mut places: BTreeMap<(u64, usize, usize), Vec<u64>> = BTreeMap::new();
+        for ((covered, mut gaps), pass) in ends.into_iter().zip(&self.all) {
+            gaps.push(pass.start_ns.saturating_add(pass.wall_ns).saturating_sub(covered));
+            let sum: u64 = gaps.iter().fold(0, |sum, &gap| sum.saturating_add(gap));
+            if sum.abs_diff(pass.unattributed_ns) > pass.unattributed_ns / 50 + 1_000 {
+                return None;
+            }
+            let n = gaps.len();
+            for (nth, gap) in gaps.into_iter().enumerate() {
+                places.entry((pass.tokens, n, nth)).or_default().push(gap);
+            }
+        }
+        let n = self.all.len().max(1) as f64;
+        let none = Estimate { ns: 0.0, interval_ns: Some([0.0; 2]) };
+        Some(places.into_values().fold(none, |sum, gaps| {
+            let times = gaps.len() as f64 / n;
+            sum.plus(middle(gaps), times)
+        }))
+    }
+
     fn medians(&self) -> HashMap<Group, u64> {
         let enough = self.spans.iter().filter(|(_, times)| times.len() >= LEAST_SPANS);
         enough.map(|(group, times)| (*group, median(times.clone()))).collect()
@@ -265,15 +334,23 @@ fn median(mut times: Vec<u64>) -> u64 {
     *times.select_nth_unstable(middle).1
 }
 
-/// The mean of some passes, with Student's interval.
-fn mean(times: impl Iterator<Item = u64> + Clone) -> Estimate {
-    let n = times.clone().count() as f64;
-    if n == 0.0 {
+/// The mean of some passes, with Student's interval of the means of up to ten batches of consecutive ones: a pass is much as
+/// the one before it, so single ones would seem to say far more than they do. (Batch means: A. M. Law, *Simulation Modeling
+/// and Analysis*, McGraw-Hill, section 9.5.3.)
+fn mean(times: impl Iterator<Item = u64>) -> Estimate {
+    const BATCHES: usize = 10;
+    let times: Vec<f64> = times.map(|ns| ns as f64).collect();
+    if times.is_empty() {
         return Estimate::default();
     }
-    let mean = times.clone().map(|ns| ns as f64).sum::<f64>() / n;
-    let squares: f64 = times.map(|ns| (ns as f64 - mean).powi(2)).sum();
-    let interval_ns = (n > 1.0).then(|| {
+    let mean_of = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+    let mean = mean_of(&times);
+    let batches = times.len().min(BATCHES);
+    let means = (0..batches)
+        .map(|nth| mean_of(&times[nth * times.len() / batches..(nth + 1) * times.len() / batches]));
+    let n = batches as f64;
+    let interval_ns = (batches > 1).then(|| {
+        let squares: f64 = means.map(|of| (of - mean).powi(2)).sum();
         let half = student::quantile(0.05, n - 1.0) * (squares / (n - 1.0) / n).sqrt();
         [(mean - half).max(0.0), mean + half]
     });
@@ -324,6 +401,7 @@ impl Typical {
             left_out.wall_ns = left_out.wall_ns.saturating_add(pass.wall_ns);
         }
         let n_kept = kept.iter().filter(|kept| **kept).count();
+        let is_minority = 2 * n_kept < passes.all.len();
         let mut typical = Self {
             phase,
             basis: Basis::Passes,
@@ -334,9 +412,19 @@ impl Typical {
             unattributed: Estimate::default(),
             bricks: Vec::new(),
             stalls,
+            clean: None,
         };
-        if typical.left_out.passes > 0 && n_kept < LEAST_PASSES {
+        if typical.left_out.passes > 0 && (n_kept < LEAST_PASSES || is_minority) {
             typical.by_medians(profile, &passes);
+            let clean = passes.all.iter().zip(&kept).filter(|(_, kept)| **kept);
+            let sum = |of: fn(&Pass) -> u64| {
+                clean.clone().map(|(pass, _)| of(pass)).fold(0, u64::saturating_add)
+            };
+            typical.clean = (n_kept > 0).then(|| Clean {
+                passes: n_kept as u64,
+                tokens: sum(|pass| pass.tokens),
+                wall_ns: sum(|pass| pass.wall_ns),
+            });
         } else {
             typical.by_passes(profile, &passes, &kept);
         }
@@ -389,7 +477,9 @@ impl Typical {
                 .or_insert(Estimate { ns: 0.0, interval_ns: Some([0.0; 2]) });
             *sum = sum.plus(of_group, in_a_pass);
         }
-        self.unattributed = middle(passes.all.iter().map(|pass| pass.unattributed_ns).collect());
+        self.unattributed = passes.between(profile).unwrap_or_else(|| {
+            middle(passes.all.iter().map(|pass| pass.unattributed_ns).collect())
+        });
         self.wall = by_brick.values().fold(self.unattributed, |sum, of| sum.plus(*of, 1.0));
         self.bricks = by_brick
             .into_iter()
@@ -416,6 +506,7 @@ impl Typical {
             unattributed: each(total.map_or(0, |total| total.unattributed_ns)),
             bricks: bricks.collect(),
             stalls: Vec::new(),
+            clean: None,
         }
     }
 
@@ -681,337 +772,5 @@ fn who(by: Disturber) -> &'static str {
         Disturber::Quota => "the quota of its control group was used up",
         Disturber::Hypervisor => "the hypervisor took CPUs",
         Disturber::Unknown => "who had it is not known",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use brickscope::{BrickId, BrickProfiler, MockClock};
-    use brickscope_profile::{Ceilings, Data, Work};
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::roofline::{Bound, Reach, Roofline};
-    use crate::view;
-
-    const MB: u64 = 1_000_000;
-
-    /// Passes of an LmHead at 95 % of memory's bandwidth and a QkvProjection a tenth as long, twice a pass. `extra` is
-    /// what the first QkvProjection of a pass takes longer.
-    fn run(passes: usize, extra: impl Fn(usize) -> u64) -> Profile {
-        let hand = MockClock::default();
-        let profiler = BrickProfiler::with_clock(hand.clock());
-        profiler.enable();
-        for nth in 0..passes {
-            let pass = profiler.begin_pass(Phase::Decode);
-            let products = [
-                (BrickId::QkvProjection, 50_000, MB * 19 / 10, extra(nth)),
-                (BrickId::QkvProjection, 50_000, MB * 19 / 10, 0),
-                (BrickId::LmHead, 1_000_000 + 100 * (nth as u64 % 5), 38 * MB, 0),
-            ];
-            for (brick, nanos, bytes, extra) in products {
-                let timer = profiler.start_brick(brick);
-                hand.advance(nanos + extra);
-                let data = Data::Weights(bytes);
-                let work = Work { elements: 1, flops: bytes / 4, bytes, data };
-                profiler.stop_brick_with(timer, work);
-            }
-            hand.advance(7_000);
-            profiler.end_pass(pass, 1, 100 + nth as u64);
-            hand.advance(100_000);
-        }
-        let mut profile = profiler.profile();
-        profile.ceilings = Some(Ceilings {
-            read_bytes_per_second: 40e9,
-            flops_per_second: 500e9,
-            basis: "made up".to_owned(),
-            ..Ceilings::default()
-        });
-        profile
-    }
-
-    fn disturb(profile: &mut Profile, passes: impl IntoIterator<Item = usize>, own_ns: u64) {
-        for pass in passes {
-            profile.passes[pass].disturbance = Some(Disturbance {
-                passes: 1,
-                wall_ns: profile.passes[pass].wall_ns,
-                longest_wait_ns: Some(4_000_000),
-                run_queue_wait_ns: Some(4_000_000),
-                own_wait_ns: Some(own_ns),
-                ..Disturbance::default()
-            });
-        }
-        let disturbed = profile.passes.iter().filter(|pass| pass.is_disturbed()).count() as u64;
-        profile.phases[0].disturbed = disturbed;
-        profile.dropped.disturbed_passes = disturbed;
-    }
-
-    fn adds_up(typical: &Typical) {
-        let bricks: f64 = typical.bricks.iter().map(|brick| brick.time.ns).sum();
-        let sum = bricks + typical.unattributed.ns;
-        assert!((sum - typical.wall.ns).abs() <= 1e-9 * typical.wall.ns, "{typical:?}");
-    }
-
-    #[test]
-    fn one_stall_decides_nothing_and_has_a_line_of_its_own() {
-        let profile = run(64, |nth| if nth == 40 { 80_000_000 } else { 0 });
-        let sums = &profile.bricks(Some(Phase::Decode))[0].stats;
-        assert_eq!(
-            (sums.name.as_str(), sums.count),
-            ("QkvProjection", 128),
-            "by its sum it is the first"
-        );
-
-        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
-        assert_eq!(
-            (typical.basis, typical.passes, typical.left_out.stalled),
-            (Basis::Passes, 63, 1)
-        );
-        assert_eq!(typical.bricks[0].name, "LmHead");
-        let qkv = &typical.bricks[1].time;
-        assert_eq!((qkv.ns, qkv.interval_ns), (100_000.0, Some([100_000.0; 2])));
-        let [low, high] = typical.wall.interval_ns.expect("many passes");
-        assert!(low < typical.wall.ns && typical.wall.ns < high && high - low < 200.0);
-        adds_up(&typical);
-        let [stall] = &typical.stalls[..] else { panic!("{:?}", typical.stalls) };
-        assert_eq!((stall.brick.as_deref(), stall.position), (Some("QkvProjection"), 140));
-        assert_eq!((stall.ns, stall.median_ns), (80_050_000, 50_000));
-        // Forty passes of 1.107 ms and their pauses lie before it, and it began its pass.
-        assert!((48 * MB..49 * MB).contains(&stall.at_ns), "{stall:?}");
-
-        let headline = view::headline(&profile);
-        assert!(headline.contains("LmHead takes the most time, 90.3% of it"), "{headline}");
-        assert!(headline.contains("bound by memory and at the roof"), "{headline}");
-        let roofline = Roofline::of(&profile, Phase::Decode).expect("ceilings");
-        for brick in &roofline.bricks {
-            let place = brick.place.as_ref().expect("its work was stated");
-            assert_eq!((place.bound, place.reach), (Bound::Memory, Reach::At), "{}", brick.name);
-        }
-        let report = view::report(&profile);
-        assert!(
-            report.contains("stall: QkvProjection took 80.050 ms, 1601 times its median"),
-            "{report}"
-        );
-        // The tables add up to the wall of their passes, and with the rest to that of all.
-        let shown = shown(&profile);
-        shown.check().expect("it adds up");
-        let (all, kept) = (profile.phases[0].wall_ns, shown.phases[0].wall_ns);
-        assert_eq!(all - kept, typical.left_out.wall_ns);
-        let line = format!("64 passes, {} = {} + ", milliseconds(all), milliseconds(kept));
-        assert!(report.contains(&line), "{report}");
-        assert_eq!(super::shown(&shown), shown, "once is enough");
-        let json = view::json(&profile);
-        assert!(json.contains("\"typical\"") && json.contains("\"stalled\":1}"), "{json}");
-    }
-
-    #[test]
-    fn slow_spans_that_are_the_rule_are_no_stalls() {
-        // Every other pass has it: then it is what the program does.
-        let profile = run(64, |nth| if nth % 2 == 0 { 1_000_000 } else { 0 });
-        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
-        assert_eq!((typical.passes, typical.stalls.len()), (64, 0));
-        // Ten times its median, but a hundredth of the pass.
-        let small = run(64, |nth| if nth == 9 { 39_000 } else { 0 });
-        assert!(Typical::of(&small, Phase::Decode).expect("passes").stalls.is_empty());
-    }
-
-    #[test]
-    fn disturbed_passes_are_left_out_and_it_is_told_who_disturbed_them() {
-        let mut profile = run(64, |nth| if nth < 9 { 4_000_000 } else { 0 });
-        disturb(&mut profile, 0..6, 0);
-        disturb(&mut profile, 6..9, 3_900_000);
-        profile.phases[0].unwatched = Some(2);
-        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
-        let left_out = &typical.left_out;
-        assert_eq!((typical.passes, left_out.passes, left_out.stalled), (55, 9, 0));
-        let by = [(Disturber::Others, 6), (Disturber::OwnThreads, 3)];
-        assert_eq!(left_out.disturbed, BTreeMap::from(by));
-        adds_up(&typical);
-        let notes = notes(&profile).join("\n");
-        for part in [
-            "left out of the tables: 9 of 64 passes of decode",
-            "other programs disturbed 6, threads of this process shared a CPU in 3",
-            "whether they were disturbed is not known for 2 of 64 passes of decode",
-            "a thread waited 4.000 ms for a CPU: other programs had it",
-            "6 more such stalls in decode",
-        ] {
-            assert!(notes.contains(part), "{part}: {notes}");
-        }
-        assert!(view::headline(&profile).contains("at the roof"));
-    }
-
-    #[test]
-    fn passes_that_warmed_up_do_not_keep_disturbed_ones_in_the_tables() {
-        let mut profile = run(64, |nth| if nth < 9 { 4_000_000 } else { 0 });
-        disturb(&mut profile, 6..9, 0);
-        // As a run that was recorded without its first passes, which were slow, too.
-        let mut profile = profile.without(|pass| pass.serial <= 6).expect("all spans were kept");
-        profile.dropped.warm_up_passes = 6;
-        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
-        assert_eq!((typical.passes, typical.left_out.passes), (55, 3));
-        let shown = shown(&profile);
-        shown.check().expect("it adds up");
-        assert_eq!((shown.phases[0].passes, shown.dropped.left_out_passes), (55, 9));
-        assert_eq!(super::shown(&shown), shown, "once is enough");
-        let screen = view::summary(&profile, view::Size::default(), None).to_string();
-        assert!(screen.contains("3 of 58 decode passes left out"), "{screen}");
-        // By what remains, as if the others had not been: 19.8 MB in 1.107 ms.
-        assert!(screen.contains("Decode   903 tok/s"), "{screen}");
-        assert!(view::report(&profile).contains("since they warm up: 6"));
-    }
-
-    #[test]
-    fn a_median_is_of_spans_that_have_as_much_work() {
-        let hand = MockClock::default();
-        let profiler = BrickProfiler::with_clock(hand.clock());
-        profiler.enable();
-        for nth in 0..20_u64 {
-            let pass = profiler.begin_pass(Phase::Decode);
-            for layer in 0..2 {
-                let layer = profiler.begin_layer(layer);
-                // Q, K and V; and attention to the text, which grows, and to the sound.
-                for (brick, nanos, bytes) in [
-                    (BrickId::QkvProjection, 80_000, 8000),
-                    (BrickId::QkvProjection, 10_000, 1000),
-                    (BrickId::QkvProjection, 10_000, 1000),
-                    (BrickId::AttentionScore, 5_000, 10 + nth),
-                    (BrickId::AttentionScore, 900_000, 100_000),
-                ] {
-                    let timer = profiler.start_brick(brick);
-                    hand.advance(nanos);
-                    profiler.stop_brick_with(timer, Work { bytes, ..Work::elements(1) });
-                }
-                profiler.end_layer(layer);
-            }
-            profiler.end_pass(pass, 1, nth);
-        }
-        let mut profile = profiler.profile();
-        disturb(&mut profile, 0..20, 0);
-        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
-        assert_eq!(typical.basis, Basis::Spans);
-        let times: Vec<_> = typical.bricks.iter().map(|of| (&*of.name, of.time.ns)).collect();
-        assert_eq!(times, [("AttentionScore", 1_810_000.0), ("QkvProjection", 200_000.0)]);
-    }
-
-    #[test]
-    fn where_nearly_all_passes_were_disturbed_the_median_spans_say_what_limits_it() {
-        // Each pass waits somewhere: no pass is clean, but most spans are.
-        let mut profile = run(64, |nth| if nth < 62 { 500_000 + 1_000 * nth as u64 } else { 0 });
-        disturb(&mut profile, 0..62, 0);
-        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
-        assert_eq!((typical.basis, typical.left_out.passes), (Basis::Spans, 62));
-        assert_eq!(typical.bricks[0].name, "LmHead");
-        assert_eq!(typical.bricks[1].time.ns, 100_000.0, "the median of 50 µs, twice");
-        adds_up(&typical);
-        let headline = view::headline(&profile);
-        let begin = "62 of 64 passes were disturbed; by the median span of each brick, decode is bound by memory";
-        assert!(headline.starts_with(begin), "{headline}");
-        // The tables have all passes, as nothing was left out.
-        assert_eq!(*shown(&profile), profile);
-        let report = view::report(&profile);
-        assert!(
-            report.contains("disturbed: 62 of 64 passes of decode; other programs disturbed 62"),
-            "{report}"
-        );
-    }
-
-    #[test]
-    fn a_stall_was_not_the_scheduler_only_if_threads_waited_for_far_less() {
-        for (wait_ns, so) in [(3_000, true), (9_000, false)] {
-            let mut profile = run(64, |nth| if nth == 40 { 1_000_000 } else { 0 });
-            let wall_ns = profile.passes[40].wall_ns;
-            profile.passes[40].disturbance = Some(Disturbance {
-                passes: 1,
-                // A hundredth of it is no disturbance.
-                wall_ns: wall_ns * 100,
-                longest_wait_ns: Some(wait_ns * 20),
-                ..Disturbance::default()
-            });
-            let notes = notes(&profile).join("\n");
-            assert_eq!(notes.contains("so it was not the scheduler"), so, "{notes}");
-            assert!(notes.contains("no thread waited more than 0."), "{notes}");
-        }
-    }
-
-    #[test]
-    fn a_run_that_was_imported_is_not_said_to_lack_spans() {
-        let mut profile = run(10, |_| 0);
-        disturb(&mut profile, 0..3, 0);
-        profile.imported = Some(brickscope_profile::Imported::default());
-        let notes = notes(&profile).join("\n");
-        assert!(notes.contains("in the tables, since this run was imported"), "{notes}");
-    }
-
-    #[test]
-    fn what_was_only_summed_is_its_mean() {
-        let mut profile = run(10, |_| 0);
-        profile.spans.clear();
-        profile.dropped.spans = 30;
-        let typical = Typical::of(&profile, Phase::Decode).expect("passes");
-        assert_eq!((typical.basis, typical.passes), (Basis::Sums, 10));
-        adds_up(&typical);
-        assert_eq!(Typical::of(&profile, Phase::Prefill), None);
-    }
-
-    #[test]
-    fn a_stall_decides_nothing_where_only_sums_are_known_as_in_a_live_view() {
-        let mut profile = run(64, |nth| if nth == 40 { 80_000_000 } else { 0 });
-        profile.spans.clear();
-        profile.dropped.spans = 192;
-        assert_eq!(profile.bricks(Some(Phase::Decode))[0].stats.name, "QkvProjection");
-        let judged = judged(&profile, Phase::Decode);
-        let bricks = judged.bricks(Some(Phase::Decode));
-        assert_eq!(bricks[0].stats.name, "LmHead");
-        let qkv = &bricks[1];
-        let off = qkv.stats.exclusive_ns as f64 / 6_400_000.0;
-        // The histogram knows a span to a hundredth.
-        assert!((0.95..1.05).contains(&off), "{off}");
-        judged.check().expect("it adds up");
-        let roofline = Roofline::of(&profile, Phase::Decode).expect("ceilings");
-        let far = roofline
-            .bricks
-            .iter()
-            .find(|brick| brick.place.as_ref().is_none_or(|p| p.reach != Reach::At));
-        assert_eq!(far, None);
-        // The headline has the same figures.
-        let headline = view::headline(&profile);
-        let verdict = roofline.verdict().expect("bricks with a place");
-        let share = format!("its least time is {} of its time", percent(verdict.of_roof, 1.0));
-        assert!(headline.contains(&share), "{share}: {headline}");
-        let first = percent(bricks[0].stats.exclusive_ns as f64, roofline.wall_ns as f64);
-        assert!(
-            headline.contains(&format!("LmHead takes the most time, {first} of it")),
-            "{headline}"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn bricks_and_the_rest_add_up_and_gains_stay_within_the_wall(
-            extras in prop::collection::vec(prop_oneof![4 => Just(0u64), 1 => 0u64..60_000_000], 1..40),
-            disturbed in prop::collection::vec(any::<bool>(), 40),
-        ) {
-            let mut profile = run(extras.len(), |nth| extras[nth]);
-            disturb(&mut profile, (0..extras.len()).filter(|&nth| disturbed[nth]), 0);
-            let typical = Typical::of(&profile, Phase::Decode).expect("passes");
-            let bricks: f64 = typical.bricks.iter().map(|brick| brick.time.ns).sum();
-            let sum = bricks + typical.unattributed.ns;
-            prop_assert!((sum - typical.wall.ns).abs() <= 1e-9 * typical.wall.ns);
-            let shown = shown(&profile);
-            prop_assert_eq!(shown.check(), Ok(()));
-            let left_out = profile.phases[0].wall_ns - shown.phases[0].wall_ns;
-            match typical.basis {
-                Basis::Passes => prop_assert_eq!(left_out, typical.left_out.wall_ns),
-                _ => prop_assert_eq!(left_out, 0),
-            }
-            let roofline = Roofline::of(&profile, Phase::Decode).expect("ceilings");
-            let above = roofline.bricks.iter().filter_map(|brick| {
-                Some(brick.place.as_ref()?.us_to_roof * brick.spans as f64)
-            });
-            let rest = roofline.wall_ns as f64 - roofline.least_ns;
-            prop_assert!(above.sum::<f64>() * 1e3 <= rest + 1e-6 * roofline.wall_ns as f64);
-            // Whatever was planted, it renders.
-            let _ = (view::report(&profile), view::json(&profile));
-        }
     }
 }

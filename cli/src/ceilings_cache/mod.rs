@@ -1,12 +1,13 @@
 //! Ceilings from earlier measurements, stored in the cache folder along with the machine they belong to.
 
+mod readings;
+
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use brickscope::load::{self, Limit};
-use brickscope::save::now_rfc3339;
 use brickscope::{
     Absent, CeilingReading, Ceilings, CpuLimit, LoadWatch, Machine, Move, Numbers, ReadingTime,
     Survey, WeightGroup, write_atomically,
@@ -16,6 +17,8 @@ use brickscope_kernels::{Kernels, ThreadPool};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use self::readings::{keep_reading, with_readings};
+pub(crate) use self::readings::{measure_again, memory_readings, share_memory};
 use crate::cache;
 
 /// None of our files comes close to this size.
@@ -123,27 +126,6 @@ impl Cacheable for Survey {
         let bandwidths = self.bandwidth.iter().filter_map(|row| row.bytes_per_second);
         let peaks = self.peaks.iter().filter_map(|row| row.ops_per_second);
         are_rates(bandwidths.chain(peaks))
-    }
-}
-
-/// The most measurements of memory that are kept.
-const MOST_READINGS: usize = 32;
-
-/// What memory gave at different times, oldest first. It belongs to the machine: to all its CPUs and its best kernels,
-/// whatever a run uses.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct MemoryReadings {
-    readings: Vec<CeilingReading>,
-}
-
-impl Cacheable for MemoryReadings {
-    const NAME: &'static str = "memory";
-
-    fn check(&self) -> Result<(), &'static str> {
-        if self.readings.len() > MOST_READINGS {
-            return Err("it has too many measurements");
-        }
-        are_rates(self.readings.iter().map(|reading| reading.read_bytes_per_second))
     }
 }
 
@@ -277,7 +259,7 @@ pub(crate) fn ceilings(
     } else if let Some(remark) = remark(others_share) {
         value.basis += &format!("; {remark}");
     }
-    with_memory(model.gguf.file_len() as u64, pool, &mut value);
+    with_readings(model.gguf.file_len() as u64, kernels, pool, &mut value);
     Ok(value)
 }
 
@@ -308,7 +290,7 @@ pub(crate) fn sure_ceilings(
     if source.is_cached {
         value = value.kept();
     }
-    with_memory(model.gguf.file_len() as u64, pool, &mut value);
+    with_readings(model.gguf.file_len() as u64, kernels, pool, &mut value);
     Ok(value)
 }
 
@@ -350,110 +332,8 @@ pub(crate) fn ceilings_of_others(
         value.basis += &format!("; {remark}");
     }
     let bytes = model.map_or(0, |model| model.file_bytes);
-    with_memory(bytes, &pool, &mut value);
+    with_readings(bytes, kernels, &pool, &mut value);
     Ok(value)
-}
-
-/// Adds what memory gives right now, and gave before. For a model that a cache holds, what was kept is enough.
-fn with_memory(model_bytes: u64, pool: &ThreadPool, ceilings: &mut Ceilings) {
-    ceilings.readings = memory_readings();
-    for reading in &mut ceilings.readings {
-        reading.when = ReadingTime::Kept;
-    }
-    if ceilings.readings.is_empty() || is_read_from_memory(model_bytes, ceilings) {
-        read_memory(ReadingTime::Before, pool, ceilings);
-    }
-    settle(ceilings);
-}
-
-/// Measures memory once more, after the run of `model` that these ceilings are for.
-pub(crate) fn measure_again(model: &Model, pool: &ThreadPool, ceilings: &mut Ceilings) {
-    if is_read_from_memory(model.gguf.file_len() as u64, ceilings) {
-        read_memory(ReadingTime::After, pool, ceilings);
-        settle(ceilings);
-    }
-}
-
-/// Gives all of these the measurements of each, and so the same bandwidth of memory.
-pub(crate) fn share_memory(all: &mut [&mut Ceilings]) {
-    let mut readings: Vec<CeilingReading> = Vec::new();
-    for reading in all.iter().flat_map(|ceilings| &ceilings.readings) {
-        let is_same = |known: &CeilingReading| {
-            (&known.measured, known.read_bytes_per_second)
-                == (&reading.measured, reading.read_bytes_per_second)
-        };
-        match readings.iter_mut().find(|known| is_same(known)) {
-            // What one measured right before its rounds, the next one had from those that are kept.
-            Some(known) if known.when == ReadingTime::Kept => known.when = reading.when,
-            Some(_) => {}
-            None => readings.push(reading.clone()),
-        }
-    }
-    // RFC 3339 in UTC: the order of the text is that of time.
-    readings.sort_by(|a, b| a.measured.cmp(&b.measured));
-    let highest = all.iter().map(|ceilings| ceilings.read_bytes_per_second).fold(0.0, f64::max);
-    for ceilings in all {
-        ceilings.read_bytes_per_second = highest;
-        ceilings.readings.clone_from(&readings);
-        settle(ceilings);
-    }
-}
-
-/// The measurements of memory that are kept, oldest first.
-pub(crate) fn memory_readings() -> Vec<CeilingReading> {
-    let folder = cache::folder().ok();
-    let kept =
-        folder.and_then(|folder| load::<MemoryReadings>(&folder, &Identity::of_memory()).ok()?);
-    kept.map(|kept| kept.value.readings).unwrap_or_default()
-}
-
-/// Whether the weights are more than a cache holds.
-fn is_read_from_memory(model_bytes: u64, ceilings: &Ceilings) -> bool {
-    let largest = ceilings.caches.iter().map(|cache| cache.bytes).max();
-    largest.is_none_or(|largest| model_bytes > largest)
-}
-
-/// The roof is what two measurements agree on; see [`Ceilings::confirmed`].
-fn settle(ceilings: &mut Ceilings) {
-    let rates = ceilings.readings.iter().map(|reading| reading.read_bytes_per_second);
-    if let Some(confirmed) = Ceilings::confirmed(rates) {
-        ceilings.read_bytes_per_second = confirmed;
-    }
-}
-
-/// Measures memory, with all CPUs and the best kernels, and keeps the result unless others used the CPUs meanwhile.
-/// Where it can't be measured, nothing is added.
-fn read_memory(when: ReadingTime, pool: &ThreadPool, ceilings: &mut Ceilings) {
-    let identity = Identity::of_memory();
-    let watch = LoadWatch::start();
-    let kernels = Kernels::best();
-    let all = (identity.threads as usize != pool.threads())
-        .then(|| NonZeroUsize::new(identity.threads as usize).and_then(|n| ThreadPool::new(n).ok()))
-        .flatten();
-    let measured = brickscope::machine::measure_memory(kernels, all.as_ref().unwrap_or(pool));
-    let Ok(read_bytes_per_second) = measured else { return };
-    let reading = CeilingReading { when, measured: now_rfc3339(), read_bytes_per_second };
-    ceilings.readings.push(reading.clone());
-    let others = watch.and_then(|watch| watch.so_far()).ok();
-    keep_reading(reading, identity, others.map(|load| load.others_share()));
-}
-
-/// Adds a measurement of memory to those that are kept, unless others used the CPUs meanwhile.
-fn keep_reading(reading: CeilingReading, identity: Identity, others_share: Option<f64>) {
-    let Ok(folder) = cache::folder() else { return };
-    if much(others_share).is_some() {
-        return;
-    }
-    // Read again: another process may have added to it.
-    let kept = load::<MemoryReadings>(&folder, &identity).ok().flatten();
-    let mut value = kept.map(|kept| kept.value).unwrap_or_default();
-    value.readings.push(CeilingReading { when: ReadingTime::Kept, ..reading });
-    // The first one stays: by it the roofline says what limits a brick.
-    let surplus = value.readings.len().saturating_sub(MOST_READINGS);
-    value.readings.drain(1..1 + surplus);
-    if let Err(error) = store(&folder, &Cached { identity, others_share, value }) {
-        tell!("note: memory's bandwidth couldn't be stored for next time: {error:#}");
-    }
 }
 
 fn cached_ceilings(
@@ -492,7 +372,8 @@ pub(crate) fn survey(
         if let Some(read_bytes_per_second) = best {
             let measured = cached.value.measured.clone();
             let when = ReadingTime::Kept;
-            let reading = CeilingReading { when, measured, read_bytes_per_second };
+            let reading =
+                CeilingReading { when, measured, read_bytes_per_second, disturbed: false };
             keep_reading(reading, Identity::of_memory(), cached.others_share);
         }
     }
@@ -529,38 +410,6 @@ mod tests {
         let two = NonZeroUsize::new(2).expect("not zero");
         let scalar = Kernels::new(brickscope::Backend::Scalar).expect("runs everywhere");
         Cached { identity: Identity::here(two, scalar), others_share: Some(0.04), value }
-    }
-
-    #[test]
-    fn backends_share_one_memory_and_all_its_measurements() {
-        let read = |when, measured: &str, rate: f64| CeilingReading {
-            when,
-            measured: measured.to_owned(),
-            read_bytes_per_second: rate,
-        };
-        let kept = read(ReadingTime::Kept, "2026-11-21T10:00:00Z", 40e9);
-        let [first, second, after] = [
-            read(ReadingTime::Before, "2026-11-21T10:00:05Z", 39e9),
-            read(ReadingTime::Before, "2026-11-21T10:00:06Z", 20e9),
-            read(ReadingTime::After, "2026-11-21T10:00:09Z", 60e9),
-        ];
-        let first_is_kept = CeilingReading { when: ReadingTime::Kept, ..first.clone() };
-        let of = |readings: &[&CeilingReading], rate| Ceilings {
-            read_bytes_per_second: rate,
-            readings: readings.iter().map(|&reading| reading.clone()).collect(),
-            ..ceilings().value
-        };
-        let mut sides =
-            [of(&[&kept, &first, &after], 40e9), of(&[&kept, &first_is_kept, &second], 40e9)];
-        share_memory(&mut sides.each_mut()[..]);
-        assert_eq!(sides[0], sides[1]);
-        assert_eq!(sides[0].readings, [kept, first, second, after]);
-        assert_eq!(sides[0].read_bytes_per_second, 40e9);
-        assert_eq!(sides[0].memory_spread(), [20e9, 40e9]);
-
-        let mut sides = [of(&[], 10.7e9), of(&[], 38e9)];
-        share_memory(&mut sides.each_mut()[..]);
-        assert_eq!(sides.map(|side| side.read_bytes_per_second), [38e9; 2]);
     }
 
     #[test]

@@ -1,0 +1,276 @@
+//! Compares the work of bricks with the machine's ceilings: the roofline model.
+//!
+//! Samuel Williams, Andrew Waterman, David Patterson: *Roofline: An Insightful Visual Performance
+//! Model for Multicore Architectures*, Communications of the ACM 52(4), 2009,
+//! <https://doi.org/10.1145/1498765.1498785>:
+//!
+//! ```text
+//! attainable FLOP/s = min(peak FLOP/s, arithmetic intensity × peak bandwidth)
+//! ```
+//!
+//! In terms of time, work of `F` FLOPs takes at least `F / peak`, and for each level of the memory at least the
+//! bytes that come from it or from farther away, divided by its bandwidth. The greatest of these is the least time.
+//!
+//! Where bytes come from follows from when they were last used, not from how fast they came: weights and the KV
+//! cache come from the smallest cache that holds all that a pass touches, activations from the smallest that holds
+//! what their span touches (their producer has just run), or else from memory. The distance between two uses of
+//! the same data is the classical measure for that: R. L. Mattson, J. Gecsei, D. R. Slutz, I. L. Traiger:
+//! *Evaluation techniques for storage hierarchies*, IBM Systems Journal 9(2), 1970.
+
+mod limits;
+mod place;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use brickscope_profile::{Absent, Ceilings, Pass, Phase, PhaseTotal, Profile, Source, Total};
+use serde::Serialize;
+
+use self::limits::{Limits, Reused};
+use self::place::kept_spans;
+pub use self::place::{Bound, Moved, Note, Reach, RooflineBrick, Standing};
+pub use self::verdict::Verdict;
+use crate::typical;
+
+/// Below this part of a roof, the roof isn't the limit. Nsight Compute draws the line at the same place:
+/// below 60 % of both it names latency as the likely cause (*Kernel Profiling Guide*, "GPU Speed Of Light
+/// Throughput").
+pub const NEAR: f64 = 0.6;
+
+/// From this part of a roof on, the roof is reached.
+pub const AT: f64 = 0.9;
+
+/// Above this part of a roof, the roof or the work is wrong; the excess over 1 is the error of measurement.
+pub const MOST: f64 = 1.02;
+
+/// Measurements of a limit that differ by more than this many times leave no verdict, where it depends on them.
+pub const SWINGS: f64 = Ceilings::SWINGS;
+
+/// The name of the farthest level.
+pub(crate) const MEMORY: &str = Ceilings::MEMORY;
+
+/// The bricks of a phase, compared with the machine's ceilings.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Roofline {
+    /// The phase.
+    pub phase: Phase,
+    /// The peak of the run's products, in FLOPs per second: the measured one, or that of the run if it was higher.
+    pub peak_flops_per_second: f64,
+    /// The bandwidth of memory, in bytes that as many threads as the run's read per second: the measured one, or that of the
+    /// run if it was higher.
+    pub peak_bytes_per_second: f64,
+    /// The least bandwidth of memory by which the run can be judged, see [`Ceilings::memory_spread`].
+    pub least_bytes_per_second: f64,
+    /// What all CPUs read from memory, if the run had fewer threads and these read less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_bytes_per_second: Option<f64>,
+    /// Whose spans showed that a limit is higher than it was measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shown_by: Vec<ShownBy>,
+    /// The ridge point, where the two roofs meet, in FLOPs per byte.
+    pub ridge: f64,
+    /// The bytes of weights and KV cache that a pass touches, on average: so much is used between two uses of the
+    /// same weight.
+    pub pass_bytes: u64,
+    /// The level that holds as much, from which weights and the KV cache come: `L2`, …, `memory`.
+    pub pass_level: String,
+    /// The wall time of the passes.
+    pub wall_ns: u64,
+    /// The least time that the stated work of the passes could take.
+    pub least_ns: f64,
+    /// The same if each limit were as low as it was measured to be around the run.
+    pub slow_least_ns: f64,
+    /// The same if memory gave the run's threads what it gives all CPUs.
+    #[serde(skip)]
+    machine_least_ns: f64,
+    /// One for each brick, the longest first.
+    pub bricks: Vec<RooflineBrick>,
+    /// The bytes of the largest cache.
+    #[serde(skip)]
+    largest_cache: u64,
+    /// The threads of the run; 0 if unknown.
+    #[serde(skip)]
+    threads: u32,
+    /// Each limit by its name, with the lowest that it was.
+    #[serde(skip)]
+    limits: Vec<(String, [f64; 2])>,
+    /// Whether products multiply bytes.
+    #[serde(skip)]
+    is_of_bytes: bool,
+}
+
+/// A brick that was faster than a limit was measured to be.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ShownBy {
+    /// Which limit: `memory`, a level of cache, `f32` or `int8`.
+    pub of: String,
+    /// Its name.
+    pub name: String,
+    /// The phase of its spans.
+    pub phase: Phase,
+    /// What it reached, in bytes or FLOPs per second.
+    pub per_second: f64,
+    /// Which of its bytes that is of, if the limit is a bandwidth.
+    pub moved: Moved,
+    /// The limit that was measured.
+    pub measured_per_second: f64,
+    /// The highest single measurement that is kept beside it.
+    pub highest_measured_per_second: f64,
+}
+
+impl Roofline {
+    /// The bricks of a phase under the ceilings of their run, by what they [typically](crate::typical) take: passes
+    /// that were disturbed or had a stall are left out, or where too few would remain, each span counts as the median
+    /// of its brick.
+    ///
+    /// # Errors
+    ///
+    /// The reason, if there is no such pass, or there are no ceilings.
+    pub fn of(profile: &Profile, phase: Phase) -> Result<Self, Absent> {
+        Self::of_sums(&typical::judged(profile, phase), phase)
+    }
+
+    /// The same by the sums of all passes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`of`](Self::of).
+    pub fn of_sums(profile: &Profile, phase: Phase) -> Result<Self, Absent> {
+        Self::of_sums_beside(profile, phase, &[])
+    }
+
+    /// The same, where runs of others on the same memory may have shown that it is faster than it was measured.
+    pub(crate) fn of_sums_beside(
+        profile: &Profile,
+        phase: Phase,
+        others: &[&Profile],
+    ) -> Result<Self, Absent> {
+        let Some(total) = profile.phase(phase).map(|total| with_bricks(profile, total)) else {
+            return Err(Absent { reason: format!("no pass of {phase} was recorded") });
+        };
+        // The ceilings are those of the CPU.
+        if let Some(serialised) = profile.serialised(phase) {
+            return Err(serialised.no_roof());
+        }
+        let Some(ceilings) = &profile.ceilings else {
+            return Err(profile.ceilings_absent.clone().unwrap_or_else(|| Absent {
+                reason: "this run has no ceilings: the machine was not measured".to_owned(),
+            }));
+        };
+        let (peak, measured) = (ceilings.peak_per_second(), ceilings.memory_limit());
+        // A file may contain anything.
+        if !is_rate(peak) || !is_rate(measured) {
+            return Err(Absent {
+                reason: format!(
+                    "the ceilings of this run are not rates: {measured} B/s, {peak} FLOP/s"
+                ),
+            });
+        }
+        let totals = profile.bricks(Some(phase));
+        let pass_bytes = pass_bytes(&totals, total.passes);
+        let shown_by = limits::shown_by(profile, others);
+        let limits = Limits::of(ceilings, &shown_by, pass_bytes);
+        let (slow, machine) = (limits.slow(ceilings), limits.machine(ceilings));
+        let kept = kept_spans(profile, phase);
+        let (mut least_ns, mut slow_least_ns, mut machine_least_ns) = (0.0, 0.0, 0.0);
+        let bricks = totals.iter().map(|brick| {
+            let (mut row, least) = RooflineBrick::of(brick, &limits, &slow, machine.as_ref());
+            least_ns += least.ns;
+            slow_least_ns += least.slow_ns;
+            machine_least_ns += least.machine_ns;
+            if row.place.is_some() {
+                let kept = kept.get(&(brick.stats.name.as_str(), brick.source));
+                row.notes.extend(kept.copied().unwrap_or_default().note(brick.stats.count));
+            }
+            row
+        });
+        let bricks = bricks.collect();
+        Ok(Self {
+            phase,
+            peak_flops_per_second: limits.peak,
+            peak_bytes_per_second: limits.memory(),
+            least_bytes_per_second: slow.memory(),
+            machine_bytes_per_second: machine.as_ref().map(Limits::memory),
+            shown_by,
+            ridge: limits.peak / limits.memory(),
+            pass_bytes,
+            pass_level: limits.pass_level().to_owned(),
+            wall_ns: total.wall_ns,
+            least_ns,
+            slow_least_ns,
+            machine_least_ns,
+            bricks,
+            largest_cache: largest_cache(profile),
+            threads: profile.run.as_ref().map_or(0, |run| run.threads),
+            limits: limits.stated(&slow),
+            is_of_bytes: limits.is_of_bytes,
+        })
+    }
+
+    /// A limit by its name, as low as it was around the run and as it is stated: `memory`, a level of cache, or `f32`.
+    #[must_use]
+    pub fn limit_of(&self, name: &str) -> Option<[f64; 2]> {
+        self.limits.iter().find(|(of, _)| of == name).map(|(_, limit)| *limit)
+    }
+
+    /// The rooflines of all phases that have one.
+    #[must_use]
+    pub fn all(profile: &Profile) -> Vec<Self> {
+        Phase::SHOWN.into_iter().filter_map(|phase| Self::of(profile, phase).ok()).collect()
+    }
+}
+
+/// Whether a profile is of a device by itself, see [`Profile::whole_device`]: its unattributed time is gaps, and its
+/// ceilings are the device's.
+pub(crate) fn is_of_device(profile: &Profile) -> bool {
+    !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
+}
+
+/// The passes of a phase in which bricks have times. On a device the others may have been timed by layers, or as a whole:
+/// their bricks state no work.
+pub(crate) fn with_bricks(profile: &Profile, total: &PhaseTotal) -> PhaseTotal {
+    let of_phase = |pass: &&Pass| pass.phase == total.phase && !pass.is_left_out;
+    let passes = || profile.passes.iter().filter(of_phase);
+    let is_without = |pass: &Pass| pass.attributed_ns == 0;
+    if !is_of_device(profile)
+        || passes().count() as u64 != total.passes
+        || !passes().any(is_without)
+    {
+        return *total;
+    }
+    let none = PhaseTotal { passes: 0, tokens: 0, wall_ns: 0, ..*total };
+    let without = passes().filter(|pass| is_without(pass)).fold(none, |sum, pass| PhaseTotal {
+        passes: sum.passes + 1,
+        tokens: sum.tokens.saturating_add(pass.tokens),
+        wall_ns: sum.wall_ns.saturating_add(pass.wall_ns),
+        ..sum
+    });
+    if without.passes == total.passes {
+        return *total;
+    }
+    // Where each span counts as its brick's median, the wall isn't that of the passes.
+    PhaseTotal {
+        passes: total.passes - without.passes,
+        tokens: total.tokens.saturating_sub(without.tokens),
+        wall_ns: total.wall_ns.saturating_sub(without.wall_ns),
+        unattributed_ns: total.unattributed_ns.saturating_sub(without.wall_ns),
+        ..*total
+    }
+}
+
+/// Whether a number from a file can be a rate, so that results stay finite.
+pub(crate) fn is_rate(rate: f64) -> bool {
+    (1.0..1e30).contains(&rate)
+}
+
+/// The bytes of weights and KV cache that a pass touches, on average.
+fn pass_bytes(bricks: &[&Total], passes: u64) -> u64 {
+    let bytes = bricks.iter().map(|brick| Reused::of(&brick.stats).once_a_pass);
+    bytes.fold(0, u64::saturating_add) / passes.max(1)
+}
+
+/// The bytes of the largest cache that was measured; 0 without one.
+fn largest_cache(profile: &Profile) -> u64 {
+    let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
+    caches.map(|cache| cache.bytes).max().unwrap_or_default()
+}
