@@ -81,7 +81,8 @@ impl Question {
     /// If a run has no passes of that phase, or there are fewer than six pairs.
     pub fn answer(&self, pairs: &[(Profile, Profile)]) -> Result<Trial, Absent> {
         let times = pairs.iter().map(|(a, b)| Ok((self.time_of(a)?, self.time_of(b)?)));
-        self.answer_times(&times.collect::<Result<Vec<_>, Absent>>()?)
+        let shares = pairs.iter().flat_map(|(a, b)| [a, b]).map(others_share);
+        self.answer_times(&times.collect::<Result<Vec<_>, Absent>>()?, mean(shares))
     }
 
     /// The same by the times of a pass, in nanoseconds: see [`time_of`](Self::time_of).
@@ -89,7 +90,11 @@ impl Question {
     /// # Errors
     ///
     /// If there are fewer than six pairs.
-    pub fn answer_times(&self, pairs: &[(f64, f64)]) -> Result<Trial, Absent> {
+    pub fn answer_times(
+        &self,
+        pairs: &[(f64, f64)],
+        others_share: Option<f64>,
+    ) -> Result<Trial, Absent> {
         let ratio = PairedRatio::new(pairs).map_err(|e| Absent { reason: e.to_string() })?;
         let median = |of: fn(&(f64, f64)) -> f64| {
             let mut times: Vec<f64> = pairs.iter().map(of).collect();
@@ -106,7 +111,8 @@ impl Question {
             after_ns: median(|pair| pair.1),
             ratio,
             predicted: self.predicted,
-            verdict: verdict(&ratio, self.predicted),
+            verdict: verdict(&ratio, self.predicted, others_share),
+            others_share,
         })
     }
 
@@ -135,11 +141,33 @@ impl Question {
     }
 }
 
+/// The part of the CPU time that other programs used during a run.
+#[must_use]
+pub fn others_share(profile: &Profile) -> Option<f64> {
+    profile.other_load.as_ref().map(|load| load.others_share())
+}
+
+/// The mean of those that are known.
+#[must_use]
+pub fn mean(shares: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let (n, sum) = shares.flatten().fold((0, 0.0), |(n, sum), share| (n + 1, sum + share));
+    (n > 0).then(|| sum / f64::from(n))
+}
+
+/// Beside programs that use more of the CPUs than this, a change that brings little may have brought much by itself.
+const MUCH_LOAD: f64 = 0.2;
+
 /// What the measured ratio says of a prediction.
-fn verdict(ratio: &PairedRatio, predicted: Option<[f64; 3]>) -> TrialVerdict {
+fn verdict(
+    ratio: &PairedRatio,
+    predicted: Option<[f64; 3]>,
+    others_share: Option<f64>,
+) -> TrialVerdict {
     let [least, most] = [-ratio.high, -ratio.low];
     let promised = predicted.map_or(0.0, |[lowest, ..]| (1.0 - TOLERANCE) * lowest).max(LEAST);
-    if most < promised {
+    if most < promised && others_share.is_some_and(|share| share > MUCH_LOAD) {
+        TrialVerdict::Inconclusive
+    } else if most < promised {
         TrialVerdict::Refuted
     } else if least > 0.0 {
         TrialVerdict::Confirmed
@@ -174,7 +202,13 @@ mod tests {
             // Nobody predicted anything.
             (-0.21, -0.19, None, Confirmed),
         ] {
-            assert_eq!(verdict(&ratio(low, high), predicted), expected, "{low} {high}");
+            for share in [None, Some(0.1)] {
+                let said = verdict(&ratio(low, high), predicted, share);
+                assert_eq!(said, expected, "{low} {high}");
+            }
+            // Beside others that take the CPUs a change may seem to bring nothing.
+            let beside = verdict(&ratio(low, high), predicted, Some(0.85));
+            assert_eq!(beside, if expected == Refuted { Inconclusive } else { expected });
         }
     }
 }

@@ -33,6 +33,10 @@ pub struct Trial {
     pub predicted: Option<[f64; 3]>,
     /// What follows from it.
     pub verdict: TrialVerdict,
+    /// The part of the machine's CPU time that other programs used meanwhile, 0 to 1: the mean of the runs. `None` if that
+    /// isn't known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_share: Option<f64>,
 }
 
 /// What is changed to save time.

@@ -1,10 +1,12 @@
 //! The first screen of runs whose times are known: a quiet one, and ones with a planted cause.
 
 use brickscope::{
-    BrickId, BrickProfiler, CacheCeiling, Ceilings, Disturbance, Grain, Machine, MockClock, Model,
-    Phase, Profile, Run, Share, SimulatedDevice, StreamId, ThreadShare, Work,
+    BrickId, BrickProfiler, CacheCeiling, CeilingReading, Ceilings, Disturbance, Grain, Machine,
+    MockClock, Model, Phase, Profile, ReadingTime, Run, Share, SimulatedDevice, StreamId,
+    ThreadShare, Work,
 };
 use brickscope_analysis::explain;
+use brickscope_analysis::roofline::{Reach, Roofline};
 use brickscope_analysis::view::{self, Size, Tone};
 
 const SIZES: [(usize, usize); 3] = [(80, 24), (120, 40), (200, 50)];
@@ -313,6 +315,58 @@ fn the_report_ends_with_the_first_finding_or_why_there_is_none() {
     imported.passes.clear();
     let said = last_lines(&imported);
     assert_eq!(said, "finding   no rule could look at this run; no pass was timed\n");
+}
+
+#[test]
+fn each_screen_has_the_same_verdict_and_none_advises_by_a_limit_that_swings() {
+    let joined = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Memory before the run and after it, in GB/s.
+    for (times, before, after, expected) in [
+        (1, 41.0, 40.0, "memory-bound: 94 % of 41 GB/s"),
+        (2, 44.0, 43.0, "far from the memory roof: 45 % of 44 GB/s"),
+        (2, 46.0, 20.0, "memory swung 20 to 46 GB/s: no verdict"),
+    ] {
+        let mut profile = run(times, |_| 0);
+        let ceilings = profile.ceilings.as_mut().expect("ceilings");
+        ceilings.read_bytes_per_second = f64::max(before, after) * 1e9;
+        ceilings.readings = [(ReadingTime::Before, before), (ReadingTime::After, after)]
+            .map(|(when, rate)| CeilingReading {
+                when,
+                measured: String::new(),
+                read_bytes_per_second: rate * 1e9,
+                disturbed: false,
+            })
+            .into();
+        let roofline = Roofline::of(&profile, Phase::Decode).expect("ceilings");
+        let verdict = roofline.verdict().expect("stated work");
+        let says = verdict.says();
+        assert_eq!(says, expected);
+        assert_eq!(view::phase_limit(&profile, Phase::Decode).text, says, "`top` and `benchmark`");
+        let headline = view::headline(&profile);
+        assert!(headline.starts_with(&format!("Decode: {says}")), "{headline}");
+        let first = joined(&screen(&profile, (80, 24)));
+        assert!(first.contains(&says), "{first}");
+        let pages = explain::find_in("ceiling", &profile);
+        let said: Vec<_> = pages.iter().map(|page| page.in_run(&profile)).collect();
+        let explained = joined(&view::explain(&pages, Some(("runs/1", &said))));
+        assert!(explained.contains(&format!("decode {says}")), "{explained}");
+        let json: serde_json::Value =
+            serde_json::from_str(&view::json(&profile)).expect("valid JSON");
+        let mut phases = json["roofline"].as_array().expect("phases").iter();
+        let decode = phases.find(|of| of["phase"] == "decode").expect("decode");
+        assert_eq!(decode["verdict"]["says"], says.as_str());
+        let found = joined(&view::findings(&profile, None));
+        match verdict.reach {
+            Reach::Unsettled => {
+                assert!(found.contains(&says), "{found}");
+                for advice in ["faster kernels", "smaller weights", "larger weights", "latency"] {
+                    assert!(!(first.clone() + &found).contains(advice), "{advice}: {found}");
+                }
+            }
+            Reach::Far => assert!(found.contains("45 % of its roof"), "{found}"),
+            _ => assert!(found.contains("94 % of 41 GB/s"), "{found}"),
+        }
+    }
 }
 
 #[test]

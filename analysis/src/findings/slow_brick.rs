@@ -13,6 +13,7 @@ use crate::words::{fraction, time, whole_percent};
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     const RULE: &str = "far-from-the-roof";
+    const NOTHING: f64 = 0.05;
     // Its own rule knows what its tests read and compute.
     if facts.is_from(Format::LlamaBench) {
         return;
@@ -60,6 +61,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             continue;
         };
         let above = above_ns(most) / of.passes;
+        // Of a phase that is near its roof, a little is nothing to look at.
+        if verdict.reach == Reach::Near && above < NOTHING * of.pass_ns {
+            continue;
+        }
         let name = printable(&most.name);
         let part = fraction(above / of.pass_ns);
         let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase))
@@ -132,7 +137,7 @@ fn cause(facts: &Facts<'_>, of: &PhaseFacts<'_>, reach: Reach) -> String {
     const MUCH: f64 = 0.1;
     let (threads, shares) = (facts.flags.threads, facts.flags.shares);
     if reach != Reach::Far {
-        return "no other brick has more to gain".to_owned();
+        return "its kernel could save that much at most".to_owned();
     }
     if of.device.is_some() {
         return "likely latency, or too few threads or bytes in flight: look at its kernels in the full report"

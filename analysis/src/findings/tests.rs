@@ -387,7 +387,7 @@ fn trial_of_threads(threads: u32, saved: f64, rule: Option<&str>) -> brickscope_
         rule: rule.map(str::to_owned),
         predicted: rule.map(|_| [saved; 3]),
     };
-    question.answer_times(&pairs).expect("enough pairs")
+    question.answer_times(&pairs, None).expect("enough pairs")
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
         let n = samples.iter().filter(|sample| sample.is_warm_up).count();
         doubt(format!(
             "{name}: the last {} of {n} warm-up repetitions did not agree within {:.0} %.",
-            warm_up.window,
+            n.min(warm_up.window as usize),
             100.0 * warm_up.within
         ));
     }
@@ -157,7 +157,7 @@ mod tests {
                 "The clock was -700 ppm off the system clock.",
                 "tg100: not a number: the logits of 1 of 400 passes; the first bad weights are NaN in output.weight (1 of \
                  64 values).",
-                "tg100: the last 3 of 1 warm-up repetitions did not agree within 5 %.",
+                "tg100: the last 1 of 1 warm-up repetitions did not agree within 5 %.",
                 "tg100: the standard deviation is 15 % of the mean.",
                 "tg100: other work took cores from 1 of 3 repetitions.",
                 "tg100: the CPU's frequency was between 2.00 and 2.20 GHz.",

@@ -2,6 +2,7 @@
 
 use brickscope_profile::Ceilings;
 use brickscope_profile::text::{count, printable};
+use serde::Serialize;
 
 use super::limits::{F32, PRODUCTS};
 use super::place::{Bound, Reach, RooflineBrick};
@@ -9,7 +10,7 @@ use super::{MEMORY, Roofline, SWINGS};
 use crate::words::{whole, whole_percent};
 
 /// What would limit a phase at best, and how near to that limit it is.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
     /// The limit of the bricks with the most of the least time.
     pub bound: Bound,
@@ -24,10 +25,13 @@ pub struct Verdict {
     /// The lowest that this limit was around the run.
     pub lowest_per_second: f64,
     /// The part of what the whole machine could do, if memory limits it and the run had fewer threads than read the most.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub of_machine: Option<f64>,
     /// The numbers that are multiplied, if compute is the limit: whether they are bytes.
+    #[serde(skip)]
     is_of_bytes: bool,
     /// The threads of the run; 0 if unknown.
+    #[serde(skip)]
     threads: u32,
 }
 

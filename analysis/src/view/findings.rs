@@ -39,12 +39,22 @@ const LABEL: usize = 12;
 pub fn findings(profile: &Profile, run: Option<&str>) -> String {
     let findings = Findings::of(profile);
     let mut text = String::new();
+    let doubts = doubts(profile);
+    if !doubts.is_empty() {
+        text.push_str("Doubtful, so what follows may be wrong:\n");
+        for doubt in doubts {
+            item("-", doubt, &mut text);
+        }
+        text.push('\n');
+    }
     if findings.found.is_empty() && !findings.has_looked {
         text.push_str("No rule could look at this run.\n");
     } else if findings.found.is_empty() {
-        text.push_str("Nothing was found that slows this run down.\n");
+        text.push_str(nothing(profile));
+        text.push('\n');
     } else if findings.found.iter().all(|finding| finding.kind == Kind::Limit) {
-        text.push_str("Nothing was found that slows this run down. What would make it faster:\n\n");
+        text.push_str(nothing(profile));
+        text.push_str(" What would make it faster:\n\n");
     }
     for (nth, finding) in findings.found.iter().enumerate() {
         if nth > 0 {
@@ -59,6 +69,23 @@ pub fn findings(profile: &Profile, run: Option<&str>) -> String {
         }
     }
     screened_lines(text)
+}
+
+/// What is doubtful of an imported file.
+fn doubts(profile: &Profile) -> &[String] {
+    profile.imported.as_ref().map_or(&[], |imported| &imported.doubts)
+}
+
+/// That nothing was found, and of what. Files of other programs tell less than runs.
+#[must_use]
+pub fn nothing(profile: &Profile) -> &'static str {
+    match &profile.imported {
+        Some(imported) if !imported.doubts.is_empty() => {
+            "Nothing was found, in figures that are doubtful."
+        }
+        Some(_) => "Nothing was found in what this file tells.",
+        None => "Nothing was found that slows this run down.",
+    }
 }
 
 fn one(profile: &Profile, nth: usize, finding: &Finding, run: Option<&str>, text: &mut String) {

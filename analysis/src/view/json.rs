@@ -4,25 +4,43 @@ use brickscope_profile::text::screened;
 use brickscope_profile::{Profile, save};
 use serde::Serialize;
 
-use crate::roofline::Roofline;
+use crate::roofline::{Roofline, Verdict};
 use crate::typical::Typical;
 use crate::view::batches::{Batch, batches};
 
 /// The profile as [`Profile::to_json`] has it, with `roofline` after its fields: a
-/// [`Roofline`] for each phase that has one; `typical`, what the passes of each phase [typically](Typical) take; and
+/// [`Roofline`] for each phase that has one, with its [`Verdict`]; `typical`, what the passes of each phase [typically](Typical) take; and
 /// `batches`, where passes had different numbers of tokens. A reader of profiles reads it too.
 #[must_use]
 pub fn json(profile: &Profile) -> String {
     #[derive(Serialize)]
+    struct WithVerdict {
+        #[serde(flatten)]
+        roofline: Roofline,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        verdict: Option<Said>,
+    }
+    #[derive(Serialize)]
+    struct Said {
+        #[serde(flatten)]
+        verdict: Verdict,
+        says: String,
+    }
+    #[derive(Serialize)]
     struct WithRoofline<'p> {
         #[serde(flatten)]
         profile: &'p Profile,
-        roofline: Vec<Roofline>,
+        roofline: Vec<WithVerdict>,
         typical: Vec<Typical>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         batches: Vec<Batch>,
     }
-    let (roofline, typical) = (Roofline::all(profile), Typical::all(profile));
+    let with_verdict = |roofline: Roofline| {
+        let verdict = roofline.verdict().map(|verdict| Said { says: verdict.says(), verdict });
+        WithVerdict { roofline, verdict }
+    };
+    let roofline = Roofline::all(profile).into_iter().map(with_verdict).collect();
+    let typical = Typical::all(profile);
     let batches = batches(profile);
     screened(save::to_json(&WithRoofline { profile, roofline, typical, batches }))
 }

@@ -43,7 +43,7 @@ pub use self::comparison::{
 };
 pub use self::device::serialised_notes;
 pub use self::explain::{explain, explain_json, words};
-pub use self::findings::{findings, test_command};
+pub use self::findings::{findings, nothing, test_command};
 #[cfg(feature = "receipt")]
 pub use self::fleet::{explanation, fleet, judged};
 pub use self::headline::headline;
@@ -57,7 +57,6 @@ pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_limit, summary};
-
 pub use self::trials::{trials, tried};
 pub use crate::words::quoted;
 

@@ -61,6 +61,15 @@ pub fn trials(trials: &[Trial]) -> String {
                 trial.ratio.pairs
             ),
         );
+        if let Some(share) = trial.others_share.filter(|share| *share > 0.05) {
+            line(
+                "beside",
+                format!(
+                    "other programs used {} of the CPU time meanwhile, by which a change may seem to bring less",
+                    whole_percent(share)
+                ),
+            );
+        }
         // What lies in between may be the middle, which nobody predicted.
         if let Some([low, _, high]) = trial.predicted {
             line("predicted", format!("{} to {} less", whole_percent(low), whole_percent(high)));

@@ -368,7 +368,7 @@ impl Bench {
                 let times: Vec<(f64, f64)> = serde_json::from_slice(&output)?;
                 let question =
                     Question::of(finding, Change::Command(words.join(" ")), Phase::Decode);
-                question.answer_times(&times).map_err(|absent| anyhow::anyhow!(absent.reason))
+                question.answer_times(&times, None).map_err(|absent| anyhow::anyhow!(absent.reason))
             }
         }
     }
@@ -415,7 +415,7 @@ impl Bench {
             }
             times.push((time[0], time[1]));
         }
-        question.answer_times(&times).map_err(|absent| anyhow::anyhow!(absent.reason))
+        question.answer_times(&times, None).map_err(|absent| anyhow::anyhow!(absent.reason))
     }
 }
 

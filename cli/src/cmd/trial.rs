@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use brickscope::{Absent, Change, PassTime, Phase, Profile, Trial, TrialVerdict};
 use brickscope_analysis::compare::turns_at_random;
 use brickscope_analysis::findings::{Finding, Findings};
-use brickscope_analysis::trial::Question;
+use brickscope_analysis::trial::{self, Question};
 use brickscope_analysis::view;
 use brickscope_engine::Model;
 use brickscope_engine::synth::SynthQuant;
@@ -132,11 +132,11 @@ pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
         arms.push(again.command(Some(&changed))?);
     }
     let switch = Switch { on: args.on.as_deref(), off: args.off.as_deref() };
-    let times = measure(args, &arms, &questions, &folders, &switch)?;
+    let (times, others_share) = measure(args, &arms, &questions, &folders, &switch)?;
 
     let mut trials = Vec::new();
     for (question, pairs) in questions.iter().zip(&times) {
-        let answer = question.answer_times(pairs);
+        let answer = question.answer_times(pairs, others_share);
         trials.push(answer.map_err(|Absent { reason }| anyhow!("{}: {reason}", question.change))?);
     }
     // Another command may have added something meanwhile.
@@ -339,11 +339,12 @@ fn measure(
     questions: &[Question],
     folders: &Folders,
     switch: &Switch<'_>,
-) -> Result<Vec<Pairs>> {
+) -> Result<(Vec<Pairs>, Option<f64>)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let order = turns_at_random(args.pairs.into(), now as u64);
     let bar = progress::steps("measuring", (order.len() * arms.len()) as u64);
     let mut pairs = vec![Pairs::new(); questions.len()];
+    let mut shares = Vec::new();
     for (round, first) in order.into_iter().enumerate() {
         let mut turns: Vec<usize> = (0..arms.len()).collect();
         if !first {
@@ -369,6 +370,7 @@ fn measure(
                     "with {asked} threads asked for, the run had {ran}: its command takes their number otherwise"
                 );
             }
+            shares.push(trial::others_share(&profile));
             made[arm] = Some(profile);
             if folders.is_temporary {
                 let _ = std::fs::remove_dir_all(&out);
@@ -384,5 +386,5 @@ fn measure(
         }
     }
     bar.finish_and_clear();
-    Ok(pairs)
+    Ok((pairs, trial::mean(shares.into_iter())))
 }

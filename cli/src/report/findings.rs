@@ -2,7 +2,7 @@
 
 use brickscope::Profile;
 use brickscope_analysis::findings::{Evidence, Finding, Findings};
-use brickscope_analysis::view::{test_command, tried};
+use brickscope_analysis::view::{nothing, test_command, tried};
 
 use super::html::{attribute, note, reason, told};
 
@@ -10,7 +10,7 @@ pub(super) fn section(profile: &Profile) -> String {
     let findings = Findings::of(profile);
     let mut html = String::new();
     if findings.found.is_empty() && findings.has_looked {
-        html.push_str(&note("Nothing was found that slows this run down."));
+        html.push_str(&note(nothing(profile)));
     } else if findings.found.is_empty() && !findings.unknown.is_empty() {
         html.push_str(&reason("No rule could look at this run."));
     }

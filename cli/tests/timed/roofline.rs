@@ -155,3 +155,46 @@ fn ten_runs_agree_whatever_else_runs() {
         }
     }
 }
+
+/// The verdict on decode: how near to its limit, and the sentence of the screen.
+fn verdict(model: &Path, out: &Path, cache: &Path) -> [String; 2] {
+    let mut command = as_asked(&["profile", "--json", "--tokens", "32", "--out"]);
+    command.arg(out).arg(model).env("BRICKSCOPE_CACHE", cache);
+    let json: Value = serde_json::from_slice(&run(&mut command).stdout).expect("JSON");
+    let phases = json["roofline"].as_array().expect("phases");
+    let decode = phases.iter().find(|of| of["phase"] == "decode").expect("decode");
+    ["reach", "says"].map(|field| decode["verdict"][field].as_str().expect("a word").to_owned())
+}
+
+#[test]
+#[ignore = "takes minutes; `.ci/nightly` runs it"]
+fn forty_runs_of_one_command_are_never_at_the_roof_and_far_from_it() {
+    let _alone = crate::alone();
+    let folder = TempDir::new().expect("a folder");
+    let model = synthetic(folder.path(), "110m", "q8_0");
+    let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for nth in 0..40 {
+        // Quiet, beside a program that reads memory, and beside one that comes and goes.
+        let is_busy = match nth {
+            ..14 => false,
+            14..27 => true,
+            _ => nth % 2 == 0,
+        };
+        let is_over = AtomicBool::new(!is_busy);
+        std::thread::scope(|scope| {
+            let memory = vec![1_u64; 32 << 20];
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::black_box(memory.iter().sum::<u64>());
+                }
+            });
+            let _over = Over(is_over);
+            let out = folder.path().join(nth.to_string());
+            let [reach, says] = verdict(&model, &out, folder.path());
+            println!("{nth:2} {} {reach:9} {says}", if is_busy { "busy " } else { "quiet" });
+            said.entry(reach).or_default().push(says);
+        });
+    }
+    assert!(!(said.contains_key("at") && said.contains_key("far")), "{said:?}");
+}
