@@ -29,9 +29,9 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         // The best of many is lucky: each difference gets the part of the error that it has among all numbers, so that
         // all intervals hold together (Bonferroni's).
         let error = ERROR / (others.len() + 1) as f64;
-        let saved = others.iter().filter_map(|(threads, times)| {
-            Some((*threads, *times, own.more_than(times, error)?))
-        });
+        let saved = others
+            .iter()
+            .filter_map(|(threads, times)| Some((*threads, *times, own.more_than(times, error)?)));
         let Some((threads, best, saved)) = saved.max_by(|a, b| a.2[0].total_cmp(&b.2[0])) else {
             let fastest = others.iter().min_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
             let threads = fastest.map_or(0, |(threads, _)| *threads);

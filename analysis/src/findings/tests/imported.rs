@@ -121,7 +121,8 @@ fn lucky_files(numbers: usize, repetitions: usize, faster: Option<usize>) -> Vec
             let mut row = rows[1].clone();
             let mut time = || {
                 // Twelve uniform ones are as good as normal.
-                let noise = (0..12).map(|_| random.bits() as f64 / 2_f64.powi(64)).sum::<f64>() - 6.0;
+                let noise =
+                    (0..12).map(|_| random.bits() as f64 / 2_f64.powi(64)).sum::<f64>() - 6.0;
                 let part = if faster == Some(threads) { 0.9 } else { 1.0 };
                 (1.28e9 * part / (1.0 + 0.02 * noise)) as u64
             };
@@ -132,7 +133,9 @@ fn lucky_files(numbers: usize, repetitions: usize, faster: Option<usize>) -> Vec
         let all: Vec<_> = (1..=numbers).map(row).collect();
         let text = serde_json::to_string(&all).expect("JSON");
         let found = Findings::of(&import(&text, Format::LlamaBench, &options)).found;
-        said.extend(found.into_iter().filter(|of| of.rule == "number-of-threads").map(|of| of.what));
+        said.extend(
+            found.into_iter().filter(|of| of.rule == "number-of-threads").map(|of| of.what),
+        );
     }
     said
 }
