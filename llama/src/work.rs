@@ -158,7 +158,8 @@ pub(crate) fn count(node: &Node, sources: &[&Tensor], is_weight: bool) -> Counte
             let of_all = || out.bytes.checked_div(out.elements()).unwrap_or(0);
             let written =
                 out.bytes_of(elements).unwrap_or_else(|| elements.saturating_mul(of_all()));
-            let read = used.iter().fold(0, |sum: u64, of| sum.saturating_add(*of));
+            // Beside the rows, it reads where they go to; a third source is all of where that is.
+            let read = used.iter().take(2).fold(0, |sum: u64, of| sum.saturating_add(*of));
             let bytes = read.saturating_add(written);
             let data = if out.name.starts_with(CACHE) { Data::Kv(written) } else { data };
             let full = Work { elements, flops: 0, bytes, data };

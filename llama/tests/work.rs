@@ -399,7 +399,8 @@ fn writes_to_the_cache_have_their_bytes() {
         let given = tensor("Kcur-7 (view)", "f32", [256, 512, 1, 1]);
         let places = tensor("attn_inp_k_idxs", "i64", [512, 1, 1, 1]);
         let out = tensor("cache_k_l7 (view)", kind, [256, 4096, 1, 1]);
-        let Described { work, .. } = describe(&node("SET_ROWS", out, vec![given, places]));
+        let whole = tensor("cache_k_l7", kind, [256, 4096, 1, 1]);
+        let Described { work, .. } = describe(&node("SET_ROWS", out, vec![given, places, whole]));
         let written = 256 * 512 / numbers * bytes;
         assert_eq!(work.data, Data::Kv(written), "{kind}");
         assert_eq!(work.bytes, written + 4 * 256 * 512 + 8 * 512, "{kind}");
