@@ -1,8 +1,8 @@
 //! What a brick takes and does in each layer, and which layers are alike.
 //!
-//! Models have layers that differ by design: of six layers one attends to all tokens and five to a window, the first has a
-//! dense network and the others have experts. So a layer is held against those only that do the same as far as is known: with
-//! the same bricks, as many operations and bytes, by kernels that compute the same.
+//! Models have layers that differ by design: of six layers one attends to all tokens and five to a window, the first has
+//! a dense network and the others have experts. So a layer is held against those only that do the same as far as is known:
+//! with the same bricks, as many operations and bytes, by kernels that compute the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -130,11 +130,11 @@ fn without_format(kernel: &str) -> String {
             word,
             "0" | "1" | "k" | "K" | "s" | "S" | "m" | "M" | "l" | "xs" | "xxs" | "nl"
         );
-        let is_one = is_format(word);
-        if !is_one && !(is_after_format && is_part) {
+        let is_one = is_format(word) || is_after_format && is_part;
+        if !is_one {
             kept.push(word);
         }
-        is_after_format = is_one || is_after_format && is_part;
+        is_after_format = is_one;
     }
     kept.join("_")
 }

@@ -209,8 +209,8 @@ const MOST_TURNS: usize = 12;
 /// Those that attend to all tokens come back after as many at most: in known models, after six.
 const MOST_ATTENTION_TURNS: usize = 8;
 
-/// Those at the same place of a period, and how long that is: the shortest by which at most one layer differs, which is slow.
-/// None if there is no such period. Of a prompt's last layer only the last token may be needed.
+/// Those at the same place of a period, and how long that is: the shortest by which at most one layer differs. None if
+/// there is no such period. Of a prompt's last layer only the last token may be needed.
 fn in_turns(kind: &[Layer]) -> (Vec<Vec<Layer>>, usize) {
     let last = kind.last().map(|of| of.layer);
     for turns in 1..=MOST_TURNS.min(kind.len() / 2) {

@@ -109,8 +109,8 @@ fn the_fastest_number_of_threads_that_was_measured() {
     }
 }
 
-/// Files of a sweep, one repetition in 2 % slower or faster than the next: how many of 100 get the rule, and for which number.
-/// The run is the one with 1 thread; those of `faster` take a tenth less.
+/// What the rule says of 100 files with so many numbers of threads, whose repetitions vary by 2 %. The run is the one
+/// with 1 thread; `faster` ones take a tenth less.
 fn lucky_files(numbers: usize, repetitions: usize, faster: Option<usize>) -> Vec<String> {
     let rows: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
     let options = Options { rows: vec![1], ..Options::default() };
