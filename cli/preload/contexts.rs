@@ -145,6 +145,9 @@ unsafe fn describe(hook: Hook, copy: usize, context: *const Context) -> String {
             let _ = write!(text, ",\"{field}\":{value}");
         }
     }
+    if let Some(tokens) = of_32(c"llama_model_n_swa", model) {
+        let _ = write!(text, ",\"n_swa\":{tokens}");
+    }
     let mut add = |field: &str, fill: &dyn Fn(*mut c_char, usize) -> i32| {
         let mut bytes = [0_u8; 256];
         let len = fill(bytes.as_mut_ptr().cast(), bytes.len());

@@ -31,6 +31,8 @@
 //! | 12 context | JSON: a context of llama.cpp, its settings and its model. Before its passes |
 //! | 13 calls | the number of the thread; then how many calls, and for how many counts, since its pass before: to sample, by a grammar, to tokenize, to make text, for results. Before its pass |
 //! | 14 inside | what: 0 building a graph, 1 allocating it, 2 setting its inputs, 3 copying results \| the thread's number << 48; begin; end. Before its pass |
+//! | 15 cached | for each sequence that the graph before adds to, tokens in the cache before \| after << 32. Where a pass may have several graphs |
+//! | 16 experts | for each product of experts of the graph before, in order, how many of them it used, or -1 |
 //!
 //! Times are counts of the processor's counter.
 
@@ -95,6 +97,8 @@ pub(crate) enum Kind {
     Context = 12,
     Calls = 13,
     Inside = 14,
+    Cached = 15,
+    Experts = 16,
 }
 
 /// The folder to write to. Read once: a program may change its environment at any time.

@@ -56,7 +56,12 @@ pub(crate) struct Layout {
     op_desc: OpDesc,
     type_name: TypeName,
     nbytes: NBytes,
+    /// The number of the operation that multiplies with experts' matrices; -1 if this version has none.
+    pub(crate) experts: i32,
 }
+
+/// Operations that every version has: those of products are among them.
+const FIRST_OPERATIONS: i32 = 60;
 
 impl Layout {
     /// Finds functions of a copy of ggml and checks with them that tensors look as [`Tensor`] does.
@@ -64,7 +69,7 @@ impl Layout {
         find: impl Fn(&CStr) -> Result<*const c_void, String>,
     ) -> Result<Self, String> {
         // SAFETY: the functions have had these types in all versions.
-        let (layout, get_name, nelements) = unsafe {
+        let (mut layout, get_name, nelements) = unsafe {
             let op_desc = find(c"ggml_op_desc")?;
             let type_name = find(c"ggml_type_name")?;
             let nbytes = find(c"ggml_nbytes")?;
@@ -74,6 +79,7 @@ impl Layout {
                 op_desc: std::mem::transmute::<*const c_void, OpDesc>(op_desc),
                 type_name: std::mem::transmute::<*const c_void, TypeName>(type_name),
                 nbytes: std::mem::transmute::<*const c_void, NBytes>(nbytes),
+                experts: -1,
             };
             let get_name = std::mem::transmute::<*const c_void, GetName>(get_name);
             let nelements = std::mem::transmute::<*const c_void, NElements>(nelements);
@@ -111,6 +117,11 @@ impl Layout {
                 "this version of ggml has other tensors than brickscope knows (operation {op}, {bytes} bytes)"
             ));
         }
+        let is_it = |op: &i32| {
+            probe.tensor.op = *op;
+            layout.op(&probe.tensor) == "MUL_MAT_ID"
+        };
+        layout.experts = (0..FIRST_OPERATIONS).find(is_it).unwrap_or(-1);
         Ok(layout)
     }
 
@@ -158,6 +169,35 @@ impl Tensor {
             }
         }
         Some(hash)
+    }
+
+    /// How many experts a product uses: different numbers among those that are chosen. `None` if they can't be counted.
+    ///
+    /// # Safety
+    ///
+    /// The CPU is about to compute the product, so its sources are there.
+    pub(crate) unsafe fn used_experts(&self) -> Option<u32> {
+        const MOST: usize = 1024;
+        /// The number of the type of 32-bit integers, in all versions.
+        const I32: i32 = 26;
+        // SAFETY: the sources of a node live as long as it does.
+        let chosen = unsafe { self.src[2].as_ref() }?;
+        let is_known = chosen.kind == I32 && !chosen.data.is_null() && chosen.ne[2..] == [1, 1];
+        if !is_known || chosen.ne[..2].iter().any(|&n| n < 1) {
+            return None;
+        }
+        let mut seen = [0_u64; MOST / 64];
+        for token in 0..chosen.ne[1] as usize {
+            for nth in 0..chosen.ne[0] as usize {
+                let at = token * chosen.nb[1] + nth * chosen.nb[0];
+                // SAFETY: it is one of the tensor's numbers, which the CPU reads next.
+                let expert = unsafe { chosen.data.byte_add(at).cast::<i32>().read_unaligned() };
+                // Some versions leave out experts by a number below 0.
+                let Ok(expert) = usize::try_from(expert) else { continue };
+                *seen.get_mut(expert / 64)? |= 1 << (expert % 64);
+            }
+        }
+        Some(seen.iter().map(|word| word.count_ones()).sum())
     }
 
     pub(crate) fn name(&self) -> String {

@@ -47,7 +47,7 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32};
 use std::sync::{Mutex, PoisonError};
 
 use file::{Kind, Recording};
@@ -58,6 +58,8 @@ use passes::{Of, pass};
 
 /// Nodes of a graph that are timed. llama.cpp's largest graphs have some ten thousand.
 const MOST_NODES: usize = 1 << 16;
+/// Products of experts in a graph that are counted: more than a hundred layers have.
+const MOST_EXPERTS: usize = 1 << 10;
 /// Different graphs that are described: each has other shapes, or another number of tokens.
 const MOST_GRAPHS: usize = 4096;
 
@@ -74,6 +76,8 @@ static PASSES: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 /// Whether a copy of ggml is looked at, by the function that was called.
 static COPIES_KNOWN: [[AtomicU8; COPIES]; 2] =
     [const { [const { AtomicU8::new(UNKNOWN) }; COPIES] }; 2];
+/// The number of the operation by which a copy multiplies with experts' matrices, once it is looked at.
+static EXPERTS: [AtomicI32; COPIES] = [const { AtomicI32::new(-1) }; COPIES];
 const UNKNOWN: u8 = 0;
 const LOOKED_AT: u8 = 1;
 const REFUSED: u8 = 2;
@@ -132,6 +136,17 @@ struct Running {
     has_untimed: bool,
     /// How many tokens the cache had for each sequence before the open pass, and after it.
     cached: [Vec<u32>; 2],
+    /// The context of the open pass, if it may compute several graphs, each with some of its tokens.
+    context: Option<(Hook, usize, *const ggml::Context)>,
+    /// How many tokens the cache has for each sequence with those of the last graph, and for each that this one adds to, as
+    /// before | after << 32.
+    filled: Vec<u32>,
+    grown: Vec<u64>,
+    /// The operation that multiplies with experts' matrices, and how many of them each such node of the graph uses.
+    experts_op: i32,
+    experts: Vec<u64>,
+    /// The last choice of experts and how many are in it: several products use one.
+    choice: (*const Tensor, u64),
     /// When this thread left the last barrier since the last node began; 0 for none.
     left_barrier: u64,
     /// The last graph of the open pass of which another backend computes nodes.
@@ -239,6 +254,12 @@ fn running() -> *mut Running {
         is_incomplete: false,
         has_untimed: false,
         cached: [Vec::new(), Vec::new()],
+        context: None,
+        filled: Vec::new(),
+        grown: Vec::new(),
+        experts_op: -1,
+        experts: Vec::with_capacity(MOST_EXPERTS),
+        choice: (ptr::null(), 0),
         left_barrier: 0,
         offloaded: None,
         is_split: None,
@@ -282,7 +303,55 @@ unsafe fn begin_node(params: *const Params, node: *const Tensor, fused: *const T
             running.hash = ggml::mixed(running.hash, node);
         }
         running.n += 1;
+        if (*node).op == running.experts_op {
+            count_experts(running, node);
+        }
     }
+}
+
+/// Counts the experts that a product uses: which they are is only there until its choice is overwritten.
+///
+/// # Safety
+///
+/// The CPU is about to compute the node.
+#[cold]
+unsafe fn count_experts(running: &mut Running, node: *const Tensor) {
+    if running.experts.len() == MOST_EXPERTS {
+        return;
+    }
+    // SAFETY: the caller says so.
+    unsafe {
+        let choice = (*node).src[2];
+        if running.choice.0 != choice {
+            running.choice = (choice, (*node).used_experts().map_or(u64::MAX, u64::from));
+        }
+    }
+    running.experts.push(running.choice.1);
+}
+
+/// Asks how many tokens the cache has now: llama.cpp has added those of the graph that it computes next.
+///
+/// # Safety
+///
+/// `running` is this thread's, and no reference to it is there.
+unsafe fn look_at_cache(running: *mut Running) {
+    // SAFETY: the caller says so; the context is that of the open pass.
+    guarded((), || unsafe {
+        let running = &mut *running;
+        let Some((hook, copy, context)) = running.context else { return };
+        let mut now = Vec::with_capacity(running.filled.len());
+        symbols::cached(hook, copy, context, &mut now);
+        let both = running.filled.iter().zip(&now);
+        let grown: Vec<u64> = both
+            .filter(|(before, after)| before < after)
+            .map(|(&before, &after)| u64::from(before) | u64::from(after) << 32)
+            .collect();
+        // Another part of the same graph adds nothing.
+        if !grown.is_empty() {
+            running.grown = grown;
+        }
+        running.filled = now;
+    });
 }
 
 /// The function that ours stands in for.
@@ -418,6 +487,10 @@ unsafe fn timed_graph(
         (*running).hash = 0;
         (*running).copy = copy;
         (*running).left_barrier = 0;
+        (*running).experts_op = EXPERTS[copy].load(Relaxed);
+        (*running).experts.clear();
+        (*running).choice = (ptr::null(), 0);
+        look_at_cache(running);
     }
     let graph_in_turn = shares::are_on().then(shares::begin_graph);
     IN_GRAPH.set(running);
@@ -502,6 +575,7 @@ unsafe extern "C-unwind" fn ggml_backend_sched_graph_compute_async<const COPY: u
     }
     // SAFETY: as above; the parts are never freed, and the callback knows them by this thread's graph.
     let split = unsafe {
+        look_at_cache(running);
         if (*running).parts.is_null() {
             (*running).parts = Box::into_raw(Box::new(Parts::new()));
         }
@@ -596,6 +670,14 @@ fn write_part(parts: &mut Parts) {
         let times = parts.times[..n].as_flattened();
         let head = u64::from(number) | this_thread() << 48;
         if state.recording.write_words(Kind::Part, &[head], times) {
+            let running = RUNNING.get();
+            if !running.is_null() {
+                // SAFETY: the thread's own; the callers have a reference to its parts only, which lie elsewhere.
+                let grown = unsafe { &(*running).grown };
+                if !grown.is_empty() {
+                    state.recording.write_words(Kind::Cached, grown, &[]);
+                }
+            }
             return;
         }
     }
@@ -672,6 +754,9 @@ fn look_at(by: Known, copy: usize) -> bool {
     }
     match layout {
         Ok(layout) => {
+            if let Known::Graph = by {
+                EXPERTS[copy].store(layout.experts, Relaxed);
+            }
             state.layouts[by as usize][copy] = Some((state.libraries, layout));
             if let Known::Graph = by {
                 let text = library.described(state.libraries);
@@ -725,6 +810,11 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
     if state.recording.write_words(Kind::Graph, &head, &running.counts[..n]) {
         for (number, words) in shares {
             state.recording.write_words(Kind::Shares, &[number], &words);
+        }
+        for (kind, words) in [(Kind::Cached, &running.grown), (Kind::Experts, &running.experts)] {
+            if !words.is_empty() {
+                state.recording.write_words(kind, words, &[]);
+            }
         }
     } else {
         running.is_incomplete = true;

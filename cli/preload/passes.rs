@@ -69,21 +69,22 @@ pub(crate) unsafe fn pass(
         (*running).depth
     };
     let open = Open(running);
-    let cached = |nth: usize| {
-        guarded((), || {
-            // SAFETY: as above; the context is the caller's.
-            unsafe {
-                let all = &mut (*running).cached[nth];
-                all.clear();
-                if let (Of::Llama { hook, copy, .. }, Some((context, _))) = (of, of_llama) {
-                    symbols::cached(hook, copy, context, all);
-                }
-            }
-        });
-    };
     // Asked before the pass begins. In an inner pass the caches are as the outer one found them.
     if depth == 1 {
-        cached(0);
+        // SAFETY: as above; the context is the caller's.
+        unsafe {
+            ask(running, 0, of, of_llama);
+            (*running).filled.clone_from(&(*running).cached[0]);
+            (*running).grown.clear();
+            // One token is one graph.
+            let may_be_several = of_llama.is_some_and(|(_, tokens)| tokens != Some(1));
+            (*running).context = match (of, of_llama) {
+                (Of::Llama { hook, copy, .. }, Some((context, _))) if may_be_several => {
+                    Some((hook, copy, context))
+                }
+                _ => None,
+            };
+        }
     }
     let begin = count();
     let status = run();
@@ -97,7 +98,11 @@ pub(crate) unsafe fn pass(
     let end = count();
     drop(open);
     if depth == 1 {
-        cached(1);
+        // SAFETY: as above. The program may free the context now.
+        unsafe {
+            (*running).context = None;
+            ask(running, 1, of, of_llama);
+        }
         guarded((), || {
             // SAFETY: as above.
             let running = unsafe { &*running };
@@ -106,6 +111,27 @@ pub(crate) unsafe fn pass(
         });
     }
     status
+}
+
+/// Asks how many tokens the cache has for each sequence, before a pass or after it.
+///
+/// # Safety
+///
+/// `running` is this thread's, and no reference to it is there; the context is the caller's.
+unsafe fn ask(
+    running: *mut Running,
+    nth: usize,
+    of: Of,
+    of_llama: Option<(*const Context, Option<i32>)>,
+) {
+    // SAFETY: the caller says so.
+    guarded((), || unsafe {
+        let all = &mut (*running).cached[nth];
+        all.clear();
+        if let (Of::Llama { hook, copy, .. }, Some((context, _))) = (of, of_llama) {
+            symbols::cached(hook, copy, context, all);
+        }
+    });
 }
 
 fn write_pass(

@@ -1,7 +1,10 @@
 //! Which brick, layer and kernel a node of ggml's graph is, and the work that it states.
 
-use brickscope::{BrickCategory, BrickId, Data, Work};
+use brickscope::{BrickCategory, BrickId, Work};
 
+use crate::node::original;
+pub use crate::work::{Attends, Experts};
+use crate::work::{CACHE, Counted, cache, count, stem};
 use crate::{Node, Tensor};
 
 /// What a node is.
@@ -15,10 +18,13 @@ pub struct Described {
     pub kernel: String,
     /// The shape of its matrix: rows × columns.
     pub shape: String,
-    /// What it computes, reads and writes, without what `attends` adds.
+    /// What it computes, reads and writes. Attention counts all tokens that its shape has room for; of experts, bytes are
+    /// not stated where the shape doesn't tell how many run.
     pub work: Work,
-    /// The part of the work that each token before the pass adds, of attention.
+    /// The part of the work that each token adds that is looked at, of attention over a cache.
     pub attends: Option<Attends>,
+    /// What experts there are, of a product with their matrices.
+    pub experts: Option<Experts>,
 }
 
 /// A well-known brick, or a name and its category.
@@ -32,17 +38,6 @@ pub enum Brick {
     None,
 }
 
-/// What attention reads for each token that it looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attends {
-    /// The tokens that its shape has room for.
-    pub room: u64,
-    /// FLOPs of all queries and heads for one token that they look at.
-    pub flops: u64,
-    /// Bytes of its keys and values.
-    pub bytes: u64,
-}
-
 /// The name of the brick of scores, softmax and values in one kernel.
 pub const FLASH_ATTENTION: &str = "FlashAttention";
 
@@ -52,6 +47,11 @@ pub const FLASH_ATTENTION: &str = "FlashAttention";
 /// no matrix (`kq-3`).
 #[must_use]
 pub fn describe(node: &Node) -> Described {
+    described(node).0
+}
+
+/// The same, with what its work is made of.
+pub(crate) fn described(node: &Node) -> (Described, Counted) {
     let op = node.op.as_str();
     let name = node.then.as_ref().map_or(&node.out.name, |then| &then.out.name);
     let first = node.src.first();
@@ -59,19 +59,20 @@ pub fn describe(node: &Node) -> Described {
         Some(then) => then.src.iter().collect(),
         None => node.src.iter().collect(),
     };
-    let weight = sources.iter().find(|src| is_weight(&src.name));
-    let role = weight.map_or("", |weight| role_of(&weight.name));
+    let weight = sources.iter().map(|src| original(&src.name)).find(|name| is_weight(name));
+    let role = weight.map_or("", role_of);
     let rotated = sources.get(1).filter(|_| op == "MUL_MAT" && first.is_some_and(is_rotation));
     let brick = match rotated {
         Some(_) => Brick::Named("KvRotation", BrickCategory::Attention),
         None => brick_of(op, role, name),
     };
     let layer = weight
-        .and_then(|weight| block_of(&weight.name))
+        .and_then(block_of)
         .or_else(|| layer_of(name))
         .or_else(|| layer_of(&rotated?.name))
-        .or_else(|| cache_of(name))
-        .or_else(|| sources.iter().find_map(|src| cache_of(&src.name)));
+        .or_else(|| cache(name).map(|(_, layer)| layer))
+        .or_else(|| sources.iter().find_map(|src| Some(cache(original(&src.name))?.1)))
+        .or_else(|| sources.iter().find_map(|src| block_of(original(&src.name))));
     let matrix = first.filter(|_| matches!(op, "MUL_MAT" | "MUL_MAT_ID" | "GET_ROWS"));
     let mut kernel = op.to_lowercase();
     // How the cache keeps what attention reads decides which code does that.
@@ -88,8 +89,10 @@ pub fn describe(node: &Node) -> Described {
         kernel = format!("{kernel}_{}", then.op.to_lowercase());
     }
     let shape = matrix.map_or(String::new(), |m| format!("{}×{}", m.ne[1], m.ne[0]));
-    let (work, attends) = work_of(node, &sources);
-    Described { brick, layer, kernel, shape, work, attends }
+    let counted = count(node, &sources, first.is_some_and(|src| is_weight(original(&src.name))));
+    let Counted { attends, experts, .. } = counted;
+    let work = counted.work(None, None, None);
+    (Described { brick, layer, kernel, shape, work, attends, experts }, counted)
 }
 
 /// llama.cpp rotates what it keeps in few bits, so that no number of it is much larger than the others.
@@ -97,12 +100,36 @@ fn is_rotation(src: &Tensor) -> bool {
     matches!(src.name.as_str(), "attn_inp_k_rot" | "attn_inp_v_rot")
 }
 
+/// Views of weights are some, too: `blk.3.attn_kv_b.weight (view)`.
 fn is_weight(name: &str) -> bool {
+    let name = without_adapter(name.split(' ').next().unwrap_or_default());
     name.ends_with(".weight") || name.ends_with(".bias")
+}
+
+/// `blk.0.attn_q.weight` of `blk.0.attn_q.weight.lora_a`: an adapter's matrices are for what that is for.
+fn without_adapter(name: &str) -> &str {
+    name.strip_suffix(".lora_a").or_else(|| name.strip_suffix(".lora_b")).unwrap_or(name)
+}
+
+/// Whether a weight belongs to a norm: `attn_norm_2`, `ffn_norm_exps`, `output_norm`, `cross_attn_ln`.
+pub(crate) fn is_of_norm(role: &str) -> bool {
+    let is_norm = |word: &str| word.ends_with("norm") || word == "ln" || word == "ln_post";
+    role.split('.').any(|part| is_norm(part) || part.split('_').any(is_norm))
+}
+
+/// The weight of a norm that a product or a sum applies.
+pub(crate) fn norm_weight(node: &Node) -> Option<&str> {
+    let is_it = |src: &&Tensor| {
+        let name = original(&src.name);
+        is_weight(name) && is_of_norm(role_of(name))
+    };
+    let of = (matches!(&*node.op, "MUL" | "ADD")).then(|| node.src.iter().find(is_it)).flatten()?;
+    Some(original(&of.name))
 }
 
 /// `attn_q` of `blk.3.attn_q.weight`.
 fn role_of(weight: &str) -> &str {
+    let weight = without_adapter(weight.split(' ').next().unwrap_or_default());
     let name = weight.strip_suffix(".weight").or_else(|| weight.strip_suffix(".bias"));
     let name = name.unwrap_or(weight);
     match block(name).and_then(|rest| rest.split_once('.')) {
@@ -133,22 +160,18 @@ fn layer_of(name: &str) -> Option<u16> {
     name.rsplit_once('-')?.1.parse().ok()
 }
 
-/// 3 of `cache_k_l3 (view)`.
-fn cache_of(name: &str) -> Option<u16> {
-    let rest = name.strip_prefix("cache_")?.split(' ').next()?;
-    rest.rsplit_once("_l")?.1.parse().ok()
-}
-
 fn brick_of(op: &str, role: &str, name: &str) -> Brick {
     use BrickCategory::{Attention, Ffn, Norm, Other};
     use BrickId::*;
     let is_product = matches!(op, "MUL_MAT" | "MUL_MAT_ID");
-    let stem = name.split([' ', '-']).next().unwrap_or_default();
+    let stem = stem(name);
     let known = match (op, role) {
         ("NONE" | "RESHAPE" | "VIEW" | "PERMUTE" | "TRANSPOSE", _) => return Brick::None,
         ("GET_ROWS", "token_embd" | "decoder.token_embedding") => Embedding,
         (_, "attn_q" | "attn_k" | "attn_v" | "attn_qkv") if is_product => QkvProjection,
-        // DeepSeek's: low-rank projections.
+        // DeepSeek's: what attention gives becomes values after it.
+        (_, "attn_v_b") if is_product && matches!(stem, "kqv_mla" | "fattn_mla") => AttentionOutput,
+        // Its low-rank projections.
         (_, "attn_q_a" | "attn_q_b" | "attn_kv_a_mqa" | "attn_kv_b" | "attn_k_b" | "attn_v_b")
             if is_product =>
         {
@@ -166,9 +189,29 @@ fn brick_of(op: &str, role: &str, name: &str) -> Brick {
             QkvProjection
         }
         (_, "attn.out" | "cross_attn.out") if is_product => OutputProjection,
+        (_, "attn_kv" | "vis_attn_qkv") if is_product => QkvProjection,
+        (_, "attn_output_a" | "attn_output_b" | "vis_attn_output") if is_product => {
+            OutputProjection
+        }
+        (_, role) if is_product && role.starts_with("indexer.") => {
+            return Brick::Named("Indexer", Attention);
+        }
+        // Mamba's, RWKV's, and short convolutions.
+        (_, role)
+            if is_product
+                && ["ssm_", "time_mix_", "shortconv."].iter().any(|of| role.starts_with(of)) =>
+        {
+            return Brick::Named("StateSpaceProjection", Other);
+        }
+        (_, "channel_mix_key" | "vis_up") if is_product => UpProjection,
+        (_, "channel_mix_receptance" | "vis_gate") if is_product => GateProjection,
+        (_, "channel_mix_value" | "vis_down") if is_product => DownProjection,
         (_, "mlp.0") if is_product => UpProjection,
         (_, "mlp.2") if is_product => DownProjection,
-        (_, "ffn_gate_inp") if is_product => return Brick::Named("Router", Ffn),
+        // Scores of experts, and of the one that all tokens share.
+        (_, role) if is_product && role.starts_with("ffn_gate_inp") => {
+            return Brick::Named("Router", Ffn);
+        }
         (_, role) if is_product && role.starts_with("ffn_gate") => GateProjection,
         (_, role) if is_product && role.starts_with("ffn_up") => UpProjection,
         (_, role) if is_product && role.starts_with("ffn_down") => DownProjection,
@@ -180,19 +223,18 @@ fn brick_of(op: &str, role: &str, name: &str) -> Brick {
         ("SOFT_MAX", _) if stem.starts_with("kq") => AttentionSoftmax,
         ("RMS_NORM", _) => RmsNorm,
         ("NORM", _) => LayerNorm,
-        // A norm's weights, where the two aren't computed as one.
-        ("MUL", role) if role.ends_with("norm") => RmsNorm,
-        ("MUL" | "ADD", role)
-            if role.ends_with("_ln") || role.ends_with(".ln") || role.ends_with(".ln_post") =>
-        {
-            LayerNorm
+        // A norm's weights, where the two aren't computed as one: `Labels` know which norm it is. One that has a bias, too,
+        // is llama.cpp's other one.
+        ("MUL" | "ADD", role) if is_of_norm(role) => {
+            let is_layer_norm = op == "ADD" || stem == "norm_w" || role.contains("ln");
+            if is_layer_norm { LayerNorm } else { RmsNorm }
         }
         (
             "SILU" | "GELU" | "GELU_QUICK" | "GELU_ERF" | "RELU" | "SWIGLU" | "GEGLU" | "REGLU",
             _,
         )
         | ("SWIGLU_OAI" | "GEGLU_ERF" | "GEGLU_QUICK", _) => Activation,
-        ("SET_ROWS" | "CPY", _) if name.starts_with("cache_") => {
+        ("SET_ROWS" | "CPY", _) if name.starts_with(CACHE) => {
             return Brick::Named("KvCache", Attention);
         }
         ("SSM_CONV" | "SSM_SCAN" | "RWKV_WKV6" | "RWKV_WKV7" | "GATED_LINEAR_ATTN", _) => {
@@ -200,6 +242,16 @@ fn brick_of(op: &str, role: &str, name: &str) -> Brick {
         }
         ("L2_NORM" | "GROUP_NORM", _) => return Brick::Named("Norm", Norm),
         ("TOP_K" | "ARGSORT", _) => return Brick::Named("Router", Ffn),
+        // Experts' scores: their softmax, their biases, and those of the chosen ones.
+        (_, "exp_probs_b") => return Brick::Named("Router", Ffn),
+        ("SOFT_MAX" | "SIGMOID" | "GET_ROWS", _)
+            if ["ffn_moe_logits", "ffn_moe_probs", "ffn_moe_weights"]
+                .iter()
+                .any(|of| stem.starts_with(of)) =>
+        {
+            return Brick::Named("Router", Ffn);
+        }
+        ("ADD_ID", _) => return Brick::Named("Bias", Other),
         ("ADD", _) if matches!(stem, "ffn_inp" | "l_out") => {
             return Brick::Named("Residual", Other);
         }
@@ -212,71 +264,10 @@ fn brick_of(op: &str, role: &str, name: &str) -> Brick {
     Brick::Known(known)
 }
 
-/// FLOPs by the operation's definition, and the bytes of what it reads and writes. Attention states what it needs for
-/// each token that it looks at, since its shape has room for more tokens than there are.
-fn work_of(node: &Node, sources: &[&Tensor]) -> (Work, Option<Attends>) {
-    let out = node.then.as_ref().map_or(&node.out, |then| &then.out);
-    let elements = out.elements();
-    let mut work = Work { elements, flops: 0, bytes: out.bytes, data: Data::Activations };
-    match (node.op.as_str(), sources) {
-        // Each element of the product takes a multiplication and an addition for each column.
-        ("MUL_MAT", [a, b, ..]) => {
-            work.flops = elements.saturating_mul(2).saturating_mul(a.ne[0]);
-            // Heads that share keys and values read them from a cache.
-            work.bytes = work.bytes.saturating_add(a.bytes).saturating_add(b.bytes);
-            if is_weight(&a.name) {
-                work.data = Data::Weights(a.bytes);
-            } else if a.name.starts_with("cache_") {
-                work.data = Data::Kv(a.bytes);
-            }
-        }
-        // As many of the experts' matrices are read as are chosen, or all if there are more choices.
-        ("MUL_MAT_ID", [a, b, ids, ..]) => {
-            work.flops = elements.saturating_mul(2).saturating_mul(a.ne[0]);
-            let expert = a.bytes / a.ne[2].max(1);
-            let read = expert.saturating_mul(ids.elements().min(a.ne[2]));
-            work.bytes = work.bytes.saturating_add(read).saturating_add(b.bytes);
-            work.data = Data::Weights(read);
-        }
-        // It reads as many rows as it writes.
-        ("GET_ROWS", [a, ..]) => {
-            let row = a.bytes / a.elements().checked_div(a.ne[0]).unwrap_or(1).max(1);
-            let read = row.saturating_mul(elements.checked_div(out.ne[0]).unwrap_or(0));
-            work.bytes = work.bytes.saturating_add(read);
-            if is_weight(&a.name) {
-                work.data = Data::Weights(read);
-            }
-        }
-        // It writes as many rows as it is given, whatever its result has room for.
-        ("SET_ROWS", [rows, ..]) => {
-            let width = out.bytes.checked_div(elements).unwrap_or(0);
-            let written = rows.elements().saturating_mul(width);
-            work = Work { elements: rows.elements(), flops: 0, ..work };
-            work.bytes = rows.bytes.saturating_add(written);
-            work.data = Data::Kv(written);
-        }
-        ("FLASH_ATTN_EXT", [q, k, v, ..]) => {
-            let room = k.ne[1];
-            let each = |cache: &Tensor| cache.bytes.checked_div(room).unwrap_or(0);
-            // A score and its part of the result: 2 · width each, for each query and head.
-            let pairs = q.ne[1].saturating_mul(q.ne[2]).saturating_mul(q.ne[3]);
-            let flops = pairs.saturating_mul(2).saturating_mul(k.ne[0].saturating_add(v.ne[0]));
-            work.bytes = work.bytes.saturating_add(q.bytes);
-            work.data = Data::Kv(0);
-            let bytes = each(k).saturating_add(each(v));
-            return (work, Some(Attends { room, flops, bytes }));
-        }
-        _ => {
-            let read = sources.iter().fold(0_u64, |sum, src| sum.saturating_add(src.bytes));
-            // Without FLOPs: how many a function such as an exponential takes isn't stated anywhere.
-            work.bytes = work.bytes.saturating_add(read);
-        }
-    }
-    (work, None)
-}
-
 #[cfg(test)]
 mod tests {
+    use brickscope::Data;
+
     use super::*;
     use crate::Then;
 

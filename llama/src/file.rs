@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer};
 
-use crate::Node;
+use crate::node::original;
+use crate::{LooksAt, Node};
 
 /// Everything that one process recorded.
 #[derive(Debug, Default)]
@@ -94,6 +95,21 @@ pub struct Model {
     pub name: Option<String>,
     /// Its architecture.
     pub architecture: Option<String>,
+    /// The tokens of its sliding window; 0 if it has none.
+    pub n_swa: Option<i32>,
+}
+
+impl Model {
+    /// What attention looks at in a graph of this model, some layers of which may look at a window.
+    #[must_use]
+    pub fn looks_at(&self, looks_at: LooksAt) -> LooksAt {
+        let window = self.n_swa.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
+        match (window, self.architecture.as_deref()) {
+            (Some(chunk), Some("llama4")) => looks_at.within_chunks(chunk),
+            (Some(window), _) => looks_at.within(window),
+            (None, _) => looks_at,
+        }
+    }
 }
 
 /// What happened. All times are counts of the processor's counter.
@@ -140,6 +156,12 @@ pub struct Graph {
     pub ends: Vec<u64>,
     /// What threads did of it, where that was recorded.
     pub shares: Vec<Shares>,
+    /// How many tokens were in the cache before and after it, for each sequence that it adds to, where that was recorded:
+    /// the graphs of a pass have some of its tokens each.
+    pub sequences: Vec<[u32; 2]>,
+    /// How many experts each of its products of experts used, in order, where that was recorded; `None` if they couldn't be
+    /// counted.
+    pub experts: Vec<Option<u32>>,
 }
 
 /// What a thread did of the nodes of a graph.
@@ -340,6 +362,8 @@ impl Recorded {
                     nodes: nodes.to_vec(),
                     ends: Vec::new(),
                     shares: Vec::new(),
+                    sequences: Vec::new(),
+                    experts: Vec::new(),
                 }));
             }
             2 => {
@@ -427,6 +451,8 @@ impl Recorded {
                     nodes: times.iter().map(|[begin, _]| *begin).collect(),
                     ends: times.iter().map(|[_, end]| *end).collect(),
                     shares: Vec::new(),
+                    sequences: Vec::new(),
+                    experts: Vec::new(),
                 }));
             }
             11 => {
@@ -457,22 +483,32 @@ impl Recorded {
                 }
                 self.events.push(Event::Inside((what >> 48) as u16, number, [*begin, *end]));
             }
+            15 | 16 => {
+                let values = values()?;
+                let Some(Event::Graph(graph)) = self.events.last_mut() else {
+                    return Err("tokens or experts that follow no graph".to_owned());
+                };
+                match kind {
+                    15 => {
+                        graph.sequences =
+                            values.iter().map(|of| [*of as u32, (of >> 32) as u32]).collect()
+                    }
+                    _ => graph.experts = values.iter().map(|of| u32::try_from(*of).ok()).collect(),
+                }
+            }
             other => return Err(format!("a record of an unknown kind, {other}")),
         }
         Ok(())
     }
 }
 
-/// A tensor that ggml's scheduler copies to another backend is named `CUDA0#blk.3.attn_q.weight#0` there. What it is, the
-/// name in the middle tells.
+/// What a tensor is that ggml's scheduler copied to another backend, the name of the original tells.
 fn name_as_original(node: &mut Node) {
     let then = node.then.iter_mut().flat_map(|then| &mut then.src);
     for src in node.src.iter_mut().chain(then) {
-        let original = src.name.split_once('#').and_then(|(_, rest)| rest.rsplit_once('#'));
-        if let Some((original, copy)) = original
-            && copy.bytes().all(|c| c.is_ascii_digit())
-        {
-            src.name = original.to_owned();
+        let name = original(&src.name);
+        if name.len() < src.name.len() {
+            src.name = name.to_owned();
         }
     }
 }
@@ -550,6 +586,8 @@ mod tests {
             record(2, nodes),
             record(1, &words_of(&[3 | 2 << 32, 10, 90, 20])),
             record(9, &words_of(&[1, 60, 9])),
+            record(15, &words_of(&[7 | 9 << 32, 3 << 32])),
+            record(16, &words_of(&[8, u64::MAX])),
             record(4, &words_of(&[91, 99])),
             record(3, &words_of(&[5, 100, 1, nothing, 0, 1 | 1 << 32, 10 | 11 << 32, 3 << 32])),
             record(
@@ -586,6 +624,8 @@ mod tests {
                 nodes: vec![20],
                 ends: vec![],
                 shares: vec![Shares { thread: 1, nodes: vec![[60, 9]] }],
+                sequences: vec![[7, 9], [0, 3]],
+                experts: vec![Some(8), None],
             }),
             Event::Described([91, 99], 0),
             Event::Pass(Pass {
@@ -689,7 +729,9 @@ mod tests {
             (with(16, 1 << 40), "7.nodes, byte 16: it states 1099511627776 bytes, and has 112"),
             (with(16, 8), "7.nodes, byte 16: it states 8 bytes, and has 112"),
             (with(64, 6 | 1 << 40), "7.nodes, byte 64: a record of 256 bytes is cut off"),
-            (with(64, 15 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 15"),
+            (with(64, 17 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 17"),
+            (with(64, 15 | 8 << 32), "7.nodes, byte 64: tokens or experts that follow no graph"),
+            (with(64, 16 | 7 << 32), "7.nodes, byte 64: a record of kind 16 has 7 bytes"),
             (with(64, 14 | 8 << 32), "7.nodes, byte 64: a record of kind 14 has only 8 bytes"),
             (with(64, 13 | 8 << 32), "7.nodes, byte 64: a record of kind 13 has only 8 bytes"),
             (with(64, 10 | 8 << 32), "7.nodes, byte 64: a record of kind 10 has only 8 bytes"),
@@ -709,7 +751,7 @@ mod tests {
         #[test]
         fn no_file_is_a_panic(
             records in prop::collection::vec(
-                (0_u8..13, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
+                (0_u8..17, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
             flips in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
         ) {
             let records: Vec<_> = records.iter().map(|(kind, body)| record(*kind, body)).collect();

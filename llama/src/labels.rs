@@ -1,42 +1,23 @@
 //! The nodes of a graph with the names that a profiler has for them, and the spans of a pass that computed them.
 
+use std::collections::HashMap;
+
 use brickscope::{
     BrickId, BrickKey, BrickProfiler, Data, HostLaunch, KernelId, TimedSpan, TimedWork, Work,
 };
 
-use crate::Node;
-use crate::bricks::{Attends, Brick, Described, describe};
+use crate::bricks::{Brick, Described, described, norm_weight};
+use crate::work::{CACHE, Counted, cache, stem};
+use crate::{LooksAt, Node};
 
-/// What attention looks at in a pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LooksAt {
-    /// Twice the tokens that each token of the pass looks at, on average: those before it in its sequence, and itself.
-    twice: u64,
-    /// The tokens of its sequences whose keys and values it reads.
-    rows: u64,
-}
-
-impl LooksAt {
-    /// Of tokens that follow `position` others in their sequence.
-    #[must_use]
-    pub fn one(position: u64, tokens: u64) -> Self {
-        let twice = position.saturating_mul(2).saturating_add(tokens).saturating_add(1);
-        Self { twice, rows: position.saturating_add(tokens) }
-    }
-
-    /// Of several sequences, each with the tokens that were in the cache before and after the pass. `None` if none grew.
-    #[must_use]
-    pub fn several(sequences: &[[u32; 2]]) -> Option<Self> {
-        let (mut tokens, mut twice, mut rows) = (0_u64, 0_u64, 0_u64);
-        for [before, after] in sequences.iter().map(|of| of.map(u64::from)) {
-            let new = after.saturating_sub(before);
-            let each = Self::one(before, new);
-            tokens = tokens.saturating_add(new);
-            twice = twice.saturating_add(new.saturating_mul(each.twice));
-            rows = rows.saturating_add(if new > 0 { each.rows } else { 0 });
-        }
-        Some(Self { twice: twice.checked_div(tokens)?, rows })
-    }
+/// What a graph was computed with, as far as its shape doesn't tell.
+#[derive(Debug, Clone, Default)]
+pub struct Ran<'r> {
+    /// What its attention looks at. If it is not known, it counts all that its shape has room for.
+    pub looks_at: Option<LooksAt>,
+    /// How many experts each product of experts used, in order. Where that isn't counted, and the shape doesn't tell, the
+    /// bytes of their matrices are not stated.
+    pub experts: &'r [Option<u32>],
 }
 
 /// What the nodes of a graph are, with a profiler's names. Made once for each graph.
@@ -50,8 +31,9 @@ struct Label {
     kernel: KernelId,
     layer: Option<u16>,
     // Not all that describes it: labels are read after each pass, when no cache has them.
-    work: Work,
-    attends: Option<Attends>,
+    counted: Counted,
+    /// Whether its attention looks at a sliding window, if that is known.
+    is_window: Option<bool>,
 }
 
 impl Labels {
@@ -72,6 +54,8 @@ impl Labels {
         let mut labels: Vec<Label> =
             nodes.iter().map(|node| label(profiler, node, threads, on)).collect();
         name_attention(nodes, &mut labels);
+        name_norms(nodes, &mut labels);
+        find_windows(nodes, &mut labels);
         join_norms(nodes, &mut labels);
         fill_layers(&mut labels);
         Self(labels)
@@ -91,6 +75,12 @@ impl Labels {
         times: &[[u64; 2]],
         looks_at: Option<LooksAt>,
     ) {
+        self.add_spans_of(spans, times, &Ran { looks_at, experts: &[] });
+    }
+
+    /// The same of a graph of which more is known.
+    pub fn add_spans_of(&self, spans: &mut Vec<TimedSpan>, times: &[[u64; 2]], ran: &Ran<'_>) {
+        let mut experts = ran.experts.iter();
         let labels = &self.0[..self.0.len().min(times.len())];
         let same = |n: usize, of: &dyn Fn(&Label) -> bool| {
             labels[n..].iter().take_while(|label| of(label)).count()
@@ -123,7 +113,9 @@ impl Labels {
             let what = TimedWork::Brick(brick);
             spans.push(TimedSpan { what, start_ns, end_ns, work: sum, layer: None });
             for k in kernels.clone() {
-                let work = work_at(&labels[k], looks_at);
+                let Label { counted, is_window, .. } = &labels[k];
+                let used = counted.experts.and_then(|_| experts.next().copied().flatten());
+                let work = counted.work(ran.looks_at.as_ref(), *is_window, used.map(u64::from));
                 sum = added(sum, work, k == n);
                 let [start_ns, end_ns] = times[k];
                 let what = TimedWork::Kernel(labels[k].kernel);
@@ -136,7 +128,7 @@ impl Labels {
 }
 
 fn label(profiler: &BrickProfiler, node: &Node, threads: u32, on: Option<&str>) -> Label {
-    let described = describe(node);
+    let (described, counted) = described(node);
     let brick = match described.brick {
         Brick::Known(brick) => Some(brick.into()),
         Brick::Named(name, category) => Some(profiler.named_brick(name, category)),
@@ -145,8 +137,57 @@ fn label(profiler: &BrickProfiler, node: &Node, threads: u32, on: Option<&str>) 
     let launch = HostLaunch { shape: described.shape.clone(), threads };
     let name = on.map(|on| format!("{} on {on}", described.kernel));
     let kernel = profiler.kernel(name.as_ref().unwrap_or(&described.kernel), Some(launch));
-    let Described { layer, work, attends, .. } = described;
-    Label { brick, kernel, layer, work, attends }
+    let Described { layer, .. } = described;
+    Label { brick, kernel, layer, counted, is_window: None }
+}
+
+/// A norm's weights and its bias are of the brick of the norm whose result they are applied to, which the names of weights
+/// don't tell.
+fn name_norms(nodes: &[Node], labels: &mut [Label]) {
+    // Results of norms, by name: the last ones, since a layer has several of one name.
+    let mut results: HashMap<&str, Option<BrickKey>> = HashMap::new();
+    for (at, node) in nodes.iter().enumerate() {
+        let is_norm = matches!(&*node.op, "NORM" | "RMS_NORM" | "GROUP_NORM" | "L2_NORM");
+        if !is_norm {
+            let of = || node.src.iter().find_map(|src| results.get(&*src.name).copied());
+            let Some(brick) = norm_weight(node).and_then(|_| of()) else { continue };
+            labels[at].brick = brick;
+        }
+        let out = node.then.as_ref().map_or(&node.out, |then| &then.out);
+        results.insert(&out.name, labels[at].brick);
+    }
+}
+
+/// Layers that look at a sliding window keep fewer tokens than others do, if they have a cache of their own. A graph without
+/// any cache looks at its own tokens, all of which are in its shape.
+fn find_windows(nodes: &[Node], labels: &mut [Label]) {
+    let is_cache = |node: &Node| {
+        node.out.name.starts_with(CACHE) || node.src.iter().any(|src| src.name.starts_with(CACHE))
+    };
+    let attends = |node: &Node| {
+        node.op == "FLASH_ATTN_EXT" || node.op == "MUL_MAT" && stem(&node.out.name) == "kq"
+    };
+    if nodes.iter().any(attends) && !nodes.iter().any(is_cache) {
+        labels.iter_mut().for_each(|label| label.counted.attends = None);
+        return;
+    }
+    // The rows of each layer's keys, which its writes state.
+    let mut rows: HashMap<u16, u64> = HashMap::new();
+    for node in nodes.iter().filter(|node| node.op == "SET_ROWS") {
+        if let Some((what, layer)) = cache(&node.out.name)
+            && what == "k"
+        {
+            rows.insert(layer, node.out.ne[1]);
+        }
+    }
+    let most = rows.values().copied().max();
+    if rows.values().copied().min() == most {
+        return;
+    }
+    for label in labels {
+        let own = label.layer.and_then(|layer| rows.get(&layer)).copied();
+        label.is_window = own.map(|own| Some(own) != most);
+    }
 }
 
 /// Older versions don't name the steps of attention. They are known by what they read: scores are what a softmax reads, and
@@ -203,21 +244,6 @@ fn fill_layers(labels: &mut [Label]) {
     }
 }
 
-/// The work of a node in a pass whose attention looks at so much.
-fn work_at(label: &Label, looks_at: Option<LooksAt>) -> Work {
-    let Some(attends) = label.attends else { return label.work };
-    let twice_room = attends.room.saturating_mul(2);
-    let looked_at = looks_at.map_or(twice_room, |of| of.twice.min(twice_room));
-    let in_cache = looks_at.map_or(attends.room, |of| of.rows.min(attends.room));
-    let read = attends.bytes.saturating_mul(in_cache);
-    Work {
-        flops: attends.flops.saturating_mul(looked_at) / 2,
-        bytes: label.work.bytes.saturating_add(read),
-        data: Data::Kv(read),
-        ..label.work
-    }
-}
-
 fn added(sum: Work, work: Work, is_first: bool) -> Work {
     let data = match (sum.data, work.data) {
         _ if is_first => work.data,
@@ -257,19 +283,6 @@ mod tests {
     fn node(op: &str, name: &str, src: &[&str]) -> Node {
         let src = src.iter().map(|name| tensor(name)).collect();
         Node { op: op.to_owned(), out: tensor(name), src, then: None }
-    }
-
-    #[test]
-    fn each_sequence_looks_at_its_own_tokens() {
-        // The third of three tokens after ten others looks at thirteen, and they at twelve on average.
-        assert_eq!(LooksAt::one(10, 3), LooksAt { twice: 24, rows: 13 });
-        assert_eq!(LooksAt::several(&[[10, 13]]), Some(LooksAt::one(10, 3)));
-        // Two that decode: 101 and 11 tokens, and a cache that nobody grew.
-        let two = LooksAt::several(&[[100, 101], [500, 500], [10, 11]]);
-        assert_eq!(two, Some(LooksAt { twice: 112, rows: 112 }));
-        assert_eq!(LooksAt::several(&[]), None);
-        let hostile = LooksAt::several(&[[u32::MAX, 0], [0, u32::MAX]]);
-        assert_eq!(hostile.map(|of| of.rows), Some(u32::MAX.into()));
     }
 
     #[test]

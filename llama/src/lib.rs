@@ -16,7 +16,9 @@
 //! | `running.rs` | what callbacks store |
 //! | `executed.rs` | which nodes llama.cpp calls back after |
 //! | `node.rs` | nodes and tensors as plain data |
-//! | `bricks.rs` | which brick a node is, and its work |
+//! | `bricks.rs` | which brick a node is |
+//! | `work.rs` | what a node computes, reads and writes |
+//! | `looks.rs` | which tokens attention looks at in a graph |
 //! | `file.rs` | reads the file of nodes and times that `brickscope run` makes |
 //! | `labels.rs` | the nodes of a graph with a profiler's names; spans of a pass |
 
@@ -25,13 +27,16 @@ mod executed;
 mod ffi;
 pub mod file;
 mod labels;
+mod looks;
 mod node;
 mod recorder;
 mod running;
 pub mod whisper;
+mod work;
 
 pub use ffi::{Bindings, after_node, node_ended, on_node};
-pub use labels::{Labels, LooksAt};
+pub use labels::{Labels, Ran};
+pub use looks::LooksAt;
 pub use node::{Node, Tensor, Then};
 pub use recorder::{Outcome, Recorded, Recorder};
 

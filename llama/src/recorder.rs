@@ -84,6 +84,8 @@ struct Graph {
     start: BrickKey,
     /// The others.
     rest: Labels,
+    /// The tokens that it looks up.
+    tokens: u64,
 }
 
 /// What a [`Recorder`] has recorded.
@@ -321,6 +323,9 @@ impl<'p> Recorder<'p> {
             _ => {}
         }
         let ends = parts.iter().skip(1).map(|part| part.first).chain([readings.len()]);
+        // A pass of several micro-batches has a graph for each.
+        let all = LooksAt::one(pass.position, pass.tokens);
+        let mut before = 0_u64;
         for (part, end) in parts.iter().zip(ends) {
             let readings = readings.get(part.first..end).unwrap_or_default();
             let Some(index) = part.graph else { return Err(Bare::NoReadings) };
@@ -333,7 +338,12 @@ impl<'p> Recorder<'p> {
                 let buffers = buffers_of(listed);
                 return Err(Bare::Other { listed: listed.len(), ended: readings.len(), buffers });
             };
-            self.add_part(spans, times, graph, part, readings, pass);
+            let looks_at = match graph.tokens {
+                0 => Some(all.clone()),
+                tokens => all.part(before, tokens),
+            };
+            before = before.saturating_add(graph.tokens);
+            self.add_part(spans, times, graph, part, readings, looks_at);
         }
         Ok(())
     }
@@ -348,6 +358,7 @@ impl<'p> Recorder<'p> {
         Graph {
             start: self.profiler.named_brick(&start.0, start.1),
             rest: Labels::new(self.profiler, rest, self.threads),
+            tokens: nodes.iter().map(Node::looked_up).fold(0, u64::saturating_add),
         }
     }
 
@@ -360,7 +371,7 @@ impl<'p> Recorder<'p> {
         graph: &Graph,
         part: &Part,
         readings: &[u64],
-        pass: &TimedPass,
+        looks_at: Option<LooksAt>,
     ) {
         let Some((&first, rest)) = readings.split_first() else { return };
         let other = |what, start_ns, end_ns| TimedSpan {
@@ -390,7 +401,7 @@ impl<'p> Recorder<'p> {
         }
         times.clear();
         times.extend(rest.iter().map(|&end| until(end)));
-        graph.rest.add_spans(spans, times, Some(LooksAt::one(pass.position, pass.tokens)));
+        graph.rest.add_spans(spans, times, looks_at);
     }
 
     /// What was recorded until now. Passes that the profiler has from elsewhere are in it, too.

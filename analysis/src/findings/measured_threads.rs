@@ -8,6 +8,8 @@ use super::{Finding, Findings, Gain, Kind};
 use crate::words::time;
 
 const RULE: &str = "number-of-threads";
+/// How often all intervals of a phase together may miss.
+const ERROR: f64 = 0.05;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let Some(imported) = &facts.profile.imported else { return };
@@ -24,12 +26,15 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             .collect();
         let own = own(facts, of.phase);
         let Some(own) = own.filter(|_| !others.is_empty()) else { continue };
-        let by_mean = |a: &&(u32, Times), b: &&(u32, Times)| a.1.mean.total_cmp(&b.1.mean);
-        // Of one repetition nobody knows how it varies.
-        let known = others.iter().filter(|(_, times)| times.count > 1.0);
-        let best = known.min_by(by_mean).or_else(|| others.iter().min_by(by_mean));
-        let Some((threads, best)) = best else { continue };
-        let Some(saved) = own.more_than(best) else {
+        // The best of many is lucky: each difference gets the part of the error that it has among all numbers, so that
+        // all intervals hold together (Bonferroni's).
+        let error = ERROR / (others.len() + 1) as f64;
+        let saved = others
+            .iter()
+            .filter_map(|(threads, times)| Some((*threads, *times, own.more_than(times, error)?)));
+        let Some((threads, best, saved)) = saved.max_by(|a, b| a.2[0].total_cmp(&b.2[0])) else {
+            let fastest = others.iter().min_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
+            let threads = fastest.map_or(0, |(threads, _)| *threads);
             findings.unknown(
                 RULE,
                 format!(
@@ -40,7 +45,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             continue;
         };
         if saved[0] > 0.0 {
-            findings.found.push(finding(facts, of, own, *threads, *best, saved));
+            findings.found.push(finding(facts, of, own, threads, best, saved));
         }
     }
 }
@@ -96,8 +101,8 @@ impl Times {
         (count > 0.0).then_some(Self { count, mean, variance })
     }
 
-    /// The 95 % interval of the difference of the means, by Welch's t; `None` of single times.
-    fn more_than(&self, other: &Self) -> Option<[f64; 2]> {
+    /// The interval of the difference of the means that misses this often, by Welch's t; `None` of single times.
+    fn more_than(&self, other: &Self, error: f64) -> Option<[f64; 2]> {
         if self.count < 2.0 || other.count < 2.0 {
             return None;
         }
@@ -108,7 +113,7 @@ impl Times {
             return Some([difference, difference]);
         }
         let spread = parts[0].powi(2) / (self.count - 1.0) + parts[1].powi(2) / (other.count - 1.0);
-        let half = student::quantile(0.05, variance.powi(2) / spread) * variance.sqrt();
+        let half = student::quantile(error, variance.powi(2) / spread) * variance.sqrt();
         half.is_finite().then_some([difference - half, difference + half])
     }
 }

@@ -32,6 +32,7 @@ mod facts;
 pub(crate) mod gaps;
 mod imbalance;
 mod launch_bound;
+mod layers;
 mod llama_bench;
 mod long_context;
 mod mapped_weights;

@@ -1,15 +1,15 @@
-//! A brick that takes much longer in one layer than in the others: a matrix of another format, memory that is far away, a
-//! kernel that wasn't chosen.
+//! A brick that takes much longer in one layer than in the others of its kind: a matrix of another format, memory that is
+//! far away, a kernel that wasn't chosen. Models have layers that differ by design, too: see `layers.rs`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use brickscope_profile::name::NameIdx;
 use brickscope_profile::text::printable;
-use brickscope_profile::{NameKind, Pass, Phase, Profile, Source};
+use brickscope_profile::{BrickCategory, Pass, Phase, Profile};
 
 use super::facts::Facts;
+use super::layers::{Layer, layers};
 use super::{Finding, Findings, Gain, Kind};
-use crate::typical::interval_of_median;
 use crate::words::{fraction, time};
 
 /// From this part of the passes on, a slow layer slows the run down; below, it is only mentioned on the first screen.
@@ -24,7 +24,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let (brick, layer) = (printable(&slow.brick), slow.layer);
         let mut finding = Finding::new("slow-layer", Kind::Slow, Some(of.phase)).because(
             format!(
-                "{brick} of layer {layer} takes {}, of other layers {}: medians over passes",
+                "{brick} of layer {layer} takes {}, of other layers of its kind {}: medians over passes",
                 time(slow.takes_ns as f64),
                 time(slow.others_ns as f64)
             ),
@@ -57,7 +57,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
 
 /// With fewer layers, or fewer passes, none is an exception.
 const LEAST_LAYERS: usize = 4;
-const LEAST_PASSES: usize = 5;
+pub(super) const LEAST_PASSES: usize = 5;
 /// It takes so many times as long as in the other layers.
 const LEAST_RATIO: f64 = 1.5;
 /// Where more layers than this part of them are slow, they are no exceptions: mixed quantisation has two formats.
@@ -106,53 +106,144 @@ impl SlowLayer {
         let pass_ns = median(passes.iter().map(|pass| pass.wall_ns).collect()).max(1) as f64;
         let of_phase: HashMap<u32, usize> =
             passes.iter().enumerate().map(|(nth, pass)| (pass.serial, nth)).collect();
-        // By brick and layer: what each pass spent there.
-        let mut sums: HashMap<(NameIdx, u16), HashMap<usize, u64>> = HashMap::new();
-        for span in &profile.spans {
-            let (Some(name), Some(layer), Some(pass)) = (span.name, span.layer, span.pass) else {
-                continue;
-            };
-            let is_brick = profile.names.get(usize::from(name)).is_some_and(is_brick);
-            if let Some(&pass) = of_phase.get(&pass)
-                && is_brick
-                && span.source == Source::Host
-            {
-                let sum = sums.entry((name, layer)).or_default().entry(pass).or_default();
-                *sum = sum.saturating_add(span.exclusive_ns);
-            }
-        }
-        let mut by_brick: HashMap<NameIdx, Vec<(u16, u64, [u64; 2])>> = HashMap::new();
-        for ((name, layer), of_passes) in sums {
-            if of_passes.len() >= LEAST_PASSES {
-                let mut all: Vec<u64> = of_passes.into_values().collect();
-                all.sort_unstable();
-                let between = interval_of_median(&all);
-                by_brick.entry(name).or_default().push((layer, median(all), between));
-            }
-        }
-        let found = by_brick.into_iter().filter_map(|(name, mut layers)| {
-            if layers.len() < LEAST_LAYERS {
-                return None;
-            }
-            layers.sort_by_key(|&(layer, ns, _)| (std::cmp::Reverse(ns), layer));
-            let (layer, takes_ns, between) = layers[0];
-            let others_ns = median(layers[1..].iter().map(|&(_, ns, _)| ns).collect());
-            let is_slow = |ns: u64| ns as f64 >= SLOW * others_ns as f64;
-            let slow = layers.iter().filter(|&&(_, ns, _)| is_slow(ns)).count();
-            let share = (takes_ns.saturating_sub(others_ns)) as f64 / pass_ns;
-            let ratio = takes_ns as f64 / others_ns as f64;
-            let is_much = ratio >= LEAST_RATIO && share >= LEAST_SHARE;
-            let is_some = is_slow(takes_ns) && share >= LEAST_SHARE_OF_OTHER_KERNEL;
-            let is_one = slow as f64 <= MOST_SLOW * layers.len() as f64
-                && (is_much || is_some && kernels(profile, name, layer).is_some());
-            is_one.then_some((name, layer, takes_ns, between, others_ns, share))
+        let found = layers(profile, &of_phase).into_iter().flat_map(|(brick, all)| {
+            let exceptions = exceptions(all, profile.names.get(usize::from(brick)));
+            exceptions.into_iter().map(move |of| (brick, of))
         });
-        let (name, layer, takes_ns, takes_between_ns, others_ns, share) =
-            found.max_by(|a, b| a.5.total_cmp(&b.5).then(b.0.cmp(&a.0)))?;
-        let brick = profile.names.get(usize::from(name))?.name.clone();
-        let kernels = kernels(profile, name, layer);
-        Some(Self { brick, layer, takes_ns, takes_between_ns, others_ns, kernels, share })
+        let found = found.filter_map(|(brick, Exception { slow, others })| {
+            let others_ns = median(others.iter().map(|of| of.takes_ns).collect());
+            let share = slow.takes_ns.saturating_sub(others_ns) as f64 / pass_ns;
+            let kernels = slow.kernel.zip(kernel_of(&others)).filter(|(here, there)| here != there);
+            let is_much =
+                slow.takes_ns as f64 >= LEAST_RATIO * others_ns as f64 && share >= LEAST_SHARE;
+            let is_some = kernels.is_some() && share >= LEAST_SHARE_OF_OTHER_KERNEL;
+            (is_much || is_some).then_some((brick, slow, others_ns, kernels, share))
+        });
+        let (brick, slow, others_ns, kernels, share) =
+            found.max_by(|a, b| a.4.total_cmp(&b.4).then(b.0.cmp(&a.0)))?;
+        let name = |of| profile.names.get(usize::from(of)).map(|of| of.name.clone());
+        let kernels = kernels.and_then(|(here, there)| Some([name(here)?, name(there)?]));
+        Some(Self {
+            brick: name(brick)?,
+            layer: slow.layer,
+            takes_ns: slow.takes_ns,
+            takes_between_ns: slow.between_ns,
+            others_ns,
+            kernels,
+            share,
+        })
     }
+}
+
+/// A layer that is slow, and those of its kind.
+struct Exception {
+    slow: Layer,
+    others: Vec<Layer>,
+}
+
+/// The layers of a brick that are slower than the others of their kind.
+fn exceptions(all: Vec<Layer>, brick: Option<&brickscope_profile::Name>) -> Vec<Exception> {
+    let is_attention = brick.and_then(|of| of.brick_category()) == Some(BrickCategory::Attention);
+    let first = all.iter().map(|of| of.layer).min();
+    let mut found = Vec::new();
+    for kind in kinds(all) {
+        if kind.iter().all(Layer::states_work) {
+            // They do the same, so that no design makes them differ.
+            found.extend(slowest(&kind, MOST_SLOW));
+            continue;
+        }
+        // Of the same kernel nobody says that each does as much. Those that differ by design do so in turns.
+        let (places, turns) = in_turns(&kind);
+        let slow: Vec<Exception> = places.iter().filter_map(|of| slowest(of, 1.0)).collect();
+        let [only] = &slow[..] else { continue };
+        let at = kind.iter().position(|of| of.layer == only.slow.layer).unwrap_or(0);
+        let is_alike = kernel_of(&only.others) == only.slow.kernel;
+        // The first layer may have a wider network, and of few layers one may be the only one that attends to all tokens.
+        let may_be_first = is_alike && Some(only.slow.layer) == first;
+        let before_or_after = at.max(kind.len() - 1 - at);
+        let may_be_only = is_attention && turns == 1 && before_or_after < MOST_ATTENTION_TURNS;
+        if !may_be_first && !may_be_only {
+            found.extend(slow);
+        }
+    }
+    found
+}
+
+/// Layers of one kind each: with the same bricks, and as much work by kernels that compute the same.
+fn kinds(all: Vec<Layer>) -> Vec<Vec<Layer>> {
+    let mut kinds: Vec<Vec<Layer>> = Vec::new();
+    for layer in all {
+        match kinds.iter_mut().find(|kind| kind[0].is_like(&layer)) {
+            Some(kind) => kind.push(layer),
+            None => kinds.push(vec![layer]),
+        }
+    }
+    kinds
+}
+
+/// The slowest one, if it is an exception: at most `most` of them are slow, and there are enough.
+fn slowest(kind: &[Layer], most: f64) -> Option<Exception> {
+    let mut sorted = kind.to_vec();
+    sorted.sort_by_key(|of| (std::cmp::Reverse(of.takes_ns), of.layer));
+    if sorted.len() < LEAST_LAYERS {
+        return None;
+    }
+    let slow = slow_of(&sorted);
+    let others = sorted.split_off(1);
+    let is_one = slow > 0 && slow as f64 <= most * kind.len() as f64;
+    sorted.pop().filter(|_| is_one).map(|slow| Exception { slow, others })
+}
+
+/// How many of them are slow, the slowest first.
+fn slow_of(sorted: &[Layer]) -> usize {
+    let rest: Vec<u64> = sorted.iter().skip(1).map(|of| of.takes_ns).collect();
+    if rest.is_empty() {
+        return 0;
+    }
+    let others_ns = median(rest);
+    sorted.iter().filter(|of| of.takes_ns as f64 >= SLOW * others_ns as f64).count()
+}
+
+/// Layers that differ by design repeat after at most so many.
+const MOST_TURNS: usize = 12;
+/// Those that attend to all tokens come back after as many at most: in known models, after six.
+const MOST_ATTENTION_TURNS: usize = 8;
+
+/// Those at the same place of a period, and how long that is: the shortest by which at most one layer differs. None if
+/// there is no such period. Of a prompt's last layer only the last token may be needed.
+fn in_turns(kind: &[Layer]) -> (Vec<Vec<Layer>>, usize) {
+    let last = kind.last().map(|of| of.layer);
+    for turns in 1..=MOST_TURNS.min(kind.len() / 2) {
+        let mut places: Vec<Vec<Layer>> = vec![Vec::new(); turns];
+        for (at, layer) in kind.iter().enumerate() {
+            places[at % turns].push(layer.clone());
+        }
+        let differ = |place: &Vec<Layer>| {
+            let mut sorted = place.clone();
+            sorted.sort_by_key(|of| std::cmp::Reverse(of.takes_ns));
+            let rest: Vec<u64> = sorted.iter().skip(1).map(|of| of.takes_ns).collect();
+            let others_ns = if rest.is_empty() { 0 } else { median(rest) };
+            let is_fast = |of: &&Layer| of.takes_ns as f64 * SLOW <= others_ns as f64;
+            let fast = sorted.iter().filter(is_fast).filter(|of| Some(of.layer) != last).count();
+            slow_of(&sorted) + fast
+        };
+        if places.iter().map(differ).sum::<usize>() <= 1 {
+            return (places, turns);
+        }
+    }
+    (Vec::new(), 0)
+}
+
+/// The kernel that most of them have.
+fn kernel_of(layers: &[Layer]) -> Option<NameIdx> {
+    let mut counts: BTreeMap<NameIdx, usize> = BTreeMap::new();
+    for kernel in layers.iter().filter_map(|of| of.kernel) {
+        *counts.entry(kernel).or_default() += 1;
+    }
+    counts
+        .into_iter()
+        .max_by_key(|&(kernel, count)| (count, std::cmp::Reverse(kernel)))
+        .map(|of| of.0)
 }
 
 /// `DownProjection of layer 7: 340 µs a pass where other layers take 108 µs (iq3_s; there q8_0), 6.1 % of the time`
@@ -172,12 +263,8 @@ impl std::fmt::Display for SlowLayer {
     }
 }
 
-fn is_brick(name: &brickscope_profile::Name) -> bool {
-    name.kind == NameKind::Brick
-}
-
 /// The median, or the mean of the two in the middle. There is at least one.
-fn median(mut all: Vec<u64>) -> u64 {
+pub(super) fn median(mut all: Vec<u64>) -> u64 {
     all.sort_unstable();
     let mid = all.len() / 2;
     match all.len() % 2 {
@@ -186,29 +273,9 @@ fn median(mut all: Vec<u64>) -> u64 {
     }
 }
 
-/// The kernels that take most of a brick's time in `layer`, and in the other layers, if they differ.
-fn kernels(profile: &Profile, brick: NameIdx, layer: u16) -> Option<[String; 2]> {
-    let mut times: [HashMap<NameIdx, u64>; 2] = Default::default();
-    for span in &profile.spans {
-        let Some(name) = span.name else { continue };
-        let parent = span.parent.and_then(|parent| profile.spans.get(parent as usize));
-        if parent.is_some_and(|parent| parent.name == Some(brick))
-            && profile.names.get(usize::from(name)).is_some_and(|name| !is_brick(name))
-        {
-            let time = times[usize::from(span.layer != Some(layer))].entry(name).or_default();
-            *time = time.saturating_add(span.duration_ns);
-        }
-    }
-    let [here, there] = times.map(|times| {
-        let longest = times.into_iter().max_by_key(|&(name, ns)| (ns, std::cmp::Reverse(name)))?;
-        Some(profile.names.get(usize::from(longest.0))?.name.clone())
-    });
-    here.zip(there).filter(|(here, there)| here != there).map(<[String; 2]>::from)
-}
-
 #[cfg(test)]
 mod tests {
-    use brickscope::{BrickId, BrickProfiler, MockClock, Work};
+    use brickscope::{BrickCategory, BrickId, BrickProfiler, MockClock, Work};
 
     use super::*;
 
@@ -265,5 +332,115 @@ mod tests {
             assert_eq!(SlowLayer::of(&profile(60, takes), Phase::Decode), None, "{takes:?}");
         }
         assert_eq!(SlowLayer::of(&profile(4, &[100, 100, 300, 100]), Phase::Decode), None);
+    }
+
+    /// A model of so many layers that decodes 60 tokens: what attention and the last product take in each layer, the
+    /// product's kernel, and the operations and bytes of attention, if they are stated.
+    fn model(layers: u16, of: impl Fn(u16) -> ([u64; 2], &'static str, Option<u64>)) -> Profile {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        let attention = profiler.named_brick("FlashAttention", BrickCategory::Attention);
+        let flash = profiler.kernel("flash_attn_ext", None);
+        for position in 0..60_u64 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            for layer in 0..layers {
+                let ([attends, multiplies], kernel, work) = of(layer);
+                let in_layer = profiler.begin_layer(layer);
+                let timer = profiler.start_brick_kernel(attention, flash);
+                hand.advance(attends + position);
+                let work =
+                    work.map_or(Work::elements(1), |n| Work { flops: n, ..Work::elements(1) });
+                profiler.stop_brick_kernel(timer, work);
+                let kernel = profiler.kernel(kernel, None);
+                let timer = profiler.start_brick_kernel(BrickId::DownProjection, kernel);
+                hand.advance(multiplies + position % 7);
+                profiler.stop_brick_kernel(timer, Work::elements(1));
+                profiler.end_layer(in_layer);
+            }
+            profiler.end_pass(pass, 1, 8000 + position);
+            hand.advance(1000);
+        }
+        profiler.profile()
+    }
+
+    const Q4: &str = "mul_mat_q4_k";
+    const LOCAL: u64 = 60_000;
+    const GLOBAL: u64 = 1_500_000;
+
+    /// Attention over all tokens in one of so many layers, the last of them, and in the others over a window.
+    fn turns(every: u16) -> impl Fn(u16) -> u64 {
+        move |layer| if layer % every == every - 1 { GLOBAL } else { LOCAL }
+    }
+
+    #[test]
+    fn layers_that_differ_by_design_are_no_exceptions() {
+        for (layers, every) in
+            [(26, 6), (62, 6), (16, 4), (48, 4), (24, 2), (8, 6), (9, 6), (6, 4), (18, 6)]
+        {
+            let attends = turns(every);
+            let profile = model(layers, |of| ([attends(of), 300_000], Q4, None));
+            let found = SlowLayer::of(&profile, Phase::Decode);
+            assert_eq!(found, None, "{layers} layers, each {every}th");
+            // The first of them, too.
+            let profile = model(layers, |of| ([attends(layers - 1 - of), 300_000], Q4, None));
+            let found = SlowLayer::of(&profile, Phase::Decode);
+            assert_eq!(found, None, "{layers} layers, each {every}th from the end");
+        }
+        // The first layers are dense, and experts compute in the others; or nobody says what computes.
+        for dense in [1, 2, 3] {
+            for kernel in ["mul_mat_id_q4_k", Q4] {
+                let is_dense = |of: u16| of < dense;
+                let takes = |of| if is_dense(of) { 900_000 } else { 300_000 };
+                let profile = model(27, |of| {
+                    ([LOCAL, takes(of)], if is_dense(of) { Q4 } else { kernel }, None)
+                });
+                assert_eq!(SlowLayer::of(&profile, Phase::Decode), None, "{dense} {kernel}");
+            }
+        }
+        // In no order.
+        let takes = |of| if [2, 3, 11, 19].contains(&of) { GLOBAL } else { LOCAL };
+        let profile = model(26, |of| ([takes(of), 300_000], Q4, None));
+        assert_eq!(SlowLayer::of(&profile, Phase::Decode), None);
+        // As much work tells which are alike.
+        let profile = model(26, |of| ([takes(of), 300_000], Q4, Some(takes(of))));
+        assert_eq!(SlowLayer::of(&profile, Phase::Decode), None);
+    }
+
+    #[test]
+    fn a_slow_layer_among_its_kind_is_found() {
+        let found = |profile: &Profile| {
+            let slow = SlowLayer::of(profile, Phase::Decode).expect("one is slow");
+            assert!(slow.slows_down(), "{slow}");
+            (slow.brick.clone(), slow.layer, slow.others_ns)
+        };
+        // Among those that attend to all tokens, and among those that do so to a window.
+        for (layers, every, slow) in
+            [(26, 6, 11), (26, 6, 7), (16, 4, 7), (16, 4, 9), (24, 2, 5), (24, 2, 8)]
+        {
+            let attends = turns(every);
+            let takes = |of| if of == slow { attends(of) + 2_000_000 } else { attends(of) };
+            let (brick, layer, others_ns) =
+                found(&model(layers, |of| ([takes(of), 300_000], Q4, None)));
+            assert_eq!((&*brick, layer), ("FlashAttention", slow), "{layers} {every}");
+            assert!(others_ns.abs_diff(attends(slow)) < 100, "{others_ns}");
+        }
+        // Beside a dense first layer.
+        let takes = |of| [900_000, 300_000, 1_200_000][usize::from(of > 0) + usize::from(of == 9)];
+        let kernel = |of| if of == 0 { Q4 } else { "mul_mat_id_q4_k" };
+        let profile = model(27, |of| ([LOCAL, takes(of)], kernel(of), None));
+        assert_eq!(found(&profile), ("DownProjection".to_owned(), 9, 300_003));
+        // Those that attend to all tokens in no order, one of which takes twice as long for as much work.
+        let is_global = |of: u16| [2, 3, 11, 12, 19].contains(&of);
+        let takes = |of: u16| match of {
+            11 => 2 * GLOBAL,
+            of if is_global(of) => GLOBAL,
+            _ => LOCAL,
+        };
+        let work = |of| if is_global(of) { 8000 } else { 512 };
+        let profile = model(26, |of| ([takes(of), 300_000], Q4, Some(work(of))));
+        let (brick, layer, others_ns) = found(&profile);
+        assert_eq!((&*brick, layer), ("FlashAttention", 11));
+        assert!(others_ns.abs_diff(GLOBAL) < 100, "{others_ns}");
     }
 }

@@ -486,6 +486,8 @@ mod tests {
                     nodes: Vec::new(),
                     ends: Vec::new(),
                     shares: Vec::new(),
+                    sequences: Vec::new(),
+                    experts: Vec::new(),
                 }),
             );
             let engine = groups(&recorded).remove(0).engine;

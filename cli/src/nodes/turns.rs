@@ -6,7 +6,7 @@ use brickscope::{Absent, PairedRatio, Phase, Serialised};
 use brickscope_llama::file::Pass;
 
 use super::passes::Found;
-use super::replay::{Graphs, embedded_rows, phase_of};
+use super::replay::{Graphs, phase_of, tokens_of};
 
 /// Passes in turns, with and without their nodes timed.
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl InTurn {
         let recorded = graphs.recorded;
         let nodes = found.graphs.iter().filter_map(|graph| recorded.graphs.get(&graph.number));
         // The CPU looks up the tokens of whole passes, too.
-        let embedded = nodes.flatten().map(embedded_rows).fold(0, u64::saturating_add);
+        let embedded = nodes.map(|nodes| tokens_of(nodes)).fold(0, u64::saturating_add);
         let mut backends: Vec<String> = Vec::new();
         for graph in &found.graphs {
             let backend = recorded.backends.get(&graph.number);

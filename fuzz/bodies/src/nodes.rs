@@ -4,7 +4,7 @@ use std::path::Path;
 
 use brickscope::{BrickProfiler, Phase, TimedPass};
 use brickscope_llama::file::{Event, Recorded};
-use brickscope_llama::{Labels, LooksAt};
+use brickscope_llama::{Labels, LooksAt, Ran};
 
 /// Panics if that is not so.
 pub fn run(bytes: &[u8]) {
@@ -42,7 +42,9 @@ pub fn run(bytes: &[u8]) {
                     })
                     .collect();
                 let mut spans = Vec::new();
-                labels.add_spans(&mut spans, &times, looks_at);
+                let own = LooksAt::several(&graph.sequences).map(|of| of.within(7));
+                let looks_at = own.or_else(|| looks_at.clone());
+                labels.add_spans_of(&mut spans, &times, &Ran { looks_at, experts: &graph.experts });
                 let pass = TimedPass {
                     phase: Phase::Decode,
                     start_ns: graph.begin,

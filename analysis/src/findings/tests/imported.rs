@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use brickscope_profile::run::Format;
+use brickscope_profile::stats::SplitMix64;
 
 use super::*;
 use crate::import::{Options, read};
@@ -105,6 +106,52 @@ fn the_fastest_number_of_threads_that_was_measured() {
     // Slower, and not told from chance.
     for other in [[9_000_000_000; 3], [6_300_000_000, 6_500_000_000, 6_600_000_000]] {
         assert_eq!(Findings::of(&sweep(other)).found, []);
+    }
+}
+
+/// What the rule says of 100 files with so many numbers of threads, whose repetitions vary by 2 %. The run is the one
+/// with 1 thread; `faster` ones take a tenth less.
+fn lucky_files(numbers: usize, repetitions: usize, faster: Option<usize>) -> Vec<String> {
+    let rows: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
+    let options = Options { rows: vec![1], ..Options::default() };
+    let mut said = Vec::new();
+    for seed in 0..100 {
+        let mut random = SplitMix64(seed * 1000 + numbers as u64);
+        let row = |threads: usize| {
+            let mut row = rows[1].clone();
+            let mut time = || {
+                // Twelve uniform ones are as good as normal.
+                let noise =
+                    (0..12).map(|_| random.bits() as f64 / 2_f64.powi(64)).sum::<f64>() - 6.0;
+                let part = if faster == Some(threads) { 0.9 } else { 1.0 };
+                (1.28e9 * part / (1.0 + 0.02 * noise)) as u64
+            };
+            row["n_threads"] = threads.into();
+            row["samples_ns"] = (0..repetitions).map(|_| time()).collect::<Vec<u64>>().into();
+            row
+        };
+        let all: Vec<_> = (1..=numbers).map(row).collect();
+        let text = serde_json::to_string(&all).expect("JSON");
+        let found = Findings::of(&import(&text, Format::LlamaBench, &options)).found;
+        said.extend(
+            found.into_iter().filter(|of| of.rule == "number-of-threads").map(|of| of.what),
+        );
+    }
+    said
+}
+
+#[test]
+fn the_luckiest_of_many_numbers_of_threads_is_not_faster() {
+    for numbers in [2, 4, 8, 16] {
+        let said = lucky_files(numbers, 5, None);
+        assert!(said.len() <= 5, "{numbers}: {} of 100, {said:?}", said.len());
+    }
+    // A tenth is more than luck.
+    for numbers in [2, 4, 8, 16] {
+        let said = lucky_files(numbers, 5, Some(2));
+        assert!(said.len() >= 95, "{numbers}: {} of 100", said.len());
+        let right = said.iter().filter(|of| of.starts_with("2 threads are faster than 1"));
+        assert_eq!(right.count(), said.len(), "{said:?}");
     }
 }
 
