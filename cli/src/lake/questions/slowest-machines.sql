@@ -19,13 +19,13 @@ placed AS (
   FROM speed
 ),
 of_machine AS (
-  SELECT machine, work, avg(rate) AS rate, max(n) AS n
+  SELECT machine, work, avg(rate) AS rate
   FROM placed
   WHERE 2 * place >= n AND 2 * place <= n + 2
   GROUP BY machine, work
 ),
 among AS (
-  SELECT machine, work, rate, n,
+  SELECT machine, work, rate,
     row_number() OVER (PARTITION BY work ORDER BY rate, machine) AS place,
     count(*) OVER (PARTITION BY work) AS machines
   FROM of_machine
@@ -67,14 +67,14 @@ half AS (
   FROM varied
 ),
 beside AS (
-  SELECT o.machine AS machine, count(*) AS tests, sum(o.n) AS measurements,
+  SELECT o.machine AS machine, count(*) AS tests,
     exp(avg(ln(o.rate / m.rate))) AS speed
   FROM of_machine o
   JOIN middle m ON m.work = o.work
   GROUP BY o.machine
 ),
 between_ AS (
-  SELECT b.machine AS machine, b.tests AS tests, b.measurements AS measurements, b.speed AS speed,
+  SELECT b.machine AS machine, b.tests AS tests, b.speed AS speed,
     h.sessions AS sessions, b.speed * exp(-h.half) AS low, b.speed * exp(h.half) AS high
   FROM beside b
   JOIN half h ON h.machine = b.machine
@@ -82,7 +82,6 @@ between_ AS (
 SELECT
   b.machine AS machine,
   max(b.tests) AS tests,
-  max(b.measurements) AS measurements,
   max(b.sessions) AS sessions,
   max(b.speed) AS speed_beside_median_machine,
   max(b.low) AS low,
