@@ -44,17 +44,24 @@
 //! - A machine is slow if it is slower than the slowest of so many machines ever is by chance. For 200 machines that is
 //!   about 4.1 of their standard deviations: 8 % where they vary by 2 %, 12 % where by 3 %; of three such machines each needs
 //!   3.8. A machine needs three sessions to be judged at all, and with outliers four to eight.
-//! - Builds that differ by luck look like changes. Among four to eight commits nothing says how much they do, so that luck of
-//!   1 % gets a name in one fleet in ten; among 20 or more it hardly ever does.
+//! - Builds that differ by luck look like changes. Two commits say nothing of how much they do; luck of half a per cent is taken
+//!   for usual then, so that a change of 2 or 3 % between two commits gets no name.
+//! - A commit of one day alone is never named, however slow it was: all machines may have been slow that day.
 //! - With few runs and much noise a step may be found a commit too early or late
 //!   ([`earliest`](CommitChange::earliest) and [`latest`](CommitChange::latest) say so): for noise of 4 % and steps of 3 to
 //!   8 %, one in 40.
 //! - Sessions of a machine are taken to be disturbed independently of each other. A machine that is disturbed for weeks is
 //!   slow, whatever the reason.
 //!
+//! What the design can't tell is said before anything is estimated: commits that no machine ran both of, or one machine only,
+//! one after the other; commits of one day, on which all machines may have been slow; machines that changed one after the
+//! other.
+//!
 //! | file | contents |
 //! |---|---|
-//! | `cells.rs` | runs, sorted by machine, session and commit |
+//! | `cells.rs` | runs, sorted by machine, session and commit, and their days |
+//! | `design.rs` | which machines ran both sides, on which days, and whether they agree |
+//! | `groups.rs` | the level of each commit on each day, by differences within machines |
 //! | `model.rs` | the mixed model and its robust estimates |
 //! | `steps.rs` | which commits changed the level |
 //! | `machines.rs` | which machines are slow, or became slow |
