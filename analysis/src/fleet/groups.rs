@@ -249,8 +249,8 @@ impl Groups {
             .iter()
             .map(|sums| columns.iter().map(|column| sum(column, sums)).collect())
             .collect();
-        for day in levels.len()..columns.len() {
-            matrix[day][day] += self.scale / varied.of.max(1e-12);
+        for (day, row) in matrix.iter_mut().enumerate().skip(levels.len()) {
+            row[day] += self.scale / varied.of.max(1e-12);
         }
         let right: Vec<f64> = columns.iter().map(|column| sum(column, &self.right)).collect();
         let factor = Factor::of(matrix);
