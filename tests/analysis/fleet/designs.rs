@@ -139,8 +139,8 @@ impl Design {
         let of_days: Vec<f64> = (0..=days).map(|_| random.normal()).collect();
         let of_builds: Vec<f64> = (0..self.commits).map(|_| random.normal()).collect();
         let mut runs = Vec::new();
-        for commit in 0..self.commits {
-            let build = if self.case == Case::Builds { self.size * of_builds[commit] } else { 0.0 };
+        for (commit, lucky) in of_builds.into_iter().enumerate() {
+            let build = if self.case == Case::Builds { self.size * lucky } else { 0.0 };
             for nth in 0..self.days {
                 let day = self.day(commit, nth);
                 let shared = if self.case == Case::Days { self.size * of_days[day] } else { 0.0 };
