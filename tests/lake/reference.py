@@ -39,7 +39,8 @@ def read(recording):
     run.engine, run.threads, run.cpu, run.cpus = "brickscope", None, None, None
     run.model, run.quant, run.backend, run.commit = None, None, None, None
     run.others_share, run.bandwidth, run.boot, run.is_profiled, run.device = None, None, None, True, None
-    run.speeds, run.passes, run.timed, run.wall = [], [], [], Counter()
+    run.roof_device = None
+    run.speeds, run.passes, run.timed, run.wall, run.conditions = [], [], [], Counter(), None
     files = {}
     for name in ["profile.json", "receipt.json", "bench.json"]:
         path = recording.folder and recording.folder / name
@@ -72,6 +73,7 @@ def of_head(of, run):
     devices = of.get("devices") or [{}]
     if ceilings := of.get("ceilings") or devices[0].get("ceilings"):
         run.bandwidth = ceilings["read_bytes_per_second"]
+        run.roof_device = None if of.get("ceilings") else devices[0].get("name")
 
 
 def of_profile(profile, run):
@@ -79,6 +81,9 @@ def of_profile(profile, run):
     run.device = next((device["name"] for device in profile.get("devices", [])), None)
     run.created = profile["created"]
     imported = profile.get("imported")
+    of_model, of_run = (profile.get(name) or {} for name in ["model", "run"])
+    sizes = [of_model.get(name) for name in ["architecture", "parameters", "file_bytes"]]
+    run.conditions = json.dumps([*sizes, *(of_run.get(name) for name in ["prompt_tokens", "generated_tokens"])])
     if imported:
         run.engine = (imported["program"] or imported["format"]).split()[0]
     if profile.get("other_load"):
@@ -180,6 +185,8 @@ def of_receipt(receipt, run):
     run.is_profiled = receipt["run"]["profiled"]
     run.boot = receipt["machine"]["boot"] and receipt["machine"]["boot"][:8]
     run.receipt_sha256 = receipt["seal"]["sha256"]
+    sampled = receipt["run"]["sampling"], receipt["run"]["batch"]
+    run.conditions = json.dumps([*sampled, receipt["model"]["sha256"], [test["input_sha256"] for test in receipt["tests"]]])
     run.speeds = []
     passes = 0
     for test in receipt["tests"]:
@@ -207,6 +214,9 @@ def of_bench(rows, run):
     # "llama 1B Q8_0"
     run.quant = first["model_type"].split()[2].lower()
     run.backend, run.threads, run.device = first["backends"], first["n_threads"], first["gpu_info"] or None
+    other = {"build_commit", "build_number", "cpu_info", "model_filename", "test_time", "n_prompt", "n_gen", "n_depth"}
+    stated = {key: value for key, value in first.items() if key not in other and not key.startswith(("samples_", "avg_", "stddev_"))}
+    run.conditions = json.dumps(stated, sort_keys=True)
     for row in rows:
         depth = f" @ d{row['n_depth']}" if row["n_depth"] else ""
         phase, short = ("prefill", "pp") if row["n_prompt"] else ("decode", "tg")
@@ -280,7 +290,9 @@ def mean(values):
 
 
 def work(run, speed):
-    return run.engine, run.model, run.quant, run.backend, run.device, run.threads, run.is_profiled, speed.test
+    """What must be equal: what the run states of itself, and of llama-bench each of its conditions."""
+    of_run = run.engine, run.model, run.quant, run.backend, run.device, run.threads, run.is_profiled
+    return *of_run, run.conditions, speed.test
 
 
 def inventory(flags, runs):
@@ -295,15 +307,15 @@ def inventory(flags, runs):
 
 def machines(flags, runs):
     rows = []
-    for machine, of in grouped(flags.runs(runs), lambda run: run.machine):
-        row = dict(machine=machine, cpu=max(run.cpu or "" for run in of), runs=len(of))
+    for (machine, device), of in grouped(flags.runs(runs), lambda run: (run.machine, run.device or "")):
+        row = dict(machine=machine, device=device, cpu=max(run.cpu or "" for run in of), runs=len(of))
         row["cpus"] = max((run.cpus for run in of if run.cpus is not None), default=None)
         row["last_day"] = max(run.date for run in of)
         row["sessions"] = distinct(run.session for run in of)
         row["others_share"] = mean(run.others_share for run in of)
-        bandwidth = mean(run.bandwidth for run in of)
+        bandwidth = mean(run.bandwidth for run in of if (run.roof_device or "") == device)
         rows.append(dict(row, read_gb_per_s=bandwidth and bandwidth / 1e9))
-    return ordered(rows, "-runs", "machine")
+    return ordered(rows, "-runs", "machine", "device")
 
 
 def trend(flags, runs):
@@ -327,21 +339,41 @@ def compare(flags, runs):
 def slowest_machines(flags, runs):
     """Each machine's median speed beside the machine's in the middle, for each work that several machines did; then the
     geometric mean of that over works."""
-    beside = defaultdict(list)
+    beside, sessions = defaultdict(list), defaultdict(list)
     for _, of in grouped(flags.speeds(runs), lambda of: work(*of)):
-        of_machine = {
-            machine: (median(speed.rate for _, speed in own), len(own))
-            for machine, own in grouped(of, lambda of: of[0].machine)
-        }
-        if len(of_machine) > 1:
-            middle = median(rate for rate, _ in of_machine.values())
-            for machine, (rate, n) in of_machine.items():
-                beside[machine].append((rate / middle, n))
+        by_machine = dict(grouped(of, lambda of: of[0].machine))
+        if len(by_machine) > 1:
+            rates = {machine: median(speed.rate for _, speed in own) for machine, own in by_machine.items()}
+            middle = median(rates.values())
+            for machine, own in by_machine.items():
+                beside[machine].append(rates[machine] / middle)
+                by_session = grouped(own, lambda of: of[0].session or of[0].date)
+                sessions[machine].append([fmean(math.log(speed.rate) for _, speed in of) for _, of in by_session])
     rows = []
     for machine, of in beside.items():
-        row = dict(machine=machine, tests=len(of), measurements=sum(n for _, n in of))
-        rows.append(dict(row, speed_beside_median_machine=geometric_mean(ratio for ratio, _ in of)))
+        count = sum(len(logs) for logs in sessions[machine])
+        degrees = count - len(of)
+        speed, half = geometric_mean(of), None
+        if degrees > 0:
+            squares = sum((log - fmean(logs)) ** 2 for logs in sessions[machine] for log in logs)
+            half = math.sqrt(squares / (degrees * count)) * student(degrees)
+        low, high = (None, None) if half is None else (speed * math.exp(-half), speed * math.exp(half))
+        row = dict(machine=machine, tests=len(of), sessions=count, speed_beside_median_machine=speed)
+        rows.append(dict(row, low=low, high=high))
+    for row in rows:
+        low, high = row["low"], row["high"]
+        below = sum(other["high"] is not None and low is not None and other["high"] < low for other in rows)
+        row["place"] = None if low is None else 1 + below
+        row["than_the_median_machine"] = (
+            "not known: too few sessions" if low is None else "slower" if high < 1 else "faster" if low > 1 else "not distinguishable"
+        )
     return ordered(rows, "speed_beside_median_machine", "machine")
+
+
+def student(degrees):
+    """Student's t for 95 %, by the table of the question."""
+    table = {1: 12.71, 2: 4.31, 3: 3.19, 4: 2.78}
+    return table.get(degrees) or (2.58 if degrees < 7 else 2.37 if degrees < 10 else 2.23 if degrees < 20 else 2.1)
 
 
 def regressions(flags, runs):

@@ -21,8 +21,10 @@ pub struct Fact {
 /// What follows if two processes differ in a [`Fact`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
-    /// They can't be compared.
+    /// They can't be compared: it is other work.
     Must,
+    /// They can't be compared: it is another machine.
+    Machine,
     /// It is shown.
     May,
 }
@@ -32,6 +34,12 @@ impl Fact {
     #[must_use]
     pub fn must(name: &str, value: impl Into<String>) -> Self {
         Self { name: name.to_owned(), value: value.into(), weight: Weight::Must }
+    }
+
+    /// A fact about the machine that must be equal.
+    #[must_use]
+    pub fn machine(name: &str, value: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), value: value.into(), weight: Weight::Machine }
     }
 
     /// A fact that may differ; a difference is shown.
@@ -79,7 +87,7 @@ pub(super) fn differences(
     for (name, weight) in names {
         let (a, b) = (values(a, name), values(b, name));
         if a.len() > 1 || a != b {
-            let differences = if weight == Weight::Must { &mut must } else { &mut may };
+            let differences = if weight == Weight::May { &mut may } else { &mut must };
             differences.push(Difference { name: name.to_owned(), a, b });
         }
     }

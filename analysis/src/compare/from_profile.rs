@@ -114,7 +114,9 @@ fn test(
     profile: &Profile,
 ) -> Result<Option<Test>, UnusableProfile> {
     let passes: Vec<&Pass> = passes.iter().copied().filter(|pass| pass.phase == phase).collect();
-    let Some(first) = passes.first() else { return Ok(None) };
+    if passes.is_empty() {
+        return Ok(None);
+    }
     let mut names: Vec<u16> = passes
         .iter()
         .filter_map(|pass| times.get(&pass.serial))
@@ -140,36 +142,68 @@ fn test(
             ns: passes.iter().map(|pass| ns(pass).unwrap_or(0)).collect(),
         })
     };
-    // Other programs define passes otherwise, and steps of servers have now more, now fewer tokens.
-    let is_alike = passes.iter().all(|pass| pass.tokens == first.tokens);
-    let n_tokens = if profile.imported.is_none() || is_alike { first.tokens } else { 0 };
-    let tokens = format!("tokens of a {phase} pass");
-    let facts = profile.imported.iter().map(|_| Fact::must(&tokens, n_tokens.to_string()));
+    let n_tokens = tokens_of(profile, passes.iter().copied());
     Ok(Some(Test {
         name: phase.name().to_owned(),
         phase: Some(phase),
         tokens: n_tokens,
         sample: Sample::Pass,
-        facts: facts.collect(),
+        facts: facts_of_test(phase, passes.iter().copied(), profile),
         wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
         unattributed_ns: passes.iter().map(|pass| pass.unattributed_ns).collect(),
         bricks: names.iter().filter_map(brick).collect(),
     }))
 }
 
-fn facts(profile: &Profile) -> Vec<Fact> {
+/// Tokens of a pass; 0 if they differ. Other programs define passes otherwise, and steps of servers have now more, now
+/// fewer tokens.
+fn tokens_of<'p>(profile: &Profile, mut passes: impl Iterator<Item = &'p Pass>) -> u64 {
+    let Some(first) = passes.next() else { return 0 };
+    let is_alike = passes.all(|pass| pass.tokens == first.tokens);
+    if profile.imported.is_none() || is_alike { first.tokens } else { 0 }
+}
+
+/// The format whose tests are apart from each other, so that what is of one isn't of the other.
+const LLAMA_BENCH: &str = "llama-bench";
+
+/// How such a file calls the tokens before a test.
+fn depth_of(phase: Phase) -> String {
+    format!("n_depth of {phase}")
+}
+
+pub(super) fn facts_of_test<'p>(
+    phase: Phase,
+    passes: impl Iterator<Item = &'p Pass>,
+    profile: &Profile,
+) -> Vec<Fact> {
+    let Some(imported) = &profile.imported else { return Vec::new() };
+    let tokens = tokens_of(profile, passes).to_string();
+    let mut facts = vec![Fact::must(&format!("tokens of a {phase} pass"), tokens)];
+    if imported.format == LLAMA_BENCH {
+        let depth = imported.conditions.iter().find(|(name, _)| *name == depth_of(phase));
+        facts.extend(depth.map(|(name, value)| Fact::must(name, &**value)));
+    }
+    facts
+}
+
+pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
     let by = profile.imported.as_ref().map_or_else(
         || "profile".to_owned(),
         |imported| format!("another program ({})", imported.format),
     );
+    let is_llama_bench = profile.imported.as_ref().is_some_and(|of| of.format == LLAMA_BENCH);
     let mut facts = vec![Fact::must("measured by", by)];
     if let Some(run) = &profile.run {
         facts.extend([
             Fact::must("backend", &*run.backend),
             Fact::must("threads", run.threads.to_string()),
-            Fact::must("tokens of the prompt", run.prompt_tokens.to_string()),
-            Fact::must("tokens generated", run.generated_tokens.to_string()),
         ]);
+        if !is_llama_bench {
+            facts.extend([
+                Fact::must("tokens of the prompt", run.prompt_tokens.to_string()),
+                Fact::must("tokens generated", run.generated_tokens.to_string()),
+            ]);
+        }
     }
     for serialised in &profile.serialised {
         let (phase, devices) = (serialised.phase, serialised.devices.join(", "));
@@ -189,10 +223,10 @@ fn facts(profile: &Profile) -> Vec<Fact> {
     if let Some(machine) = &profile.machine {
         let stated = |value: Option<String>| value.unwrap_or_else(|| "not stated".to_owned());
         facts.extend([
-            Fact::must("system", format!("{} {}", machine.os, machine.arch)),
-            Fact::must("cpu", stated(machine.cpu.clone())),
-            Fact::must("logical CPUs", stated(machine.logical_cpus.map(|n| n.to_string()))),
-            Fact::must("memory", stated(machine.memory_bytes.map(|n| n.to_string()))),
+            Fact::machine("system", format!("{} {}", machine.os, machine.arch)),
+            Fact::machine("cpu", stated(machine.cpu.clone())),
+            Fact::machine("logical CPUs", stated(machine.logical_cpus.map(|n| n.to_string()))),
+            Fact::machine("memory", stated(machine.memory_bytes.map(|n| n.to_string()))),
         ]);
     }
     let Some(imported) = &profile.imported else {
@@ -200,6 +234,12 @@ fn facts(profile: &Profile) -> Vec<Fact> {
         return facts;
     };
     facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not stated")));
-    facts.extend(imported.conditions.iter().map(|(name, value)| Fact::must(name, &**value)));
+    let of_tests = Phase::ALL.map(depth_of);
+    let conditions = imported.conditions.iter();
+    let of_all = conditions.filter(|(name, _)| !is_llama_bench || !of_tests.contains(name));
+    facts.extend(of_all.map(|(name, value)| match &**name {
+        "cpu_info" => Fact::machine(name, &**value),
+        _ => Fact::must(name, &**value),
+    }));
     facts
 }

@@ -67,18 +67,25 @@ fn test(test: &v1::Test) -> Test {
         phase,
         tokens: samples.first().map_or(0, |sample| sample.tokens),
         sample: Sample::Repetition,
-        facts: vec![
-            Fact::must(&format!("input of {}", test.name), short(&test.input_sha256)),
-            Fact::may(&format!("tokens chosen in {}", test.name), short(&test.output_sha256)),
-        ],
+        facts: facts_of_test(test),
         wall_ns: samples.iter().map(|sample| sample.wall_ns).collect(),
         unattributed_ns: samples.iter().filter_map(|sample| sample.unattributed_ns).collect(),
         bricks: bricks.collect(),
     }
 }
 
+pub(super) fn facts_of_test(test: &v1::Test) -> Vec<Fact> {
+    vec![
+        Fact::must(&format!("input of {}", test.name), short(&test.input_sha256)),
+        Fact::may(&format!("tokens chosen in {}", test.name), short(&test.output_sha256)),
+    ]
+}
+
+/// The fact that names the tests.
+pub(super) const TESTS: &str = "tests";
+
 /// First everything that influences times, then what is compared or only informative.
-fn facts(receipt: &Receipt) -> Vec<Fact> {
+pub(super) fn facts(receipt: &Receipt) -> Vec<Fact> {
     let Receipt { model, run, machine, binary, .. } = receipt;
     let stated = |value: &Option<String>| value.clone().unwrap_or_else(not_stated);
     fn number<T: ToString>(value: Option<T>) -> String {
@@ -94,33 +101,33 @@ fn facts(receipt: &Receipt) -> Vec<Fact> {
         Fact::must("batch", run.batch.to_string()),
         Fact::must("sampling", &*run.sampling),
         Fact::must("profiler", if run.profiled { "on" } else { "off" }),
-        Fact::must("tests", names(&receipt.tests)),
+        Fact::must(TESTS, names(&receipt.tests)),
     ];
     facts.extend([
-        Fact::must("system", format!("{} {}", machine.os, machine.arch)),
-        Fact::must("cpu", stated(&machine.cpu)),
-        Fact::must("cpu_id", stated(&machine.cpu_id)),
+        Fact::machine("system", format!("{} {}", machine.os, machine.arch)),
+        Fact::machine("cpu", stated(&machine.cpu)),
+        Fact::machine("cpu_id", stated(&machine.cpu_id)),
         Fact::may("microcode", stated(&machine.microcode)),
-        Fact::must("logical CPUs", number(machine.logical_cpus)),
-        Fact::must("threads per core", number(machine.threads_per_core)),
-        Fact::must("NUMA nodes", number(machine.numa_nodes)),
-        Fact::must("governor", stated(&machine.governor)),
-        Fact::must("turbo", number(machine.turbo)),
-        Fact::must("memory", gib(machine.memory_bytes)),
+        Fact::machine("logical CPUs", number(machine.logical_cpus)),
+        Fact::machine("threads per core", number(machine.threads_per_core)),
+        Fact::machine("NUMA nodes", number(machine.numa_nodes)),
+        Fact::machine("governor", stated(&machine.governor)),
+        Fact::machine("turbo", number(machine.turbo)),
+        Fact::machine("memory", gib(machine.memory_bytes)),
         Fact::may("kernel", stated(&machine.kernel)),
         Fact::may("libc", stated(&machine.libc)),
-        Fact::must("hypervisor", stated(&machine.hypervisor)),
-        Fact::must("CPUs of the control group", number(machine.cgroup_cpus)),
-        Fact::must("CPU set of the control group", stated(&machine.cgroup_cpuset)),
-        Fact::must("memory of the control group", gib(machine.cgroup_memory_bytes)),
-        Fact::must("huge pages", stated(&machine.huge_pages)),
+        Fact::machine("hypervisor", stated(&machine.hypervisor)),
+        Fact::machine("CPUs of the control group", number(machine.cgroup_cpus)),
+        Fact::machine("CPU set of the control group", stated(&machine.cgroup_cpuset)),
+        Fact::machine("memory of the control group", gib(machine.cgroup_memory_bytes)),
+        Fact::machine("huge pages", stated(&machine.huge_pages)),
         Fact::may("build", build(binary)),
     ]);
     if let Some(device) = &receipt.device {
         facts.extend([
             Fact::must("device", &*device.name),
             Fact::must("interface of the device", &*device.api),
-            Fact::must("memory of the device", gib(device.memory_bytes)),
+            Fact::machine("memory of the device", gib(device.memory_bytes)),
             Fact::may("driver of the device", stated(&device.driver)),
         ]);
     }
@@ -257,10 +264,11 @@ mod tests {
             let fact = process.facts.iter().find(|fact| fact.name == name);
             fact.unwrap_or_else(|| panic!("no {name}")).weight
         };
-        for name in
-            ["model", "quantisation", "threads", "instruction set", "batch", "cpu", "governor"]
-        {
+        for name in ["model", "quantisation", "threads", "instruction set", "batch"] {
             assert_eq!(weight(name), Weight::Must, "{name}");
+        }
+        for name in ["cpu", "governor", "memory"] {
+            assert_eq!(weight(name), Weight::Machine, "{name}");
         }
         for name in ["build", "RUST_VERSION", "boot", "clock", "kernel", "libc", "microcode"] {
             assert_eq!(weight(name), Weight::May, "{name}");

@@ -63,6 +63,7 @@ mod from_receipt;
 mod ratio;
 mod turns;
 pub(crate) mod verdict;
+mod work;
 
 use std::fmt;
 
@@ -77,6 +78,7 @@ use self::ratio::Ratio;
 use self::turns::Order;
 pub use self::turns::{Pairing, Turn, turns_at_random};
 pub use self::verdict::{Outcome, Verdict};
+pub use self::work::Work;
 
 /// The probability that a comparison of equal sides calls anything slower or faster. Half of it is for the rows'
 /// tests; the other half is kept for what they take for granted and a machine doesn't keep: normal noise that has

@@ -37,6 +37,8 @@ pub(super) struct Cells {
     pub(super) commits: Vec<String>,
     pub(super) sessions: Vec<Session>,
     pub(super) cells: Vec<Cell>,
+    /// Of each session, the day, counted from 0. Days are as machines have them: a night's runs are of one day.
+    pub(super) days: Vec<usize>,
     /// What was taken off each logarithm, so that rounding doesn't depend on the unit.
     pub(super) origin: f64,
     /// Differences of neighbouring runs of a cell, divided by √2: each varies as a run does.
@@ -116,6 +118,44 @@ impl Cells {
                 time,
             });
         }
+        all.days = days(&all.sessions.iter().map(|session| session.time).collect::<Vec<_>>());
         Ok(all)
+    }
+}
+
+/// The day of each time. One begins after half a day without any, and after a whole one at the latest.
+fn days(times: &[i64]) -> Vec<usize> {
+    const DAY: i64 = 86_400;
+    let mut order: Vec<usize> = (0..times.len()).collect();
+    order.sort_by_key(|&at| times[at]);
+    let mut days = vec![0; times.len()];
+    let mut day = 0;
+    let mut began: Option<[i64; 2]> = None;
+    for at in order {
+        let time = times[at];
+        let is_next = began.is_some_and(|[first, last]| {
+            time.saturating_sub(last) >= DAY / 2 || time.saturating_sub(first) >= DAY
+        });
+        day += usize::from(is_next);
+        began = Some([began.filter(|_| !is_next).map_or(time, |[first, _]| first), time]);
+        days[at] = day;
+    }
+    days
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nights_runs_are_of_one_day() {
+        let hour = 3600;
+        let nights = [23, 24, 25, 47, 49, 71].map(|at| at * hour);
+        assert_eq!(days(&nights), [0, 0, 0, 1, 1, 2]);
+        // In another order, and without a pause.
+        assert_eq!(days(&[49, 23, 47].map(|at| at * hour)), [1, 0, 1]);
+        let all_day: Vec<i64> = (0..72).map(|at| at * hour).collect();
+        assert_eq!(days(&all_day), (0..72).map(|at| at / 24).collect::<Vec<usize>>());
+        assert_eq!(days(&[i64::MAX, i64::MIN, 0]), [2, 0, 1]);
     }
 }

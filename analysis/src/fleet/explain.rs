@@ -1,16 +1,16 @@
 //! What two groups of runs differ by: the commits' part, the machines' part, and the rest.
 //!
-//! Here each commit has a level of its own. What two of them differ by, and its error, is one system of equations with a
-//! row for each commit, solved by conjugate gradients (Hestenes and Stiefel, "Methods of conjugate gradients for solving
-//! linear systems", 1952) without a matrix. The error of the machines' part is that of the prediction (Henderson 1975).
+//! Here each commit has a level of its own, and each machine, neither drawn towards others (see `groups.rs`). The error of
+//! the machines' part is that of their own sessions and of the levels that were taken off these (Henderson, "Best linear
+//! unbiased estimation and prediction under a selection model", 1975).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::stats::{median, student};
 use serde::Serialize;
 
-use super::cells::Cells;
-use super::model::Model;
+use super::design::{Design, Doubt};
+use super::groups::{self, Shared, Variance};
 use super::{Fleet, FleetError, Observation, least_log, ratio_of};
 
 /// What made the difference.
@@ -40,6 +40,23 @@ pub struct Part {
     pub high: f64,
 }
 
+impl Part {
+    /// Nothing is known of it: this is only how it looks.
+    const fn unknown(ratio: f64) -> Self {
+        Self { ratio, low: 0.0, high: f64::INFINITY }
+    }
+
+    /// Whether anything is known of it. If not, its interval is from 0 to infinity, and the ratio is no estimate.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.high.is_finite()
+    }
+
+    fn is_unknown(&self) -> bool {
+        !self.is_known()
+    }
+}
+
 /// A run that would tell more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wanted {
@@ -56,9 +73,11 @@ pub struct Explanation {
     pub cause: Cause,
     /// The median of the one group's sessions divided by that of the other's.
     pub total: f64,
-    /// The commits' part of it.
+    /// The commits' part of it; exactly 1 for one commit.
+    #[serde(skip_serializing_if = "Part::is_unknown")]
     pub commit: Part,
     /// The machines' part of it.
+    #[serde(skip_serializing_if = "Part::is_unknown")]
     pub machine: Part,
     /// A sentence.
     pub reason: String,
@@ -73,6 +92,12 @@ struct Group {
     /// Machine, and commit, of each session; and its time.
     seen: Vec<(usize, usize, i64)>,
     middle: f64,
+}
+
+impl Group {
+    fn newest(&self) -> usize {
+        self.commits.keys().next_back().copied().unwrap_or(0)
+    }
 }
 
 impl Fleet {
@@ -92,16 +117,31 @@ impl Fleet {
         after: &[Observation],
     ) -> Result<Explanation, FleetError> {
         let groups = [self.group(before)?, self.group(after)?];
-        let model = &self.model;
-        let mut commits = vec![0.0; model.cells.commits.len()];
-        let mut units = vec![0.0; model.units.len()];
-        for (group, sign) in groups.iter().zip([-1.0, 1.0]) {
-            group.commits.iter().for_each(|(&c, weight)| commits[c] += sign * weight);
-            group.units.iter().for_each(|(&u, weight)| units[u] += sign * weight);
-        }
-        let [commit, machine] = self.parts(&commits, &units);
         let total = groups[1].middle - groups[0].middle;
-        Ok(self.verdict(&groups, total, commit, machine))
+        let doubt = self.undecidable(&groups);
+        if let Some(doubt) = doubt {
+            return Ok(Explanation {
+                cause: Cause::Inconclusive,
+                total: ratio_of(total),
+                commit: Part::unknown(1.0),
+                machine: Part::unknown(1.0),
+                reason: doubt.said(),
+                wanted: doubt.wanted,
+            });
+        }
+        let (mut commits, mut units) = (BTreeMap::new(), BTreeMap::new());
+        for (group, sign) in groups.iter().zip([-1.0, 1.0]) {
+            for (&commit, weight) in &group.commits {
+                *commits.entry(commit).or_insert(0.0) += sign * weight;
+            }
+            for (&unit, weight) in &group.units {
+                *units.entry(unit).or_insert(0.0) += sign * weight;
+            }
+        }
+        // What is left of equal weights is rounding.
+        commits.retain(|_, weight: &mut f64| weight.abs() > 1e-12);
+        units.retain(|_, weight: &mut f64| weight.abs() > 1e-12);
+        Ok(self.verdict(&groups, total, self.commits(&groups, &commits), self.machines(&units)))
     }
 
     fn group(&self, runs: &[Observation]) -> Result<Group, FleetError> {
@@ -144,164 +184,204 @@ impl Fleet {
         Ok(Group { commits, units, seen, middle: median(&logs).unwrap_or(0.0) })
     }
 
-    /// The commits' part and the machines' part: logarithm and standard error.
-    fn parts(&self, commits: &[f64], units: &[f64]) -> [(f64, f64); 2] {
-        let model = &self.model;
-        let (cells, inverse) = (&model.cells, &model.inverse);
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let commit = dot(commits, &self.effects);
-        let solved = solve(model, commits);
-        let commit_variance = dot(commits, &solved).max(0.0);
-        // The predictions of this model, in which each commit has its own level.
-        let (mut machine, mut machine_variance) = (0.0, 0.0);
-        let mut beside = vec![0.0; cells.commits.len()];
-        for (u, weight) in units.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
-            let mut sum = 0.0;
-            for s in model.units[u].sessions[0]..model.units[u].sessions[1] {
-                for i in cells.in_session(s) {
-                    let own = inverse.weights[i] * inverse.rest[s];
-                    sum += own * (model.values[i] - self.effects[cells.cells[i].commit]);
-                    beside[cells.cells[i].commit] += weight * inverse.unit[u] * own;
-                }
-            }
-            machine += weight * inverse.unit[u] * sum;
-            machine_variance += weight * weight * model.error_of(u) / model.inflation;
+    /// The commits' part.
+    fn commits(&self, of: &[Group; 2], weights: &BTreeMap<usize, f64>) -> Estimate {
+        if weights.is_empty() {
+            return Estimate { log: 0.0, errors: [(0.0, 1e4); 2] };
         }
-        machine_variance += dot(&beside, &solve(model, &beside)).max(0.0);
-        if model.mixed {
-            // Nothing is known of any machine but what all vary by.
-            let noise = |u: usize| model.noise(cells.sessions[model.units[u].sessions[0]].cells[0]);
-            machine_variance = units
-                .iter()
-                .enumerate()
-                .map(|(u, weight)| weight * weight * noise(u) * noise(u))
-                .sum();
+        let groups = &self.groups;
+        let days = self.days();
+        let contrast = groups.contrast(weights, days);
+        let by_sessions = contrast.error(groups, Shared::Day, days);
+        // Machines that changed themselves differ in it by more than their sessions vary by.
+        let side_of = |commit: usize| (0..2).find(|&side| of[side].commits.contains_key(&commit));
+        let commits = of.each_ref().map(Group::newest);
+        let cells = &self.model.cells;
+        let by_machines = Design::of(cells, &self.model.units, commits, side_of).error();
+        Estimate { log: contrast.size, errors: [by_sessions, by_machines.unwrap_or(by_sessions)] }
+    }
+
+    /// What days vary by: as commits say that were measured on several, else as the commits of a level do.
+    fn days(&self) -> Variance {
+        let within = self.groups.days_within_commits();
+        if within.degrees >= 4.0 {
+            return within.known(Shared::Day);
         }
-        let error = |variance: f64| (model.inflation * variance).sqrt();
-        [(commit, error(commit_variance)), (machine, error(machine_variance))]
+        let between = self
+            .groups
+            .days_within_levels(&self.steps.iter().map(|(step, _)| step.at).collect::<Vec<_>>());
+        if between.degrees > within.degrees {
+            between.known(Shared::Day)
+        } else {
+            within.known(Shared::Day)
+        }
+    }
+
+    /// The machines' part.
+    fn machines(&self, weights: &BTreeMap<usize, f64>) -> Estimate {
+        if weights.is_empty() {
+            return Estimate { log: 0.0, errors: [(0.0, 1e4); 2] };
+        }
+        let days = self.days();
+        let contrast = self.groups.machines(weights, days);
+        // What machines did is told from the noise of their own sessions.
+        let error = match self.groups.left < 1.0 {
+            true => (f64::INFINITY, 1.0),
+            false => contrast.error(&self.groups, Shared::Day, days),
+        };
+        Estimate { log: contrast.size, errors: [error; 2] }
     }
 
     fn verdict(
         &self,
         groups: &[Group; 2],
         total: f64,
-        commit: (f64, f64),
-        machine: (f64, f64),
+        commit: Estimate,
+        machine: Estimate,
     ) -> Explanation {
-        let degrees = degrees(&self.model);
-        let [wide, wider] = [0.05, 0.01].map(|p| student::quantile(p, degrees));
-        let part = |(log, error): (f64, f64)| Part {
-            ratio: ratio_of(log),
-            low: ratio_of(log - wide * error),
-            high: ratio_of(log + wide * error),
-        };
         let least = least_log(self.limits.commit);
         // So near to 1 that it is no cause: below two limits, and below half of what is explained.
         let near = (2.0 * least).max(total.abs() / 2.0);
         // Machines drawn by chance always differ a little on the whole; beside a much larger commit's part that is no cause.
-        let least_machine = least.max(commit.0.abs() / 4.0);
+        let least_machine = least.max(commit.log.abs() / 4.0);
         let is_cause =
-            |(log, error): (f64, f64), least: f64| log.abs() > wider * error && log.abs() >= least;
-        let is_none = |(log, error): (f64, f64)| log.abs() + wide * error < near;
+            |of: &Estimate, least: f64| of.log.abs() > of.half(0.01) && of.log.abs() >= least;
+        let is_none = |of: &Estimate| of.log.abs() + of.half(0.05) < near;
+        let is_less = |a: &Estimate, b: &Estimate| a.log.abs() + a.half(0.05) < b.log.abs();
         let percent = |log: f64| format!("{:+.1} %", 100.0 * (ratio_of(log) - 1.0));
         let parts = format!(
             "{} by the commit and {} by the machine",
-            percent(commit.0),
-            percent(machine.0)
+            percent(commit.log),
+            percent(machine.log)
         );
-        let (cause, reason, wanted) = if let Some((reason, wanted)) = self.together(groups) {
-            (Cause::Inconclusive, reason, wanted)
-        } else {
-            match (is_cause(commit, least), is_cause(machine, least_machine)) {
-                (true, true) => (Cause::Both, format!("{} in all: {parts}", percent(total)), None),
-                (true, false)
-                    if is_none(machine) || machine.0.abs() + wide * machine.1 < commit.0.abs() =>
-                {
-                    (Cause::Commit, format!("{} in all: {parts}", percent(total)), None)
-                }
-                (false, true)
-                    if is_none(commit) || commit.0.abs() + wide * commit.1 < machine.0.abs() =>
-                {
-                    (Cause::Machine, format!("{} in all: {parts}", percent(total)), None)
-                }
-                (false, false) if is_none(commit) && is_none(machine) => {
-                    let rest = if total.abs() < near {
-                        "no more than sessions vary by"
-                    } else {
-                        "sessions were disturbed"
-                    };
-                    (Cause::Neither, format!("{} in all, {rest}: {parts}", percent(total)), None)
-                }
-                _ => {
-                    let wanted = self.wanted(groups);
-                    let run =
-                        wanted.as_ref().map_or("more sessions of either".to_owned(), |wanted| {
-                            format!("commit {} on machine {}", wanted.commit, wanted.machine)
-                        });
-                    let reason = format!(
-                        "inconclusive, because both parts are uncertain by as much as they are large ({parts}): run {run}"
-                    );
-                    (Cause::Inconclusive, reason, wanted)
-                }
+        let in_all = |rest: &str| format!("{} in all{rest}: {parts}", percent(total));
+        let causes = [is_cause(&commit, least), is_cause(&machine, least_machine)];
+        let (cause, reason, wanted) = match causes {
+            [true, true] => (Cause::Both, in_all(""), None),
+            [true, false] if is_none(&machine) || is_less(&machine, &commit) => {
+                (Cause::Commit, in_all(""), None)
+            }
+            [false, true] if is_none(&commit) || is_less(&commit, &machine) => {
+                (Cause::Machine, in_all(""), None)
+            }
+            [false, false] if is_none(&commit) && is_none(&machine) => {
+                let is_small = total.abs() < near;
+                let rest = if is_small {
+                    "no more than sessions vary by"
+                } else {
+                    "sessions were disturbed"
+                };
+                (Cause::Neither, in_all(&format!(", {rest}")), None)
+            }
+            _ => {
+                let wanted = self.wanted(groups);
+                let run = wanted.as_ref().map_or("more sessions of either".to_owned(), |wanted| {
+                    format!("commit {} on machine {}", wanted.commit, wanted.machine)
+                });
+                let reason = format!(
+                    "both parts are uncertain by as much as they are large ({parts}): run {run}"
+                );
+                (Cause::Inconclusive, reason, wanted)
             }
         };
+        // Whatever it is called, an interval that leaves out 1 has to be the commit's.
+        let is_seen = commit.log.abs() > commit.half_by_sessions(0.05) && commit.log.abs() >= least;
+        let doubt = is_seen.then(|| self.disagreement(groups, commit.log)).flatten();
+        if let Some(doubt) = doubt {
+            return Explanation {
+                cause: Cause::Inconclusive,
+                total: ratio_of(total),
+                commit: Part::unknown(ratio_of(commit.log)),
+                machine: Part::unknown(ratio_of(machine.log)),
+                reason: doubt.said(),
+                wanted: doubt.wanted,
+            };
+        }
         Explanation {
             cause,
             total: ratio_of(total),
-            commit: part(commit),
-            machine: part(machine),
+            commit: commit.part(),
+            machine: machine.part(),
             reason,
             wanted,
         }
     }
 
-    /// Why the commits of two groups can't be told from their machines.
-    fn together(&self, groups: &[Group; 2]) -> Option<(String, Option<Wanted>)> {
-        /// So many machines in either group, drawn by chance, are alike on the whole.
-        const MANY: usize = 5;
+    /// Which machines ran the commits of both groups. Where the speed changed between them, all commits that are as fast
+    /// as those of a group count as its own.
+    fn design(&self, groups: &[Group; 2]) -> Design {
+        let parts = &self.groups.parts;
+        let level = |commit: usize| {
+            (self.steps.iter().filter(|(step, _)| step.at <= commit).count(), parts[commit])
+        };
+        let of = |group: &Group| group.commits.keys().copied().collect::<BTreeSet<usize>>();
+        let own = groups.each_ref().map(of);
+        let levels =
+            own.each_ref().map(|own| own.iter().map(|&c| level(c)).collect::<BTreeSet<_>>());
+        let is_apart = levels[0].is_disjoint(&levels[1]);
+        let side_of = |commit: usize| {
+            let is_of = |side: &usize| match is_apart {
+                true => levels[*side].contains(&level(commit)),
+                false => own[*side].contains(&commit) && !own[1 - *side].contains(&commit),
+            };
+            [0, 1].into_iter().find(is_of)
+        };
+        let commits = groups.each_ref().map(Group::newest);
+        let cells = &self.model.cells;
+        Design::of(cells, &self.model.units, commits, side_of)
+    }
+
+    /// What can't be told from these groups whatever the figures are.
+    fn undecidable(&self, groups: &[Group; 2]) -> Option<Doubt> {
         let cells = &self.model.cells;
         let [before, after] = groups;
         if before.commits.keys().eq(after.commits.keys()) {
             return None;
         }
-        let machines = |group: &Group| {
-            let mut machines: Vec<usize> = group.seen.iter().map(|seen| seen.0).collect();
-            machines.sort_unstable();
-            machines.dedup();
-            machines
+        let design = self.design(groups);
+        let is_connected = |parts: &[usize]| {
+            let of = |group: &Group| group.commits.keys().map(|&c| parts[c]).collect::<Vec<_>>();
+            of(before).iter().any(|part| of(after).contains(part))
         };
-        let [of_before, of_after] = [machines(before), machines(after)];
-        let name = |machine: usize| &cells.machines[machine];
-        if of_before == of_after && of_before.len() == 1 {
-            let last = before.seen.iter().map(|seen| seen.2).max();
-            let first = after.seen.iter().map(|seen| seen.2).min();
-            if last < first {
-                let wanted = Wanted {
-                    commit: cells.commits[before.seen[0].1].clone(),
-                    machine: name(of_before[0]).clone(),
-                };
-                let reason = format!(
-                    "inconclusive, because all runs are of machine {0} and one commit's are older: {0} may have changed \
-                     itself; run commit {1} on it again",
-                    wanted.machine, wanted.commit
-                );
-                return Some((reason, Some(wanted)));
+        let mut doubt = if !is_connected(&self.groups.parts) {
+            design.of_no_machine(cells)
+        } else {
+            let lone = design.lone()?;
+            if is_connected(&self.parts_without(lone)) {
+                return None;
             }
-        }
-        let parts = components(cells);
-        let of = |group: &Group| group.commits.keys().map(|&c| parts[c]).collect::<Vec<_>>();
-        let is_connected = of(before).iter().any(|part| of(after).contains(part));
-        if is_connected || of_before.len().min(of_after.len()) >= MANY {
-            return None;
-        }
-        let wanted = self.wanted(groups);
-        let run = wanted.as_ref().map_or(String::new(), |wanted| {
-            format!(": run commit {} on machine {}", wanted.commit, wanted.machine)
+            design.of_one_machine(cells, lone)
+        };
+        let is_of_one = !doubt.why.starts_with("no machine");
+        // A machine may have run what was asked for already.
+        doubt.wanted = self.wanted(groups).filter(|_| !is_of_one).or(doubt.wanted);
+        Some(doubt)
+    }
+
+    /// The parts of the fleet that machines other than this one connect.
+    fn parts_without(&self, machine: usize) -> Vec<usize> {
+        let cells = &self.model.cells;
+        let of = |cell: &super::cells::Cell| (cell.commit, cells.sessions[cell.session].machine);
+        let edges: Vec<(usize, usize)> =
+            cells.cells.iter().map(of).filter(|edge| edge.1 != machine).collect();
+        groups::components(cells.commits.len(), cells.machines.len(), &edges)
+    }
+
+    /// Why a difference of this size between the groups isn't the commits'.
+    fn disagreement(&self, groups: &[Group; 2], size: f64) -> Option<Doubt> {
+        let cells = &self.model.cells;
+        let range = groups.each_ref().map(|group| {
+            let keys = || group.commits.keys().copied();
+            [keys().min().unwrap_or(0), keys().max().unwrap_or(0)]
         });
-        let reason = format!(
-            "inconclusive, because these commits and these machines were only ever seen together{run}"
-        );
-        Some((reason, wanted))
+        let is_between = |at: usize| {
+            range[0][1] < at && at <= range[1][0] || range[1][1] < at && at <= range[0][0]
+        };
+        let mut between = self.steps.iter().filter(|(step, _)| is_between(step.at));
+        between.find_map(|(_, doubt)| doubt.clone()).or_else(|| {
+            let design = self.design(groups);
+            design.of_one_day(cells).or_else(|| design.disagreement(cells, size))
+        })
     }
 
     /// A commit of the first group for a machine of the second that hasn't run it, or the other way round.
@@ -330,93 +410,38 @@ impl Fleet {
     }
 }
 
-/// What is left to estimate variances from.
-pub(super) fn degrees(model: &Model) -> f64 {
-    let used: f64 = model
-        .inverse
-        .precision
-        .iter()
-        .zip(&model.inverse.unit)
-        .map(|(precision, unit)| precision * unit)
-        .sum();
-    (model.cells.cells.len() as f64 - model.starts.len() as f64 - used).max(1.0)
+/// A part of a difference: its logarithm, and how well it is known.
+#[derive(Debug, Clone, Copy)]
+struct Estimate {
+    log: f64,
+    /// Standard errors, of which the larger one counts, with their degrees of freedom.
+    errors: [(f64, f64); 2],
 }
 
-/// The level of each commit by itself.
-pub(super) fn effects(model: &Model) -> Vec<f64> {
-    // What is solved for is what differs from the steps' levels, which is small.
-    let rest = model.without_commits(|i| model.values[i]);
-    let mut out = Vec::new();
-    model.inverse.times(&model.cells, &model.units, &rest, &mut out);
-    let off = solve(model, &model.by_commit(&out));
-    off.iter().enumerate().map(|(c, off)| model.levels[model.level_of(c)] + off).collect()
+impl Estimate {
+    /// Half of the interval that misses the truth with this probability.
+    fn half(&self, probability: f64) -> f64 {
+        self.errors.into_iter().map(|error| half(error, probability)).fold(0.0, f64::max)
+    }
+
+    /// The same by what sessions vary by.
+    fn half_by_sessions(&self, probability: f64) -> f64 {
+        half(self.errors[0], probability)
+    }
+
+    fn part(&self) -> Part {
+        let half = self.half(0.05);
+        if !half.is_finite() {
+            return Part::unknown(ratio_of(self.log));
+        }
+        Part {
+            ratio: ratio_of(self.log),
+            low: ratio_of(self.log - half),
+            high: ratio_of(self.log + half),
+        }
+    }
 }
 
-/// The solution of (XᵀV⁻¹X)x = `right`, with a column of X for each commit.
-pub(super) fn solve(model: &Model, right: &[f64]) -> Vec<f64> {
-    const MOST: usize = 400;
-    let cells = &model.cells;
-    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    let mut scale = vec![0.0; right.len()];
-    for (i, cell) in cells.cells.iter().enumerate() {
-        scale[cell.commit] += model.inverse.weights[i] * model.inverse.rest[cell.session];
-    }
-    let mut x = vec![0.0; right.len()];
-    let mut rest = right.to_vec();
-    let scaled = |rest: &[f64]| {
-        rest.iter().zip(&scale).map(|(rest, scale)| rest / scale).collect::<Vec<_>>()
-    };
-    let mut z = scaled(&rest);
-    let mut direction = z.clone();
-    let mut size = dot(&rest, &z);
-    let enough = size * 1e-20;
-    let (mut of_cells, mut out) = (vec![0.0; cells.cells.len()], Vec::new());
-    for _ in 0..MOST {
-        // Not above, so that a NaN ends it as well.
-        if !(size > enough && size > 0.0) {
-            break;
-        }
-        of_cells
-            .iter_mut()
-            .zip(&cells.cells)
-            .for_each(|(value, cell)| *value = direction[cell.commit]);
-        model.inverse.times(cells, &model.units, &of_cells, &mut out);
-        let image = model.by_commit(&out);
-        let step = size / dot(&direction, &image);
-        if !step.is_finite() {
-            break;
-        }
-        x.iter_mut().zip(&direction).for_each(|(x, d)| *x += step * d);
-        rest.iter_mut().zip(&image).for_each(|(rest, image)| *rest -= step * image);
-        z = scaled(&rest);
-        let next = dot(&rest, &z);
-        let kept = next / size;
-        direction.iter_mut().zip(&z).for_each(|(d, z)| *d = z + kept * *d);
-        size = next;
-    }
-    x
-}
-
-/// Of each commit, which others machines connect it with: the least of them.
-pub(super) fn components(cells: &Cells) -> Vec<usize> {
-    let mut parent: Vec<usize> = (0..cells.commits.len()).collect();
-    fn root(parent: &mut [usize], mut of: usize) -> usize {
-        while parent[of] != of {
-            parent[of] = parent[parent[of]];
-            of = parent[of];
-        }
-        of
-    }
-    let mut first: Vec<Option<usize>> = vec![None; cells.machines.len()];
-    for cell in &cells.cells {
-        let machine = cells.sessions[cell.session].machine;
-        match first[machine] {
-            None => first[machine] = Some(cell.commit),
-            Some(other) => {
-                let (a, b) = (root(&mut parent, cell.commit), root(&mut parent, other));
-                parent[a.max(b)] = a.min(b);
-            }
-        }
-    }
-    (0..parent.len()).map(|c| root(&mut parent, c)).collect()
+fn half((error, degrees): (f64, f64), probability: f64) -> f64 {
+    if error > 0.0 { error * student::quantile(probability, degrees) } else { 0.0 }
 }

@@ -4,9 +4,12 @@
 //! sessions of the others are rarely as far from where they should be as its own are. That is counted, which needs no
 //! distribution (Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005: conformal prediction).
 
+use std::collections::BTreeMap;
+
+use brickscope_profile::stats::median;
 use serde::Serialize;
 
-use super::explain::{self, Cause, Explanation};
+use super::explain::{Cause, Explanation};
 use super::{Fleet, FleetError, Limits, Observation, least_log};
 use crate::compare::Outcome;
 
@@ -48,14 +51,15 @@ impl Fleet {
     ///     value: rate * (1.0 + ((day * 31 + m * 17) % 13) as f64 / 2000.0),
     /// };
     /// let mut known = Vec::new();
-    /// for day in 0..8 {
+    /// for day in 0..12 {
     ///     known.extend([run(day, 0, 100.0), run(day, 1, 101.0), run(day, 2, 80.0)]);
     /// }
-    /// let judge = |rate| Fleet::judge(&known, &[run(8, 2, rate)], false, Limits::default());
+    /// let judge = |rate| Fleet::judge(&known, &[run(12, 2, rate)], false, Limits::default());
     /// assert_eq!(judge(80.0)?.outcome, Outcome::Pass, "it is the machine");
-    /// // A single session may have been disturbed, and a second one may not be there by chance.
+    /// // Whatever slowed all machines that day looks the same, and doesn't last.
     /// assert_eq!(judge(72.0)?.outcome, Outcome::Inconclusive);
-    /// let twice = [run(8, 2, 72.0), run(8, 0, 90.0)];
+    /// let of = |day, m, rate| Observation { commit: "c12".to_owned(), ..run(day, m, rate) };
+    /// let twice = [of(12, 2, 72.0), of(12, 0, 90.0), of(13, 0, 90.0), of(13, 1, 91.0)];
     /// let judged = Fleet::judge(&known, &twice, false, Limits::default())?;
     /// assert_eq!(judged.outcome, Outcome::Slower);
     /// # Ok::<(), brickscope_analysis::fleet::FleetError>(())
@@ -84,63 +88,87 @@ impl Fleet {
         }
         order.push(commit.clone());
         let all: Vec<Observation> = known.iter().chain(new).cloned().collect();
-        let mut fleet = Self::fit_with(&all, &order, is_time, limits)?;
-        // Every level that is known, however small its step: `chance` looks at the last one, too.
+        let fleet = Self::fit_with(&all, &order, is_time, limits)?;
+        // Every step counts, however small: `chance` looks at the last level, too.
         let cells = &fleet.model.cells;
         let newest = cells.commits.len() - 1;
-        let start = fleet.model.starts.iter().copied().filter(|&start| start < newest).max();
+        let start = fleet.steps.iter().map(|(step, _)| step.at).filter(|&at| at < newest).max();
         let first = &cells.commits[start.unwrap_or(0)];
         let start = order.iter().position(|name| name == first).unwrap_or(0);
         let before = order[start..order.len() - 1].to_vec();
         let of = |is_of: &dyn Fn(&str) -> bool| {
             all.iter().filter(|run| is_of(&run.commit)).cloned().collect::<Vec<_>>()
         };
-        fleet.free_newest();
         let explanation = fleet
             .explain(&of(&|name| before.iter().any(|b| b == name)), &of(&|name| name == commit))?;
         let chance = fleet.chance();
-        let (outcome, doubt) = verdict(&explanation, chance.as_ref(), is_time, limits);
+        let is_named = fleet
+            .changes
+            .iter()
+            .any(|change| change.commit == commit && change.named && change.is_slower);
+        let (outcome, doubt) = verdict(&explanation, chance.as_ref(), is_named, is_time, limits);
         let chance = chance.map(|chance| chance.p);
         Ok(Judged { commit, before, explanation, outcome, chance, doubt })
     }
 
-    /// Gives the newest commit a level of its own, so that what it does isn't taken for an outlier.
-    fn free_newest(&mut self) {
-        let newest = self.model.cells.commits.len() - 1;
-        let mut starts = self.model.starts.clone();
-        if starts.last() != Some(&newest) {
-            starts.push(newest);
-            let units = self.model.units.clone();
-            self.model = self.model.clone().refitted(units, starts);
-        }
-        self.effects = explain::effects(&self.model);
-    }
-
-    /// How likely it is that most sessions of an unchanged commit are as slow as those of the newest one.
+    /// How likely it is that most of what an unchanged commit was measured by is as slow as that of the newest one. What
+    /// machines did on a day on which they ran other commits, too, is beside those; of another day all that machines did is
+    /// one figure, since whatever slowed one may have slowed all.
     fn chance(&self) -> Option<Chance> {
-        let model = &self.model;
-        let newest = model.cells.commits.len() - 1;
+        /// So many sessions of other commits on a day say what the day was like.
+        const ENOUGH: usize = 3;
+        let model = &self.groups.model;
+        let of_groups = &self.groups;
+        let newest = self.model.cells.commits.len() - 1;
         let sign = if self.is_time { 1.0 } else { -1.0 };
-        // The levels end with that of the newest commit, and what it is beside is the one before.
-        let before = model.levels[model.levels.len() - 2];
-        let (mut known, mut new) = (Vec::new(), Vec::new());
+        let starts: Vec<usize> = [0]
+            .into_iter()
+            .chain(self.steps.iter().map(|(step, _)| step.at).filter(|&at| at < newest))
+            .chain([newest])
+            .collect();
+        let part = of_groups.parts[newest];
+        let levels = of_groups.fitted(part, &starts).levels;
+        let level_of = |commit: usize| starts.partition_point(|&start| start <= commit) - 1;
+        let before = levels[levels.len() - 2];
+        // By day: of each session how far it is from where it should be, of other commits and of the newest one.
+        let mut by_day: BTreeMap<usize, [Vec<f64>; 2]> = BTreeMap::new();
         for (u, unit) in model.units.iter().enumerate() {
+            let commit = |i: usize| of_groups.commit_of[model.cells.cells[i].commit];
             let others = (unit.sessions[0]..unit.sessions[1])
-                .filter(|&s| {
-                    model.cells.in_session(s).any(|i| model.cells.cells[i].commit != newest)
-                })
+                .filter(|&s| model.cells.in_session(s).any(|i| commit(i) != newest))
                 .count() as f64;
-            for i in (unit.sessions[0]..unit.sessions[1]).flat_map(|s| model.cells.in_session(s)) {
-                let cell = &model.cells.cells[i];
-                let off = |level: f64| (cell.log - level - model.machines[u]) / model.noise(i);
-                if cell.commit == newest {
-                    new.push(sign * off(before));
-                } else if others > 1.0 {
-                    // The machine's level comes from these sessions, but not from the newest commit's.
-                    let wider = ((others + 1.0) / (others - 1.0)).sqrt();
-                    known.push(wider * off(model.levels[model.level_of(cell.commit)]).abs());
+            for s in unit.sessions[0]..unit.sessions[1] {
+                for i in model.cells.in_session(s).filter(|&i| of_groups.parts[commit(i)] == part) {
+                    let cell = &model.cells.cells[i];
+                    let off =
+                        |level: f64| sign * (cell.log - level - model.machines[u]) / model.noise(i);
+                    let sides = by_day.entry(model.cells.days[s]).or_default();
+                    if commit(i) == newest {
+                        sides[1].push(off(before));
+                    } else if others > 1.0 {
+                        // The machine's level comes from these sessions, but not from the newest commit's.
+                        let wider = ((others + 1.0) / (others - 1.0)).sqrt();
+                        sides[0].push(wider * off(levels[level_of(commit(i))]));
+                    }
                 }
             }
+        }
+        let (mut known, mut new, mut days, mut new_days) = (vec![], vec![], vec![], vec![]);
+        // A day's figure varies the less the more sessions it has, so that other days have no more of them, either.
+        let most = by_day.values().map(|[_, own]| own.len()).max().unwrap_or(0).max(1);
+        for [others, own] in by_day.into_values() {
+            let middle = median(&others);
+            match middle.filter(|_| others.len() >= ENOUGH) {
+                Some(middle) => {
+                    known.extend(others.iter().map(|off| (off - middle).abs()));
+                    new.extend(own.iter().map(|off| off - middle));
+                }
+                None => new_days.extend(median(&own)),
+            }
+            days.extend(median(&others[..most.min(others.len())]).map(f64::abs));
+        }
+        if new.is_empty() {
+            (known, new) = (days, new_days);
         }
         if known.is_empty() {
             return None;
@@ -170,6 +198,7 @@ struct Chance {
 fn verdict(
     explanation: &Explanation,
     chance: Option<&Chance>,
+    is_named: bool,
     is_time: bool,
     limits: Limits,
 ) -> (Outcome, Option<String>) {
@@ -179,6 +208,7 @@ fn verdict(
         if is_time { [part.ratio, part.high] } else { [1.0 / part.ratio, 1.0 / part.low] };
     match explanation.cause {
         Cause::Inconclusive => (Outcome::Inconclusive, None),
+        Cause::Commit | Cause::Both if by > 1.0 && is_named => (Outcome::Slower, None),
         Cause::Commit | Cause::Both if by > 1.0 => match chance {
             Some(chance) if chance.p <= ALPHA => (Outcome::Slower, None),
             _ => {

@@ -44,17 +44,24 @@
 //! - A machine is slow if it is slower than the slowest of so many machines ever is by chance. For 200 machines that is
 //!   about 4.1 of their standard deviations: 8 % where they vary by 2 %, 12 % where by 3 %; of three such machines each needs
 //!   3.8. A machine needs three sessions to be judged at all, and with outliers four to eight.
-//! - Builds that differ by luck look like changes. Among four to eight commits nothing says how much they do, so that luck of
-//!   1 % gets a name in one fleet in ten; among 20 or more it hardly ever does.
+//! - Builds that differ by luck look like changes. Two commits say nothing of how much they do; luck of half a per cent is taken
+//!   for usual then, so that a change of 2 or 3 % between two commits gets no name.
+//! - A commit of one day alone is never named, however slow it was: all machines may have been slow that day.
 //! - With few runs and much noise a step may be found a commit too early or late
 //!   ([`earliest`](CommitChange::earliest) and [`latest`](CommitChange::latest) say so): for noise of 4 % and steps of 3 to
 //!   8 %, one in 40.
 //! - Sessions of a machine are taken to be disturbed independently of each other. A machine that is disturbed for weeks is
 //!   slow, whatever the reason.
 //!
+//! What the design can't tell is said before anything is estimated: commits that no machine ran both of, or one machine only,
+//! one after the other; commits of one day, on which all machines may have been slow; machines that changed one after the
+//! other.
+//!
 //! | file | contents |
 //! |---|---|
-//! | `cells.rs` | runs, sorted by machine, session and commit |
+//! | `cells.rs` | runs, sorted by machine, session and commit, and their days |
+//! | `design.rs` | which machines ran both sides, on which days, and whether they agree |
+//! | `groups.rs` | the level of each commit on each day, by differences within machines |
 //! | `model.rs` | the mixed model and its robust estimates |
 //! | `steps.rs` | which commits changed the level |
 //! | `machines.rs` | which machines are slow, or became slow |
@@ -62,7 +69,9 @@
 //! | `judge.rs` | whether the newest commit is slower |
 
 mod cells;
+mod design;
 mod explain;
+mod groups;
 mod judge;
 mod machines;
 mod model;
@@ -77,6 +86,8 @@ pub use judge::Judged;
 use serde::Serialize;
 
 use self::cells::Cells;
+use self::design::{Design, Doubt};
+use self::groups::Groups;
 use self::model::{Model, Unit};
 
 /// A run.
@@ -270,9 +281,11 @@ pub struct Fleet {
     limits: Limits,
     #[serde(skip)]
     model: Model,
-    /// The level of each commit by itself, and the middle machine's deviation.
     #[serde(skip)]
-    effects: Vec<f64>,
+    groups: Groups,
+    /// All of them, however small.
+    #[serde(skip)]
+    steps: Vec<(steps::Step, Option<Doubt>)>,
 }
 
 /// 95 % of a normal lie within so many standard deviations.
@@ -319,20 +332,26 @@ impl Fleet {
             }
         }
         // What a commit did is not a machine's change, and the other way round: so in turns.
-        let mut model = Model::fitted(cells, units, vec![0]);
         let mut rounds = 0;
-        let (model, steps, slow) = loop {
-            let (found, steps) = steps::find(model);
-            let slow = machines::slow(&found, sign, least);
-            let changed = machines::changed(&found, sign, least);
-            let units = divided(&found.units, &slow, &changed);
+        let (groups, steps, model, slow) = loop {
+            let groups = Groups::of(&cells, &units);
+            let steps = steps::find(&groups);
+            let doubts = doubts_of(&cells, &units, &groups, &steps);
+            // What most machines don't show is rather some machines' change.
+            let is_of_few = |doubt: &Option<Doubt>| doubt.as_ref().is_some_and(|d| d.is_of_few);
+            let common = steps.iter().zip(&doubts).filter(|(_, doubt)| !is_of_few(doubt));
+            let starts = [0].into_iter().chain(common.map(|(step, _)| step.at)).collect();
+            let steps: Vec<_> = steps.into_iter().zip(doubts).collect();
+            let model = Model::fitted(cells.clone(), units.clone(), starts);
+            let slow = machines::slow(&model, sign, least);
+            let changed = machines::changed(&model, sign, least);
+            let next = divided(&units, &slow, &changed);
             rounds += 1;
-            if units == found.units || rounds == 4 {
-                break (found, steps, slow);
+            if next == units || rounds == 4 {
+                break (groups, steps, model, slow);
             }
-            model = found.refitted(units, vec![0]);
+            units = next;
         };
-        let effects = explain::effects(&model);
         let mut fleet = Self {
             spread: Spread {
                 machines: model.sd.machine,
@@ -346,14 +365,17 @@ impl Fleet {
             is_time,
             limits,
             model,
-            effects,
+            groups,
+            steps: Vec::new(),
         };
-        fleet.changes = steps.iter().map(|step| fleet.change(step)).collect();
+        fleet.changes =
+            steps.iter().map(|(step, doubt)| fleet.change(step, doubt.as_ref())).collect();
         let least_change = least_log(limits.commit);
         fleet.changes.retain(|change| change.ratio.ln().abs() >= least_change);
         fleet.machines = fleet.levels(&slow);
         fleet.commits = fleet.commit_levels();
         fleet.doubts = fleet.all_doubts();
+        fleet.steps = steps;
         Ok(fleet)
     }
 
@@ -371,6 +393,11 @@ impl Fleet {
         order.into_iter().map(|(_, commit)| commit.to_owned()).collect()
     }
 
+    /// Whether machines compare all commits with each other, if only by way of others.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.groups.parts_once().len() < 2
+    }
+
     /// The deviation of the machine in the middle.
     fn middle(&self) -> f64 {
         median(&self.newest().map(|u| self.model.machines[u]).collect::<Vec<_>>()).unwrap_or(0.0)
@@ -383,14 +410,14 @@ impl Fleet {
             .filter(|&u| units.get(u + 1).is_none_or(|next| next.machine != units[u].machine))
     }
 
-    fn change(&self, step: &steps::Step) -> CommitChange {
+    fn change(&self, step: &steps::Step, doubt: Option<&Doubt>) -> CommitChange {
         let name = |commit: usize| self.model.cells.commits[commit].clone();
-        let doubt = self.doubt(step);
+        let doubt = doubt.map(Doubt::said);
         CommitChange {
             commit: name(step.at),
             ratio: ratio_of(step.size),
-            low: ratio_of(step.size - WITHIN_95 * step.error),
-            high: ratio_of(step.size + WITHIN_95 * step.error),
+            low: ratio_of(step.size - step.half),
+            high: ratio_of(step.size + step.half),
             is_slower: (step.size > 0.0) == self.is_time,
             earliest: name(step.between[0]),
             latest: name(step.between[1]),
@@ -398,78 +425,6 @@ impl Fleet {
             named: doubt.is_none(),
             doubt,
         }
-    }
-
-    /// Why a step can't be told from the machines.
-    fn doubt(&self, step: &steps::Step) -> Option<String> {
-        /// With so many machines on either side, drawn by chance, which machines they are matters little.
-        const MANY: usize = 5;
-        let model = &self.model;
-        let cells = &model.cells;
-        let level = model.level_of(step.at);
-        // Of each unit: the sessions on either side.
-        let rest = model.without_commits(|i| cells.cells[i].log);
-        let (mut sides, mut both, mut sizes) = ([0_usize; 2], Vec::new(), Vec::new());
-        let mut only: [Option<usize>; 2] = [None; 2];
-        for (u, unit) in model.units.iter().enumerate() {
-            let mut own: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
-            for s in unit.sessions[0]..unit.sessions[1] {
-                for i in cells.in_session(s) {
-                    let of = model.level_of(cells.cells[i].commit);
-                    if of + 1 == level {
-                        own[0].push(rest[i] + model.levels[of]);
-                    } else if of == level {
-                        own[1].push(rest[i] + model.levels[of]);
-                    }
-                }
-            }
-            for side in [0, 1] {
-                sides[side] += usize::from(!own[side].is_empty());
-            }
-            match own.each_ref().map(|logs| median(logs)) {
-                [Some(before), Some(after)] => {
-                    both.push(u);
-                    sizes.push(after - before);
-                }
-                [Some(_), None] => only[0] = only[0].or(Some(unit.machine)),
-                [None, Some(_)] => only[1] = only[1].or(Some(unit.machine)),
-                [None, None] => {}
-            }
-        }
-        let before = &cells.commits[step.at - 1];
-        let at = &cells.commits[step.at];
-        let machine =
-            |of: Option<usize>| of.map_or("another machine", |m| cells.machines[m].as_str());
-        if both.len() < 2 && sides[0].min(sides[1]) < MANY {
-            return Some(match both[..] {
-                [] => format!(
-                    "inconclusive, because no machine ran commits on both sides of {at}: run commit {before} on {}",
-                    machine(only[1])
-                ),
-                _ => format!(
-                    "inconclusive, because only {} ran commits on both sides of {at}, and may have changed itself: run \
-                     commits {before} and {at} on {}",
-                    cells.machines[model.units[both[0]].machine],
-                    machine(only[1].or(only[0]))
-                ),
-            });
-        }
-        if both.len() > 2 {
-            let own = median(&sizes).unwrap_or(0.0);
-            let off: Vec<f64> = sizes.iter().map(|size| (size - own).abs()).collect();
-            // The standard error of a median is √(π ÷ 2) that of a mean.
-            let error = 1.4826 * 1.2533 * median(&off).unwrap_or(0.0) / (sizes.len() as f64).sqrt();
-            if (step.size - own).abs() > 4.0 * error
-                && own * step.size.signum() < step.size.abs() / 2.0
-            {
-                return Some(format!(
-                    "inconclusive, because machines that ran commits on both sides of {at} don't show it, others do: run \
-                     commit {before} on {}",
-                    machine(only[1])
-                ));
-            }
-        }
-        None
     }
 
     fn levels(&self, slow: &[bool]) -> Vec<MachineLevel> {
@@ -512,7 +467,10 @@ impl Fleet {
     }
 
     fn commit_levels(&self) -> Vec<CommitLevel> {
-        let (cells, middle) = (&self.model.cells, self.middle());
+        let cells = &self.model.cells;
+        let of_commits = self.groups.of_commits();
+        let machines: Vec<f64> = self.newest().map(|u| self.groups.model.machines[u]).collect();
+        let middle = median(&machines).unwrap_or(0.0);
         let mut seen: Vec<Vec<usize>> = vec![Vec::new(); cells.commits.len()];
         let mut runs = vec![0_u64; cells.commits.len()];
         for cell in &cells.cells {
@@ -524,7 +482,7 @@ impl Fleet {
             machines.dedup();
             CommitLevel {
                 commit: commit.clone(),
-                value: ratio_of(self.effects[c] + middle + cells.origin),
+                value: ratio_of(of_commits[c].0 + middle + cells.origin),
                 machines: machines.len() as u64,
                 runs: runs[c],
             }
@@ -547,7 +505,7 @@ impl Fleet {
                 "hardly a machine has two sessions: a slow machine can't be told from a disturbed session".to_owned(),
             );
         }
-        let parts = explain::components(cells);
+        let parts = self.groups.parts.clone();
         let mut known: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         for cell in &cells.cells {
             known
@@ -558,10 +516,13 @@ impl Fleet {
         let Some((first, _)) = known.next() else { return doubts };
         let others = known.len().saturating_sub(MOST);
         doubts.extend(known.take(MOST).map(|(commit, machine)| {
+            // The commit before it says most of what it changed.
+            let before = commit.checked_sub(1).filter(|&c| parts[c] != parts[commit]);
+            let [commit, before] = [commit, before.unwrap_or(first)].map(|c| &cells.commits[c]);
+            let machine = &cells.machines[machine];
             format!(
-                "commit {0} and machine {1} were only seen with each other, or with others that were: run commit {2} on \
-                 machine {1}",
-                cells.commits[commit], cells.machines[machine], cells.commits[first]
+                "can't tell: no machine ran both {commit}, or what was measured beside it, and {before}, so that they may differ \
+                 by their machines: run commit {before} on machine {machine}"
             )
         }));
         if others > 0 {
@@ -569,6 +530,52 @@ impl Fleet {
         }
         doubts
     }
+}
+
+/// Why each step isn't the commit's, if it isn't.
+fn doubts_of(
+    cells: &Cells,
+    units: &[Unit],
+    groups: &Groups,
+    steps: &[steps::Step],
+) -> Vec<Option<Doubt>> {
+    let in_part = |step: &steps::Step| {
+        let part = groups.parts[step.at];
+        move |commit: usize| groups.parts[commit] == part
+    };
+    let design = |step: &steps::Step| {
+        let [from, to] = step.within;
+        let is_in = in_part(step);
+        let before = (from..step.at).rev().find(|&commit| is_in(commit)).unwrap_or(from);
+        let side_of = |commit: usize| {
+            let is_near = (from..to).contains(&commit) && is_in(commit);
+            is_near.then_some(usize::from(commit >= step.at))
+        };
+        Design::of(cells, units, [before, step.at], side_of)
+    };
+    let mut doubts: Vec<Option<Doubt>> = steps
+        .iter()
+        .map(|step| {
+            let design = design(step);
+            design.doubt(cells).or_else(|| design.disagreement(cells, step.size))
+        })
+        .collect();
+    // Machines that change one after the other make several steps.
+    for nth in 1..steps.len() {
+        let [one, other] = [&steps[nth - 1], &steps[nth]];
+        let are_next = one.within[1] == other.at && (one.size > 0.0) == (other.size > 0.0);
+        if !are_next || doubts[nth - 1].is_some() && doubts[nth].is_some() {
+            continue;
+        }
+        let edges = [one.within[0], one.at, other.at, other.within[1]];
+        if design::is_staircase(cells, units, in_part(one), edges) {
+            for which in [nth - 1, nth] {
+                let doubt = || design(&steps[which]).staircase(cells);
+                doubts[which].get_or_insert_with(doubt);
+            }
+        }
+    }
+    doubts
 }
 
 /// A limit as a logarithm: what takes 5 % longer.

@@ -78,6 +78,8 @@ pub(super) struct Model {
     pub(super) mixed: bool,
     /// How much larger the variance of an estimate is than if the noise were normal.
     pub(super) inflation: f64,
+    /// The part of that which is due to outliers: how much larger the variance is since outliers are at their limit.
+    pub(super) spread_by_clipping: f64,
     /// Pseudo-values of the cells.
     pub(super) values: Vec<f64>,
     /// The covariance, ready to be inverted.
@@ -193,6 +195,38 @@ fn about_zero(values: impl Iterator<Item = f64>) -> Option<f64> {
 impl Model {
     /// The model with levels that begin at `starts`, fitted.
     pub(super) fn fitted(cells: Cells, units: Vec<Unit>, starts: Vec<usize>) -> Self {
+        let mut model = Self::begun(cells, units, starts);
+        model.fit();
+        model
+    }
+
+    /// The model in which each commit has its own level. Outliers are looked for only when these are known: what is far
+    /// from the start would hardly move from there.
+    pub(super) fn of_groups(cells: Cells, units: Vec<Unit>, starts: Vec<usize>) -> Self {
+        /// Rounds, and those of so many levels that each takes long.
+        const ROUNDS: [usize; 2] = [40, 6];
+        const LONG: usize = 300;
+        /// Levels that move by a smaller part of the noise move nothing that is shown.
+        const ENOUGH: f64 = 1e-4;
+        let mut model = Self::begun(cells, units, starts);
+        model.vary();
+        model.inverse = Inverse::of(&model.cells, &model.units, model.sd);
+        model.solve();
+        for _ in 0..ROUNDS[usize::from(model.starts.len() > LONG)] {
+            let before = model.levels.clone();
+            model.vary();
+            model.clip();
+            model.inverse = Inverse::of(&model.cells, &model.units, model.sd);
+            model.solve();
+            let moved = model.levels.iter().zip(&before).map(|(now, was)| (now - was).abs());
+            if moved.fold(0.0, f64::max) <= ENOUGH * model.sd.session {
+                break;
+            }
+        }
+        model
+    }
+
+    fn begun(cells: Cells, units: Vec<Unit>, starts: Vec<usize>) -> Self {
         let values: Vec<f64> = cells.cells.iter().map(|cell| cell.log).collect();
         let mut model = Self {
             levels: vec![0.0; starts.len()],
@@ -204,18 +238,13 @@ impl Model {
             most: 0.0,
             mixed: false,
             inflation: 1.0,
+            spread_by_clipping: 1.0,
             values,
             inverse: Inverse::default(),
         };
         model.sd.run = about_zero(model.cells.repeats.iter().copied()).unwrap_or(0.0);
         model.begin();
-        model.fit();
         model
-    }
-
-    /// Fits it again, with other units and levels.
-    pub(super) fn refitted(self, units: Vec<Unit>, starts: Vec<usize>) -> Self {
-        Self::fitted(self.cells, units, starts)
     }
 
     /// Which level the commit has.
@@ -409,18 +438,16 @@ impl Model {
         }
         // Huber 1964: the mean of ψ² by the square of the mean of ψ′. Not below what normal noise has.
         let part: f64 = (inside / all).max(0.5);
-        self.inflation = (squares / all / (part * part)).clamp(1.0, 25.0);
+        self.spread_by_clipping = 1.0 / (part * part);
+        self.inflation = (squares / all * self.spread_by_clipping).clamp(1.0, 25.0);
     }
 
     /// The levels and deviations for these variances and pseudo-values.
     fn solve(&mut self) {
-        let columns = self.columns();
         let mut out = Vec::new();
         self.inverse.times(&self.cells, &self.units, &self.values, &mut out);
         let right = self.by_level(&out);
-        let matrix: Vec<Vec<f64>> = columns.iter().map(|column| self.by_level(column)).collect();
-        let factor = Factor::of(matrix);
-        let levels = factor.solve(&right);
+        let levels = Factor::of(self.precision()).solve(&right);
         if levels.iter().all(|level| level.is_finite()) {
             self.levels = levels;
         }
@@ -428,20 +455,49 @@ impl Model {
         self.machines = self.inverse.predictions(&self.cells, &self.units, &rest);
     }
 
-    /// V⁻¹x for x each level's indicator.
-    pub(super) fn columns(&self) -> Vec<Vec<f64>> {
-        let of = |level| {
-            let x: Vec<f64> = self
-                .cells
-                .cells
-                .iter()
-                .map(|cell| f64::from(u8::from(self.level_of(cell.commit) == level)))
-                .collect();
-            let mut out = Vec::new();
-            self.inverse.times(&self.cells, &self.units, &x, &mut out);
-            out
-        };
-        (0..self.starts.len()).map(of).collect()
+    /// xᵀV⁻¹x with a column of x for each level.
+    pub(super) fn precision(&self) -> Vec<Vec<f64>> {
+        let mut all = vec![vec![0.0; self.starts.len()]; self.starts.len()];
+        let level_of: Vec<usize> =
+            (0..self.cells.commits.len()).map(|commit| self.level_of(commit)).collect();
+        let mut of_unit: Vec<(usize, f64)> = Vec::new();
+        for (u, unit) in self.units.iter().enumerate() {
+            of_unit.clear();
+            for s in unit.sessions[0]..unit.sessions[1] {
+                let own: Vec<(usize, f64)> = self
+                    .cells
+                    .in_session(s)
+                    .map(|i| (level_of[self.cells.cells[i].commit], self.inverse.weights[i]))
+                    .collect();
+                for &(a, w) in &own {
+                    all[a][a] += w;
+                    for &(b, v) in &own {
+                        all[a][b] -= self.inverse.session[s] * w * v;
+                    }
+                }
+                of_unit.extend(own.iter().map(|(a, w)| (*a, w * self.inverse.rest[s])));
+            }
+            of_unit.sort_unstable_by_key(|(level, _)| *level);
+            of_unit.dedup_by(|next, one| {
+                let is_same = next.0 == one.0;
+                one.1 += if is_same { next.1 } else { 0.0 };
+                is_same
+            });
+            for &(a, w) in &of_unit {
+                for &(b, v) in &of_unit {
+                    all[a][b] -= self.inverse.unit[u] * w * v;
+                }
+            }
+        }
+        all
+    }
+
+    /// What the levels leave of the values, as squares in units of the covariance.
+    pub(super) fn squares(&self) -> f64 {
+        let rest = self.without_commits(|i| self.values[i]);
+        let mut out = Vec::new();
+        self.inverse.times(&self.cells, &self.units, &rest, &mut out);
+        rest.iter().zip(&out).map(|(a, b)| a * b).sum()
     }
 
     /// Sums by level.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Measure;
 use super::series::{Kind, MachineKind};
+use crate::compare::Work;
 use crate::fleet::Observation;
 use crate::receipt::Receipt;
 use crate::receipt::v1::{Sample, Test};
@@ -40,6 +41,7 @@ pub struct Run {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RunTest {
     pub(super) kind: Kind,
+    pub(super) work: Work,
     pub(super) repetitions: u64,
     pub(super) disturbed: u64,
     /// What makes its figures doubtful.
@@ -149,8 +151,18 @@ impl Run {
     pub fn observations<'r>(
         &'r self,
         measure: &'r Measure,
-    ) -> impl Iterator<Item = (&'r Kind, Observation)> {
-        self.tests.iter().filter_map(|test| Some((&test.kind, self.observation(test, measure)?)))
+    ) -> impl Iterator<Item = (&'r Kind, &'r Work, Observation)> {
+        let of = |test| Some((self.observation(test, measure)?, test));
+        let all = self.tests.iter().filter_map(of);
+        all.map(|(run, test): (_, &RunTest)| (&test.kind, &test.work, run))
+    }
+
+    /// What names its build, as [`observations`](Self::observations) do: its commit, if that is all it was built of, or its
+    /// program's hash. A version may be that of many builds.
+    #[must_use]
+    pub fn build(&self) -> Option<String> {
+        let is_dirty = self.commit.as_ref().is_some_and(|commit| commit.ends_with("-dirty"));
+        (!is_dirty && (self.commit.is_some() || self.binary.is_some())).then(|| self.built_of())
     }
 
     pub(super) fn observation(&self, test: &RunTest, measure: &Measure) -> Option<Observation> {
@@ -249,6 +261,7 @@ impl RunTest {
         bricks.extend(rest.map(|figures| (UNATTRIBUTED.to_owned(), figures)));
         Self {
             kind: Kind::of(test, receipt),
+            work: Work::of_receipt(receipt, test),
             repetitions: measured.len() as u64,
             doubts: receipt
                 .load

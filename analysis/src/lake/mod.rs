@@ -28,7 +28,7 @@ use self::table::{BrickRow, DurationRow, Of, PassRow, RunRow, SpanRow, SpeedRow}
 use crate::receipt::{Receipt, sha256_hex};
 
 /// Incremented when the tables change.
-pub const LAKE_VERSION: u32 = 2;
+pub const LAKE_VERSION: u32 = 3;
 
 /// What whoever collects a run knows, and the run doesn't.
 #[derive(Debug, Clone, Default)]

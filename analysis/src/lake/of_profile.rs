@@ -7,6 +7,7 @@ use brickscope_profile::{BrickStats, Imported, NameKind, Phase, PhaseTotal, Prof
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
 use super::{Parts, counted, known, tail};
+use crate::compare::Work;
 use crate::export::rows::{self, Row, Table};
 use crate::export::timeline::has_begins;
 
@@ -47,6 +48,9 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
         run.flops_per_second = Some(ceilings.flops_per_second);
     }
     run.device = profile.devices.first().and_then(|device| known(&device.name));
+    // A GPU's bandwidth is no host's.
+    run.roof_device =
+        run.device.clone().filter(|_| profile.ceilings.is_none() && of_device.is_some());
     if let Some(of) = profile.imported.as_ref().filter(|of| of.format == LLAMA_BENCH) {
         of_llama_bench(of, run);
     }
@@ -92,14 +96,14 @@ pub(super) fn speeds(profile: &Profile) -> Vec<SpeedRow> {
         if profile.phases.is_empty() { on_devices.collect() } else { host.collect() };
     let is_llama_bench = profile.imported.as_ref().is_some_and(|of| of.format == LLAMA_BENCH);
     of.into_iter()
-        .map(|total| if is_llama_bench { test(profile, total) } else { speed(total) })
+        .map(|total| if is_llama_bench { test(profile, total) } else { speed(profile, total) })
         .collect()
 }
 
 /// A test of llama-bench: its passes are repetitions of as many tokens at the same depth.
 fn test(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
     let passes = profile.passes.iter().filter(|pass| pass.phase == total.phase);
-    let Some(first) = passes.clone().next() else { return speed(total) };
+    let Some(first) = passes.clone().next() else { return speed(profile, total) };
     let (name, n_prompt, n_gen) = match total.phase {
         Phase::Prefill => ("pp", first.tokens, 0),
         Phase::Decode => ("tg", 0, first.tokens),
@@ -122,12 +126,13 @@ fn test(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
         tokens_per_second: median(&rates),
         low: fold(f64::min),
         high: fold(f64::max),
-        ..speed(total)
+        ..speed(profile, total)
     }
 }
 
-fn speed(total: &PhaseTotal) -> SpeedRow {
+fn speed(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
     SpeedRow {
+        work: Work::of_profile(profile, total.phase).json(),
         test: total.phase.name().to_owned(),
         phase: Some(total.phase.name().to_owned()),
         repetitions: total.passes,

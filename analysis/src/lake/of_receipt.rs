@@ -2,6 +2,7 @@
 
 use super::table::{BrickRow, PassRow, RunRow, SpeedRow};
 use super::{Parts, counted, known};
+use crate::compare::Work;
 use crate::receipt::Receipt;
 use crate::receipt::v1::{Sample, Test};
 
@@ -40,6 +41,7 @@ pub(super) fn describe(receipt: &Receipt, run: &mut RunRow) {
     if let Some(ceilings) = &receipt.ceilings {
         run.read_bytes_per_second = Some(ceilings.read_bytes_per_second);
         run.flops_per_second = Some(ceilings.flops_per_second);
+        run.roof_device = None;
     }
     run.others_share = receipt.load.others_share;
     run.clock = known(&receipt.clock.source);
@@ -50,7 +52,7 @@ pub(super) fn describe(receipt: &Receipt, run: &mut RunRow) {
 
 /// A row for each test.
 pub(super) fn speeds(receipt: &Receipt) -> Vec<SpeedRow> {
-    receipt.tests.iter().map(speed).collect()
+    receipt.tests.iter().map(|test| speed(receipt, test)).collect()
 }
 
 fn measured(test: &Test) -> impl Iterator<Item = &Sample> {
@@ -65,7 +67,7 @@ fn phase(test: &Test) -> Option<&'static str> {
     }
 }
 
-fn speed(test: &Test) -> SpeedRow {
+fn speed(receipt: &Receipt, test: &Test) -> SpeedRow {
     let rates: Vec<f64> = measured(test).map(Sample::rate).collect();
     let fold = |pick: fn(f64, f64) -> f64| rates.iter().copied().reduce(pick);
     let known_load = measured(test).any(|sample| sample.disturbed.is_some());
@@ -73,6 +75,7 @@ fn speed(test: &Test) -> SpeedRow {
     SpeedRow {
         test: test.name.clone(),
         phase: phase(test).map(str::to_owned),
+        work: Work::of_receipt(receipt, test).json(),
         n_prompt: Some(test.n_prompt),
         n_gen: Some(test.n_gen),
         n_depth: Some(test.n_depth),

@@ -258,6 +258,8 @@ table! {
         read_bytes_per_second: Option<f64>,
         /// Multiplications and additions per second at most, as measured: the other roof.
         flops_per_second: Option<f64>,
+        /// The device that both are of; `NULL` for the host.
+        roof_device: Option<String>,
         /// The part of the machine's CPU time that other programs used, 0 to 1.
         others_share: Option<f64>,
         /// The clock behind every time.
@@ -292,6 +294,8 @@ table! {
         test: String,
         /// `prefill` or `decode`; `NULL` for a test of both.
         phase: Option<String>,
+        /// What was measured, as JSON: all that `compare` demands to be equal, but for the machine. Runs of other work are another series.
+        work: String,
         /// Tokens of the prompt that a repetition runs; only tests have it.
         n_prompt: Option<u64>,
         /// Tokens that a repetition generates; only tests have it.

@@ -6,7 +6,7 @@ use brickscope_profile::text::printable_text;
 use brickscope_profile::time_rfc3339;
 
 use crate::compare::Outcome;
-use crate::fleet::{CommitChange, Explanation, Fleet, Judged, MachineLevel};
+use crate::fleet::{Cause, CommitChange, Explanation, Fleet, Judged, MachineLevel};
 use crate::view::findings::labelled;
 
 /// What a fleet's runs say of commits and machines, under a line that names the work.
@@ -31,7 +31,7 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
         ),
     );
     for change in &fleet.changes {
-        line("commit", commit(change));
+        line(if change.named { "commit" } else { "can't tell" }, commit(change));
     }
     let is_told = |machine: &&MachineLevel| machine.slow || machine.since.is_some();
     for machine in fleet.machines.iter().filter(is_told) {
@@ -60,7 +60,12 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
     let nothing =
         fleet.changes.is_empty() && !fleet.machines.iter().any(|machine| is_told(&machine));
     if nothing {
-        line("found", "no commit that changes the speed, and no slow machine".to_owned());
+        // Where nothing can be compared, nothing was looked for.
+        let among = match fleet.is_connected() {
+            true => "",
+            false => " among those that machines can compare",
+        };
+        line("found", format!("no commit that changes the speed{among}, and no slow machine"));
     }
     let spread = fleet.spread;
     line(
@@ -78,7 +83,10 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
         ),
     );
     for doubt in &fleet.doubts {
-        line("not known", doubt.clone());
+        match doubt.strip_prefix("can't tell: ") {
+            Some(doubt) => line("can't tell", doubt.to_owned()),
+            None => line("not known", doubt.clone()),
+        }
     }
     text
 }
@@ -94,7 +102,7 @@ fn commit(change: &CommitChange) -> String {
         text += &format!("; it may be any from {} to {}", change.earliest, change.latest);
     }
     if let Some(doubt) = &change.doubt {
-        text += &format!("; not sure to be the commit: {doubt}");
+        text += &format!("; {}", doubt.trim_start_matches("can't tell: "));
     }
     text
 }
@@ -133,22 +141,28 @@ fn beside(ratio: f64, low: f64, high: f64, is_slower: bool, than: &str) -> Strin
 /// What two groups of runs differ by.
 #[must_use]
 pub fn explanation(explanation: &Explanation, before: &str, after: &str) -> String {
+    let is_told = explanation.commit.is_known();
     let mut text = format!(
         "{}: {} beside {}\n",
-        format!("{:?}", explanation.cause).to_lowercase(),
+        match explanation.cause {
+            Cause::Inconclusive if !is_told => "can't tell".to_owned(),
+            cause => format!("{cause:?}").to_lowercase(),
+        },
         printable_text(after),
         printable_text(before)
     );
     let mut line = |label: &str, what: String| labelled(label, &printable_text(&what), &mut text);
-    let reason = explanation.reason.strip_prefix("inconclusive, because ");
+    let reason = explanation.reason.strip_prefix("can't tell: ");
     line("because", reason.unwrap_or(&explanation.reason).to_owned());
     let signed = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
     line("together", signed(explanation.total));
     for (label, part) in [("commit", &explanation.commit), ("machine", &explanation.machine)] {
-        line(
-            label,
-            format!("{} ({} to {})", signed(part.ratio), signed(part.low), signed(part.high)),
-        );
+        if part.low == part.high {
+            line(label, format!("the same {label}"));
+        } else if part.is_known() {
+            let [ratio, low, high] = [part.ratio, part.low, part.high].map(signed);
+            line(label, format!("{ratio} ({low} to {high})"));
+        }
     }
     if let Some(wanted) = &explanation.wanted {
         line("try", format!("run {} on {}: that would tell", wanted.commit, wanted.machine));

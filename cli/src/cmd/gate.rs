@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::compare::{Fact, Outcome, Pairing, Side};
+use brickscope_analysis::compare::{Fact, Outcome, Pairing, Side, Work};
 use brickscope_analysis::fleet::{Fleet, Judged, Limits, Observation};
 use brickscope_analysis::history::{Kind, Measure, Run};
 use brickscope_analysis::receipt::Code;
@@ -147,7 +147,15 @@ fn by_lake(args: &GateArgs, run: &Path) -> Result<ExitCode> {
     let mut known = known?;
     let mut sides = Vec::new();
     for (work, mut new) in new.works {
+        if !known.contains_key(&work) {
+            // Why there is none of a work that looks the same.
+            let alike = known.keys().filter(|of| of.name == work.name).chain([&work]);
+            for note in crate::lake::named(&alike.collect::<Vec<_>>()).1 {
+                tell!("{}", printable_text(&note));
+            }
+        }
         let mut known = known.remove(&work).unwrap_or_default();
+        let work = work.name;
         // All trees with changes have one name, whatever the changes are.
         for run in new.iter_mut().filter(|run| run.commit.ends_with("-dirty")) {
             run.commit = UNNAMED.to_owned();
@@ -227,10 +235,12 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
         };
         tell!("not verified: {}: {}{more}", output::shown(file), printable_text(why));
     }
+    let builds: BTreeSet<String> = known.iter().filter_map(Run::build).collect();
     let by_kind = |runs: &[Run]| {
-        let mut by_kind: BTreeMap<Kind, Vec<Observation>> = BTreeMap::new();
-        for (kind, run) in runs.iter().flat_map(|run| run.observations(&Measure::TokensPerSecond)) {
-            by_kind.entry(kind.clone()).or_default().push(run);
+        let mut by_kind: BTreeMap<(Kind, Work), Vec<Observation>> = BTreeMap::new();
+        let each = runs.iter().flat_map(|run| run.observations(&Measure::TokensPerSecond));
+        for (kind, work, run) in each {
+            by_kind.entry((kind.clone(), work.clone())).or_default().push(run);
         }
         by_kind
     };
@@ -258,14 +268,20 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
             kind.test
         )
     };
-    let sides = by_kind(&new).into_iter().map(|(kind, new)| Sides {
-        work: named(&kind),
-        known: known.remove(&kind).unwrap_or_default(),
-        // Whatever it was built from, it is judged.
-        new: new.into_iter().map(|run| Observation { commit: UNNAMED.to_owned(), ..run }).collect(),
+    let sides = by_kind(&new).into_iter().map(|(of, new)| Sides {
+        work: named(&of.0),
+        known: known.remove(&of).unwrap_or_default(),
+        // Whatever it was built from, it is judged, unless it is what the baseline is of: nothing is slower than itself.
+        new: new
+            .into_iter()
+            .map(|run| match builds.contains(&run.commit) {
+                true => run,
+                false => Observation { commit: UNNAMED.to_owned(), ..run },
+            })
+            .collect(),
     });
     let sides = sides.collect();
-    for kind in known.keys() {
+    for (kind, _) in known.keys() {
         tell!("the baseline has {}, and the run doesn't: not judged", printable_text(&named(kind)));
     }
     Ok(Some(sides))
@@ -304,25 +320,34 @@ fn judge(sides: Vec<Sides>, how: &ComparisonArgs) -> Result<ExitCode> {
     );
     let limits = Limits { commit: how.threshold, ..Limits::default() };
     let mut judged: Vec<(String, Judged)> = Vec::new();
-    let mut unknown = Vec::new();
+    let (mut unknown, mut is_any_known) = (Vec::new(), false);
     for Sides { work, known, new } in sides {
         if known.iter().all(|run| run.commit == new[0].commit) {
-            unknown.push(work);
+            is_any_known |= !known.is_empty();
+            let why = match known.is_empty() {
+                true => "the baseline has no run of it by another commit".to_owned(),
+                false => format!(
+                    "the baseline and the run are both of {}: what they differ by is the machines' and the sessions', never the \
+                     commit's",
+                    new[0].commit
+                ),
+            };
+            unknown.push((work, why));
             continue;
         }
         let of_work = Fleet::judge(&known, &new, false, limits);
         judged.push((work.clone(), of_work.with_context(|| work)?));
     }
-    if judged.is_empty() {
+    if judged.is_empty() && !is_any_known {
+        let works: Vec<&str> = unknown.iter().map(|(work, _)| &**work).collect();
         bail!(
             "the baseline has no run of another commit on such machines of {}",
-            if unknown.is_empty() { "anything".to_owned() } else { unknown.join(" or ") }
+            if works.is_empty() { "anything".to_owned() } else { works.join(" or ") }
         );
     }
     let text = judged.iter().map(|(work, of_work)| view::judged(of_work, work));
-    let not_judged = unknown.iter().map(|work| {
-        let work = printable_text(work);
-        format!("{work}: not decided\nthe baseline has no run of it by another commit\n")
+    let not_judged = unknown.iter().map(|(work, why)| {
+        format!("{}: not decided\n{}\n", printable_text(work), printable_text(why))
     });
     let text = text.chain(not_judged).collect::<Vec<_>>().join("\n");
     output::print(match format {
@@ -330,7 +355,7 @@ fn judge(sides: Vec<Sides>, how: &ComparisonArgs) -> Result<ExitCode> {
             let works: Vec<_> = judged
                 .iter()
                 .map(|(work, judged)| (work, Some(judged)))
-                .chain(unknown.iter().map(|work| (work, None)))
+                .chain(unknown.iter().map(|(work, _)| (work, None)))
                 .map(|(work, judged)| serde_json::json!({ "work": work, "judged": judged }))
                 .collect();
             serde_json::to_string_pretty(&works)? + "\n"

@@ -552,7 +552,8 @@ mod with_parquet {
         );
         let mut text = String::new();
         let mut json = Vec::new();
-        for (work, runs) in &works {
+        let (names, notes) = lake::named(&works.keys().collect::<Vec<_>>());
+        for (runs, work) in works.values().zip(&names) {
             let (runs, order) = match &args.repo {
                 Some(repo) => ordered(repo, runs)?,
                 None => (runs.clone(), Fleet::order_by_time(runs)),
@@ -588,6 +589,9 @@ mod with_parquet {
         );
         if args.json {
             return output::print(serde_json::to_string_pretty(&json)? + "\n");
+        }
+        for note in notes {
+            text += &format!("{}\n", wrapped_at_80(&printable_text(&note)));
         }
         output::print(text.trim_end().to_owned() + "\n")
     }

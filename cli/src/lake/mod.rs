@@ -35,7 +35,7 @@ pub(crate) use self::compact::compact;
 pub(crate) use self::engine::{answer, prelude, prelude_for_others, quoted};
 pub(crate) use self::questions::QUESTIONS;
 pub(crate) use self::store::{ALL_DAYS, Days, Lake};
-pub(crate) use self::works::{LEAST_DIGITS, NewRuns, Wanted, unify, works};
+pub(crate) use self::works::{LEAST_DIGITS, NewRuns, Wanted, named, unify, works};
 
 /// Columns by which readers choose the part that counts, and the machine's name in the file: queries see `machine`.
 const HIDDEN: [&str; 2] = ["part", "machine_name"];

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use brickscope_analysis::compare::Work;
 use brickscope_analysis::fleet::Observation;
 use brickscope_analysis::lake::{RUNS, RunRows, SPEEDS, TABLES, Table, Value};
 
@@ -11,8 +12,52 @@ use super::collect::{About, runs_at};
 use super::engine::{answer, prelude, quoted};
 use super::store::{ALL_DAYS, Lake};
 
-/// The runs of one kind of work, by its name.
-pub(crate) type Works = BTreeMap<String, Vec<Observation>>;
+/// What was measured: its name for people, and all that [`compare`](brickscope_analysis::compare) demands to be equal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OfWork {
+    pub(crate) name: String,
+    pub(crate) work: Work,
+}
+
+/// The runs of each work.
+pub(crate) type Works = BTreeMap<OfWork, Vec<Observation>>;
+
+/// The name of each work, with what tells it from others of its name; and of each name with several works a sentence that says
+/// so.
+pub(crate) fn named(works: &[&OfWork]) -> (Vec<String>, Vec<String>) {
+    let of_name = |name: &str| {
+        works.iter().filter(|of| of.name == name).map(|of| &of.work).collect::<Vec<&Work>>()
+    };
+    let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "not stated".to_owned());
+    let mut names = Vec::new();
+    let mut notes: BTreeMap<&str, String> = BTreeMap::new();
+    for of in works {
+        let alike = of_name(&of.name);
+        let differences = Work::differences(&alike);
+        let place = alike.iter().position(|work| **work == of.work).unwrap_or(0);
+        let own =
+            differences.iter().map(|(name, values)| format!("{name} {}", said(&values[place])));
+        let own = own.collect::<Vec<_>>().join(", ");
+        names.push(if own.is_empty() { of.name.clone() } else { format!("{} ({own})", of.name) });
+        if alike.len() > 1 {
+            let differ = differences.iter().map(|(name, values)| {
+                let mut values: Vec<String> = values.iter().map(said).collect();
+                values.sort();
+                values.dedup();
+                format!("{name} ({})", values.join(" or "))
+            });
+            let differ = differ.collect::<Vec<_>>().join(", ");
+            notes.entry(&of.name).or_insert_with(|| {
+                format!(
+                    "{}: {} works, each a series of its own, since they differ in {differ}",
+                    of.name,
+                    alike.len()
+                )
+            });
+        }
+    }
+    (names, notes.into_values().collect())
+}
 
 /// Which runs are wanted: all, but for what is given.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +89,7 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
     };
     let query = format!(
         "SELECT {WORK}, r.machine, r.commit, coalesce(r.session, r.date), r.created_s, s.tokens_per_second, r.run_id, \
-           r.receipt_refused \
+           s.work, r.receipt_refused \
          FROM speeds s JOIN runs r ON r.run_id = s.run_id \
          WHERE s.tokens_per_second > 0 AND r.commit IS NOT NULL{}{}{}{} \
          ORDER BY r.created_s, r.run_id, s.test",
@@ -66,6 +111,7 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
             Some(time),
             Some(value),
             Some(run_id),
+            Some(conditions),
             why,
         ] = &row[..]
         else {
@@ -78,7 +124,8 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
             refused.insert(run_id.clone());
             continue;
         }
-        works.entry(work.clone()).or_default().push(Observation {
+        let of = OfWork { name: work.clone(), work: parsed(conditions)? };
+        works.entry(of).or_default().push(Observation {
             machine: machine.clone(),
             commit: commit.clone(),
             session: session.clone(),
@@ -135,8 +182,10 @@ impl NewRuns {
                     Some(Value::Int(tokens)) => *tokens,
                     _ => 0,
                 };
+                let Some(Value::Text(conditions)) = cell(&SPEEDS, speed, "work") else { continue };
                 let observation = run.observation(commit, *value);
-                new.works.entry(run.work(test, n_prompt)).or_default().push(observation);
+                let of = OfWork { name: run.work(test, n_prompt), work: parsed(conditions)? };
+                new.works.entry(of).or_default().push(observation);
             }
             ensure!(
                 new.ids.insert(rows.run_id),
@@ -146,6 +195,10 @@ impl NewRuns {
         }
         Ok(new)
     }
+}
+
+fn parsed(work: &str) -> Result<Work> {
+    Work::from_json(work).with_context(|| format!("a work is {work:?}"))
 }
 
 /// A run's rows.

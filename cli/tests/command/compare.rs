@@ -477,19 +477,20 @@ fn a_gate_of_several_machines_tells_a_slow_commit_from_a_slow_machine() {
     let (code, text, said) = gate(&same, &[]);
     assert_eq!(code, 0, "{text}{said}");
     assert!(text.contains("not slower") && text.contains("machine: the run beside"), "{text}");
-    // One session may have been disturbed.
-    let once = of_machines(dir.path(), "once", 5, &[("m3", 1.8)]);
+    // Whatever slowed all machines that day looks the same.
+    let once = of_machines(dir.path(), "once", 5, &[("m3", 1.8), ("m1", 1.2)]);
     let (code, text, said) = gate(&once, &[]);
     assert_eq!(code, 3, "{text}{said}");
-    assert!(text.contains("sessions may have been disturbed"), "{text}");
-    let slower = of_machines(dir.path(), "slower", 5, &[("m3", 1.8), ("m1", 1.2)]);
+    assert!(text.contains("can't tell") && text.contains("on one day only"), "{text}");
+    of_machines(dir.path(), "slower", 5, &[("m3", 1.8), ("m1", 1.2)]);
+    let slower = of_machines(dir.path(), "slower", 6, &[("m3", 1.8), ("m1", 1.2)]);
     let (code, text, said) = gate(&slower, &[]);
     assert_eq!(code, 1, "{text}{said}");
     let (code, json, _) = gate(&slower, &["--json"]);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((code, &json[0]["judged"]["outcome"]), (1, &"slower".into()), "{json}");
     // A machine that nothing is known of.
-    let unknown = of_machines(dir.path(), "unknown", 6, &[("m9", 1.5)]);
+    let unknown = of_machines(dir.path(), "unknown", 7, &[("m9", 1.5)]);
     let (code, text, said) = gate(&unknown, &[]);
     assert_eq!(code, 3, "{text}{said}");
     assert!(text.contains("not decided") && text.contains("on machine m9"), "{text}");
@@ -498,6 +499,22 @@ fn a_gate_of_several_machines_tells_a_slow_commit_from_a_slow_machine() {
     // What is on a line of its own in the history, since commit and machine are told apart there, too.
     let (code, text, said) = brickscope(&["history", str(dir.path())]);
     assert!(code == 0 && text.contains("machine") && text.contains("m3"), "{text}{said}");
+}
+
+#[test]
+fn one_commit_on_two_machines_is_not_judged() {
+    let dir = folder();
+    // The same program.
+    let base = of_machines(dir.path(), "base", 0, &[("m1", 1.9)]);
+    let same = of_machines(dir.path(), "same", 0, &[("m2", 1.0)]);
+    let (code, text, said) = brickscope(&["gate", "--baseline", str(&base), str(&same)]);
+    assert_eq!(code, 3, "{text}{said}");
+    assert!(text.contains("are both of") && !text.contains("commit  "), "{text}");
+    // Another one, which no machine ran.
+    let other = of_machines(dir.path(), "other", 1, &[("m2", 1.0)]);
+    let (code, text, said) = brickscope(&["gate", "--baseline", str(&base), str(&other)]);
+    assert_eq!(code, 3, "{text}{said}");
+    assert!(text.contains("no machine ran both") && !text.contains("commit  "), "{text}");
 }
 
 #[test]

@@ -189,6 +189,8 @@ impl Made {
             let level = luck + changes.map(|(_, size)| size).sum::<f64>();
             levels.push(level);
             for session in 0..self.sessions {
+                // Each round of sessions has a day of its own, or several if there are many machines.
+                time += 86_400;
                 for &m in &ran[c] {
                     time += 600;
                     let mut from = random.below(recorded.len() - self.processes + 1);

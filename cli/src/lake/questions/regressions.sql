@@ -4,7 +4,7 @@ WITH speed AS (
     s.tokens_per_second AS rate,
     concat(r.engine, ' ', coalesce(r.model, ''), ' ', coalesce(r.quant, ''), ' ',
       coalesce(r.backend, ''), ' ', coalesce(r.device, ''), ' ', cast(coalesce(r.threads, 0) AS VARCHAR(20)), ' ',
-      CASE WHEN r.is_profiled = false THEN 'without profiler ' ELSE '' END, s.test) AS work
+      CASE WHEN r.is_profiled = false THEN 'without profiler ' ELSE '' END, s.test, ' ', s.work) AS work
   FROM speeds s
   JOIN runs r ON r.run_id = s.run_id
   CROSS JOIN params p
