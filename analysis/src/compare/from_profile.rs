@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use brickscope_profile::{BrickCategory, BrickId, NameKind, Pass, Phase, Profile};
+use brickscope_profile::{
+    BrickCategory, BrickId, Imported, ImportedTest, NameKind, Pass, Phase, Profile,
+};
 
 use super::{Brick, Fact, Process, Sample, Test};
 
@@ -17,6 +19,8 @@ const MOST_TIMES: usize = 1 << 26;
 pub enum UnusableProfile {
     /// It has no pass whose spans were all kept.
     NoPass,
+    /// It has rates of tests, and no times.
+    OnlyRates,
     /// Its bricks times its passes are too many.
     TooManyTimes {
         /// Bricks in these passes.
@@ -31,6 +35,10 @@ impl fmt::Display for UnusableProfile {
         match self {
             Self::NoPass => f.write_str(
                 "it has no pass whose spans were all kept, so there is nothing to compare",
+            ),
+            Self::OnlyRates => f.write_str(
+                "it has rates but not the times of single repetitions, which a comparison needs: `llama-bench -o jsonl` \
+                 writes them",
             ),
             Self::TooManyTimes { bricks, passes } => write!(
                 f,
@@ -63,8 +71,13 @@ impl Process {
             .into_iter()
             .filter_map(|phase| test(phase, &whole, &times, profile).transpose())
             .collect::<Result<_, _>>()?;
+        let tests = if tests.is_empty() { tests_of_list(profile) } else { tests };
         if tests.is_empty() {
-            return Err(UnusableProfile::NoPass);
+            let is_rate = |of: &Imported| of.tests.iter().any(|test| test.stated.is_some());
+            return Err(match profile.imported.as_ref().is_some_and(is_rate) {
+                true => UnusableProfile::OnlyRates,
+                false => UnusableProfile::NoPass,
+            });
         }
         let mut doubts = Vec::new();
         let warm_ups = profile.passes.iter().filter(|pass| pass.is_left_out).count();
@@ -157,6 +170,32 @@ fn test(
     }))
 }
 
+/// The tests of a benchmark's file that are no phases of one run. Those of a prompt and its answer together are not
+/// among them, since they are of no phase.
+fn tests_of_list(profile: &Profile) -> Vec<Test> {
+    let tests = profile.imported.iter().flat_map(|imported| &imported.tests);
+    let timed = tests.filter(|test| !test.samples_ns.is_empty());
+    let test = |test: &ImportedTest| {
+        let apart = test.apart.iter().map(|(name, value)| format!("{name} {value}"));
+        let apart: Vec<String> = apart.collect();
+        let name = match apart.is_empty() {
+            true => test.name.clone(),
+            false => format!("{} ({})", test.name, apart.join(", ")),
+        };
+        Test {
+            name,
+            phase: None,
+            tokens: test.tokens,
+            sample: Sample::Repetition,
+            facts: Vec::new(),
+            wall_ns: test.samples_ns.clone(),
+            unattributed_ns: Vec::new(),
+            bricks: Vec::new(),
+        }
+    };
+    timed.map(test).collect()
+}
+
 fn facts(profile: &Profile) -> Vec<Fact> {
     let by = profile.imported.as_ref().map_or_else(
         || "profile".to_owned(),
@@ -200,6 +239,6 @@ fn facts(profile: &Profile) -> Vec<Fact> {
         return facts;
     };
     facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not stated")));
-    facts.extend(imported.conditions.iter().map(|(name, value)| Fact::must(name, &**value)));
+    facts.extend(imported.conditions.iter().map(|(name, value)| Fact::option(name, &**value)));
     facts
 }

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{
-    MOST_ROWS, count, micros, percent, printable, printable_text, screened_lines, shortened,
+    MOST_ROWS, alike_when_cut, count, micros, percent, printable, printable_text, screened_lines,
+    shortened,
 };
 use brickscope_profile::{
     Absent, Beside, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens,
@@ -109,7 +110,10 @@ pub fn report(profile: &Profile) -> String {
         }
         let rest = if is_of_device(profile) { "(gaps)" } else { "unattributed" };
         let rests = [(rest, phase.unattributed_ns, phase.passes)];
-        tables(profile, Some(phase.phase), &rests, &mut text);
+        // Tests that were timed as a whole have rows of their own.
+        if all.imported.as_ref().is_none_or(|of| of.tests.is_empty()) {
+            tables(profile, Some(phase.phase), &rests, &mut text);
+        }
         left_out(all, phase, &mut text);
         batches::in_report(all, phase.phase, &mut text);
         let run = all.run.as_ref().filter(|_| phase.phase == Phase::Decode);
@@ -132,6 +136,7 @@ pub fn report(profile: &Profile) -> String {
     shares::in_report(profile, &mut text);
     waits::in_report(profile, &mut text);
     tiles::in_report(profile, &mut text);
+    imported::tests(profile, &mut text);
     imported::samples(profile, &mut text);
     latency(profile, &mut text);
     if profile.totals.is_empty() && !has_devices && profile.imported.is_none() {
@@ -431,11 +436,19 @@ pub(super) fn tables(
             nanos.map_or("-".to_owned(), |nanos| micros(nanos as f64))
         })
     };
+    let alike = alike_when_cut(bricks.iter().map(|brick| &*brick.stats.name), 20);
     for brick in bricks.iter().take(MOST_ROWS) {
         let stats = &brick.stats;
         let mark = if brick.source == Source::HostOrder { "†" } else { "" };
+        let name = match alike.get(&*stats.name) {
+            Some(whole) => {
+                let _ = writeln!(text, "{whole}");
+                mark.to_owned()
+            }
+            None => shortened(&stats.name, 20 - mark.chars().count(), mark),
+        };
         text.push_str(&row(
-            &shortened(&stats.name, 20 - mark.chars().count(), mark),
+            &name,
             &average(stats.exclusive_ns, stats.count),
             [&*micros(stats.exclusive_ns as f64), &*micros(stats.total_ns as f64)],
             &number(stats.count),
