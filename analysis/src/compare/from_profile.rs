@@ -153,6 +153,8 @@ fn test(
             ns: passes.iter().map(|pass| ns(pass).unwrap_or(0)).collect(),
         })
     };
+    // A benchmark that times its tests as a whole has no bricks to attribute time to.
+    let is_whole = profile.imported.as_ref().is_some_and(|of| !of.tests.is_empty());
     // Other programs define passes otherwise, and steps of servers have now more, now fewer tokens.
     let is_alike = passes.iter().all(|pass| pass.tokens == first.tokens);
     let n_tokens = if profile.imported.is_none() || is_alike { first.tokens } else { 0 };
@@ -165,7 +167,11 @@ fn test(
         sample: Sample::Pass,
         facts: facts.collect(),
         wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
-        unattributed_ns: passes.iter().map(|pass| pass.unattributed_ns).collect(),
+        unattributed_ns: if is_whole {
+            Vec::new()
+        } else {
+            passes.iter().map(|pass| pass.unattributed_ns).collect()
+        },
         bricks: names.iter().filter_map(brick).collect(),
     }))
 }

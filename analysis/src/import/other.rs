@@ -51,7 +51,7 @@ fn utf_16(bytes: &[u8]) -> Option<(bool, usize)> {
 #[must_use]
 pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     const NSYS: &str = "is a report of Nsight Systems, which can't be read: record the same program with torch.profiler, \
-                        whose trace has the same kernels, or fold what `nsys stats` prints";
+                        whose trace has the same kernels";
     const NCU: &str = "is a report of Nsight Compute, which measures kernels one at a time, many times over: it has no \
                        time of a run; record a trace with torch.profiler";
     const ROCPROF: &str = "is of rocprof, which can't be read: record the same program with torch.profiler, whose trace \

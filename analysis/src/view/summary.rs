@@ -810,6 +810,8 @@ fn what_ran(profile: &Profile) -> Vec<String> {
     let mut parts = Vec::new();
     if let Some(model) = &profile.model {
         let name = model.name.as_deref().map_or_else(|| printable_text(&model.path), printable);
+        // A table of llama-bench has no path.
+        let name = if name.is_empty() { printable(&model.architecture) } else { name };
         let random = if model.synthetic { ", random weights" } else { "" };
         let quantization = match model.quantization.as_str() {
             "" => String::new(),

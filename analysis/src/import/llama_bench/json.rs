@@ -46,7 +46,9 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
                 }
                 Some(Err(error)) if error.is_eof() => {
                     first_fault.get_or_insert_with(|| fault(text, from, &error, at));
-                    found.cut = Some(format!("row {}", found.rows.len() + 1));
+                    let row = found.rows.len() + 1;
+                    found.cut =
+                        Some(format!("row {row} and all after it: the file breaks off there"));
                     return found.or(first_fault, at);
                 }
                 Some(Err(error)) => {
@@ -71,7 +73,8 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
         from = end;
     }
     if open > 0 {
-        found.cut = Some(format!("the list, after row {}", found.rows.len()));
+        let rows = found.rows.len();
+        found.cut = Some(format!("what came after row {rows}, if anything: the list has no end"));
     }
     found.or(first_fault, at)
 }

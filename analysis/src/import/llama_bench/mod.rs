@@ -89,7 +89,7 @@ struct Rows {
     first_skipped: String,
     /// Rows that aren't JSON.
     broken: u64,
-    /// Where the file breaks off.
+    /// What is lost of a file that breaks off.
     cut: Option<String>,
 }
 
@@ -299,8 +299,8 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         skipped,
     );
     left_out(&mut profile, "rows that aren't whole JSON", broken);
-    if let Some(place) = &cut {
-        left_out(&mut profile, &format!("the rest of the file, which breaks off in {place}"), 1);
+    if let Some(cut) = &cut {
+        left_out(&mut profile, cut, 1);
     }
     let mut reasons =
         vec!["bricks, kernels and layers: llama-bench times repetitions as a whole".to_owned()];

@@ -47,7 +47,7 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             continue;
         }
         if cells.len() < head.len() {
-            found.cut = Some(format!("line {number}, a row of the table"));
+            found.cut = Some(format!("line {number}, which breaks off"));
             continue;
         }
         let nth = found.rows.len() + 1;
@@ -180,7 +180,7 @@ pub(super) fn csv(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
         let is_last = text.lines().count() == number;
         if cells.len() != head.len() || is_last && line.matches('"').count() % 2 == 1 {
             match is_last {
-                true => found.cut = Some(format!("line {number}, a row of the table")),
+                true => found.cut = Some(format!("line {number}, which breaks off")),
                 false => found.skip(line),
             }
             continue;
