@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use brickscope_profile::load;
+
 /// The text of a file. Besides UTF-8 it may be UTF-16, which PowerShell's `>` writes. A character that the end of the
 /// file breaks off is left out.
 ///
@@ -58,7 +60,7 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
                            has the same kernels";
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let begins = |start: &[u8]| bytes.starts_with(start);
-    if begins(b"version https://git-lfs.github.com/spec/") {
+    if begins(load::POINTER) {
         return Some("is a pointer of Git LFS, not the file: `git lfs pull` fetches it");
     }
     if begins(b"GGUF") {

@@ -62,14 +62,23 @@ fn rate(test: &ImportedTest) -> String {
     };
     if let Some(stated) = &test.stated {
         return with(
-            printable(&stated.tokens_per_second),
-            stated.std_dev.as_deref().map(printable),
+            two_decimals(&stated.tokens_per_second),
+            stated.std_dev.as_deref().map(two_decimals),
         );
     }
     let Some((mean, spread)) = test.rate() else { return "no rate".to_owned() };
     // The same digits of both.
     let digits = if mean < 1000.0 { 2 } else { 0 };
     with(format!("{mean:.digits$}"), spread.map(|spread| format!("{spread:.digits$}")))
+}
+
+/// A number as it is written, or with two decimals if it has more.
+fn two_decimals(number: &str) -> String {
+    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    match number.parse::<f64>() {
+        Ok(number) if decimals > 2 => format!("{number:.2}"),
+        _ => printable(number),
+    }
 }
 
 /// Rows of the tests: name, rate and how it is known.

@@ -137,6 +137,13 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
             if text.trim().is_empty() {
                 return format!("{file} is empty: did the program that should write it fail?");
             }
+            let json = serde_json::from_str::<serde::de::IgnoredAny>(text.trim_start_matches('\u{feff}'));
+            let is_json = text.trim_start_matches('\u{feff}').trim_start().starts_with(['[', '{']);
+            if is_json && json.is_err_and(|error| error.is_eof()) {
+                return format!(
+                    "{file} breaks off before it has an event or a test: was the program killed that wrote it?"
+                );
+            }
             format!(
                 "{file} has none of the formats that can be detected ({}): name its format with --format",
                 Format::ALL.map(Format::name).join(", ")

@@ -45,7 +45,7 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
                     continue;
                 }
                 Some(Err(error)) if error.is_eof() => {
-                    first_fault.get_or_insert_with(|| fault(text, from, &error, at));
+                    first_fault.get_or_insert_with(|| breaks_off(fault(text, from, &error, at)));
                     let row = found.rows.len() + 1;
                     found.cut =
                         Some(format!("row {row} and all after it: the file breaks off there"));
@@ -77,6 +77,12 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
         found.cut = Some(format!("what came after row {rows}, if anything: the list has no end"));
     }
     found.or(first_fault, at)
+}
+
+/// Nothing is whole.
+fn breaks_off(error: ImportError) -> ImportError {
+    let fault = format!("{}: the file breaks off before its first test is whole", error.fault);
+    ImportError { fault, ..error }
 }
 
 /// What is wrong with an object, and where in the file.
