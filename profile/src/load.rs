@@ -101,7 +101,7 @@ pub fn bytes(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
     file.read_to_end(&mut bytes)?;
     if bytes.starts_with(POINTER) {
         let why = "it is a pointer of Git LFS, not the file: `git lfs pull` fetches it";
-        return Err(io::Error::new(ErrorKind::InvalidData, why));
+        return Err(io::Error::other(why));
     }
     Ok(bytes)
 }
