@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use brickscope::Profile;
+use brickscope::{Imported, Profile};
 use brickscope_analysis::compare::{Process, Side};
 use brickscope_analysis::receipt::{Options, Receipt, read, verify};
 
@@ -151,7 +151,8 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
     let name = file.display().to_string();
     if !is_receipt(file)? {
         let profile = device::where_it_ran(Profile::load(file)?, "compared");
-        if let Some(imported) = profile.imported.as_ref().filter(|_| profile.passes.is_empty()) {
+        let has_none = |of: &&Imported| profile.passes.is_empty() && of.tests.is_empty();
+        if let Some(imported) = profile.imported.as_ref().filter(has_none) {
             bail!(
                 "{name} was imported from {} ({}) and has no passes to compare; for a Chrome trace, \
                 `brickscope import --decode EVENT` says which events are passes",

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use brickscope_kernels::RopePairs;
 
 use crate::error::Error;
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, Value};
 
 /// What is added to a mean square in a norm. Models have 1e-6 to 1e-5.
 const NORM_EPSILONS: RangeInclusive<f32> = 0.0..=1.0;
@@ -151,6 +151,33 @@ pub struct Config {
     pub activation: Activation,
 }
 
+/// Refuses files in the same format that go with a model.
+pub(crate) fn is_a_model(gguf: &Gguf) -> Result<(), Error> {
+    let meta = &gguf.metadata;
+    let text = |key: &str| match meta.get(key) {
+        Some(Value::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let is_lora = gguf.tensors.iter().any(|tensor| tensor.name.ends_with(".lora_a"));
+    let adapter = if is_lora { "lora" } else { text("adapter.type") };
+    let what = match (text("general.type"), adapter, text("general.architecture")) {
+        ("adapter", "lora" | "", _) | (_, "lora", _) => {
+            "a LoRA adapter, which changes the weights of a model and is none itself: name the model that it is for"
+        }
+        ("adapter", ..) => {
+            "an adapter, which goes with a model and is none itself: name the model that it is for"
+        }
+        ("mmproj", ..) | (.., "clip") => {
+            "a projector of pictures or sound, which goes with a model and is none itself: name the model"
+        }
+        ("imatrix", ..) | (.., "imatrix") => {
+            "an importance matrix, which a model is quantised by and is none itself: name the model"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::NoModel { file: gguf.path.clone(), what })
+}
+
 impl Config {
     /// Reads the shape from a model file.
     ///
@@ -159,6 +186,7 @@ impl Config {
     /// If a key is missing or of the wrong type, if the architecture or one of its features isn't supported, or if
     /// the numbers contradict each other.
     pub fn read(gguf: &Gguf) -> Result<Self, Error> {
+        is_a_model(gguf)?;
         let meta = &gguf.metadata;
         let file = || gguf.path.clone();
         let name = meta.str("general.architecture")?;

@@ -27,6 +27,10 @@ pub enum Error {
     )]
     UnknownArchitecture { file: PathBuf, name: String, at: u64 },
 
+    /// A file that goes with a model and is none itself.
+    #[error("{}: {what}", file.display())]
+    NoModel { file: PathBuf, what: &'static str },
+
     /// A number in the file that makes no sense, or asks for something that isn't there.
     #[error("{}: `{key}` is {value} (byte {at}), which {why}", file.display())]
     BadConfig { file: PathBuf, key: String, value: String, why: String, at: u64 },

@@ -93,7 +93,7 @@ pub use finite::{LogitsSeen, all_finite};
 pub use generate::{GenerateOptions, Generated, generate};
 pub use interleave::Interleaved;
 pub use kv_cache::{Heads, KvCache};
-pub use model::Model;
+pub use model::{Model, read_tokenizer};
 pub use not_finite::not_finite;
 pub use probe::{KernelProbe, NoProbe, Probe, Profiled, ProfiledKernels};
 pub use requantize::requantize;

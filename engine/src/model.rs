@@ -5,7 +5,7 @@ use std::path::Path;
 
 use brickscope_kernels::Kernels;
 
-use crate::config::Config;
+use crate::config::{Config, is_a_model};
 use crate::error::Error;
 use crate::gguf::{Gguf, Pages};
 use crate::interleave::{Interleaved, faster_interleaved, interleave_matrices};
@@ -197,7 +197,8 @@ impl Model {
 /// # Errors
 ///
 /// If a key is missing or of the wrong type, or the vocabulary contradicts itself.
-pub(crate) fn read_tokenizer(gguf: &Gguf) -> Result<Tokenizer, Error> {
+pub fn read_tokenizer(gguf: &Gguf) -> Result<Tokenizer, Error> {
+    is_a_model(gguf)?;
     let meta = &gguf.metadata;
     let fault = |cause| Error::Tokenizer { file: gguf.path.clone(), cause };
     let key = |name: &str| format!("tokenizer.ggml.{name}");

@@ -99,8 +99,15 @@ pub fn bytes(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
     // With room for one more the end is found without growing.
     bytes.try_reserve_exact(usize::try_from(file.stated()? + 1).unwrap_or(usize::MAX))?;
     file.read_to_end(&mut bytes)?;
+    if bytes.starts_with(POINTER) {
+        let why = "it is a pointer of Git LFS, not the file: `git lfs pull` fetches it";
+        return Err(io::Error::other(why));
+    }
     Ok(bytes)
 }
+
+/// What Git LFS puts in the place of a file that isn't fetched begins so.
+pub const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// The same as text.
 ///

@@ -303,6 +303,56 @@ pub struct Imported {
     /// What the same file measured with other numbers of threads, and else under the same conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_threads: Vec<OtherThreads>,
+    /// All tests of a benchmark's file, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<ImportedTest>,
+}
+
+/// A test of a benchmark: the same work, done once or several times.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ImportedTest {
+    /// Its number in the file, counted from 1.
+    pub row: u64,
+    /// Its name, as the program has it: `pp512`, `tg128 @ d4096`.
+    pub name: String,
+    /// The tokens of a repetition.
+    pub tokens: u64,
+    /// How long each repetition took, in nanoseconds. Empty if the file has only what they come to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples_ns: Vec<u64>,
+    /// Tokens per second and their spread, as a file without single times writes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stated: Option<StatedRate>,
+    /// What sets it apart from other tests of the file, beside its name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apart: Vec<(String, String)>,
+}
+
+/// A rate as a program wrote it, with its digits.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StatedRate {
+    /// Tokens per second.
+    pub tokens_per_second: String,
+    /// The standard deviation of repetitions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub std_dev: Option<String>,
+}
+
+impl ImportedTest {
+    /// Tokens per second, the mean of its repetitions, and their standard deviation if there are several. `None` if no
+    /// repetition has a time.
+    #[must_use]
+    pub fn rate(&self) -> Option<(f64, Option<f64>)> {
+        let timed = self.samples_ns.iter().filter(|&&ns| ns > 0);
+        let rates: Vec<f64> = timed.map(|&ns| self.tokens as f64 * 1e9 / ns as f64).collect();
+        let n = rates.len() as f64;
+        if rates.is_empty() || self.tokens == 0 {
+            return None;
+        }
+        let mean = rates.iter().sum::<f64>() / n;
+        let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+        Some((mean, (rates.len() > 1).then(|| (squares / (n - 1.0)).sqrt())))
+    }
 }
 
 /// A test that differs from that of an imported run in the number of threads.

@@ -5,6 +5,7 @@
 //! while a view is written: [`printable`] or [`printable_text`], which also cut. The whole text passes the second
 //! when it leaves, so that a view can't forget one: [`screened`] or [`screened_lines`].
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 /// The most characters of a name that are shown.
@@ -177,6 +178,42 @@ pub fn shortened(name: &str, width: usize, mark: &str) -> String {
     }
     let kept: String = name.chars().take(width - 1).collect();
     format!("{kept}…{mark}")
+}
+
+/// The names that would look the same in at most `width` characters, since they differ only in their ends: each in a line
+/// of its own, of at most 78 characters where that tells them apart.
+#[must_use]
+pub fn alike_when_cut<'n>(
+    names: impl Iterator<Item = &'n str>,
+    width: usize,
+) -> HashMap<&'n str, String> {
+    const LINE: usize = 78;
+    let mut of_cut: HashMap<String, Vec<&str>> = HashMap::new();
+    for name in names {
+        let alike = of_cut.entry(shortened(name, width, "")).or_default();
+        if !alike.contains(&name) {
+            alike.push(name);
+        }
+    }
+    let middle_cut = |name: &str| {
+        let name = printable(name);
+        let length = name.chars().count();
+        if length <= LINE {
+            return name;
+        }
+        let start: String = name.chars().take(LINE / 2).collect();
+        let end: String = name.chars().skip(length - (LINE - LINE / 2 - 1)).collect();
+        format!("{start}…{end}")
+    };
+    let mut lines = HashMap::new();
+    for alike in of_cut.into_values().filter(|alike| alike.len() > 1) {
+        let cut: Vec<String> = alike.iter().map(|name| middle_cut(name)).collect();
+        for (name, line) in alike.iter().zip(&cut) {
+            let is_apart = cut.iter().filter(|other| *other == line).count() == 1;
+            lines.insert(*name, if is_apart { line.clone() } else { printable(name) });
+        }
+    }
+    lines
 }
 
 /// The most bricks that a table lists. The others are summed in one row.

@@ -104,6 +104,7 @@ fn trial() -> impl Strategy<Value = Trial> {
             ratio: PairedRatio { pairs: 8, estimate: c, low, high, of_totals: d },
             predicted: Some([low, c, high]),
             verdict: TrialVerdict::Refuted,
+            others_share: Some(c),
         }
     })
 }

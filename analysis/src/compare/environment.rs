@@ -25,6 +25,9 @@ pub enum Weight {
     Must,
     /// They can't be compared: it is another machine.
     Machine,
+    /// They can't be compared. It is an option of another program, and a build that doesn't state it, since it is older
+    /// or newer, does as one with the option left at its default.
+    Option,
     /// It is shown.
     May,
 }
@@ -40,6 +43,18 @@ impl Fact {
     #[must_use]
     pub fn machine(name: &str, value: impl Into<String>) -> Self {
         Self { name: name.to_owned(), value: value.into(), weight: Weight::Machine }
+    }
+
+    /// An option of another program, which may be missing where the other side has its default.
+    #[must_use]
+    pub fn option(name: &str, value: impl Into<String>) -> Self {
+        let value = match value.into().as_str() {
+            // JSON has both.
+            "false" => "0".to_owned(),
+            "true" => "1".to_owned(),
+            value => value.to_owned(),
+        };
+        Self { name: name.to_owned(), value, weight: Weight::Option }
     }
 
     /// A fact that may differ; a difference is shown.
@@ -87,11 +102,31 @@ pub(super) fn differences(
     for (name, weight) in names {
         let (a, b) = (values(a, name), values(b, name));
         if a.len() > 1 || a != b {
+            let is_new = weight == Weight::Option
+                && a.iter().chain(&b).any(|value| value == NOT_STATED)
+                && a.iter().chain(&b).all(|value| value == NOT_STATED || is_default(name, value));
+            if is_new {
+                continue;
+            }
             let differences = if weight == Weight::May { &mut may } else { &mut must };
             differences.push(Difference { name: name.to_owned(), a, b });
         }
     }
     (must, may)
+}
+
+/// The value of what a process doesn't state.
+const NOT_STATED: &str = "not stated";
+
+/// Whether an option does nothing, or is one of llama-bench's with a default that does something.
+pub(super) fn is_default(name: &str, value: &str) -> bool {
+    let is_off = |part: &str| {
+        let number = part.trim_start_matches("0x").parse::<f64>();
+        number.is_ok_and(|number| number == 0.0 || number == -1.0)
+    };
+    matches!(value, "" | "none" | "auto" | "default" | "disabled" | "off")
+        || value.split('/').all(is_off)
+        || [("use_mmap", "1"), ("split_mode", "layer"), ("poll", "50")].contains(&(name, value))
 }
 
 /// The facts of a process and of its tests, with the test.
@@ -114,7 +149,7 @@ fn is_in(test: Option<&str>, tests: &[String]) -> bool {
 fn values(side: &Side, name: &str) -> Vec<String> {
     let value = |process: &Process| {
         let fact = facts(process).find(|(_, fact)| fact.name == name);
-        fact.map_or_else(|| "not stated".to_owned(), |(_, fact)| fact.value.clone())
+        fact.map_or_else(|| NOT_STATED.to_owned(), |(_, fact)| fact.value.clone())
     };
     let mut values: Vec<String> = side.processes.iter().map(value).collect();
     values.sort();

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use brickscope_profile::{BrickCategory, BrickId, NameKind, Pass, Phase, Profile};
+use brickscope_profile::{
+    BrickCategory, BrickId, Imported, ImportedTest, NameKind, Pass, Phase, Profile,
+};
 
 use super::{Brick, Fact, Process, Sample, Test};
 
@@ -17,6 +19,8 @@ const MOST_TIMES: usize = 1 << 26;
 pub enum UnusableProfile {
     /// It has no pass whose spans were all kept.
     NoPass,
+    /// It has rates of tests, and no times.
+    OnlyRates,
     /// Its bricks times its passes are too many.
     TooManyTimes {
         /// Bricks in these passes.
@@ -31,6 +35,10 @@ impl fmt::Display for UnusableProfile {
         match self {
             Self::NoPass => f.write_str(
                 "it has no pass whose spans were all kept, so there is nothing to compare",
+            ),
+            Self::OnlyRates => f.write_str(
+                "it has rates but not the times of single repetitions, which a comparison needs: `llama-bench -o jsonl` \
+                 writes them",
             ),
             Self::TooManyTimes { bricks, passes } => write!(
                 f,
@@ -63,8 +71,13 @@ impl Process {
             .into_iter()
             .filter_map(|phase| test(phase, &whole, &times, profile).transpose())
             .collect::<Result<_, _>>()?;
+        let tests = if tests.is_empty() { tests_of_list(profile) } else { tests };
         if tests.is_empty() {
-            return Err(UnusableProfile::NoPass);
+            let is_rate = |of: &Imported| of.tests.iter().any(|test| test.stated.is_some());
+            return Err(match profile.imported.as_ref().is_some_and(is_rate) {
+                true => UnusableProfile::OnlyRates,
+                false => UnusableProfile::NoPass,
+            });
         }
         let mut doubts = Vec::new();
         let warm_ups = profile.passes.iter().filter(|pass| pass.is_left_out).count();
@@ -143,6 +156,8 @@ fn test(
         })
     };
     let n_tokens = tokens_of(profile, passes.iter().copied());
+    // A benchmark that times its tests as a whole has no bricks to attribute time to.
+    let is_whole = profile.imported.as_ref().is_some_and(|of| !of.tests.is_empty());
     Ok(Some(Test {
         name: phase.name().to_owned(),
         phase: Some(phase),
@@ -150,7 +165,11 @@ fn test(
         sample: Sample::Pass,
         facts: facts_of_test(phase, passes.iter().copied(), profile),
         wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
-        unattributed_ns: passes.iter().map(|pass| pass.unattributed_ns).collect(),
+        unattributed_ns: if is_whole {
+            Vec::new()
+        } else {
+            passes.iter().map(|pass| pass.unattributed_ns).collect()
+        },
         bricks: names.iter().filter_map(brick).collect(),
     }))
 }
@@ -184,6 +203,32 @@ pub(super) fn facts_of_test<'p>(
         facts.extend(depth.map(|(name, value)| Fact::must(name, &**value)));
     }
     facts
+}
+
+/// The tests of a benchmark's file that are no phases of one run. Those of a prompt and its answer together are not
+/// among them, since they are of no phase.
+fn tests_of_list(profile: &Profile) -> Vec<Test> {
+    let tests = profile.imported.iter().flat_map(|imported| &imported.tests);
+    let timed = tests.filter(|test| !test.samples_ns.is_empty());
+    let test = |test: &ImportedTest| {
+        let apart = test.apart.iter().map(|(name, value)| format!("{name} {value}"));
+        let apart: Vec<String> = apart.collect();
+        let name = match apart.is_empty() {
+            true => test.name.clone(),
+            false => format!("{} ({})", test.name, apart.join(", ")),
+        };
+        Test {
+            name,
+            phase: None,
+            tokens: test.tokens,
+            sample: Sample::Repetition,
+            facts: Vec::new(),
+            wall_ns: test.samples_ns.clone(),
+            unattributed_ns: Vec::new(),
+            bricks: Vec::new(),
+        }
+    };
+    timed.map(test).collect()
 }
 
 pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
@@ -239,7 +284,7 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
     let of_all = conditions.filter(|(name, _)| !is_llama_bench || !of_tests.contains(name));
     facts.extend(of_all.map(|(name, value)| match &**name {
         "cpu_info" => Fact::machine(name, &**value),
-        _ => Fact::must(name, &**value),
+        _ => Fact::option(name, &**value),
     }));
     facts
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use brickscope_profile::{Phase, Profile};
 
+use super::environment::is_default;
 use super::{Fact, Weight, from_profile};
 #[cfg(feature = "receipt")]
 use crate::receipt::{Receipt, v1};
@@ -31,7 +32,12 @@ impl Work {
     }
 
     fn of(of_process: &[Fact], of_test: &[Fact]) -> Self {
-        let is_work = |fact: &&Fact| fact.weight == Weight::Must;
+        // An option at its default is as one that a build doesn't state.
+        let is_work = |fact: &&Fact| match fact.weight {
+            Weight::Must => true,
+            Weight::Option => !is_default(&fact.name, &fact.value),
+            Weight::Machine | Weight::May => false,
+        };
         let facts = of_process.iter().chain(of_test).filter(is_work);
         Self(facts.map(|fact| (fact.name.clone(), fact.value.clone())).collect())
     }

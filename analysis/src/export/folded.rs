@@ -95,7 +95,7 @@ pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()>
 ///
 /// With the line number: if the line has no whole number at its end or no stack before it, is too long, has
 /// too many frames or with it there are too many names, or if the weights up to it add up to more than 64 bits hold. Without one: if
-/// there is no stack at all.
+/// there is no stack at all, or if all lines have two counts.
 pub fn read(text: &str, path: &Path) -> Result<Stacks, FoldedError> {
     read_from(text.as_bytes(), path)
 }
@@ -107,20 +107,56 @@ pub fn read(text: &str, path: &Path) -> Result<Stacks, FoldedError> {
 /// As for [`read`]; if reading fails, or a line isn't UTF-8.
 pub fn read_from(reader: impl BufRead, path: &Path) -> Result<Stacks, FoldedError> {
     let mut stacks = Stacks::new(Unit::Samples, 0);
-    each(reader, path, &mut stacks, |stacks, frames, weight| stacks.add(frames, weight, 0))?;
+    each(reader, path, 0, &mut stacks, |stacks, frames, weight| stacks.add(frames, weight, 0))?;
     Ok(stacks)
 }
 
-/// Calls `take` with the frames and the weight of each line. The frames are added to `stacks`, and nothing else is.
+/// Whether a word is the weight of a stack: a number, which may have a fraction.
+pub(crate) fn is_weight(word: &str) -> bool {
+    let (whole, fraction) = word.split_once('.').unwrap_or((word, ""));
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    !whole.is_empty() && are_digits(whole) && are_digits(fraction)
+}
+
+/// A weight in units of 10^-`places`.
+fn weight_of(word: &str, places: usize) -> Result<u64, LineFault> {
+    if !is_weight(word) {
+        return Err(LineFault::NoWeight);
+    }
+    let (whole, fraction) = word.split_once('.').unwrap_or((word, ""));
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.len() > places && places == 0 {
+        return Err(LineFault::Fraction);
+    }
+    // What is beyond is less than a nanosecond.
+    let kept = &fraction[..fraction.len().min(places)];
+    format!("{whole}{kept:0<places$}").parse().map_err(|_| LineFault::Large)
+}
+
+/// Whether the end of a stack is another count, as tools for differences write it: `main;gemm 10` of `main;gemm 10 30`.
+/// A layer or a thread has a number, too.
+fn has_count(stack: &str) -> bool {
+    const NUMBERED: [&str; 10] =
+        ["layer", "thread", "stream", "device", "rank", "worker", "step", "stage", "block", "core"];
+    stack.rsplit_once([' ', '\t']).is_some_and(|(before, word)| {
+        let name = before.trim_end().rsplit([' ', '\t', ';']).next().unwrap_or_default();
+        is_weight(word) && !NUMBERED.contains(&name.to_ascii_lowercase().as_str())
+    })
+}
+
+/// Calls `take` with the frames and the weight of each line, in units of 10^-`places` of the file's. The frames are added
+/// to `stacks`, and nothing else is.
 pub(crate) fn each(
     mut reader: impl BufRead,
     path: &Path,
+    places: usize,
     stacks: &mut Stacks,
     mut take: impl FnMut(&mut Stacks, &[u32], u64),
 ) -> Result<(), FoldedError> {
     let mut of_name: HashMap<String, u32> = HashMap::new();
     let mut frames: Vec<u32> = Vec::new();
     let mut total = 0_u64;
+    let (mut lines, mut of_two) = (0_u64, 0_u64);
     let mut bytes = Vec::new();
     for line in 1.. {
         let fault = |fault| FoldedError::Line { path: path.to_owned(), line, fault };
@@ -141,6 +177,7 @@ pub(crate) fn each(
             return Err(fault(LineFault::Long));
         }
         let text = std::str::from_utf8(&bytes).map_err(|_| fault(LineFault::NotText))?.trim_end();
+        let text = if line == 1 { text.trim_start_matches('\u{feff}') } else { text };
         if text.is_empty() {
             continue;
         }
@@ -148,11 +185,9 @@ pub(crate) fn each(
         if stack.is_empty() {
             return Err(fault(LineFault::NoStack));
         }
-        let is_number = !weight.is_empty() && weight.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_number {
-            return Err(fault(LineFault::NoWeight));
-        }
-        let weight: u64 = weight.parse().map_err(|_| fault(LineFault::Large))?;
+        let weight = weight_of(weight, places).map_err(fault)?;
+        lines += 1;
+        of_two += u64::from(has_count(stack));
         total = total.checked_add(weight).ok_or(fault(LineFault::Large))?;
         frames.clear();
         for name in stack.split(';') {
@@ -171,6 +206,9 @@ pub(crate) fn each(
             frames.push(frame);
         }
         take(stacks, &frames, weight);
+    }
+    if lines > 0 && of_two == lines {
+        return Err(FoldedError::TwoCounts { path: path.to_owned() });
     }
     // A stack of no weight is none.
     if total == 0 { Err(FoldedError::Empty { path: path.to_owned() }) } else { Ok(()) }
@@ -264,6 +302,11 @@ pub enum FoldedError {
         /// What the system says.
         why: String,
     },
+    /// Each line has two counts, before and after.
+    TwoCounts {
+        /// The file.
+        path: PathBuf,
+    },
     /// A line isn't a stack with its weight.
     Line {
         /// The file.
@@ -281,6 +324,8 @@ pub enum FoldedError {
 pub enum LineFault {
     /// It doesn't end with a blank and a whole number.
     NoWeight,
+    /// Its number has a fraction, and counts samples.
+    Fraction,
     /// There is nothing before the number.
     NoStack,
     /// The number, or the sum up to it, is beyond 64 bits.
@@ -306,6 +351,14 @@ impl fmt::Display for FoldedError {
                     path.display()
                 );
             }
+            Self::TwoCounts { path } => {
+                return write!(
+                    f,
+                    "{} has two counts a line, before and after, as difffolded.pl and inferno-diff-folded write them: \
+                     give the two files that it was made of, `brickscope flamegraph AFTER --diff BEFORE`",
+                    path.display()
+                );
+            }
             Self::Io { path, why } => return write!(f, "{}: {why}", path.display()),
             Self::Line { path, line, fault } => (path.display(), line, fault),
         };
@@ -314,6 +367,9 @@ impl fmt::Display for FoldedError {
             LineFault::NoWeight => {
                 f.write_str("does not end with a blank and a whole number, the weight of its stack")
             }
+            LineFault::Fraction => f.write_str(
+                "its weight has a fraction, and samples are whole: `import --unit ns`, `us` or `ms` reads times",
+            ),
             LineFault::NoStack => f.write_str("has a weight, but no stack before it"),
             LineFault::Large => {
                 write!(f, "its weight, or the sum of all up to it, is more than {}", u64::MAX)

@@ -21,53 +21,50 @@ pub(super) fn read(
     // for each stack. The stacks themselves aren't kept: there may be millions.
     let mut stacks = Stacks::new(Unit::Samples, 0);
     let (mut own, mut inclusive, mut seen) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut nth, mut sum) = (0_u64, 0_u64);
-    let read = folded::each(text.as_bytes(), at.path, &mut stacks, |stacks, frames, weight| {
-        nth += 1;
-        sum += weight;
-        own.resize(stacks.frames.len(), 0_u64);
-        inclusive.resize(stacks.frames.len(), 0_u64);
-        seen.resize(stacks.frames.len(), 0);
-        for &frame in frames {
-            let frame = frame as usize;
-            if std::mem::replace(&mut seen[frame], nth) != nth {
-                inclusive[frame] += weight;
+    let mut nth = 0_u64;
+    // Times may have fractions, which are whole nanoseconds.
+    let places = match unit {
+        WeightUnit::Nanoseconds | WeightUnit::Samples => 0,
+        WeightUnit::Microseconds => 3,
+        WeightUnit::Milliseconds => 6,
+    };
+    let read =
+        folded::each(text.as_bytes(), at.path, places, &mut stacks, |stacks, frames, weight| {
+            nth += 1;
+            own.resize(stacks.frames.len(), 0_u64);
+            inclusive.resize(stacks.frames.len(), 0_u64);
+            seen.resize(stacks.frames.len(), 0);
+            for &frame in frames {
+                let frame = frame as usize;
+                if std::mem::replace(&mut seen[frame], nth) != nth {
+                    inclusive[frame] += weight;
+                }
             }
-        }
-        if let Some(&leaf) = frames.last() {
-            own[leaf as usize] += weight;
-        }
-    });
+            if let Some(&leaf) = frames.last() {
+                own[leaf as usize] += weight;
+            }
+        });
     read.map_err(|error| at.folded(&error))?;
     let weights = || stacks.frames.iter().zip(own.iter().copied().zip(inclusive.iter().copied()));
     let mut profile = at.profile(Format::Folded, None, "of the program that wrote the stacks");
-    let nanos = match unit {
-        WeightUnit::Nanoseconds => 1,
-        WeightUnit::Microseconds => 1_000,
-        WeightUnit::Milliseconds => 1_000_000,
-        WeightUnit::Samples => {
-            lacks(
-                &mut profile,
-                &[
-                    "times: weights count samples",
-                    "passes, phases and tokens: stacks don't say where a pass begins",
-                ],
-            );
-            if let Some(imported) = &mut profile.imported {
-                imported.samples = weights()
-                    .map(|(frame, (own, total))| FunctionSamples {
-                        name: frame.name.clone(),
-                        own,
-                        total,
-                    })
-                    .collect();
-                imported.samples.sort_by_key(|row| std::cmp::Reverse((row.own, row.total)));
-            }
-            return Ok(profile);
+    if unit == WeightUnit::Samples {
+        lacks(
+            &mut profile,
+            &[
+                "times: weights count samples",
+                "passes, phases and tokens: stacks don't say where a pass begins",
+            ],
+        );
+        if let Some(imported) = &mut profile.imported {
+            let samples = weights().map(|(frame, (own, total))| FunctionSamples {
+                name: frame.name.clone(),
+                own,
+                total,
+            });
+            imported.samples = samples.collect();
+            imported.samples.sort_by_key(|row| std::cmp::Reverse((row.own, row.total)));
         }
-    };
-    if sum.checked_mul(nanos).is_none() {
-        return Err(at.whole(format!("its weights add up to more than {} ns", u64::MAX)));
+        return Ok(profile);
     }
     lacks(
         &mut profile,
@@ -79,8 +76,8 @@ pub(super) fn read(
     );
     for (frame, (own, inclusive)) in weights() {
         let mut stats = BrickStats::new(&frame.name);
-        stats.total_ns = inclusive * nanos;
-        stats.exclusive_ns = own * nanos;
+        stats.total_ns = inclusive;
+        stats.exclusive_ns = own;
         profile.totals.push(total(None, Source::Host, stats));
     }
     Ok(profile)

@@ -9,6 +9,7 @@ mod decimal;
 mod folded;
 mod kineto;
 mod llama_bench;
+mod other;
 mod pattern;
 mod vk_perf_logger;
 
@@ -17,6 +18,8 @@ use std::path::{Path, PathBuf};
 
 use brickscope_profile::name::category_of;
 pub use brickscope_profile::run::Format;
+
+pub use self::other::{decoded, told};
 use brickscope_profile::text::{printable, printable_text};
 use brickscope_profile::{
     Absent, BrickStats, ClockInfo, Imported, NameKind, Overhead, Percentiles, Phase, Profile,
@@ -31,13 +34,19 @@ pub const MAX_BYTES: u64 = 1 << 30;
 pub fn format_of(text: &str) -> Option<Format> {
     let start = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
     if start.starts_with(['[', '{']) {
-        return [
+        let found = [
             ("\"traceEvents\"", Format::Chrome),
             ("\"samples_ns\"", Format::LlamaBench),
             ("\"ph\"", Format::Chrome),
         ]
         .into_iter()
         .find_map(|(key, format)| start.contains(key).then_some(format));
+        if found.is_some() {
+            return found;
+        }
+    }
+    if llama_bench::is_it(text) {
+        return Some(Format::LlamaBench);
     }
     if text.contains(vk_perf_logger::HEADING) {
         return Some(Format::VkPerfLogger);
@@ -45,7 +54,7 @@ pub fn format_of(text: &str) -> Option<Format> {
     let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(100);
     let is_stack = |line: &str| {
         let weight = line.rsplit_once([' ', '\t']).map(|(_, weight)| weight);
-        weight.is_some_and(|w| !w.is_empty() && w.bytes().all(|byte| byte.is_ascii_digit()))
+        weight.is_some_and(crate::export::folded::is_weight)
     };
     (!start.is_empty() && lines.all(is_stack)).then_some(Format::Folded)
 }

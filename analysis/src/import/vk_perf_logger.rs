@@ -9,6 +9,9 @@
 //! Total time: 1297.13 us.
 //! ```
 //!
+//! Versions of 2025 end each line behind the mean, `44 x 25.113 us (334.046 GFLOPS/s)`, and the first of them write no
+//! last line.
+//!
 //! The backend waits after each graph, and takes time stamps on the device between its operations. A
 //! block is of one graph, or of as many as `GGML_VK_PERF_LOGGER_FREQUENCY` says.
 
@@ -16,7 +19,7 @@ use std::collections::HashMap;
 
 use brickscope_profile::{BrickCategory, BrickStats, Profile, Source};
 
-use super::decimal::micros_as_nanos;
+use super::decimal::{micros_as_nanos, nearest, scaled};
 use super::{At, Format, ImportError, lacks, left_out, total};
 
 /// The first line of each block.
@@ -33,6 +36,7 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
     let mut sums: Vec<BrickStats> = Vec::new();
     let mut of_name: HashMap<&str, usize> = HashMap::new();
     let (mut blocks, mut others, mut cut) = (0_u64, 0_u64, 0_u64);
+    let (mut ends, mut of_means) = (0_u64, false);
     let mut is_inside = false;
     for (number, line) in (1_u64..).zip(text.lines()) {
         let line = line.trim_end();
@@ -47,18 +51,30 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
         }
         if line.starts_with(END) {
             is_inside = false;
+            ends += 1;
             continue;
         }
-        let Some((name, count, total)) = operation(line) else {
-            others += 1;
+        let Some((name, count, time)) = operation(line) else {
+            // The line above the next block.
+            others += u64::from(line.is_empty() || line.contains(|c| c != '-'));
             continue;
         };
         let place = || format!("line {number}");
         let fault = |what: &str| at.place(place(), what);
         let count: u64 =
             count.parse().map_err(|_| fault("the number before ` x ` is beyond 64 bits"))?;
-        let nanos = micros_as_nanos(total)
-            .ok_or_else(|| fault("the total, after ` us = `, is not a number of microseconds"))?;
+        let nanos = match time {
+            Time::Total(total) => micros_as_nanos(total).ok_or_else(|| {
+                fault("the total, after ` us = `, is not a number of microseconds")
+            })?,
+            Time::Mean(mean) => {
+                of_means = true;
+                let picos = scaled(mean, 6).and_then(|picos| picos.checked_mul(count.into()));
+                picos.map(nearest).and_then(|nanos| u64::try_from(nanos).ok()).ok_or_else(|| {
+                    fault("the mean, after ` x `, is not a number of microseconds")
+                })?
+            }
+        };
         let index = match of_name.get(name) {
             Some(&index) => index,
             None if sums.len() == MOST_NAMES => {
@@ -93,7 +109,15 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
         imported.conditions.push(("blocks of timings".to_owned(), blocks.to_string()));
     }
     left_out(&mut profile, "other lines among the timings", others);
-    left_out(&mut profile, "totals of truncated blocks", cut + u64::from(is_inside));
+    // The oldest blocks end without a line that says so.
+    let cut = if ends > 0 { cut + u64::from(is_inside) } else { 0 };
+    left_out(&mut profile, "totals of truncated blocks", cut);
+    if of_means {
+        lacks(
+            &mut profile,
+            &["sums: the log has means and counts, of which the times here are the products"],
+        );
+    }
     lacks(
         &mut profile,
         &[
@@ -107,17 +131,39 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
     Ok(profile)
 }
 
-/// The name, the number of runs and the total in microseconds: `NAME: N x MEAN us = TOTAL us`, and
-/// perhaps a rate after that. Names may have colons.
-fn operation(line: &str) -> Option<(&str, &str, &str)> {
-    let (front, back) = line.rsplit_once(" us = ")?;
+/// What a line says of the time, in microseconds.
+enum Time<'l> {
+    Total(&'l str),
+    /// Of a run, in logs of 2025.
+    Mean(&'l str),
+}
+
+/// The name, the number of runs and their time: `NAME: N x MEAN us = TOTAL us` or `NAME: N x MEAN us`, and perhaps a rate
+/// after that. Names may have colons.
+fn operation(line: &str) -> Option<(&str, &str, Time<'_>)> {
+    let is_rate = |rest: &str| rest.is_empty() || rest.starts_with(" (") && rest.ends_with(')');
+    let (front, time) = match line.rsplit_once(" us = ") {
+        Some((front, back)) => {
+            let (total, rest) = back.split_once(" us")?;
+            if !is_rate(rest) {
+                return None;
+            }
+            (front, Some(total))
+        }
+        None => {
+            let (front, rest) = line.rsplit_once(" us")?;
+            if !is_rate(rest) {
+                return None;
+            }
+            (front, None)
+        }
+    };
     let (name, runs) = front.rsplit_once(": ")?;
     let (count, mean) = runs.split_once(" x ")?;
-    let (total, rest) = back.split_once(" us")?;
     let is_count = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
-    let is_whole = rest.is_empty() || rest.starts_with(" (") && rest.ends_with(')');
-    let is_mean = super::decimal::scaled(mean, 3).is_some();
-    (is_count && is_mean && is_whole && !name.is_empty()).then_some((name, count, total))
+    let is_mean = scaled(mean, 3).is_some();
+    let time = time.map_or(Time::Mean(mean), Time::Total);
+    (is_count && is_mean && !name.is_empty()).then_some((name, count, time))
 }
 
 /// The category of an operation by ggml's name, if that determines it: the name of a matrix product doesn't.

@@ -35,7 +35,15 @@ impl Receipt {
             schema_version: String,
         }
         let fault = |source: serde_json::Error| {
-            let (field, offset) = place::of(text, source.line(), source.column());
+            let (line, column) = (source.line(), source.column());
+            // It is known where its object ends, and the field that was read last isn't at fault.
+            let said = source.to_string();
+            let missing = said.strip_prefix("missing field `").and_then(|of| of.split_once('`'));
+            if let Some((name, _)) = missing {
+                let field = place::in_object(text, line, column, name);
+                return ReceiptError::Missing { path: path.to_owned(), field };
+            }
+            let (field, offset) = place::of(text, line, column);
             ReceiptError::Json { path: path.to_owned(), field, offset, source }
         };
         let Version { schema_version: found } = serde_json::from_str(text).map_err(fault)?;

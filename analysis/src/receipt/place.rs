@@ -9,6 +9,16 @@ pub(super) fn of(text: &str, line: usize, column: usize) -> (String, usize) {
     (field(&text.as_bytes()[..offset]), offset)
 }
 
+/// The field `name` of the object that ends at `line` and `column`, such as `tests[0].samples[3].wall_ns`.
+pub(super) fn in_object(text: &str, line: usize, column: usize, name: &str) -> String {
+    let (_, offset) = of(text, line, column);
+    let mut levels = levels(&text.as_bytes()[..offset]);
+    if let Some(Level::Object(last)) = levels.last_mut() {
+        *last = Some(name.to_owned());
+    }
+    path(levels)
+}
+
 /// One level of nesting.
 enum Level {
     /// The field that was named last.
@@ -18,6 +28,10 @@ enum Level {
 }
 
 fn field(bytes: &[u8]) -> String {
+    path(levels(bytes))
+}
+
+fn levels(bytes: &[u8]) -> Vec<Level> {
     let mut levels: Vec<Level> = Vec::new();
     let mut last = String::new();
     let mut at = 0;
@@ -51,6 +65,10 @@ fn field(bytes: &[u8]) -> String {
             _ => {}
         }
     }
+    levels
+}
+
+fn path(levels: Vec<Level>) -> String {
     let mut path = String::new();
     for level in levels {
         match level {

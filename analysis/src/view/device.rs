@@ -14,7 +14,7 @@ use brickscope_profile::{
 
 use crate::roofline::Roofline;
 use crate::view::machine::told;
-use crate::view::report::{PATH_ROWS, Rest, labelled, milliseconds, tables, wrapped};
+use crate::view::report::{Limits, PATH_ROWS, Rest, labelled, milliseconds, tables, wrapped};
 use crate::view::roofline;
 
 /// The first things that a user of a device wants to know: how fast it is, and how busy it was.
@@ -327,16 +327,31 @@ pub(super) fn losses(profile: &Profile) -> Vec<String> {
 }
 
 /// Each device: what it is, its tables, and one of its passes.
-pub(super) fn sections(profile: &Profile, text: &mut String) {
+pub(super) fn sections(profile: &Profile, limits: &Limits, text: &mut String) {
     for (index, device) in profile.devices.iter().enumerate() {
         let what = [&device.name, &device.api, &device.driver].map(|part| printable(part));
         text.push('\n');
         wrapped(&format!("Device {index}: {}", what.join(", ")), text);
         let is_told = profile.imported.is_some();
         labelled(&facts(device, is_told), text);
+        let busiest = busiest(device, limits.streams);
         for (at, stream) in device.streams.iter().enumerate() {
+            if !busiest.contains(&at) {
+                continue;
+            }
             let Some(on) = profile.on_device(index, at) else { continue };
-            stream_tables(device, stream, &on, text);
+            stream_tables(device, stream, &on, limits, text);
+        }
+        let others = device.streams.iter().enumerate().filter(|(at, _)| !busiest.contains(at));
+        let others: Vec<u64> = others.map(|(_, stream)| own_ns(stream)).collect();
+        if !others.is_empty() {
+            let sum = others.iter().fold(0, |sum, &ns| u64::saturating_add(sum, ns));
+            let n = count(others.len() as u64, "more stream");
+            let _ = writeln!(
+                text,
+                "\n{n}, {} of work: `--device {index} --stream N`",
+                milliseconds(sum)
+            );
         }
         if device.streams.iter().all(|stream| stream.totals.is_empty() && stream.passes.is_empty())
         {
@@ -347,9 +362,23 @@ pub(super) fn sections(profile: &Profile, text: &mut String) {
             let _ = writeln!(text, "\nNothing was timed on it{why}.");
         }
         if let Some(whole) = profile.whole_device(index) {
-            one_pass(index, &whole, is_told, text);
+            one_pass(index, &whole, is_told, limits, text);
         }
     }
+}
+
+/// The `most` streams of a device with the most work, by their numbers.
+fn busiest(device: &DeviceProfile, most: usize) -> Vec<usize> {
+    let mut streams: Vec<usize> = (0..device.streams.len()).collect();
+    streams.sort_by_key(|&at| std::cmp::Reverse(own_ns(&device.streams[at])));
+    streams.truncate(most);
+    streams
+}
+
+/// The time of its bricks.
+fn own_ns(stream: &DeviceStream) -> u64 {
+    let bricks = stream.totals.iter().filter(|total| total.category.is_some());
+    bricks.fold(0, |sum, total| u64::saturating_add(sum, total.stats.exclusive_ns))
 }
 
 /// How its times are known, and what they cost. Of a device in an imported file, the file tells.
@@ -460,7 +489,13 @@ fn busy(device: &DeviceProfile) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, text: &mut String) {
+fn stream_tables(
+    device: &DeviceProfile,
+    stream: &DeviceStream,
+    on: &Profile,
+    limits: &Limits,
+    text: &mut String,
+) {
     let which = match device.streams.len() {
         1 => String::new(),
         _ => format!(", {}", printable(&stream.name)),
@@ -479,7 +514,7 @@ fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, te
             milliseconds(total.wall_ns)
         );
         let rests = rests(stream, phase, total.unattributed_ns, total.passes);
-        tables(on, Some(phase), &rests, text);
+        tables(on, Some(phase), &rests, limits, text);
         let grains = || stream.grains.iter().filter(|grains| grains.phase == phase);
         let coarse: u64 = grains()
             .filter(|g| g.grain <= Grain::Layer)
@@ -499,7 +534,7 @@ fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, te
     if stream.totals.iter().any(is_outside) {
         let outside = if stream.phases.is_empty() { "" } else { ", outside of passes" };
         let _ = write!(text, "\nOn the device{which}{outside}\n");
-        tables(on, None, &[], text);
+        tables(on, None, &[], limits, text);
     }
 }
 
@@ -585,7 +620,7 @@ fn rates(on: &Profile, phase: Phase, text: &mut String) {
     roofline::in_report(on, phase, text);
 }
 
-fn one_pass(index: usize, whole: &Profile, is_told: bool, text: &mut String) {
+fn one_pass(index: usize, whole: &Profile, is_told: bool, limits: &Limits, text: &mut String) {
     let Some(pass) = whole.drawable_pass(Phase::Decode) else { return };
     let Some(graph) = whole.execution_graph(pass.serial) else { return };
     let n_passes = whole.phase(Phase::Decode).map_or(0, |total| total.passes);
@@ -597,7 +632,10 @@ fn one_pass(index: usize, whole: &Profile, is_told: bool, text: &mut String) {
         text,
         "\nOne decode pass on device {index}: {}, {which} {n_passes}{at}\n{}\n",
         milliseconds(pass.wall_ns),
-        graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
+        limits.tree(
+            &graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() }),
+            &format!("--device {index} "),
+        )
     );
     // Layers alone have no order.
     let has_bricks = pass.attributed_ns > 0;

@@ -43,6 +43,9 @@ fn limit(profile: &Profile) -> String {
 }
 
 fn judgement(profile: &Profile) -> String {
+    if let Some(of_tests) = imported::of_tests(profile) {
+        return of_tests;
+    }
     if !profile.devices.is_empty() {
         return device::headline(profile);
     }

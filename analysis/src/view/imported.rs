@@ -2,17 +2,31 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::{MOST_ROWS, count, percent, printable, printable_text, shortened};
-use brickscope_profile::{FunctionSamples, Profile};
+use brickscope_profile::text::{
+    MOST_ROWS, alike_when_cut, count, percent, printable, printable_text, shortened,
+};
+use brickscope_profile::{FunctionSamples, ImportedTest, Profile};
 
 use crate::view::report::labelled;
+use crate::words::{cut, fraction};
+
+/// The most tests of a benchmark that the report lists.
+const MOST_TESTS: usize = 100;
 
 /// What there is of a file that tells of no passes, in a sentence.
 pub(super) fn without_passes(profile: &Profile) -> String {
     let samples = profile.imported.iter().flat_map(|imported| &imported.samples);
     let samples = samples.fold(0_u64, |sum, row| sum.saturating_add(row.own));
     if samples > 0 {
-        return format!("It has {} but no times.", count(samples, "sample"));
+        let rows = profile.imported.iter().flat_map(|imported| &imported.samples);
+        let top = rows.max_by_key(|row| row.own).map_or_else(String::new, |top| {
+            format!(
+                "; {} has {} of them",
+                printable(&top.name),
+                percent(top.own as f64, samples as f64)
+            )
+        });
+        return format!("It has {} but no times{top}.", count(samples, "sample"));
     }
     let bricks = profile.bricks(None);
     let sum = bricks.iter().fold(0_u64, |sum, brick| sum.saturating_add(brick.stats.exclusive_ns));
@@ -23,6 +37,122 @@ pub(super) fn without_passes(profile: &Profile) -> String {
             percent(top.stats.exclusive_ns as f64, sum as f64)
         ),
         None => "It is empty.".to_owned(),
+    }
+}
+
+/// The tests of a benchmark, in a sentence; `None` if the file has none.
+pub(super) fn of_tests(profile: &Profile) -> Option<String> {
+    match &profile.imported.as_ref()?.tests[..] {
+        [] => None,
+        [one] => Some(format!("It has one test, timed as a whole: {}.", rate_of(one))),
+        all => Some(format!("It has {} tests, each timed as a whole.", all.len())),
+    }
+}
+
+/// `pp512 7098 ± 15 tok/s`
+fn rate_of(test: &ImportedTest) -> String {
+    format!("{} {} tok/s", printable(&test.name), rate(test))
+}
+
+/// `7098 ± 15`: what the repetitions come to, or what the file says that they do.
+fn rate(test: &ImportedTest) -> String {
+    let with = |mean: String, spread: Option<String>| match spread {
+        Some(spread) => format!("{mean} ± {spread}"),
+        None => mean,
+    };
+    if let Some(stated) = &test.stated {
+        return with(
+            two_decimals(&stated.tokens_per_second),
+            stated.std_dev.as_deref().map(two_decimals),
+        );
+    }
+    let Some((mean, spread)) = test.rate() else { return "no rate".to_owned() };
+    // The same digits of both.
+    let digits = if mean < 1000.0 { 2 } else { 0 };
+    with(format!("{mean:.digits$}"), spread.map(|spread| format!("{spread:.digits$}")))
+}
+
+/// A number as it is written, or with two decimals if it has more.
+fn two_decimals(number: &str) -> String {
+    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    match number.parse::<f64>() {
+        Ok(number) if decimals > 2 => format!("{number:.2}"),
+        _ => printable(number),
+    }
+}
+
+/// Rows of the tests: name, rate and how it is known.
+fn rows_of_tests(tests: &[ImportedTest]) -> Vec<String> {
+    let rates: Vec<String> = tests.iter().map(rate).collect();
+    let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0);
+    let name = longest(&mut tests.iter().map(|test| printable(&test.name).chars().count()));
+    let width = longest(&mut rates.iter().map(|rate| rate.chars().count()));
+    let row = |(test, rate): (&ImportedTest, &String)| {
+        let how = match test.samples_ns.len() {
+            0 => "as the file states".to_owned(),
+            n => count(n as u64, "repetition"),
+        };
+        let apart = test.apart.iter();
+        let apart =
+            apart.map(|(name, value)| format!(", {} {}", printable(name), printable(value)));
+        let apart: String = apart.collect();
+        format!("{:name$}  {rate:>width$} tok/s  {how}{apart}", printable(&test.name))
+    };
+    tests.iter().zip(&rates).map(row).collect()
+}
+
+/// What a file has that is no brick of a pass, for the first screen: tests, or functions that were sampled.
+pub(super) fn in_summary(profile: &Profile, columns: usize, room: usize) -> Vec<String> {
+    let Some(imported) = &profile.imported else { return Vec::new() };
+    let mut lines = rows_of_tests(&imported.tests);
+    if lines.is_empty() {
+        let all = imported.samples.iter().fold(0_u64, |sum, row| sum.saturating_add(row.own));
+        let seen = imported.samples.iter().filter(|function| function.own > 0);
+        lines.extend(seen.map(|function| {
+            let share = fraction(function.own as f64 / all as f64);
+            let name = printable(&function.name);
+            format!("{share:>7}  {name}, {}", count(function.own, "sample"))
+        }));
+    }
+    let all = lines.len();
+    if all > room {
+        lines.truncate(room.saturating_sub(1));
+        lines.push(format!("… {} more", all - lines.len()));
+    }
+    lines.iter().map(|line| cut(line, columns)).collect()
+}
+
+/// What to do with a file that has no bricks; `None` if that isn't known.
+pub(super) fn next(profile: &Profile) -> Option<String> {
+    let imported = profile.imported.as_ref()?;
+    if imported.tests.iter().any(|test| !test.samples_ns.is_empty()) {
+        return Some(
+            "compare it with the same tests of another build or setting: `brickscope compare RUN OTHER`"
+                .to_owned(),
+        );
+    }
+    if !imported.tests.is_empty() {
+        return Some(
+            "have llama-bench write its repetitions, `-o jsonl`, to compare it with another build"
+                .to_owned(),
+        );
+    }
+    (!imported.samples.is_empty())
+        .then(|| format!("draw it: `brickscope flamegraph {}`", printable_text(&imported.file)))
+}
+
+/// The tests of a benchmark.
+pub(super) fn tests(profile: &Profile, text: &mut String) {
+    let Some(imported) = profile.imported.as_ref().filter(|of| !of.tests.is_empty()) else {
+        return;
+    };
+    text.push_str("\nTests\n");
+    let (shown, rest) = imported.tests.split_at(imported.tests.len().min(MOST_TESTS));
+    for row in rows_of_tests(shown) {
+        let _ = writeln!(text, "{row}");
+    }
+    if !rest.is_empty() {
+        let _ = writeln!(text, "({} more: `--as json`)", rest.len());
     }
 }
 
@@ -42,9 +172,14 @@ pub(super) fn samples(profile: &Profile, text: &mut String) {
         rows.iter().fold(0, |sum, row| u64::saturating_add(sum, row.own))
     };
     let (shown, rest) = imported.samples.split_at(imported.samples.len().min(MOST_ROWS));
+    let alike = alike_when_cut(imported.samples.iter().map(|function| &*function.name), 44);
     for function in shown {
+        let whole = alike.get(&*function.name);
+        if let Some(whole) = whole {
+            let _ = writeln!(text, "{whole}");
+        }
         text.push_str(&row(
-            &shortened(&function.name, 44, ""),
+            &whole.map_or_else(|| shortened(&function.name, 44, ""), |_| String::new()),
             &function.own.to_string(),
             &percent(function.own as f64, all as f64),
             &function.total.to_string(),

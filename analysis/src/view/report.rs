@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{
-    MOST_ROWS, count, micros, percent, printable, printable_text, screened_lines, shortened,
+    MOST_ROWS, alike_when_cut, count, grouped, micros, percent, printable, printable_text,
+    screened_lines, shortened,
 };
 use brickscope_profile::{
     Absent, Beside, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens,
@@ -38,8 +39,61 @@ use crate::words::digits;
 ///      unattributed               10.0       10.0        1   10.0%\n"
 /// ));
 /// ```
+///
+/// That of an imported file has at most some 200 lines: where it would have more, tables have fewer rows.
 #[must_use]
 pub fn report(profile: &Profile) -> String {
+    if profile.imported.is_none() {
+        return within(profile, &Limits::NONE);
+    }
+    let mut text = String::new();
+    for limits in &Limits::OF_IMPORTED {
+        text = within(profile, limits);
+        if text.lines().count() < MOST_LINES {
+            break;
+        }
+    }
+    text
+}
+
+/// The lines of a report of an imported file, which is read on a terminal.
+const MOST_LINES: usize = 200;
+
+/// How much a report has of what there may be thousands of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Rows of a table.
+    pub(super) rows: usize,
+    /// Lines of the tree of a pass.
+    pub(super) tree: usize,
+    /// Streams of a device that have tables.
+    pub(super) streams: usize,
+}
+
+impl Limits {
+    const NONE: Self = Self { rows: MOST_ROWS, tree: usize::MAX, streams: usize::MAX };
+    /// The first that fits is taken.
+    const OF_IMPORTED: [Self; 5] = [
+        Self::NONE,
+        Self { rows: MOST_ROWS, tree: 40, streams: 8 },
+        Self { rows: 20, tree: 30, streams: 4 },
+        Self { rows: 12, tree: 20, streams: 3 },
+        Self { rows: 8, tree: 12, streams: 1 },
+    ];
+
+    /// The first lines of a tree, and how many more there are.
+    pub(super) fn tree(&self, tree: &str, args: &str) -> String {
+        let all = tree.lines().count();
+        if all <= self.tree {
+            return tree.to_owned();
+        }
+        let shown: Vec<&str> = tree.lines().take(self.tree).collect();
+        let more = grouped((all - self.tree) as u64);
+        format!("{}\n… and {more} lines more: `{args}--as tree`", shown.join("\n"))
+    }
+}
+
+fn within(profile: &Profile, limits: &Limits) -> String {
     let mut text = String::new();
     let (all, shown) = (profile, typical::shown(profile));
     let profile = &*shown;
@@ -109,7 +163,10 @@ pub fn report(profile: &Profile) -> String {
         }
         let rest = if is_of_device(profile) { "(gaps)" } else { "unattributed" };
         let rests = [(rest, phase.unattributed_ns, phase.passes)];
-        tables(profile, Some(phase.phase), &rests, &mut text);
+        // Tests that were timed as a whole have rows of their own.
+        if all.imported.as_ref().is_none_or(|of| of.tests.is_empty()) {
+            tables(profile, Some(phase.phase), &rests, limits, &mut text);
+        }
         left_out(all, phase, &mut text);
         batches::in_report(all, phase.phase, &mut text);
         let run = all.run.as_ref().filter(|_| phase.phase == Phase::Decode);
@@ -127,11 +184,12 @@ pub fn report(profile: &Profile) -> String {
         } else if profile.imported.is_some() {
             text.push('\n');
         }
-        tables(profile, None, &[], &mut text);
+        tables(profile, None, &[], limits, &mut text);
     }
     shares::in_report(profile, &mut text);
     waits::in_report(profile, &mut text);
     tiles::in_report(profile, &mut text);
+    imported::tests(profile, &mut text);
     imported::samples(profile, &mut text);
     latency(profile, &mut text);
     if profile.totals.is_empty() && !has_devices && profile.imported.is_none() {
@@ -142,7 +200,7 @@ pub fn report(profile: &Profile) -> String {
         let gap = if text.is_empty() { "" } else { "\n" };
         let _ = writeln!(text, "{gap}Nothing was recorded{why}.");
     }
-    device::sections(profile, &mut text);
+    device::sections(profile, limits, &mut text);
     if !has_devices
         && let Some(pass) = profile.drawable_pass(Phase::Decode)
         && let Some(graph) = profile.execution_graph(pass.serial)
@@ -159,11 +217,19 @@ pub fn report(profile: &Profile) -> String {
             text,
             "\nOne decode pass: {}, {which} {n_passes}{at}\n{}\n",
             milliseconds(pass.wall_ns),
-            graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
+            limits.tree(&graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() }), "")
         );
         if let Some(table) = path_table(&graph, PATH_ROWS) {
             let _ = write!(text, "\n{table}");
         }
+    }
+    if limits.rows < MOST_ROWS {
+        text.push('\n');
+        wrapped(
+            "There is more than fits here: `--as statistics` has all bricks, `--as kernels` all kernels, and `--device N \
+             --stream N` another stream.",
+            &mut text,
+        );
     }
     how_known(profile, &mut text);
     findings::in_report(all, &mut text);
@@ -388,6 +454,7 @@ pub(super) fn tables(
     profile: &Profile,
     phase: Option<Phase>,
     rests: &[Rest<'_>],
+    limits: &Limits,
     text: &mut String,
 ) {
     let total = phase.and_then(|phase| profile.phase(phase));
@@ -431,11 +498,19 @@ pub(super) fn tables(
             nanos.map_or("-".to_owned(), |nanos| micros(nanos as f64))
         })
     };
-    for brick in bricks.iter().take(MOST_ROWS) {
+    let alike = alike_when_cut(bricks.iter().map(|brick| &*brick.stats.name), 20);
+    for brick in bricks.iter().take(limits.rows) {
         let stats = &brick.stats;
         let mark = if brick.source == Source::HostOrder { "†" } else { "" };
+        let name = match alike.get(&*stats.name) {
+            Some(whole) => {
+                let _ = writeln!(text, "{whole}");
+                mark.to_owned()
+            }
+            None => shortened(&stats.name, 20 - mark.chars().count(), mark),
+        };
         text.push_str(&row(
-            &shortened(&stats.name, 20 - mark.chars().count(), mark),
+            &name,
             &average(stats.exclusive_ns, stats.count),
             [&*micros(stats.exclusive_ns as f64), &*micros(stats.total_ns as f64)],
             &number(stats.count),
@@ -443,13 +518,13 @@ pub(super) fn tables(
             spread(brick).each_ref().map(String::as_str),
         ));
     }
-    if bricks.len() > MOST_ROWS {
-        let rest = &bricks[MOST_ROWS..];
+    if bricks.len() > limits.rows {
+        let rest = &bricks[limits.rows..];
         let nanos: u64 =
             rest.iter().map(|brick| brick.stats.exclusive_ns).fold(0, u64::saturating_add);
         let spans: u64 = rest.iter().map(|brick| brick.stats.count).fold(0, u64::saturating_add);
         text.push_str(&row(
-            &format!("({} more)", rest.len()),
+            &format!("({} more)", grouped(rest.len() as u64)),
             &average(nanos, spans),
             [&*micros(nanos as f64), ""],
             &number(spans),

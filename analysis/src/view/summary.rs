@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use brickscope_profile::text::{brief, count, percent, printable, printable_text, screened_lines};
+use brickscope_profile::text::{
+    alike_when_cut, brief, count, percent, printable, printable_text, screened_lines,
+};
 use brickscope_profile::{DeviceProfile, Grain, NameKind, Phase, Profile, Source, SyncMode, Total};
 
 use crate::findings::disturbed::{cause, did};
@@ -11,7 +13,7 @@ use crate::findings::{Finding, Findings, Kind};
 use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict, is_of_device};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{self, MOST_DRIFT_PPM, wrap};
-use crate::view::{batches, between, device, headline, waits};
+use crate::view::{batches, between, device, headline, imported, waits};
 use crate::words::{cut, digits, fraction, time, times, whole_percent};
 
 /// The room for a summary, in characters.
@@ -198,6 +200,9 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
 
     // A blank line before the bricks and a row that sums up the rest are kept free.
     let room = rows.saturating_sub(head.lines.len() + foot.lines.len() + 2).max(3);
+    for line in imported::in_summary(profile, columns, room) {
+        head.line(line);
+    }
     if !main.bricks.is_empty() {
         head.line("");
         table(&main, columns, room, &mut head);
@@ -650,10 +655,16 @@ fn table(main: &Main, columns: usize, room: usize, text: &mut Summary) {
     if n + 1 == main.bricks.len() && n < room {
         n += 1;
     }
-    let shown = &main.bricks[..n];
-    let longest = shown.iter().map(|brick| brick.name.chars().count()).max().unwrap_or(0);
+    // A name that looks like another one when it is cut has a line of its own.
+    let names = |n: usize| main.bricks[..n].iter().map(|brick| &*brick.name);
     // Beside the name: its bar, share, time and place, and the further columns.
     let others = bar + 50 + if has_spread { 22 } else { 0 } + if has_rates { 30 } else { 0 };
+    let alike = alike_when_cut(names(n), columns.saturating_sub(others).max(5));
+    while n > 1 && n + names(n).filter(|name| alike.contains_key(name)).count() > room {
+        n -= 1;
+    }
+    let shown = &main.bricks[..n];
+    let longest = shown.iter().map(|brick| brick.name.chars().count()).max().unwrap_or(0);
     let width = longest.min(columns.saturating_sub(others)).max(5);
     let phase = main.phase.map_or("", Phase::name);
     let each = if main.passes > 0.0 { "× a pass" } else { "× spans" };
@@ -673,6 +684,10 @@ fn table(main: &Main, columns: usize, room: usize, text: &mut Summary) {
     for brick in shown {
         let share = main.share(brick.own_ns);
         let (reach, tone) = brick.reach(share);
+        let whole = alike.get(&*brick.name);
+        if let Some(whole) = whole {
+            text.line(format!("{:bar$} {}", "", cut(whole, columns - bar - 1)));
+        }
         let mean = match brick.spans {
             0 => String::new(),
             n => time(brick.own_ns / n as f64),
@@ -686,7 +701,7 @@ fn table(main: &Main, columns: usize, room: usize, text: &mut Summary) {
         };
         let mut row = format!(
             " {:width$} {:>7} {mean:>10} {times:9}",
-            cut(&brick.name, width),
+            whole.map_or_else(|| cut(&brick.name, width), |_| String::new()),
             fraction(share),
         );
         if has_spread {
@@ -733,7 +748,8 @@ fn fitting(parts: Vec<String>, columns: usize) -> String {
 /// `unattributed 0.1 % · profiling cost 0.2 %`
 fn ends(profile: &Profile, main: &Main) -> Vec<String> {
     let mut parts = Vec::new();
-    if main.unattributed_ns.is_some() {
+    let is_of_tests = profile.imported.is_some() && main.bricks.is_empty();
+    if main.unattributed_ns.is_some() && !is_of_tests {
         parts.push(format!("{} {}", main.rest, fraction(main.unattributed())));
         if let Some(ns) = main.at_once_ns.filter(|&ns| ns > 0.0) {
             parts.push(format!("several streams at once {}", fraction(main.share(ns))));
@@ -771,6 +787,8 @@ fn what_ran(profile: &Profile) -> Vec<String> {
     let mut parts = Vec::new();
     if let Some(model) = &profile.model {
         let name = model.name.as_deref().map_or_else(|| printable_text(&model.path), printable);
+        // A table of llama-bench has no path.
+        let name = if name.is_empty() { printable(&model.architecture) } else { name };
         let random = if model.synthetic { ", random weights" } else { "" };
         let quantization = match model.quantization.as_str() {
             "" => String::new(),
@@ -839,6 +857,9 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         };
     }
     if main.bricks.is_empty() {
+        if let Some(next) = imported::next(profile) {
+            return findings.found.first().map_or(next, |first| first.sentence().to_owned());
+        }
         return match main.phase {
             _ if profile.sync_mode == SyncMode::None => {
                 "use another sync mode: the mode `none` times nothing".to_owned()

@@ -16,7 +16,7 @@ use crate::output;
 use crate::progress;
 use crate::run_dir::RunDir;
 use crate::source;
-use crate::text::printable_text;
+use crate::text::{count, printable_text};
 
 /// Read a file of another program as a run, for `show`, `compare` and `export`.
 ///
@@ -134,6 +134,16 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
             if Profile::load(&args.file).is_ok() {
                 return format!("{file} is a run already: `brickscope show {file}`");
             }
+            if text.trim().is_empty() {
+                return format!("{file} is empty: did the program that should write it fail?");
+            }
+            let json = serde_json::from_str::<serde::de::IgnoredAny>(text.trim_start_matches('\u{feff}'));
+            let is_json = text.trim_start_matches('\u{feff}').trim_start().starts_with(['[', '{']);
+            if is_json && json.is_err_and(|error| error.is_eof()) {
+                return format!(
+                    "{file} breaks off before it has an event or a test: was the program killed that wrote it?"
+                );
+            }
             format!(
                 "{file} has none of the formats that can be detected ({}): name its format with --format",
                 Format::ALL.map(Format::name).join(", ")
@@ -186,6 +196,18 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     }
     for doubt in profile.imported.iter().flat_map(|imported| &imported.doubts) {
         tell_wrapped(doubt);
+    }
+    let imported = profile.imported.as_ref();
+    let tests = imported.map_or(0, |imported| imported.tests.len());
+    if tests > 0 && profile.passes.is_empty() {
+        let why = imported.iter().flat_map(|imported| &imported.lacks).map(|lack| &*lack.reason);
+        let why = why
+            .filter(|why| why.starts_with("passes: ") || why.starts_with("times of repetitions"));
+        tell_wrapped(&format!(
+            "{} as a list, without {}",
+            count(tests as u64, "test"),
+            why.collect::<Vec<_>>().join("; ")
+        ));
     }
     if format == Format::Chrome && has_no_passes(&profile) {
         tell_wrapped(
@@ -261,12 +283,12 @@ fn text(path: &Path) -> Result<String> {
             LIMIT.instead
         );
     }
+    let file = path.display();
     if bytes.starts_with(b"GGUF") {
-        let file = path.display();
         bail!("{file} is a model (GGUF), not a trace: `brickscope profile {file}` runs it");
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        anyhow::anyhow!("{}, byte {at}: not UTF-8 text", path.display())
-    })
+    if let Some(is) = import::told(path, &bytes) {
+        bail!("{file} {is}");
+    }
+    import::decoded(bytes).map_err(|at| anyhow::anyhow!("{file}, byte {at}: not UTF-8 text"))
 }

@@ -1,6 +1,6 @@
 //! The baseline of `flamegraph --diff`.
 
-use std::io::BufReader;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -54,7 +54,13 @@ fn is_number(text: &str) -> bool {
 /// Reads folded stacks by any program.
 pub(crate) fn folded(path: &Path) -> Result<Stacks> {
     let file = UpTo::open(path, LIMIT).with_context(|| path.display().to_string())?;
-    Ok(export::folded::read_from(BufReader::with_capacity(1 << 16, file), path)?)
+    let mut file = BufReader::with_capacity(1 << 16, file);
+    let start = file.fill_buf().with_context(|| path.display().to_string())?;
+    let is = brickscope_analysis::import::told(path, start);
+    export::folded::read_from(file, path).map_err(|error| match is {
+        Some(is) => anyhow::anyhow!("{} {is}", path.display()),
+        None => error.into(),
+    })
 }
 
 fn of_folded(stacks: &Stacks) -> Summary {

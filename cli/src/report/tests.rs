@@ -730,6 +730,7 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
         conditions: vec![("n_threads".to_owned(), "2".to_owned())],
         samples: vec![FunctionSamples { name: "ggml_vec_dot".to_owned(), own: 70, total: 90 }],
         other_threads: Vec::new(),
+        tests: Vec::new(),
     });
     let (page, _) = traced(&profile);
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));

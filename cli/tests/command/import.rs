@@ -115,7 +115,10 @@ fn what_can_not_be_read_is_said_with_its_place() {
         std::fs::write(&file, bytes).expect("it is written");
         refused(&file, args)
     };
-    assert!(with(b"", &[]).contains("name its format with --format"));
+    assert!(with(b"", &[]).contains("a.file is empty: "));
+    assert!(with(b" \r\n", &[]).contains("a.file is empty: "));
+    assert!(with(b"words\n", &[]).contains("name its format with --format"));
+    assert!(with(b"[{\"name\": \"a", &[]).contains("breaks off before it has an event or a test"));
     assert!(with(b"a;b 1\n", &[]).contains("name it with --unit ns, us, ms or samples"));
     assert!(with(b"a;b\n", &["--format", "folded", "--unit", "ns"]).contains("a.file, line 1: "));
     assert!(with(b"ab\xff", &[]).contains("a.file, byte 2: not UTF-8 text"));
@@ -180,4 +183,83 @@ fn what_is_no_trace_is_named_with_the_command_for_it() {
         let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(said.contains("say which are, with --prefill and --decode"), is_said, "{said}");
     }
+}
+
+#[test]
+fn files_that_help_is_known_for_are_named() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("a.file");
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n";
+    for (bytes, what) in [
+        (&pointer[..], "is a pointer of Git LFS, not the file: `git lfs pull`"),
+        (b"SQLite format 3\0 CUPTI_ACTIVITY", "is a report of Nsight Systems"),
+        (b"{\"rocprofiler-sdk-tool\": []}", "is of rocprof"),
+        (
+            b"prog 42 1.25: 250000 cycles: \n\t  55d0aa main+0x1 (/bin/prog)\n\n",
+            "is what `perf script` prints: fold it",
+        ),
+        (b"main;a 1 2\nmain;b 3 4\n", "has two counts a line, before and after"),
+    ] {
+        std::fs::write(&file, bytes).expect("it is written");
+        let said = refused(&file, if what.contains("counts") { &["--unit", "ns"] } else { &[] });
+        assert!(said.contains(what), "{said}");
+    }
+    // Git's pointer is met by every command.
+    std::fs::write(&file, pointer).expect("it is written");
+    for command in [
+        &["show"][..],
+        &["report"],
+        &["findings"],
+        &["verify-receipt"],
+        &["flamegraph"],
+        &["profile"],
+        &["benchmark"],
+    ] {
+        let output = brickscope(command).arg(&file).current_dir(folder.path()).output();
+        let output = output.expect("it starts");
+        assert!(!output.status.success());
+        let said = text(&output.stderr).to_owned() + text(&output.stdout);
+        assert!(said.contains("a pointer of Git LFS"), "{command:?}: {said}");
+    }
+}
+
+#[test]
+fn a_sweep_of_llama_bench_is_shown_and_compared_as_it_is() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let bench = std::fs::read_to_string(data("llama-bench.json")).expect("it is there");
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&bench).expect("JSON");
+    let mut runs = Vec::new();
+    for (name, more_ns) in [("a", 0), ("b", 1000)] {
+        let mut lines = String::from("ggml_cuda_init: found 1 CUDA devices:\n");
+        for depth in [0, 8192] {
+            for row in &rows {
+                let mut row = row.clone();
+                row["n_depth"] = depth.into();
+                let first = row["samples_ns"][0].as_u64().expect("a time");
+                row["samples_ns"][0] = (first + more_ns).into();
+                lines += &format!("{row}\n");
+            }
+        }
+        let file = folder.path().join(format!("{name}.jsonl"));
+        // As PowerShell's `>` writes it.
+        let units = [0xfeff].into_iter().chain(lines.encode_utf16().collect::<Vec<u16>>());
+        std::fs::write(&file, units.flat_map(u16::to_le_bytes).collect::<Vec<_>>()).expect("room");
+        let out = folder.path().join(name);
+        let output = run(brickscope(&["import"]).arg(&file).arg("--out").arg(&out));
+        let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains("4 tests as a list") && said.contains("`import --rows 1,2`"),
+            "{said}"
+        );
+        assert!(said.contains("such as `ggml_cuda_init: found 1 CUDA devices:`: 1"), "{said}");
+        runs.push(out);
+    }
+    let shown = run(brickscope(&["show"]).arg(&runs[0]));
+    for test in ["pp512 ", "tg128 ", "pp512 @ d8192 ", "tg128 @ d8192 "] {
+        let is_row = |line: &&str| line.starts_with(test) && line.contains(" ± ");
+        assert!(text(&shown.stdout).lines().any(|line| is_row(&line)), "{test}");
+    }
+    let compared = brickscope(&["compare"]).args(&runs).output().expect("it starts");
+    assert_eq!(compared.status.code(), Some(3), "one process a side decides nothing");
+    assert!(text(&compared.stdout).contains("tg128 @ d8192"), "{}", text(&compared.stdout));
 }

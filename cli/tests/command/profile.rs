@@ -263,6 +263,31 @@ fn tokenize_prints_the_reference_engines_ids() {
 }
 
 #[test]
+fn a_file_with_a_vocabulary_alone_is_enough_to_tokenize() {
+    let data = |name: &str| model("tiny-Q8_0").with_file_name("../tokenizer").join(name);
+    let mut command = brickscope(&["tokenize"]);
+    let output = run(command.arg(data("vocab-only.gguf")).arg("hello a"));
+    assert_eq!(text(&output.stdout), "1 259 107 104 111 111 114 262\n");
+    // It can't be run, and a file that only goes with a model is no model.
+    for (name, command, what) in [
+        ("vocab-only.gguf", "logits", "there is no tensor `token_embd.weight`"),
+        ("lora.gguf", "tokenize", "a LoRA adapter, which changes the weights of a model"),
+        ("lora.gguf", "logits", "a LoRA adapter, which changes the weights of a model"),
+    ] {
+        let out = tempfile::TempDir::new().expect("a temporary folder");
+        let mut refused = brickscope(&[command]);
+        refused.arg(data(name));
+        match command {
+            "tokenize" => refused.arg("a"),
+            _ => refused.args(["--ids", "1", "-o"]).arg(out.path().join("logits")),
+        };
+        let output = refused.output().expect("it starts");
+        assert_eq!(output.status.code(), Some(1), "{command} {name}");
+        assert!(text(&output.stderr).contains(what), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn tiles_are_in_the_report_the_file_and_json_only_when_asked_for() {
     let args = ["--tokens", "2", "--threads", "2"];
     let (output, dir) = profile(&model("tiny-Q8_0"), &args);

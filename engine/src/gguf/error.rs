@@ -19,6 +19,10 @@ pub enum Error {
     #[error("cannot read {file} into memory: {cause}")]
     Read { file: PathBuf, cause: io::Error },
 
+    /// Git LFS has put a pointer in the place of the file.
+    #[error("{file} is a pointer of Git LFS, not the model: `git lfs pull` fetches it")]
+    LfsPointer { file: PathBuf },
+
     /// The file doesn't begin with `GGUF`.
     #[error("{file} is not a GGUF file: it begins with \"{}\" where \"GGUF\" should be (byte 0)", magic.escape_ascii())]
     NotGguf { file: PathBuf, magic: [u8; 4] },

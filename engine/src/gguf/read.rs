@@ -56,6 +56,9 @@ pub(super) fn directory(bytes: &[u8], file_len: u64, name: &Path) -> Result<Dire
 /// Gives the version, the number of tensors and the number of metadata entries.
 fn header(reader: &mut Reader<'_>) -> Result<(u32, u64, u64), Error> {
     let file = || reader.file.to_owned();
+    if reader.bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
+        return Err(Error::LfsPointer { file: file() });
+    }
     // A short file of other bytes is more likely another kind of file than a truncated model.
     if let Some(&magic) = reader.bytes.first_chunk()
         && &magic != b"GGUF"

@@ -2,10 +2,11 @@
 
 use brickscope::{
     Absent, Bandwidth, BrickId, BrickKernel, BrickProfiler, CacheCeiling, CeilingReading, Ceilings,
-    DeviceLaunch, ExecutionGraph, ExecutionNode, FunctionSamples, HostLaunch, Imported, LayerBrick,
-    Machine, MockClock, Model, Move, Name, NameKind, Peak, Phase, Profile, ReadingTime, Route, Run,
-    Serialised, SimulatedDevice, SlowBrick, SlowTokens, StreamId, Survey, TileLevel, TileStats,
-    TileThread, TransferDirection, TreeOptions, WeightGroup, Work,
+    DeviceLaunch, ExecutionGraph, ExecutionNode, FunctionSamples, HostLaunch, Imported,
+    ImportedTest, LayerBrick, Machine, MockClock, Model, Move, Name, NameKind, Peak, Phase,
+    Profile, ReadingTime, Route, Run, Serialised, SimulatedDevice, SlowBrick, SlowTokens,
+    StatedRate, StreamId, Survey, TileLevel, TileStats, TileThread, TransferDirection, TreeOptions,
+    WeightGroup, Work,
 };
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
@@ -173,6 +174,17 @@ fn profile() -> Profile {
         conditions: vec![("n_batch".to_owned(), "512".to_owned())],
         samples: vec![FunctionSamples { name: "main".to_owned(), own: 1, total: 2 }],
         other_threads: Vec::new(),
+        tests: vec![ImportedTest {
+            row: 1,
+            name: "tg128".to_owned(),
+            tokens: 128,
+            samples_ns: Vec::new(),
+            stated: Some(StatedRate {
+                tokens_per_second: "19.7".to_owned(),
+                std_dev: Some("0.3".to_owned()),
+            }),
+            apart: vec![("n_threads".to_owned(), "2".to_owned())],
+        }],
     });
     profile
 }

@@ -2,6 +2,7 @@
 //! programs write.
 
 mod hostile;
+mod llama_bench;
 mod pytorch;
 
 use std::path::Path;
@@ -59,78 +60,6 @@ fn each_format_is_told_from_the_others() {
     ] {
         assert_eq!(brickscope_analysis::import::format_of(text), format);
     }
-}
-
-#[test]
-fn repetitions_of_llama_bench_are_passes_of_which_nothing_is_attributed() {
-    let profile = imported(LLAMA_BENCH, Format::LlamaBench);
-    let decode = profile.phase(Phase::Decode).expect("a phase");
-    assert_eq!((decode.passes, decode.tokens), (3, 384));
-    assert_eq!((decode.wall_ns, decode.unattributed_ns), (19_500_000_000, 19_500_000_000));
-    let walls: Vec<u64> = profile.passes.iter().map(|pass| pass.wall_ns).collect();
-    assert_eq!(walls[..4], [9_000_000_001, 9_100_000_003, 9_200_000_005, 6_400_000_000]);
-    // No single token has a time.
-    assert_eq!((profile.latency.per_token.count, profile.latency.first_token.count), (0, 0));
-    assert_eq!(profile.created, "2026-11-20T09:12:44Z");
-    insta::assert_snapshot!("llama_bench", view::report(&profile));
-}
-
-#[test]
-fn a_line_of_llama_bench_is_a_test_too() {
-    let rows: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
-    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
-    let (mut lines, mut array) =
-        (imported(&lines, Format::LlamaBench), imported(LLAMA_BENCH, Format::LlamaBench));
-    lines.created.clear();
-    array.created.clear();
-    assert_eq!(lines, array);
-}
-
-#[test]
-fn tests_under_unlike_conditions_are_not_mixed() {
-    let other = LLAMA_BENCH.replacen("\"n_threads\": 2", "\"n_threads\": 4", 1);
-    let said = refused(&other, Format::LlamaBench, &Options::default());
-    assert_eq!(
-        said,
-        "a.file: rows 1 (pp512) and 2 (tg128) differ in n_threads (4 and 2), but a run has only one: choose \
-         rows by their numbers"
-    );
-    let other = LLAMA_BENCH.replacen("\"type_k\": \"f16\"", "\"type_k\": \"q8_0\"", 1);
-    let said = refused(&other, Format::LlamaBench, &Options::default());
-    assert!(said.contains("differ in type_k (q8_0 and f16)"), "{said}");
-    let second = Options { rows: vec![2], ..Options::default() };
-    let alone = import(&other, Format::LlamaBench, &second).expect("one row");
-    assert_eq!(alone.phases.len(), 1);
-    let missing = Options { rows: vec![3], ..Options::default() };
-    let said = refused(&other, Format::LlamaBench, &missing);
-    assert_eq!(said, "a.file: has no row 3: its rows are 1 to 2");
-
-    let twice = LLAMA_BENCH
-        .replace("\"n_prompt\": 0,\n    \"n_gen\": 128", "\"n_prompt\": 64,\n    \"n_gen\": 0");
-    let said = refused(&twice, Format::LlamaBench, &Options::default());
-    assert!(said.contains("rows 1 (pp512) and 2 (pp64) are both of prefill"), "{said}");
-    let mixed = LLAMA_BENCH.replace("\"n_prompt\": 0,", "\"n_prompt\": 512,");
-    let profile = imported(&mixed, Format::LlamaBench);
-    assert_eq!(profile.phases.len(), 1);
-    assert_eq!(profile.imported.expect("it is").left_out[0].1, 1);
-}
-
-#[test]
-fn faults_of_llama_bench_are_named_by_row_and_field() {
-    for (from, to, said) in [
-        ("6500000000,", "-1,", "row 2, samples_ns[1]: is not a whole number of nanoseconds"),
-        ("\"n_gen\": 128", "\"n_gen\": \"x\"", "row 2, n_gen: is not a whole number"),
-        ("\"n_gen\": 128", "\"n_gem\": 128", "row 2, n_gen: is missing"),
-        ("\"n_gen\": 128", "\"n_gen\": 0", "row 2, n_prompt: is 0, and so is n_gen"),
-        ("6400000000,", "18446744073709551615,", "row 2, samples_ns: add up to more than 64 bits"),
-    ] {
-        let text = LLAMA_BENCH.replace(from, to);
-        assert_ne!(text, LLAMA_BENCH);
-        let error = refused(&text, Format::LlamaBench, &Options::default());
-        assert!(error.starts_with(&format!("a.file, {said}")), "{error}");
-    }
-    let cut = refused(&LLAMA_BENCH[..300], Format::LlamaBench, &Options::default());
-    assert!(cut.starts_with("a.file, line 1"), "{cut}");
 }
 
 #[test]
@@ -240,6 +169,50 @@ fn operations_of_the_vulkan_log_are_sums_by_the_clock_of_the_device() {
     assert!(said.contains("GGML_VK_PERF_LOGGER=1"), "{said}");
 }
 
+/// Versions of 2025 print means and no sums, and the first of them no last line.
+#[test]
+fn a_vulkan_log_of_2025_is_read_by_its_means() {
+    let lines = VULKAN.lines().map(|line| match line.split_once(" us = ") {
+        Some((front, back)) => match back.split_once(" (") {
+            Some((_, rate)) => format!("{front} us ({rate}\n"),
+            None => format!("{front} us\n"),
+        },
+        None => format!("{line}\n"),
+    });
+    let of_means: String = lines.collect();
+    let without_end = of_means.lines().filter(|line| !line.starts_with("Total time"));
+    let without_end = without_end.collect::<Vec<_>>().join("\n");
+    for text in [&of_means, &without_end, &of_means.replace('\n', "\r\n")] {
+        assert!(!text.contains(" us = "));
+        let profile = imported(text, Format::VkPerfLogger);
+        let vec = "MUL_MAT_VEC q4_K m=2048 n=1 k=2048";
+        assert_eq!(sums(&profile, None, vec), (44, 44 * 25_113, 44 * 25_113));
+        assert_eq!(profile.totals.len(), 8);
+        let imported = profile.imported.as_ref().expect("of a file");
+        assert!(imported.lacks.iter().any(|lack| lack.reason.starts_with("sums: the log has")));
+        assert!(imported.left_out.iter().all(|(why, _)| !why.contains("truncated")));
+    }
+}
+
+#[test]
+fn names_that_differ_only_in_their_ends_are_whole() {
+    let shapes = ["m=2048 n=1 k=2048", "m=6144 n=1 k=2048", "m=2048 n=1 k=6144"];
+    let line = |shape| format!("MUL_MAT_VEC q4_K {shape}: 9 x 111.6 us = 1004.4 us\n");
+    let log = format!("Vulkan Timings:\n{}ADD: 1 x 300 us = 300 us\n", shapes.map(line).concat());
+    let profile = imported(&log, Format::VkPerfLogger);
+    let report = view::report(&profile);
+    let screen = view::summary(&profile, view::Size::default(), None).to_string();
+    for shape in shapes {
+        let name = format!("MUL_MAT_VEC q4_K {shape}");
+        for text in [&report, &screen] {
+            assert!(text.lines().any(|line| line.trim() == name), "{text}");
+        }
+    }
+    assert!(screen.lines().count() <= 23, "{screen}");
+    assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
+    assert!(!report.contains("MUL_MAT_VEC q4_K m=…"), "{report}");
+}
+
 #[test]
 fn weights_of_folded_stacks_are_what_the_user_says() {
     let said = refused(FOLDED, Format::Folded, &Options::default());
@@ -256,7 +229,48 @@ fn weights_of_folded_stacks_are_what_the_user_says() {
     let said = refused("main x\n", Format::Folded, &unit(WeightUnit::Samples));
     assert!(said.starts_with("a.file, line 1: "), "{said}");
     let said = refused("a 18446744073709551615\n", Format::Folded, &unit(WeightUnit::Microseconds));
-    assert!(said.contains("add up to more than"), "{said}");
+    assert!(said.contains("is more than"), "{said}");
+}
+
+#[test]
+fn stacks_of_other_programs_are_read_or_named() {
+    let unit = |unit| Options { unit: Some(unit), ..Options::default() };
+    let of = |text: &str, as_unit| import(text, Format::Folded, &unit(as_unit));
+    // A frame that begins like JSON.
+    let text = "\u{feff}[unknown];main;gemm 10\r\n[libc.so.6];memcpy 5\r\n";
+    assert_eq!(brickscope_analysis::import::format_of(text), Some(Format::Folded));
+    let samples = of(text, WeightUnit::Samples).expect("stacks").imported.expect("of a file");
+    assert_eq!((samples.samples[0].name.as_str(), samples.samples[0].own), ("gemm", 10));
+    // Fractions of times are nanoseconds.
+    let text = "main;a 1.5\nmain;b 0.000001\nmain;c 2\nmain;d 3.00\n";
+    assert_eq!(brickscope_analysis::import::format_of(text), Some(Format::Folded));
+    let times = of(text, WeightUnit::Milliseconds).expect("times");
+    assert_eq!(
+        ["a", "b", "c", "d"].map(|name| sums(&times, None, name).2),
+        [1_500_000, 1, 2_000_000, 3_000_000]
+    );
+    let said = of(text, WeightUnit::Samples).expect_err("half a sample").to_string();
+    assert!(said.starts_with("a.file, line 1: its weight has a fraction"), "{said}");
+    assert!(of("a 1.\nb 2.0\n", WeightUnit::Samples).is_ok());
+    // Two counts a line.
+    for text in ["main;a;gemm 10 30\nmain;a;softmax 5 2\n", "main;gemm 10 30\n", "a\t1.5 2\n"] {
+        let said = of(text, WeightUnit::Milliseconds).expect_err("two").to_string();
+        assert!(said.contains("has two counts a line, before and after"), "{said}");
+        assert!(export::folded::read(text, Path::new("a.file")).is_err());
+    }
+    // A layer has a number, and so may one name of many.
+    for text in ["decode;layer 0 10\ndecode;layer 1 20\n", "main;f 1 10\nmain;g 20\n"] {
+        assert!(of(text, WeightUnit::Samples).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn the_first_screen_of_samples_names_functions() {
+    let unit = Options { unit: Some(WeightUnit::Samples), ..Options::default() };
+    let text = "main;a;gemm 70\nmain;b;softmax 30\n";
+    let profile = import(text, Format::Folded, &unit).expect("samples");
+    let screen = view::summary(&profile, view::Size::default(), None).to_string();
+    insta::assert_snapshot!("samples_first_screen", screen);
 }
 
 #[test]

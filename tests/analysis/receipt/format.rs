@@ -95,6 +95,19 @@ fn what_is_no_receipt_is_said_with_file_field_and_byte() {
     assert!((at..at + 24).contains(&byte), "{at} {said}");
     let said = error(&text[..text.len() / 2]);
     assert!(said.starts_with("r.json is not a whole receipt: tests["), "{said}");
+    // Of what is missing its own name is said, and not that of the field before it.
+    for none in [
+        "{}",
+        "{\"compute_path\": \"real\"}",
+        "{\"metrics\": {\"a\": 1},\n \"compute_path\": \"real\"}\n",
+    ] {
+        assert_eq!(error(none), "r.json is not a receipt: missing field `schema_version`");
+    }
+    let wall = text.find("\"wall_ns\":").expect("a field");
+    let next = wall + text[wall..].find(',').expect("another field") + 1;
+    let said = error(&format!("{}{}", &text[..wall], &text[next..]));
+    let missing = "missing field `tests[0].samples[0].wall_ns`";
+    assert_eq!(said, format!("r.json is not a receipt: {missing}"));
     let said = error("{\"schema_version\": \"0.9\"}");
     let reads = "this brickscope reads 1.0.0 and 1.1.0";
     assert_eq!(said, format!("r.json is a receipt of version `0.9`, but {reads}"));

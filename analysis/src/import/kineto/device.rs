@@ -17,6 +17,9 @@ use crate::import::chrome::{Reader, Timed, pass_of};
 /// the last one ends.
 const MOST_AT_ONCE: usize = 4;
 
+/// What HIP puts between kernels, so that they wait for each other: no kernel, though it is listed as one.
+const MARKER: &str = "Marker";
+
 /// The most ranges around a kernel that are looked at.
 const MOST_RANGES: usize = 64;
 
@@ -28,6 +31,8 @@ pub(super) struct Counts {
     /// Those of them whose launch is not in the file.
     pub(super) unlaunched: u64,
     pub(super) overlapping: u64,
+    /// What only marks a place in a queue.
+    pub(super) markers: u64,
     pub(super) passes: usize,
     /// Calls that launched a kernel, and those of them whose kernel isn't there.
     pub(super) launches: u64,
@@ -92,9 +97,14 @@ pub(super) fn profiles(
                 }
                 continue;
             }
-            counts.work += 1;
             let name = &reader.names[event.name as usize];
             let link = event.link.and_then(|link| reader.links.get(link as usize));
+            if name == MARKER {
+                counts.markers += 1;
+                seen.extend(link.and_then(|link| link.correlation));
+                continue;
+            }
+            counts.work += 1;
             let launch = link.and_then(|link| {
                 let by_call = link.correlation.and_then(|at| host.by_correlation.get(&at));
                 by_call.or_else(|| host.by_external.get(&link.external?))

@@ -266,6 +266,7 @@ pub(super) fn profile(
     reader.left_out(&mut profile, host.overlapping);
     left_out(&mut profile, "functions of Python that aren't modules", host.functions);
     left_out(&mut profile, "events of the profiler itself", host.of_profiler);
+    left_out(&mut profile, "markers between kernels, which are no work", device.markers);
     left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
     let mut doubts = Vec::new();
     if device.missing > 0 {

@@ -31,6 +31,8 @@ pub(in crate::import) struct Table {
     modules: Vec<Rule>,
     ops: Vec<Rule>,
     kernels: Vec<Rule>,
+    /// How many of them are the user's.
+    own_kernels: usize,
     categories: HashMap<String, BrickCategory>,
 }
 
@@ -55,6 +57,7 @@ impl Table {
             Some(file) => table.add(file)?,
             None => false,
         };
+        table.own_kernels = table.kernels.len();
         if !is_alone {
             table.add(BUILT_IN).map_err(|(line, why)| (line, format!("bricks.toml: {why}")))?;
         }
@@ -158,9 +161,14 @@ impl Table {
         first(&self.ops, |rule| matches(&rule.pattern, name))
     }
 
-    /// The brick of a kernel, or of a copy on a device.
+    /// The brick of a kernel, or of a copy on a device. What a kernel is given doesn't tell what it does, so our own rules
+    /// don't see the types of its arguments.
     pub(super) fn kernel(&self, name: &str) -> Option<Found<'_>> {
-        first(&self.kernels, |rule| matches(&rule.pattern, name))
+        let (own, ours) = self.kernels.split_at(self.own_kernels);
+        first(own, |rule| matches(&rule.pattern, name)).or_else(|| {
+            let name = without_arguments(name);
+            first(ours, |rule| matches(&rule.pattern, name))
+        })
     }
 
     /// The category of a brick.
@@ -170,6 +178,26 @@ impl Table {
             None => self.categories.get(brick).copied().unwrap_or_default(),
         }
     }
+}
+
+/// `void f<int>` of `void f<int>(char*, long)`.
+fn without_arguments(name: &str) -> &str {
+    let name = name.strip_suffix(" [clone .kd]").unwrap_or(name);
+    if !name.ends_with(')') {
+        return name;
+    }
+    let mut depth = 0_usize;
+    for (at, byte) in name.bytes().enumerate().rev() {
+        match byte {
+            b')' => depth += 1,
+            b'(' => depth -= 1,
+            _ => continue,
+        }
+        if depth == 0 {
+            return if at > 0 { &name[..at] } else { name };
+        }
+    }
+    name
 }
 
 fn first<'t>(rules: &'t [Rule], is_it: impl Fn(&Rule) -> bool) -> Option<Found<'t>> {
@@ -308,6 +336,168 @@ mod tests {
         }
         assert_eq!(ours.category("FlashAttention"), BrickCategory::Attention);
         assert_eq!(ours.category("RmsNorm"), BrickCategory::Norm);
+    }
+
+    #[test]
+    fn kernels_of_each_family_are_told() {
+        let ours = Table::new(None).expect("it is well formed");
+        let of = |name: &str| match ours.kernel(name) {
+            Some(Found::Brick(brick)) => brick,
+            Some(Found::Nothing) => "nothing",
+            None => "unknown",
+        };
+        for (brick, names) in [
+            (
+                "MatMul",
+                &[
+                    "void marlin::Marlin<__nv_bfloat16, 1125899906909960l, 256, 4, 16, 4, true>",
+                    "void gptq_marlin::Marlin<half, 256>(int4 const*)",
+                    "bmm_E4m3_E4m3E4m3_Fp32_t128x8x128u2",
+                    "bmm_Bfloat16_E2m1E2m1_Fp32_t128x16x512_s6_et128x16_m128x16x64",
+                    "deep_gemm::sm90_fp8_gemm_1d2d_impl",
+                    "nvjet_tst_64x8_64x16_4x1_v_bz_TNT",
+                    "void machete::prepacked",
+                    "void mul_mat_vec_q<(ggml_type)12, 1>",
+                    "void mul_mat_q<(ggml_type)8, 64, false>(char const*, int const*)",
+                    "void gemv2T_kernel_val<int>",
+                    "ampere_bf16_s16816gemm_bf16_128x64_ldg8_relu_f2f_stages_64x6_tn",
+                    "void wvSplitK_hf_sml_<__hip_bfloat16>",
+                    "_ZN2ck27kernel_gemm_xdl_cshuffle_v3",
+                    "_w8a8_block_fp8_matmul",
+                    "void gptq_gemm",
+                    "awq_gemm_kernel",
+                    "triton_tem_fused_addmm_silu_3",
+                    "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64",
+                ][..],
+            ),
+            (
+                "FlashAttention",
+                &[
+                    "_attn_fwd",
+                    "_fwd_kernel",
+                    "_fwd_kernel_stage2",
+                    "_fwd_grouped_kernel_stage1",
+                    "flash_attn_ext_f16",
+                    "void flash_attn_tile_ext_f16",
+                    "void flash_attn_combine_results<128>",
+                    "void fmha_cutlassF_bf16_aligned",
+                    "cudnn_generated_fort_native_sdpa_sm90_knob_26",
+                    "_ZN5aiter41fmha_fwd_hd128_bf16",
+                    "void paged_attention_ll4mi_QKV_mfma16_kernel",
+                    "void vllm::merge_attn_states_kernel<c10::BFloat16>",
+                    "triton_tem_fused_flex_attention_0",
+                    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90>>",
+                ],
+            ),
+            (
+                "RmsNorm",
+                &[
+                    "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_26Rmsnorm2dFwdPipelineOnePassI",
+                    "void flashinfer::norm::RMSNormKernel<8u, __nv_bfloat16>",
+                    "void flashinfer::norm::FusedAddRMSNormKernel<8u>",
+                    "triton_red_fused_add_mean_mul_pow_rsqrt_0",
+                    "triton_per_fused__to_copy_add_mean_mul_pow_rsqrt_2",
+                    "rms_norm_f32",
+                    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16b",
+                ],
+            ),
+            (
+                "LayerNorm",
+                &["void norm_f32<1024>", "void at::native::vectorized_layer_norm_kernel"],
+            ),
+            ("Experts", &["_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", "fused_moe_kernel"]),
+            ("Experts", &["void marlin_moe_wna16::Marlin<half>", "_ZN5aiter10fmoe_bf16"]),
+            (
+                "Router",
+                &[
+                    "_combined_routing_memset",
+                    "void moe::dev::routing::routingIndicesCoopKernel",
+                    "vllm::moe::topkGatingSoftmax",
+                    "void vllm::moe::grouped_topk_fused_kernel",
+                    "moe_align_block_size_kernel",
+                ],
+            ),
+            (
+                "Activation",
+                &[
+                    "void vllm::act_and_mul_kernel<c10::BFloat16>",
+                    "triton_poi_fused_mul_silu_1",
+                    "void unary_gated_op_kernel<&op_silu, float>",
+                ],
+            ),
+            (
+                "AllReduce",
+                &[
+                    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>",
+                    "void mscclpp_allreduce",
+                    "allreduce_fusion_kernel_oneshot_lamport",
+                    "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)",
+                ],
+            ),
+            (
+                "Communication",
+                &[
+                    "void dpsk::ep::internode::dispatch<true>",
+                    "void deep_ep::internode_ll::combine",
+                    "void deep_ep::intranode::combine<__nv_bfloat16>",
+                    "ncclDevKernel_AllGather_RING_LL",
+                ],
+            ),
+            (
+                "Sampling",
+                &[
+                    "void flashinfer::sampling::TopKTopPSamplingFromProbKernel",
+                    "void flashinfer::sampling::TopPRenormProbKernel",
+                    "void at::native::reduce_kernel<512, at::native::ReduceOp<float, ArgMaxOps<float>>>",
+                ],
+            ),
+            ("Sort", &["void cub::DeviceRadixSortOnesweepKernel", "k_argsort_f32_i32"]),
+            (
+                "Softmax",
+                &["soft_max_f32", "void (anonymous namespace)::softmax_warp_forward<float>"],
+            ),
+            ("RopeEmbedding", &["rope_neox", "void rope_norm<true>", "void fused_rope_kernel"]),
+            (
+                "Quantize",
+                &[
+                    "quantize_q8_1",
+                    "void quantize_mmq_q8_1<(mmq_q8_1_ds_layout)0>",
+                    "sgl_per_token_group_quant_8bit",
+                    "void per_token_group_quant_8bit_kernel",
+                    "void vllm::scaled_fp8_quant_kernel_strided",
+                ],
+            ),
+            ("Dequantize", &["void dequantize_block_q4_K", "void vllm::awq::dequantize_weights"]),
+            ("Conv", &["void causal_conv1d_fwd_kernel", "ssm_conv_f32"]),
+            ("Conv", &["sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc"]),
+            ("SSM", &["_chunk_scan_fwd_kernel", "void selective_scan_fwd_kernel", "ssm_scan_f32"]),
+            ("Indexer", &["void lightning_indexer", "deep_gemm::sm90_fp8_paged_mqa_logits"]),
+            ("KvCache", &["void vllm::concat_and_cache_mla_kernel", "void store_kvcache<2048l>"]),
+            ("Elementwise", &["triton_poi_fused_constant_pad_nd_0", "k_bin_bcast"]),
+            // Those that do the work of two bricks, or are only of a library with a telling name.
+            (
+                "nothing",
+                &["void fusedQKNormRopeKernel<128>", "void fbgemm_gpu::_offsets_range<int>"],
+            ),
+            (
+                "unknown",
+                &[
+                    "Marker",
+                    "_fwd_kernel_ep_scatter_1",
+                    "void my_kernel(cudaDeviceProperties, flash::Params, gemm_arguments)",
+                    "void scan(DeviceProperties)",
+                    "triton_red_fused_sum_0",
+                    "",
+                    "()",
+                    "f(",
+                    "f)",
+                ],
+            ),
+        ] {
+            for name in names {
+                assert_eq!(of(name), brick, "{name}");
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,268 @@
+//! The rows of `-o md`, which is what llama-bench prints by itself, and of `-o csv`. They have the mean rate of each test
+//! and its standard deviation, and no times of repetitions.
+
+use brickscope_profile::StatedRate;
+use serde_json::{Map, Value};
+
+use super::{At, ImportError, Row, Rows};
+
+/// Whether a line is the head of a table in Markdown.
+pub(super) fn is_markdown(line: &str) -> bool {
+    let cells = || line.trim().split('|').map(str::trim);
+    line.trim_start().starts_with('|')
+        && cells().any(|c| c == "t/s")
+        && cells().any(|c| c == "test")
+}
+
+/// Whether a line is the head of a table of `-o csv`.
+pub(super) fn is_csv(line: &str) -> bool {
+    let cells = cells_of_csv(line);
+    ["avg_ts", "n_prompt", "n_gen"].iter().all(|name| cells.iter().any(|cell| cell == name))
+}
+
+/// The rows of tables in Markdown, of which there may be several.
+pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
+    let mut found = Rows::default();
+    let mut head: Vec<String> = Vec::new();
+    let mut builds = Vec::new();
+    for (number, line) in (1_usize..).zip(text.lines()) {
+        let line = line.trim();
+        if is_markdown(line) {
+            head = cells_of_markdown(line);
+            continue;
+        }
+        if let Some(build) = line.strip_prefix("build: ") {
+            builds.push((found.rows.len(), build.to_owned()));
+            continue;
+        }
+        if line.is_empty() {
+            continue;
+        }
+        if head.is_empty() || !line.starts_with('|') {
+            found.skip(line);
+            continue;
+        }
+        let cells = cells_of_markdown(line);
+        if cells.iter().all(|cell| cell.chars().all(|c| matches!(c, '-' | ':' | ' '))) {
+            continue;
+        }
+        if cells.len() < head.len() {
+            found.cut = Some(format!("line {number}, which breaks off"));
+            continue;
+        }
+        let nth = found.rows.len() + 1;
+        found.rows.push(row_of_markdown(nth, &head, &cells, at)?);
+    }
+    // It stands below the table that it is of.
+    let mut from = 0;
+    for (to, build) in builds {
+        let (commit, rest) = build.split_once(' ').unwrap_or((&build, ""));
+        let number = rest.trim_matches(['(', ')']).parse::<u64>().ok();
+        for row in found.rows.get_mut(from..to).unwrap_or_default() {
+            row.fields.insert("build_commit".to_owned(), commit.into());
+            if let Some(number) = number {
+                row.fields.insert("build_number".to_owned(), number.into());
+            }
+        }
+        from = to;
+    }
+    found.or(None, at)
+}
+
+fn cells_of_markdown(line: &str) -> Vec<String> {
+    let inner = line.trim().trim_start_matches('|');
+    let inner = inner.strip_suffix('|').unwrap_or(inner);
+    inner.split('|').map(|cell| cell.trim().to_owned()).collect()
+}
+
+/// The names that the columns have in JSON.
+const NAMES: [(&str, &str); 6] = [
+    ("model", "model_type"),
+    ("backend", "backends"),
+    ("threads", "n_threads"),
+    ("ngl", "n_gpu_layers"),
+    ("fa", "flash_attn"),
+    ("sm", "split_mode"),
+];
+
+fn row_of_markdown(
+    number: usize,
+    head: &[String],
+    cells: &[String],
+    at: &At<'_>,
+) -> Result<Row, ImportError> {
+    let mut fields = Map::new();
+    let (mut test, mut stated) = (None, None);
+    for (name, cell) in head.iter().zip(cells) {
+        match &**name {
+            "test" => test = tokens_of(cell),
+            "t/s" => stated = stated_rate(cell),
+            name => {
+                let known = NAMES.iter().find(|(column, _)| *column == name);
+                let name = known.map_or(name, |(_, name)| name);
+                fields.insert(name.to_owned(), value(cell));
+            }
+        }
+    }
+    let place = |what: &str| format!("row {number}, {what}");
+    let (n_prompt, n_gen, n_depth) = test.ok_or_else(|| {
+        at.place(place("test"), "is not a test such as pp512, tg128 or pp512+tg128 @ d4096")
+    })?;
+    let stated =
+        stated.ok_or_else(|| at.place(place("t/s"), "is not a rate such as 118.88 ± 1.04"))?;
+    Ok(Row {
+        number,
+        fields,
+        n_prompt,
+        n_gen,
+        n_depth,
+        samples_ns: Vec::new(),
+        stated: Some(stated),
+    })
+}
+
+/// A cell as JSON has it: a whole number, or text.
+fn value(cell: &str) -> Value {
+    cell.parse::<u64>().map_or_else(|_| cell.into(), Value::from)
+}
+
+/// `118.88 ± 1.04`
+fn stated_rate(cell: &str) -> Option<StatedRate> {
+    let (mean, spread) = match cell.split_once('±') {
+        Some((mean, spread)) => (mean.trim(), Some(spread.trim())),
+        None => (cell.trim(), None),
+    };
+    let is_number =
+        |text: &str| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite());
+    (is_number(mean) && spread.is_none_or(is_number)).then(|| StatedRate {
+        tokens_per_second: mean.to_owned(),
+        std_dev: spread.map(str::to_owned),
+    })
+}
+
+/// Prompt, answer and depth of `pp512+tg128 @ d4096`. Older versions write `pp 512`.
+fn tokens_of(test: &str) -> Option<(u64, u64, u64)> {
+    let (work, depth) = match test.split_once('@') {
+        Some((work, depth)) => (work, depth.trim().strip_prefix('d')?.trim().parse().ok()?),
+        None => (test, 0),
+    };
+    let (mut n_prompt, mut n_gen) = (0, 0);
+    for part in work.split('+').map(str::trim) {
+        if let Some(tokens) = part.strip_prefix("pp") {
+            n_prompt = tokens.trim().parse().ok()?;
+        } else if let Some(tokens) = part.strip_prefix("tg") {
+            n_gen = tokens.trim().parse().ok()?;
+        } else {
+            return None;
+        }
+    }
+    (n_prompt > 0 || n_gen > 0).then_some((n_prompt, n_gen, depth))
+}
+
+/// The rows of `-o csv`.
+pub(super) fn csv(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
+    let mut found = Rows::default();
+    let mut head: Vec<String> = Vec::new();
+    for (number, line) in (1_usize..).zip(text.lines()) {
+        let line = line.trim();
+        if is_csv(line) {
+            head = cells_of_csv(line);
+            continue;
+        }
+        if line.is_empty() {
+            continue;
+        }
+        if head.is_empty() || !line.contains(',') {
+            found.skip(line);
+            continue;
+        }
+        let cells = cells_of_csv(line);
+        let is_last = text.lines().count() == number;
+        if cells.len() != head.len() || is_last && line.matches('"').count() % 2 == 1 {
+            match is_last {
+                true => found.cut = Some(format!("line {number}, which breaks off")),
+                false => found.skip(line),
+            }
+            continue;
+        }
+        let fields: Map<String, Value> =
+            head.iter().zip(&cells).map(|(name, cell)| (name.clone(), value(cell))).collect();
+        let nth = found.rows.len() + 1;
+        let [n_prompt, n_gen, n_depth] = super::counts(nth, &fields, at)?;
+        let of = |name: &str| head.iter().position(|of| of == name).map(|at| &*cells[at]);
+        let spread = of("stddev_ts").map_or(String::new(), |spread| format!(" ± {spread}"));
+        let stated = stated_rate(&format!("{}{spread}", of("avg_ts").unwrap_or_default()));
+        let stated = stated.ok_or_else(|| {
+            at.place(format!("row {nth}, avg_ts"), "is not a number of tokens per second")
+        })?;
+        let samples_ns = Vec::new();
+        found.rows.push(Row {
+            number: nth,
+            fields,
+            n_prompt,
+            n_gen,
+            n_depth,
+            samples_ns,
+            stated: Some(stated),
+        });
+    }
+    found.or(None, at)
+}
+
+/// The cells of a line; in quotes, a comma is text and a doubled quote a quote.
+fn cells_of_csv(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut is_quoted = false;
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        let cell = cells.last_mut().expect("there is always a cell");
+        match c {
+            '"' if is_quoted && chars.peek() == Some(&'"') => {
+                cell.push('"');
+                chars.next();
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => cells.push(String::new()),
+            c => cell.push(c),
+        }
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tests_tell_their_tokens() {
+        for (test, tokens) in [
+            ("pp512", Some((512, 0, 0))),
+            ("tg128 @ d4096", Some((0, 128, 4096))),
+            ("pp512+tg128", Some((512, 128, 0))),
+            ("pp 512", Some((512, 0, 0))),
+            ("pp0", None),
+            ("pp", None),
+            ("", None),
+            ("tg128 @ 4096", None),
+        ] {
+            assert_eq!(tokens_of(test), tokens, "{test}");
+        }
+    }
+
+    #[test]
+    fn cells_may_have_commas_and_quotes() {
+        assert_eq!(cells_of_csv("\"a,b\",\"c\"\"d\",,1"), ["a,b", "c\"d", "", "1"]);
+        assert_eq!(cells_of_markdown("| a | | b |"), ["a", "", "b"]);
+    }
+
+    #[test]
+    fn a_rate_keeps_its_digits() {
+        let rate = stated_rate("118.80 ± 1.00").expect("a rate");
+        assert_eq!((&*rate.tokens_per_second, rate.std_dev.as_deref()), ("118.80", Some("1.00")));
+        assert_eq!(stated_rate("12").expect("a rate").std_dev, None);
+        assert_eq!(
+            (stated_rate("x ± 1"), stated_rate("1 ± "), stated_rate("nan")),
+            (None, None, None)
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! Files that are no text, or that another program makes a file of a known format from: what they are, and what to do.
+
+use std::path::Path;
+
+use brickscope_profile::load;
+
+/// The text of a file. Besides UTF-8 it may be UTF-16, which PowerShell's `>` writes. A character that the end of the
+/// file breaks off is left out.
+///
+/// # Errors
+///
+/// The first byte that is of no character.
+pub fn decoded(bytes: Vec<u8>) -> Result<String, usize> {
+    if let Some((is_big, from)) = utf_16(&bytes) {
+        let unit = |pair: &[u8]| {
+            let pair = [pair[0], pair[1]];
+            if is_big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) }
+        };
+        let units = bytes[from..].chunks_exact(2).map(unit);
+        let mut text: Vec<_> = char::decode_utf16(units).collect();
+        // Half of a pair, at the end.
+        text.pop_if(|last| last.is_err());
+        let text: Result<String, _> = text.into_iter().collect();
+        return text.map_err(|_| from);
+    }
+    String::from_utf8(bytes).or_else(|error| {
+        let fault = error.utf8_error();
+        let mut bytes = error.into_bytes();
+        match fault.error_len() {
+            None if fault.valid_up_to() > 0 => {
+                bytes.truncate(fault.valid_up_to());
+                String::from_utf8(bytes).map_err(|error| error.utf8_error().valid_up_to())
+            }
+            _ => Err(fault.valid_up_to()),
+        }
+    })
+}
+
+/// Whether UTF-16 has its high byte first, and where the text begins; `None` if it's none.
+fn utf_16(bytes: &[u8]) -> Option<(bool, usize)> {
+    match bytes {
+        [0xff, 0xfe, ..] => Some((false, 2)),
+        [0xfe, 0xff, ..] => Some((true, 2)),
+        // Without a mark, of which all that is read here begins with two characters of ASCII.
+        [1..=0x7f, 0, 1..=0x7f, 0, ..] => Some((false, 0)),
+        [0, 1..=0x7f, 0, 1..=0x7f, ..] => Some((true, 0)),
+        _ => None,
+    }
+}
+
+/// What a file is that can't be read, and what to do instead, as a sentence without its subject; `None` if that isn't
+/// known. `bytes` may be its beginning.
+#[must_use]
+pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
+    const NSYS: &str = "is a report of Nsight Systems, which can't be read: record the same program with torch.profiler, \
+                        whose trace has the same kernels";
+    const NCU: &str = "is a report of Nsight Compute, which measures kernels one at a time, many times over: it has no \
+                       time of a run; record a trace with torch.profiler";
+    const ROCPROF: &str = "is of rocprof, which can't be read: record the same program with torch.profiler, whose trace \
+                           has the same kernels";
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let begins = |start: &[u8]| bytes.starts_with(start);
+    if begins(load::POINTER) {
+        return Some("is a pointer of Git LFS, not the file: `git lfs pull` fetches it");
+    }
+    if begins(b"GGUF") {
+        return None;
+    }
+    if begins(b"PERFILE2") {
+        return Some("is a recording of perf: `brickscope flamegraph` reads it");
+    }
+    if name.ends_with(".ncu-rep") || begins(b"NVR\0") {
+        return Some(NCU);
+    }
+    if name.ends_with(".nsys-rep") || name.ends_with(".qdrep") || name.ends_with(".qdstrm") {
+        return Some(NSYS);
+    }
+    if begins(b"SQLite format 3\0") {
+        let has = |word: &[u8]| bytes.windows(word.len()).any(|window| window == word);
+        return Some(match (has(b"CUPTI_ACTIVITY") || has(b"TARGET_INFO_"), has(b"rocpd")) {
+            (true, _) => NSYS,
+            (false, true) => ROCPROF,
+            (false, false) => {
+                "is a database (SQLite), perhaps of Nsight Systems or rocprof, whose reports can't be read: record the \
+                 same program with torch.profiler"
+            }
+        });
+    }
+    if begins(b"PK\x03\x04")
+        || begins(b"\x28\xb5\x2f\xfd")
+        || begins(b"\xfd7zXZ\0")
+        || begins(b"BZh")
+    {
+        return Some("is an archive: unpack it first; of packed files only those of gzip are read");
+    }
+    let start = &bytes[..bytes.len().min(1 << 16)];
+    let text = String::from_utf8_lossy(start);
+    let text = text.trim_start_matches('\u{feff}');
+    let head = || text.lines().map(str::trim).filter(|line| !line.is_empty()).take(40);
+    if text.contains("\"rocprofiler-sdk-tool\"")
+        || head().any(|line| line.contains("Kernel_Name") && line.contains("Start_Timestamp"))
+        || head().any(|line| line.contains("KernelName") && line.contains("DurationNs"))
+        || head().any(|line| line.contains("\"TotalDurationNs\"") && line.contains("\"Calls\""))
+    {
+        return Some(ROCPROF);
+    }
+    if head().any(|line| line.contains("\"Kernel Name\"") && line.contains("\"Metric Name\""))
+        || text.contains("==PROF== ")
+    {
+        return Some(NCU);
+    }
+    if head().any(|line| line.contains("Total Time (ns)") && line.contains("Avg (ns)"))
+        || head().any(|line| line.contains("Start (ns)") && line.contains("Duration (ns)"))
+    {
+        return Some(NSYS);
+    }
+    is_perf_script(text).then_some(
+        "is what `perf script` prints: fold it, `perf script | inferno-collapse-perf > stacks.folded`, or give the \
+         recording itself (perf.data) to `brickscope flamegraph`",
+    )
+}
+
+/// Whether lines with a time and an event (`llama-bench 4242 1234.567890: 250000 cycles:u:`) come before lines with an
+/// address and a function in the file that has it.
+fn is_perf_script(text: &str) -> bool {
+    let lines = || text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let is_frame = |line: &str| {
+        let mut words = line.split_whitespace();
+        let is_address = words
+            .next()
+            .is_some_and(|word| word.len() >= 4 && word.bytes().all(|b| b.is_ascii_hexdigit()));
+        line.starts_with([' ', '\t']) && is_address && line.trim_end().ends_with(')')
+    };
+    let is_event = |line: &str| {
+        let is_time = |word: &str| {
+            let time = word.strip_suffix(':').and_then(|word| word.split_once('.'));
+            let is_number =
+                |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            time.is_some_and(|(whole, fraction)| is_number(whole) && is_number(fraction))
+        };
+        line.split_whitespace().any(is_time) && line.trim_end().trim_end_matches(')').contains(':')
+    };
+    lines().take(4).any(is_event) && lines().take(200).any(is_frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_in_each_encoding_and_cut_anywhere() {
+        let text = "[{\"a\": \"é🦀\"}]";
+        let utf_16 = |is_big: bool, mark: bool| -> Vec<u8> {
+            let units = mark.then_some(0xfeff).into_iter().chain(text.encode_utf16());
+            units
+                .flat_map(|unit: u16| if is_big { unit.to_be_bytes() } else { unit.to_le_bytes() })
+                .collect()
+        };
+        for bytes in [
+            text.as_bytes().to_vec(),
+            utf_16(false, true),
+            utf_16(true, true),
+            utf_16(false, false),
+            utf_16(true, false),
+        ] {
+            assert_eq!(decoded(bytes.clone()).expect("text"), text);
+            for cut in 4..bytes.len() {
+                let part = decoded(bytes[..cut].to_vec()).expect("text");
+                assert!(text.starts_with(&part) && part.len() + 8 > cut / 2, "{cut}: {part}");
+            }
+        }
+        assert_eq!(decoded(b"ab\xffc".to_vec()), Err(2));
+        assert_eq!(decoded(Vec::new()).expect("text"), "");
+        assert_eq!(decoded(vec![0xff, 0xfe, 0, 0xd8, b'a', 0]), Err(2));
+    }
+
+    #[test]
+    fn files_of_other_programs_are_told() {
+        let perf = "llama-bench 4242 [001] 1234.567890:     250000 cycles:u: \n\t    7f1a2b3c ggml_vec_dot+0x1 \
+                    (/lib/libggml.so)\n\t    55d0 main (/bin/llama-bench)\n\n";
+        for (name, bytes, is) in [
+            (
+                "a",
+                &b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"[..],
+                "a pointer of Git LFS",
+            ),
+            ("a.nsys-rep", b"\0\0", "a report of Nsight Systems"),
+            (
+                "a.sqlite",
+                b"SQLite format 3\0 CUPTI_ACTIVITY_KIND_KERNEL",
+                "a report of Nsight Systems",
+            ),
+            ("a.db", b"SQLite format 3\0 rocpd_kernel_dispatch", "of rocprof"),
+            (
+                "a.csv",
+                b"Time (%),Total Time (ns),Instances,Avg (ns)\n",
+                "a report of Nsight Systems",
+            ),
+            ("a.ncu-rep", b"NVR\0", "a report of Nsight Compute"),
+            ("a.json", b"{\"rocprofiler-sdk-tool\": []}", "of rocprof"),
+            ("a.csv", b"\"Kind\",\"Agent_Id\",\"Kernel_Name\",\"Start_Timestamp\"\n", "of rocprof"),
+            ("a.csv", b"\"Name\",\"Calls\",\"TotalDurationNs\"\n", "of rocprof"),
+            ("perf.data", b"PERFILE2", "a recording of perf"),
+            ("a.txt", perf.as_bytes(), "what `perf script` prints"),
+            ("a.zip", b"PK\x03\x04", "an archive"),
+        ] {
+            let said = told(Path::new(name), bytes).unwrap_or_default();
+            assert!(said.starts_with(&format!("is {is}")), "{name}: {said}");
+        }
+        for none in ["", "main;a 3\n", "[{\"ph\": \"X\"}]", "a: b\n  c (d)\n"] {
+            assert_eq!(told(Path::new("a.txt"), none.as_bytes()), None, "{none}");
+        }
+    }
+}

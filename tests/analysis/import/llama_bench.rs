@@ -1,0 +1,324 @@
+//! The output of llama-bench: in each of its forms, with what else is in the file, cut anywhere, and as sweeps.
+
+use brickscope::{Phase, Profile};
+use brickscope_analysis::compare::{CompareError, Options as Comparing, Process, compare};
+use brickscope_analysis::import::{Format, Options, decoded, format_of};
+use brickscope_analysis::view;
+
+use super::{LLAMA_BENCH, import, imported, refused, side};
+
+#[test]
+fn repetitions_of_llama_bench_are_passes_of_which_nothing_is_attributed() {
+    let profile = imported(LLAMA_BENCH, Format::LlamaBench);
+    let decode = profile.phase(Phase::Decode).expect("a phase");
+    assert_eq!((decode.passes, decode.tokens), (3, 384));
+    assert_eq!((decode.wall_ns, decode.unattributed_ns), (19_500_000_000, 19_500_000_000));
+    let walls: Vec<u64> = profile.passes.iter().map(|pass| pass.wall_ns).collect();
+    assert_eq!(walls[..4], [9_000_000_001, 9_100_000_003, 9_200_000_005, 6_400_000_000]);
+    // No single token has a time.
+    assert_eq!((profile.latency.per_token.count, profile.latency.first_token.count), (0, 0));
+    assert_eq!(profile.created, "2026-11-20T09:12:44Z");
+    insta::assert_snapshot!("llama_bench", view::report(&profile));
+}
+
+#[test]
+fn a_line_of_llama_bench_is_a_test_too() {
+    let rows: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    let (mut lines, mut array) =
+        (imported(&lines, Format::LlamaBench), imported(LLAMA_BENCH, Format::LlamaBench));
+    lines.created.clear();
+    array.created.clear();
+    assert_eq!(lines, array);
+}
+
+/// Names and rates of all tests, as the first screen has them.
+fn tests_of(profile: &Profile) -> Vec<String> {
+    let screen = view::summary(profile, view::Size::default(), None).to_string();
+    let rows = screen.lines().filter(|line| line.contains(" tok/s  "));
+    rows.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+fn left_out(profile: &Profile) -> Vec<(String, u64)> {
+    profile.imported.as_ref().expect("of a file").left_out.clone()
+}
+
+const ROWS: [&str; 2] =
+    ["pp512 56.27 ± 0.62 tok/s 3 repetitions", "tg128 19.70 ± 0.30 tok/s 3 repetitions"];
+
+#[test]
+fn the_first_screen_has_the_rate_of_each_test() {
+    let profile = imported(LLAMA_BENCH, Format::LlamaBench);
+    assert_eq!(tests_of(&profile), ROWS);
+    let screen = view::summary(&profile, view::Size::default(), None).to_string();
+    assert!(!screen.contains("unattributed"), "{screen}");
+    assert!(screen.contains("compare it with the same tests of another build"), "{screen}");
+    // One repetition has no spread.
+    let single = LLAMA_BENCH.replace("6400000000, 6500000000, ", "");
+    assert_ne!(single, LLAMA_BENCH);
+    assert!(tests_of(&imported(&single, Format::LlamaBench))[1].ends_with("tok/s 1 repetition"));
+}
+
+#[test]
+fn tests_under_unlike_conditions_are_a_list() {
+    for (from, to, apart) in [
+        ("\"n_threads\": 2", "\"n_threads\": 4", ["n_threads 4", "n_threads 2"]),
+        ("\"type_k\": \"f16\"", "\"type_k\": \"q8_0\"", ["type_k q8_0", "type_k f16"]),
+    ] {
+        let other = LLAMA_BENCH.replacen(from, to, 1);
+        let profile = imported(&other, Format::LlamaBench);
+        assert!(profile.passes.is_empty() && profile.phases.is_empty());
+        let rows: Vec<String> = ROWS.iter().zip(apart).map(|(a, b)| format!("{a}, {b}")).collect();
+        assert_eq!(tests_of(&profile), rows);
+        let both = Options { rows: vec![1, 2], ..Options::default() };
+        let said = refused(&other, Format::LlamaBench, &both);
+        assert!(said.starts_with("a.file: rows 1 (pp512) and 2 (tg128) differ in "), "{said}");
+        assert!(
+            said.ends_with("a run has only one such: choose rows with --rows, such as 1"),
+            "{said}"
+        );
+        let second = Options { rows: vec![2], ..Options::default() };
+        let alone = import(&other, Format::LlamaBench, &second).expect("one row");
+        assert_eq!(alone.phases.len(), 1);
+        let missing = Options { rows: vec![3], ..Options::default() };
+        let said = refused(&other, Format::LlamaBench, &missing);
+        assert_eq!(said, "a.file: has no row 3: its rows are 1 to 2");
+    }
+    // A prompt and its answer together are no pass, and have a rate.
+    let mixed = LLAMA_BENCH.replace("\"n_prompt\": 0,", "\"n_prompt\": 512,");
+    let profile = imported(&mixed, Format::LlamaBench);
+    assert_eq!(profile.phases.len(), 1);
+    assert!(tests_of(&profile)[1].starts_with("pp512+tg128 "));
+}
+
+/// Four tests: two kinds at two depths.
+fn sweep() -> String {
+    let rows: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
+    let deep = rows.iter().map(|row| {
+        let mut row = row.clone();
+        row["n_depth"] = 8192.into();
+        row
+    });
+    rows.iter().cloned().chain(deep).map(|row| format!("{row}\n")).collect()
+}
+
+#[test]
+fn a_sweep_is_read_without_choosing_rows_and_compared() {
+    let text = sweep();
+    assert_eq!(format_of(&text), Some(Format::LlamaBench));
+    let profile = imported(&text, Format::LlamaBench);
+    let names: Vec<String> = tests_of(&profile)
+        .iter()
+        .map(|row| row.split(" tok/s").next().unwrap_or("").to_owned())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "pp512 56.27 ± 0.62",
+            "tg128 19.70 ± 0.30",
+            "pp512 @ d8192 56.27 ± 0.62",
+            "tg128 @ d8192 19.70 ± 0.30"
+        ]
+    );
+    // What to do for one run of them is said.
+    let lacks = &profile.imported.as_ref().expect("of a file").lacks;
+    assert!(
+        lacks.iter().any(|lack| lack.reason.contains("`import --rows 1,2` chooses")),
+        "{lacks:?}"
+    );
+    let faster = imported(&text.replace("6400000000", "6300000000"), Format::LlamaBench);
+    let found = compare(&side(&profile), &side(&faster), &Comparing::default()).expect("alike");
+    let tests: Vec<&str> = found.tests.iter().map(|test| test.name.as_str()).collect();
+    assert_eq!(tests, ["pp512", "tg128", "pp512 @ d8192", "tg128 @ d8192"]);
+}
+
+#[test]
+fn what_a_program_logs_beside_its_results_is_left_out_and_counted() {
+    let lines: Vec<String> = sweep().lines().map(str::to_owned).collect();
+    let array = format!("[{}]", lines[..2].join(", "));
+    let log = "ggml_cuda_init: found 1 CUDA devices:";
+    for text in [
+        format!("{log}\n{array}\n"),
+        format!("{log}\r\n{}\r\n", LLAMA_BENCH.replace('\n', "\r\n")),
+        format!("\u{feff}{}\n{log}\n{}\n", lines[0], lines[1]),
+        format!("[\n{},\n{log}\n{}\n]\n", lines[0], lines[1]),
+    ] {
+        assert_eq!(format_of(&text), Some(Format::LlamaBench), "{text}");
+        let profile = imported(&text, Format::LlamaBench);
+        assert_eq!(tests_of(&profile), ROWS, "{text}");
+        let why = format!("lines that are no part of the results, such as `{log}`");
+        assert_eq!(left_out(&profile), [(why, 1)]);
+    }
+    // Lines that look like JSON, too.
+    let text = format!("[INFO] a\n{{b\n{}\n{{\"msg\": 1}}\n{}\n", lines[0], lines[1]);
+    let profile = imported(&text, Format::LlamaBench);
+    assert_eq!(tests_of(&profile), ROWS);
+    assert_eq!(left_out(&profile).iter().map(|(_, n)| n).sum::<u64>(), 3);
+}
+
+#[test]
+fn a_file_that_breaks_off_has_the_rows_that_are_whole() {
+    let (array, lines) = (LLAMA_BENCH.to_owned(), sweep());
+    for (text, is_array) in [(&array, true), (&lines, false)] {
+        let ends: Vec<usize> = text.match_indices("}\n").map(|(at, _)| at + 1).collect();
+        let ends: Vec<usize> = if is_array {
+            text.match_indices("\n  }").map(|(at, _)| at + 4).collect()
+        } else {
+            ends
+        };
+        for cut in (0..text.len()).step_by(7) {
+            let part = &text[..cut];
+            let whole = ends.iter().filter(|&&end| end <= cut).count();
+            if whole == 0 {
+                let said = refused(part, Format::LlamaBench, &Options::default());
+                assert!(
+                    said.contains("its first test is whole") || said.contains("no test"),
+                    "{said}"
+                );
+                continue;
+            }
+            let profile = imported(part, Format::LlamaBench);
+            assert_eq!(profile.imported.as_ref().expect("of a file").tests.len(), whole, "{cut}");
+            let is_told = left_out(&profile).iter().any(|(why, _)| {
+                why.contains("the file breaks off there") || why.contains("the list has no end")
+            });
+            // Between lines nobody knows whether there were more.
+            assert!(is_told || !is_array && ends.iter().any(|&end| end == cut || end + 1 == cut));
+        }
+    }
+}
+
+#[test]
+fn a_file_of_powershell_is_read() {
+    let bytes = |text: &str| {
+        let units = [0xfeff_u16].into_iter().chain(text.encode_utf16().collect::<Vec<_>>());
+        units.flat_map(u16::to_le_bytes).collect::<Vec<u8>>()
+    };
+    let text = decoded(bytes(&LLAMA_BENCH.replace('\n', "\r\n"))).expect("text");
+    assert_eq!(tests_of(&imported(&text, Format::LlamaBench)), ROWS);
+}
+
+const MARKDOWN: &str = "\
+| model                          |       size |     params | backend    | ngl |            test |                  t/s |
+| ------------------------------ | ---------: | ---------: | ---------- | --: | --------------: | -------------------: |
+| qwen2 7B Q4_K - Medium         |   4.36 GiB |     7.62 B | CUDA       |  99 |           pp512 |      7097.99 ± 15.03 |
+| qwen2 7B Q4_K - Medium         |   4.36 GiB |     7.62 B | CUDA       |  99 |   tg128 @ d4096 |        118.80 ± 0.22 |
+
+build: 0123abc (5163)
+";
+
+#[test]
+fn tables_have_rates_and_no_times() {
+    let csv = "build_commit,build_number,backends,model_type,n_threads,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,\
+               avg_ts,stddev_ts\n\
+               \"0123abc\",\"5163\",\"CUDA\",\"qwen2 7B, Q4_K\",\"8\",\"512\",\"0\",\"0\",\"2025-04-24T11:58:50Z\",\
+               \"72133333\",\"1000\",\"7097.987934\",\"15.030000\"\n\
+               \"0123abc\",\"5163\",\"CUDA\",\"qwen2 7B, Q4_K\",\"8\",\"0\",\"128\",\"4096\",\"2025-04-24T11:58:50Z\",\
+               \"1077000000\",\"1000\",\"118.800001\",\"0.220000\"\n";
+    let noisy = format!("llama-bench: starting\r\n{}", MARKDOWN.replace('\n', "\r\n"));
+    for text in [MARKDOWN, csv, &noisy] {
+        assert_eq!(format_of(text), Some(Format::LlamaBench), "{text}");
+        let profile = imported(text, Format::LlamaBench);
+        assert_eq!(
+            tests_of(&profile),
+            [
+                "pp512 7097.99 ± 15.03 tok/s as the file states",
+                "tg128 @ d4096 118.80 ± 0.22 tok/s as the file states"
+            ]
+        );
+        assert!(profile.passes.is_empty());
+        let imported = profile.imported.as_ref().expect("of a file");
+        assert_eq!(imported.program.as_deref(), Some("llama.cpp 0123abc (5163)"));
+        let error = Process::from_profile("a run", &profile).expect_err("there are no times");
+        assert!(error.to_string().contains("`llama-bench -o jsonl`"), "{error}");
+        assert!(view::report(&profile).contains("\nTests\n"));
+    }
+    for (from, to, place) in
+        [("pp512", "warm-up", "row 1, test"), ("7097.99 ± 15.03", "fast", "row 1, t/s")]
+    {
+        let said = refused(&MARKDOWN.replace(from, to), Format::LlamaBench, &Options::default());
+        assert!(said.starts_with(&format!("a.file, {place}: ")), "{said}");
+    }
+    // Cut within a row: the others are read.
+    let cut = MARKDOWN.find("7.62 B | CUDA       |  99 |   tg").expect("a row");
+    let profile = imported(&MARKDOWN[..cut], Format::LlamaBench);
+    assert_eq!(tests_of(&profile).len(), 1);
+    assert!(left_out(&profile)[0].0.contains("breaks off"));
+    let sql = "CREATE TABLE IF NOT EXISTS llama_bench (\n);\nINSERT INTO llama_bench (build_commit) VALUES ('a');\n";
+    assert_eq!(format_of(sql), Some(Format::LlamaBench));
+    assert!(
+        refused(sql, Format::LlamaBench, &Options::default()).contains("`llama-bench -o jsonl`")
+    );
+}
+
+/// As an older build writes it: without the fields that newer ones have.
+fn older() -> String {
+    const NEW: [&str; 5] =
+        ["n_cpu_moe", "devices", "tensor_buft_overrides", "no_op_offload", "no_host"];
+    let lines = LLAMA_BENCH.lines();
+    let kept = lines.filter(|line| !NEW.iter().any(|new| line.contains(&format!("\"{new}\":"))));
+    kept.collect::<Vec<_>>().join("\n")
+}
+
+/// As a newer build writes the same test: with fields that an older one has not.
+fn newer(more: &str) -> Profile {
+    let text = older().replace("\"n_gen\":", &format!("{more}\"n_gen\":"));
+    let text = text.replace("6400000000", "6300000000").replace("0c1e5709", "11111111");
+    imported(&text, Format::LlamaBench)
+}
+
+#[test]
+fn options_that_another_build_lacks_are_no_other_work_while_they_are_off() {
+    let old = imported(&older(), Format::LlamaBench);
+    for off in [
+        "",
+        "\"n_cpu_moe\": 0, \"no_op_offload\": 0, \"tensor_buft_overrides\": \"none\", \"no_host\": false, ",
+        "\"devices\": \"auto\", \"use_direct_io\": false, \"fit_target\": 0, ",
+    ] {
+        let new = newer(off);
+        for (a, b) in [(&old, &new), (&new, &old)] {
+            let found = compare(&side(a), &side(b), &Comparing::default());
+            let found = found.unwrap_or_else(|error| panic!("{off}: {error}"));
+            let names: Vec<&str> = found.differences.iter().map(|of| of.name.as_str()).collect();
+            assert_eq!(names, ["build"]);
+        }
+    }
+    for (on, name) in [
+        ("\"n_cpu_moe\": 30, ", "n_cpu_moe"),
+        ("\"tensor_buft_overrides\": \"exps=CPU\", ", "tensor_buft_overrides"),
+        ("\"no_host\": true, ", "no_host"),
+    ] {
+        match compare(&side(&old), &side(&newer(on)), &Comparing::default()) {
+            Err(CompareError::Unlike(found)) => assert_eq!(found[0].name, name),
+            other => panic!("{other:?}"),
+        }
+        let off =
+            newer("\"n_cpu_moe\": 0, \"tensor_buft_overrides\": \"none\", \"no_host\": false, ");
+        assert!(compare(&side(&off), &side(&newer(on)), &Comparing::default()).is_err());
+    }
+    // JSON has had both for flags.
+    let flag = |value: &str| {
+        let text = older().replace("\"flash_attn\": 0", &format!("\"flash_attn\": {value}"));
+        imported(&text.replace("6400000000", "6300000000"), Format::LlamaBench)
+    };
+    assert!(compare(&side(&old), &side(&flag("false")), &Comparing::default()).is_ok());
+    assert!(compare(&side(&old), &side(&flag("true")), &Comparing::default()).is_err());
+}
+
+#[test]
+fn faults_of_llama_bench_are_named_by_row_and_field() {
+    for (from, to, said) in [
+        ("6500000000,", "-1,", "row 2, samples_ns[1]: is not a whole number of nanoseconds"),
+        ("\"n_gen\": 128", "\"n_gen\": \"x\"", "row 2, n_gen: is not a whole number"),
+        ("\"n_gen\": 128", "\"n_gem\": 128", "row 2, n_gen: is missing"),
+        ("\"n_gen\": 128", "\"n_gen\": 0", "row 2, n_prompt: is 0, and so is n_gen"),
+        ("6400000000,", "18446744073709551615,", "row 2, samples_ns: add up to more than 64 bits"),
+    ] {
+        let text = LLAMA_BENCH.replace(from, to);
+        assert_ne!(text, LLAMA_BENCH);
+        let error = refused(&text, Format::LlamaBench, &Options::default());
+        assert!(error.starts_with(&format!("a.file, {said}")), "{error}");
+    }
+    let cut = refused(&LLAMA_BENCH[..300], Format::LlamaBench, &Options::default());
+    assert!(cut.starts_with("a.file, line 1"), "{cut}");
+}
