@@ -110,6 +110,11 @@ impl Design {
         }
     }
 
+    /// Whether no other machine ran either side.
+    pub(super) fn is_of_one(&self) -> bool {
+        self.both.len() == 1 && self.only.iter().all(Vec::is_empty)
+    }
+
     /// What can't be told whatever the figures are.
     pub(super) fn doubt(&self, cells: &Cells) -> Option<Doubt> {
         let doubt = match (self.both.is_empty(), self.lone()) {

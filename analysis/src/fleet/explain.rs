@@ -346,7 +346,8 @@ impl Fleet {
         let mut doubt = if !is_connected(&self.groups.parts) {
             design.of_no_machine(cells)
         } else {
-            let lone = design.lone()?;
+            // Beside others it has to show a difference first.
+            let lone = design.lone().filter(|_| design.is_of_one())?;
             if is_connected(&self.parts_without(lone)) {
                 return None;
             }
@@ -380,7 +381,14 @@ impl Fleet {
         let mut between = self.steps.iter().filter(|(step, _)| is_between(step.at));
         between.find_map(|(_, doubt)| doubt.clone()).or_else(|| {
             let design = self.design(groups);
-            design.of_one_day(cells).or_else(|| design.disagreement(cells, size))
+            let is_alone = |machine: &usize| {
+                let parts = self.parts_without(*machine);
+                let of = |group: &Group| parts[group.newest()];
+                of(&groups[0]) != of(&groups[1])
+            };
+            let lone = design.lone().filter(is_alone);
+            let of_one = lone.map(|machine| design.of_one_machine(cells, machine));
+            of_one.or_else(|| design.of_one_day(cells)).or_else(|| design.disagreement(cells, size))
         })
     }
 

@@ -157,12 +157,16 @@ impl Run {
         all.map(|(run, test): (_, &RunTest)| (&test.kind, &test.work, run))
     }
 
-    /// What names its build, as [`observations`](Self::observations) do: its commit, if that is all it was built of, or its
-    /// program's hash. A version may be that of many builds.
+    /// Whether it is of the same program: the same file or, where that isn't stated, the same commit without changes.
     #[must_use]
-    pub fn build(&self) -> Option<String> {
-        let is_dirty = self.commit.as_ref().is_some_and(|commit| commit.ends_with("-dirty"));
-        (!is_dirty && (self.commit.is_some() || self.binary.is_some())).then(|| self.built_of())
+    pub fn is_same_build(&self, other: &Self) -> bool {
+        match (&self.binary, &other.binary) {
+            (Some(own), Some(theirs)) => own == theirs,
+            _ => {
+                let is_clean = |commit: &String| !commit.ends_with("-dirty");
+                self.commit == other.commit && self.commit.as_ref().is_some_and(is_clean)
+            }
+        }
     }
 
     pub(super) fn observation(&self, test: &RunTest, measure: &Measure) -> Option<Observation> {

@@ -235,17 +235,23 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
         };
         tell!("not verified: {}: {}{more}", output::shown(file), printable_text(why));
     }
-    let builds: BTreeSet<String> = known.iter().filter_map(Run::build).collect();
-    let by_kind = |runs: &[Run]| {
+    // Whatever it was built from, it is judged, unless it is what the baseline is of: nothing is slower than itself.
+    let is_judged = |run: &Run| !known.iter().any(|known| known.is_same_build(run));
+    let judged: Vec<bool> = new.iter().map(is_judged).collect();
+    let by_kind = |runs: &[Run], judged: &[bool]| {
         let mut by_kind: BTreeMap<(Kind, Work), Vec<Observation>> = BTreeMap::new();
-        let each = runs.iter().flat_map(|run| run.observations(&Measure::TokensPerSecond));
-        for (kind, work, run) in each {
-            by_kind.entry((kind.clone(), work.clone())).or_default().push(run);
+        for (of, is_judged) in runs.iter().zip(judged) {
+            for (kind, work, mut run) in of.observations(&Measure::TokensPerSecond) {
+                if *is_judged {
+                    UNNAMED.clone_into(&mut run.commit);
+                }
+                by_kind.entry((kind.clone(), work.clone())).or_default().push(run);
+            }
         }
         by_kind
     };
     let of_baseline = known;
-    let mut known = by_kind(&of_baseline);
+    let mut known = by_kind(&of_baseline, &vec![false; of_baseline.len()]);
     let model = |kind: &Kind| {
         let mut runs = new.iter().chain(&of_baseline);
         let of_kind = runs.find(|run| run.kinds().any(|other| other == kind));
@@ -268,17 +274,10 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
             kind.test
         )
     };
-    let sides = by_kind(&new).into_iter().map(|(of, new)| Sides {
+    let sides = by_kind(&new, &judged).into_iter().map(|(of, new)| Sides {
         work: named(&of.0),
         known: known.remove(&of).unwrap_or_default(),
-        // Whatever it was built from, it is judged, unless it is what the baseline is of: nothing is slower than itself.
-        new: new
-            .into_iter()
-            .map(|run| match builds.contains(&run.commit) {
-                true => run,
-                false => Observation { commit: UNNAMED.to_owned(), ..run },
-            })
-            .collect(),
+        new,
     });
     let sides = sides.collect();
     for (kind, _) in known.keys() {
