@@ -238,7 +238,12 @@ fn escaped(name: &str) -> String {
         let is_code = letter == '%' && code(&name.as_bytes()[at..]).is_some();
         // Some readers end a line at any of Unicode's separators.
         let is_separator = matches!(letter, ';' | '\u{2028}' | '\u{2029}') || letter.is_control();
-        if is_around || is_code || is_separator {
+        // With the weight behind it, a number would look like a second count.
+        let after = &name[at + letter.len_utf8()..];
+        let is_before_a_count = letter == ' '
+            && !after.is_empty()
+            && after.bytes().all(|of| b"0123456789.".contains(&of));
+        if is_around || is_code || is_separator || is_before_a_count {
             let mut bytes = [0; 4];
             for byte in letter.encode_utf8(&mut bytes).bytes() {
                 text.push_str(&format!("%{byte:02X}"));

@@ -227,6 +227,11 @@ impl<'f> Files<'f> {
         }
         for profile in &all {
             for roofline in Roofline::all(profile) {
+                if let Some(says) = roofline.verdict().map(|verdict| verdict.says()) {
+                    let disturber = view::disturber(profile, roofline.phase);
+                    told.extend(disturber.map(|why| format!("{says}; {why}")));
+                    told.push(says);
+                }
                 for brick in roofline.bricks {
                     told.extend(brick.absent.map(|absent| absent.reason));
                     told.extend(brick.notes.iter().map(ToString::to_string));

@@ -140,7 +140,7 @@ fn what_is_wrong_is_said_with_the_line() {
         ),
         (
             "a 1.5",
-            "a.folded, line 1: does not end with a blank and a whole number, the weight of its stack",
+            "a.folded, line 1: its weight has a fraction, and samples are whole: `import --unit ns`, `us` or `ms` reads times",
         ),
         (
             "a -1",
