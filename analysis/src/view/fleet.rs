@@ -158,7 +158,7 @@ pub fn explanation(explanation: &Explanation, before: &str, after: &str) -> Stri
     line("together", signed(explanation.total));
     for (label, part) in [("commit", &explanation.commit), ("machine", &explanation.machine)] {
         if part.low == part.high {
-            line(label, format!("the same {label}"));
+            line(label, "the same on both sides".to_owned());
         } else if part.is_known() {
             let [ratio, low, high] = [part.ratio, part.low, part.high].map(signed);
             line(label, format!("{ratio} ({low} to {high})"));
