@@ -76,8 +76,11 @@ pub(crate) unsafe fn pass(
             ask(running, 0, of, of_llama);
             (*running).filled.clone_from(&(*running).cached[0]);
             (*running).grown.clear();
-            // One token is one graph.
-            let may_be_several = of_llama.is_some_and(|(_, tokens)| tokens != Some(1));
+            // A token for each sequence is one graph. To ask costs old versions a look at each cell of the cache, so it isn't
+            // asked within such passes.
+            let sequences = (&(*running).cached)[0].len().max(1);
+            let is_more = |tokens: i32| usize::try_from(tokens).is_ok_and(|n| n > sequences);
+            let may_be_several = of_llama.is_some_and(|(_, tokens)| tokens.is_none_or(is_more));
             (*running).context = match (of, of_llama) {
                 (Of::Llama { hook, copy, .. }, Some((context, _))) if may_be_several => {
                     Some((hook, copy, context))

@@ -232,8 +232,10 @@ fn product_of_attention(node: &Node, sources: &[&Tensor], flops: u64) -> Option<
         streams,
         flops: flops / room,
         bytes: if is_cache(a) { part(a.used_bytes(), room, streams) } else { 0 },
-        scores: part(scores.used_bytes(), room, streams)
-            + if is_cache(a) { 0 } else { part(a.used_bytes(), room, streams) },
+        scores: part(scores.used_bytes(), room, streams).saturating_add(match is_cache(a) {
+            true => 0,
+            false => part(a.used_bytes(), room, streams),
+        }),
         elements: if is_values { 0 } else { part(node.out.elements(), room, streams) },
     })
 }

@@ -92,11 +92,14 @@ pub fn measure_limits(kernels: Kernels, pool: &ThreadPool) -> Vec<(String, f64)>
 
 fn ceilings_by(kernels: Kernels, meter: &Meter, threads: u32) -> Result<Ceilings, Absent> {
     let memory = meter.memory(Move::Read, NANOS)?;
+    // More threads than CPUs have no more caches.
+    let cpus = std::thread::available_parallelism().map_or(threads, |n| n.get() as u32);
+    let busy = threads.min(cpus);
     let caches = meter.caches().iter().filter_map(|&cache| {
         let rate = meter.cache(cache, Move::Read, CACHE_NANOS).ok()?;
         Some(CacheCeiling {
             level: cache.name(),
-            bytes: cache.bytes_of(threads),
+            bytes: cache.bytes_of(busy),
             read_bytes_per_second: rate.per_second,
         })
     });

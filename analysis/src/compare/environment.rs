@@ -120,13 +120,20 @@ const NOT_STATED: &str = "not stated";
 
 /// Whether an option does nothing, or is one of llama-bench's with a default that does something.
 pub(super) fn is_default(name: &str, value: &str) -> bool {
-    let is_off = |part: &str| {
-        let number = part.trim_start_matches("0x").parse::<f64>();
-        number.is_ok_and(|number| number == 0.0 || number == -1.0)
-    };
-    matches!(value, "" | "none" | "auto" | "default" | "disabled" | "off")
-        || value.split('/').all(is_off)
-        || [("use_mmap", "1"), ("split_mode", "layer"), ("poll", "50")].contains(&(name, value))
+    // Builds that don't state it do this. Each has one such value, so that two values are never one work.
+    const DEFAULTS: [(&str, &str); 6] = [
+        ("use_mmap", "1"),
+        ("split_mode", "layer"),
+        ("poll", "50"),
+        ("n_gpu_layers", "99"),
+        ("cpu_mask", "0x0"),
+        ("devices", "auto"),
+    ];
+    if let Some((_, default)) = DEFAULTS.iter().find(|(of, _)| *of == name) {
+        return value == *default;
+    }
+    let is_zero = |part: &str| part.parse::<f64>().is_ok_and(|number| number == 0.0);
+    matches!(value, "" | "none") || value.split('/').all(is_zero)
 }
 
 /// The facts of a process and of its tests, with the test.

@@ -80,6 +80,13 @@ pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()>
             line.push(';');
         }
         line.pop();
+        // A number at the end would look like a second count.
+        if let Some((before, last)) = line.rsplit_once(' ')
+            && !last.is_empty()
+            && last.bytes().all(|of| b"0123456789.".contains(&of))
+        {
+            line = format!("{before}%20{last}");
+        }
         writeln!(out, "{line} {}", stack.weight)?;
     }
     Ok(())
@@ -238,12 +245,7 @@ fn escaped(name: &str) -> String {
         let is_code = letter == '%' && code(&name.as_bytes()[at..]).is_some();
         // Some readers end a line at any of Unicode's separators.
         let is_separator = matches!(letter, ';' | '\u{2028}' | '\u{2029}') || letter.is_control();
-        // With the weight behind it, a number would look like a second count.
-        let after = &name[at + letter.len_utf8()..];
-        let is_before_a_count = letter == ' '
-            && !after.is_empty()
-            && after.bytes().all(|of| b"0123456789.".contains(&of));
-        if is_around || is_code || is_separator || is_before_a_count {
+        if is_around || is_code || is_separator {
             let mut bytes = [0; 4];
             for byte in letter.encode_utf8(&mut bytes).bytes() {
                 text.push_str(&format!("%{byte:02X}"));

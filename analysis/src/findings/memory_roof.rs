@@ -53,7 +53,8 @@ fn finding(
             ),
             format!("{}, readings", of.ceilings()),
         );
-    finding.what = format!("{name} reads {} a pass about as fast as memory gives them", size(all));
+    finding.what =
+        format!("{name} reads {} a pass: {} that memory gives", size(all), verdict.part());
     finding.advice = if let Some(machine) =
         roofline.machine_bytes_per_second.filter(|_| !facts.flags.threads.is_empty())
     {
@@ -86,6 +87,15 @@ fn finding(
         )
     };
     "with smaller weights a pass takes as long".clone_into(&mut finding.refuted_if);
+    if let Some(machine) = roofline.machine_bytes_per_second {
+        "with more threads a pass takes as long".clone_into(&mut finding.refuted_if);
+        let change = facts.cpus().filter(|_| facts.flags.is_ours).map(Change::Threads);
+        let why = "how fast more threads compute is not known, only that they read more";
+        return finding
+            .because(format!("all CPUs read {:.1} GB/s", machine / 1e9), of.ceilings())
+            .cannot_predict(why)
+            .by(change);
+    }
     if weights == 0.0 {
         return finding.cannot_predict("which bytes are weights was not stated");
     }

@@ -26,7 +26,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             format!(", on this machine with {},", count(cpus.into(), "CPU"))
         });
         let how = match facts.flags.can_try {
-            true => " (`brickscope try RUN --threads 1,2,4`)".to_owned(),
+            true => format!(" (`brickscope try RUN --threads {}`)", worth_trying(facts.cpus())),
             false => format!(" (`{}`)", facts.flags.threads),
         };
         findings.unknown(
@@ -66,6 +66,14 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let gain = Gain::between(now, 0.0, [low * now, high * now]);
     let gain = gain.map(|gain| gain.likely(likely * now));
     findings.found.push(finding.gains(gain).by(Some(Change::Threads(best))));
+}
+
+/// Numbers of threads up to that of the CPUs: `1,2,4,6`.
+fn worth_trying(cpus: Option<u32>) -> String {
+    let most = cpus.unwrap_or(4).max(2);
+    let doubled = std::iter::successors(Some(1_u32), |n| n.checked_mul(2));
+    let numbers = doubled.take_while(|&n| n < most).chain([most]);
+    numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// The last trial of each number of threads that nobody predicted.

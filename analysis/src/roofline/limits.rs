@@ -1,13 +1,18 @@
 //! The limits that work is held against: levels of memory, and arithmetic.
 
-use brickscope_profile::{BrickId, BrickStats, Ceilings, DataSums, Numbers, Phase, Profile, Total};
+use brickscope_profile::{
+    BrickId, BrickStats, Ceilings, DataSums, Numbers, Phase, Profile, ReadingTime, Total,
+};
 
 use super::place::Moved;
-use super::{MEMORY, ShownBy, is_rate, largest_cache, pass_bytes, with_bricks};
+use super::{MEMORY, SWINGS, ShownBy, is_rate, largest_cache, pass_bytes, with_bricks};
 
 /// A run that is faster than a limit was measured to be shows that the measurement was too low; a run that is more than this
 /// many times as fast shows that its stated work is wrong.
 const MOST_TOO_LOW: f64 = 2.5;
+
+/// The same of a limit that others disturbed each time that it was measured.
+const MOST_DISTURBED: f64 = 20.0;
 
 /// A brick whose spans stream so many bytes shows how fast memory is: less may stay in a cache.
 const STREAM: u64 = 64 << 10;
@@ -28,6 +33,10 @@ pub(super) struct Limits<'c> {
     /// Of floats, in a run whose products multiply bytes.
     peak_of_floats: f64,
     pub(super) is_of_bytes: bool,
+    /// Those that only the run itself showed to be so high, by more than measurements may differ: a brick at such a limit is
+    /// held against itself.
+    unsure: Vec<String>,
+    peak_name: &'static str,
     /// The first bandwidth of memory that is kept of this machine: by it bounds have their names, so that these don't change
     /// with it.
     pub(super) first_memory: f64,
@@ -92,6 +101,12 @@ impl<'c> Limits<'c> {
             peak,
             peak_of_floats,
             is_of_bytes,
+            unsure: shown
+                .iter()
+                .filter(|of| of.per_second > SWINGS * of.measured_per_second)
+                .map(|of| of.of.clone())
+                .collect(),
+            peak_name: peak_name(ceilings),
             first_memory: first_memory.unwrap_or(memory),
         };
         limits.with_memory(memory)
@@ -141,6 +156,24 @@ impl<'c> Limits<'c> {
         self.levels.last().map_or(f64::NAN, |level| level.per_second)
     }
 
+    /// Whether a limit was measured to be about as high as it is stated.
+    pub(super) fn is_sure(&self, name: &str) -> bool {
+        !self.unsure.iter().any(|of| of == name)
+    }
+
+    /// The name of the peak that work is held to.
+    pub(super) fn peak_of(&self, work: &Work) -> &'static str {
+        if work.is_of_floats { F32 } else { self.peak_name }
+    }
+
+    /// Those of [`stated`](Self::stated) that are sure, by their names.
+    pub(super) fn sure(&self) -> Vec<String> {
+        let names = self.levels.iter().map(|level| level.name);
+        let products = self.is_sure(self.peak_name).then_some(PRODUCTS);
+        let names = names.chain([F32]).filter(|name| self.is_sure(name)).chain(products);
+        names.map(str::to_owned).collect()
+    }
+
     /// The level that weights and the KV cache come from.
     pub(super) fn pass_level(&self) -> &'c str {
         self.levels[self.far].name
@@ -155,8 +188,10 @@ impl<'c> Limits<'c> {
         ];
         let caches = self.levels.iter().filter(|level| level.name != MEMORY);
         all.extend(caches.map(|level| {
-            let slow = slow.levels.iter().find(|of| of.name == level.name).unwrap_or(level);
-            (level.name.to_owned(), [slow.per_second, level.per_second])
+            // A cache that was no faster than memory then is no level.
+            let lowest = slow.levels.iter().find(|of| of.name == level.name);
+            let lowest = lowest.map_or(slow.memory(), |of| of.per_second);
+            (level.name.to_owned(), [lowest.min(level.per_second), level.per_second])
         }));
         all
     }
@@ -268,8 +303,16 @@ pub(super) fn shown_by(profile: &Profile, others: &[&Profile]) -> Vec<ShownBy> {
     let Some(ceilings) = &profile.ceilings else { return Vec::new() };
     let mut shown: Vec<ShownBy> = Vec::new();
     let mut show = |next: ShownBy| {
-        let is_too_low =
-            (1.0..=MOST_TOO_LOW).contains(&(next.per_second / next.measured_per_second));
+        let spread = ceilings.spreads.iter().find(|spread| spread.of == next.of);
+        let is_disturbed = match spread {
+            Some(spread) => spread.around.is_empty(),
+            None => {
+                let around = || ceilings.readings.iter().filter(|of| of.when != ReadingTime::Kept);
+                next.of == MEMORY && around().count() > 0 && around().all(|of| of.disturbed)
+            }
+        };
+        let most = if is_disturbed { MOST_DISTURBED } else { MOST_TOO_LOW };
+        let is_too_low = (1.0..=most).contains(&(next.per_second / next.measured_per_second));
         match shown.iter_mut().find(|shown| shown.of == next.of) {
             _ if !is_too_low => {}
             Some(known) if known.per_second < next.per_second => *known = next,

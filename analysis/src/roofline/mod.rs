@@ -94,6 +94,9 @@ pub struct Roofline {
     /// Each limit by its name, with the lowest that it was.
     #[serde(skip)]
     limits: Vec<(String, [f64; 2])>,
+    /// The names of those that were measured to be about as high.
+    #[serde(skip)]
+    sure: Vec<String>,
     /// Whether products multiply bytes.
     #[serde(skip)]
     is_of_bytes: bool,
@@ -203,6 +206,7 @@ impl Roofline {
             largest_cache: largest_cache(profile),
             threads: profile.run.as_ref().map_or(0, |run| run.threads),
             limits: limits.stated(&slow),
+            sure: limits.sure(),
             is_of_bytes: limits.is_of_bytes,
         })
     }

@@ -214,10 +214,12 @@ impl Reach {
     /// Where the two roofs differ by more than [`SWINGS`], there is a verdict only if what is far is far from the lowest, too,
     /// or what is at the roof is at the highest: so the same speed is never at the roof in one run and far from it in the
     /// next.
-    pub(super) fn of(of_roof: f64, of_lowest: f64, swings: bool) -> Self {
+    ///
+    /// A limit that only the run itself showed (`is_sure` is false) is no evidence of being at it.
+    pub(super) fn of(of_roof: f64, of_lowest: f64, swings: bool, is_sure: bool) -> Self {
         match of_roof {
             _ if of_roof > MOST => Self::Above,
-            _ if of_roof >= AT => Self::At,
+            _ if of_roof >= AT && is_sure => Self::At,
             _ if swings && of_lowest >= NEAR => Self::Unsettled,
             _ if of_roof >= NEAR => Self::Near,
             _ => Self::Far,
@@ -372,6 +374,7 @@ impl RooflineBrick {
         };
         let least_ns = (least * 1e9).min(own_ns);
         let slow_least = slow.least_seconds(work);
+        let limit = if by_peak > by_bandwidth { limits.peak_of(work) } else { least_level.name };
         self.place = Some(Standing {
             intensity: work.flops / bytes,
             flops_per_second: work.flops / seconds,
@@ -385,7 +388,12 @@ impl RooflineBrick {
             of_peak,
             is_of_floats: work.is_of_floats,
             bound,
-            reach: Reach::of(of_roof, slow_least / seconds, slow_least > SWINGS * least),
+            reach: Reach::of(
+                of_roof,
+                slow_least / seconds,
+                slow_least > SWINGS * least,
+                limits.is_sure(limit),
+            ),
             us_to_roof: (own_ns - least_ns) / 1e3 / self.spans as f64,
         });
         Ok(least_ns)

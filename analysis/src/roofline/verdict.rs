@@ -69,6 +69,7 @@ impl Roofline {
                 of_roof,
                 self.slow_least_ns / wall,
                 limit_per_second > SWINGS * lowest_per_second,
+                self.sure.iter().any(|name| name == limit),
             ),
         };
         let of_machine = self.machine_bytes_per_second.filter(|_| bound == Bound::Memory);
@@ -168,7 +169,7 @@ impl Verdict {
         })
     }
 
-    /// What it comes to, in a few words: `memory-bound: 67 % of 90 GB/s (it gave 80 to 90)`.
+    /// What it comes to, in a few words: `memory-bound: 67 % of 90 GB/s (measured 80 to 90)`.
     #[must_use]
     pub fn says(&self) -> String {
         let what = match self.bound {
@@ -178,7 +179,7 @@ impl Verdict {
         let limit = self.limit();
         let spread = self.spread();
         let gave = spread.as_ref().map_or(String::new(), |spread| {
-            format!(" (it gave {})", spread.trim_end_matches(self.unit()).trim_end())
+            format!(" (measured {})", spread.trim_end_matches(self.unit()).trim_end())
         });
         match self.reach {
             Reach::Unsettled => {

@@ -68,12 +68,13 @@ fn panel(name: &str, roofline: &Roofline, profile: &Profile, svg: &mut String) {
     text(svg, right, bottom + 34.0, " text-anchor=\"end\"", "arithmetic intensity, FLOP/byte");
     text(svg, 8.0, TOP - 8.0, "", "GFLOP/s");
     let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
+    let limit = |of: &str, measured| roofline.limit_of(of).map_or(measured, |[_, stated]| stated);
     for cache in caches.filter(|cache| is_rate(cache.read_bytes_per_second)) {
         roof(
             svg,
             &axes,
             peak,
-            cache.read_bytes_per_second,
+            limit(&cache.level, cache.read_bytes_per_second),
             "stroke-dasharray=\"4 4\"",
             &cache.level,
         );

@@ -650,7 +650,10 @@ fn table(main: &Main, columns: usize, room: usize, text: &mut Summary) {
     // The header.
     let room = room.saturating_sub(1).max(3);
     let is_shown = |brick: &&Brick| main.share(brick.own_ns) >= LEAST_SHARE;
-    let mut n = main.bricks.iter().take_while(is_shown).count().min(room);
+    // A table without rows says nothing.
+    const LEAST_ROWS: usize = 3;
+    let n = main.bricks.iter().take_while(is_shown).count();
+    let mut n = n.max(LEAST_ROWS.min(main.bricks.len())).min(room);
     // A row that sums up one brick is as long as its own.
     if n + 1 == main.bricks.len() && n < room {
         n += 1;

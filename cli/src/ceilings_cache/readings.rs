@@ -135,7 +135,8 @@ fn read_limits(kernels: Kernels, pool: &ThreadPool, is_from_memory: bool, ceilin
 }
 
 /// Each limit is what was measured around the run, if that is one speed, and else what two of all measurements agree on. Its
-/// spread goes down to the lowest beside this run, or to the lowest that two agree on.
+/// spread goes down to the lowest beside this run, or to the lowest that two agree on. What others disturbed only lowers the
+/// spread.
 fn add_limits(
     rates: &[(String, f64)],
     disturbed: bool,
@@ -149,6 +150,7 @@ fn add_limits(
             of: name.clone(),
             lowest_per_second: *rate,
             highest_per_second: limit,
+            first_per_second: limit,
             around: Vec::new(),
             readings: kept.of(name).count() as u32,
         });
@@ -156,10 +158,14 @@ fn add_limits(
             spread.around.push(*rate);
         }
         spread.readings = spread.readings.saturating_add(1);
-        let all = || kept.of(name).chain([*rate, limit]);
+        // What was measured before the run may be among those that are kept: each counts once.
+        let around = spread.around.iter().copied();
+        let others = kept.of(name).filter(|of| !spread.around.contains(of));
+        let all: Vec<f64> = around.chain(others).chain([spread.first_per_second]).collect();
         let highest = Ceilings::steady(spread.around.iter().copied());
-        let Some(highest) = highest.or_else(|| Ceilings::confirmed(all())) else { continue };
-        let lowest = Ceilings::lowest_confirmed(all()).unwrap_or(*rate).min(*rate);
+        let highest = highest.or_else(|| Ceilings::confirmed(all.iter().copied()));
+        let Some(highest) = highest else { continue };
+        let lowest = Ceilings::lowest_confirmed(all).unwrap_or(*rate).min(*rate);
         spread.lowest_per_second = spread.lowest_per_second.min(lowest).min(highest);
         spread.highest_per_second = highest;
         if let Some(limit) = limit_mut(ceilings, name) {
@@ -198,13 +204,16 @@ fn is_of_all(pool: &ThreadPool) -> bool {
     pool.threads() >= Identity::of_memory().threads as usize
 }
 
-/// The roof is what two measurements agree on; see [`Ceilings::confirmed`]. Measurements of memory are of all CPUs, so they
-/// are the roof of a run that has as many threads.
+/// The roof is what memory gave around the run, or what two measurements agree on that nobody disturbed: see
+/// [`Ceilings::memory_limit`] and [`Ceilings::confirmed`]. Measurements of memory are of all CPUs, so they are the roof of a
+/// run that has as many threads.
 fn settle(ceilings: &mut Ceilings, pool: &ThreadPool) {
-    let rates = ceilings.readings.iter().map(|reading| reading.read_bytes_per_second);
+    let undisturbed = ceilings.readings.iter().filter(|reading| !reading.disturbed);
+    let rates = undisturbed.map(|reading| reading.read_bytes_per_second);
     let Some(confirmed) = Ceilings::confirmed(rates) else { return };
     if is_of_all(pool) {
         ceilings.read_bytes_per_second = confirmed;
+        ceilings.read_bytes_per_second = ceilings.memory_limit();
     } else {
         let is_more = confirmed > ceilings.read_bytes_per_second;
         ceilings.machine_read_bytes_per_second = is_more.then_some(confirmed);
@@ -229,7 +238,14 @@ pub(crate) fn share_memory(pool: &ThreadPool, all: &mut [&mut Ceilings]) {
     // RFC 3339 in UTC: the order of the text is that of time.
     readings.sort_by(|a, b| a.measured.cmp(&b.measured));
     let highest = all.iter().map(|ceilings| ceilings.read_bytes_per_second).fold(0.0, f64::max);
+    // Of the threads of the run, where these are fewer than the CPUs.
+    let own = |spread: &&mut LimitSpread| spread.of == Ceilings::MEMORY;
+    let spreads = all.iter_mut().flat_map(|ceilings| ceilings.spreads.iter_mut()).filter(own);
+    let lowest = spreads.map(|spread| spread.lowest_per_second).fold(f64::INFINITY, f64::min);
     for ceilings in all {
+        for spread in ceilings.spreads.iter_mut().filter(own) {
+            (spread.lowest_per_second, spread.highest_per_second) = (lowest, highest);
+        }
         ceilings.read_bytes_per_second = highest;
         ceilings.readings.clone_from(&readings);
         settle(ceilings, pool);
@@ -346,17 +362,24 @@ mod tests {
             assert_eq!(ceilings.flops_per_second, limit, "{kept_rates:?}");
             assert!((ceilings.steadiness("f32") - steadiness).abs() < 1e-9, "{ceilings:?}");
         }
-        // After the run it was lower, or others lowered it: then what two agree on is the limit.
-        for (disturbed, limit) in [(false, 236.0), (true, 235.0)] {
+        // Before the run it was lower, or others lowered it: two that agree are the limit, and what was kept of this run's
+        // own measurement is not a second one.
+        for (disturbed, around) in [(false, &[118.0, 236.0][..]), (true, &[236.0])] {
             let mut ceilings = Ceilings { flops_per_second: 236.0, ..Ceilings::default() };
             let f32 = |rate| [("f32".to_owned(), rate)];
-            add_limits(&f32(235.0), false, &kept(&[236.0]), &mut ceilings);
-            add_limits(&f32(120.0), disturbed, &kept(&[236.0]), &mut ceilings);
-            assert_eq!(ceilings.flops_per_second, limit);
-            assert!((ceilings.steadiness("f32") - 120.0 / limit).abs() < 1e-9, "{ceilings:?}");
+            add_limits(&f32(118.0), disturbed, &kept(&[]), &mut ceilings);
+            let before: &[f64] = if disturbed { &[] } else { &[118.0] };
+            add_limits(&f32(236.0), false, &kept(before), &mut ceilings);
+            assert_eq!(ceilings.flops_per_second, 236.0);
+            assert_eq!(ceilings.spreads[0].around, around);
+            assert!((ceilings.steadiness("f32") - 0.5).abs() < 1e-9, "{ceilings:?}");
             // A limit that these ceilings don't have is left.
             add_limits(&[("int8".to_owned(), 1.0)], false, &kept(&[]), &mut ceilings);
             assert_eq!(ceilings.spreads.len(), 1);
         }
+        // All that is known was disturbed.
+        let mut ceilings = Ceilings { flops_per_second: 236.0, ..Ceilings::default() };
+        add_limits(&[("f32".to_owned(), 118.0)], true, &kept(&[]), &mut ceilings);
+        assert_eq!((ceilings.flops_per_second, ceilings.steadiness("f32")), (236.0, 0.5));
     }
 }

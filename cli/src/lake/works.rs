@@ -28,7 +28,8 @@ pub(crate) fn named(works: &[&OfWork]) -> (Vec<String>, Vec<String>) {
     let of_name = |name: &str| {
         works.iter().filter(|of| of.name == name).map(|of| &of.work).collect::<Vec<&Work>>()
     };
-    let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "not stated".to_owned());
+    let said =
+        |value: &Option<String>| value.clone().unwrap_or_else(|| "at its default".to_owned());
     let mut names = Vec::new();
     let mut notes: BTreeMap<&str, String> = BTreeMap::new();
     for of in works {

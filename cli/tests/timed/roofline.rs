@@ -197,4 +197,6 @@ fn forty_runs_of_one_command_are_never_at_the_roof_and_far_from_it() {
         });
     }
     assert!(!(said.contains_key("at") && said.contains_key("far")), "{said:?}");
+    // A verdict that is never given can't flip, and on a machine that swings all the time there is none.
+    println!("without a verdict: {} of 40", said.get("unsettled").map_or(0, Vec::len));
 }

@@ -49,6 +49,8 @@ pub struct LimitSpread {
     pub lowest_per_second: f64,
     /// The limit: the highest around the run, or where those differ, the highest on which two of all measurements agree.
     pub highest_per_second: f64,
+    /// What was measured of it when this machine was measured first.
+    pub first_per_second: f64,
     /// What it was right before and after the run, where nobody disturbed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub around: Vec<f64>,
@@ -336,6 +338,7 @@ mod tests {
             of: Ceilings::MEMORY.to_owned(),
             lowest_per_second: 25.0,
             highest_per_second: 26.0,
+            first_per_second: 26.0,
             around: Vec::new(),
             readings: 2,
         });
@@ -368,6 +371,7 @@ mod tests {
             of: of.to_owned(),
             lowest_per_second,
             highest_per_second,
+            first_per_second: highest_per_second,
             around: Vec::new(),
             readings: 9,
         };
