@@ -29,8 +29,8 @@ pub(super) struct Layer {
     computes: Option<String>,
     /// The operations and bytes of all passes; 0 if nobody stated them.
     work: [u64; 2],
-    /// All bricks of the layer.
-    bricks: BTreeSet<NameIdx>,
+    /// Which bricks the layer has: layers with the same ones have the same number.
+    bricks: usize,
 }
 
 impl Layer {
@@ -91,9 +91,16 @@ pub(super) fn layers(
         }
     }
     sums.retain(|_, of| of.takes_ns.len() >= LEAST_PASSES);
-    let mut bricks: HashMap<u16, BTreeSet<NameIdx>> = HashMap::new();
+    let mut bricks: BTreeMap<u16, BTreeSet<NameIdx>> = BTreeMap::new();
     for &(name, layer) in sums.keys() {
         bricks.entry(layer).or_default().insert(name);
+    }
+    // A layer may have tens of thousands of bricks, each of which needs to know what else the layer has.
+    let mut numbers: BTreeMap<BTreeSet<NameIdx>, usize> = BTreeMap::new();
+    let mut number_of: HashMap<u16, usize> = HashMap::new();
+    for (layer, of_layer) in bricks {
+        let next = numbers.len();
+        number_of.insert(layer, *numbers.entry(of_layer).or_insert(next));
     }
     let mut all: BTreeMap<NameIdx, Vec<Layer>> = BTreeMap::new();
     for ((name, layer), Sums { takes_ns, work, kernels }) in sums {
@@ -109,7 +116,7 @@ pub(super) fn layers(
             kernel,
             computes: name_of.map(|of| without_format(&of.name)),
             work,
-            bricks: bricks.get(&layer).cloned().unwrap_or_default(),
+            bricks: number_of[&layer],
         });
     }
     all

@@ -343,20 +343,16 @@ impl Fleet {
             let of = |group: &Group| group.commits.keys().map(|&c| parts[c]).collect::<Vec<_>>();
             of(before).iter().any(|part| of(after).contains(part))
         };
-        let mut doubt = if !is_connected(&self.groups.parts) {
-            design.of_no_machine(cells)
-        } else {
-            // Beside others it has to show a difference first.
-            let lone = design.lone().filter(|_| design.is_of_one())?;
-            if is_connected(&self.parts_without(lone)) {
-                return None;
-            }
-            design.of_one_machine(cells, lone)
-        };
-        let is_of_one = !doubt.why.starts_with("no machine");
-        // A machine may have run what was asked for already.
-        doubt.wanted = self.wanted(groups).filter(|_| !is_of_one).or(doubt.wanted);
-        Some(doubt)
+        if !is_connected(&self.groups.parts) {
+            let mut doubt = design.of_no_machine(cells);
+            // A machine may have run what was asked for already.
+            doubt.wanted = self.wanted(groups).or(doubt.wanted);
+            return Some(doubt);
+        }
+        // Beside others it has to show a difference first.
+        let lone = design.lone().filter(|_| design.is_of_one())?;
+        let is_without_it = is_connected(&self.parts_without(lone));
+        (!is_without_it).then(|| design.of_one_machine(cells, lone))
     }
 
     /// The parts of the fleet that machines other than this one connect.
