@@ -148,7 +148,48 @@ fn without_format(kernel: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use brickscope_profile::{Name, Span, Work};
+
     use super::*;
+
+    #[test]
+    fn tens_of_thousands_of_names_in_a_layer_are_held_once() {
+        const NAMES: NameIdx = 60_000;
+        let name = |nth: NameIdx| Name {
+            name: format!("b{nth}"),
+            kind: NameKind::Brick,
+            category: None,
+            host: None,
+            device: None,
+            transfer: None,
+        };
+        let span = |name: NameIdx, layer: u16, pass: u32| Span {
+            name: Some(name),
+            source: Source::Host,
+            lane: 0,
+            pass: Some(pass),
+            layer: Some(layer),
+            parent: None,
+            start_ns: 0,
+            duration_ns: 10,
+            exclusive_ns: 10,
+            work: Work::default(),
+        };
+        let mut profile = Profile { names: (0..NAMES).map(name).collect(), ..Profile::default() };
+        let passes: HashMap<u32, usize> = (0..LEAST_PASSES).map(|n| (n as u32, n)).collect();
+        for &pass in passes.keys() {
+            // Layers 0 and 1 have all bricks, and layer 2 two of them.
+            profile.spans.extend((0..NAMES).map(|name| span(name, 0, pass)));
+            profile.spans.extend((0..NAMES).map(|name| span(name, 1, pass)));
+            profile.spans.extend((0..2).map(|name| span(name, 2, pass)));
+        }
+        let all = layers(&profile, &passes);
+        assert_eq!(all.len(), usize::from(NAMES));
+        let [a, b, c] = &all[&0][..] else { panic!("{:?}", all[&0].len()) };
+        assert!(a.is_like(b) && !a.is_like(c));
+        let sets: BTreeSet<usize> = all.values().flatten().map(|of| of.bricks).collect();
+        assert_eq!(sets.len(), 2);
+    }
 
     #[test]
     fn kernels_that_differ_in_the_format_only_compute_the_same() {

@@ -109,8 +109,8 @@ impl Fleet {
     ///
     /// # Errors
     ///
-    /// If a group is empty, or has a commit or a machine of which the fleet has no run, or a value that isn't a
-    /// number above 0.
+    /// If a group is empty, or has a commit or a machine of which the fleet has no run, or a commit that is too old to be
+    /// looked at, or a value that isn't a number above 0.
     pub fn explain(
         &self,
         before: &[Observation],
@@ -158,7 +158,12 @@ impl Fleet {
                 return Err(FleetError::Value { index });
             }
             let Some(&commit) = places.get(run.commit.as_str()) else {
-                return Err(FleetError::UnknownCommit { commit: run.commit.clone() });
+                let commit = run.commit.clone();
+                let looked_at = cells.commits.len();
+                return Err(match self.older.contains(&commit) {
+                    true => FleetError::OldCommit { commit, looked_at },
+                    false => FleetError::UnknownCommit { commit },
+                });
             };
             let Ok(machine) = cells.machines.binary_search(&run.machine) else {
                 return Err(FleetError::UnknownMachine { machine: run.machine.clone() });
