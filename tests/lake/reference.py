@@ -339,24 +339,39 @@ def compare(flags, runs):
 def slowest_machines(flags, runs):
     """Each machine's median speed beside the machine's in the middle, for each work that several machines did; then the
     geometric mean of that over works."""
-    beside, sessions = defaultdict(list), defaultdict(list)
-    for _, of in grouped(flags.speeds(runs), lambda of: work(*of)):
+    beside, sessions, middles = defaultdict(list), defaultdict(dict), {}
+    for done, of in grouped(flags.speeds(runs), lambda of: work(*of)):
         by_machine = dict(grouped(of, lambda of: of[0].machine))
         if len(by_machine) > 1:
             rates = {machine: median(speed.rate for _, speed in own) for machine, own in by_machine.items()}
             middle = median(rates.values())
+            in_order = sorted(rates, key=lambda machine: (rates[machine], machine))
+            middles[done] = in_order[(len(rates) - 1) // 2 : len(rates) // 2 + 1]
             for machine, own in by_machine.items():
                 beside[machine].append(rates[machine] / middle)
                 by_session = grouped(own, lambda of: of[0].session or of[0].date)
-                sessions[machine].append([fmean(math.log(speed.rate) for _, speed in of) for _, of in by_session])
+                sessions[machine][done] = [fmean(math.log(speed.rate) for _, speed in of) for _, of in by_session]
+    squares, degrees = {}, {}
+    for machine, of in sessions.items():
+        squares[machine] = sum((log - fmean(logs)) ** 2 for logs in of.values() for log in logs)
+        degrees[machine] = sum(len(logs) - 1 for logs in of.values())
+    of_all = sum(squares.values()) / max(1, sum(degrees.values()))
+
+    def error(machine, done):
+        """The variance of the machine's speed at this work."""
+        variance = squares[machine] / degrees[machine] if degrees[machine] else of_all
+        return variance / len(sessions[machine][done])
+
     rows = []
     for machine, of in beside.items():
-        count = sum(len(logs) for logs in sessions[machine])
-        degrees = count - len(of)
+        count = sum(len(logs) for logs in sessions[machine].values())
         speed, half = geometric_mean(of), None
-        if degrees > 0:
-            squares = sum((log - fmean(logs)) ** 2 for logs in sessions[machine] for log in logs)
-            half = math.sqrt(squares / (degrees * count)) * student(degrees)
+        if degrees[machine]:
+            variance = sum(
+                error(machine, done) + sum(error(one, done) for one in middles[done]) / len(middles[done]) ** 2
+                for done in sessions[machine]
+            )
+            half = math.sqrt(variance) / len(of) * student(degrees[machine])
         low, high = (None, None) if half is None else (speed * math.exp(-half), speed * math.exp(half))
         row = dict(machine=machine, tests=len(of), sessions=count, speed_beside_median_machine=speed)
         rows.append(dict(row, low=low, high=high))

@@ -29,8 +29,8 @@ pub(super) struct Layer {
     computes: Option<String>,
     /// The operations and bytes of all passes; 0 if nobody stated them.
     work: [u64; 2],
-    /// All bricks of the layer.
-    bricks: BTreeSet<NameIdx>,
+    /// Which bricks the layer has: layers with the same ones have the same number.
+    bricks: usize,
 }
 
 impl Layer {
@@ -91,9 +91,16 @@ pub(super) fn layers(
         }
     }
     sums.retain(|_, of| of.takes_ns.len() >= LEAST_PASSES);
-    let mut bricks: HashMap<u16, BTreeSet<NameIdx>> = HashMap::new();
+    let mut bricks: BTreeMap<u16, BTreeSet<NameIdx>> = BTreeMap::new();
     for &(name, layer) in sums.keys() {
         bricks.entry(layer).or_default().insert(name);
+    }
+    // A layer may have tens of thousands of bricks, each of which needs to know what else the layer has.
+    let mut numbers: BTreeMap<BTreeSet<NameIdx>, usize> = BTreeMap::new();
+    let mut number_of: HashMap<u16, usize> = HashMap::new();
+    for (layer, of_layer) in bricks {
+        let next = numbers.len();
+        number_of.insert(layer, *numbers.entry(of_layer).or_insert(next));
     }
     let mut all: BTreeMap<NameIdx, Vec<Layer>> = BTreeMap::new();
     for ((name, layer), Sums { takes_ns, work, kernels }) in sums {
@@ -109,7 +116,7 @@ pub(super) fn layers(
             kernel,
             computes: name_of.map(|of| without_format(&of.name)),
             work,
-            bricks: bricks.get(&layer).cloned().unwrap_or_default(),
+            bricks: number_of[&layer],
         });
     }
     all
@@ -141,7 +148,48 @@ fn without_format(kernel: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use brickscope_profile::{Name, Span, Work};
+
     use super::*;
+
+    #[test]
+    fn tens_of_thousands_of_names_in_a_layer_are_held_once() {
+        const NAMES: NameIdx = 60_000;
+        let name = |nth: NameIdx| Name {
+            name: format!("b{nth}"),
+            kind: NameKind::Brick,
+            category: None,
+            host: None,
+            device: None,
+            transfer: None,
+        };
+        let span = |name: NameIdx, layer: u16, pass: u32| Span {
+            name: Some(name),
+            source: Source::Host,
+            lane: 0,
+            pass: Some(pass),
+            layer: Some(layer),
+            parent: None,
+            start_ns: 0,
+            duration_ns: 10,
+            exclusive_ns: 10,
+            work: Work::default(),
+        };
+        let mut profile = Profile { names: (0..NAMES).map(name).collect(), ..Profile::default() };
+        let passes: HashMap<u32, usize> = (0..LEAST_PASSES).map(|n| (n as u32, n)).collect();
+        for &pass in passes.keys() {
+            // Layers 0 and 1 have all bricks, and layer 2 two of them.
+            profile.spans.extend((0..NAMES).map(|name| span(name, 0, pass)));
+            profile.spans.extend((0..NAMES).map(|name| span(name, 1, pass)));
+            profile.spans.extend((0..2).map(|name| span(name, 2, pass)));
+        }
+        let all = layers(&profile, &passes);
+        assert_eq!(all.len(), usize::from(NAMES));
+        let [a, b, c] = &all[&0][..] else { panic!("{:?}", all[&0].len()) };
+        assert!(a.is_like(b) && !a.is_like(c));
+        let sets: BTreeSet<usize> = all.values().flatten().map(|of| of.bricks).collect();
+        assert_eq!(sets.len(), 2);
+    }
 
     #[test]
     fn kernels_that_differ_in_the_format_only_compute_the_same() {

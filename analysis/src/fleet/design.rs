@@ -152,7 +152,8 @@ impl Design {
         }
         let [of, other] = [alone, 1 - alone].map(|side| &*cells.commits[self.commits[side]]);
         let why = format!(
-            "{of} was measured on one day only, on which machines didn't run {other}: what slows all machines for a day looks              the same"
+            "{of} was measured on one day only, on which machines didn't run {other}: what slows all machines for a day \
+             looks the same"
         );
         let machine = self.both.first().map(|both| both.machine);
         let wanted = machine.and_then(|machine| self.wanted(cells, alone, machine));

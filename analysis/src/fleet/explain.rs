@@ -109,8 +109,8 @@ impl Fleet {
     ///
     /// # Errors
     ///
-    /// If a group is empty, or has a commit or a machine of which the fleet has no run, or a value that isn't a
-    /// number above 0.
+    /// If a group is empty, or has a commit or a machine of which the fleet has no run, or a commit that is too old to be
+    /// looked at, or a value that isn't a number above 0.
     pub fn explain(
         &self,
         before: &[Observation],
@@ -158,7 +158,12 @@ impl Fleet {
                 return Err(FleetError::Value { index });
             }
             let Some(&commit) = places.get(run.commit.as_str()) else {
-                return Err(FleetError::UnknownCommit { commit: run.commit.clone() });
+                let commit = run.commit.clone();
+                let looked_at = cells.commits.len();
+                return Err(match self.older.contains(&commit) {
+                    true => FleetError::OldCommit { commit, looked_at },
+                    false => FleetError::UnknownCommit { commit },
+                });
             };
             let Ok(machine) = cells.machines.binary_search(&run.machine) else {
                 return Err(FleetError::UnknownMachine { machine: run.machine.clone() });
@@ -343,20 +348,16 @@ impl Fleet {
             let of = |group: &Group| group.commits.keys().map(|&c| parts[c]).collect::<Vec<_>>();
             of(before).iter().any(|part| of(after).contains(part))
         };
-        let mut doubt = if !is_connected(&self.groups.parts) {
-            design.of_no_machine(cells)
-        } else {
-            // Beside others it has to show a difference first.
-            let lone = design.lone().filter(|_| design.is_of_one())?;
-            if is_connected(&self.parts_without(lone)) {
-                return None;
-            }
-            design.of_one_machine(cells, lone)
-        };
-        let is_of_one = !doubt.why.starts_with("no machine");
-        // A machine may have run what was asked for already.
-        doubt.wanted = self.wanted(groups).filter(|_| !is_of_one).or(doubt.wanted);
-        Some(doubt)
+        if !is_connected(&self.groups.parts) {
+            let mut doubt = design.of_no_machine(cells);
+            // A machine may have run what was asked for already.
+            doubt.wanted = self.wanted(groups).or(doubt.wanted);
+            return Some(doubt);
+        }
+        // Beside others it has to show a difference first.
+        let lone = design.lone().filter(|_| design.is_of_one())?;
+        let is_without_it = is_connected(&self.parts_without(lone));
+        (!is_without_it).then(|| design.of_one_machine(cells, lone))
     }
 
     /// The parts of the fleet that machines other than this one connect.

@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use super::cells::Cells;
 use super::model::{Factor, Model, Unit};
 
-/// Beyond so many groups days are not told apart: the equations would take too long.
-const MOST_GROUPS: usize = 1200;
+/// Beyond so many groups days are not told apart, and of more commits only the newest are looked at: the equations would
+/// take too long.
+pub(super) const MOST_GROUPS: usize = 1200;
 
 /// What is shared by groups, and can't be told from within one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

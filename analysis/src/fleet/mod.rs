@@ -77,7 +77,7 @@ mod machines;
 mod model;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use brickscope_profile::stats::median;
@@ -150,6 +150,13 @@ pub enum FleetError {
         /// Its name.
         commit: String,
     },
+    /// Of so many commits only the newest are looked at, and this one is older.
+    OldCommit {
+        /// Its name.
+        commit: String,
+        /// How many are looked at.
+        looked_at: usize,
+    },
     /// The fleet has no run of this machine.
     UnknownMachine {
         /// Its name.
@@ -167,6 +174,10 @@ impl fmt::Display for FleetError {
                 write!(f, "its runs are of several commits, {commit:?} and {other:?}")
             }
             Self::CommitTwice { commit } => write!(f, "commit {commit:?} is twice in the order"),
+            Self::OldCommit { commit, looked_at } => write!(
+                f,
+                "commit {commit:?} is older than the newest {looked_at} commits, and only these are looked at"
+            ),
             Self::UnknownMachine { machine } => write!(f, "machine {machine:?} is unknown"),
         }
     }
@@ -283,6 +294,9 @@ pub struct Fleet {
     model: Model,
     #[serde(skip)]
     groups: Groups,
+    /// Commits that are too old to be looked at.
+    #[serde(skip)]
+    older: Vec<String>,
     /// All of them, however small.
     #[serde(skip)]
     steps: Vec<(steps::Step, Option<Doubt>)>,
@@ -295,7 +309,8 @@ impl Fleet {
     /// Takes runs apart, given in any order. `order` has the commits, oldest first, and may have more than were
     /// measured ([`Fleet::order_by_time`] if there is none). `is_time` says whether more of the value is slower.
     ///
-    /// 100,000 runs take a second or two.
+    /// 100,000 runs take a second or two. Of more than 1,200 commits with runs the newest 1,200 are looked at, and
+    /// [`Fleet::doubts`] says so: time grows with the third power of commits.
     ///
     /// # Errors
     ///
@@ -319,7 +334,26 @@ impl Fleet {
         is_time: bool,
         limits: Limits,
     ) -> Result<Self, FleetError> {
-        let cells = Cells::of(observations, order)?;
+        Self::fit_newest(observations, order, is_time, limits, groups::MOST_GROUPS)
+    }
+
+    /// Of more commits than `most` only the newest are looked at.
+    fn fit_newest(
+        observations: &[Observation],
+        order: &[String],
+        is_time: bool,
+        limits: Limits,
+        most: usize,
+    ) -> Result<Self, FleetError> {
+        let mut cells = Cells::of(observations, order)?;
+        let mut older = cells.commits.clone();
+        older.truncate(older.len().saturating_sub(most));
+        if !older.is_empty() {
+            let left_out: BTreeSet<&String> = older.iter().collect();
+            let is_new = |run: &&Observation| !left_out.contains(&run.commit);
+            let newest: Vec<Observation> = observations.iter().filter(is_new).cloned().collect();
+            cells = Cells::of(&newest, order)?;
+        }
         let sign = if is_time { 1.0 } else { -1.0 };
         let least = least_log(limits.machine);
         let mut units: Vec<Unit> = Vec::new();
@@ -366,6 +400,7 @@ impl Fleet {
             limits,
             model,
             groups,
+            older,
             steps: Vec::new(),
         };
         fleet.changes =
@@ -495,6 +530,13 @@ impl Fleet {
         const MOST: usize = 3;
         let cells = &self.model.cells;
         let mut doubts = Vec::new();
+        if !self.older.is_empty() {
+            let (newest, older) = (cells.commits.len(), self.older.len());
+            doubts.push(format!(
+                "only the newest {newest} of {} commits are looked at: more take too long",
+                newest + older
+            ));
+        }
         if cells.machines.len() == 1 {
             doubts.push(format!(
                 "all runs are of machine {}: what it did itself can't be told from what commits did",
@@ -605,4 +647,43 @@ fn divided(units: &[Unit], slow: &[bool], changed: &[(usize, usize)]) -> Vec<Uni
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_commits_the_newest_are_looked_at_and_that_is_said() {
+        let runs: Vec<Observation> = (0..40)
+            .map(|n| Observation {
+                machine: format!("m{}", n % 2),
+                session: format!("s{n}"),
+                commit: format!("c{}", n / 4),
+                time: 86_400 * n,
+                value: 100.0 + (n * 7 % 5) as f64 / 10.0,
+            })
+            .collect();
+        let order = Fleet::order_by_time(&runs);
+        let fit = |most| Fleet::fit_newest(&runs, &order, false, Limits::default(), most);
+        let of = |commit: &str| -> Vec<Observation> {
+            runs.iter().filter(|run| run.commit == commit).cloned().collect()
+        };
+        let fleet = fit(6).expect("runs");
+        let commits: Vec<&str> = fleet.commits.iter().map(|of| &*of.commit).collect();
+        assert_eq!(commits, ["c4", "c5", "c6", "c7", "c8", "c9"]);
+        assert_eq!(
+            fleet.doubts,
+            ["only the newest 6 of 10 commits are looked at: more take too long"]
+        );
+        assert!(fleet.explain(&of("c4"), &of("c9")).is_ok());
+        let error = FleetError::OldCommit { commit: "c3".to_owned(), looked_at: 6 };
+        assert_eq!(fleet.explain(&of("c3"), &of("c9")), Err(error));
+        // It is as if the older ones weren't there.
+        let newest: Vec<Observation> = runs[16..].to_vec();
+        let alone = Fleet::fit(&newest, &order, false).expect("runs");
+        assert_eq!((&fleet.machines, &fleet.commits), (&alone.machines, &alone.commits));
+        let all = fit(10).expect("runs");
+        assert_eq!((all.commits.len(), &all.doubts[..]), (10, &[][..]));
+    }
 }
