@@ -100,14 +100,16 @@ pub fn bytes(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
     bytes.try_reserve_exact(usize::try_from(file.stated()? + 1).unwrap_or(usize::MAX))?;
     file.read_to_end(&mut bytes)?;
     if bytes.starts_with(POINTER) {
-        let why = "it is a pointer of Git LFS, not the file: `git lfs pull` fetches it";
-        return Err(io::Error::other(why));
+        return Err(io::Error::other(format!("it {POINTER_IS}")));
     }
     Ok(bytes)
 }
 
 /// What Git LFS puts in the place of a file that isn't fetched begins so.
 pub const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// What such a file is, as a sentence without its subject.
+pub const POINTER_IS: &str = "is a pointer of Git LFS, not the file: `git lfs pull` fetches it";
 
 /// The same as text.
 ///

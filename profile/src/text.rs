@@ -5,7 +5,7 @@
 //! while a view is written: [`printable`] or [`printable_text`], which also cut. The whole text passes the second
 //! when it leaves, so that a view can't forget one: [`screened`] or [`screened_lines`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// The most characters of a name that are shown.
@@ -189,11 +189,9 @@ pub fn alike_when_cut<'n>(
 ) -> HashMap<&'n str, String> {
     const LINE: usize = 78;
     let mut of_cut: HashMap<String, Vec<&str>> = HashMap::new();
-    for name in names {
-        let alike = of_cut.entry(shortened(name, width, "")).or_default();
-        if !alike.contains(&name) {
-            alike.push(name);
-        }
+    let mut known = HashSet::new();
+    for name in names.filter(|name| known.insert(*name)) {
+        of_cut.entry(shortened(name, width, "")).or_default().push(name);
     }
     let middle_cut = |name: &str| {
         let name = printable(name);
@@ -208,8 +206,12 @@ pub fn alike_when_cut<'n>(
     let mut lines = HashMap::new();
     for alike in of_cut.into_values().filter(|alike| alike.len() > 1) {
         let cut: Vec<String> = alike.iter().map(|name| middle_cut(name)).collect();
+        let mut times: HashMap<&str, usize> = HashMap::new();
+        for line in &cut {
+            *times.entry(line).or_default() += 1;
+        }
         for (name, line) in alike.iter().zip(&cut) {
-            let is_apart = cut.iter().filter(|other| *other == line).count() == 1;
+            let is_apart = times[&**line] == 1;
             lines.insert(*name, if is_apart { line.clone() } else { printable(name) });
         }
     }
@@ -256,6 +258,22 @@ mod tests {
             assert!((most - 8..=most).contains(&of_8_each.chars().count()), "{of_8_each}");
             assert!(of_8_each.ends_with("\\u{202e}…"), "{of_8_each}");
         }
+    }
+
+    #[test]
+    fn names_that_are_alike_when_cut_are_told_once_each() {
+        let start = "a_frame_of_many";
+        let names: Vec<String> = (0..100_000).map(|n| format!("{start}{n:06}")).collect();
+        // Each comes twice, which makes it no more alike.
+        let twice = names.iter().chain(&names).map(String::as_str).chain(["alone", "alone"]);
+        let lines = alike_when_cut(twice, start.len());
+        assert_eq!(lines.len(), names.len());
+        assert!(names.iter().all(|name| lines[&**name] == *name));
+        // What the middle tells apart is shown whole.
+        let long = |middle: &str| format!("{}{middle}{}", "s".repeat(60), "e".repeat(60));
+        let (a, b) = (long("a"), long("b"));
+        let lines = alike_when_cut([&*a, &*b].into_iter(), 20);
+        assert_eq!((&lines[&*a], &lines[&*b]), (&a, &b));
     }
 
     #[test]

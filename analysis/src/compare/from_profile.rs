@@ -1,6 +1,6 @@
 //! Profiles as processes: each pass is a sample of its phase.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use brickscope_profile::{
@@ -71,7 +71,8 @@ impl Process {
             .into_iter()
             .filter_map(|phase| test(phase, &whole, &times, profile).transpose())
             .collect::<Result<_, _>>()?;
-        let tests = if tests.is_empty() { tests_of_list(profile) } else { tests };
+        let of_list = profile.imported.as_ref().filter(|_| tests.is_empty());
+        let (tests, again) = of_list.map_or((tests, 0), |of| tests_of_list(&of.tests));
         if tests.is_empty() {
             let is_rate = |of: &Imported| of.tests.iter().any(|test| test.stated.is_some());
             return Err(match profile.imported.as_ref().is_some_and(is_rate) {
@@ -80,6 +81,11 @@ impl Process {
             });
         }
         let mut doubts = Vec::new();
+        if again > 0 {
+            doubts.push(format!(
+                "{again} of its rows measured a test again: the repetitions of such rows are one test's"
+            ));
+        }
         let warm_ups = profile.passes.iter().filter(|pass| pass.is_left_out).count();
         if warm_ups > 0 {
             doubts.push(format!("{warm_ups} of its passes are left out, since they warm up"));
@@ -205,19 +211,32 @@ pub(super) fn facts_of_test<'p>(
     facts
 }
 
-/// The tests of a benchmark's file that are no phases of one run. Those of a prompt and its answer together are not
-/// among them, since they are of no phase.
-fn tests_of_list(profile: &Profile) -> Vec<Test> {
-    let tests = profile.imported.iter().flat_map(|imported| &imported.tests);
-    let timed = tests.filter(|test| !test.samples_ns.is_empty());
-    let test = |test: &ImportedTest| {
-        let apart = test.apart.iter().map(|(name, value)| format!("{name} {value}"));
-        let apart: Vec<String> = apart.collect();
-        let name = match apart.is_empty() {
-            true => test.name.clone(),
-            false => format!("{} ({})", test.name, apart.join(", ")),
-        };
-        Test {
+/// The tests of a benchmark's file that are no phases of one run, and how many of its rows measured a test of an earlier
+/// row again. Those of a prompt and its answer together are not among them, since they are of no phase.
+fn tests_of_list(tests: &[ImportedTest]) -> (Vec<Test>, usize) {
+    let timed: Vec<&ImportedTest> =
+        tests.iter().filter(|test| !test.samples_ns.is_empty()).collect();
+    // Builds are what is compared, so they are no part of a name, unless one file has a test of several.
+    let mut builds: HashMap<String, HashSet<String>> = HashMap::new();
+    for test in &timed {
+        let build = stated(test, is_of_build).join(", ");
+        builds.entry(name_of(test, |field| !is_of_build(field))).or_default().insert(build);
+    }
+    let mut found: Vec<Test> = Vec::new();
+    let mut of_name: HashMap<String, usize> = HashMap::new();
+    let mut again = 0;
+    for test in timed {
+        let mut name = name_of(test, |field| !is_of_build(field));
+        if builds.get(&name).is_some_and(|builds| builds.len() > 1) {
+            name = name_of(test, |_| true);
+        }
+        if let Some(&nth) = of_name.get(&name) {
+            found[nth].wall_ns.extend(&test.samples_ns);
+            again += 1;
+            continue;
+        }
+        of_name.insert(name.clone(), found.len());
+        found.push(Test {
             name,
             phase: None,
             tokens: test.tokens,
@@ -226,9 +245,27 @@ fn tests_of_list(profile: &Profile) -> Vec<Test> {
             wall_ns: test.samples_ns.clone(),
             unattributed_ns: Vec::new(),
             bricks: Vec::new(),
-        }
-    };
-    timed.map(test).collect()
+        });
+    }
+    (found, again)
+}
+
+fn is_of_build(field: &str) -> bool {
+    matches!(field, "build_commit" | "build_number")
+}
+
+/// The fields that set a test apart, with their values, of those that are wanted.
+fn stated(test: &ImportedTest, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let wanted = test.apart.iter().filter(|(field, _)| is_wanted(field));
+    wanted.map(|(field, value)| format!("{field} {value}")).collect()
+}
+
+fn name_of(test: &ImportedTest, is_wanted: impl Fn(&str) -> bool) -> String {
+    let apart = stated(test, is_wanted);
+    match apart.is_empty() {
+        true => test.name.clone(),
+        false => format!("{} ({})", test.name, apart.join(", ")),
+    }
 }
 
 pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
@@ -287,4 +324,56 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
         _ => Fact::option(name, &**value),
     }));
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, apart: &[(&str, &str)], samples_ns: &[u64]) -> ImportedTest {
+        let own = |(field, value): &(&str, &str)| ((*field).to_owned(), (*value).to_owned());
+        ImportedTest {
+            name: name.to_owned(),
+            tokens: 512,
+            samples_ns: samples_ns.to_vec(),
+            apart: apart.iter().map(own).collect(),
+            ..ImportedTest::default()
+        }
+    }
+
+    fn named(rows: &[ImportedTest]) -> Vec<(String, Vec<u64>)> {
+        tests_of_list(rows).0.into_iter().map(|test| (test.name, test.wall_ns)).collect()
+    }
+
+    #[test]
+    fn builds_are_in_the_name_of_a_test_only_if_a_file_has_it_of_several() {
+        let (a, b) = (("build_commit", "a"), ("build_commit", "b"));
+        let rows = [
+            row("pp512", &[a, ("n_batch", "1")], &[1]),
+            row("pp512", &[b, ("n_batch", "2")], &[2]),
+            row("tg128", &[a, ("n_batch", "1")], &[3]),
+            row("tg128", &[b, ("n_batch", "1")], &[4]),
+        ];
+        let names: Vec<String> = named(&rows).into_iter().map(|(name, _)| name).collect();
+        let expected = [
+            "pp512 (n_batch 1)",
+            "pp512 (n_batch 2)",
+            "tg128 (build_commit a, n_batch 1)",
+            "tg128 (build_commit b, n_batch 1)",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn rows_that_measure_a_test_again_are_one_test() {
+        let rows = [
+            row("pp512", &[], &[1, 2]),
+            row("tg128", &[], &[3]),
+            row("pp512", &[], &[4]),
+            row("pp512", &[], &[]),
+        ];
+        let expected = [("pp512".to_owned(), vec![1, 2, 4]), ("tg128".to_owned(), vec![3])];
+        assert_eq!(named(&rows), expected);
+        assert_eq!(tests_of_list(&rows).1, 1);
+    }
 }

@@ -13,8 +13,10 @@
 //!
 //! Levels, classes and units are lost: stacks that are read have functions, and count samples.
 
-use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::io::{self, BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -100,9 +102,10 @@ pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()>
 ///
 /// # Errors
 ///
-/// With the line number: if the line has no whole number at its end or no stack before it, is too long, has
-/// too many frames or with it there are too many names, or if the weights up to it add up to more than 64 bits hold. Without one: if
-/// there is no stack at all, or if all lines have two counts.
+/// With the line number: if the line has no number at its end or no stack before it, if its number has a fraction
+/// (samples are whole), if it is too long, has too many frames or with it there are too many names, or if the weights up
+/// to it add up to more than 64 bits hold. Without one: if there is no stack at all, or if all lines have two counts, as
+/// [`FoldedError::TwoCounts`] says.
 pub fn read(text: &str, path: &Path) -> Result<Stacks, FoldedError> {
     read_from(text.as_bytes(), path)
 }
@@ -140,15 +143,49 @@ fn weight_of(word: &str, places: usize) -> Result<u64, LineFault> {
     format!("{whole}{kept:0<places$}").parse().map_err(|_| LineFault::Large)
 }
 
-/// Whether the end of a stack is another count, as tools for differences write it: `main;gemm 10` of `main;gemm 10 30`.
-/// A layer or a thread has a number, too.
-fn has_count(stack: &str) -> bool {
+/// What is before another count at the end of a stack, as tools for differences write it: `main;gemm` of
+/// `main;gemm 10 30`. A layer or a thread has a number, too.
+fn before_a_count(stack: &str) -> Option<&str> {
     const NUMBERED: [&str; 10] =
         ["layer", "thread", "stream", "device", "rank", "worker", "step", "stage", "block", "core"];
-    stack.rsplit_once([' ', '\t']).is_some_and(|(before, word)| {
-        let name = before.trim_end().rsplit([' ', '\t', ';']).next().unwrap_or_default();
-        is_weight(word) && !NUMBERED.contains(&name.to_ascii_lowercase().as_str())
-    })
+    let (before, word) = stack.rsplit_once([' ', '\t'])?;
+    let before = before.trim_end();
+    let name = before.rsplit([' ', '\t', ';']).next().unwrap_or_default();
+    let is_count = is_weight(word) && !NUMBERED.contains(&name.to_ascii_lowercase().as_str());
+    is_count.then_some(before)
+}
+
+/// Whether all lines so far look as if they had two counts. Names end in numbers, too, so this takes several lines, and
+/// stacks that differ without the first count: tools for differences write each stack once, and of `expert 5` and
+/// `expert 6` the numbers are the names.
+struct TwoCounts {
+    /// Of the stacks, a hash each: there may be millions.
+    stacks: HashSet<u64>,
+    are_all: bool,
+}
+
+impl TwoCounts {
+    fn new() -> Self {
+        Self { stacks: HashSet::new(), are_all: true }
+    }
+
+    fn add(&mut self, stack: &str) {
+        if !self.are_all {
+            return;
+        }
+        self.are_all = before_a_count(stack).is_some_and(|before| {
+            let mut hasher = DefaultHasher::new();
+            before.hash(&mut hasher);
+            self.stacks.insert(hasher.finish())
+        });
+        if !self.are_all {
+            self.stacks = HashSet::new();
+        }
+    }
+
+    fn are_there(&self) -> bool {
+        self.are_all && self.stacks.len() > 1
+    }
 }
 
 /// Calls `take` with the frames and the weight of each line, in units of 10^-`places` of the file's. The frames are added
@@ -163,7 +200,7 @@ pub(crate) fn each(
     let mut of_name: HashMap<String, u32> = HashMap::new();
     let mut frames: Vec<u32> = Vec::new();
     let mut total = 0_u64;
-    let (mut lines, mut of_two) = (0_u64, 0_u64);
+    let mut two_counts = TwoCounts::new();
     let mut bytes = Vec::new();
     for line in 1.. {
         let fault = |fault| FoldedError::Line { path: path.to_owned(), line, fault };
@@ -193,8 +230,7 @@ pub(crate) fn each(
             return Err(fault(LineFault::NoStack));
         }
         let weight = weight_of(weight, places).map_err(fault)?;
-        lines += 1;
-        of_two += u64::from(has_count(stack));
+        two_counts.add(stack);
         total = total.checked_add(weight).ok_or(fault(LineFault::Large))?;
         frames.clear();
         for name in stack.split(';') {
@@ -214,7 +250,7 @@ pub(crate) fn each(
         }
         take(stacks, &frames, weight);
     }
-    if lines > 0 && of_two == lines {
+    if two_counts.are_there() {
         return Err(FoldedError::TwoCounts { path: path.to_owned() });
     }
     // A stack of no weight is none.
@@ -309,7 +345,8 @@ pub enum FoldedError {
         /// What the system says.
         why: String,
     },
-    /// Each line has two counts, before and after.
+    /// Each line has two counts, before and after: there are several lines, all stacks end in a number, and without it
+    /// no two are the same.
     TwoCounts {
         /// The file.
         path: PathBuf,
@@ -329,7 +366,7 @@ pub enum FoldedError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LineFault {
-    /// It doesn't end with a blank and a whole number.
+    /// It doesn't end with a blank and a number.
     NoWeight,
     /// Its number has a fraction, and counts samples.
     Fraction,
@@ -362,7 +399,8 @@ impl fmt::Display for FoldedError {
                 return write!(
                     f,
                     "{} has two counts a line, before and after, as difffolded.pl and inferno-diff-folded write them: \
-                     give the two files that it was made of, `brickscope flamegraph AFTER --diff BEFORE`",
+                     give the two files that it was made of, `brickscope flamegraph AFTER --diff BEFORE`. If the first is \
+                     the end of a name, write the blank before it as `%20`",
                     path.display()
                 );
             }
@@ -372,7 +410,7 @@ impl fmt::Display for FoldedError {
         write!(f, "{path}, line {line}: ")?;
         match fault {
             LineFault::NoWeight => {
-                f.write_str("does not end with a blank and a whole number, the weight of its stack")
+                f.write_str("does not end with a blank and a number, the weight of its stack")
             }
             LineFault::Fraction => f.write_str(
                 "its weight has a fraction, and samples are whole: `import --unit ns`, `us` or `ms` reads times",

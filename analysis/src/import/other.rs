@@ -17,11 +17,21 @@ pub fn decoded(bytes: Vec<u8>) -> Result<String, usize> {
             if is_big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) }
         };
         let units = bytes[from..].chunks_exact(2).map(unit);
-        let mut text: Vec<_> = char::decode_utf16(units).collect();
-        // Half of a pair, at the end.
-        text.pop_if(|last| last.is_err());
-        let text: Result<String, _> = text.into_iter().collect();
-        return text.map_err(|_| from);
+        let mut text = String::with_capacity(bytes.len() / 2);
+        let mut at = from;
+        let mut chars = char::decode_utf16(units).peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                Ok(c) => {
+                    text.push(c);
+                    at += 2 * c.len_utf16();
+                }
+                // Half of a pair, at the end.
+                Err(_) if chars.peek().is_none() => break,
+                Err(_) => return Err(at),
+            }
+        }
+        return Ok(text);
     }
     String::from_utf8(bytes).or_else(|error| {
         let fault = error.utf8_error();
@@ -61,7 +71,7 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let begins = |start: &[u8]| bytes.starts_with(start);
     if begins(load::POINTER) {
-        return Some("is a pointer of Git LFS, not the file: `git lfs pull` fetches it");
+        return Some(load::POINTER_IS);
     }
     if begins(b"GGUF") {
         return None;
@@ -172,6 +182,13 @@ mod tests {
         assert_eq!(decoded(b"ab\xffc".to_vec()), Err(2));
         assert_eq!(decoded(Vec::new()).expect("text"), "");
         assert_eq!(decoded(vec![0xff, 0xfe, 0, 0xd8, b'a', 0]), Err(2));
+        // Behind a character of two units.
+        for (mark, at) in [(true, 2 + 6), (false, 6 + 2)] {
+            let start: &[u16] = if mark { &[0xfeff] } else { &[0x61] };
+            let units = start.iter().copied().chain("b🦀".encode_utf16()).chain([0xdc00, 0x61]);
+            let bytes: Vec<u8> = units.flat_map(u16::to_be_bytes).collect();
+            assert_eq!(decoded(bytes), Err(at));
+        }
     }
 
     #[test]

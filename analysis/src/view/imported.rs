@@ -172,7 +172,7 @@ pub(super) fn samples(profile: &Profile, text: &mut String) {
         rows.iter().fold(0, |sum, row| u64::saturating_add(sum, row.own))
     };
     let (shown, rest) = imported.samples.split_at(imported.samples.len().min(MOST_ROWS));
-    let alike = alike_when_cut(imported.samples.iter().map(|function| &*function.name), 44);
+    let alike = alike_when_cut(shown.iter().map(|function| &*function.name), 44);
     for function in shown {
         let whole = alike.get(&*function.name);
         if let Some(whole) = whole {

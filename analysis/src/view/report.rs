@@ -498,8 +498,9 @@ pub(super) fn tables(
             nanos.map_or("-".to_owned(), |nanos| micros(nanos as f64))
         })
     };
-    let alike = alike_when_cut(bricks.iter().map(|brick| &*brick.stats.name), 20);
-    for brick in bricks.iter().take(limits.rows) {
+    let shown = || bricks.iter().take(limits.rows);
+    let alike = alike_when_cut(shown().map(|brick| &*brick.stats.name), 20);
+    for brick in shown() {
         let stats = &brick.stats;
         let mark = if brick.source == Source::HostOrder { "†" } else { "" };
         let name = match alike.get(&*stats.name) {

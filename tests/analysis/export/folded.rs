@@ -136,7 +136,7 @@ fn what_is_wrong_is_said_with_the_line() {
         ),
         (
             "a;b 1\na;b",
-            "a.folded, line 2: does not end with a blank and a whole number, the weight of its stack",
+            "a.folded, line 2: does not end with a blank and a number, the weight of its stack",
         ),
         (
             "a 1.5",
@@ -144,16 +144,13 @@ fn what_is_wrong_is_said_with_the_line() {
         ),
         (
             "a -1",
-            "a.folded, line 1: does not end with a blank and a whole number, the weight of its stack",
+            "a.folded, line 1: does not end with a blank and a number, the weight of its stack",
         ),
         (
             "a +1",
-            "a.folded, line 1: does not end with a blank and a whole number, the weight of its stack",
+            "a.folded, line 1: does not end with a blank and a number, the weight of its stack",
         ),
-        (
-            "7",
-            "a.folded, line 1: does not end with a blank and a whole number, the weight of its stack",
-        ),
+        ("7", "a.folded, line 1: does not end with a blank and a number, the weight of its stack"),
         (" 7", "a.folded, line 1: has a weight, but no stack before it"),
         (
             "a 18446744073709551616",

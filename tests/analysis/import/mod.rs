@@ -253,14 +253,23 @@ fn stacks_of_other_programs_are_read_or_named() {
     assert!(said.starts_with("a.file, line 1: its weight has a fraction"), "{said}");
     assert!(of("a 1.\nb 2.0\n", WeightUnit::Samples).is_ok());
     // Two counts a line.
-    for text in ["main;a;gemm 10 30\nmain;a;softmax 5 2\n", "main;gemm 10 30\n", "a\t1.5 2\n"] {
+    for text in ["main;a;gemm 10 30\nmain;a;softmax 5 2\n", "a\t1.5 2\nb\t0 3.5\n"] {
         let said = of(text, WeightUnit::Milliseconds).expect_err("two").to_string();
         assert!(said.contains("has two counts a line, before and after"), "{said}");
+        assert!(said.contains("as `%20`"), "{said}");
         assert!(export::folded::read(text, Path::new("a.file")).is_err());
     }
-    // A layer has a number, and so may one name of many.
-    for text in ["decode;layer 0 10\ndecode;layer 1 20\n", "main;f 1 10\nmain;g 20\n"] {
-        assert!(of(text, WeightUnit::Samples).is_ok(), "{text}");
+    // A layer has a number, and so may one name of many, and all of a few.
+    for text in [
+        "decode;layer 0 10\ndecode;layer 1 20\n",
+        "main;f 1 10\nmain;g 20\n",
+        "main;op 5 100\n",
+        "expert 5 100\nexpert 6 100\n",
+        "main;op%205 100\nmain;other%207 30\n",
+    ] {
+        let samples = of(text, WeightUnit::Samples).expect(text).imported.expect("of a file");
+        assert!(samples.samples[0].own < 101, "{text}");
+        assert!(samples.samples.iter().any(|row| row.name.contains(' ')), "{text}");
     }
 }
 

@@ -11,7 +11,7 @@
 mod json;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::{
     ImportedTest, Lane, Model, OtherThreads, Pass, Phase, PhaseTotal, Profile, Run, StatedRate,
@@ -279,8 +279,8 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         ..Model::default()
     });
     let apart = apart(&rows);
-    let conditions =
-        rows[0].conditions().into_iter().filter(|(key, _)| !apart.iter().any(|of| of == key));
+    let differ: BTreeSet<&str> = apart.iter().map(String::as_str).collect();
+    let conditions = rows[0].conditions().into_iter().filter(|(key, _)| !differ.contains(key));
     let mut conditions: Vec<(String, String)> =
         conditions.map(|(key, value)| (key.to_owned(), value)).collect();
     profile.lanes.push(Lane { name: None, tid: None });
@@ -350,6 +350,7 @@ fn pairs(rows: &[&Row]) -> String {
 /// The fields that rows differ in, beside their tokens and depth.
 fn apart(rows: &[Row]) -> Vec<String> {
     let mut apart: Vec<String> = Vec::new();
+    let mut known: BTreeSet<String> = BTreeSet::new();
     let first = rows[0].conditions();
     for row in rows {
         let in_common = IN_COMMON.iter().filter(|field| rows[0].shown(field) != row.shown(field));
@@ -357,7 +358,8 @@ fn apart(rows: &[Row]) -> Vec<String> {
         let keys = first.keys().chain(conditions.keys());
         let differ = keys.filter(|key| first.get(*key) != conditions.get(*key));
         for field in in_common.chain(differ) {
-            if !apart.iter().any(|known| known == field) {
+            if !known.contains(*field) {
+                known.insert((*field).to_owned());
                 apart.push((*field).to_owned());
             }
         }

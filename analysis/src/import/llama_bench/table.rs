@@ -16,6 +16,10 @@ pub(super) fn is_markdown(line: &str) -> bool {
 
 /// Whether a line is the head of a table of `-o csv`.
 pub(super) fn is_csv(line: &str) -> bool {
+    // Most lines are no head, and splitting them takes long.
+    if !line.contains("avg_ts") {
+        return false;
+    }
     let cells = cells_of_csv(line);
     ["avg_ts", "n_prompt", "n_gen"].iter().all(|name| cells.iter().any(|cell| cell == name))
 }
@@ -163,6 +167,7 @@ fn tokens_of(test: &str) -> Option<(u64, u64, u64)> {
 pub(super) fn csv(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     let mut found = Rows::default();
     let mut head: Vec<String> = Vec::new();
+    let last = text.lines().count();
     for (number, line) in (1_usize..).zip(text.lines()) {
         let line = line.trim();
         if is_csv(line) {
@@ -177,7 +182,7 @@ pub(super) fn csv(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             continue;
         }
         let cells = cells_of_csv(line);
-        let is_last = text.lines().count() == number;
+        let is_last = number == last;
         if cells.len() != head.len() || is_last && line.matches('"').count() % 2 == 1 {
             match is_last {
                 true => found.cut = Some(format!("line {number}, which breaks off")),
@@ -253,6 +258,15 @@ mod tests {
     fn cells_may_have_commas_and_quotes() {
         assert_eq!(cells_of_csv("\"a,b\",\"c\"\"d\",,1"), ["a,b", "c\"d", "", "1"]);
         assert_eq!(cells_of_markdown("| a | | b |"), ["a", "", "b"]);
+    }
+
+    #[test]
+    fn a_head_has_all_three_names_and_quotes_are_none() {
+        assert!(is_csv("\"build_commit\",\"n_prompt\",\"n_gen\",\"avg_ts\""));
+        assert!(is_csv("n_prompt,n_gen,avg_ts"));
+        for line in ["n_prompt,n_gen,avg_ts_of", "main;avg_ts 5", "n_prompt,n_gen", ""] {
+            assert!(!is_csv(line), "{line}");
+        }
     }
 
     #[test]
