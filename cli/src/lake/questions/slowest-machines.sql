@@ -53,53 +53,51 @@ of_sessions AS (
   GROUP BY machine, work
 ),
 varied AS (
-  SELECT v.machine AS machine, sum(v.sessions) AS sessions, sum(v.sessions) - count(*) AS degrees,
+  SELECT v.machine AS machine, sum(v.sessions) - count(*) AS degrees,
     CASE WHEN sum(v.squares) > 0 THEN sum(v.squares) ELSE 0 END AS squares
   FROM of_sessions v
   JOIN middle m ON m.work = v.work
   GROUP BY v.machine
 ),
-of_all AS (
-  SELECT sum(squares) / sum(degrees) AS variance
-  FROM varied
-  WHERE degrees > 0
-),
 -- What a session of each machine varies by; of a machine that repeated nothing, as of all machines.
 noise AS (
-  SELECT v.machine AS machine, v.sessions AS sessions, v.degrees AS degrees,
-    CASE WHEN v.degrees > 0 THEN v.squares / v.degrees ELSE a.variance END AS variance
-  FROM varied v
-  CROSS JOIN of_all a
+  SELECT machine, degrees,
+    CASE WHEN degrees > 0 THEN squares / degrees
+      WHEN sum(degrees) OVER () > 0 THEN sum(squares) OVER () / sum(degrees) OVER () END AS variance
+  FROM varied
+),
+error_of AS (
+  SELECT s.machine AS machine, s.work AS work, s.sessions AS sessions, n.degrees AS degrees,
+    n.variance / s.sessions AS variance
+  FROM of_sessions s
+  JOIN noise n ON n.machine = s.machine
 ),
 -- The middle has an error of its own, which among few machines is as large as a machine's.
 error_of_middle AS (
-  SELECT i.work AS work, sum(n.variance / s.sessions) / (count(*) * count(*)) AS variance
+  SELECT i.work AS work, sum(e.variance) / (count(*) * count(*)) AS variance
   FROM in_middle i
-  JOIN of_sessions s ON s.machine = i.machine AND s.work = i.work
-  JOIN noise n ON n.machine = i.machine
+  JOIN error_of e ON e.machine = i.machine AND e.work = i.work
   GROUP BY i.work
 ),
 -- Each work counts alike in the speed, however many sessions it has, and so in the error. A machine in the middle is
 -- beside itself there, for which this is too wide rather than too narrow.
 error_beside AS (
-  SELECT s.machine AS machine,
-    sum(n.variance / s.sessions + e.variance) / (count(*) * count(*)) AS variance
-  FROM of_sessions s
-  JOIN noise n ON n.machine = s.machine
-  JOIN error_of_middle e ON e.work = s.work
-  GROUP BY s.machine
+  SELECT e.machine AS machine, sum(e.sessions) AS sessions, max(e.degrees) AS degrees,
+    sum(e.variance + m.variance) / (count(*) * count(*)) AS variance
+  FROM error_of e
+  JOIN error_of_middle m ON m.work = e.work
+  GROUP BY e.machine
 ),
 -- Student's t for 95 %, for so many degrees of freedom or more.
 half AS (
-  SELECT n.machine AS machine, n.sessions AS sessions,
-    CASE WHEN n.degrees < 1 THEN NULL ELSE
-      sqrt(e.variance)
-      * CASE WHEN n.degrees = 1 THEN 12.71 WHEN n.degrees = 2 THEN 4.31 WHEN n.degrees = 3 THEN 3.19
-        WHEN n.degrees = 4 THEN 2.78 WHEN n.degrees < 7 THEN 2.58 WHEN n.degrees < 10 THEN 2.37
-        WHEN n.degrees < 20 THEN 2.23 ELSE 2.1 END
+  SELECT machine, sessions,
+    CASE WHEN degrees < 1 THEN NULL ELSE
+      sqrt(variance)
+      * CASE WHEN degrees = 1 THEN 12.71 WHEN degrees = 2 THEN 4.31 WHEN degrees = 3 THEN 3.19
+        WHEN degrees = 4 THEN 2.78 WHEN degrees < 7 THEN 2.58 WHEN degrees < 10 THEN 2.37
+        WHEN degrees < 20 THEN 2.23 ELSE 2.1 END
     END AS half
-  FROM noise n
-  JOIN error_beside e ON e.machine = n.machine
+  FROM error_beside
 ),
 beside AS (
   SELECT o.machine AS machine, count(*) AS tests,
