@@ -175,7 +175,9 @@ mod tests {
             exclusive_ns: 10,
             work: Work::default(),
         };
-        let mut profile = Profile::empty(brickscope_profile::ClockInfo::default());
+        let mut profile =
+            brickscope::BrickProfiler::with_clock(brickscope::MockClock::default().clock())
+                .profile();
         profile.names = (0..NAMES).map(name).collect();
         let passes: HashMap<u32, usize> = (0..LEAST_PASSES).map(|n| (n as u32, n)).collect();
         for &pass in passes.keys() {
