@@ -429,6 +429,7 @@ impl Fleet {
     }
 
     /// Whether machines compare all commits with each other, if only by way of others.
+    #[cfg(feature = "receipt")]
     pub(crate) fn is_connected(&self) -> bool {
         self.groups.parts_once().len() < 2
     }
