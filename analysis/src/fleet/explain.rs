@@ -141,7 +141,7 @@ impl Fleet {
         // What is left of equal weights is rounding.
         commits.retain(|_, weight: &mut f64| weight.abs() > 1e-12);
         units.retain(|_, weight: &mut f64| weight.abs() > 1e-12);
-        Ok(self.verdict(&groups, total, self.commits(&groups, &commits), self.machines(&units)))
+        Ok(self.verdict(&groups, total, self.commits(&groups, &commits), self.of_machines(&units)))
     }
 
     fn group(&self, runs: &[Observation]) -> Result<Group, FleetError> {
@@ -223,7 +223,7 @@ impl Fleet {
     }
 
     /// The machines' part.
-    fn machines(&self, weights: &BTreeMap<usize, f64>) -> Estimate {
+    fn of_machines(&self, weights: &BTreeMap<usize, f64>) -> Estimate {
         if weights.is_empty() {
             return Estimate { log: 0.0, errors: [(0.0, 1e4); 2] };
         }
