@@ -60,8 +60,8 @@ pub(crate) struct Layout {
     pub(crate) experts: i32,
 }
 
-/// Operations that every version has: those of products are among them.
-const FIRST_OPERATIONS: i32 = 60;
+/// Products are among as many first operations in all versions.
+const MOST_OPERATIONS: i32 = 60;
 
 impl Layout {
     /// Finds functions of a copy of ggml and checks with them that tensors look as [`Tensor`] does.
@@ -117,11 +117,15 @@ impl Layout {
                 "this version of ggml has other tensors than brickscope knows (operation {op}, {bytes} bytes)"
             ));
         }
-        let is_it = |op: &i32| {
-            probe.tensor.op = *op;
-            layout.op(&probe.tensor) == "MUL_MAT_ID"
+        // An operation behind the last one has no name, and to ask for it may end the program: none is asked for but up to
+        // that of products, which all have, and the one behind it, which is that of experts where there is one.
+        let mut name_of = |op: i32| {
+            probe.tensor.op = op;
+            layout.op(&probe.tensor)
         };
-        layout.experts = (0..FIRST_OPERATIONS).find(is_it).unwrap_or(-1);
+        let products = (1..MOST_OPERATIONS).find(|&op| name_of(op) == "MUL_MAT");
+        let experts = products.map(|op| op + 1).filter(|&op| name_of(op) == "MUL_MAT_ID");
+        layout.experts = experts.unwrap_or(-1);
         Ok(layout)
     }
 

@@ -155,11 +155,14 @@ fn before_a_count(stack: &str) -> Option<&str> {
     is_count.then_some(before)
 }
 
+/// As many stacks are held against each other.
+const MOST_LOOKED_AT: usize = 4096;
+
 /// Whether all lines so far look as if they had two counts. Names end in numbers, too, so this takes several lines, and
 /// stacks that differ without the first count: tools for differences write each stack once, and of `expert 5` and
 /// `expert 6` the numbers are the names.
 struct TwoCounts {
-    /// Of the stacks, a hash each: there may be millions.
+    /// Of the first stacks, a hash each: there may be millions.
     stacks: HashSet<u64>,
     are_all: bool,
 }
@@ -174,6 +177,9 @@ impl TwoCounts {
             return;
         }
         self.are_all = before_a_count(stack).is_some_and(|before| {
+            if self.stacks.len() >= MOST_LOOKED_AT {
+                return true;
+            }
             let mut hasher = DefaultHasher::new();
             before.hash(&mut hasher);
             self.stacks.insert(hasher.finish())

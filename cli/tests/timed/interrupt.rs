@@ -106,7 +106,7 @@ fn an_interrupted_profile_reports_and_saves_its_passes() {
     for (name, code) in [("INT", 130), ("TERM", 143)] {
         let (dir, out, shown) =
             interrupted(&["profile", "--tokens", "1900", "--prompt", "Hi"], (name, code), |_| true);
-        let first: Vec<&str> = shown.lines().take(6).collect();
+        let first: Vec<&str> = shown.lines().take(10).collect();
         let marked = first.iter().any(|line| line.starts_with("cut short: interrupted"));
         assert!(marked && shown.contains("Decode"), "{shown}");
         let profile = Profile::load(&out.join("profile.json")).expect("a profile");

@@ -323,7 +323,8 @@ static void build(struct graph *g, int64_t tokens) {
         snprintf(name, sizeof name, "cache_k_l%d (view)", layer);
         struct tensor *cache = make(name, F32, NONE, 64, 256, 0, NULL, NULL);
         struct tensor *attention = make("node_9", F32, FLASH_ATTN_EXT, 64, tokens, 60, mul, cache);
-        attention->src[2] = cache;
+        snprintf(name, sizeof name, "cache_v_l%d (view)", layer);
+        attention->src[2] = make(name, F32, NONE, 64, 256, 0, NULL, NULL);
         g->nodes[g->n++] = attention;
         snprintf(name, sizeof name, "blk.%d.ffn_down.weight", layer);
         struct tensor *down = weight(name, 64, 128);
