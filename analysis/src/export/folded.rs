@@ -160,37 +160,47 @@ const MOST_LOOKED_AT: usize = 4096;
 
 /// Whether all lines so far look as if they had two counts. Names end in numbers, too, so this takes several lines, and
 /// stacks that differ without the first count: tools for differences write each stack once, and of `expert 5` and
-/// `expert 6` the numbers are the names.
+/// `expert 6` the numbers are the names. So they are where frames with others in them have such names.
 struct TwoCounts {
     /// Of the first stacks, a hash each: there may be millions.
     stacks: HashSet<u64>,
+    /// Of these, hashes of what is before a number: in the last frame, and in the others.
+    last: HashSet<u64>,
+    others: HashSet<u64>,
     are_all: bool,
 }
 
 impl TwoCounts {
     fn new() -> Self {
-        Self { stacks: HashSet::new(), are_all: true }
+        let none = HashSet::new;
+        Self { stacks: none(), last: none(), others: none(), are_all: true }
     }
 
     fn add(&mut self, stack: &str) {
+        let hash = |text: &str| {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            hasher.finish()
+        };
         if !self.are_all {
             return;
         }
-        self.are_all = before_a_count(stack).is_some_and(|before| {
-            if self.stacks.len() >= MOST_LOOKED_AT {
-                return true;
-            }
-            let mut hasher = DefaultHasher::new();
-            before.hash(&mut hasher);
-            self.stacks.insert(hasher.finish())
-        });
-        if !self.are_all {
-            self.stacks = HashSet::new();
+        let Some(before) = before_a_count(stack) else {
+            *self = Self { are_all: false, ..Self::new() };
+            return;
+        };
+        if self.stacks.len() >= MOST_LOOKED_AT {
+            return;
         }
+        self.are_all = self.stacks.insert(hash(before));
+        let (outer, last) = before.rsplit_once(';').unwrap_or(("", before));
+        self.last.insert(hash(last));
+        let numbered = outer.split(';').filter_map(before_a_count);
+        self.others.extend(numbered.take(MOST_FRAMES).map(hash));
     }
 
     fn are_there(&self) -> bool {
-        self.are_all && self.stacks.len() > 1
+        self.are_all && self.stacks.len() > 1 && self.last.is_disjoint(&self.others)
     }
 }
 
