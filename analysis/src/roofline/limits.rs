@@ -36,6 +36,8 @@ pub(super) struct Limits<'c> {
     /// Those that only the run itself showed to be so high, by more than measurements may differ: a brick at such a limit is
     /// held against itself.
     unsure: Vec<String>,
+    /// Those that others disturbed, see [`is_disturbed`].
+    disturbed: Vec<String>,
     peak_name: &'static str,
     /// The first bandwidth of memory that is kept of this machine: by it bounds have their names, so that these don't change
     /// with it.
@@ -106,6 +108,12 @@ impl<'c> Limits<'c> {
                 .filter(|of| of.per_second > SWINGS * of.measured_per_second)
                 .map(|of| of.of.clone())
                 .collect(),
+            disturbed: [MEMORY, F32, "int8"]
+                .into_iter()
+                .chain(ceilings.caches.iter().map(|cache| &*cache.level))
+                .filter(|of| is_disturbed(ceilings, of))
+                .map(str::to_owned)
+                .collect(),
             peak_name: peak_name(ceilings),
             first_memory: first_memory.unwrap_or(memory),
         };
@@ -161,9 +169,21 @@ impl<'c> Limits<'c> {
         !self.unsure.iter().any(|of| of == name)
     }
 
+    /// Whether others disturbed it each time that it was measured around the run.
+    pub(super) fn is_disturbed(&self, name: &str) -> bool {
+        let name = if name == PRODUCTS { self.peak_name } else { name };
+        self.disturbed.iter().any(|of| of == name)
+    }
+
     /// The name of the peak that work is held to.
     pub(super) fn peak_of(&self, work: &Work) -> &'static str {
         if work.is_of_floats { F32 } else { self.peak_name }
+    }
+
+    /// Those of [`stated`](Self::stated) that others disturbed.
+    pub(super) fn disturbed(&self) -> Vec<String> {
+        let names = self.levels.iter().map(|level| level.name).chain([F32, PRODUCTS]);
+        names.filter(|name| self.is_disturbed(name)).map(str::to_owned).collect()
     }
 
     /// Those of [`stated`](Self::stated) that are sure, by their names.
@@ -297,20 +317,22 @@ fn reads_cache(brick: BrickId) -> bool {
     matches!(brick, BrickId::AttentionScore | BrickId::AttentionOutput)
 }
 
+/// Whether others disturbed a limit each time that it was measured around the run: then they likely disturbed the run, too.
+pub(super) fn is_disturbed(ceilings: &Ceilings, of: &str) -> bool {
+    if let Some(spread) = ceilings.spreads.iter().find(|spread| spread.of == of) {
+        return spread.around.is_empty();
+    }
+    let around = || ceilings.readings.iter().filter(|of| of.when != ReadingTime::Kept);
+    of == MEMORY && around().count() > 0 && around().all(|of| of.disturbed)
+}
+
 /// What the run was faster at than it was measured: memory, by this run and by others on the same memory, and caches and
 /// arithmetic by this run.
 pub(super) fn shown_by(profile: &Profile, others: &[&Profile]) -> Vec<ShownBy> {
     let Some(ceilings) = &profile.ceilings else { return Vec::new() };
     let mut shown: Vec<ShownBy> = Vec::new();
     let mut show = |next: ShownBy| {
-        let spread = ceilings.spreads.iter().find(|spread| spread.of == next.of);
-        let is_disturbed = match spread {
-            Some(spread) => spread.around.is_empty(),
-            None => {
-                let around = || ceilings.readings.iter().filter(|of| of.when != ReadingTime::Kept);
-                next.of == MEMORY && around().count() > 0 && around().all(|of| of.disturbed)
-            }
-        };
+        let is_disturbed = is_disturbed(ceilings, &next.of);
         let most = if is_disturbed { MOST_DISTURBED } else { MOST_TOO_LOW };
         let is_too_low = (1.0..=most).contains(&(next.per_second / next.measured_per_second));
         match shown.iter_mut().find(|shown| shown.of == next.of) {

@@ -97,6 +97,9 @@ pub struct Roofline {
     /// The names of those that were measured to be about as high.
     #[serde(skip)]
     sure: Vec<String>,
+    /// The names of those that others disturbed each time that they were measured around the run.
+    #[serde(skip)]
+    disturbed: Vec<String>,
     /// Whether products multiply bytes.
     #[serde(skip)]
     is_of_bytes: bool,
@@ -207,6 +210,7 @@ impl Roofline {
             threads: profile.run.as_ref().map_or(0, |run| run.threads),
             limits: limits.stated(&slow),
             sure: limits.sure(),
+            disturbed: limits.disturbed(),
             is_of_bytes: limits.is_of_bytes,
         })
     }

@@ -216,12 +216,20 @@ impl Reach {
     /// next.
     ///
     /// A limit that only the run itself showed (`is_sure` is false) is no evidence of being at it.
-    pub(super) fn of(of_roof: f64, of_lowest: f64, swings: bool, is_sure: bool) -> Self {
+    /// Beside a limit that others disturbed (`is_disturbed`) a run is slow for them, too, and not far for itself.
+    pub(super) fn of(
+        of_roof: f64,
+        of_lowest: f64,
+        swings: bool,
+        is_sure: bool,
+        is_disturbed: bool,
+    ) -> Self {
         match of_roof {
             _ if of_roof > MOST => Self::Above,
             _ if of_roof >= AT && is_sure => Self::At,
             _ if swings && of_lowest >= NEAR => Self::Unsettled,
             _ if of_roof >= NEAR => Self::Near,
+            _ if is_disturbed => Self::Unsettled,
             _ => Self::Far,
         }
     }
@@ -393,6 +401,7 @@ impl RooflineBrick {
                 slow_least / seconds,
                 slow_least > SWINGS * least,
                 limits.is_sure(limit),
+                limits.is_disturbed(limit),
             ),
             us_to_roof: (own_ns - least_ns) / 1e3 / self.spans as f64,
         });

@@ -294,6 +294,19 @@ fn a_limit_that_others_lowered_is_what_the_run_reached_and_no_verdict() {
 }
 
 #[test]
+fn a_run_beside_others_is_not_far_for_itself() {
+    let mut profile = run(&[("LmHead", nanos(90_000_000, 15.0), weights(90_000_000))]);
+    let ceilings = profile.ceilings.as_mut().expect("ceilings");
+    let beside = |when, rate| CeilingReading { disturbed: true, ..read(when, rate) };
+    ceilings.readings = vec![beside(ReadingTime::Before, 49.0), beside(ReadingTime::After, 50.0)];
+    let says = |profile: &Profile| roofline(profile).verdict().expect("places").says();
+    assert_eq!(says(&profile), "memory was measured beside others: no verdict");
+    let readings = &mut profile.ceilings.as_mut().expect("ceilings").readings;
+    readings[0].disturbed = false;
+    assert_eq!(says(&profile), "far from the memory roof: 31 % of 49 GB/s");
+}
+
+#[test]
 fn a_cache_that_swung_below_memory_has_a_spread() {
     // Activations from L3 at 67 % of 60 GB/s, which was 30 at another time.
     let work = Work { flops: 1, bytes: 20_000_000, ..ACTIVATIONS };

@@ -70,6 +70,7 @@ impl Roofline {
                 self.slow_least_ns / wall,
                 limit_per_second > SWINGS * lowest_per_second,
                 self.sure.iter().any(|name| name == limit),
+                self.disturbed.iter().any(|name| name == limit),
             ),
         };
         let of_machine = self.machine_bytes_per_second.filter(|_| bound == Bound::Memory);
@@ -182,10 +183,10 @@ impl Verdict {
             format!(" (measured {})", spread.trim_end_matches(self.unit()).trim_end())
         });
         match self.reach {
-            Reach::Unsettled => {
-                let spread = spread.unwrap_or_else(|| self.rate(self.limit_per_second));
-                format!("{what} swung {spread}: no verdict")
-            }
+            Reach::Unsettled => match spread {
+                Some(spread) => format!("{what} swung {spread}: no verdict"),
+                None => format!("{what} was measured beside others: no verdict"),
+            },
             Reach::Above => format!("{limit}-bound: above the measured roof, {}", self.part()),
             Reach::At | Reach::Near => format!("{limit}-bound: {}", self.part_beside(&gave)),
             Reach::Far => format!("far from the {limit} roof: {}", self.part_beside(&gave)),
