@@ -101,6 +101,22 @@ impl Drop for Over<'_> {
     }
 }
 
+/// Calls `run` while another thread reads memory.
+fn beside_a_reader<T>(run: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let memory = vec![1_u64; 32 << 20];
+        let is_over = &is_over;
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                std::hint::black_box(memory.iter().sum::<u64>());
+            }
+        });
+        let _over = Over(is_over);
+        run()
+    })
+}
+
 fn synthetic(folder: &Path, shape: &str, quant: &str) -> PathBuf {
     let path = folder.join(format!("{shape}-{quant}.gguf"));
     let args = ["synth", "--shape", shape, "--quant", quant, "-o"];
@@ -138,18 +154,7 @@ fn ten_runs_agree_whatever_else_runs() {
         let mut said = None;
         runs.agree(10, tokens, &mut said);
         assert_not_far(shape, &runs.reaches);
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let memory = vec![1_u64; 32 << 20];
-            let is_over = &is_over;
-            scope.spawn(move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    std::hint::black_box(memory.iter().sum::<u64>());
-                }
-            });
-            let _over = Over(is_over);
-            runs.agree(10, tokens, &mut said);
-        });
+        beside_a_reader(|| runs.agree(10, tokens, &mut said));
         for ((phase, brick), [bound, level]) in said.iter().flatten() {
             println!("{shape} {phase:8}{brick:18}{bound:8} {level}");
         }
@@ -180,21 +185,11 @@ fn forty_runs_of_one_command_are_never_at_the_roof_and_far_from_it() {
             14..27 => true,
             _ => nth % 2 == 0,
         };
-        let is_over = AtomicBool::new(!is_busy);
-        std::thread::scope(|scope| {
-            let memory = vec![1_u64; 32 << 20];
-            let is_over = &is_over;
-            scope.spawn(move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    std::hint::black_box(memory.iter().sum::<u64>());
-                }
-            });
-            let _over = Over(is_over);
-            let out = folder.path().join(nth.to_string());
-            let [reach, says] = verdict(&model, &out, folder.path());
-            println!("{nth:2} {} {reach:9} {says}", if is_busy { "busy " } else { "quiet" });
-            said.entry(reach).or_default().push(says);
-        });
+        let out = folder.path().join(nth.to_string());
+        let profile = || verdict(&model, &out, folder.path());
+        let [reach, says] = if is_busy { beside_a_reader(profile) } else { profile() };
+        println!("{nth:2} {} {reach:9} {says}", if is_busy { "busy " } else { "quiet" });
+        said.entry(reach).or_default().push(says);
     }
     assert!(!(said.contains_key("at") && said.contains_key("far")), "{said:?}");
     // A verdict that is never given can't flip, and on a machine that swings all the time there is none.

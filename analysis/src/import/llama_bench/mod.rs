@@ -35,25 +35,10 @@ const BACKENDS: [(&str, &str); 7] = [
     ("blas", "BLAS"),
 ];
 
-/// Fields that are not conditions of the measurement: results, and what a profile keeps elsewhere.
-const NO_CONDITIONS: [&str; 16] = [
-    "build_commit",
-    "build_number",
-    "model_filename",
-    "model_type",
-    "model_size",
-    "model_n_params",
-    "backends",
-    "n_threads",
-    "n_prompt",
-    "n_gen",
-    "n_depth",
-    "test_time",
-    "avg_ns",
-    "stddev_ns",
-    "avg_ts",
-    "stddev_ts",
-];
+/// Fields that are not conditions of the measurement, besides those that [all rows share](IN_COMMON): results, and what a
+/// profile keeps elsewhere.
+const OF_A_TEST: [&str; 8] =
+    ["n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts"];
 
 /// Fields that all rows of a run share, besides the conditions.
 const IN_COMMON: [&str; 8] = [
@@ -169,7 +154,8 @@ impl Row {
     /// All conditions of the measurement, by their names in the file.
     fn conditions(&self) -> BTreeMap<&str, String> {
         let is_condition = |key: &str| {
-            !NO_CONDITIONS.contains(&key)
+            !IN_COMMON.contains(&key)
+                && !OF_A_TEST.contains(&key)
                 && !BACKENDS.iter().any(|(backend, _)| *backend == key)
                 && !key.starts_with("samples_")
                 && !key.is_empty()
