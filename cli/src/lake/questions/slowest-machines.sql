@@ -46,15 +46,18 @@ of_session AS (
   FROM speed
   GROUP BY machine, work, session
 ),
-of_sessions AS (
-  SELECT machine, work, count(*) AS sessions,
-    sum(log_rate * log_rate) - sum(log_rate) * sum(log_rate) / count(*) AS squares
+-- Squares of what is off the mean: those of whole values would cancel, and leave what the order of the rows gives.
+off_mean AS (
+  SELECT machine, work, log_rate - avg(log_rate) OVER (PARTITION BY machine, work) AS off
   FROM of_session
+),
+of_sessions AS (
+  SELECT machine, work, count(*) AS sessions, sum(off * off) AS squares
+  FROM off_mean
   GROUP BY machine, work
 ),
 varied AS (
-  SELECT v.machine AS machine, sum(v.sessions) - count(*) AS degrees,
-    CASE WHEN sum(v.squares) > 0 THEN sum(v.squares) ELSE 0 END AS squares
+  SELECT v.machine AS machine, sum(v.sessions) - count(*) AS degrees, sum(v.squares) AS squares
   FROM of_sessions v
   JOIN middle m ON m.work = v.work
   GROUP BY v.machine
