@@ -39,9 +39,6 @@ pub(super) struct Limits<'c> {
     /// Those that others disturbed, see [`is_disturbed`].
     disturbed: Vec<String>,
     peak_name: &'static str,
-    /// The first bandwidth of memory that is kept of this machine: by it bounds have their names, so that these don't change
-    /// with it.
-    pub(super) first_memory: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -89,8 +86,6 @@ impl<'c> Limits<'c> {
             true => at_least(F32, ceilings.flops_per_second),
             false => peak,
         };
-        let mut readings = ceilings.readings.iter().map(|reading| reading.read_bytes_per_second);
-        let first_memory = readings.find(|&rate| is_rate(rate) && !ceilings.has_own_memory());
         let caches = ceilings.caches.iter().map(|cache| Level {
             name: &cache.level,
             bytes: cache.bytes,
@@ -115,7 +110,6 @@ impl<'c> Limits<'c> {
                 .map(str::to_owned)
                 .collect(),
             peak_name: peak_name(ceilings),
-            first_memory: first_memory.unwrap_or(memory),
         };
         limits.with_memory(memory)
     }
@@ -262,6 +256,39 @@ fn peak_name(ceilings: &Ceilings) -> &'static str {
         "int8_ops_per_second" => "int8",
         _ => F32,
     }
+}
+
+/// The ceilings as they were when the machine was first measured, and which limits that is known of. By these a brick's
+/// bound has its name, so that it isn't another one in the next run.
+pub(super) fn first(ceilings: &Ceilings) -> (Ceilings, Vec<String>) {
+    let (mut first, mut known) = (ceilings.clone(), Vec::new());
+    for spread in first.spreads.drain(..) {
+        let rate = match &*spread.of {
+            MEMORY => &mut first.read_bytes_per_second,
+            F32 => &mut first.flops_per_second,
+            "int8" => {
+                let Some(peak) = &mut first.int8_ops_per_second else { continue };
+                peak
+            }
+            level => {
+                let mut caches = first.caches.iter_mut();
+                let Some(cache) = caches.find(|cache| cache.level == level) else { continue };
+                &mut cache.read_bytes_per_second
+            }
+        };
+        if is_rate(spread.first_per_second) {
+            *rate = spread.first_per_second;
+            known.push(spread.of);
+        }
+    }
+    let mut readings = first.readings.drain(..).map(|reading| reading.read_bytes_per_second);
+    let memory = readings.find(|&rate| is_rate(rate) && !ceilings.has_own_memory());
+    drop(readings);
+    if let Some(memory) = memory {
+        first.read_bytes_per_second = memory;
+        known.push(MEMORY.to_owned());
+    }
+    (first, known)
 }
 
 /// The bytes of a brick, by when they are used again.

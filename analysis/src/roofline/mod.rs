@@ -177,10 +177,15 @@ impl Roofline {
         let shown_by = limits::shown_by(profile, others);
         let limits = Limits::of(ceilings, &shown_by, pass_bytes);
         let (slow, machine) = (limits.slow(ceilings), limits.machine(ceilings));
+        let (first, known) = limits::first(ceilings);
+        let of_others: Vec<ShownBy> =
+            shown_by.iter().filter(|shown| !known.contains(&shown.of)).cloned().collect();
+        let first = Limits::of(&first, &of_others, pass_bytes);
         let kept = kept_spans(profile, phase);
         let (mut least_ns, mut slow_least_ns, mut machine_least_ns) = (0.0, 0.0, 0.0);
         let bricks = totals.iter().map(|brick| {
-            let (mut row, least) = RooflineBrick::of(brick, &limits, &slow, machine.as_ref());
+            let (mut row, least) =
+                RooflineBrick::of(brick, &limits, [&first, &slow], machine.as_ref());
             least_ns += least.ns;
             slow_least_ns += least.slow_ns;
             machine_least_ns += least.machine_ns;

@@ -112,8 +112,8 @@ pub struct Standing {
     pub bytes_per_second: f64,
     /// The roof of this work, in FLOPs per second.
     pub roof_flops_per_second: f64,
-    /// The level of the memory that limits it: `L1`, …, `memory`. Memory counts by its first measurement that is kept: its
-    /// bandwidth changes from run to run, and the name shouldn't.
+    /// The level of the memory that limits it: `L1`, …, `memory`, by the first measurement that is kept of each: bandwidths
+    /// change from run to run, and the name shouldn't.
     pub level: String,
     /// The level whose least time is the greatest: nearly always the same one.
     pub least_level: String,
@@ -292,7 +292,7 @@ impl RooflineBrick {
     pub(super) fn of(
         total: &Total,
         limits: &Limits<'_>,
-        slow: &Limits<'_>,
+        [first, slow]: [&Limits<'_>; 2],
         machine: Option<&Limits<'_>>,
     ) -> (Self, Least) {
         let stats = &total.stats;
@@ -316,7 +316,7 @@ impl RooflineBrick {
             _ => {
                 let work = Work::of(stats, limits);
                 let own_ns = stats.exclusive_ns.min(stats.total_ns) as f64;
-                match row.stand(&work, own_ns, limits, slow) {
+                match row.stand(&work, own_ns, limits, [first, slow]) {
                     Ok(least) => {
                         let of =
                             |limits: &Limits<'_>| (limits.least_seconds(&work) * 1e9).min(own_ns);
@@ -341,7 +341,7 @@ impl RooflineBrick {
         work: &Work,
         own_ns: f64,
         limits: &Limits<'_>,
-        slow: &Limits<'_>,
+        [first, slow]: [&Limits<'_>; 2],
     ) -> Result<f64, &'static str> {
         let bytes = self.bytes.unwrap_or(0) as f64;
         let seconds = self.total_ns as f64 / 1e9;
@@ -352,13 +352,13 @@ impl RooflineBrick {
             .ok_or("no level of the memory was measured")?;
         let by_peak = limits.by_peak(work);
         let least = by_bandwidth.max(by_peak);
-        let from_memory = by_level().next_back().map_or(0, |(_, (_, bytes), _)| bytes);
-        let (nearer, by_nearer) = by_level()
-            .filter(|(level, ..)| level.name != MEMORY)
+        // Of levels that are equally fast, the farthest.
+        let (level, by_first_level) = first
+            .by_level(work)
             .map(|(level, _, by)| (level.name, by))
-            .fold((MEMORY, 0.0), |most, next| if next.1 >= most.1 { next } else { most });
-        let is_memory = from_memory as f64 / limits.first_memory >= by_nearer.max(by_peak);
-        let level = if is_memory { MEMORY } else { nearer };
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .ok_or("no level of the memory was measured")?;
+        let by_first_peak = first.by_peak(work);
         let of_bandwidth = by_bandwidth / seconds;
         if least_level.name == MEMORY && of_bandwidth > MOST && work.reused.unknown > 0 {
             return Err("faster than memory, and nobody said what its bytes are (`Work::data`)");
@@ -375,8 +375,8 @@ impl RooflineBrick {
         if self.flops.is_none() {
             self.notes.push(Note::NoFlops);
         }
-        let bound = match by_nearer >= by_peak {
-            _ if is_memory => Bound::Memory,
+        let bound = match by_first_level >= by_first_peak {
+            true if level == MEMORY => Bound::Memory,
             true => Bound::Cache,
             false => Bound::Compute,
         };

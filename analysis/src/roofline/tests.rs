@@ -95,6 +95,33 @@ fn weights_come_from_the_smallest_level_that_holds_a_pass() {
 }
 
 #[test]
+fn a_bound_has_the_name_that_the_first_measurement_gives_it() {
+    // Activations from L1 at 200 GB/s of 400; around this run L1 read less than memory.
+    let work = Work { flops: 900, ..ACTIVATIONS };
+    let mut profile = run(&[("RmsNorm", nanos(9_000, 200.0), work)]);
+    let bound = |profile: &Profile| {
+        let place = place(&roofline(profile), "RmsNorm").clone();
+        (place.bound, place.level)
+    };
+    let expected = (Bound::Cache, "L1".to_owned());
+    assert_eq!(bound(&profile), expected);
+    let ceilings = profile.ceilings.as_mut().expect("ceilings");
+    ceilings.spreads.push(LimitSpread {
+        of: "L1".to_owned(),
+        lowest_per_second: 40e9,
+        highest_per_second: 40e9,
+        first_per_second: ceilings.caches[0].read_bytes_per_second,
+        around: vec![40e9],
+        readings: 2,
+    });
+    ceilings.caches[0].read_bytes_per_second = 40e9;
+    assert_eq!(bound(&profile), expected);
+    // Without what it was at first, by what it is.
+    profile.ceilings.as_mut().expect("ceilings").spreads.clear();
+    assert_ne!(bound(&profile), expected);
+}
+
+#[test]
 fn the_same_bricks_a_little_faster_than_memory_was_measured_are_at_the_roof() {
     // As on a quiet run of a model of 117 MB: 37.2 to 39.4 GB/s, where 38.0 were measured.
     let products = [("GateProjection", 37.2), ("DownProjection", 39.2), ("UpProjection", 39.4)];

@@ -1,7 +1,7 @@
 //! JSON for scripts: the profile, and what is computed from it.
 
 use brickscope_profile::text::screened;
-use brickscope_profile::{Profile, save};
+use brickscope_profile::{Absent, Phase, Profile, save};
 use serde::Serialize;
 
 use crate::roofline::{Roofline, Verdict};
@@ -9,7 +9,7 @@ use crate::typical::Typical;
 use crate::view::batches::{Batch, batches};
 
 /// The profile as [`Profile::to_json`] has it, with `roofline` after its fields: a
-/// [`Roofline`] for each phase that has one, with its [`Verdict`]; `typical`, what the passes of each phase [typically](Typical) take; and
+/// [`Roofline`] for each phase that has one, with its [`Verdict`]; `roofline_absent`, why the others have none; `typical`, what the passes of each phase [typically](Typical) take; and
 /// `batches`, where passes had different numbers of tokens. A reader of profiles reads it too.
 #[must_use]
 pub fn json(profile: &Profile) -> String {
@@ -27,10 +27,18 @@ pub fn json(profile: &Profile) -> String {
         says: String,
     }
     #[derive(Serialize)]
+    struct Without {
+        phase: Phase,
+        #[serde(flatten)]
+        absent: Absent,
+    }
+    #[derive(Serialize)]
     struct WithRoofline<'p> {
         #[serde(flatten)]
         profile: &'p Profile,
         roofline: Vec<WithVerdict>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        roofline_absent: Vec<Without>,
         typical: Vec<Typical>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         batches: Vec<Batch>,
@@ -39,8 +47,14 @@ pub fn json(profile: &Profile) -> String {
         let verdict = roofline.verdict().map(|verdict| Said { says: verdict.says(), verdict });
         WithVerdict { roofline, verdict }
     };
-    let roofline = Roofline::all(profile).into_iter().map(with_verdict).collect();
+    let (mut roofline, mut roofline_absent) = (Vec::new(), Vec::new());
+    for phase in Phase::SHOWN.into_iter().filter(|&phase| profile.phase(phase).is_some()) {
+        match Roofline::of(profile, phase) {
+            Ok(of) => roofline.push(with_verdict(of)),
+            Err(absent) => roofline_absent.push(Without { phase, absent }),
+        }
+    }
     let typical = Typical::all(profile);
     let batches = batches(profile);
-    screened(save::to_json(&WithRoofline { profile, roofline, typical, batches }))
+    screened(save::to_json(&WithRoofline { profile, roofline, roofline_absent, typical, batches }))
 }

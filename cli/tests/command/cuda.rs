@@ -206,15 +206,15 @@ fn a_run_on_a_device_is_compared_with_what_the_device_does_at_best() {
     let mut profile = read();
     assert_eq!(profile["ceilings"], serde_json::Value::Null, "those of the CPU say nothing");
     let of = &profile["devices"][0]["ceilings"];
-    // It is 50 times as slow as it would be.
+    // It is 50 times as slow as it would be, and its memory is small, so that a launch is a part of each time.
     let rate = of["read_bytes_per_second"].as_f64().expect("a rate");
-    assert!((19.5e9..=20e9).contains(&rate), "{of}");
+    assert!((19e9..=20e9).contains(&rate), "{of}");
     let when = |nth: usize| of["readings"][nth]["when"].as_str();
     assert_eq!([when(0), when(1), when(2)], [Some("before"), Some("after"), None]);
 
     let (code, table) = said_by(&["show", run, "--device", "0", "--as", "roofline"]);
     assert_eq!(code, Some(0), "{table}");
-    for part in ["Roofline: 20.0 GB/s, 395.3 GFLOP/s", "which L2 holds", "Fake CUDA device, cuda"] {
+    for part in ["Roofline: 19.7 GB/s, 395.3 GFLOP/s", "which L2 holds", "Fake CUDA device, cuda"] {
         assert!(table.contains(part), "{part}: {table}");
     }
     let (_, screen) = said_by(&["show", run]);
@@ -321,7 +321,7 @@ fn a_benchmark_on_a_device_has_a_receipt_that_names_it_and_verifies() {
     let device = receipt.device.as_ref().expect("it ran on one");
     assert_eq!((&*device.name, &*device.api), ("Fake CUDA device", "cuda"));
     assert_eq!(device.driver.as_deref(), Some("CUDA 12.0"));
-    assert_eq!(device.memory_bytes, Some(8 << 30));
+    assert_eq!(device.memory_bytes, Some(512 << 20));
     assert_eq!(receipt.ceilings, None, "those would be of the CPU");
     assert!(receipt.ceilings_absent.is_some());
     assert_eq!(receipt.environment["WEIGHTS"], "device memory");

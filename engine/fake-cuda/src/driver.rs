@@ -175,7 +175,7 @@ impl Driver {
             event_ns: settings.event_ns.unwrap_or(0),
             has_stray: settings.has_stray,
             devices: settings.devices.unwrap_or(1),
-            memory_limit: settings.memory.unwrap_or(8 << 30),
+            memory_limit: settings.memory.unwrap_or(512 << 20),
             lose_at: settings.lose_at,
             shim: shim.map_err(Fault::Illegal)?,
             is_initialised: false,

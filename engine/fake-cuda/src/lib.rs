@@ -19,7 +19,7 @@
 //! | `FAKE_CUDA_LOSE_AT` | the launch, counted from 1, at which the device is lost |
 //! | `FAKE_CUDA_EVENT_NS` | the duration of recording an event on the device, 0 by default |
 //! | `FAKE_CUDA_STRAY_NODE` | if set, each captured graph has its last node twice, though it was issued once |
-//! | `FAKE_CUDA_MEMORY` | bytes of device memory, 8 GiB by default |
+//! | `FAKE_CUDA_MEMORY` | bytes of device memory, 512 MiB by default: it is memory of the host, and touched |
 //! | `FAKE_CUDA_SLOWNESS` | a factor on the duration of kernels but those that only stamp, 1 by default |
 //! | `FAKE_CUDA_TAKES_TIME` | if set, calls and waits take as long as the simulated time says, so that nothing takes longer on the device than on the host |
 //!
