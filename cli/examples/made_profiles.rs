@@ -362,8 +362,7 @@ fn many(spans: u64) -> Profile {
 /// Prints the cost of each format.
 fn cost(profile: &Profile) -> Anyhow<()> {
     let spans = profile.spans.len();
-    let folder = std::env::temp_dir().join(format!("brickscope-cost-{}", std::process::id()));
-    fs::create_dir_all(&folder)?;
+    let folder = tempfile::tempdir()?;
     println!("{spans} spans, {} MB with the profile", resident()? >> 20);
     type Write<'p> = Box<dyn FnMut(&mut BufWriter<fs::File>) -> io::Result<bool> + 'p>;
     let part_bytes = 256 << 20;
@@ -388,7 +387,7 @@ fn cost(profile: &Profile) -> Anyhow<()> {
         let mut parts = Vec::new();
         let mut is_done = false;
         while !is_done {
-            let path = folder.join(form);
+            let path = folder.path().join(form);
             let mut out = BufWriter::with_capacity(1 << 18, fs::File::create(&path)?);
             is_done = write(&mut out)?;
             out.flush()?;
@@ -401,7 +400,7 @@ fn cost(profile: &Profile) -> Anyhow<()> {
             of_status("VmHWM")?.saturating_sub(before) >> 20
         );
     }
-    Ok(fs::remove_dir(folder)?)
+    Ok(())
 }
 
 fn resident() -> Anyhow<u64> {

@@ -59,6 +59,7 @@ unsafe extern "C" {
     fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int;
     fn posix_fallocate(fd: c_int, offset: i64, len: i64) -> c_int;
     fn getrlimit(what: c_int, limit: *mut [u64; 2]) -> c_int;
+    fn geteuid() -> u32;
 }
 
 /// The largest file that a process may write; beyond, it gets a signal that ends it.
@@ -104,7 +105,17 @@ pub(crate) enum Kind {
 /// The folder to write to. Read once: a program may change its environment at any time.
 fn folder() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOUND.get_or_init(|| std::env::var_os(FOLDER).map(PathBuf::from)).as_deref()
+    let found = || std::env::var_os(FOLDER).map(PathBuf::from).filter(|path| is_ours(path));
+    FOUND.get_or_init(found).as_deref()
+}
+
+/// Whether nobody but this process's user can have made a folder, or can write to it. What a run leaves behind has its name
+/// when it is gone, and another user may make it again, with links to files of ours in it.
+fn is_ours(folder: &Path) -> bool {
+    // SAFETY: it has no arguments and can't fail.
+    let user = unsafe { geteuid() };
+    std::fs::symlink_metadata(folder)
+        .is_ok_and(|of| of.is_dir() && of.uid() == user && of.mode() & 0o022 == 0)
 }
 
 /// Says that this library was loaded, and into which program.

@@ -24,7 +24,7 @@
 //! | `live`, `metrics` | what others can watch while a model runs |
 //! | `otlp` | pushing runs to an OpenTelemetry collector |
 //! | `run_dir`, `sides` | the folder of a run; the runs on each side of a comparison |
-//! | `cache` | where the cache folder is |
+//! | `cache`, `private` | where the cache folder is; folders that no other user can write to |
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `parquet` | the one export format that the library doesn't write |
 //! | `output` | the exits: all that is printed passes them, so that nothing controls a terminal |
@@ -68,6 +68,7 @@ mod nodes;
 mod otlp;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod private;
 mod progress;
 mod report;
 mod run_dir;

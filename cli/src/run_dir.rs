@@ -4,12 +4,14 @@ use std::cell::OnceCell;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use brickscope::{Profile, RUN_FILE};
 use brickscope_analysis::receipt::Receipt;
+use tempfile::TempDir;
+
+use crate::private;
 
 /// The profile in a run's folder.
 const PROFILE: &str = RUN_FILE;
@@ -126,7 +128,7 @@ impl RunDir {
             Some(rescue) => fs::create_dir(rescue)
                 .with_context(|| rescue.display().to_string())
                 .map(|()| rescue.clone()),
-            None => temporary(),
+            None => private::temporary().map(TempDir::keep),
         };
         let other = other.and_then(|path| {
             let dir = Self { path, overwrite: false, absent: None, rescue: None, late: None };
@@ -291,21 +293,6 @@ pub(crate) struct Written {
     pub(crate) trouble: Option<anyhow::Error>,
 }
 
-/// A new folder among the system's temporary files.
-pub(crate) fn temporary() -> Result<PathBuf> {
-    let parent = std::env::temp_dir();
-    ensure!(
-        parent.is_dir(),
-        "there is no folder {}, which should hold temporary files: make it, or name another with TMPDIR",
-        parent.display()
-    );
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let path = parent.join(format!("brickscope-{}-{now}", std::process::id()));
-    // It must be new, so that nobody else can have prepared it.
-    fs::create_dir(&path).with_context(|| path.display().to_string())?;
-    Ok(path)
-}
-
 /// The outermost missing folder of `path`; `None` if all exist.
 fn first_absent(path: &Path) -> Option<PathBuf> {
     let absent =
@@ -428,8 +415,6 @@ fn what_else(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
     use super::*;
 
     #[test]

@@ -59,11 +59,10 @@ fn main() -> ExitCode {
 fn run(shape: &str, passes: usize) -> Result<(), Box<dyn Error>> {
     let shape =
         Shape::ALL.into_iter().find(|known| known.name() == shape).ok_or("no such shape")?;
-    let path = env::temp_dir().join(format!("brickscope-wgpu-time-{}.gguf", std::process::id()));
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("model.gguf");
     synth::write(shape, SynthQuant::Q4_K, 1, &path, &mut |_, _| ())?;
-    let result = Model::open(&path).map_err(Into::into).and_then(|model| measure(&model, passes));
-    std::fs::remove_file(&path)?;
-    result
+    measure(&Model::open(&path)?, passes)
 }
 
 fn measure(model: &Model, passes: usize) -> Result<(), Box<dyn Error>> {

@@ -100,12 +100,10 @@ fn run(words: &[&str]) -> Result<(), Box<dyn Error>> {
     let Some(shape) = Shape::ALL.into_iter().find(|shape| shape.name() == name) else {
         return measure(&Model::open(name.as_ref())?, threads, seconds, rate);
     };
-    let path = env::temp_dir().join(format!("brickscope-watching-{}.gguf", std::process::id()));
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("model.gguf");
     synth::write(shape, SynthQuant::Q8_0, 1, &path, &mut |_, _| ())?;
-    let model = Model::open(&path).map_err(Into::into);
-    let result = model.and_then(|model| measure(&model, threads, seconds, rate));
-    std::fs::remove_file(&path)?;
-    result
+    measure(&Model::open(&path)?, threads, seconds, rate)
 }
 
 fn measure(model: &Model, threads: usize, seconds: u64, rate: u32) -> Result<(), Box<dyn Error>> {

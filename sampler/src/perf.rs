@@ -1,11 +1,9 @@
 //! Runs the program `perf` to record a command.
 
-use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::{Command, Stdio};
 
 use crate::perf_data;
 
@@ -34,14 +32,9 @@ pub fn probe() -> Result<PerfProgram, String> {
     let text = String::from_utf8_lossy(&said.stdout);
     let version = text.trim().trim_start_matches("perf version ").to_owned();
 
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
-    let folder = env::temp_dir().join(format!("brickscope-perf-{}-{now}", process::id()));
-    fs::create_dir(&folder).map_err(|error| {
-        format!("{}, for temporary files (TMPDIR): {error}", env::temp_dir().display())
-    })?;
-    let event = smoke_test(&folder.join("perf.data"));
-    // If the folder for temporary files can't be removed, the probe has still succeeded.
-    let _ = fs::remove_dir_all(&folder);
+    let folder = tempfile::Builder::new().prefix("brickscope-perf-").tempdir();
+    let folder = folder.map_err(|error| format!("temporary files (TMPDIR): {error}"))?;
+    let event = smoke_test(&folder.path().join("perf.data"));
     event.map(|event| PerfProgram { version, event })
 }
 

@@ -133,7 +133,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let created = Profile::empty(Default::default()).created;
     let dir = RunDir::create_late(args.out.as_deref(), &created)?;
     let records = Records::create()?;
-    let library = records.library(&args.command)?;
+    let library = Records::library(&args.command)?;
     let load = Load::start();
     let status = watch(&args.command, library.as_deref(), records.path(), args)?;
     let load = load.and_then(|load| load.others());

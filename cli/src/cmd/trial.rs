@@ -15,11 +15,12 @@ use brickscope_analysis::trial::{self, Question};
 use brickscope_analysis::view;
 use brickscope_engine::Model;
 use brickscope_engine::synth::SynthQuant;
+use tempfile::TempDir;
 
 use super::again::{Again, Changed, Read, make};
 use crate::flags::threads;
 use crate::text::printable;
-use crate::{interrupt, output, progress, run_dir};
+use crate::{interrupt, output, private, progress, run_dir};
 
 /// Try what a finding advises: make the run again, with the change and without it, in turns.
 ///
@@ -121,7 +122,7 @@ pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
     interrupt::keep();
     let mut models = Vec::new();
     for (nth, question) in questions.iter().enumerate() {
-        models.push(requantized(&again, &question.change, &folders.root, nth)?);
+        models.push(requantized(&again, &question.change, folders.root(), nth)?);
         if interrupt::is_asked() {
             return Err(interrupt::Nothing.into());
         }
@@ -277,29 +278,28 @@ fn requantized(
 }
 
 /// Where the runs are written.
-struct Folders {
-    root: PathBuf,
-    /// Whether they are removed at the end.
-    is_temporary: bool,
+enum Folders {
+    Kept(PathBuf),
+    /// Removed at the end.
+    Temporary(TempDir),
 }
 
 impl Folders {
     fn new(kept: Option<&Path>) -> Result<Self> {
         let Some(root) = kept else {
-            return Ok(Self { root: run_dir::temporary()?, is_temporary: true });
+            return private::temporary().map(Self::Temporary);
         };
         let is_empty =
             root.read_dir().map_or(!root.exists(), |mut entries| entries.next().is_none());
         ensure!(is_empty, "{} is not an empty folder: name a new one with --out", root.display());
         std::fs::create_dir_all(root).with_context(|| root.display().to_string())?;
-        Ok(Self { root: root.to_owned(), is_temporary: false })
+        Ok(Self::Kept(root.to_owned()))
     }
-}
 
-impl Drop for Folders {
-    fn drop(&mut self) {
-        if self.is_temporary {
-            let _ = std::fs::remove_dir_all(&self.root);
+    fn root(&self) -> &Path {
+        match self {
+            Self::Kept(root) => root,
+            Self::Temporary(folder) => folder.path(),
         }
     }
 }
@@ -356,7 +356,7 @@ fn measure(
                 return Err(interrupt::Nothing.into());
             }
             switch.set(arm > 0 && matches!(questions[arm - 1].change, Change::Command(_)))?;
-            let out = folders.root.join(arm.to_string()).join((round + 1).to_string());
+            let out = folders.root().join(arm.to_string()).join((round + 1).to_string());
             let what = || match arm {
                 0 => "the run without a change".to_owned(),
                 _ => format!("the run with {}", questions[arm - 1].change),
@@ -372,7 +372,7 @@ fn measure(
             }
             shares.push(trial::others_share(&profile));
             made[arm] = Some(profile);
-            if folders.is_temporary {
+            if matches!(folders, Folders::Temporary(_)) {
                 let _ = std::fs::remove_dir_all(&out);
             }
             bar.inc(1);

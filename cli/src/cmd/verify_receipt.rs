@@ -17,10 +17,10 @@ use crate::ceilings_cache::memory_readings;
 use crate::cmd::receipt::receipt_file;
 use crate::flags::share;
 use crate::output;
-use crate::run_dir::{self, newest_receipt};
+use crate::run_dir::newest_receipt;
 use crate::source::MAPPED;
 use crate::text::printable;
-use crate::{family, progress};
+use crate::{family, private, progress};
 
 /// Check whether a receipt is plausible, and if not, say why.
 ///
@@ -148,9 +148,10 @@ fn hash(path: &Path) -> Result<(String, u64)> {
 
 /// Runs the benchmark of a receipt again, in a separate process.
 fn rerun(receipt: &Receipt, model: &Path) -> Result<Receipt> {
-    let folder = Scratch::new()?;
+    // Removed once the rerun has been read.
+    let folder = private::temporary()?;
     let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
-    command.args(arguments(receipt, model, &folder.0)?);
+    command.args(arguments(receipt, model, folder.path())?);
     let _tied = family::tie(&mut command)?;
     // Show the progress bars of the benchmark, but not its report.
     let status = command.stdout(Stdio::null()).status();
@@ -158,7 +159,7 @@ fn rerun(receipt: &Receipt, model: &Path) -> Result<Receipt> {
     if !status.success() {
         bail!("the rerun failed ({status}), so it neither confirms nor contradicts the receipt");
     }
-    Ok(Receipt::load(&receipt_file(&folder.0))?)
+    Ok(Receipt::load(&receipt_file(folder.path()))?)
 }
 
 /// The benchmark's arguments, taken from the receipt's fields, since its command line can't be trusted.
@@ -203,22 +204,6 @@ fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi
     }
     words.extend(["--out".into(), out.into()]);
     Ok(words)
-}
-
-/// A folder that is removed once the rerun has been read.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        run_dir::temporary().map(Self)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A leftover in the folder for temporary files does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 type Rerun = (Receipt, Receipt);

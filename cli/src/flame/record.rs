@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs, io};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,11 +11,12 @@ use brickscope::load::{self, Limit};
 use brickscope::{Profile, write_atomically};
 use brickscope_sampler::child::{End, end_with_parent};
 use brickscope_sampler::{Recording, Sampled, perf, perf_data, perf_event, resolve, timer};
+use tempfile::TempDir;
 
 use super::abilities::{Abilities, Via};
 use crate::family::{self, Lifeline};
 use crate::run_dir::{self, SAMPLES};
-use crate::{interrupt, progress};
+use crate::{interrupt, private, progress};
 
 /// The folder of a flamegraph. If it can't be written to any more, another one takes its place, since a
 /// recording can't be repeated.
@@ -42,7 +42,7 @@ impl Place {
                 Some(anyhow!("{trouble:#}; and then {dir} could not be written to: {why:#}"));
             return;
         }
-        let other = run_dir::temporary().and_then(|other| {
+        let other = private::temporary().map(TempDir::keep).and_then(|other| {
             write(&other).inspect_err(|_| drop(fs::remove_dir(&other)))?;
             Ok(other)
         });
@@ -109,9 +109,14 @@ impl Recorder<'_> {
     pub(crate) fn model(&mut self, model: Option<&Path>, flags: &[String]) -> Result<Recorded> {
         let mut command = Command::new(env::current_exe().context("this program")?);
         command.arg("profile").args(model);
-        let rescue = rescue();
-        command.arg("--out").arg(&self.place.dir).arg("--rescue").arg(&rescue);
-        command.arg("--json").args(flags);
+        command.arg("--out").arg(&self.place.dir).arg("--json").args(flags);
+        // For the run of a child that can't write to its own folder: made by the child, if it comes to that. Where there is no
+        // such place, the child says so.
+        let holder = private::temporary().ok();
+        let rescue = holder.as_ref().map(|holder| holder.path().join("run"));
+        if let Some(rescue) = &rescue {
+            command.arg("--rescue").arg(rescue);
+        }
         // The folder holds what it prints.
         let watched = self.watch(command, Stdio::null(), tie_own)?;
         let status = watched.status;
@@ -121,7 +126,10 @@ impl Recorder<'_> {
             if !has_profile(&self.place.dir) {
                 return Err(interrupt::Nothing.into());
             }
-        } else if !status.success() && has_profile(&rescue) {
+        } else if let (false, Some(rescue)) =
+            (status.success(), rescue.filter(|rescue| has_profile(rescue)))
+        {
+            holder.map(TempDir::keep);
             // It has said why.
             self.place.move_to(rescue, "the run could not be written there");
         } else if !status.success() {
@@ -249,12 +257,6 @@ impl Recorder<'_> {
         };
         Ok(Watched { status, sampled: Some(name(&recording)) })
     }
-}
-
-/// A folder for the run of a child that can't write to its own: made by the child, if it comes to that.
-fn rescue() -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    env::temp_dir().join(format!("brickscope-run-{}-{now}", std::process::id()))
 }
 
 struct Watched {

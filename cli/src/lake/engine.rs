@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::HIDDEN;
 use super::library::{Database, Texts};
 use super::store::{ALL_DAYS, Days, Lake};
+use crate::private;
 
 /// Names DuckDB's library or command.
 const VARIABLE: &str = "BRICKSCOPE_DUCKDB";
@@ -79,16 +80,18 @@ impl Engine {
         // As texts, so that all types come alike. `SELECT` around it needs a line of its own after a comment.
         let describe = format!("DESCRIBE SELECT * FROM (\n{query}\n)");
         let texts = format!("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (\n{query}\n)");
+        // What doesn't fit into memory goes there; by itself DuckDB takes the working directory.
+        let spilled = private::temporary()?;
+        let folder = quoted(&spilled.path().to_string_lossy());
+        let prelude = format!("SET temp_directory = {folder};\n{prelude}");
         let ((_, described), (names, rows)) = match self {
             Self::Library(database) => {
-                database.run(&format!("{}{prelude}", spill()))?;
+                database.run(&prelude)?;
                 let of_types = "SELECT column_name, column_type FROM";
                 let described = database.texts(&format!("{of_types} ({describe})"))?;
                 (described, database.texts(&texts)?)
             }
-            Self::Command(path) => {
-                by_command(path, &format!("{}{prelude}", spill()), &describe, &texts)?
-            }
+            Self::Command(path) => by_command(path, &prelude, &describe, &texts)?,
         };
         let columns = names.into_iter().enumerate().map(|(at, name)| {
             let cell = described.get(at).and_then(|row| row.get(1));
@@ -128,13 +131,6 @@ pub(crate) fn answer(prelude: &str, query: &str) -> Result<Answer> {
         }
         tries += 1;
     }
-}
-
-/// Where DuckDB keeps what doesn't fit into memory; by itself it takes the working directory.
-fn spill() -> String {
-    let folder = std::env::temp_dir().join(format!("brickscope-duckdb-{}", std::process::id()));
-    let folder = quoted(&folder.to_string_lossy());
-    format!("SET temp_directory = {folder};\n")
 }
 
 /// A text in SQL.

@@ -1,6 +1,7 @@
 //! `brickscope collect` and `brickscope lake`: the runs of many writers in one folder, each whole, and once.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -309,6 +310,36 @@ fn each_question_is_sql_and_has_help() {
         .output()
         .expect("it starts");
     assert!(text(&none.stderr).contains("can't run /nowhere/duckdb"), "{}", text(&none.stderr));
+}
+
+#[test]
+fn duckdb_keeps_what_it_can_not_hold_where_nobody_else_can_write() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (of, lake) = (dir.path().join("runs"), dir.path().join("lake"));
+    runs(&of, 0..1);
+    run(&mut collect(&of, &lake));
+    // In the place of DuckDB: it tells of the folder that it is given.
+    let duckdb = dir.path().join("duckdb");
+    let script = "#!/bin/sh\nfolder=$(sed -n \"s/^SET temp_directory = '\\(.*\\)';$/\\1/p\")\n\
+        stat -c '%n %a %u' \"$folder\" >&2\nexit 1\n";
+    fs::write(&duckdb, script).expect("there is room");
+    fs::set_permissions(&duckdb, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let ask = || {
+        let mut asked = brickscope(&["lake", "trend", "--lake"]);
+        asked.arg(&lake).env("BRICKSCOPE_DUCKDB", &duckdb).env("TMPDIR", dir.path());
+        let said = text(&asked.output().expect("it starts").stderr).to_owned();
+        let found = said
+            .split_whitespace()
+            .find(|word| word.contains("brickscope-tmp-"))
+            .map(str::to_owned);
+        (found.unwrap_or_else(|| panic!("no folder: {said}")), said)
+    };
+    let [(one, said), (other, _)] = [ask(), ask()];
+    let user = fs::metadata(dir.path()).expect("it is there").uid();
+    assert!(said.contains(&format!("{one} 700 {user}")), "{said}");
+    assert!(Path::new(&one).starts_with(dir.path()), "{one}");
+    assert_ne!(one, other, "nobody can guess it");
+    assert!(!Path::new(&one).exists(), "it is removed");
 }
 
 #[test]

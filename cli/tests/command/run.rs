@@ -2,6 +2,7 @@
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -157,6 +158,48 @@ fn as_it_is() -> &'static Ran {
 fn total<'p>(profile: &'p Profile, phase: Phase, name: &str) -> &'p Total {
     let is_it = |total: &&Total| total.phase == Some(phase) && total.stats.name == name;
     profile.totals.iter().find(is_it).unwrap_or_else(|| panic!("no {name} in {phase}"))
+}
+
+#[test]
+fn what_a_program_leaves_running_loads_no_library_of_another_user() {
+    // The environment that a process has which outlives the run.
+    let left = "env; env > left &";
+    let (mut command, run, _dir) = command("/bin/sh", &["-c", left], &[]);
+    let parent = run.parent().expect("a folder").to_owned();
+    let output = command.current_dir(&parent).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let of = |name: &str| {
+        let mut lines = said.lines().filter_map(|line| line.strip_prefix(name));
+        PathBuf::from(lines.next().unwrap_or_else(|| panic!("no {name}: {said}")))
+    };
+    let (library, records) = (of("LD_PRELOAD="), of("BRICKSCOPE_RECORD="));
+    // What was recorded is gone, and so it is free to make again; the library isn't.
+    assert!(!records.exists() && library.is_file(), "{said}");
+    let user = std::fs::metadata(&parent).expect("it is there").uid();
+    for path in [&*library, library.parent().expect("a folder")] {
+        let found = std::fs::symlink_metadata(path).expect("it is there");
+        assert_eq!((found.mode() & 0o777, found.uid()), (0o700, user), "{}", path.display());
+    }
+
+    // Another user has made the folder again, or made it writable: a program that is left writes nothing there.
+    let makes = |mode: u32| {
+        std::fs::create_dir(&records).expect("it is free");
+        std::fs::set_permissions(&records, PermissionsExt::from_mode(mode)).expect("ours");
+        let mut left = Command::new("/bin/true");
+        left.env("LD_PRELOAD", &library).env("BRICKSCOPE_RECORD", &records);
+        assert!(left.status().expect("it starts").success());
+        let written = std::fs::read_dir(&records).expect("it is there").count();
+        std::fs::remove_dir_all(&records).expect("it is ours");
+        written
+    };
+    assert_eq!([makes(0o700), makes(0o777)], [1, 0]);
+    let link = parent.join("elsewhere");
+    std::fs::create_dir(&link).expect("a folder");
+    std::os::unix::fs::symlink(&link, &records).expect("a link");
+    let mut left = Command::new("/bin/true");
+    left.env("LD_PRELOAD", &library).env("BRICKSCOPE_RECORD", &records);
+    assert!(left.status().expect("it starts").success());
+    assert_eq!(std::fs::read_dir(&link).expect("it is there").count(), 0);
 }
 
 #[test]

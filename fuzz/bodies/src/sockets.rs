@@ -20,6 +20,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     let profiler = Arc::new(BrickProfiler::enabled());
     let timer = profiler.start_brick(BrickId::RmsNorm);
     profiler.stop_brick(timer, 1);
+    #[expect(clippy::disallowed_methods, reason = "a fuzzer's socket: nobody relies on it")]
     let socket = std::env::temp_dir().join(format!("brickscope-{}.sock", std::process::id()));
     let publisher = Publisher::start_at(&profiler, Facts::default(), &socket).expect("a socket");
     let any_port = "127.0.0.1:0".parse().expect("an address");

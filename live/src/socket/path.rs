@@ -25,6 +25,10 @@ pub(super) fn folder() -> Result<PathBuf, LiveError> {
     Ok(folder)
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "others must find it; `make_private` refuses one that isn't ours"
+)]
 fn in_temp(uid: u32) -> PathBuf {
     std::env::temp_dir().join(format!("brickscope-{uid}"))
 }
