@@ -738,8 +738,10 @@ fn report(
     let written = dir.write(|dir| dir.save(&profile));
     let is_set =
         |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
-    if is_set("BRICKSCOPE_TRACE_TIMING") || is_set("BITNET_TRACE_TIMING") {
-        trace_timing(&profile);
+    if is_set("BITNET_TRACE_TIMING") {
+        trace_timing(&profile, Timing::LineEach);
+    } else if is_set("BRICKSCOPE_TRACE_TIMING") {
+        trace_timing(&profile, Timing::OneLine);
     }
     if is_set("BITNET_TRACE_QUANT") {
         trace_kernels(&profile);
@@ -889,8 +891,17 @@ fn trace_kernels(profile: &Profile) {
     }
 }
 
-/// Prints a line on standard error for each pass, without the bricks that it didn't run.
-fn trace_timing(profile: &Profile) {
+/// How a pass is told.
+#[derive(Debug, Clone, Copy)]
+enum Timing {
+    /// All figures in a line.
+    OneLine,
+    /// A line for each, as of BitNet.rs, whose scripts cut them.
+    LineEach,
+}
+
+/// Prints on standard error what each pass took, without the bricks that it didn't run.
+fn trace_timing(profile: &Profile, form: Timing) {
     // Start and end of the bricks that the line shows, by pass.
     let mut bricks: HashMap<(u32, u16), (u64, u64)> = HashMap::new();
     for span in &profile.spans {
@@ -905,18 +916,19 @@ fn trace_timing(profile: &Profile) {
         // From the end of the embedding to the start of the head, or to the end of the pass.
         let pass_end = pass.start_ns + pass.wall_ns;
         let forward = embed.map(|(_, start)| (start, logits.map_or(pass_end, |(end, _)| end)));
-        let mut line = "timing:".to_owned();
-        for (name, span) in [
+        let figures = [
             ("embed_us", embed),
             ("forward_us", forward),
             ("logits_us", logits),
             ("sample_us", of(BrickId::Sampling)),
-        ] {
-            if let Some((start, end)) = span {
-                line.push_str(&format!(" {name}={}", (end - start) / 1_000));
-            }
+        ];
+        let figures = figures.into_iter().filter_map(|(name, span)| {
+            span.map(|(start, end)| format!("{name}={}", (end - start) / 1_000))
+        });
+        match form {
+            Timing::OneLine => tell!("timing: {}", figures.collect::<Vec<_>>().join(" ")),
+            Timing::LineEach => figures.for_each(|figure| tell!("timing: {figure}")),
         }
-        tell!("{line}");
     }
 }
 
