@@ -20,6 +20,7 @@ pub(crate) mod gate;
 pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod lake;
+mod limits;
 pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod man;
