@@ -35,5 +35,6 @@ pub(crate) mod tokenize;
 pub(crate) mod top;
 #[cfg(feature = "top")]
 mod top_view;
+mod trace;
 pub(crate) mod trial;
 pub(crate) mod verify_receipt;
