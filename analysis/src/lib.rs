@@ -22,7 +22,7 @@
 //! | `backends.rs` | backends side by side |
 //! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
-//! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said |
+//! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `limits.rs` absolute limits |
 //! | `fleet/` | many commits on many machines: is it the commit or the machine? |
 //! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
 //! | `lake/` | many runs as tables for SQL engines (feature `receipt`): `table.rs` their columns, the rest their rows for one run |

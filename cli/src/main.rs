@@ -10,7 +10,7 @@
 //! | where | what |
 //! |---|---|
 //! | `args` | the list of commands; each command's arguments are in its `cmd/` file |
-//! | `cmd/` | one file per command. Two commands run themselves in several processes: `benchmark_set`, `check_overhead_set`; two files are modes of `profile`: `check_overhead`, `compare_backends`; `top_view` runs `top` in builds that have it |
+//! | `cmd/` | one file per command. Two commands run themselves in several processes: `benchmark_set`, `check_overhead_set`; two files are modes of `profile`: `check_overhead`, `compare_backends`; `trace` is its lines on standard error; `limits` is one of `gate`; `top_view` runs `top` in builds that have it |
 //! | `flags` | flags that several commands share, and the parsers of their values |
 //! | `benchmark/` | measuring repeatedly: plan, warm-up, samples, receipt, tables, warnings |
 //! | `bisect/` | finding a slow commit: git, builds in worktrees, measurements, the file to go on from |

@@ -56,6 +56,31 @@ impl RunDir {
         Self::open(path, created, false)
     }
 
+    /// As [`create`](Self::create), for a flamegraph of these `files`: with `overwrite` one that is in the folder is
+    /// removed first, with the run that it was drawn from. Any other run stays, and is refused.
+    pub(crate) fn create_for_flamegraph(
+        path: Option<&Path>,
+        created: &str,
+        overwrite: bool,
+        files: &[&str],
+    ) -> Result<Self> {
+        if let Some(path) = path.filter(|path| path.join(FLAMEGRAPH).exists()) {
+            let is_benchmark = path.join(RECEIPT).exists() || !processes(path)?.is_empty();
+            if overwrite && !is_benchmark {
+                for file in [PROFILE, SAMPLES].iter().chain(files) {
+                    remove(&path.join(file))?;
+                }
+            } else if !is_benchmark {
+                bail!(
+                    "{} already holds a run with its flamegraph: name another folder with --out, or replace both \
+                     with --overwrite",
+                    path.display()
+                );
+            }
+        }
+        Self::create(path, created)
+    }
+
     /// As [`create`](Self::create), for a run that writes nothing until its end. Checks now that the folder
     /// can be written to, but makes it only when the run is saved, so that a killed run leaves none.
     pub(crate) fn create_late(path: Option<&Path>, created: &str) -> Result<Self> {
@@ -432,6 +457,35 @@ mod tests {
         assert!(profile_in(&path).is_file());
         let again = RunDir::create_late(Some(&path), "").expect_err("it holds a run");
         assert!(again.to_string().contains("already holds a run"), "{again}");
+    }
+
+    #[test]
+    fn only_a_flamegraph_is_replaced_by_one() {
+        let dir = TempDir::new().expect("a temporary folder");
+        let put = |file: &str| fs::write(dir.path().join(file), "old").expect("it is written");
+        let has = |file: &str| dir.path().join(file).exists();
+        let files = [FLAMEGRAPH, "flamegraph.svg", "diff.md"];
+        let create = |overwrite| {
+            RunDir::create_for_flamegraph(Some(dir.path()), "", overwrite, &files).map(|_| ())
+        };
+        // A run that nobody drew may be somebody's measurement.
+        put(PROFILE);
+        create(true).expect_err("it holds a run");
+        assert!(has(PROFILE));
+        for file in [SAMPLES, "README.md"].iter().chain(&files) {
+            put(file);
+        }
+        let why = create(false).expect_err("it holds a flamegraph").to_string();
+        assert!(why.contains("already holds a run") && why.contains("--overwrite"), "{why}");
+        put(RECEIPT);
+        create(true).expect_err("it holds a benchmark");
+        assert!(has(PROFILE) && has("flamegraph.svg"));
+        fs::remove_file(dir.path().join(RECEIPT)).expect("it is there");
+        create(true).expect("it is replaced");
+        for file in [PROFILE, SAMPLES].iter().chain(&files) {
+            assert!(!has(file), "{file}");
+        }
+        assert!(has("README.md"), "what isn't ours stays");
     }
 
     #[test]

@@ -187,7 +187,7 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
 
 /// Whether a file is a receipt, by its beginning: the version of a receipt is a string, the version of a
 /// profile a number.
-fn is_receipt(file: &Path) -> Result<bool> {
+pub(crate) fn is_receipt(file: &Path) -> Result<bool> {
     let cannot = || file.display().to_string();
     let mut start = Vec::new();
     brickscope::load::open(file)

@@ -116,6 +116,8 @@ pub struct BrickProfiler {
     checksums: Mutex<Vec<KernelChecksum>>,
     digests: Mutex<Vec<KernelDigest>>,
     observed: Mutex<Observed>,
+    /// What executes the kernels, as the caller stated it.
+    backend: Mutex<Option<String>>,
     watch: watch::Watch,
     counters: Mutex<watch::CountersAsked>,
     /// Taken when profiling was first turned on.

@@ -6,7 +6,7 @@ use brickscope_profile::name::{NameIdx, OTHER_BRICK};
 use brickscope_profile::stats::by_category;
 use brickscope_profile::{
     Absent, Anchor, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo, Dropped, Name,
-    Overhead, Profile, Source,
+    Overhead, Profile, Run, Source,
 };
 
 use super::{BrickProfiler, short_forms, tiles};
@@ -291,6 +291,7 @@ impl BrickProfiler {
         profile.process = (!self.recorder.clock().is_mock()).then(std::process::id);
         profile.sync_mode = self.device().sync_mode();
         profile.observed = *lock(&self.observed);
+        profile.run = lock(&self.backend).clone().map(|backend| Run { backend, ..Run::default() });
         profile.tiles = self.tiles().all_stats().into_iter().filter(tiles::were_timed).collect();
         if !profile.tiles.is_empty() {
             profile.tile_threads = self.tiles().threads();

@@ -62,6 +62,7 @@ impl BrickProfiler {
             checksums: Mutex::default(),
             digests: Mutex::default(),
             observed: Mutex::default(),
+            backend: Mutex::default(),
             watch: Watch::default(),
             counters: Mutex::default(),
             anchor: Mutex::default(),

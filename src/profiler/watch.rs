@@ -1,5 +1,6 @@
 //! What else goes on during a run: other load on the machine, hardware counters, and what the caller observed.
 
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -61,6 +62,12 @@ impl BrickProfiler {
     /// Sets how many tokens there is room for in the KV cache, for views that show how full it is.
     pub fn set_kv_cache_tokens(&self, tokens: u64) {
         lock(&self.observed).kv_cache_tokens = Some(tokens);
+    }
+
+    /// States what executes the kernels, such as `detect_backend()`, for reports and files. Only the caller knows which
+    /// of an engine's functions it calls.
+    pub fn set_backend(&self, backend: impl fmt::Display) {
+        *lock(&self.backend) = Some(backend.to_string());
     }
 }
 

@@ -24,7 +24,7 @@ mod names {
 use brickscope::brick::{
     AsyncTaskProfiler, EdgeType, ExecutionGraph, ExecutionNode, TransferDirection,
 };
-use brickscope::{HostLaunch, MockClock};
+use brickscope::{Backend, BrickId, BrickProfiler, HostLaunch, MockClock};
 
 fn kernel() -> ExecutionNode {
     ExecutionNode::Kernel {
@@ -103,4 +103,19 @@ fn an_asynchronous_task_says_how_many_of_its_polls_it_needed() {
     assert!(graph.to_dot().contains("2.0µs (50%)"), "{}", graph.to_dot());
     let never = AsyncTaskProfiler::new("never").to_execution_node();
     assert_eq!(never.poll_efficiency(), None);
+}
+
+#[test]
+fn a_report_names_the_backend_that_was_stated_and_no_other() {
+    let profiler = BrickProfiler::enabled();
+    let timer = profiler.start_brick(BrickId::RmsNorm);
+    profiler.stop_brick(timer, 1);
+    assert!(!profiler.report().contains("avx2"), "{}", profiler.report());
+    profiler.set_backend(Backend::Avx2);
+    let has_line =
+        |text: &str| text.lines().any(|line| line.starts_with("run ") && line.ends_with(" avx2"));
+    assert!(has_line(&profiler.report()), "{}", profiler.report());
+    // A setting, as the sync mode is.
+    profiler.reset();
+    assert_eq!(profiler.profile().run.expect("it is stated").backend, "avx2");
 }

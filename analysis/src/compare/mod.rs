@@ -60,6 +60,8 @@ mod environment;
 mod from_profile;
 #[cfg(feature = "receipt")]
 mod from_receipt;
+#[cfg(feature = "receipt")]
+mod limits;
 mod ratio;
 mod turns;
 pub(crate) mod verdict;
@@ -74,6 +76,8 @@ use serde::Serialize;
 
 pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
+#[cfg(feature = "receipt")]
+pub use self::limits::{Held, Limit};
 use self::ratio::Ratio;
 use self::turns::Order;
 pub use self::turns::{Pairing, Turn, turns_at_random};

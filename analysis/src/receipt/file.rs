@@ -8,6 +8,7 @@ use brickscope_profile::load::{self, Limit};
 use brickscope_profile::save;
 use brickscope_profile::text::{printable, printable_in, printable_text};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::v1::{Receipt, VERSION, VERSION_WITH_DEVICE};
 use super::{fields, place};
@@ -47,6 +48,9 @@ impl Receipt {
             ReceiptError::Json { path: path.to_owned(), field, offset, source }
         };
         let Version { schema_version: found } = serde_json::from_str(text).map_err(fault)?;
+        if has_no_times(text) {
+            return Err(ReceiptError::NoTimes { path: path.to_owned() });
+        }
         if ![VERSION, VERSION_WITH_DEVICE].contains(&&*found) {
             return Err(ReceiptError::Version { path: path.to_owned(), found });
         }
@@ -115,6 +119,28 @@ impl Receipt {
     }
 }
 
+/// Why [such a receipt](ReceiptError::NoTimes) is refused.
+pub(super) const NO_TIMES: &str = "it has neither raw times (`tests`) nor a hash (`seal`), as receipts of BitNet.rs, \
+    which are of a schema of their own that is called 1.0.0, too: nothing in it can be checked; `brickscope benchmark \
+    MODEL` writes one that can";
+
+/// Whether it is a receipt of BitNet.rs, or like them: it names kernels and a speed, but has no raw times and no hash.
+fn has_no_times(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Top {
+        compute_path: Option<IgnoredAny>,
+        kernels: Option<IgnoredAny>,
+        tests: Option<IgnoredAny>,
+        seal: Option<IgnoredAny>,
+    }
+    serde_json::from_str(text).is_ok_and(|top: Top| {
+        top.compute_path.is_some()
+            && top.kernels.is_some()
+            && top.tests.is_none()
+            && top.seal.is_none()
+    })
+}
+
 /// The bytes of a receipt's file.
 ///
 /// # Errors
@@ -168,6 +194,11 @@ pub enum ReceiptError {
         path: PathBuf,
         /// The field.
         field: String,
+    },
+    /// It names kernels and a speed, but has neither raw times nor a hash, as receipts of BitNet.rs.
+    NoTimes {
+        /// The file.
+        path: PathBuf,
     },
     /// A receipt of 1.0.0 has a field of 1.1.0.
     Later {
@@ -241,6 +272,7 @@ impl fmt::Display for ReceiptError {
                     printable(field)
                 )
             }
+            Self::NoTimes { path } => write!(f, "{}: {NO_TIMES}", path.display()),
             Self::Later { path, field } => write!(
                 f,
                 "{} is a receipt of version {VERSION}, but has the field `{field}` of {VERSION_WITH_DEVICE}",

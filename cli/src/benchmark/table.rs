@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use brickscope::BrickId;
 use brickscope_analysis::receipt::v1::{Device, Receipt, Spread, Test};
 
 use super::rows::{Answer, Measurement, ModelRow};
@@ -117,6 +118,7 @@ pub(crate) fn notes(measurement: &Measurement) -> String {
     line("warm-up", &warm_ups(receipt));
     line("overhead", &overhead(receipt));
     line("clock", &clock(receipt));
+    line("build", &build(receipt));
     for warning in &receipt.load.doubts {
         line("warning", &printable_text(warning));
     }
@@ -160,6 +162,26 @@ fn of_test(test: &Test, text: &mut String) {
             wrapped(label, &durations(spread), text);
         }
     }
+    if let Some(parts) = parts(test) {
+        wrapped("  a pass      ", &parts, text);
+    }
+}
+
+/// The mean pass before the layers, in them, and behind them; `None` where that wasn't timed, as on a device.
+fn parts(test: &Test) -> Option<String> {
+    let of = &test.aggregates;
+    let sum = |brick: BrickId| {
+        let at = test.bricks.iter().position(|other| other.name == brick.name())?;
+        of.brick_total_ns.get(at).copied()
+    };
+    let measured = || test.samples.iter().filter(|sample| !sample.is_warm_up);
+    let passes: usize = measured().map(|sample| sample.pass_ns.len()).sum();
+    let wall = measured().map(|sample| sample.wall_ns).fold(0, u64::saturating_add);
+    let (embed, logits) = (sum(BrickId::Embedding)?, sum(BrickId::LmHead)?);
+    let forward = wall.checked_sub(embed)?.checked_sub(logits)?;
+    // The embedding of a token takes some tens of nanoseconds.
+    let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3 / passes.max(1) as f64);
+    Some(format!("embed {}, forward {}, logits {} µs", us(embed), us(forward), us(logits)))
 }
 
 fn durations(spread: &Spread) -> String {
@@ -227,6 +249,22 @@ fn clock(receipt: &Receipt) -> String {
         let _ = write!(text, ", {ppm:.1} ppm off the system clock");
     }
     text
+}
+
+/// How the program was compiled, and for which kernels it found the CPU fit.
+fn build(receipt: &Receipt) -> String {
+    let stated = |name| receipt.environment.get(name).map(|value: &String| printable(value));
+    let flags = stated("RUSTFLAGS").map(|flags| match flags.is_empty() {
+        true => "no RUSTFLAGS".to_owned(),
+        false => format!("RUSTFLAGS {flags}"),
+    });
+    let parts = [
+        stated("RUST_VERSION"),
+        stated("PROFILE"),
+        flags,
+        Some(format!("kernels for {}", printable(&receipt.run.kernels))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// The notes on the measurements of several processes: by test, how their medians differ.

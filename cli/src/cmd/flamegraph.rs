@@ -64,6 +64,10 @@ pub(crate) struct FlamegraphArgs {
     #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
+    /// With --out: replace the flamegraph in the folder, and the run that it was drawn from.
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
+
     /// Samples per second of each thread's CPU time.
     #[arg(long, value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) frequency: u32,
@@ -134,13 +138,14 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
     let diff = diff::compare(&baseline.summary, &drawn.summary, args.threshold, args.force)
         .with_context(|| format!("the flamegraph is in {}", place.dir.display()))?;
     let look = drawn.look();
+    let [forward, reverse, table] = DIFF_FILES;
     for (file, direction) in
-        [("diff.svg", draw::Direction::Forward), ("diff-reverse.svg", draw::Direction::Reverse)]
+        [(forward, draw::Direction::Forward), (reverse, draw::Direction::Reverse)]
     {
         let svg = draw::diff_svg(&baseline.stacks, &drawn.stacks, &look, direction)?;
         place.write(|dir| write(dir, file, &svg));
     }
-    place.write(|dir| write(dir, "diff.md", &diff.markdown()));
+    place.write(|dir| write(dir, table, &diff.markdown()));
     output::print(if args.json { diff.json()? } else { diff.text() })?;
     if let Some(trouble) = material.place.trouble {
         return Err(trouble);
@@ -206,6 +211,8 @@ impl Material {
     fn of(args: &FlamegraphArgs, input: &Input) -> Result<Self> {
         let started = Profile::empty(Default::default()).created;
         let out = args.out.as_deref();
+        let replaced: Vec<&str> = FILES.iter().map(|(file, _)| *file).chain(DIFF_FILES).collect();
+        let create = || RunDir::create_for_flamegraph(out, &started, args.overwrite, &replaced);
         let of =
             |place: Place, new: Option<RunDir>, Recorded { profile, sampled }: Recorded| Self {
                 _new: new,
@@ -224,8 +231,8 @@ impl Material {
                 (Some(out), Some(beside)) if is_same(out, beside) => {
                     Ok((Place::new(out.to_owned()), None))
                 }
-                (out, _) => {
-                    let new = RunDir::create(out, &started)?;
+                _ => {
+                    let new = create()?;
                     Ok((Place::new(new.path().to_owned()), Some(new)))
                 }
             }
@@ -233,7 +240,7 @@ impl Material {
         Ok(match input {
             Input::Model(path) => {
                 let (via, abilities) = via(args);
-                let new = RunDir::create(out, &started)?;
+                let new = create()?;
                 let flags = profile_flags(args);
                 // The run ends by itself after a signal, and what there is of it is drawn. If there is
                 // nothing, its folder is removed.
@@ -246,7 +253,7 @@ impl Material {
             }
             Input::Command(line) => {
                 let (via, abilities) = via(args);
-                let new = RunDir::create(out, &started)?;
+                let new = create()?;
                 // With --json standard output is for the JSON.
                 let stdout = if args.json { output::stderr_of_child() } else { Stdio::inherit() };
                 let mut place = Place::new(new.path().to_owned());
@@ -481,6 +488,9 @@ const FILES: [(&str, &str); 6] = [
     ("speedscope.json", "the stacks for speedscope.app"),
     ("profile.pb.gz", "the stacks for pprof"),
 ];
+
+/// What `--diff` writes besides: both pictures, and the table.
+const DIFF_FILES: [&str; 3] = ["diff.svg", "diff-reverse.svg", "diff.md"];
 
 /// The files with their paths from the current folder or, without `dir`, from their own folder.
 fn written(dir: Option<&Path>) -> Vec<Written> {

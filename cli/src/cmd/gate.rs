@@ -8,19 +8,19 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::compare::{Fact, Outcome, Pairing, Side, Work};
+use brickscope_analysis::compare::{Fact, Limit, Outcome, Pairing, Side, Work};
 use brickscope_analysis::fleet::{Fleet, Judged, Limits, Observation};
 use brickscope_analysis::history::{Kind, Measure, Run};
 use brickscope_analysis::receipt::Code;
 use brickscope_analysis::view;
 
 use super::compare::{compared, exit_code, print};
-use super::history;
+use super::{history, limits};
 use crate::flags::{ComparisonArgs, ComparisonFormat};
 use crate::text::{count, printable_text};
 use crate::{output, sides};
 
-/// Compare a run with a stored baseline, for CI.
+/// Compare a run with a stored baseline, or with absolute limits, for CI.
 ///
 /// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
 /// the runs don't decide it (more processes are needed), 2 if the comparison can't be made.
@@ -37,7 +37,7 @@ use crate::{output, sides};
 /// the speed last changed. docs/fleet.md describes lakes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md\n  brickscope gate --baseline /shared/lake run"
+    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md\n  brickscope gate --baseline /shared/lake run\n  brickscope gate run --assert-throughput 20 --assert-p99 60"
 )]
 pub(crate) struct GateArgs {
     /// The run to judge: a receipt, a run's folder, or a folder of run folders. By default the newest
@@ -45,15 +45,32 @@ pub(crate) struct GateArgs {
     pub(crate) run: Option<PathBuf>,
 
     /// The folder of the baseline, or a lake.
-    #[arg(long, value_name = "DIR|URL")]
-    pub(crate) baseline: PathBuf,
+    #[arg(long, value_name = "DIR|URL", required_unless_present_any = ["assert_throughput", "assert_p99"])]
+    pub(crate) baseline: Option<PathBuf>,
 
     /// Make the run the new baseline, or add it to the lake, instead of judging it.
-    #[arg(long)]
+    #[arg(long, requires = "baseline")]
     pub(crate) update: bool,
+
+    /// Instead of a baseline: the tokens per second that the decode test at the least depth has to reach. The mean of
+    /// five processes or more is held against it, with its 95 % interval.
+    #[arg(long, value_name = "TOKENS/S", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share"])]
+    pub(crate) assert_throughput: Option<f64>,
+
+    /// Likewise: the milliseconds that the 99th percentile of a token's time may take.
+    #[arg(long, value_name = "MS", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share"])]
+    pub(crate) assert_p99: Option<f64>,
 
     #[command(flatten)]
     pub(crate) how: ComparisonArgs,
+}
+
+/// A limit: any number above 0.
+fn limit(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(limit) if limit.is_finite() && limit > 0.0 => Ok(limit),
+        _ => Err("must be a number above 0, such as 20".to_owned()),
+    }
 }
 
 /// Where runs are written unless the user names a folder.
@@ -62,37 +79,42 @@ const RUNS: &str = "brickscope-runs";
 pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     let run = match &args.run {
         Some(run) => run.clone(),
-        None => newest(&args.baseline)?,
+        None => newest(args.baseline.as_deref())?,
     };
-    if is_lake(&args.baseline) {
-        return by_lake(args, &run);
+    let Some(baseline) = &args.baseline else {
+        let rate = args.assert_throughput.map(Limit::Throughput);
+        let asked: Vec<Limit> = rate.into_iter().chain(args.assert_p99.map(Limit::P99)).collect();
+        return limits::run(&asked, &run, &args.how);
+    };
+    if is_lake(baseline) {
+        return by_lake(args, baseline, &run);
     }
-    settle(&args.baseline)?;
+    settle(baseline)?;
     if args.update {
         let side = sides::load(&run, args.how.force)?;
         trust(&side)?;
-        update(&run, &args.baseline)
+        update(&run, baseline)
             .with_context(|| format!("{} can't be made the baseline", run.display()))?;
         output::print(format!(
             "{} is now the baseline: {} processes of {}\n",
-            output::shown(&args.baseline),
+            output::shown(baseline),
             side.processes.len(),
             output::shown(&run)
         ))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if !args.baseline.exists() {
+    if !baseline.exists() {
         bail!(
             "there is no baseline at {0}: make {1} the first one with `brickscope gate --baseline {0} \
              --update {1}`",
-            args.baseline.display(),
+            baseline.display(),
             run.display()
         );
     }
-    if let Some(sides) = of_machines(&args.baseline, &run, args.how.force)? {
+    if let Some(sides) = of_machines(baseline, &run, args.how.force)? {
         return judge(sides, &args.how);
     }
-    let a = sides::load(&args.baseline, args.how.force).context("the baseline")?;
+    let a = sides::load(baseline, args.how.force).context("the baseline")?;
     let b = sides::load(&run, args.how.force).context("the run")?;
     let comparison = compared(&a, &b, &args.how)?;
     print(&comparison, &args.how)?;
@@ -118,26 +140,26 @@ fn is_lake(baseline: &Path) -> bool {
 }
 
 #[cfg(not(feature = "parquet"))]
-fn by_lake(args: &GateArgs, _: &Path) -> Result<ExitCode> {
+fn by_lake(_: &GateArgs, baseline: &Path, _: &Path) -> Result<ExitCode> {
     bail!(
         "{} is a lake, and this brickscope was built without Parquet; \
          `cargo install --path cli --profile dist --features full` has it",
-        args.baseline.display()
+        baseline.display()
     )
 }
 
 /// Judges a run by the runs of a lake, or adds it.
 #[cfg(feature = "parquet")]
-fn by_lake(args: &GateArgs, run: &Path) -> Result<ExitCode> {
+fn by_lake(args: &GateArgs, baseline: &Path, run: &Path) -> Result<ExitCode> {
     use crate::lake::{ALL_DAYS, Lake, NewRuns, Wanted, unify, works};
     use crate::progress;
 
     if args.update {
         NewRuns::at(run, &named(), false).context("it can't be a baseline")?;
-        super::collect::into_lake(Some(&args.baseline), Some(run))?;
+        super::collect::into_lake(Some(baseline), Some(run))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut lake = Lake::open(&args.baseline)?;
+    let mut lake = Lake::open(baseline)?;
     let new = NewRuns::at(run, &named(), args.how.force)?;
     super::lake::refresh(&mut lake, ALL_DAYS)?;
     let note = progress::note("asking");
@@ -405,9 +427,9 @@ fn trust(side: &Side) -> Result<()> {
 }
 
 /// The newest run of a benchmark, other than the baseline.
-fn newest(baseline: &Path) -> Result<PathBuf> {
+fn newest(baseline: Option<&Path>) -> Result<PathBuf> {
     let none = || format!("there is no run in {RUNS}: name one, or make one with `benchmark`");
-    let base = fs::canonicalize(baseline).ok();
+    let base = baseline.and_then(|baseline| fs::canonicalize(baseline).ok());
     let mut newest: Option<(SystemTime, PathBuf)> = None;
     for entry in fs::read_dir(RUNS).with_context(none)? {
         let path = entry.with_context(|| RUNS.to_owned())?.path();

@@ -20,6 +20,7 @@ pub(crate) mod gate;
 pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod lake;
+mod limits;
 pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod man;
@@ -34,5 +35,6 @@ pub(crate) mod tokenize;
 pub(crate) mod top;
 #[cfg(feature = "top")]
 mod top_view;
+mod trace;
 pub(crate) mod trial;
 pub(crate) mod verify_receipt;

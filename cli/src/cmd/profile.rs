@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use indicatif::ProgressBar;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::{
-    Absent, BrickId, BrickProfiler, Ceilings, DeviceError, NameKind, NotFinite, Pass, Profile, Run,
-    SyncMode,
+    Absent, BrickProfiler, Ceilings, DeviceError, NotFinite, Pass, Profile, Run, SyncMode,
 };
 use brickscope_analysis::typical::{Basis, Typical};
 use brickscope_analysis::view;
@@ -22,13 +21,12 @@ use brickscope_engine::{
 use brickscope_kernels::Backend;
 use brickscope_live::socket::{Facts, Publisher};
 
-use crate::cmd::collect;
+use crate::cmd::{collect, trace};
 use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs, OtlpArgs};
 use crate::live::Live;
 use crate::metrics::Served;
 use crate::otlp::{Pushing, Target};
 use crate::run_dir::RunDir;
-use crate::text::printable;
 use crate::{
     ceilings_cache, device, family, interrupt, metrics, output, progress, source, summary,
 };
@@ -736,14 +734,7 @@ fn report(
     profile.run = Some(described);
     // An error must not lose the figures: it is told after the report.
     let written = dir.write(|dir| dir.save(&profile));
-    let is_set =
-        |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
-    if is_set("BRICKSCOPE_TRACE_TIMING") || is_set("BITNET_TRACE_TIMING") {
-        trace_timing(&profile);
-    }
-    if is_set("BITNET_TRACE_QUANT") {
-        trace_kernels(&profile);
-    }
+    trace::where_asked(&profile);
     // The file has all passes, so that `show` can decide again what to leave out.
     if args.leave_out_disturbed {
         profile = without_disturbed(profile, !args.json);
@@ -878,51 +869,9 @@ fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> String {
     format!("\"{line}\"")
 }
 
-/// Prints a line on standard error for each kernel that ran: its name has the format of its weights.
-fn trace_kernels(profile: &Profile) {
-    let kernels = profile.totals.iter().filter(|total| total.kind == NameKind::Kernel);
-    for total in kernels {
-        let (name, count) = (printable(&total.stats.name), total.stats.count);
-        let shape = total.host.as_ref().map_or("", |host| &host.shape);
-        let phase = total.phase.map_or("outside", |phase| phase.name());
-        tell!("quant_dispatch: {name} {} phase={phase} calls={count}", printable(shape));
-    }
-}
-
-/// Prints a line on standard error for each pass, without the bricks that it didn't run.
-fn trace_timing(profile: &Profile) {
-    // Start and end of the bricks that the line shows, by pass.
-    let mut bricks: HashMap<(u32, u16), (u64, u64)> = HashMap::new();
-    for span in &profile.spans {
-        if let (Some(pass), Some(name)) = (span.pass, span.name) {
-            let end = span.start_ns + span.duration_ns;
-            bricks.entry((pass, name)).or_insert((span.start_ns, end));
-        }
-    }
-    for pass in &profile.passes {
-        let of = |brick: BrickId| bricks.get(&(pass.serial, brick as u16)).copied();
-        let (embed, logits) = (of(BrickId::Embedding), of(BrickId::LmHead));
-        // From the end of the embedding to the start of the head, or to the end of the pass.
-        let pass_end = pass.start_ns + pass.wall_ns;
-        let forward = embed.map(|(_, start)| (start, logits.map_or(pass_end, |(end, _)| end)));
-        let mut line = "timing:".to_owned();
-        for (name, span) in [
-            ("embed_us", embed),
-            ("forward_us", forward),
-            ("logits_us", logits),
-            ("sample_us", of(BrickId::Sampling)),
-        ] {
-            if let Some((start, end)) = span {
-                line.push_str(&format!(" {name}={}", (end - start) / 1_000));
-            }
-        }
-        tell!("{line}");
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use brickscope::{Disturbance, MockClock, Phase};
+    use brickscope::{BrickId, Disturbance, MockClock, Phase};
 
     use super::*;
 

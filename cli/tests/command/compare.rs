@@ -442,6 +442,52 @@ fn a_gate_from_the_first_run_on() {
     assert_eq!(hidden.count(), 0);
 }
 
+#[test]
+fn a_gate_with_absolute_limits_needs_no_baseline() {
+    let dir = folder();
+    let five = set(dir.path(), "five", 5, 0, 1.0);
+    let rates: Vec<f64> = (1..=5)
+        .map(|n| Receipt::load(&five.join(n.to_string()).join("receipt.json")).expect("a receipt"))
+        .map(|receipt| receipt.tokens_per_second.expect("a rate"))
+        .collect();
+    let [low, high] =
+        [f64::min, f64::max].map(|of| rates.iter().copied().reduce(of).expect("five rates"));
+    let mean = rates.iter().sum::<f64>() / 5.0;
+    let gate = |limit: f64, more: &[&str]| {
+        let limit = limit.to_string();
+        brickscope(&[&["gate", str(&five), "--assert-throughput", &limit], more].concat())
+    };
+    // The interval is at most as wide as the range is here: t of 4 degrees ÷ √5 is 1.24 deviations.
+    for (limit, expected) in [(low - (high - low), 0), (high + (high - low), 1), (mean, 3)] {
+        let (code, text, said) = gate(limit, &[]);
+        assert_eq!(code, expected, "{text}{said}");
+        assert!(text.starts_with(&format!("tg4: {mean:.2} tokens/s (95 % ")), "{text}");
+    }
+    let (_, json, _) = gate(mean, &["--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&json[0]["outcome"], &json[0]["processes"]), (&"inconclusive".into(), &5.into()));
+    let (code, text, _) = gate(low / 2.0, &["--assert-p99", "1000", "-o", "md"]);
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("tokens/s") && text.contains("a p99 needs 459 tokens"), "{text}");
+    // Neither or both, and what no limit is.
+    for args in [
+        &["gate", str(&five)][..],
+        &["gate", str(&five), "--assert-p99", "5", "--baseline", "b"],
+        &["gate", str(&five), "--assert-p99", "5", "--threshold", "3%"],
+        &["gate", str(&five), "--assert-p99", "0"],
+    ] {
+        assert_eq!(brickscope(args).0, 2, "{args:?}");
+    }
+    // What isn't verified, or is there twice, decides nothing.
+    let file = |n: u32| five.join(n.to_string()).join("receipt.json");
+    forge(&five.join("2"), |receipt| receipt.clock.drift_ppm = Some(500_000.0));
+    let (code, _, said) = gate(1.0, &[]);
+    assert!(code == 2 && said.contains("isn't verified (field)"), "{said}");
+    fs::copy(file(1), file(2)).expect("a copy");
+    let (code, _, said) = gate(1.0, &["--force"]);
+    assert!(code == 2 && said.contains("one is a copy"), "{said}");
+}
+
 /// A folder with a run of each of these machines.
 fn of_machines(dir: &Path, name: &str, day: u32, runs: &[(&str, f64)]) -> PathBuf {
     let folder = dir.join(name);

@@ -67,7 +67,12 @@ fn the_command_line_of_the_predecessor_runs_as_it_stands() {
     let traced = command.env("BITNET_TRACE_TIMING", "1").env("BITNET_TRACE_QUANT", "1");
     let output = run(traced);
     let said = text(&output.stderr);
-    assert!(said.lines().any(|line| line.starts_with("timing:")), "{said}");
+    // One pass of the prompt: four lines, as a script cuts them.
+    let timed: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("timing: ")).collect();
+    let names = ["embed_us=", "forward_us=", "logits_us=", "sample_us="];
+    let figure = |(line, name): (&&str, &str)| line.strip_prefix(name)?.parse::<u64>().ok();
+    assert_eq!(timed.iter().zip(names).filter_map(figure).count(), 4, "{said}");
+    assert_eq!(timed.len(), 4, "{said}");
     let is_gemv =
         |line: &str| line.starts_with("quant_dispatch: gemv_q8_0_") && line.contains("calls=");
     assert!(said.lines().any(is_gemv), "{said}");

@@ -144,6 +144,42 @@ fn another_model_than_that_of_the_receipt() {
     assert!(said.contains("is given as --rerun=MODEL"), "{said}");
 }
 
+/// BitNet.rs's schema has our version's number, in its document's words and in shorter forms of it.
+#[test]
+fn a_receipt_of_the_predecessor_is_refused_with_its_reason_in_a_sentence() {
+    let dir = TempDir::new().expect("a folder");
+    let path = dir.path().join("inference.json");
+    let whole = r#"{"schema_version": "1.0.0", "timestamp": "2025-10-22T12:34:56Z", "compute_path": "real",
+        "backend": "cpu", "deterministic": true, "tokens_requested": 128, "tokens_generated": 128,
+        "tokens_per_second": 0.5, "kernels": ["i2s_matmul"], "environment": {"BITNET_VERSION": "0.1.0",
+        "OS": "linux-x86_64", "RUST_VERSION": "rustc 1.90.0"}, "model": {"path": "ggml-model-i2_s.gguf"}}"#;
+    let short = r#"{"schema_version": "1.0.0", "compute_path": "real", "kernels": []}"#;
+    for text in [whole, short] {
+        fs::write(&path, text).expect("written");
+        let (code, stdout, _) = output(&["verify-receipt", word(&path)]);
+        assert_eq!(code, 1, "{stdout}");
+        let said = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains("schema it has neither raw times (`tests`) nor a hash (`seal`)"),
+            "{said}"
+        );
+        assert!(
+            said.contains("as receipts of BitNet.rs, which are of a schema of their own"),
+            "{said}"
+        );
+        // Where receipts are compared, too.
+        let (code, _, said) = output(&["compare", word(&path), word(&path)]);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains("inference.json: it has neither raw times"), "{said}");
+    }
+    // One of ours without its seal is of our schema.
+    let ours = fs::read_to_string(fixture()).expect("the fixture");
+    let unsealed = &ours[..ours.find("\"seal\"").expect("a seal")];
+    fs::write(&path, format!("{}}}", unsealed.trim_end().trim_end_matches(','))).expect("written");
+    let (_, stdout, _) = output(&["verify-receipt", word(&path)]);
+    assert!(stdout.contains("\n  unsealed\n"), "{stdout}");
+}
+
 #[test]
 fn what_is_not_there_can_not_be_checked() {
     let (code, stdout, said) = output(&["verify-receipt", "no/such/receipt.json"]);

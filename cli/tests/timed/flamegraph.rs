@@ -323,6 +323,12 @@ fn all_forms_of_a_run_are_written_and_add_up() {
     assert!(why.contains("has no samples"), "{why}");
     let why = refused(&["flamegraph", &model, "-o", &out]);
     assert!(why.contains("already holds a run"), "{why}");
+    fs::write(Path::new(&out).join("diff.md"), "of the old one").expect("it is written");
+    let drawn = || fs::read_to_string(Path::new(&out).join("profile.json")).expect("it is there");
+    let before = drawn();
+    run(&mut brickscope(&[&args[..], &["--overwrite"]].concat()));
+    assert_ne!(drawn(), before);
+    assert!(!Path::new(&out).join("diff.md").exists());
 }
 
 #[test]

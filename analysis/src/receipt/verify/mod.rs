@@ -26,7 +26,7 @@ use brickscope_profile::text::printable_in;
 use serde::Serialize;
 
 pub use self::rerun::{Rerun, rerun_agrees};
-use super::file::{MAX_BYTES, ReceiptError};
+use super::file::{MAX_BYTES, NO_TIMES, ReceiptError};
 use super::v1::{Receipt, Sample, Test, VERSION, VERSION_WITH_DEVICE};
 
 /// Requirements beyond the receipt itself.
@@ -312,6 +312,7 @@ fn parse(bytes: &[u8]) -> Result<Receipt, Refusal> {
             Code::Schema,
             format!("missing field `{field}`: receipts have exactly the fields of their schema"),
         ),
+        ReceiptError::NoTimes { .. } => Refusal::new(Code::Schema, NO_TIMES),
         ReceiptError::Later { field, .. } => Refusal::new(
             Code::Schema,
             format!(

@@ -1,0 +1,239 @@
+//! Absolute limits: whether a set of processes is as fast as it is asked to be.
+
+use std::fmt;
+
+use brickscope_profile::Histogram;
+use brickscope_profile::stats::student;
+use brickscope_profile::text::printable;
+use serde::Serialize;
+
+use super::{LEAST_PROCESSES, Outcome};
+use crate::receipt::{Receipt, v1};
+
+/// What the decode test at the least depth has to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// At least so many tokens per second: of each process the median of its repetitions.
+    Throughput(f64),
+    /// At most so many milliseconds for the 99th percentile of a token: of each process that of all its tokens.
+    P99(f64),
+}
+
+/// What a set of processes reached of a [`Limit`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Held {
+    /// The limit.
+    pub limit: Limit,
+    /// The test's name; empty if there is none.
+    pub test: String,
+    /// The mean of the processes; `None` if one of them lacks its figure.
+    pub figure: Option<f64>,
+    /// The 95 % interval of that, by Student's t over the processes: repetitions and tokens of one process resemble
+    /// each other, so they have none.
+    pub interval: Option<[f64; 2]>,
+    /// The processes.
+    pub processes: usize,
+    /// Why nothing is decided.
+    pub undecided: Option<String>,
+    /// Whether all of the interval holds the limit, or none of it.
+    pub outcome: Outcome,
+}
+
+impl Limit {
+    /// Holds the receipts of a set's processes against the limit.
+    #[must_use]
+    pub fn hold(self, receipts: &[Receipt]) -> Held {
+        let mut held = Held {
+            limit: self,
+            test: String::new(),
+            figure: None,
+            interval: None,
+            processes: receipts.len(),
+            undecided: None,
+            outcome: Outcome::Inconclusive,
+        };
+        held.undecided = match receipts.iter().map(|receipt| self.of(receipt)).collect() {
+            Ok(figures) => held.decide(figures),
+            Err(why) => Some(why),
+        };
+        held
+    }
+
+    /// The figure of one process, or why there is none.
+    fn of(self, receipt: &Receipt) -> Result<(&str, f64), String> {
+        let tests = receipt.tests.iter().filter(|test| test.n_gen > 0);
+        let test: &v1::Test = tests
+            .min_by_key(|test| test.n_depth)
+            .ok_or("a process has no decode test: benchmark with --tokens")?;
+        let of = &test.aggregates;
+        let figure = match self {
+            Self::Throughput(_) => of.median_ts.ok_or("a process has no measured repetition")?,
+            Self::P99(_) => match of.per_token.p99_ns {
+                Some(ns) => ns as f64 / 1e6,
+                None => {
+                    return Err(format!(
+                        "a p99 needs {} tokens in each process, and one has {}: benchmark with more --tokens or \
+                         --repetitions",
+                        Histogram::least_count(0.99).unwrap_or_default(),
+                        of.per_token.count
+                    ));
+                }
+            },
+        };
+        Ok((&test.name, figure))
+    }
+
+    fn is_at_least(self) -> bool {
+        matches!(self, Self::Throughput(_))
+    }
+
+    fn value(self) -> f64 {
+        match self {
+            Self::Throughput(value) | Self::P99(value) => value,
+        }
+    }
+}
+
+impl Held {
+    /// Fills in what the figures say. Returns why they decide nothing.
+    fn decide(&mut self, figures: Vec<(&str, f64)>) -> Option<String> {
+        let Some(&(test, _)) = figures.first() else {
+            return Some("there is no process".to_owned());
+        };
+        if figures.iter().any(|(other, _)| *other != test) {
+            return Some("the processes ran different tests".to_owned());
+        }
+        test.clone_into(&mut self.test);
+        let n = figures.len() as f64;
+        let mean = figures.iter().map(|(_, figure)| figure).sum::<f64>() / n;
+        self.figure = Some(mean);
+        if figures.len() < LEAST_PROCESSES {
+            return Some(format!(
+                "it takes {LEAST_PROCESSES} processes, which differ by more than repetitions do: benchmark with \
+                 --processes {LEAST_PROCESSES}"
+            ));
+        }
+        let squares: f64 = figures.iter().map(|(_, figure)| (figure - mean).powi(2)).sum();
+        let error = (squares / (n - 1.0) / n).sqrt();
+        let half = student::quantile(0.05, n - 1.0) * error;
+        let [low, high] = [mean - half, mean + half];
+        self.interval = Some([low, high]);
+        let limit = self.limit.value();
+        let (all, none) = match self.limit.is_at_least() {
+            true => (low >= limit, high < limit),
+            false => (high <= limit, low > limit),
+        };
+        self.outcome = match (all, none) {
+            (true, _) => Outcome::Pass,
+            (_, true) => Outcome::Slower,
+            _ => {
+                return Some(
+                    "the limit is within the interval: more --processes narrow it".to_owned(),
+                );
+            }
+        };
+        None
+    }
+}
+
+/// `tg128: 45.94 tokens/s (95 % 43.10 to 48.78, 5 processes), at least 40 asked: held`.
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, unit, bound) = match self.limit {
+            Limit::Throughput(_) => ("", "tokens/s", "at least"),
+            Limit::P99(_) => ("p99 of a token ", "ms", "at most"),
+        };
+        let test = if self.test.is_empty() { "decode".to_owned() } else { printable(&self.test) };
+        let figure = self.figure.map_or("n/a".to_owned(), |figure| format!("{figure:.2}"));
+        write!(f, "{test}: {what}{figure} {unit} (")?;
+        if let Some([low, high]) = self.interval {
+            write!(f, "95 % {low:.2} to {high:.2}, ")?;
+        }
+        let processes = if self.processes == 1 { "process" } else { "processes" };
+        write!(f, "{} {processes}), {bound} {} asked: ", self.processes, self.limit.value())?;
+        match (self.outcome, &self.undecided) {
+            (Outcome::Pass, _) => f.write_str("held"),
+            (Outcome::Slower, _) => f.write_str("not held"),
+            (Outcome::Inconclusive, why) => {
+                write!(f, "not decided: {}", why.as_deref().unwrap_or_default())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process whose decode test had this median rate and this 99th percentile.
+    fn receipt(rate: f64, p99_ns: Option<u64>) -> Receipt {
+        let text = include_str!("../../../tests/data/receipt-v1.json");
+        let mut receipt = Receipt::from_json(text, "receipt-v1.json".as_ref()).expect("a receipt");
+        let decode = receipt.tests.iter_mut().find(|test| test.n_gen > 0).expect("a decode test");
+        decode.aggregates.median_ts = Some(rate);
+        decode.aggregates.per_token.p99_ns = p99_ns;
+        receipt
+    }
+
+    fn set(rates: &[f64]) -> Vec<Receipt> {
+        // In milliseconds what the rates are in tokens/s, to have one arithmetic.
+        rates.iter().map(|&rate| receipt(rate, Some((rate * 1e6) as u64))).collect()
+    }
+
+    /// Mean 100, deviation √2.5; t of 4 degrees is 2.776, so the interval is 98.04 to 101.96.
+    const FIVE: [f64; 5] = [98.0, 99.0, 100.0, 101.0, 102.0];
+
+    #[test]
+    fn a_limit_is_held_if_the_whole_interval_holds_it() {
+        let rate = |limit| Limit::Throughput(limit).hold(&set(&FIVE));
+        let [low, high] = rate(1.0).interval.expect("five processes");
+        assert!((low - 98.037).abs() < 1e-3 && (high - 101.963).abs() < 1e-3, "{low} {high}");
+        assert_eq!(
+            rate(98.0).to_string(),
+            "tg4: 100.00 tokens/s (95 % 98.04 to 101.96, 5 processes), at least 98 asked: held"
+        );
+        assert_eq!(rate(98.0).outcome, Outcome::Pass);
+        assert_eq!(rate(99.0).outcome, Outcome::Inconclusive);
+        assert!(
+            rate(99.0).to_string().ends_with("within the interval: more --processes narrow it")
+        );
+        assert_eq!(rate(102.0).outcome, Outcome::Slower);
+        // The other way round.
+        let p99 = |limit| Limit::P99(limit).hold(&set(&FIVE));
+        let outcomes = [98.0, 101.0, 102.0].map(|limit| p99(limit).outcome);
+        assert_eq!(outcomes, [Outcome::Slower, Outcome::Inconclusive, Outcome::Pass]);
+        assert_eq!(
+            p99(98.0).to_string(),
+            "tg4: p99 of a token 100.00 ms (95 % 98.04 to 101.96, 5 processes), at most 98 asked: not held"
+        );
+    }
+
+    #[test]
+    fn too_few_processes_or_tokens_decide_nothing() {
+        let held = Limit::Throughput(1.0).hold(&set(&FIVE[..4]));
+        assert_eq!((held.outcome, held.interval), (Outcome::Inconclusive, None));
+        assert_eq!(held.figure, Some(99.5), "the figure is known");
+        assert!(held.to_string().contains("benchmark with --processes 5"), "{held}");
+        let mut short = set(&FIVE);
+        short[3] = receipt(100.0, None);
+        let held = Limit::P99(1e9).hold(&short);
+        assert_eq!((held.outcome, held.figure), (Outcome::Inconclusive, None));
+        assert!(
+            held.to_string().contains("a p99 needs 459 tokens in each process, and one has 12")
+        );
+        short[3].tests.retain(|test| test.n_gen == 0);
+        let held = Limit::Throughput(1.0).hold(&short);
+        assert_eq!(held.outcome, Outcome::Inconclusive);
+        assert!(held.to_string().starts_with("decode: n/a tokens/s"), "{held}");
+        assert_eq!(Limit::Throughput(1.0).hold(&[]).outcome, Outcome::Inconclusive);
+    }
+
+    #[test]
+    fn processes_of_different_tests_are_not_averaged() {
+        let mut mixed = set(&FIVE);
+        mixed[2].tests.iter_mut().for_each(|test| test.name.push_str(" @ d512"));
+        let held = Limit::Throughput(1.0).hold(&mixed);
+        assert_eq!(held.undecided.as_deref(), Some("the processes ran different tests"));
+    }
+}

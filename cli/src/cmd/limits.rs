@@ -1,0 +1,53 @@
+//! What `gate --assert-throughput` and `--assert-p99` do: they hold a run against absolute limits.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail, ensure};
+use brickscope_analysis::compare::{Held, Limit, Outcome};
+use brickscope_analysis::receipt::{Receipt, read};
+
+use crate::flags::{ComparisonArgs, ComparisonFormat};
+use crate::{output, sides};
+
+/// Prints what a run reached of each limit. The exit code is that of a gate.
+pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<ExitCode> {
+    let format = if how.json { ComparisonFormat::Json } else { how.output };
+    ensure!(format != ComparisonFormat::Bmf, "--output bmf: limits have no such form");
+    let side = sides::load(run, how.force)?;
+    let refused = side
+        .processes
+        .iter()
+        .find_map(|process| process.not_verified.as_ref().map(|why| (&process.name, why)));
+    if let Some((name, why)) = refused.filter(|_| !how.force) {
+        bail!(
+            "{name} isn't verified ({why}): `brickscope verify-receipt {name}` says more, --force judges it anyway"
+        );
+    }
+    if let Some((one, other)) = side.copies() {
+        bail!("{one} and {other} have the same measurements, so one is a copy");
+    }
+    let mut receipts = Vec::new();
+    for file in sides::files(run)? {
+        ensure!(
+            sides::is_receipt(&file)?,
+            "{}: limits are about receipts, which `brickscope benchmark` writes",
+            file.display()
+        );
+        receipts.push(Receipt::from_bytes(&read(&file)?, &file)?);
+    }
+    let held: Vec<Held> = limits.iter().map(|limit| limit.hold(&receipts)).collect();
+    let text: String = held.iter().map(|held| format!("{held}\n")).collect();
+    output::print(match format {
+        ComparisonFormat::Json => serde_json::to_string_pretty(&held)? + "\n",
+        // Nothing in it ends the block.
+        ComparisonFormat::Md => format!("```text\n{}```\n", text.replace('`', "'")),
+        _ => text,
+    })?;
+    let any = |outcome| held.iter().any(|held| held.outcome == outcome);
+    Ok(ExitCode::from(match (any(Outcome::Slower), any(Outcome::Inconclusive)) {
+        (true, _) => 1,
+        (false, true) => 3,
+        (false, false) => 0,
+    }))
+}
