@@ -203,7 +203,8 @@ pub fn alike_when_cut<'n>(
 /// A name in at most `width` characters: of a longer one both ends, since names often differ in the last one.
 #[must_use]
 pub fn cut_in_the_middle(name: &str, width: usize) -> String {
-    let name = printable(name);
+    // Kernels' names differ behind the 200th character, too.
+    let name = printable_text(name);
     let (length, width) = (name.chars().count(), width.max(3));
     if length <= width {
         return name;
@@ -233,7 +234,7 @@ pub fn apart<'n>(names: impl Iterator<Item = &'n str>, width: usize) -> HashMap<
         }
         alike.sort_unstable();
         let whole: Vec<Vec<char>> =
-            alike.iter().map(|name| printable(name).chars().collect()).collect();
+            alike.iter().map(|name| printable_text(name).chars().collect()).collect();
         let shared = |a: &[char], b: &[char]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
         for (at, name) in alike.iter().enumerate() {
             // Sorted, so the names that share most with it are beside it.

@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::text::{count, printable, printable_text};
-use brickscope_profile::{
-    Absent, NameKind, Pass, Percentiles, Phase, Profile, Source, Total,
-};
+use brickscope_profile::{Absent, NameKind, Pass, Percentiles, Phase, Profile, Source, Total};
 use serde::Serialize;
 
 use super::{Group, Page, Section};
@@ -361,9 +359,29 @@ fn of_rule(profile: &Profile, rule: &str) -> InRun {
 /// Whether a term has figures of passes.
 fn is_of_passes(term: &str) -> bool {
     [
-        "near", "far", "at roof", "swings", "µs above", "percentile", "brick", "share", "own time", "roofline", "roof",
-        "ceiling", "ridge", "memory-bound", "compute-bound", "arithmetic intensity", "stall", "disturbed", "unattributed",
-        "phase", "pass", "wall", "typical",
+        "near",
+        "far",
+        "at roof",
+        "swings",
+        "µs above",
+        "percentile",
+        "brick",
+        "share",
+        "own time",
+        "roofline",
+        "roof",
+        "ceiling",
+        "ridge",
+        "memory-bound",
+        "compute-bound",
+        "arithmetic intensity",
+        "stall",
+        "disturbed",
+        "unattributed",
+        "phase",
+        "pass",
+        "wall",
+        "typical",
     ]
     .contains(&term)
 }
@@ -540,7 +558,11 @@ fn above(profile: &Profile, phase: Phase) -> Option<String> {
         .take(MOST_NAMED)
         .map(|(name, ns)| format!("{} {} a span", printable(name), time(*ns)))
         .collect();
-    Some(if named.is_empty() { "no brick has a place below its roof".to_owned() } else { named.join(", ") })
+    Some(if named.is_empty() {
+        "no brick has a place below its roof".to_owned()
+    } else {
+        named.join(", ")
+    })
 }
 
 /// The percentiles of a token, and of the longest brick.

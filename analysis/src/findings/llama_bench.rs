@@ -49,7 +49,9 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 match of.phase {
                     Phase::Decode => known.generation(facts, of, findings),
                     // llama-bench has no other test.
-                    Phase::Prefill | Phase::Encode | Phase::Training => known.prompt(facts, of, findings),
+                    Phase::Prefill | Phase::Encode | Phase::Training => {
+                        known.prompt(facts, of, findings)
+                    }
                 }
             }
         }

@@ -29,7 +29,8 @@ pub(super) fn headline(profile: &Profile) -> String {
             .iter()
             .any(|d| d.streams.iter().any(|s| s.phases.iter().any(|p| p.phase == *phase)))
     };
-    let Some(phase) = host.map(|total| total.phase).or_else(|| phases.into_iter().find(is_on_device))
+    let Some(phase) =
+        host.map(|total| total.phase).or_else(|| phases.into_iter().find(is_on_device))
     else {
         return match profile.imported {
             Some(_) => without_passes(profile),
@@ -108,9 +109,10 @@ const LEAST_WAIT: f64 = 0.1;
 fn by_the_file(profile: &Profile, index: usize, phase: Phase) -> Vec<String> {
     let which = which(profile, index);
     let Some(of) = on_device(profile, index, phase) else {
-        return vec![format!(
-            "how busy {which} was is unknown: no pass there had all of its bricks timed"
-        )];
+        let device = profile.devices.get(index);
+        let why = device.and_then(|device| device.busy(Some(phase)).err());
+        let why = why.map_or_else(|| "there is none".to_owned(), |why| printable_text(&why.reason));
+        return vec![format!("how busy {which} was is unknown: {why}")];
     };
     let (busy, all) = (of.busy, profile.phase(phase).map_or(of.busy.passes, |host| host.passes));
     let in_passes = match (busy.passes, all) {

@@ -96,7 +96,7 @@ fn timed(profile: &Profile) -> Vec<KernelRow> {
                 (None, None) => (by_name(&profile.ptx, name), String::new()),
             };
             rows.push(KernelRow {
-                name: printable(name),
+                name: name.clone(),
                 launches: 0,
                 timed: 0,
                 nanos: 0,
@@ -135,7 +135,7 @@ fn of_graph(profile: &Profile) -> Vec<KernelRow> {
                 None => (by_node(&profile.ptx, &node, name, ptx_hash), launch_text(grid, block)),
             };
             rows.push(KernelRow {
-                name: printable(name),
+                name: name.clone(),
                 launches: 0,
                 timed: 0,
                 nanos: 0,
@@ -203,16 +203,17 @@ fn write(rows: &[KernelRow], text: &mut String) {
     for row in rows {
         let mut name = row.name.as_str();
         if name.chars().count() > NAME {
-            let _ = writeln!(text, "{}", lines.get(name).map_or(name, String::as_str));
+            let _ = writeln!(text, "{}", lines.get(name).map_or("", String::as_str));
             name = "";
         }
+        let name = printable(name);
         let total = match row.timed {
             0 => "-".to_owned(),
             timed if timed < row.launches => format!("{}*", micros(row.nanos as f64)),
             _ => micros(row.nanos as f64),
         };
         let launch = if row.launch.is_empty() { "-" } else { &row.launch };
-        text.push_str(&line(name, &row.launches.to_string(), &total, &row.ptx, launch));
+        text.push_str(&line(&name, &row.launches.to_string(), &total, &row.ptx, launch));
     }
     for (applies, note) in [
         (rows.iter().any(|row| row.timed == 0), "- in Total: not timed"),

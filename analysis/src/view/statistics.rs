@@ -66,17 +66,17 @@ fn table(totals: &[&Total], text: &mut String) {
         ];
         let name = name_of(total);
         if name.chars().count() > NAME {
-            let _ = writeln!(text, "{}", lines.get(&*name).unwrap_or(&name));
+            let _ = writeln!(text, "{}", lines.get(&*name).map_or("", String::as_str));
             text.push_str(&row("", cells.each_ref().map(String::as_str)));
             continue;
         }
-        text.push_str(&row(&name, cells.each_ref().map(String::as_str)));
+        text.push_str(&row(&printable(&name), cells.each_ref().map(String::as_str)));
     }
 }
 
 /// A brick, or a kernel with what its launches of one name differ in.
 fn name_of(total: &Total) -> String {
-    let mut name = printable(&total.stats.name);
+    let mut name = total.stats.name.clone();
     // A routine of a file of another program has no shape.
     if let Some(host) = total.host.as_ref().filter(|of| !of.shape.is_empty() || of.threads > 0) {
         // Routines of one name differ in what they work on.

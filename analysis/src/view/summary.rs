@@ -406,7 +406,9 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
     };
     // What is encoded may be no text.
     let each = || match total.wall_ns.checked_div(total.passes) {
-        Some(ns) if matches!(phase, Phase::Encode | Phase::Training) => format!("{} a pass", time(ns as f64)),
+        Some(ns) if matches!(phase, Phase::Encode | Phase::Training) => {
+            format!("{} a pass", time(ns as f64))
+        }
         _ => "no rate".to_owned(),
     };
     let rate = rate.map_or_else(each, |rate| {

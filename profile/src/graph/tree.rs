@@ -497,6 +497,8 @@ pub(super) struct Label {
 
 /// The most columns of a line, as long as there is room for [`LEAST_NAME`].
 const COLUMNS: usize = 80;
+/// The most characters of a name, wherever it is.
+const MOST_NAME: usize = 200;
 /// The fewest characters of a name that is cut.
 const LEAST_NAME: usize = 20;
 
@@ -535,7 +537,7 @@ impl Label {
 
 /// `time`: the node's own, if it was measured.
 pub(super) fn label(node: &ExecutionNode, time: Option<u64>) -> Label {
-    let name = printable(&node.name());
+    let name = cut_in_the_middle(&node.name(), MOST_NAME);
     let name_len = name.chars().count();
     let (head, gap, tail) = match node {
         ExecutionNode::Layer { .. } => (name, "  ", String::new()),

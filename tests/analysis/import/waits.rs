@@ -56,7 +56,10 @@ fn what_was_launched_and_did_not_begin_is_not_blamed_on_the_host() {
     assert!(screen.contains(said), "{screen}");
     assert!(screen.contains("Next: find out what the device waits for: 4.0"), "{screen}");
     let unknown = Findings::of(&profile).unknown;
-    assert!(unknown.iter().any(|of| of.why.starts_with("what the device waited for")), "{unknown:?}");
+    assert!(
+        unknown.iter().any(|of| of.why.starts_with("what the device waited for")),
+        "{unknown:?}"
+    );
     // A launch that takes its time, as the first one of a kernel may, is the host's.
     let text = text.replace("\"ts\":5000000.25,\"dur\":5", "\"ts\":5000000.25,\"dur\":4005");
     let text = text.replace("\"ts\":5004020,", "\"ts\":5004006,");
@@ -73,7 +76,10 @@ fn kernels_count_to_the_step_that_launched_them_and_those_behind_it_are_told() {
     let screen = screen(&profile);
     let said = "490 µs of it is behind the end of the host's pass that launched it";
     assert!(screen.contains(said), "{screen}");
-    assert!(screen.contains("no rate, since the host's passes end before their kernels do"), "{screen}");
+    assert!(
+        screen.contains("no rate, since the host's passes end before their kernels do"),
+        "{screen}"
+    );
 }
 
 #[test]
