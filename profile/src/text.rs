@@ -249,8 +249,11 @@ pub fn apart<'n>(names: impl Iterator<Item = &'n str>, width: usize) -> HashMap<
             if rest.len() <= room {
                 line.extend(&rest);
             } else {
-                line.extend(&rest[..room - 1]);
+                // Those of another group may differ in the end alone.
+                let end = (room - 1) / 2;
+                line.extend(&rest[..room - 1 - end]);
                 line.push('…');
+                line.extend(&rest[rest.len() - end..]);
             }
             lines.insert(*name, line);
         }
@@ -314,7 +317,13 @@ mod tests {
         let (a, b) = (long("a"), long("b"));
         let lines = alike_when_cut([&*a, &*b].into_iter(), 20);
         let line = |middle: &str| {
-            format!("{}…{}{middle}{}…", "s".repeat(12), "s".repeat(12), "e".repeat(51))
+            format!(
+                "{}…{}{middle}{}…{}",
+                "s".repeat(12),
+                "s".repeat(12),
+                "e".repeat(19),
+                "e".repeat(32)
+            )
         };
         assert_eq!((&lines[&*a], &lines[&*b]), (&line("a"), &line("b")));
         assert!(lines.values().all(|line| line.chars().count() == 78));

@@ -192,9 +192,19 @@ fn names(source: &PtxSource) -> String {
 fn write(rows: &[KernelRow], text: &mut String) {
     const NAME: usize = 22;
     const COLUMNS: usize = 80;
+    const PTX: usize = 19;
+    const LEAST_PTX: usize = 4;
+    /// Where the launch begins.
+    const LAUNCH: usize = NAME + 1 + 8 + 1 + 11 + 2 + PTX + 1;
+    // A hash of 18 characters, and a mark. Without hashes, launches of several dimensions have its room.
+    let has_hashes = rows.iter().any(|row| row.ptx.chars().count() > LEAST_PTX);
+    let most = rows.iter().map(|row| row.launch.chars().count()).max().unwrap_or(0);
+    let ptx_width = match !has_hashes && COLUMNS - LAUNCH < most {
+        true => LEAST_PTX,
+        false => PTX,
+    };
     let line = |name: &str, launches: &str, total: &str, ptx: &str, launch: &str| {
-        // A hash of 18 characters, and a mark.
-        let line = format!("{name:NAME$} {launches:>8} {total:>11}  {ptx:19} {launch}");
+        let line = format!("{name:NAME$} {launches:>8} {total:>11}  {ptx:ptx_width$} {launch}");
         line.trim_end().to_owned() + "\n"
     };
     text.push_str(&line("Kernel", "Launches", "Total (µs)", "PTX", "Launch"));
