@@ -140,6 +140,7 @@ fn by_the_file(profile: &Profile, index: usize, phase: Phase) -> Vec<String> {
         ));
     }
     let Some(around) = of.around else { return parts };
+    let (hosts, go) = if busy.passes == 1 { ("pass", "goes") } else { ("passes", "go") };
     if is_worth(around.before_ns) {
         let why = match around.unlaunched_ns {
             ns if ns >= around.before_ns / 2 => {
@@ -148,19 +149,19 @@ fn by_the_file(profile: &Profile, index: usize, phase: Phase) -> Vec<String> {
             _ => "with work launched, for what the file doesn't tell".to_owned(),
         };
         parts.push(format!(
-            "before its first kernel it waited {} from the begin of the host's pass, {why}",
+            "before its first kernel it waited {} from the begin of the host's {hosts}, {why}",
             time(around.before_ns as f64)
         ));
     }
     if is_worth(around.behind_ns) {
         parts.push(format!(
-            "behind its last kernel the host's pass goes on for {}",
+            "behind its last kernel the host's {hosts} {go} on for {}",
             time(around.behind_ns as f64)
         ));
     }
     if is_worth(around.after_ns) {
         parts.push(format!(
-            "{} of it is behind the end of the host's pass that launched it",
+            "{} of it is behind the end of the host's {hosts} that launched it",
             time(around.after_ns as f64)
         ));
     }

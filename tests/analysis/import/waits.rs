@@ -74,7 +74,7 @@ fn kernels_count_to_the_step_that_launched_them_and_those_behind_it_are_told() {
     // The second step's host is done after 500 µs; its kernels run from 120 to 990 µs.
     assert_eq!((busy.passes, busy.span_ns), (2, 720_000 + 870_000));
     let screen = screen(&profile);
-    let said = "490 µs of it is behind the end of the host's pass that launched it";
+    let said = "490 µs of it is behind the end of the host's passes that launched it";
     assert!(screen.contains(said), "{screen}");
     assert!(
         screen.contains("no rate, since the host's passes end before their kernels do"),
