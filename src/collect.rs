@@ -276,7 +276,8 @@ impl<'n> Totals<'n> {
                 Slot::Prefill => (0, Some(Phase::Prefill)),
                 Slot::Decode => (1, Some(Phase::Decode)),
                 Slot::Encode => (2, Some(Phase::Encode)),
-                Slot::Outside => (3, None),
+                Slot::Training => (3, Some(Phase::Training)),
+                Slot::Outside => (4, None),
                 Slot::Open => continue,
             };
             let Some(place) = self.place_of(index) else { continue };

@@ -295,7 +295,7 @@ impl<'p> Recorder<'p> {
         }
         *counts.recorded.entry(pass.phase).or_default() += 1;
         let tokens = match pass.phase {
-            Phase::Prefill | Phase::Encode => &mut counts.prompt_tokens,
+            Phase::Prefill | Phase::Encode | Phase::Training => &mut counts.prompt_tokens,
             Phase::Decode => &mut counts.generated_tokens,
         };
         *tokens += pass.tokens;

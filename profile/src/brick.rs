@@ -200,14 +200,16 @@ pub enum Phase {
     Decode,
     /// Encoding a text or a sound, for embeddings or for a decoder: nothing is generated, and nothing is kept in a KV cache.
     Encode,
+    /// A step of training: forward, backward and the optimizer. Only files of other programs have it.
+    Training,
 }
 
 impl Phase {
     /// All phases, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::Prefill, Self::Decode, Self::Encode];
+    pub const ALL: [Self; 4] = [Self::Prefill, Self::Decode, Self::Encode, Self::Training];
 
     /// All phases, what a user waits for first.
-    pub const SHOWN: [Self; 3] = [Self::Decode, Self::Prefill, Self::Encode];
+    pub const SHOWN: [Self; 4] = [Self::Decode, Self::Prefill, Self::Encode, Self::Training];
 
     /// The name in reports and files.
     #[must_use]
@@ -216,6 +218,7 @@ impl Phase {
             Self::Prefill => "prefill",
             Self::Decode => "decode",
             Self::Encode => "encode",
+            Self::Training => "training",
         }
     }
 }
@@ -228,6 +231,7 @@ impl Phase {
             Self::Prefill => "Prefill",
             Self::Decode => "Decode",
             Self::Encode => "Encode",
+            Self::Training => "Training",
         }
     }
 }

@@ -181,7 +181,7 @@ pub fn shortened(name: &str, width: usize, mark: &str) -> String {
 }
 
 /// The names that would look the same in at most `width` characters, since they differ only in their ends: each in a line
-/// of its own, of at most 78 characters where that tells them apart.
+/// of its own, of at most 78 characters, see [`apart`].
 #[must_use]
 pub fn alike_when_cut<'n>(
     names: impl Iterator<Item = &'n str>,
@@ -193,26 +193,69 @@ pub fn alike_when_cut<'n>(
     for name in names.filter(|name| known.insert(*name)) {
         of_cut.entry(shortened(name, width, "")).or_default().push(name);
     }
-    let middle_cut = |name: &str| {
-        let name = printable(name);
-        let length = name.chars().count();
-        if length <= LINE {
-            return name;
-        }
-        let start: String = name.chars().take(LINE / 2).collect();
-        let end: String = name.chars().skip(length - (LINE - LINE / 2 - 1)).collect();
-        format!("{start}…{end}")
-    };
     let mut lines = HashMap::new();
     for alike in of_cut.into_values().filter(|alike| alike.len() > 1) {
-        let cut: Vec<String> = alike.iter().map(|name| middle_cut(name)).collect();
-        let mut times: HashMap<&str, usize> = HashMap::new();
-        for line in &cut {
-            *times.entry(line).or_default() += 1;
+        lines.extend(apart(alike.into_iter(), LINE));
+    }
+    lines
+}
+
+/// A name in at most `width` characters: of a longer one both ends, since names often differ in the last one.
+#[must_use]
+pub fn cut_in_the_middle(name: &str, width: usize) -> String {
+    // Kernels' names differ behind the 200th character, too.
+    let name = printable_text(name);
+    let (length, width) = (name.chars().count(), width.max(3));
+    if length <= width {
+        return name;
+    }
+    let start: String = name.chars().take(width / 2).collect();
+    let end: String = name.chars().skip(length - (width - width / 2 - 1)).collect();
+    format!("{start}…{end}")
+}
+
+/// Each name in at most `width` characters, at least 40, so that different ones look different: cut in the middle, or where
+/// the middle alone tells names apart, from where they begin to differ.
+#[must_use]
+pub fn apart<'n>(names: impl Iterator<Item = &'n str>, width: usize) -> HashMap<&'n str, String> {
+    /// Of names that begin alike, so much of the begin is kept, and so much of what is before the difference.
+    const KEPT: usize = 12;
+    let width = width.max(40);
+    let mut of_line: HashMap<String, Vec<&str>> = HashMap::new();
+    let mut known = HashSet::new();
+    for name in names.filter(|name| known.insert(*name)) {
+        of_line.entry(cut_in_the_middle(name, width)).or_default().push(name);
+    }
+    let mut lines = HashMap::new();
+    for (line, mut alike) in of_line {
+        if alike.len() == 1 {
+            lines.insert(alike[0], line);
+            continue;
         }
-        for (name, line) in alike.iter().zip(&cut) {
-            let is_apart = times[&**line] == 1;
-            lines.insert(*name, if is_apart { line.clone() } else { printable(name) });
+        alike.sort_unstable();
+        let whole: Vec<Vec<char>> =
+            alike.iter().map(|name| printable_text(name).chars().collect()).collect();
+        let shared = |a: &[char], b: &[char]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
+        for (at, name) in alike.iter().enumerate() {
+            // Sorted, so the names that share most with it are beside it.
+            let before = at.checked_sub(1).map_or(0, |before| shared(&whole[at], &whole[before]));
+            let after = whole.get(at + 1).map_or(0, |after| shared(&whole[at], after));
+            let differs = before.max(after);
+            let start: String = whole[at].iter().take(KEPT).collect();
+            let rest: Vec<char> =
+                whole[at].iter().skip(differs.saturating_sub(KEPT)).copied().collect();
+            let room = width - KEPT - 1;
+            let mut line = format!("{start}…");
+            if rest.len() <= room {
+                line.extend(&rest);
+            } else {
+                // Those of another group may differ in the end alone.
+                let end = (room - 1) / 2;
+                line.extend(&rest[..room - 1 - end]);
+                line.push('…');
+                line.extend(&rest[rest.len() - end..]);
+            }
+            lines.insert(*name, line);
         }
     }
     lines
@@ -269,11 +312,37 @@ mod tests {
         let lines = alike_when_cut(twice, start.len());
         assert_eq!(lines.len(), names.len());
         assert!(names.iter().all(|name| lines[&**name] == *name));
-        // What the middle tells apart is shown whole.
+        // What only the middle tells apart is cut there.
         let long = |middle: &str| format!("{}{middle}{}", "s".repeat(60), "e".repeat(60));
         let (a, b) = (long("a"), long("b"));
         let lines = alike_when_cut([&*a, &*b].into_iter(), 20);
-        assert_eq!((&lines[&*a], &lines[&*b]), (&a, &b));
+        let line = |middle: &str| {
+            format!(
+                "{}…{}{middle}{}…{}",
+                "s".repeat(12),
+                "s".repeat(12),
+                "e".repeat(19),
+                "e".repeat(32)
+            )
+        };
+        assert_eq!((&lines[&*a], &lines[&*b]), (&line("a"), &line("b")));
+        assert!(lines.values().all(|line| line.chars().count() == 78));
+    }
+
+    #[test]
+    fn names_are_cut_in_the_middle_and_stay_apart() {
+        assert_eq!(cut_in_the_middle("abcdefghij", 10), "abcdefghij");
+        assert_eq!(cut_in_the_middle("abcdefghijk", 10), "abcde…hijk");
+        let names: Vec<String> = ["x", "y", "z"]
+            .iter()
+            .flat_map(|middle| {
+                ["1", "2"].map(|end| format!("{}{middle}{}{end}", "s".repeat(90), "e".repeat(90)))
+            })
+            .collect();
+        let lines = apart(names.iter().map(String::as_str), 80);
+        let different: HashSet<&String> = lines.values().collect();
+        assert_eq!(different.len(), 6, "{lines:?}");
+        assert!(lines.values().all(|line| line.chars().count() <= 80));
     }
 
     #[test]

@@ -9,14 +9,15 @@ pub(crate) enum Slot {
     Prefill,
     Decode,
     Encode,
+    Training,
     /// The open pass, which has no wall yet.
     #[default]
     Open,
 }
 
 impl Slot {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Outside, Self::Prefill, Self::Decode, Self::Encode, Self::Open];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Outside, Self::Prefill, Self::Decode, Self::Encode, Self::Training, Self::Open];
 }
 
 impl From<Phase> for Slot {
@@ -25,6 +26,7 @@ impl From<Phase> for Slot {
             Phase::Prefill => Self::Prefill,
             Phase::Decode => Self::Decode,
             Phase::Encode => Self::Encode,
+            Phase::Training => Self::Training,
         }
     }
 }

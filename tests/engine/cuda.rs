@@ -325,7 +325,9 @@ fn kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampl
                 .filter(|launch| stream.spans[launch.span as usize].pass == Some(pass.serial));
             let moments: BTreeSet<u64> = launches.clone().map(|launch| launch.issued_ns).collect();
             let (kind, n_moments) = match pass.phase {
-                Phase::Prefill | Phase::Encode => (LaunchKind::Issued, launches.clone().count()),
+                Phase::Prefill | Phase::Encode | Phase::Training => {
+                    (LaunchKind::Issued, launches.clone().count())
+                }
                 Phase::Decode => (LaunchKind::Replayed, 1),
             };
             assert!(launches.clone().all(|launch| launch.kind == kind));

@@ -352,10 +352,24 @@ impl fmt::Display for CompareError {
                 write!(f, "any of these could cause a change of time")
             }
             Self::NoCommonTest { a, b } => {
+                let is_list = |names: &[String]| {
+                    names.iter().any(|name| !Phase::ALL.iter().any(|phase| phase.name() == name))
+                };
+                let hint = match is_list(a) != is_list(b) {
+                    true => {
+                        "; of a list of llama-bench, `brickscope import --rows` reads a prompt and a generation test as \
+                         prefill and decode"
+                    }
+                    false => "",
+                };
                 let [a, b] = [a, b].map(|names| {
-                    names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ")
+                    let names: Vec<String> = names.iter().map(|name| printable(name)).collect();
+                    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
                 });
-                write!(f, "the sides have no test in common: {a} and {b}")
+                write!(
+                    f,
+                    "the sides have no test in common: A has the tests {a}; B has the tests {b}{hint}"
+                )
             }
         }
     }
@@ -387,12 +401,13 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
         .into_iter()
         .filter(|name| is_everywhere(name, a) && is_everywhere(name, b))
         .collect();
+    // First, since no force helps.
+    if names.is_empty() {
+        return Err(CompareError::NoCommonTest { a: first(a), b: first(b) });
+    }
     let (unlike, differences) = environment::differences(a, b, &names);
     if !unlike.is_empty() && !options.is_forced {
         return Err(CompareError::Unlike(unlike));
-    }
-    if names.is_empty() {
-        return Err(CompareError::NoCommonTest { a: first(a), b: first(b) });
     }
     let order = turns::order(a, b);
     let mut tests: Vec<Rows> =

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::text::{count, printable, printable_text};
-use brickscope_profile::{Absent, NameKind, Pass, Phase, Profile, Source, Total};
+use brickscope_profile::{Absent, NameKind, Pass, Percentiles, Phase, Profile, Source, Total};
 use serde::Serialize;
 
 use super::{Group, Page, Section};
@@ -59,6 +59,8 @@ pub struct BrickInRun {
 const DIFFERS: f64 = 1.25;
 /// Layers that are named.
 const MOST_LAYERS: usize = 4;
+/// Bricks that are named.
+const MOST_NAMED: usize = 4;
 /// With fewer layers, none is an exception.
 const LEAST_LAYERS: usize = 4;
 
@@ -73,7 +75,11 @@ impl Page {
             Group::Term => {
                 let mut sections = of_term(profile, &self.word);
                 if sections.is_empty() {
-                    sections.push(Section::new("", "a run has no figure of this word"));
+                    let has_passes = phases(&where_it_ran(profile).0).next().is_some();
+                    sections.push(match has_passes || !is_of_passes(&self.word) {
+                        true => Section::new("", "a run has no figure of this word"),
+                        false => Section::new("", "unknown: this run has no passes"),
+                    });
                 }
                 InRun { sections, ..InRun::default() }
             }
@@ -350,16 +356,53 @@ fn of_rule(profile: &Profile, rule: &str) -> InRun {
     InRun { sections, found, unknown, ..InRun::default() }
 }
 
+/// Whether a term has figures of passes.
+fn is_of_passes(term: &str) -> bool {
+    [
+        "near",
+        "far",
+        "at roof",
+        "swings",
+        "µs above",
+        "percentile",
+        "brick",
+        "share",
+        "own time",
+        "roofline",
+        "roof",
+        "ceiling",
+        "ridge",
+        "memory-bound",
+        "compute-bound",
+        "arithmetic intensity",
+        "stall",
+        "disturbed",
+        "unattributed",
+        "phase",
+        "pass",
+        "wall",
+        "typical",
+    ]
+    .contains(&term)
+}
+
 /// The figures of a term, where a run has some.
 fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
     let each = |of: fn(&Profile, Phase) -> Option<String>| -> Vec<Section> {
-        let figure = |phase: Phase| Some(Section::new(phase.name(), of(profile, phase)?));
-        phases(profile).filter_map(figure).collect()
+        let (at, _) = where_it_ran(profile);
+        let figure = |phase: Phase| Some(Section::new(phase.name(), of(&at, phase)?));
+        phases(&at).filter_map(figure).collect()
     };
     match term {
         "decode" => of_phase(profile, Phase::Decode),
         "prefill" => of_phase(profile, Phase::Prefill),
         "encode" => of_phase(profile, Phase::Encode),
+        "near" => each(|profile, phase| reach_of(profile, phase, Reach::Near)),
+        "far" => each(|profile, phase| reach_of(profile, phase, Reach::Far)),
+        "at roof" => each(|profile, phase| reach_of(profile, phase, Reach::At)),
+        "swings" => each(|profile, phase| reach_of(profile, phase, Reach::Unsettled)),
+        "µs above" => each(above),
+        "percentile" => each(percentiles),
         "phase" | "pass" | "wall" | "typical" => {
             phases(profile).flat_map(|phase| of_phase(profile, phase)).collect()
         }
@@ -464,9 +507,92 @@ fn roof(profile: &Profile, phase: Phase) -> Option<String> {
 
 fn reach(profile: &Profile, phase: Phase) -> Option<String> {
     let judged = typical::judged(profile, phase);
-    let verdict = Roofline::of_sums(&judged, phase).ok()?.verdict();
     let unknown = || "unknown: no FLOPs and bytes were stated".to_owned();
-    Some(verdict.map_or_else(unknown, |verdict| verdict.says()))
+    Some(match Roofline::of_sums(&judged, phase) {
+        Ok(roofline) => roofline.verdict().map_or_else(unknown, |verdict| verdict.says()),
+        Err(Absent { reason }) => format!("unknown: {}", printable_text(&reason)),
+    })
+}
+
+/// The bricks that stand so to their roof, and how the phase does.
+fn reach_of(profile: &Profile, phase: Phase, reached: Reach) -> Option<String> {
+    let judged = typical::judged(profile, phase);
+    let whole = reach(profile, phase)?;
+    let Ok(roofline) = Roofline::of_sums(&judged, phase) else { return Some(whole) };
+    let all = roofline.bricks.len();
+    let named: Vec<String> = roofline
+        .bricks
+        .iter()
+        .filter_map(|brick| Some((brick, brick.place.as_ref()?)))
+        .filter(|(_, place)| place.reach == reached)
+        .map(|(brick, place)| {
+            format!("{} ({})", printable(&brick.name), whole_percent(place.of_roof))
+        })
+        .collect();
+    let bricks = match named.len() {
+        0 => format!("none of {}", count(all as u64, "brick")),
+        n if n > MOST_NAMED => {
+            format!("{n} of {}: {} …", count(all as u64, "brick"), named[..MOST_NAMED].join(", "))
+        }
+        n => format!("{n} of {}: {}", count(all as u64, "brick"), named.join(", ")),
+    };
+    Some(format!("{bricks}; the phase: {whole}"))
+}
+
+/// Which bricks take how much more than their least time, those with most first.
+fn above(profile: &Profile, phase: Phase) -> Option<String> {
+    let judged = typical::judged(profile, phase);
+    let roofline = match Roofline::of_sums(&judged, phase) {
+        Ok(roofline) => roofline,
+        Err(Absent { reason }) => return Some(format!("unknown: {}", printable_text(&reason))),
+    };
+    let mut bricks: Vec<(&str, f64)> = roofline
+        .bricks
+        .iter()
+        .filter_map(|brick| Some((&*brick.name, brick.place.as_ref()?.us_to_roof * 1e3)))
+        .filter(|(_, ns)| *ns > 0.0)
+        .collect();
+    bricks.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let named: Vec<String> = bricks
+        .iter()
+        .take(MOST_NAMED)
+        .map(|(name, ns)| format!("{} {} a span", printable(name), time(*ns)))
+        .collect();
+    Some(if named.is_empty() {
+        "no brick has a place below its roof".to_owned()
+    } else {
+        named.join(", ")
+    })
+}
+
+/// The percentiles of a token, and of the longest brick.
+fn percentiles(profile: &Profile, phase: Phase) -> Option<String> {
+    let shown = typical::shown(profile);
+    let mut parts = Vec::new();
+    let listed = |p: &Percentiles| {
+        let all = [("p50", p.p50_ns), ("p90", p.p90_ns), ("p95", p.p95_ns), ("p99", p.p99_ns)];
+        let known: Vec<String> = all
+            .into_iter()
+            .filter_map(|(name, ns)| Some(format!("{name} {}", time(ns? as f64))))
+            .collect();
+        known.join(", ")
+    };
+    if phase == Phase::Decode {
+        let of_token = listed(&shown.latency.per_token.percentiles);
+        parts.extend((!of_token.is_empty()).then(|| format!("a token: {of_token}")));
+    }
+    let judged = typical::judged(profile, phase);
+    let longest = *judged.bricks(Some(phase)).first()?;
+    let of_brick = listed(&longest.percentiles);
+    parts.push(match of_brick.is_empty() {
+        true => format!(
+            "{}: unknown, of {}",
+            printable(&longest.stats.name),
+            count(longest.stats.count, "span")
+        ),
+        false => format!("a span of {}: {of_brick}", printable(&longest.stats.name)),
+    });
+    Some(parts.join("; "))
 }
 
 fn intensity(profile: &Profile, phase: Phase) -> Option<String> {

@@ -12,15 +12,19 @@ use super::gaps::is_next;
 
 /// The passes of a phase on a device, summed.
 #[derive(Debug)]
-pub(super) struct OnDevice<'p> {
+pub(crate) struct OnDevice<'p> {
     pub(super) index: usize,
     pub(super) device: &'p DeviceProfile,
     pub(super) phase: Phase,
-    pub(super) busy: Busy,
+    pub(crate) busy: Busy,
+    /// Where a file ties what ran to the host's passes: how they lie to each other.
+    pub(crate) around: Option<Around>,
     /// Time in which nothing ran and the host had not launched what came next.
-    pub(super) late_ns: u64,
+    pub(crate) late_ns: u64,
+    /// Time in which nothing ran though what came next was launched.
+    pub(crate) queued_ns: u64,
     /// Time in which nothing ran, before work of which it isn't known when it was launched.
-    pub(super) unknown_ns: u64,
+    pub(crate) unknown_ns: u64,
     /// Launches by [`LaunchKind::ALL`].
     pub(super) launches: [u64; 3],
     /// How much of what was launched by itself began right after its launch: nothing else was queued.
@@ -31,6 +35,21 @@ pub(super) struct OnDevice<'p> {
     pub(super) bare_ns: u64,
     /// From the end of each decode pass to the begin of the next token's.
     pub(super) between_ns: Vec<u64>,
+}
+
+/// The host's passes, and what they launched on a device: sums over these passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Around {
+    /// Of the host, from the begin of each pass to its end.
+    pub(crate) host_ns: u64,
+    /// From the begin of a pass to its first kernel, as long as the device did nothing else.
+    pub(crate) before_ns: u64,
+    /// The part of it in which the host had launched nothing yet.
+    pub(crate) unlaunched_ns: u64,
+    /// What is left of the host's pass behind the last kernel, as long as the device did nothing else.
+    pub(crate) behind_ns: u64,
+    /// What is left of the kernels behind the end of the host's pass.
+    pub(crate) after_ns: u64,
 }
 
 impl OnDevice<'_> {
@@ -104,7 +123,7 @@ struct Piece {
     is_copy: bool,
 }
 
-fn on_device<'p>(
+pub(crate) fn on_device<'p>(
     profile: &'p Profile,
     index: usize,
     device: &'p DeviceProfile,
@@ -116,7 +135,9 @@ fn on_device<'p>(
         device,
         phase,
         busy,
+        around: None,
         late_ns: 0,
+        queued_ns: 0,
         unknown_ns: 0,
         launches: [0; 3],
         dry: 0,
@@ -124,6 +145,7 @@ fn on_device<'p>(
         bare_ns: 0,
         between_ns: between(device),
     };
+    let calls = launching(profile);
     let mut pieces: BTreeMap<u32, Vec<Piece>> =
         device.busy_by_pass(Some(phase)).into_keys().map(|serial| (serial, Vec::new())).collect();
     for stream in &device.streams {
@@ -139,10 +161,11 @@ fn on_device<'p>(
             if span.exclusive_ns == 0 {
                 continue;
             }
+            let launch = stream.launch_of(row).or_else(|| inside.launches.get(&row)).copied();
             pass.push(Piece {
                 start: span.start_ns,
                 end: span.start_ns.saturating_add(span.duration_ns),
-                launch: stream.launch_of(row).or_else(|| inside.launches.get(&row)).copied(),
+                launch: launch.map(|launch| launched(launch, &calls)),
                 is_copy: is_copy(profile, span) || inside.copies.contains(&row),
             });
         }
@@ -154,7 +177,98 @@ fn on_device<'p>(
         gaps(pieces, error, &mut of);
         copies(pieces, &mut of);
     }
+    if profile.imported.is_some() {
+        of.around = around(profile, device, &pieces);
+    }
     Ok(of)
+}
+
+/// Of files that tell it: when the host's launches of kernels began, and how long each took.
+fn launching(profile: &Profile) -> HashMap<u64, u64> {
+    let is_launch = |span: &&Span| {
+        let name = span.name.and_then(|name| profile.names.get(usize::from(name)));
+        name.is_some_and(|name| name.name == "Launch")
+    };
+    let spans = profile.imported.iter().flat_map(|_| &profile.spans);
+    spans.filter(is_launch).map(|span| (span.start_ns, span.duration_ns)).collect()
+}
+
+/// A launch by when the host was done with it: the first one of a kernel may load it, for milliseconds. Kernels of a graph
+/// begin while the host still launches it.
+fn launched(launch: Launch, calls: &HashMap<u64, u64>) -> Launch {
+    let call = calls.get(&launch.issued_ns).filter(|_| launch.kind == LaunchKind::Issued);
+    let took = call.copied().unwrap_or(0);
+    Launch { issued_ns: launch.issued_ns.saturating_add(took), ..launch }
+}
+
+/// How passes of the host lie to what they launched. `None` if the host has no such pass.
+fn around(
+    profile: &Profile,
+    device: &DeviceProfile,
+    pieces: &BTreeMap<u32, Vec<Piece>>,
+) -> Option<Around> {
+    let spans = device.streams.iter().flat_map(|stream| &stream.spans);
+    let own = spans.filter(|span| span.exclusive_ns > 0);
+    let idle = Idle::of(
+        own.map(|span| (span.start_ns, span.start_ns.saturating_add(span.duration_ns))).collect(),
+    );
+    let mut of = Around::default();
+    let mut passes = 0;
+    for pass in &profile.passes {
+        let Some(pieces) = pieces.get(&pass.serial).filter(|pieces| !pieces.is_empty()) else {
+            continue;
+        };
+        let (begin, end) = (pass.start_ns, pass.start_ns.saturating_add(pass.wall_ns));
+        let first = pieces[0];
+        let last = pieces.iter().map(|piece| piece.end).max().unwrap_or(first.end);
+        let launched = first.launch.map_or(first.start, |launch| launch.issued_ns.min(first.start));
+        passes += 1;
+        for (sum, part) in [
+            (&mut of.host_ns, pass.wall_ns),
+            (&mut of.before_ns, idle.within(begin, first.start)),
+            (&mut of.unlaunched_ns, idle.within(begin, launched)),
+            (&mut of.behind_ns, idle.within(last, end)),
+            (&mut of.after_ns, last.saturating_sub(end.max(first.start))),
+        ] {
+            *sum = sum.saturating_add(part);
+        }
+    }
+    (passes > 0).then_some(of)
+}
+
+/// When a device did something: intervals that don't overlap, each with the time of all before it.
+struct Idle(Vec<(u64, u64, u64)>);
+
+impl Idle {
+    fn of(mut spans: Vec<(u64, u64)>) -> Self {
+        spans.sort_unstable();
+        let mut merged: Vec<(u64, u64, u64)> = Vec::new();
+        for (start, end) in spans {
+            match merged.last_mut() {
+                Some((_, until, _)) if start <= *until => *until = (*until).max(end),
+                last => {
+                    let before = last.map_or(0, |(start, end, sum)| *sum + (*end - *start));
+                    merged.push((start, end, before));
+                }
+            }
+        }
+        Self(merged)
+    }
+
+    /// How much of the time before `at` it was busy.
+    fn busy_until(&self, at: u64) -> u64 {
+        let n = self.0.partition_point(|&(start, ..)| start < at);
+        let Some(&(start, end, before)) = n.checked_sub(1).and_then(|n| self.0.get(n)) else {
+            return 0;
+        };
+        before + end.min(at) - start
+    }
+
+    /// Time in which it did nothing.
+    fn within(&self, from: u64, to: u64) -> u64 {
+        let all = to.saturating_sub(from);
+        all - (self.busy_until(to.max(from)) - self.busy_until(from)).min(all)
+    }
 }
 
 /// The gaps between decode passes that follow each other, if all passes were timed.
@@ -188,6 +302,7 @@ fn gaps(pieces: &[Piece], error: u64, of: &mut OnDevice<'_>) {
             Some(Launch { issued_ns, kind: LaunchKind::Issued | LaunchKind::Replayed, .. }) => {
                 let late = issued_ns.saturating_sub(until).saturating_sub(error).min(gap);
                 of.late_ns = of.late_ns.saturating_add(late);
+                of.queued_ns = of.queued_ns.saturating_add(gap - late);
             }
             _ => of.unknown_ns = of.unknown_ns.saturating_add(gap),
         }

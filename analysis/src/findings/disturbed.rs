@@ -204,7 +204,7 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
             // Batches of a prompt differ in tokens and positions, so their means can't be compared: what threads waited is
             // the most that can be gained.
             match of.phase {
-                Phase::Prefill | Phase::Encode => {
+                Phase::Prefill | Phase::Encode | Phase::Training => {
                     let waited = waited_ns(facts, of);
                     if let Some(waited) = waited {
                         finding = finding.because(

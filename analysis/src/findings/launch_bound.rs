@@ -14,10 +14,27 @@ const LEAST_LAUNCHES: f64 = 16.0;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.devices {
-        let (span, idle) = (of.busy.span_ns as f64, of.busy.idle_ns as f64);
-        if of.late_ns as f64 >= LEAST * span {
+        let (span, idle) = (whole_ns(of), of.busy.idle_ns as f64);
+        if late_ns(of) >= LEAST * span {
             findings.found.push(finding(facts, of));
             continue;
+        }
+        // Of files alone it is known which pass of the host launched what.
+        let queued = of.around.map_or(0.0, |around| {
+            (of.queued_ns + (around.before_ns - around.unlaunched_ns)) as f64
+        });
+        if queued >= LEAST * span {
+            findings.unknown(
+                "launch-bound",
+                format!(
+                    "what {} waited for in {} of {} a pass of {} is not known: work was launched, and none in the file \
+                     ran; a pass before, an event or another process may have kept it",
+                    of.name(facts.profile),
+                    time(queued / of.busy.passes.max(1) as f64),
+                    time(span / of.busy.passes.max(1) as f64),
+                    of.phase
+                ),
+            );
         }
         if let Some(finding) = without_gaps(facts, of) {
             findings.found.push(finding);
@@ -37,6 +54,17 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             );
         }
     }
+}
+
+/// From the first kernel of a pass to the last; where the host's pass is known and the device does nothing before, from its
+/// begin.
+fn whole_ns(of: &OnDevice<'_>) -> f64 {
+    (of.busy.span_ns + of.around.map_or(0, |around| around.before_ns)) as f64
+}
+
+/// Time of it in which the device had nothing to do, and the host had not launched what comes next.
+fn late_ns(of: &OnDevice<'_>) -> f64 {
+    (of.late_ns + of.around.map_or(0, |around| around.unlaunched_ns)) as f64
 }
 
 /// Where bricks last until the next one begins, gaps are in them. That the device waited shows by what begins as soon as it
@@ -83,7 +111,8 @@ fn rule(of: &OnDevice<'_>) -> &'static str {
 
 fn finding(facts: &Facts<'_>, of: &OnDevice<'_>) -> Finding {
     let phase = of.phase;
-    let late_ns = of.a_pass(of.late_ns);
+    let passes = of.busy.passes.max(1) as f64;
+    let (late_ns, whole_ns) = (late_ns(of) / passes, whole_ns(of) / passes);
     let by = |kind: LaunchKind| of.a_pass(of.launches[kind as usize]);
     let (alone, replayed) = (by(LaunchKind::Issued), by(LaunchKind::Replayed));
     let finding = Finding::new(rule(of), Kind::Slow, Some(phase))
@@ -91,8 +120,8 @@ fn finding(facts: &Facts<'_>, of: &OnDevice<'_>) -> Finding {
             format!(
                 "{} is idle for {} of {} a pass, and for {} of it the host had not launched what comes next",
                 of.name(facts.profile),
-                time(of.a_pass(of.busy.idle_ns)),
-                time(of.span_ns()),
+                time(whole_ns - of.a_pass(of.busy.busy_ns)),
+                time(whole_ns),
                 time(late_ns)
             ),
             of.place("spans and launches"),
@@ -104,11 +133,25 @@ fn finding(facts: &Facts<'_>, of: &OnDevice<'_>) -> Finding {
     let waits = format!(
         "{} waits for the host's launches for {} of {phase}",
         of.name(facts.profile),
-        fraction(late_ns / of.span_ns())
+        fraction(late_ns / whole_ns)
     );
     let finding = advised(facts, of, finding, waits);
     // The work itself takes as long as the device is busy.
-    let gain = Gain::between(of.span_ns(), of.a_pass(of.busy.busy_ns), [0.0, late_ns]);
+    let mut finding = finding;
+    if let Some(around) = of.around.filter(|around| around.unlaunched_ns > of.late_ns) {
+        let first_ns = of.a_pass(around.unlaunched_ns);
+        finding.what = format!(
+            "{} waits {} of {} a pass of {phase} for the host to launch its first kernel",
+            of.name(facts.profile),
+            time(first_ns),
+            time(whole_ns)
+        );
+        "do less on the host before the first launch, or launch the next pass while this one runs"
+            .clone_into(&mut finding.advice);
+        "with the first launch earlier it takes as long".clone_into(&mut finding.refuted_if);
+        finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
+    }
+    let gain = Gain::between(whole_ns, of.a_pass(of.busy.busy_ns), [0.0, late_ns]);
     finding.gains(gain)
 }
 

@@ -21,8 +21,19 @@ const FAR: &str = "far-from-the-roof";
 const MOST_TOKENS: f64 = 2_048.0;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
-    if !facts.is_from(Format::LlamaBench) || facts.phases.is_empty() {
+    if !facts.is_from(Format::LlamaBench) {
         return;
+    }
+    if facts.phases.is_empty() {
+        let tests = facts.profile.imported.as_ref().map_or(0, |imported| imported.tests.len());
+        return findings.unknown(
+            FAR,
+            format!(
+                "how far these tests are from the machine's limits is not known: they are a list of {tests} without passes; \
+                 `brickscope import --rows 1,2` reads a prompt and a generation test of it as a run, and --ceilings-here \
+                 measures the limits"
+            ),
+        );
     }
     let whole = "since llama-bench times a repetition as a whole: `brickscope run -- llama-bench` records more";
     for (rule, what) in [
@@ -37,8 +48,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             for of in &facts.phases {
                 match of.phase {
                     Phase::Decode => known.generation(facts, of, findings),
-                    // llama-bench has no such test.
-                    Phase::Prefill | Phase::Encode => known.prompt(facts, of, findings),
+                    // llama-bench has no other test.
+                    Phase::Prefill | Phase::Encode | Phase::Training => {
+                        known.prompt(facts, of, findings)
+                    }
                 }
             }
         }

@@ -25,7 +25,7 @@
 
 mod bare_copies;
 mod debug_build;
-mod device;
+pub(crate) mod device;
 mod device_gaps;
 pub(crate) mod disturbed;
 mod facts;
@@ -248,6 +248,16 @@ impl Findings {
             trace::find,
         ] {
             rule(&facts, &mut findings);
+        }
+        if !findings.has_looked && findings.unknown.is_empty() {
+            let samples = profile.imported.as_ref().is_some_and(|of| !of.samples.is_empty());
+            findings.unknown(
+                "unattributed",
+                match samples {
+                    true => "what slows it down is not known: samples are counts, and no times of passes",
+                    false => "what slows it down is not known: no pass was timed",
+                },
+            );
         }
         // In the whole run: a prompt is read once. Stable, so that rules above come first where nothing else decides.
         let of_run = |finding: &Finding| {

@@ -368,7 +368,14 @@ impl<'a> Reader<'a> {
         let mut steps: Vec<Option<Step>> = self.names.iter().map(|name| Step::of(name)).collect();
         if !steps.iter().any(|step| matches!(step, Some(Step::Pass(..)))) {
             let is_step = |name: &String| name.starts_with("ProfilerStep#");
-            let step = |name| is_step(name).then_some(Step::Pass(Phase::Decode, 0));
+            // Only a step that trains goes backward or changes weights.
+            let trains = self.names.iter().any(|name| {
+                ["autograd::engine::evaluate_function", "Optimizer.step#"]
+                    .iter()
+                    .any(|begin| name.starts_with(begin))
+            });
+            let phase = if trains { Phase::Training } else { Phase::Decode };
+            let step = |name| is_step(name).then_some(Step::Pass(phase, 0));
             steps = self.names.iter().map(step).collect();
         }
         for event in &mut self.timed {

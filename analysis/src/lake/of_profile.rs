@@ -108,6 +108,7 @@ fn test(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
         Phase::Prefill => ("pp", first.tokens, 0),
         Phase::Decode => ("tg", 0, first.tokens),
         Phase::Encode => ("enc", first.tokens, 0),
+        Phase::Training => ("train", first.tokens, 0),
     };
     let depth = match first.position {
         0 => String::new(),

@@ -12,22 +12,25 @@ use brickscope_profile::{
     TreeOptions,
 };
 
+use crate::findings::{self, device::OnDevice};
 use crate::roofline::Roofline;
 use crate::view::machine::told;
 use crate::view::report::{Limits, PATH_ROWS, Rest, labelled, milliseconds, tables, wrapped};
 use crate::view::roofline;
+use crate::words::time;
 
 /// The first things that a user of a device wants to know: how fast it is, and how busy it was.
 pub(super) fn headline(profile: &Profile) -> String {
     let phases = Phase::SHOWN;
     let host = phases.into_iter().find_map(|phase| profile.phase(phase));
-    let on_device = |phase: &Phase| {
+    let is_on_device = |phase: &Phase| {
         profile
             .devices
             .iter()
             .any(|d| d.streams.iter().any(|s| s.phases.iter().any(|p| p.phase == *phase)))
     };
-    let Some(phase) = host.map(|total| total.phase).or_else(|| phases.into_iter().find(on_device))
+    let Some(phase) =
+        host.map(|total| total.phase).or_else(|| phases.into_iter().find(is_on_device))
     else {
         return match profile.imported {
             Some(_) => without_passes(profile),
@@ -39,9 +42,12 @@ pub(super) fn headline(profile: &Profile) -> String {
     match host.map(|total| total.tokens_per_second()) {
         Some(Some(rate)) => parts.push(format!("{name}: {rate:.1} tokens/s by the host's clock")),
         Some(None) => {
-            let only_launches = |device| busy_share(profile, device, phase) == Err(GOES_ON);
-            let why = match profile.devices.iter().any(only_launches) {
-                true => "the host's passes only launch",
+            let only_launches = |index| {
+                let around = on_device(profile, index, phase).and_then(|of| of.around);
+                around.is_some_and(|around| around.after_ns > 0)
+            };
+            let why = match (0..profile.devices.len()).any(only_launches) {
+                true => "the host's passes end before their kernels do",
                 false => "no tokens were reported",
             };
             parts.push(format!("{name}: no rate, since {why}"));
@@ -50,20 +56,21 @@ pub(super) fn headline(profile: &Profile) -> String {
     }
     let has_rate = host.is_some_and(|total| total.tokens_per_second().is_some());
     for (index, device) in profile.devices.iter().enumerate() {
-        let which = match profile.devices.len() {
-            1 => "the device".to_owned(),
-            _ => format!("device {index}"),
-        };
-        parts.push(match busy_share(profile, device, phase) {
-            Ok((busy, wall_ns)) => format!(
-                "{which} is busy {} of {} (in {} of {})",
-                percent(busy.busy_ns as f64, wall_ns as f64),
-                if has_rate { "that" } else { "the host's time" },
-                busy.passes,
-                passes(host.map_or(0, |total| total.passes))
-            ),
-            Err(reason) => format!("how busy {which} was is unknown: {reason}"),
-        });
+        let which = which(profile, index);
+        if profile.imported.is_some() {
+            parts.extend(by_the_file(profile, index, phase));
+        } else {
+            parts.push(match busy_share(profile, device, phase) {
+                Ok((busy, wall_ns)) => format!(
+                    "{which} is busy {} of {} (in {} of {})",
+                    percent(busy.busy_ns as f64, wall_ns as f64),
+                    if has_rate { "that" } else { "the host's time" },
+                    busy.passes,
+                    passes(host.map_or(0, |total| total.passes))
+                ),
+                Err(reason) => format!("how busy {which} was is unknown: {reason}"),
+            });
+        }
         if let Some(reached) = reached(profile, index, phase) {
             parts.push(format!("{which}: {reached}"));
         }
@@ -79,6 +86,144 @@ pub(super) fn headline(profile: &Profile) -> String {
         ));
     }
     text
+}
+
+/// `the device`, or which of several.
+fn which(profile: &Profile, index: usize) -> String {
+    match profile.devices.len() {
+        1 => "the device".to_owned(),
+        _ => format!("device {index}"),
+    }
+}
+
+/// What ran on a device in the passes of a phase, and how it lies to the host's passes.
+pub(super) fn on_device(profile: &Profile, index: usize, phase: Phase) -> Option<OnDevice<'_>> {
+    findings::device::on_device(profile, index, profile.devices.get(index)?, phase).ok()
+}
+
+/// A wait of less than this part of a pass isn't worth a word.
+const LEAST_WAIT: f64 = 0.1;
+
+/// How busy a device was by a file's times, and what it waited for. All of it is of the time from the first kernel of a pass
+/// to its last: a kernel counts to the pass that launched it.
+fn by_the_file(profile: &Profile, index: usize, phase: Phase) -> Vec<String> {
+    let which = which(profile, index);
+    let Some(of) = on_device(profile, index, phase) else {
+        let device = profile.devices.get(index);
+        let why = device.and_then(|device| device.busy(Some(phase)).err());
+        let why = why.map_or_else(|| "there is none".to_owned(), |why| printable_text(&why.reason));
+        return vec![format!("how busy {which} was is unknown: {why}")];
+    };
+    let (busy, all) = (of.busy, profile.phase(phase).map_or(of.busy.passes, |host| host.passes));
+    let in_passes = match (busy.passes, all) {
+        (1, 1) => String::new(),
+        (n, all) if n == all => format!(" (sum of {n} passes)"),
+        (n, all) => format!(" (in {n} of {})", passes(all)),
+    };
+    let mut parts = vec![format!(
+        "{which} is busy {} of {} from its first kernel to its last, {}{in_passes}",
+        time(busy.busy_ns as f64),
+        time(busy.span_ns as f64),
+        percent(busy.busy_ns as f64, busy.span_ns as f64)
+    )];
+    let is_worth = |ns: u64| ns as f64 >= LEAST_WAIT * busy.span_ns as f64 && ns > 0;
+    if is_worth(of.queued_ns) {
+        parts.push(format!(
+            "in between it waited {} with work launched, for what the file doesn't tell",
+            time(of.queued_ns as f64)
+        ));
+    }
+    if is_worth(of.late_ns) {
+        parts.push(format!(
+            "in between it waited {} for the host's launches",
+            time(of.late_ns as f64)
+        ));
+    }
+    let Some(around) = of.around else { return parts };
+    let (hosts, go) = if busy.passes == 1 { ("pass", "goes") } else { ("passes", "go") };
+    if is_worth(around.before_ns) {
+        let why = match around.unlaunched_ns {
+            ns if ns >= around.before_ns / 2 => {
+                format!("for {} of it the host had launched nothing", time(ns as f64))
+            }
+            _ => "with work launched, for what the file doesn't tell".to_owned(),
+        };
+        parts.push(format!(
+            "before its first kernel it waited {} from the begin of the host's {hosts}, {why}",
+            time(around.before_ns as f64)
+        ));
+    }
+    if is_worth(around.behind_ns) {
+        parts.push(format!(
+            "behind its last kernel the host's {hosts} {go} on for {}",
+            time(around.behind_ns as f64)
+        ));
+    }
+    if is_worth(around.after_ns) {
+        parts.push(format!(
+            "{} of it is behind the end of the host's {hosts} that launched it",
+            time(around.after_ns as f64)
+        ));
+    }
+    parts
+}
+
+/// What a device waits for, where it does so for longer than its longest brick takes.
+pub(super) struct Wait {
+    /// Whether the host launches too late.
+    pub(super) is_by_host: bool,
+    /// What to do about it.
+    pub(super) advice: String,
+}
+
+/// The longest of a device's waits in a file, if all together take longer than `longest_ns`.
+pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<Wait> {
+    profile.imported.as_ref()?;
+    let mut devices = (0..profile.devices.len()).filter_map(|at| on_device(profile, at, phase));
+    let of = devices.next()?;
+    let around = of.around.unwrap_or_default();
+    let late_ns = of.late_ns.saturating_add(around.unlaunched_ns);
+    let queued_ns =
+        of.queued_ns.saturating_add(around.before_ns.saturating_sub(around.unlaunched_ns));
+    let all = [late_ns, queued_ns, around.behind_ns, of.unknown_ns];
+    let sum = all.iter().fold(0, |sum, &ns| u64::saturating_add(sum, ns));
+    let most = late_ns.max(queued_ns).max(around.behind_ns);
+    if sum as f64 <= longest_ns || most <= of.unknown_ns {
+        return None;
+    }
+    let a_pass = |ns: u64| time(ns as f64 / of.busy.passes.max(1) as f64);
+    let (is_by_host, advice) = if most == late_ns {
+        (true, format!("launch earlier: the device waits {} a pass for the host", a_pass(most)))
+    } else if most == queued_ns {
+        let what = format!(
+            "find out what the device waits for: {} a pass with work launched, and nothing in the file ran; the pass before \
+             it, recorded too, would tell",
+            a_pass(most)
+        );
+        (false, what)
+    } else {
+        let what = format!(
+            "look at the host (`--host --full`): its pass goes on for {} behind the device's last kernel",
+            a_pass(most)
+        );
+        (false, what)
+    };
+    Some(Wait { is_by_host, advice })
+}
+
+/// What to do where a file has no passes, and the device did nothing for most of the time: only passes would tell whether
+/// anything was to be done.
+pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
+    profile.imported.as_ref()?;
+    let busy = profile.devices.iter().find_map(DeviceProfile::busy_overall)?;
+    (busy.idle_ns > busy.busy_ns).then(|| {
+        format!(
+            "say which events are passes (`import --prefill`, `--decode`): nothing ran on the device for {} of {}, and \
+             without passes it isn't known whether work waited",
+            time(busy.idle_ns as f64),
+            time(busy.span_ns as f64)
+        )
+    })
 }
 
 /// How near to its roof a device came, if its limits were measured: `far from the memory roof: 31 % of 4373 GB/s`.
@@ -107,6 +252,14 @@ fn without_passes(profile: &Profile) -> String {
                 "on device {index}, {} takes the most time, {} of what ran there",
                 brief(top),
                 percent(nanos as f64, all as f64)
+            ));
+        }
+        if let Some(busy) = device.busy_overall() {
+            parts.push(format!(
+                "{} is busy {} of {} from its first kernel to its last",
+                which(profile, index),
+                time(busy.busy_ns as f64),
+                time(busy.span_ns as f64)
             ));
         }
     }
@@ -216,9 +369,6 @@ fn busy_share(
     if by_pass.is_empty() {
         return Err("no pass there had all of its bricks timed");
     }
-    if profile.imported.is_some() {
-        return issued_share(profile, phase, &by_pass);
-    }
     // The host's passes by position and tokens, in the order of time.
     let mut host: HashMap<(u64, u64), VecDeque<(u64, u64)>> = HashMap::new();
     for pass in profile.passes.iter().filter(|pass| pass.phase == phase) {
@@ -252,28 +402,6 @@ fn busy_share(
     match sum.passes {
         0 => Err("no pass was timed both there and on the host"),
         _ if sum.busy_ns > wall_ns => Err("the host's passes end before the device's do"),
-        _ => Ok((sum, wall_ns)),
-    }
-}
-
-const GOES_ON: &str = "it works on after the host's passes end";
-
-/// The same where a file tells which pass of the host launched what: both have one number.
-fn issued_share(
-    profile: &Profile,
-    phase: Phase,
-    by_pass: &BTreeMap<u32, Busy>,
-) -> Result<(Busy, u64), &'static str> {
-    let (mut sum, mut wall_ns) = (Busy::default(), 0_u64);
-    for pass in profile.passes.iter().filter(|pass| pass.phase == phase) {
-        if let Some(busy) = by_pass.get(&pass.serial) {
-            wall_ns = wall_ns.saturating_add(pass.wall_ns);
-            sum.add(busy);
-        }
-    }
-    match sum.passes {
-        0 => Err("no pass was timed both there and on the host"),
-        _ if sum.busy_ns > wall_ns => Err(GOES_ON),
         _ => Ok((sum, wall_ns)),
     }
 }
@@ -621,16 +749,22 @@ fn rates(on: &Profile, phase: Phase, text: &mut String) {
 }
 
 fn one_pass(index: usize, whole: &Profile, is_told: bool, limits: &Limits, text: &mut String) {
-    let Some(pass) = whole.drawable_pass(Phase::Decode) else { return };
+    let Some((phase, pass)) = Phase::SHOWN
+        .into_iter()
+        .find_map(|phase| Some((phase, whole.drawable_pass(phase)?)))
+        .filter(|(phase, _)| matches!(phase, Phase::Decode | Phase::Training))
+    else {
+        return;
+    };
     let Some(graph) = whole.execution_graph(pass.serial) else { return };
-    let n_passes = whole.phase(Phase::Decode).map_or(0, |total| total.passes);
-    let is_median = whole.typical_pass(Phase::Decode) == Some(pass);
+    let n_passes = whole.phase(phase).map_or(0, |total| total.passes);
+    let is_median = whole.typical_pass(phase) == Some(pass);
     let which = if is_median { "the median of" } else { "near the median of" };
     // An imported file doesn't say at which position.
     let at = if is_told { String::new() } else { format!(", at position {}", pass.position) };
     let _ = write!(
         text,
-        "\nOne decode pass on device {index}: {}, {which} {n_passes}{at}\n{}\n",
+        "\nOne {phase} pass on device {index}: {}, {which} {n_passes}{at}\n{}\n",
         milliseconds(pass.wall_ns),
         limits.tree(
             &graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() }),

@@ -79,7 +79,11 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
                 machines => percent(machines),
             },
             percent(spread.sessions),
-            percent(spread.runs)
+            match fleet.machines.iter().any(|machine| machine.runs > machine.sessions) {
+                true => percent(spread.runs),
+                // One run doesn't vary.
+                false => "not known".to_owned(),
+            }
         ),
     );
     for doubt in &fleet.doubts {

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use brickscope_profile::graph::launch_text;
-use brickscope_profile::text::{count, micros, printable, printable_text, screened_lines};
-use brickscope_profile::{ExecutionNode, NameKind, Profile, PtxRegistry, PtxSource};
+use brickscope_profile::text::{apart, count, micros, printable, printable_text, screened_lines};
+use brickscope_profile::{ExecutionNode, NameKind, Profile, PtxRegistry, PtxSource, Source};
 
 /// The timed kernels, and those of the graph that was recorded by hand: how often each was launched,
-/// its total time, its launch shape, and the hash of its PTX source. At most 80 columns wide where
-/// names allow.
+/// its total time, its launch shape, and the hash of its PTX source. At most 80 columns wide: longer names are cut in
+/// the middle.
 ///
 /// ```
 /// use brickscope::{BrickProfiler, MockClock, Work};
@@ -83,6 +83,10 @@ fn timed(profile: &Profile) -> Vec<KernelRow> {
         let (name, stats) = (&total.stats.name, &total.stats);
         let at = *known.entry((name, &total.host, &total.device)).or_insert_with(|| {
             let (ptx, launch) = match (&total.host, &total.device) {
+                // A file of another program may not tell how a device's kernel was launched.
+                (Some(host), _) if total.source == Source::Device && host.shape.is_empty() => {
+                    (by_name(&profile.ptx, name), String::new())
+                }
                 (Some(host), _) => ("cpu".to_owned(), printable(&host.shape)),
                 (None, Some(on)) => {
                     let launch =
@@ -92,7 +96,7 @@ fn timed(profile: &Profile) -> Vec<KernelRow> {
                 (None, None) => (by_name(&profile.ptx, name), String::new()),
             };
             rows.push(KernelRow {
-                name: printable(name),
+                name: name.clone(),
                 launches: 0,
                 timed: 0,
                 nanos: 0,
@@ -131,7 +135,7 @@ fn of_graph(profile: &Profile) -> Vec<KernelRow> {
                 None => (by_node(&profile.ptx, &node, name, ptx_hash), launch_text(grid, block)),
             };
             rows.push(KernelRow {
-                name: printable(name),
+                name: name.clone(),
                 launches: 0,
                 timed: 0,
                 nanos: 0,
@@ -187,26 +191,39 @@ fn names(source: &PtxSource) -> String {
 
 fn write(rows: &[KernelRow], text: &mut String) {
     const NAME: usize = 22;
+    const COLUMNS: usize = 80;
+    const PTX: usize = 19;
+    const LEAST_PTX: usize = 4;
+    /// Where the launch begins.
+    const LAUNCH: usize = NAME + 1 + 8 + 1 + 11 + 2 + PTX + 1;
+    // A hash of 18 characters, and a mark. Without hashes, launches of several dimensions have its room.
+    let has_hashes = rows.iter().any(|row| row.ptx.chars().count() > LEAST_PTX);
+    let most = rows.iter().map(|row| row.launch.chars().count()).max().unwrap_or(0);
+    let ptx_width = match !has_hashes && COLUMNS - LAUNCH < most {
+        true => LEAST_PTX,
+        false => PTX,
+    };
     let line = |name: &str, launches: &str, total: &str, ptx: &str, launch: &str| {
-        // A hash of 18 characters, and a mark.
-        let line = format!("{name:NAME$} {launches:>8} {total:>11}  {ptx:19} {launch}");
+        let line = format!("{name:NAME$} {launches:>8} {total:>11}  {ptx:ptx_width$} {launch}");
         line.trim_end().to_owned() + "\n"
     };
     text.push_str(&line("Kernel", "Launches", "Total (µs)", "PTX", "Launch"));
     let _ = writeln!(text, "{}", "-".repeat(79));
+    let lines = apart(rows.iter().map(|row| row.name.as_str()), COLUMNS);
     for row in rows {
         let mut name = row.name.as_str();
         if name.chars().count() > NAME {
-            let _ = writeln!(text, "{name}");
+            let _ = writeln!(text, "{}", lines.get(name).map_or("", String::as_str));
             name = "";
         }
+        let name = printable(name);
         let total = match row.timed {
             0 => "-".to_owned(),
             timed if timed < row.launches => format!("{}*", micros(row.nanos as f64)),
             _ => micros(row.nanos as f64),
         };
         let launch = if row.launch.is_empty() { "-" } else { &row.launch };
-        text.push_str(&line(name, &row.launches.to_string(), &total, &row.ptx, launch));
+        text.push_str(&line(&name, &row.launches.to_string(), &total, &row.ptx, launch));
     }
     for (applies, note) in [
         (rows.iter().any(|row| row.timed == 0), "- in Total: not timed"),

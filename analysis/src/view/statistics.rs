@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::{count, printable, screened_lines};
+use brickscope_profile::text::{apart, count, printable, screened_lines};
 use brickscope_profile::{Phase, Profile, Total};
 
 /// Count, mean, standard deviation, minimum, percentiles and maximum of the spans of each brick and
@@ -13,7 +13,7 @@ use brickscope_profile::{Phase, Profile, Total};
 #[must_use]
 pub fn statistics(profile: &Profile) -> String {
     let mut text = String::new();
-    for phase in [Some(Phase::Prefill), Some(Phase::Decode), None] {
+    for phase in Phase::ALL.into_iter().map(Some).chain([None]) {
         let (bricks, kernels) = (profile.bricks(phase), profile.kernels(phase));
         if bricks.is_empty() && kernels.is_empty() {
             continue;
@@ -40,10 +40,14 @@ pub fn statistics(profile: &Profile) -> String {
 }
 
 const NAME: usize = 16;
+/// The most columns of a line.
+const COLUMNS: usize = 80;
 
 fn table(totals: &[&Total], text: &mut String) {
     let columns = ["count", "mean", "sd", "min", "p50", "p90", "p95", "p99", "max"];
     text.push_str(&row("", columns));
+    let names: Vec<String> = totals.iter().map(|total| name_of(total)).collect();
+    let lines = apart(names.iter().map(String::as_str), COLUMNS);
     for total in totals {
         let (stats, p) = (&total.stats, &total.percentiles);
         let whole = |nanos: Option<u64>| short(nanos.map(|nanos| nanos as f64));
@@ -60,24 +64,31 @@ fn table(totals: &[&Total], text: &mut String) {
             whole(p.p99_ns),
             whole(has_ends.then_some(stats.max_ns)),
         ];
-        let mut name = printable(&stats.name);
-        if let Some(host) = &total.host {
-            // Routines of one name differ in what they work on.
-            name = format!("{name}  {}", printable(&host.shape));
-            if host.threads > 0 {
-                name = format!("{name}  {}", count(host.threads.into(), "thread"));
-            }
-        }
-        if let Some(on) = &total.device {
-            let (grid, block) = (on.grid, on.block);
-            name = format!("{name}  {}  {grid:?} × {block:?}", printable(&on.shape));
-        }
+        let name = name_of(total);
         if name.chars().count() > NAME {
-            let _ = writeln!(text, "{name}");
-            name.clear();
+            let _ = writeln!(text, "{}", lines.get(&*name).map_or("", String::as_str));
+            text.push_str(&row("", cells.each_ref().map(String::as_str)));
+            continue;
         }
-        text.push_str(&row(&name, cells.each_ref().map(String::as_str)));
+        text.push_str(&row(&printable(&name), cells.each_ref().map(String::as_str)));
     }
+}
+
+/// A brick, or a kernel with what its launches of one name differ in.
+fn name_of(total: &Total) -> String {
+    let mut name = total.stats.name.clone();
+    // A routine of a file of another program has no shape.
+    if let Some(host) = total.host.as_ref().filter(|of| !of.shape.is_empty() || of.threads > 0) {
+        // Routines of one name differ in what they work on.
+        name = format!("{name}  {}", printable(&host.shape));
+        if host.threads > 0 {
+            name = format!("{name}  {}", count(host.threads.into(), "thread"));
+        }
+    }
+    if let Some(on) = &total.device {
+        name = format!("{name}  {}  {:?} × {:?}", printable(&on.shape), on.grid, on.block);
+    }
+    name
 }
 
 /// The hardware counters of the bricks and kernels that have them.

@@ -406,7 +406,9 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
     };
     // What is encoded may be no text.
     let each = || match total.wall_ns.checked_div(total.passes) {
-        Some(ns) if phase == Phase::Encode => format!("{} a pass", time(ns as f64)),
+        Some(ns) if matches!(phase, Phase::Encode | Phase::Training) => {
+            format!("{} a pass", time(ns as f64))
+        }
         _ => "no rate".to_owned(),
     };
     let rate = rate.map_or_else(each, |rate| {
@@ -419,7 +421,7 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
             let p50_ns = whole.map_or(timed, |whole| whole.whole_p50_ns);
             p50_ns.map_or(String::new(), |ns| format!("p50 {}", time(ns as f64)))
         }
-        Phase::Prefill | Phase::Encode => String::new(),
+        Phase::Prefill | Phase::Encode | Phase::Training => String::new(),
     };
     let (limit, tone) = limit(profile, phase);
     let start = format!("{:8} {rate:16} {p50:11} ", phase.heading());
@@ -840,6 +842,19 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         }
         let longest = main.bricks.iter().max_by(|a, b| a.own_ns.total_cmp(&b.own_ns));
         let gaps = main.unattributed();
+        let longest_ns = longest.map_or(0.0, |brick| brick.own_ns);
+        if let Some(next) = main.phase.and_then(|phase| device::wait(profile, phase, longest_ns)) {
+            let is_of_launches = |finding: &&Finding| {
+                ["launch-bound", "graphs-off"].contains(&finding.rule)
+                    && finding.phase == main.phase
+                    && !finding.is_refuted()
+            };
+            let found = findings.found.iter().find(is_of_launches).filter(|_| next.is_by_host);
+            return found.map_or(next.advice, |found| found.sentence().to_owned());
+        }
+        if let Some(next) = device::without_passes_next(profile).filter(|_| main.phase.is_none()) {
+            return next;
+        }
         return match longest {
             Some(longest) if main.share(longest.own_ns) > gaps => {
                 let share = fraction(main.share(longest.own_ns));

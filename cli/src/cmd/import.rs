@@ -127,7 +127,7 @@ const LIMIT: Limit = Limit { bytes: MAX_BYTES, instead: "record for a shorter ti
 pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     collect::ready(args.lake.as_deref())?;
     let note = progress::note("reading");
-    let text = text(&args.file)?;
+    let (text, lost) = text(&args.file)?;
     let format = match args.format {
         ImportFormat::Auto => brickscope_analysis::import::format_of(&text).with_context(|| {
             let file = args.file.display();
@@ -175,8 +175,15 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     if args.ceilings_here && format != Format::LlamaBench {
         bail!("--ceilings-here is for files of llama-bench, and this is {}", format.name());
     }
-    let mut profile = import::read(&text, &args.file, format, &options)?;
+    let read = import::read(&text, &args.file, format, &options);
+    let mut profile = match &lost {
+        Some(lost) => read.with_context(|| format!("lost: {lost}"))?,
+        None => read?,
+    };
     drop(text);
+    if let (Some(lost), Some(imported)) = (lost, &mut profile.imported) {
+        imported.left_out.push((lost, 1));
+    }
     if args.ceilings_here {
         drop(note);
         add_ceilings(&mut profile, args)?;
@@ -266,15 +273,26 @@ fn has_no_passes(profile: &Profile) -> bool {
     profile.passes.is_empty() && streams.all(|stream| stream.passes.is_empty())
 }
 
-/// The whole file as text, decompressed if it is a gzip file.
-fn text(path: &Path) -> Result<String> {
+/// The whole file as text, decompressed if it is a gzip file. Of one that breaks off, what is whole, and what was lost.
+fn text(path: &Path) -> Result<(String, Option<String>)> {
     let cannot = || path.display().to_string();
     let mut bytes = load::bytes(path, LIMIT).with_context(cannot)?;
+    let mut lost = None;
     if bytes.starts_with(&[0x1f, 0x8b]) {
         let packed = std::mem::take(&mut bytes);
         let gzip = MultiGzDecoder::new(&packed[..]);
+        // What was unpacked before an error stays.
         let unpacked = gzip.take(MAX_BYTES + 1).read_to_end(&mut bytes);
-        unpacked.with_context(|| format!("{}, a gzip file", path.display()))?;
+        if let Err(error) = unpacked {
+            whole_part(&mut bytes);
+            if bytes.is_empty() {
+                return Err(error).with_context(|| format!("{}, a gzip file", path.display()));
+            }
+            lost = Some(format!(
+                "what is behind {} unpacked bytes, where the gzip file breaks off ({error})",
+                bytes.len()
+            ));
+        }
     }
     if bytes.len() as u64 > MAX_BYTES {
         bail!(
@@ -290,5 +308,22 @@ fn text(path: &Path) -> Result<String> {
     if let Some(is) = import::told(path, &bytes) {
         bail!("{file} {is}");
     }
-    import::decoded(bytes).map_err(|at| anyhow::anyhow!("{file}, byte {at}: not UTF-8 text"))
+    let text = import::decoded(bytes);
+    let text = text.map_err(|at| anyhow::anyhow!("{file}, byte {at}: not UTF-8 text"))?;
+    Ok((text, lost))
+}
+
+/// Cuts what broke off at some byte to what is whole: characters, and of files that aren't JSON lines, whose numbers would be
+/// others.
+fn whole_part(bytes: &mut Vec<u8>) {
+    if let Err(error) = std::str::from_utf8(bytes)
+        && error.error_len().is_none()
+    {
+        bytes.truncate(error.valid_up_to());
+    }
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if !first.is_some_and(|first| b"[{\xef\xff\xfe".contains(first)) {
+        let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        bytes.truncate(end);
+    }
 }

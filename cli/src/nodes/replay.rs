@@ -221,7 +221,7 @@ pub(super) struct Counts {
 impl Counts {
     fn add_tokens(&mut self, phase: Phase, tokens: u64) {
         let sum = match phase {
-            Phase::Prefill | Phase::Encode => &mut self.prompt_tokens,
+            Phase::Prefill | Phase::Encode | Phase::Training => &mut self.prompt_tokens,
             Phase::Decode => &mut self.generated_tokens,
         };
         *sum = sum.saturating_add(tokens);

@@ -376,7 +376,7 @@ impl App {
                 let has = |phase: &Phase| {
                     let of =
                         || self.seen().map(|seen| seen.snapshot.profile.phase(*phase).is_some());
-                    *phase != Phase::Encode || of().unwrap_or(false)
+                    !matches!(phase, Phase::Encode | Phase::Training) || of().unwrap_or(false)
                 };
                 self.phase = next.into_iter().find(has).unwrap_or(self.phase);
                 self.is_phase_chosen = true;

@@ -108,6 +108,34 @@ fn a_packed_file_is_the_same_run() {
 }
 
 #[test]
+fn of_a_packed_file_that_breaks_off_what_is_whole_is_read() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let packed = folder.path().join("trace.json.gz");
+    let whole = std::fs::read(data("kineto-gpu.json")).expect("it is there");
+    let mut gz = GzEncoder::new(Vec::new(), Compression::none());
+    gz.write_all(&whole).expect("memory");
+    let bytes = gz.finish().expect("memory");
+    std::fs::write(&packed, &bytes[..bytes.len() / 2]).expect("it is written");
+    let dir = imported(&packed, &[]);
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    assert!(!profile.spans.is_empty());
+    let left_out = profile.imported.expect("of a file").left_out;
+    let said = |what: &str| left_out.iter().any(|(why, _)| why.contains(what));
+    assert!(said("unpacked bytes, where the gzip file breaks off"), "{left_out:?}");
+    // Of lines, the last one may lack digits of its number.
+    let stacks = folder.path().join("stacks.folded.gz");
+    let mut gz = GzEncoder::new(Vec::new(), Compression::none());
+    gz.write_all(b"a;b 10\na;c 1234\n").expect("memory");
+    let bytes = gz.finish().expect("memory");
+    // The trailer, the line break, and two digits.
+    std::fs::write(&stacks, &bytes[..bytes.len() - 8 - 3]).expect("it is written");
+    let dir = imported(&stacks, &["--unit", "us"]);
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    let names: Vec<&str> = profile.totals.iter().map(|total| &*total.stats.name).collect();
+    assert!(names.contains(&"b") && !names.contains(&"c"), "{names:?}");
+}
+
+#[test]
 fn what_can_not_be_read_is_said_with_its_place() {
     let folder = TempDir::new().expect("a temporary folder");
     let file = folder.path().join("a.file");

@@ -61,6 +61,26 @@ impl DeviceProfile {
         Err(Absent { reason: reason.to_owned() })
     }
 
+    /// The same from its first brick to its last, in passes and outside of them. `None` if nothing ran there, if spans were
+    /// dropped, or if bricks' times [include waits](DeviceProfile::includes_waits).
+    #[must_use]
+    pub fn busy_overall(&self) -> Option<Busy> {
+        let is_dropped = self.streams.iter().any(|stream| stream.dropped.spans > 0);
+        if self.includes_waits || is_dropped {
+            return None;
+        }
+        let spans = self.streams.iter().flat_map(|stream| &stream.spans);
+        let own = spans.filter(|span| span.exclusive_ns > 0);
+        let edges: Vec<(u64, i32)> = own
+            .flat_map(|span| {
+                [(span.start_ns, 1), (span.start_ns.saturating_add(span.duration_ns), -1)]
+            })
+            .collect();
+        let start = edges.iter().map(|&(at, _)| at).min()?;
+        let end = edges.iter().map(|&(at, _)| at).max()?;
+        Some(Busy { passes: 0, ..sweep(edges, start, end) })
+    }
+
     /// The same for each such pass, by its serial.
     #[must_use]
     pub fn busy_by_pass(&self, phase: Option<Phase>) -> BTreeMap<u32, Busy> {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::graph::nesting::Nesting;
 use crate::graph::{ExecutionGraph, ExecutionNode};
-use crate::text::{micros, printable, printable_text, screened_lines};
+use crate::text::{cut_in_the_middle, micros, printable, printable_text, screened_lines};
 
 /// Which part of a graph a tree shows. By default all of it.
 ///
@@ -257,7 +257,7 @@ impl Tree<'_> {
         // The sum of children's times, for a node whose own was not measured.
         let mut sum = self.time(nodes).filter(|_| nesting.own_time(members[0]).is_none());
         match nodes {
-            Nodes::One(node) => label(&first, nesting.own_time(*node)).write(None, text),
+            Nodes::One(node) => label(&first, nesting.own_time(*node)).write_in_line(None, text),
             Nodes::Same(_) => {
                 let times = Times::of(members.iter().map(|&node| nesting.time(node)));
                 match &first {
@@ -276,7 +276,8 @@ impl Tree<'_> {
                     node => {
                         let range = times.filter(|_| node.is_brick()).map(Times::in_full);
                         let times = range.or(times.map(Times::sum));
-                        label(node, nesting.own_time(members[0])).write(times.as_deref(), text);
+                        label(node, nesting.own_time(members[0]))
+                            .write_in_line(times.as_deref(), text);
                     }
                 }
             }
@@ -486,13 +487,38 @@ fn shapes(nesting: &Nesting<'_>) -> Vec<u32> {
 /// A node's name and what is known of it.
 pub(super) struct Label {
     head: String,
+    /// How many characters of it are the name.
+    name_len: usize,
     /// Between head and time.
     gap: &'static str,
     time: Option<u64>,
     tail: String,
 }
 
+/// The most columns of a line, as long as there is room for [`LEAST_NAME`].
+const COLUMNS: usize = 80;
+/// The most characters of a name, wherever it is.
+const MOST_NAME: usize = 200;
+/// The fewest characters of a name that is cut.
+const LEAST_NAME: usize = 20;
+
 impl Label {
+    /// Writes the label behind what the last line of `text` has, with its name cut in the middle if the line would be too
+    /// long.
+    fn write_in_line(mut self, times: Option<&str>, text: &mut String) {
+        let before = text.rsplit('\n').next().map_or(0, |line| line.chars().count());
+        let mut label = String::new();
+        self.write(times, &mut label);
+        let over = (before + label.chars().count()).saturating_sub(COLUMNS);
+        if over > 0 && self.name_len > LEAST_NAME {
+            let name: String = self.head.chars().take(self.name_len).collect();
+            let rest: String = self.head.chars().skip(self.name_len).collect();
+            let width = self.name_len.saturating_sub(over).max(LEAST_NAME);
+            self.head = cut_in_the_middle(&name, width) + &rest;
+        }
+        self.write(times, text);
+    }
+
     /// Writes the label, with `times` instead of its own time where there are several.
     pub(super) fn write(&self, times: Option<&str>, text: &mut String) {
         text.push_str(&self.head);
@@ -511,7 +537,8 @@ impl Label {
 
 /// `time`: the node's own, if it was measured.
 pub(super) fn label(node: &ExecutionNode, time: Option<u64>) -> Label {
-    let name = printable(&node.name());
+    let name = cut_in_the_middle(&node.name(), MOST_NAME);
+    let name_len = name.chars().count();
     let (head, gap, tail) = match node {
         ExecutionNode::Layer { .. } => (name, "  ", String::new()),
         ExecutionNode::Brick { elements, .. } | ExecutionNode::NamedBrick { elements, .. } => {
@@ -548,7 +575,7 @@ pub(super) fn label(node: &ExecutionNode, time: Option<u64>) -> Label {
             (head, " ", share.unwrap_or_default())
         }
     };
-    Label { head, gap, time, tail }
+    Label { head, name_len, gap, time, tail }
 }
 
 type Dimensions = (u32, u32, u32);

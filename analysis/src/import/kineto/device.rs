@@ -268,14 +268,10 @@ impl Row {
         };
         let row = self.spans.len() as u32;
         self.spans.push(span);
-        let mut launched = row;
-        // A kernel that nothing tells more of is a brick of its own name.
-        if names.names.get(usize::from(brick)).is_none_or(|of| of.name != name) {
-            let kernel = names.kernel_of_device(name, link);
-            launched = row + 1;
-            let parent = Some(row);
-            self.spans.push(Span { name: Some(kernel), parent, exclusive_ns: 0, ..span });
-        }
+        // One that nothing tells more of is in a brick of its own name.
+        let kernel = names.kernel_of_device(name, link);
+        self.spans.push(Span { name: Some(kernel), parent: Some(row), exclusive_ns: 0, ..span });
+        let launched = row + 1;
         if let Some(launch) = launch {
             let kind = if launch.is_graph { LaunchKind::Replayed } else { LaunchKind::Issued };
             self.launches.push(Launch { span: launched, issued_ns: launch.issued_ns, kind });

@@ -145,6 +145,8 @@ impl Table {
                 .take(16)
         };
         first(&self.ranges, |rule| suffixes().any(|suffix| matches(&rule.pattern, suffix)))
+            // Who names a range as a brick of the catalogue means that one, whatever its kernels are called.
+            .or_else(|| BrickId::from_str(name).map(|brick| Found::Brick(brick.name())))
     }
 
     /// The brick of a module by its class and those of the modules around it, the innermost first; `nth` as in rules.

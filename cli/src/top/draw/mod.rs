@@ -226,8 +226,8 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
     }
     for phase in Phase::SHOWN {
         let Some(row) = numbers.phases.iter().find(|row| row.total.phase == phase) else {
-            // Few engines encode.
-            if phase != Phase::Encode {
+            // Few engines encode, and none trains.
+            if !matches!(phase, Phase::Encode | Phase::Training) {
                 lines.push(Line::raw(format!(" {:8} no pass has ended yet", phase.name())));
             }
             continue;

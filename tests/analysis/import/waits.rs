@@ -1,0 +1,173 @@
+//! What devices waited for, by the traces that `tests/traces/run` has, too: what is shown of them is what a script finds there.
+
+use brickscope::{Phase, Profile};
+use brickscope_analysis::explain;
+use brickscope_analysis::findings::Findings;
+use brickscope_analysis::import::Format;
+use brickscope_analysis::view::{self, Size};
+
+use super::{FOLDED, imported};
+
+const STREAMS: &str = include_str!("../../data/import/kineto-streams.json");
+const TRAINING: &str = include_str!("../../data/import/kineto-training.json");
+
+/// The first screen on one line, with its words one space apart.
+fn screen(profile: &Profile) -> String {
+    let text = view::summary(profile, Size { columns: 80, rows: 40 }, None).to_string();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The first step alone.
+fn first_step() -> String {
+    let lines = STREAMS.lines().filter(|line| {
+        let at = line.split("\"ts\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
+        at.is_none_or(|at| at.parse::<f64>().is_ok_and(|at| at < 5_006_000.0))
+    });
+    lines.collect::<Vec<_>>().join("\n").replace(",\n]}", "\n]}")
+}
+
+#[test]
+fn a_device_that_waits_for_the_host_is_said_to() {
+    let profile = imported(&first_step(), Format::Chrome);
+    let screen = screen(&profile);
+    // From 4010.125 µs on: kernels until 4600 µs, a copy of 20.125 µs until 4730.25 µs.
+    for said in [
+        "the device is busy 610 µs of 720 µs from its first kernel to its last, 84.7%;",
+        "before its first kernel it waited 4.01 ms from the begin of the host's pass, for 4.01 ms of it the host had \
+         launched nothing;",
+        "gaps 15.3 %",
+        "Next: the device waits 4.01 ms of 4.73 ms a pass of decode for the host to launch its first kernel;",
+    ] {
+        assert!(screen.contains(said), "{said}: {screen}");
+    }
+    assert!(!screen.contains("of the host's time"), "{screen}");
+    let findings = Findings::of(&profile);
+    assert_eq!(findings.found[0].rule, "launch-bound");
+}
+
+#[test]
+fn what_was_launched_and_did_not_begin_is_not_blamed_on_the_host() {
+    // All is launched when the step begins, and runs as before.
+    let text = first_step().replace("\"ts\":5004000.25,\"dur\":5", "\"ts\":5000000.25,\"dur\":5");
+    assert_ne!(text, first_step());
+    let profile = imported(&text, Format::Chrome);
+    let screen = screen(&profile);
+    let said = "it waited 4.01 ms from the begin of the host's pass, with work launched, for what the file doesn't tell";
+    assert!(screen.contains(said), "{screen}");
+    assert!(screen.contains("Next: find out what the device waits for: 4.0"), "{screen}");
+    let unknown = Findings::of(&profile).unknown;
+    assert!(
+        unknown.iter().any(|of| of.why.starts_with("what the device waited for")),
+        "{unknown:?}"
+    );
+    // A launch that takes its time, as the first one of a kernel may, is the host's.
+    let text = text.replace("\"ts\":5000000.25,\"dur\":5", "\"ts\":5000000.25,\"dur\":4005");
+    let text = text.replace("\"ts\":5004020,", "\"ts\":5004006,");
+    let profile = imported(&text, Format::Chrome);
+    assert_eq!(Findings::of(&profile).found[0].rule, "launch-bound");
+}
+
+#[test]
+fn kernels_count_to_the_step_that_launched_them_and_those_behind_it_are_told() {
+    let profile = imported(STREAMS, Format::Chrome);
+    let busy = profile.devices[0].busy(Some(Phase::Decode)).expect("it is known");
+    // The second step's host is done after 500 µs; its kernels run from 120 to 990 µs.
+    assert_eq!((busy.passes, busy.span_ns), (2, 720_000 + 870_000));
+    let screen = screen(&profile);
+    let said = "490 µs of it is behind the end of the host's passes that launched it";
+    assert!(screen.contains(said), "{screen}");
+    assert!(
+        screen.contains("no rate, since the host's passes end before their kernels do"),
+        "{screen}"
+    );
+}
+
+#[test]
+fn without_passes_a_device_that_hardly_ran_is_not_told_to_be_faster() {
+    let text = STREAMS.replace("execute_context_0(0)_generation_4(4)", "a range");
+    let screen = screen(&imported(&text, Format::Chrome));
+    assert!(screen.contains("from its first kernel to its last."), "{screen}");
+    assert!(screen.contains("Next: say which events are passes"), "{screen}");
+}
+
+#[test]
+fn steps_that_train_are_no_decode_and_get_no_advice_for_servers() {
+    let profile = imported(TRAINING, Format::Chrome);
+    assert_eq!(profile.phases[0].phase, Phase::Training);
+    let screen = screen(&profile);
+    assert!(screen.contains("Training: no rate") && screen.contains("training brick"), "{screen}");
+    let all = format!("{screen}{}{}", view::findings(&profile, None), view::report(&profile));
+    assert!(!all.contains("vLLM") && !all.to_lowercase().contains("decode"), "{all}");
+    assert!(view::statistics(&profile).contains("Bricks, training"));
+}
+
+#[test]
+fn a_range_that_is_named_as_a_brick_has_its_kernels() {
+    let profile = imported(TRAINING, Format::Chrome);
+    let screen = screen(&profile);
+    assert!(screen.contains("AttentionSoftmax"), "{screen}");
+    assert!(!screen.replace("AttentionSoftmax", "").contains("Softmax"), "{screen}");
+}
+
+#[test]
+fn text_is_at_most_80_columns_wide_and_names_stay_apart() {
+    for text in [STREAMS, TRAINING] {
+        let profile = imported(text, Format::Chrome);
+        let device = profile.whole_device(0).expect("a device");
+        let pass = device.passes[0].serial;
+        let tree = device.execution_graph(pass).expect("a graph").to_ascii_tree();
+        for view in [
+            view::report(&profile),
+            view::kernels(&device),
+            view::statistics(&device),
+            view::summary(&profile, Size::default(), None).to_string(),
+            tree,
+        ] {
+            let wide: Vec<&str> = view.lines().filter(|line| line.chars().count() > 80).collect();
+            assert!(wide.is_empty(), "{wide:#?}");
+        }
+    }
+    let device = imported(STREAMS, Format::Chrome).whole_device(0).expect("a device");
+    let kernels = view::kernels(&device);
+    let lines: Vec<&str> = kernels.lines().filter(|line| line.starts_with("Cijk")).collect();
+    assert_eq!(lines.len(), 2, "{kernels}");
+    assert!(lines[0].ends_with("GSU1") && lines[1].ends_with("GSU2"), "{kernels}");
+    // Of a kernel of a device nobody says that it ran on the CPU, and those of no brick are kernels, too.
+    assert!(!kernels.contains("cpu") && kernels.contains("my_own_kernel"), "{kernels}");
+}
+
+#[test]
+fn no_screen_is_without_a_reason() {
+    let list = include_str!("../../data/import/llama-bench.json");
+    for (text, format, why) in [
+        (list, Format::LlamaBench, "a list of"),
+        (FOLDED, Format::Folded, ""),
+        (STREAMS, Format::Chrome, ""),
+    ] {
+        let options = brickscope_analysis::import::Options {
+            unit: (format == Format::Folded)
+                .then_some(brickscope_analysis::import::WeightUnit::Samples),
+            ..Default::default()
+        };
+        let profile = super::import(text, format, &options).expect("it is of this format");
+        let said = view::findings(&profile, None);
+        if said.starts_with("No rule could look at this run.") {
+            assert!(said.contains("Not known:") && said.contains(why), "{said}");
+        }
+    }
+}
+
+#[test]
+fn terms_have_the_figures_of_a_run() {
+    let profile = imported(STREAMS, Format::Chrome);
+    for word in ["far", "near", "at roof", "µs above", "p50"] {
+        let pages = explain::find(word);
+        assert!(!pages.is_empty(), "{word}");
+        for page in pages {
+            let said = page.in_run(&profile).sections;
+            let text: Vec<&str> = said.iter().map(|section| &*section.text).collect();
+            assert!(!text.contains(&"a run has no figure of this word"), "{word}: {text:?}");
+            assert_eq!(said[0].label, "decode", "{word}: {text:?}");
+        }
+    }
+}
