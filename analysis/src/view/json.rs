@@ -4,13 +4,14 @@ use brickscope_profile::text::screened;
 use brickscope_profile::{Profile, save};
 use serde::Serialize;
 
+use crate::rate::Rate;
 use crate::roofline::{Roofline, Verdict};
 use crate::typical::Typical;
 use crate::view::batches::{Batch, batches};
 
 /// The profile as [`Profile::to_json`] has it, with `roofline` after its fields: a
-/// [`Roofline`] for each phase that has one, with its [`Verdict`]; `typical`, what the passes of each phase [typically](Typical) take; and
-/// `batches`, where passes had different numbers of tokens. A reader of profiles reads it too.
+/// [`Roofline`] for each phase that has one, with its [`Verdict`]; `typical`, what the passes of each phase [typically](Typical) take;
+/// `rates`, how fast each phase was ([`Rate`]); and `batches`, where passes had different numbers of tokens. A reader of profiles reads it too.
 #[must_use]
 pub fn json(profile: &Profile) -> String {
     #[derive(Serialize)]
@@ -32,6 +33,7 @@ pub fn json(profile: &Profile) -> String {
         profile: &'p Profile,
         roofline: Vec<WithVerdict>,
         typical: Vec<Typical>,
+        rates: Vec<Rate>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         batches: Vec<Batch>,
     }
@@ -42,5 +44,6 @@ pub fn json(profile: &Profile) -> String {
     let roofline = Roofline::all(profile).into_iter().map(with_verdict).collect();
     let typical = Typical::all(profile);
     let batches = batches(profile);
-    screened(save::to_json(&WithRoofline { profile, roofline, typical, batches }))
+    let rates = Rate::all(profile);
+    screened(save::to_json(&WithRoofline { profile, roofline, typical, rates, batches }))
 }
