@@ -67,7 +67,8 @@ pub fn repeated(profile: &Profile, phase: Phase) -> Option<&Repeated> {
     profile.run.as_ref()?.repeated(phase)
 }
 
-/// What a benchmark's rate is: `tg128, median of 5 repetitions, 28.1 to 29.9`.
+/// What a benchmark's rate is, and the mean, which is in llama-bench's table: `tg128, median of 5 repetitions, 28.1 to
+/// 29.9, mean 29.1`.
 #[must_use]
 pub fn basis(of: &Repeated) -> String {
     let rates = of.rates();
@@ -75,10 +76,11 @@ pub fn basis(of: &Repeated) -> String {
     let fold = |pick: fn(f64, f64) -> f64| rates.iter().copied().reduce(pick);
     match (fold(f64::min), fold(f64::max)) {
         (Some(low), Some(high)) if rates.len() > 1 => format!(
-            "{test}, median of {}, {} to {}",
+            "{test}, median of {}, {} to {}, mean {}",
             count(rates.len() as u64, "repetition"),
             digits(low),
-            digits(high)
+            digits(high),
+            digits(rates.iter().sum::<f64>() / rates.len() as f64)
         ),
         _ => format!("{test}, one repetition"),
     }

@@ -268,6 +268,10 @@ fn judged_beside(all: &Profile, phase: Phase, text: &mut String) {
         false => "with stalls as their brick's median",
     };
     let part = |ns: u64| percent(ns as f64, total.wall_ns as f64);
+    let of_all = match of_table.passes {
+        1 => "the only pass".to_owned(),
+        n => format!("all {}", typical::passes_text(n)),
+    };
     let bricks = judged.bricks(Some(phase));
     let mut parts: Vec<String> = bricks
         .iter()
@@ -281,8 +285,7 @@ fn judged_beside(all: &Profile, phase: Phase, text: &mut String) {
     text.push('\n');
     wrapped(
         &format!(
-            "Shares above are of all {}. The first screen and the roofline go {how}: {}",
-            typical::passes_text(of_table.passes),
+            "Shares above are of {of_all}. The first screen and the roofline go {how}: {}",
             parts.join(", ")
         ),
         text,

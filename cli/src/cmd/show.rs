@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{
-    DotOptions, ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, TreeOptions,
+    DotOptions, ExecutionGraph, ExecutionNode, NameKind, Profile, PtxSource, TreeOptions,
 };
 use brickscope_analysis::typical::OnePass;
 use brickscope_analysis::view;
