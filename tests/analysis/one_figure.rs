@@ -88,7 +88,7 @@ fn each_screen_of_a_benchmark_says_the_median_of_its_repetitions_first() {
     let beside = "tg20, median of 3 repetitions, 169 to 1000, mean 707; this profile is of the last: 169 tok/s, 1000 \
                   without the 2 passes left out";
     let summary = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
-    assert!(summary.starts_with("Decode   952 tok/s "), "{summary}");
+    assert!(summary.starts_with("Decode   952 tok/s"), "{summary}");
     assert!(on_one_line(&summary).contains(beside), "{summary}");
     let report = on_one_line(&view::report(&profile));
     assert!(report.contains(&format!("Decode: 952.4 tokens/s: {beside}")), "{report}");
@@ -112,9 +112,10 @@ fn each_screen_of_a_benchmark_says_the_median_of_its_repetitions_first() {
 #[test]
 fn a_test_without_a_profile_has_its_rate_all_the_same() {
     let mut profile = benchmark();
-    profile.phases.clear();
-    profile.passes.clear();
-    profile.totals.clear();
+    // Its decode test was cut short before the repetition that would have been profiled.
+    profile.phases[0].phase = Phase::Prefill;
+    profile.passes.iter_mut().for_each(|pass| pass.phase = Phase::Prefill);
+    profile.totals.iter_mut().for_each(|total| total.phase = Some(Phase::Prefill));
     let run = profile.run.as_mut().expect("a run");
     run.repeated.retain(|of| of.profiled == Profiled::No);
     let summary = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
@@ -141,7 +142,7 @@ fn one_pass_is_a_clean_one_or_says_why_it_is_not() {
     assert!(
         report.contains(
             "Shares above are of all 20 passes. The first screen and the roofline go by the median span of each \
-             brick: Sampling 98.6%, LmHead 1.2%, unattributed 0.2%"
+             brick: Sampling 97.7%, LmHead 2.0%, unattributed 0.3%"
         ),
         "{report}"
     );
