@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `view/` | text and pictures for people; one file for each: `report.rs`, `comparison.rs`, `roofline_svg.rs` … |
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
+//! | `rate.rs` | how fast a run was: the figure that every screen says first |
 //! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |
 //! | `findings/` | what slows a run down, what would be gained, and how to test it; one rule a file |
 //! | `trial.rs` | what a change brings, by runs with it and without it in turns |
@@ -45,6 +46,7 @@ pub mod history;
 pub mod import;
 #[cfg(feature = "receipt")]
 pub mod lake;
+pub mod rate;
 #[cfg(feature = "receipt")]
 pub mod receipt;
 pub mod roofline;

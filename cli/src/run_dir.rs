@@ -411,6 +411,10 @@ pub(crate) fn load(run: &Path) -> Result<Profile> {
     }
     Profile::load(&path).map_err(|error| match path.exists() {
         true => error.into(),
+        false if processes(run).is_ok_and(|found| !found.is_empty()) => {
+            let run = run.display();
+            anyhow!("{run} holds a run of each process of a benchmark: name one, such as {run}/1")
+        }
         false => {
             anyhow::anyhow!("{error}. `brickscope profile` writes a run, and names its folder")
         }

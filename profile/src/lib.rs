@@ -96,10 +96,11 @@ pub use crate::machine::{
 };
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::not_finite::{Began, NotFinite};
-pub use crate::profile::{Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
+pub use crate::profile::{DeviceParts, Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
 pub use crate::run::{
     Beside, Between, Calls, Engine, FunctionSamples, Imported, ImportedTest, Model, Observed,
-    OtherThreads, Overhead, PhaseBeside, Run, StatedRate, WeightGroup,
+    OtherThreads, Overhead, PhaseBeside, Profiled, Repeated, Repetition, Run, StatedRate,
+    WeightGroup,
 };
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::share::{CpuWait, Share, ThreadShare};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::absent::Absent;
 use crate::brick::Phase;
-use crate::stats::PairedRatio;
+use crate::stats::{PairedRatio, median};
 
 /// How a run was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,6 +37,83 @@ pub struct Run {
     /// What else the same process computed: each is a run of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Beside>,
+    /// The tests of a benchmark. The profile is of one repetition of each, or of none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repeated: Vec<Repeated>,
+}
+
+/// A test of a benchmark: the same work, several times. Its rate is that of the run, whatever repetition was profiled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeated {
+    /// Its name, as the benchmark prints it: `tg128`.
+    pub test: String,
+    /// What its passes are.
+    pub phase: Phase,
+    /// Tokens of its prompt.
+    pub prompt_tokens: u64,
+    /// Tokens that it generates.
+    pub generated_tokens: u64,
+    /// Tokens in the KV cache before it.
+    pub depth: u64,
+    /// The repetitions that count, in the order in which they ran: none that warmed up.
+    pub repetitions: Vec<Repetition>,
+    /// Which one the profile is of.
+    pub profiled: Profiled,
+}
+
+/// One repetition of a [`Repeated`] test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repetition {
+    /// The tokens of its passes.
+    pub tokens: u64,
+    /// The wall times of its passes, summed.
+    pub wall_ns: u64,
+    /// Whether one of its passes was disturbed; `None` if that isn't known.
+    pub disturbed: Option<bool>,
+}
+
+/// Which repetition of a test a profile is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profiled {
+    /// None.
+    No,
+    /// The last of those that count.
+    Last,
+    /// One after those that count.
+    Further,
+}
+
+impl Repetition {
+    /// Tokens per second; 0 if it took no time.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        if self.wall_ns == 0 { 0.0 } else { self.tokens as f64 * 1e9 / self.wall_ns as f64 }
+    }
+}
+
+impl Repeated {
+    /// The rates of the repetitions, in their order.
+    #[must_use]
+    pub fn rates(&self) -> Vec<f64> {
+        self.repetitions.iter().map(Repetition::rate).collect()
+    }
+
+    /// The median of their rates; `None` without a repetition.
+    #[must_use]
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        median(&self.rates())
+    }
+}
+
+impl Run {
+    /// The test of a phase that the profile has a repetition of, or else the first one; `None` if no benchmark was run.
+    #[must_use]
+    pub fn repeated(&self, phase: Phase) -> Option<&Repeated> {
+        let of_phase =
+            || self.repeated.iter().filter(|of| of.phase == phase && !of.repetitions.is_empty());
+        of_phase().find(|of| of.profiled != Profiled::No).or_else(|| of_phase().next())
+    }
 }
 
 /// How another engine was set up, as it was when it computed: what it did not tell is `None`.

@@ -454,9 +454,34 @@ fn passes_of_a_device_without_bricks_are_no_gaps() {
         timer.settle(&mut device, true).expect("it is there");
     }
     timer.finish(&mut device).expect("it is there");
-    let text = view::summary(&profiler.profile(), Size { columns: 80, rows: 24 }, None).to_string();
+    let profile = profiler.profile();
+    let text = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
     assert!(text.contains("QkvProjection  75.0 %    30.0 µs × 1"), "{text}");
     assert!(text.contains("gaps 0.0 %"), "{text}");
     assert!(text.contains("look at QkvProjection, 75.0 % of the device's time there"), "{text}");
     assert!(text.contains("QkvProjection takes the most"), "{text}");
+
+    // The same of the device by itself, where all passes are in the table.
+    let on = profile.whole_device(0).expect("a device");
+    let report = view::report(&on);
+    assert!(report.replace('\n', " ").contains("gaps between bricks are 0.0%"), "{report}");
+    let row = |name: &str| {
+        let mut rows = report.lines().filter(|line| line.starts_with(name));
+        rows.next().unwrap_or_else(|| panic!("no {name}: {report}")).to_owned()
+    };
+    assert!(row("(in layers)").contains(" 75.0%"), "{report}");
+    assert!(row("(gaps)").contains(" 0.0%"), "{report}");
+    assert!(row("QkvProjection").contains(" 18.7%") || row("QkvProjection").contains(" 18.8%"));
+    assert!(report.contains("bricks were not measured in 6 of 8 passes"), "{report}");
+    assert!(report.contains("One decode pass on the device"), "{report}");
+    for says in [view::phase_limit(&on, Phase::Decode), view::phase_limit(&profile, Phase::Decode)]
+    {
+        assert!(!says.text.contains("outside of all bricks"), "{says:?}");
+    }
+    // Also of passes that were only summed, as in a live view.
+    let mut summed = on.clone();
+    summed.passes.truncate(1);
+    summed.spans.clear();
+    let says = view::phase_limit(&summed, Phase::Decode);
+    assert!(!says.text.contains("outside of all bricks"), "{says:?}");
 }

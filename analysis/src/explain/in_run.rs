@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{Group, Page, Section};
 use crate::findings::{Finding, Findings, Unknown};
+use crate::rate::{self, Rate};
 use crate::roofline::{Reach, Roofline, RooflineBrick};
 use crate::typical::{self, Basis, Typical};
 use crate::words::{digits, fraction, size, time, times, whole_percent};
@@ -464,9 +465,16 @@ fn of_phase(profile: &Profile, phase: Phase) -> Vec<Section> {
         };
         text.push_str(&format!("; {basis} {} each{interval}", time(typical.wall.ns)));
     }
-    let rate = typical::shown(profile).phase(phase).and_then(|of| of.tokens_per_second());
-    let rate = rate.map(|rate| format!("; {} tokens a second", digits(rate)));
-    vec![Section::new(phase.name(), text + &rate.unwrap_or_default())]
+    let of_benchmark = rate::repeated(profile, phase).zip(rate::of_profile(profile, phase));
+    let rate = Rate::of(profile, phase).map(|rate| digits(rate.tokens_per_second));
+    let rate = match (rate, of_benchmark) {
+        (Some(rate), Some((of, which))) => {
+            format!("; {rate} tokens a second: {}; {which}", rate::basis(of))
+        }
+        (Some(rate), None) => format!("; {rate} tokens a second"),
+        (None, _) => String::new(),
+    };
+    vec![Section::new(phase.name(), text + &rate)]
 }
 
 fn longest(profile: &Profile, phase: Phase) -> Option<String> {

@@ -62,6 +62,7 @@ use brickscope_profile::{Absent, Change, PassTime, Phase, Profile, Trial, TrialV
 use serde::Serialize;
 
 use self::facts::Facts;
+use crate::typical::Basis;
 
 /// What was found in a run, see [`Findings::of`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -270,6 +271,9 @@ impl Findings {
             let middle = finding.gain.map_or(0.0, |gain| gain.parts()[1] * gain.now_ns);
             finding.rank_ns.unwrap_or(middle) * passes
         };
+        for of in &facts.phases {
+            mark_disturbed(of, &mut findings.found);
+        }
         for finding in &mut findings.found {
             let is_of_it = |trial: &&Trial| {
                 trial.rule.as_deref() == Some(finding.rule)
@@ -293,6 +297,28 @@ impl Findings {
 
     fn unknown(&mut self, rule: &'static str, why: impl Into<String>) {
         self.unknown.push(Unknown { rule, why: why.into() });
+    }
+}
+
+/// Says in each finding of a phase that most of its passes were disturbed, unless the finding is about that.
+fn mark_disturbed(of: &facts::PhaseFacts<'_>, found: &mut [Finding]) {
+    let typical = &of.typical;
+    if typical.basis != Basis::Spans {
+        return;
+    }
+    let by = typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n);
+    let by = by.map_or(String::new(), |(by, _)| format!(" ({})", disturbed::did(*by)));
+    let (out, all) = (typical.left_out.passes, of.total.passes);
+    let place = "/passes, disturbance";
+    for finding in found.iter_mut().filter(|finding| finding.phase == Some(of.phase)) {
+        if finding.evidence.iter().any(|evidence| evidence.place == place) {
+            continue;
+        }
+        let text = format!(
+            "doubtful: {out} of {all} passes of {} were disturbed{by}, so bricks are by median spans",
+            of.phase
+        );
+        finding.evidence.push(Evidence { text, place: place.to_owned() });
     }
 }
 

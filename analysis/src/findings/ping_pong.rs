@@ -5,6 +5,7 @@ use brickscope_profile::{ExecutionGraph, Phase, PingPong, Profile};
 
 use super::facts::Facts;
 use super::{Finding, Findings, Gain, Kind};
+use crate::typical::OnePass;
 use crate::words::{size, time};
 
 /// Less than this part of a pass is not worth a word.
@@ -34,7 +35,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
 /// In the typical pass.
 fn of_pass(profile: &Profile, place: &str, findings: &mut Findings) {
     for phase in Phase::SHOWN {
-        let Some(pass) = profile.drawable_pass(phase) else { continue };
+        let Some(pass) = OnePass::of(profile, phase).map(|one| one.pass) else { continue };
         let Some(graph) = profile.execution_graph(pass.serial) else { continue };
         let Some(found) = most(&graph) else { continue };
         let now_ns = pass.wall_ns as f64;

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use brickscope_profile::stats::median;
-use brickscope_profile::{BrickStats, Imported, NameKind, Phase, PhaseTotal, Profile, Total};
+use brickscope_profile::{
+    BrickStats, Imported, NameKind, Phase, PhaseTotal, Profile, Repeated, Total,
+};
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
 use super::{Parts, counted, known, tail};
@@ -90,6 +92,11 @@ fn of_llama_bench(of: &Imported, run: &mut RunRow) {
 
 /// A row for each phase, of the host's clock where it timed passes.
 pub(super) fn speeds(profile: &Profile) -> Vec<SpeedRow> {
+    let repeated = profile.run.iter().flat_map(|run| &run.repeated);
+    let of_benchmark: Vec<SpeedRow> = repeated.map(|of| repetitions(profile, of)).collect();
+    if !of_benchmark.is_empty() {
+        return of_benchmark;
+    }
     let host = profile.phases.iter();
     let on_devices = rows::tables(profile).skip(1).flat_map(|table| table.phases);
     let of: Vec<&PhaseTotal> =
@@ -98,6 +105,29 @@ pub(super) fn speeds(profile: &Profile) -> Vec<SpeedRow> {
     of.into_iter()
         .map(|total| if is_llama_bench { test(profile, total) } else { speed(profile, total) })
         .collect()
+}
+
+/// A test of a benchmark, as its receipt has it.
+fn repetitions(profile: &Profile, of: &Repeated) -> SpeedRow {
+    let rates = of.rates();
+    let fold = |pick: fn(f64, f64) -> f64| rates.iter().copied().reduce(pick);
+    let all = &of.repetitions;
+    let disturbed = all.iter().filter(|of| of.disturbed == Some(true)).count() as u64;
+    SpeedRow {
+        work: Work::of_profile(profile, of.phase).json(),
+        test: of.test.clone(),
+        phase: Some(of.phase.name().to_owned()),
+        n_prompt: Some(of.prompt_tokens),
+        n_gen: Some(of.generated_tokens),
+        n_depth: Some(of.depth),
+        repetitions: rates.len() as u64,
+        disturbed: all.iter().any(|of| of.disturbed.is_some()).then_some(disturbed),
+        tokens: Some(all.iter().map(|of| of.tokens).fold(0, u64::saturating_add)),
+        wall_ns: all.iter().map(|of| of.wall_ns).fold(0, u64::saturating_add),
+        tokens_per_second: of.tokens_per_second(),
+        low: fold(f64::min),
+        high: fold(f64::max),
+    }
 }
 
 /// A test of llama-bench: its passes are repetitions of as many tokens at the same depth.

@@ -242,6 +242,25 @@ pub(crate) fn is_of_device(profile: &Profile) -> bool {
 /// The passes of a phase in which bricks have times. On a device the others may have been timed by layers, or as a whole:
 /// their bricks state no work.
 pub(crate) fn with_bricks(profile: &Profile, total: &PhaseTotal) -> PhaseTotal {
+    // Their sums, also of passes that were only summed.
+    if let Some(parts) = profile.device_parts(total.phase) {
+        if parts.fine_passes == 0 || parts.fine_passes >= total.passes {
+            return *total;
+        }
+        let fine =
+            profile.passes.iter().filter(|of| of.phase == total.phase && of.attributed_ns > 0);
+        let (n, tokens) =
+            fine.fold((0, 0), |(n, sum), of| (n + 1, u64::saturating_add(sum, of.tokens)));
+        return PhaseTotal {
+            passes: parts.fine_passes,
+            // Nobody counted those of passes that were only summed.
+            tokens: if n == parts.fine_passes { tokens } else { 0 },
+            wall_ns: parts.fine_wall_ns,
+            attributed_ns: parts.fine_wall_ns.saturating_sub(parts.fine_gaps_ns),
+            unattributed_ns: parts.fine_gaps_ns,
+            ..*total
+        };
+    }
     let of_phase = |pass: &&Pass| pass.phase == total.phase && !pass.is_left_out;
     let passes = || profile.passes.iter().filter(of_phase);
     let is_without = |pass: &Pass| pass.attributed_ns == 0;

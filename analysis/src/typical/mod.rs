@@ -9,15 +9,20 @@
 #[cfg(test)]
 mod tests;
 
+mod one_pass;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::stats::student;
 use brickscope_profile::text::{count, percent, printable};
 use brickscope_profile::{
-    BrickStats, Disturbance, Disturber, NameKind, Pass, Phase, Profile, Source, Total, Work,
+    BrickStats, Disturbance, Disturber, Grain, NameKind, Pass, Phase, Profile, Source, Total, Work,
 };
 use serde::Serialize;
+
+pub use self::one_pass::OnePass;
+use crate::roofline::{is_of_device, with_bricks};
 
 /// A span is a stall if it took this many times the median of its brick, …
 pub const STALL: u64 = 8;
@@ -538,10 +543,11 @@ fn disturber(pass: &Pass) -> Option<Disturber> {
     pass.disturbance.and_then(|disturbance| disturbance.disturber())
 }
 
-/// Whether each pass and span was kept, of a run on this machine's CPU.
+/// Whether each pass and span was kept, of a run on this machine's CPU. What disturbs a device, nobody knows.
 fn has_all_spans(profile: &Profile) -> bool {
     let dropped = &profile.dropped;
     profile.devices.is_empty()
+        && !is_of_device(profile)
         && profile.imported.is_none()
         && dropped.spans == 0
         && dropped.passes == 0
@@ -577,9 +583,13 @@ pub fn shown(profile: &Profile) -> Cow<'_, Profile> {
 
 /// The profile by which a phase is judged: as [`shown`], and where nearly all passes were disturbed, with the sums that
 /// the passes would have if each span took the median of its brick. Where single spans were not kept, each span that is
-/// a stall by its brick's histogram counts as the brick's median.
+/// a stall by its brick's histogram counts as the brick's median. Of a device by itself, the passes of which bricks were
+/// timed.
 #[must_use]
 pub fn judged(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
+    if is_of_device(profile) {
+        return finely_timed(profile, phase);
+    }
     if !has_all_spans(profile) {
         return capped(profile, phase);
     }
@@ -611,6 +621,22 @@ pub fn judged(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
         total.unattributed_ns = ((typical.unattributed.ns * n) as u64).min(total.unattributed_ns);
         total.wall_ns = attributed.saturating_add(total.unattributed_ns);
     }
+    Cow::Owned(judged)
+}
+
+/// A device's profile with the passes of a phase in which bricks were timed. Others have no bricks, but layers, or the
+/// whole pass: that is no gap.
+fn finely_timed(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
+    let Some(total) = profile.phase(phase) else { return Cow::Borrowed(profile) };
+    let fine = with_bricks(profile, total);
+    if fine == *total {
+        return Cow::Borrowed(profile);
+    }
+    let mut judged = profile.clone();
+    for total in judged.phases.iter_mut().filter(|total| total.phase == phase) {
+        *total = fine;
+    }
+    judged.grains.retain(|of| of.phase != phase || of.grain > Grain::Layer);
     Cow::Owned(judged)
 }
 

@@ -8,12 +8,14 @@ use brickscope_profile::text::{
     MOST_ROWS, brief, count, micros, percent, printable, printable_text,
 };
 use brickscope_profile::{
-    Absent, Busy, DeviceProfile, DeviceStream, Grain, LayerTotal, Phase, Profile, SyncMode, Total,
-    TreeOptions,
+    Absent, Busy, DeviceProfile, DeviceStream, Grain, GrainTotal, LayerTotal, Phase, PhaseTotal,
+    Profile, SyncMode, Total, TreeOptions,
 };
 
 use crate::findings::{self, device::OnDevice};
+use crate::rate::{self, Rate};
 use crate::roofline::Roofline;
+use crate::typical::OnePass;
 use crate::view::machine::told;
 use crate::view::report::{Limits, PATH_ROWS, Rest, labelled, milliseconds, tables, wrapped};
 use crate::view::roofline;
@@ -39,8 +41,13 @@ pub(super) fn headline(profile: &Profile) -> String {
     };
     let mut parts = Vec::new();
     let name = phase.heading();
-    match host.map(|total| total.tokens_per_second()) {
-        Some(Some(rate)) => parts.push(format!("{name}: {rate:.1} tokens/s by the host's clock")),
+    let rate = Rate::of(profile, phase).filter(|_| host.is_some());
+    let basis = rate::repeated(profile, phase).map(|of| format!(" ({})", rate::basis(of)));
+    match host.map(|_| rate.map(|rate| rate.tokens_per_second)) {
+        Some(Some(rate)) => parts.push(format!(
+            "{name}: {rate:.1} tokens/s by the host's clock{}",
+            basis.unwrap_or_default()
+        )),
         Some(None) => {
             let only_launches = |index| {
                 let around = on_device(profile, index, phase).and_then(|of| of.around);
@@ -641,19 +648,9 @@ fn stream_tables(
             phase.heading(),
             milliseconds(total.wall_ns)
         );
-        let rests = rests(stream, phase, total.unattributed_ns, total.passes);
+        let rests = rests(&stream.grains, phase, total.unattributed_ns, total.passes);
         tables(on, Some(phase), &rests, limits, text);
-        let grains = || stream.grains.iter().filter(|grains| grains.phase == phase);
-        let coarse: u64 = grains()
-            .filter(|g| g.grain <= Grain::Layer)
-            .map(|g| g.passes)
-            .fold(0, u64::saturating_add);
-        if coarse > 0 {
-            let note = format!(
-                "bricks were not measured in {coarse} of {} passes: {}",
-                total.passes, "only layers, or the whole pass, were timed"
-            );
-            wrapped(&note, text);
+        if coarse(&stream.grains, total, text) {
             layers(stream, phase, total.wall_ns, text);
         }
         rates(on, phase, text);
@@ -667,13 +664,13 @@ fn stream_tables(
 }
 
 /// Unattributed time: gaps, and what was timed as a whole.
-fn rests(
-    stream: &DeviceStream,
+pub(super) fn rests(
+    grains: &[GrainTotal],
     phase: Phase,
     unattributed: u64,
     passes: u64,
 ) -> Vec<Rest<'static>> {
-    let grains: Vec<_> = stream.grains.iter().filter(|grains| grains.phase == phase).collect();
+    let grains: Vec<_> = grains.iter().filter(|grains| grains.phase == phase).collect();
     if grains.is_empty() {
         return vec![("(gaps)", unattributed, passes)];
     }
@@ -691,6 +688,20 @@ fn rests(
         rests.push(("(gaps)", gaps, passes));
     }
     rests
+}
+
+/// Says in how many passes of a phase bricks were not timed; `false` if they were in all.
+pub(super) fn coarse(grains: &[GrainTotal], total: &PhaseTotal, text: &mut String) -> bool {
+    let coarse = grains.iter().filter(|of| of.phase == total.phase && of.grain <= Grain::Layer);
+    let n = coarse.map(|of| of.passes).fold(0, u64::saturating_add);
+    if n > 0 {
+        let note = format!(
+            "bricks were not measured in {n} of {} passes: only layers, or the whole pass, were timed",
+            total.passes
+        );
+        wrapped(&note, text);
+    }
+    n > 0
 }
 
 /// A row for each layer.
@@ -749,22 +760,20 @@ fn rates(on: &Profile, phase: Phase, text: &mut String) {
 }
 
 fn one_pass(index: usize, whole: &Profile, is_told: bool, limits: &Limits, text: &mut String) {
-    let Some((phase, pass)) = Phase::SHOWN
+    let Some((phase, one)) = [Phase::Decode, Phase::Training]
         .into_iter()
-        .find_map(|phase| Some((phase, whole.drawable_pass(phase)?)))
-        .filter(|(phase, _)| matches!(phase, Phase::Decode | Phase::Training))
+        .find_map(|phase| Some((phase, OnePass::of(whole, phase)?)))
     else {
         return;
     };
+    let pass = one.pass;
     let Some(graph) = whole.execution_graph(pass.serial) else { return };
-    let n_passes = whole.phase(phase).map_or(0, |total| total.passes);
-    let is_median = whole.typical_pass(phase) == Some(pass);
-    let which = if is_median { "the median of" } else { "near the median of" };
+    let which = one.which();
     // An imported file doesn't say at which position.
     let at = if is_told { String::new() } else { format!(", at position {}", pass.position) };
     let _ = write!(
         text,
-        "\nOne {phase} pass on device {index}: {}, {which} {n_passes}{at}\n{}\n",
+        "\nOne {phase} pass on device {index}: {}, {which}{at}\n{}\n",
         milliseconds(pass.wall_ns),
         limits.tree(
             &graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() }),

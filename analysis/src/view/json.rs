@@ -4,13 +4,15 @@ use brickscope_profile::text::screened;
 use brickscope_profile::{Absent, Phase, Profile, save};
 use serde::Serialize;
 
+use crate::rate::Rate;
 use crate::roofline::{Roofline, Verdict};
 use crate::typical::Typical;
 use crate::view::batches::{Batch, batches};
 
 /// The profile as [`Profile::to_json`] has it, with `roofline` after its fields: a
-/// [`Roofline`] for each phase that has one, with its [`Verdict`]; `roofline_absent`, why the others have none; `typical`, what the passes of each phase [typically](Typical) take; and
-/// `batches`, where passes had different numbers of tokens. A reader of profiles reads it too.
+/// [`Roofline`] for each phase that has one, with its [`Verdict`]; `roofline_absent`, why the others have none; `typical`, what
+/// the passes of each phase [typically](Typical) take; `rates`, how fast each phase was ([`Rate`]); and `batches`, where passes
+/// had different numbers of tokens. A reader of profiles reads it too.
 #[must_use]
 pub fn json(profile: &Profile) -> String {
     #[derive(Serialize)]
@@ -40,6 +42,7 @@ pub fn json(profile: &Profile) -> String {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         roofline_absent: Vec<Without>,
         typical: Vec<Typical>,
+        rates: Vec<Rate>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         batches: Vec<Batch>,
     }
@@ -56,5 +59,7 @@ pub fn json(profile: &Profile) -> String {
     }
     let typical = Typical::all(profile);
     let batches = batches(profile);
-    screened(save::to_json(&WithRoofline { profile, roofline, roofline_absent, typical, batches }))
+    let rates = Rate::all(profile);
+    let whole = WithRoofline { profile, roofline, roofline_absent, typical, rates, batches };
+    screened(save::to_json(&whole))
 }

@@ -4,16 +4,17 @@ use std::fmt::Write;
 
 use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{
-    MOST_ROWS, alike_when_cut, count, grouped, micros, percent, printable, printable_text,
+    MOST_ROWS, alike_when_cut, brief, count, grouped, micros, percent, printable, printable_text,
     screened_lines, shortened,
 };
 use brickscope_profile::{
-    Absent, Beside, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, SlowTokens,
-    Source, SyncMode, Total, TreeOptions, WeightGroup,
+    Absent, Beside, BrickCategory, Durations, Percentiles, Phase, PhaseTotal, Profile, Profiled,
+    SlowTokens, Source, SyncMode, Total, TreeOptions, WeightGroup,
 };
 
+use crate::rate;
 use crate::roofline::is_of_device;
-use crate::typical;
+use crate::typical::{self, Basis, OnePass, Typical};
 use crate::view::{
     batches, between, device, findings, headline, imported, machine, roofline, shares, tiles, waits,
 };
@@ -137,13 +138,23 @@ fn within(profile: &Profile, limits: &Limits) -> String {
             .tokens_per_second()
             .map_or("n/a".to_owned(), |rate| format!("{rate:.1} tokens/s"));
         let (name, wall) = (phase.phase.heading(), milliseconds(phase.wall_ns));
+        // Of a benchmark, its own figure first; the tables are of one repetition.
+        let repeated = rate::repeated(all, phase.phase);
+        if let Some((of, rate)) = repeated.and_then(|of| Some((of, of.tokens_per_second()?))) {
+            let which = rate::of_profile(all, phase.phase).unwrap_or_default();
+            text.push('\n');
+            let basis = rate::basis(of);
+            wrapped(&format!("{name}: {rate:.1} tokens/s: {basis}; {which}"), &mut text);
+        }
+        let name = if repeated.is_some() { "Profiled" } else { name };
+        let start = if repeated.is_some() { "" } else { "\n" };
         let _ = if phase.tokens == 0 {
             // Nobody said how many: of a picture or a sound there are none.
             let passes = if phase.passes == 1 { "pass" } else { "passes" };
-            write!(text, "\n{name}: {} {passes}, {wall}\n", phase.passes)
+            write!(text, "{start}{name}: {} {passes}, {wall}\n", phase.passes)
         } else {
             let tokens = count(phase.tokens, "token");
-            write!(text, "\n{name}: {tokens} {each}, {wall}, {rate}\n")
+            write!(text, "{start}{name}: {tokens} {each}, {wall}, {rate}\n")
         };
         if let Some(of) = profile.serialised(phase.phase) {
             let rate = of.whole_tokens_per_second();
@@ -161,11 +172,17 @@ fn within(profile: &Profile, limits: &Limits) -> String {
                 &mut text,
             );
         }
-        let rest = if is_of_device(profile) { "(gaps)" } else { "unattributed" };
-        let rests = [(rest, phase.unattributed_ns, phase.passes)];
+        let rests = match is_of_device(profile) {
+            true => {
+                device::rests(&profile.grains, phase.phase, phase.unattributed_ns, phase.passes)
+            }
+            false => vec![("unattributed", phase.unattributed_ns, phase.passes)],
+        };
         // Tests that were timed as a whole have rows of their own.
         if all.imported.as_ref().is_none_or(|of| of.tests.is_empty()) {
             tables(profile, Some(phase.phase), &rests, limits, &mut text);
+            device::coarse(&profile.grains, phase, &mut text);
+            judged_beside(all, phase.phase, &mut text);
         }
         left_out(all, phase, &mut text);
         batches::in_report(all, phase.phase, &mut text);
@@ -178,6 +195,7 @@ fn within(profile: &Profile, limits: &Limits) -> String {
             roofline::in_report(all, phase.phase, &mut text);
         }
     }
+    other_tests(all, &mut text);
     if profile.totals.iter().any(|total| total.phase.is_none() && total.category.is_some()) {
         if !profile.phases.is_empty() {
             text.push_str("\nOutside of passes\n");
@@ -202,12 +220,11 @@ fn within(profile: &Profile, limits: &Limits) -> String {
     }
     device::sections(profile, limits, &mut text);
     if !has_devices
-        && let Some(pass) = profile.drawable_pass(Phase::Decode)
-        && let Some(graph) = profile.execution_graph(pass.serial)
+        && let Some(one) = OnePass::of(profile, Phase::Decode)
+        && let Some(graph) = profile.execution_graph(one.pass.serial)
     {
-        let n_passes = profile.phase(Phase::Decode).map_or(0, |total| total.passes);
-        let is_median = profile.typical_pass(Phase::Decode) == Some(pass);
-        let which = if is_median { "the median of" } else { "near the median of" };
+        let (pass, which) = (one.pass, one.which());
+        let on = if is_of_device(profile) { "device" } else { "host" };
         // An imported file doesn't say at which position.
         let at = match profile.imported {
             None => format!(", at position {}", pass.position),
@@ -215,7 +232,7 @@ fn within(profile: &Profile, limits: &Limits) -> String {
         };
         let _ = write!(
             text,
-            "\nOne decode pass: {}, {which} {n_passes}{at}\n{}\n",
+            "\nOne decode pass on the {on}: {}, {which}{at}\n{}\n",
             milliseconds(pass.wall_ns),
             limits.tree(&graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() }), "")
         );
@@ -234,6 +251,61 @@ fn within(profile: &Profile, limits: &Limits) -> String {
     how_known(profile, &mut text);
     findings::in_report(all, &mut text);
     screened_lines(text)
+}
+
+/// What the first screen says of a phase where the table above it doesn't: most passes were disturbed, and are in the
+/// table, or stalls are.
+fn judged_beside(all: &Profile, phase: Phase, text: &mut String) {
+    const ROWS: usize = 8;
+    let (judged, shown) = (typical::judged(all, phase), typical::shown(all));
+    let (Some(total), Some(of_table)) = (judged.phase(phase), shown.phase(phase)) else { return };
+    if is_of_device(all) || total == of_table || total.wall_ns == 0 {
+        return;
+    }
+    let is_of_spans = Typical::of(all, phase).is_some_and(|of| of.basis == Basis::Spans);
+    let how = match is_of_spans {
+        true => "by the median span of each brick",
+        false => "with stalls as their brick's median",
+    };
+    let part = |ns: u64| percent(ns as f64, total.wall_ns as f64);
+    let of_all = match of_table.passes {
+        1 => "the only pass".to_owned(),
+        n => format!("all {}", typical::passes_text(n)),
+    };
+    let bricks = judged.bricks(Some(phase));
+    let mut parts: Vec<String> = bricks
+        .iter()
+        .take(ROWS)
+        .map(|brick| format!("{} {}", brief(&brick.stats.name), part(brick.stats.exclusive_ns)))
+        .collect();
+    if bricks.len() > ROWS {
+        parts.push(format!("{} more", bricks.len() - ROWS));
+    }
+    parts.push(format!("unattributed {}", part(total.unattributed_ns)));
+    text.push('\n');
+    wrapped(
+        &format!(
+            "Shares above are of {of_all}. The first screen and the roofline go {how}: {}",
+            parts.join(", ")
+        ),
+        text,
+    );
+}
+
+/// The tests of a benchmark that the profile has no repetition of.
+fn other_tests(profile: &Profile, text: &mut String) {
+    let tests = profile.run.iter().flat_map(|run| &run.repeated);
+    let others = tests.filter(|of| of.profiled == Profiled::No);
+    let lines: Vec<(&str, String)> = others
+        .filter_map(|of| {
+            let rate = of.tokens_per_second()?;
+            Some((of.phase.name(), format!("{rate:.1} tokens/s: {}", rate::basis(of))))
+        })
+        .collect();
+    if !lines.is_empty() {
+        text.push_str("\nMeasured, and not profiled\n");
+        labelled(&lines, text);
+    }
 }
 
 /// How the tables of a phase add up with the passes that they leave out.

@@ -5,11 +5,12 @@ use std::fmt::{self, Write};
 use brickscope_profile::text::{
     alike_when_cut, brief, count, percent, printable, printable_text, screened_lines,
 };
-use brickscope_profile::{DeviceProfile, Grain, NameKind, Phase, Profile, Source, SyncMode, Total};
+use brickscope_profile::{DeviceProfile, NameKind, Phase, Profile, Source, SyncMode, Total};
 
 use crate::findings::disturbed::{cause, did};
 use crate::findings::slow_layer::SlowLayer;
 use crate::findings::{Finding, Findings, Kind};
+use crate::rate::{self, Rate, RateOf};
 use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict, is_of_device};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{self, MOST_DRIFT_PPM, wrap};
@@ -247,7 +248,6 @@ impl Main {
             let mut main = Self::empty();
             if let Some((index, of)) = on_device {
                 main = Self::of_host(&of);
-                main.only_passes_with_bricks(&profile.devices[index]);
                 main.all_streams(&profile.devices[index]);
             }
             main.is_told = true;
@@ -328,24 +328,6 @@ impl Main {
         self.at_once_ns = Some(busy.overlap_ns as f64);
     }
 
-    /// Leaves out the passes of which only layers, or the whole, were timed: they have no bricks.
-    fn only_passes_with_bricks(&mut self, device: &DeviceProfile) {
-        let [stream] = &device.streams[..] else { return };
-        let grains = || stream.grains.iter().filter(|grains| Some(grains.phase) == self.phase);
-        if grains().all(|grains| grains.grain > Grain::Layer) {
-            return;
-        }
-        let (mut wall_ns, mut gaps_ns, mut passes) = (0.0, 0.0, 0.0);
-        for grains in grains().filter(|grains| grains.grain > Grain::Layer) {
-            wall_ns += grains.wall_ns as f64;
-            gaps_ns += grains.gaps_ns as f64;
-            passes += grains.passes as f64;
-        }
-        if passes > 0.0 {
-            (self.whole_ns, self.unattributed_ns, self.passes) = (wall_ns, Some(gaps_ns), passes);
-        }
-    }
-
     fn share(&self, ns: f64) -> f64 {
         if self.whole_ns > 0.0 { ns / self.whole_ns } else { 0.0 }
     }
@@ -397,34 +379,39 @@ impl Brick {
 fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary) {
     // As measured: what is judged may be of median spans.
     let shown = typical::shown(profile);
-    let Some(total) = shown.phase(phase) else { return };
-    // Passes whose nodes ran one at a time are slower than they are by themselves.
-    let whole = profile.serialised(phase).filter(|of| of.whole_passes > 0);
-    let rate = match whole {
-        Some(whole) => whole.whole_tokens_per_second(),
-        None => total.tokens_per_second(),
-    };
+    let total = shown.phase(phase);
+    let rate = Rate::of(profile, phase);
+    let is_of = |of: RateOf| rate.is_some_and(|rate| rate.of == of);
+    // A test of a benchmark that was cut short may have no profile.
+    if total.is_none() && !is_of(RateOf::Repetitions) {
+        return;
+    }
     // What is encoded may be no text.
-    let each = || match total.wall_ns.checked_div(total.passes) {
+    let each = || match total.and_then(|total| total.wall_ns.checked_div(total.passes)) {
         Some(ns) if matches!(phase, Phase::Encode | Phase::Training) => {
             format!("{} a pass", time(ns as f64))
         }
         _ => "no rate".to_owned(),
     };
-    let rate = rate.map_or_else(each, |rate| {
-        let spread = if whole.is_some() { String::new() } else { spread(profile, phase) };
-        format!("{} tok/s{spread}", digits(rate))
+    let said = rate.map_or_else(each, |rate| {
+        let spread = match rate.of {
+            RateOf::Passes => spread(profile, phase),
+            RateOf::WholePasses | RateOf::Repetitions => String::new(),
+        };
+        format!("{} tok/s{spread}", digits(rate.tokens_per_second))
     });
-    let p50 = match phase {
-        Phase::Decode => {
-            let timed = shown.latency.per_token.percentiles.p50_ns;
-            let p50_ns = whole.map_or(timed, |whole| whole.whole_p50_ns);
-            p50_ns.map_or(String::new(), |ns| format!("p50 {}", time(ns as f64)))
-        }
-        Phase::Prefill | Phase::Encode | Phase::Training => String::new(),
+    let whole = profile.serialised(phase).filter(|of| of.whole_passes > 0);
+    let timed = shown.latency.per_token.percentiles.p50_ns;
+    let p50_ns = whole.map_or(timed, |whole| whole.whole_p50_ns);
+    let p50_ns = p50_ns.filter(|_| phase == Phase::Decode);
+    let p50 = p50_ns.map_or(String::new(), |ns| format!("p50 {}", time(ns as f64)));
+    // That of the repetition that was profiled is none of the benchmark.
+    let (p50, of_profile) = match is_of(RateOf::Repetitions) {
+        true => (String::new(), if p50.is_empty() { p50 } else { format!(", {p50}") }),
+        false => (p50, String::new()),
     };
     let (limit, tone) = limit(profile, phase);
-    let start = format!("{:8} {rate:16} {p50:11} ", phase.heading());
+    let start = format!("{:8} {said:16} {p50:11} ", phase.heading());
     if start.chars().count() + limit.chars().count() <= columns {
         head.lines.push(vec![
             Piece { text: start, tone: Tone::Plain },
@@ -434,6 +421,13 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
         head.line(start.trim_end());
         for line in wrap(&limit, columns - 9) {
             head.toned(format!("{:9}{line}", ""), tone);
+        }
+    }
+    if let (Some(of), Some(which)) =
+        (rate::repeated(profile, phase), rate::of_profile(profile, phase))
+    {
+        for line in wrap(&format!("{}; {which}{of_profile}", rate::basis(of)), columns - 9) {
+            head.line(format!("{:9}{line}", ""));
         }
     }
 }
@@ -455,7 +449,12 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     let wall = total.wall_ns as f64;
     let bricks = judged.bricks(Some(phase));
     if bricks.is_empty() {
-        return ("no brick was timed in it".to_owned(), Tone::Bad);
+        let parts = profile.device_parts(phase).unwrap_or_default();
+        let what = match parts.in_layers_ns.saturating_add(parts.whole_passes_ns) {
+            0 => "no brick was timed in it",
+            _ => "only layers, or the whole pass, were timed",
+        };
+        return (what.to_owned(), Tone::Bad);
     }
     if let Some(serialised) = profile.serialised(phase) {
         let devices = printable_text(&serialised.devices.join(", "));

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use brickscope::{BrickProfiler, Clock, DeviceError, NotFinite, Phase, Profile, cpu_frequency_khz};
+use brickscope::{
+    BrickProfiler, Clock, DeviceError, NotFinite, Phase, Profile, Profiled, cpu_frequency_khz,
+};
 use brickscope_analysis::receipt::tokens_sha256;
 use brickscope_analysis::receipt::v1::{self, Aggregates, Kernel, Sample, Test};
 use brickscope_engine::forward::Outputs;
@@ -86,6 +88,8 @@ pub(crate) struct Measured {
     pub(crate) dropped: BTreeMap<String, u64>,
     /// Logits that weren't numbers in the repetition that was kept.
     pub(crate) not_finite: Option<NotFinite>,
+    /// Which repetition the run's profile is of.
+    pub(crate) profiled: Profiled,
 }
 
 /// The state in which a repetition begins.
@@ -127,6 +131,11 @@ impl<'b, 'm> Bench<'b, 'm> {
         }
         let current = Arc::new(Mutex::new(Arc::clone(&profilers.scratch)));
         Ok(Self { session, settings, profilers, is_on_device, device, current })
+    }
+
+    /// Whether a device runs it.
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.is_on_device
     }
 
     /// The profiler that records the current repetition.
@@ -228,7 +237,13 @@ impl<'b, 'm> Bench<'b, 'm> {
         };
         let sums = fill(&mut test, samples, counted, self.settings.profiled);
         let Sums { spans, dropped, .. } = sums;
-        Ok(Some(Measured { test, is_deterministic, spans, dropped, not_finite }))
+        let profiled = match (is_kept, self.is_on_device) {
+            (true, true) => Profiled::Further,
+            // A test that was cut short ended before it.
+            (true, false) if counted == repetitions => Profiled::Last,
+            _ => Profiled::No,
+        };
+        Ok(Some(Measured { test, is_deterministic, spans, dropped, not_finite, profiled }))
     }
 
     /// Finds out where the logits of repetitions began not to be numbers, if any did.

@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope::{Absent, Clock, CpuLimit, LoadWatch, NotFinite, Profile};
+use brickscope::{
+    Absent, Ceilings, Clock, CpuLimit, LoadWatch, NotFinite, Phase, Profile, Profiled, Repeated,
+    Repetition,
+};
 use brickscope_analysis::receipt::MAX_BYTES;
-use brickscope_analysis::receipt::v1::{Load, Run};
+use brickscope_analysis::receipt::v1::{Load, Run, Sample, Test};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{AnySession, Model, Session};
 use brickscope_kernels::Backend;
@@ -334,7 +337,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
             profile.ceilings = ceilings.clone();
         })?
     };
-    let live = publish(live, &model, &before, &bench)?;
+    let live = publish(live, &model, &before, of_device.as_ref(), &bench)?;
     let load_before = load_average();
     let throttled_before = throttled();
     let watch = LoadWatch::start();
@@ -371,6 +374,10 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     let load = load(load_before, watch);
     let throttled = throttled().saturating_sub(throttled_before);
     let of_profile: Vec<Plan> = kept.iter().flatten().copied().collect();
+    // On a device, what is kept runs once more, and only if nothing was cut short.
+    if bench.is_on_device() && cut_short.is_some() {
+        tests.iter_mut().for_each(|of| of.profiled = Profiled::No);
+    }
     let profile = bench.profile(&of_profile, cut_short.is_some());
     let mut profile = profile.context(ENDED_EARLY)?;
     let mut not_finite = tests.iter().filter_map(|measured| measured.not_finite.clone());
@@ -395,6 +402,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
         prompt_tokens: kept[0].map_or(0, |plan| plan.n_prompt as u64),
         generated_tokens: kept[1].map_or(0, |plan| plan.n_gen as u64),
         cut_short: cut_short.clone(),
+        repeated: tests.iter().map(|of| repeated(&of.test, of.profiled)).collect(),
         ..described(&before)
     });
     let after =
@@ -418,11 +426,31 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     Ok(Done { measurements, model: ModelRow::of(&model), folder, cut_short, trouble, pushing })
 }
 
+/// The repetitions of a test that count, as its receipt has them.
+fn repeated(test: &Test, profiled: Profiled) -> Repeated {
+    let counted = test.samples.iter().filter(|sample| !sample.is_warm_up);
+    let repetition = |sample: &Sample| Repetition {
+        tokens: sample.tokens,
+        wall_ns: sample.wall_ns,
+        disturbed: sample.disturbed,
+    };
+    Repeated {
+        test: test.name.clone(),
+        phase: if test.n_gen > 0 { Phase::Decode } else { Phase::Prefill },
+        prompt_tokens: test.n_prompt,
+        generated_tokens: test.n_gen,
+        depth: test.n_depth,
+        repetitions: counted.map(repetition).collect(),
+        profiled,
+    }
+}
+
 /// Lets others watch the repetition that runs, if asked for.
 fn publish(
     live: Live,
     model: &Model,
     before: &Before,
+    of_device: Option<&Result<Ceilings, Absent>>,
     bench: &Bench<'_, '_>,
 ) -> Result<Option<Publisher>> {
     let facts = || Facts {
@@ -431,6 +459,8 @@ fn publish(
         machine: Some(brickscope::machine::detect()),
         ceilings: before.ceilings.as_ref().ok().cloned(),
         ceilings_absent: before.ceilings.as_ref().err().cloned(),
+        device_ceilings: of_device.and_then(|of| of.as_ref().ok().cloned()),
+        device_ceilings_absent: of_device.and_then(|of| of.as_ref().err().cloned()),
     };
     let current = bench.current();
     let profiler = move || Arc::clone(&*current.lock().unwrap_or_else(PoisonError::into_inner));

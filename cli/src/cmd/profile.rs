@@ -525,6 +525,7 @@ fn measure(
         machine: Some(brickscope::machine::detect()),
         ceilings: ceilings.as_ref().ok().cloned(),
         ceilings_absent: ceilings.as_ref().err().cloned(),
+        ..Facts::default()
     })?;
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
@@ -621,8 +622,10 @@ fn measure_on_device(
         run: Some(described(args, prompt, backend.name(), 0, args.tokens)),
         model: Some(source::describe(session.model())),
         machine: Some(brickscope::machine::detect()),
-        ceilings: None,
         ceilings_absent: Some(absent.clone()),
+        device_ceilings: of_device.as_ref().ok().cloned(),
+        device_ceilings_absent: of_device.as_ref().err().cloned(),
+        ..Facts::default()
     })?;
     let mut probe = session.probe(&profiler)?;
     if let Some((timer, grain)) = probe.timer().zip(args.grain) {

@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{
-    DotOptions, ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, TreeOptions,
+    DotOptions, ExecutionGraph, ExecutionNode, NameKind, Profile, PtxSource, TreeOptions,
 };
+use brickscope_analysis::typical::OnePass;
 use brickscope_analysis::view;
 use brickscope_sampler::child::{End, end_with_parent};
 
@@ -142,6 +143,9 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
         profile = without_disturbed(profile, matches!(view, View::Summary | View::Report));
     }
     let profile = shown(profile, args)?;
+    if matches!(view, View::Tree | View::Dot | View::Svg | View::GraphJson) {
+        tell_doubt(&profile);
+    }
     let text = match view {
         View::Summary => return summary::print(&profile, Some(&args.run), None),
         View::Report => view::report(&profile),
@@ -154,7 +158,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
             Some(name) => ptx(&profile, name)?,
             None => view::kernels(&profile),
         },
-        View::Path => path(&graph(&profile)?, args)?,
+        View::Path => path_title(&profile) + &path(&graph(&profile)?, args)?,
         View::Roofline => view::roofline(&profile),
         View::RooflineSvg => view::roofline_svg(&profile),
         View::Json => view::json(&profile),
@@ -220,11 +224,25 @@ fn graph(profile: &Profile) -> Result<ExecutionGraph> {
     if let Some(graph) = &profile.graph {
         return Ok(graph.clone());
     }
-    Phase::SHOWN
-        .into_iter()
-        .filter_map(|phase| profile.drawable_pass(phase))
-        .find_map(|pass| profile.execution_graph(pass.serial))
+    OnePass::of_any(profile)
+        .and_then(|one| profile.execution_graph(one.pass.serial))
         .context("this run has no pass with all its spans, so it has no graph")
+}
+
+/// Which pass a path is of.
+fn path_title(profile: &Profile) -> String {
+    if profile.graph.is_some() {
+        return "The graph that the engine recorded\n\n".to_owned();
+    }
+    OnePass::of_any(profile).map_or(String::new(), |one| one.title() + "\n\n")
+}
+
+/// Says on stderr that a drawing is of a disturbed pass, which has no room for it.
+fn tell_doubt(profile: &Profile) {
+    let one = OnePass::of_any(profile).filter(|_| profile.graph.is_none());
+    if let Some((one, doubt)) = one.and_then(|one| Some((one.title(), one.doubt?))) {
+        tell!("note: no pass of this phase is clean ({doubt}): {one}");
+    }
 }
 
 fn tree(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {

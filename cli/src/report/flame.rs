@@ -55,7 +55,13 @@ fn summed(source: &Source<'_>) -> (Vec<Frame>, u64) {
         frames.push(Frame { key, parent, count: 0, ns: 0 });
         new
     };
+    let out = profile.left_out();
     for span in &profile.spans {
+        // As in the tables. What lies inside of it is of the same pass.
+        if span.pass.is_some_and(|pass| out.contains(&pass)) {
+            by_span.push(NONE);
+            continue;
+        }
         let parent = match span.parent.and_then(|parent| by_span.get(parent as usize)) {
             Some(&parent) => parent,
             None => {
@@ -223,7 +229,7 @@ pub(super) fn section(source: &Source<'_>, names: &mut Names, diagrams: &mut Vec
         ));
     }
     html.push_str(&note(
-        "The width is measured time from start to end, summed over all passes. Frames below a frame ran inside of \
+        "The width is measured time from start to end, summed over the passes that the tables are of. Frames below a frame ran inside of \
         it; the free space there is its own time.",
     ));
     html + &details("All frames as a table", &table.end())

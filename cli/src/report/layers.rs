@@ -140,7 +140,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         return String::new();
     }
     html.push_str(&note(
-        "Time without inner bricks, summed over the passes. Bricks before and after the layers are in the \
+        "Time without inner bricks, summed over the passes that the tables are of. Bricks before and after the layers are in the \
         first row. Darker cells are closer to the maximum of the table, or of the column.",
     ));
     html

@@ -76,7 +76,7 @@ const SHEETS: [Sheet; 7] = [
     Sheet {
         id: "flame",
         title: "Flame view",
-        lead: "How spans nest, summed over all passes.",
+        lead: "How spans nest, summed over the passes that the tables are of.",
         html: |source, diagrams| flame::section(source, &mut diagrams.names, &mut diagrams.flames),
     },
     Sheet {

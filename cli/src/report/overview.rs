@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-use brickscope::{Imported, Phase, Profile};
+use brickscope::{Imported, Phase, Profile, Profiled};
+use brickscope_analysis::rate;
 use brickscope_analysis::roofline::Roofline;
 use brickscope_analysis::typical::{self, Basis, Typical};
 use brickscope_analysis::view;
 
-use super::figure::{absent, at, count, counted, div, mul, percent, scaled, signed, time};
+use super::figure::{absent, at, count, counted, div, mul, percent, scaled, signed, sum, time};
 use super::html::{self, attribute, reason, said, told};
 use super::source::Source;
 use serde_json::json;
@@ -155,6 +156,10 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         let Some(total) = profile.phase(phase) else { continue };
         let name = phase.heading();
         let of = |field: &str| source.of_phase(phase, field);
+        if let Some(card) = benchmark(profile, all, phase, &source) {
+            cards.push(card);
+            continue;
+        }
         let rate = total.tokens_per_second().map_or_else(
             || absent("n/a"),
             |rate| scaled(rate, 1.0, "", div(mul(json!(1e9), of("tokens")), of("wall_ns"))),
@@ -237,6 +242,50 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         })
         .collect();
     format!("<dl class=\"cards\">\n{}</dl>\n", cards.concat())
+}
+
+/// The rate of a benchmark's test: the median of its repetitions, of which the page has one.
+fn benchmark(
+    profile: &Profile,
+    all: &Profile,
+    phase: Phase,
+    source: &Source<'_>,
+) -> Option<(String, String, String)> {
+    let of = rate::repeated(all, phase)?;
+    let run = all.run.as_ref()?;
+    let nth = run.repeated.iter().position(|other| std::ptr::eq(other, of))?;
+    let total = profile.phase(phase)?;
+    let place = |at: usize, field: &str| {
+        source.at(&format!("/run/repeated/{nth}/repetitions/{at}/{field}"))
+    };
+    let middle = rate::middle(of).into_iter();
+    let rates: Vec<_> =
+        middle.map(|at| div(mul(json!(1e9), place(at, "tokens")), place(at, "wall_ns"))).collect();
+    let n = rates.len();
+    let from = if n == 1 { rates[0].clone() } else { div(sum(rates), json!(n)) };
+    let figure = scaled(of.tokens_per_second()?, 1.0, "", from);
+    let field = |field: &str| source.of_phase(phase, field);
+    let profiled = total.tokens_per_second().map_or_else(
+        || absent("n/a"),
+        |rate| scaled(rate, 1.0, "", div(mul(json!(1e9), field("tokens")), field("wall_ns"))),
+    );
+    let which = match of.profiled {
+        Profiled::No => return None,
+        Profiled::Last if of.repetitions.len() == 1 => "it",
+        Profiled::Last => "the last of them",
+        Profiled::Further => "a further one",
+    };
+    let left_out = match all.phase(phase).is_some_and(|all| all.passes > total.passes) {
+        true => " without passes left out",
+        false => "",
+    };
+    let basis =
+        if of.repetitions.len() == 1 { "one repetition" } else { "the median of its repetitions" };
+    let beside = format!(
+        "{}, {basis}; this page is of {which}{left_out}: {profiled} tokens/s",
+        said(&of.test)
+    );
+    Some((phase.heading().to_owned(), format!("{figure} <small>tokens/s</small>"), beside))
 }
 
 /// What bounds a phase.

@@ -1,6 +1,7 @@
 //! The critical path of a pass, with slack; and the copies of data.
 
 use brickscope::{ExecutionGraph, ExecutionNode, NameKind, Phase, Total};
+use brickscope_analysis::typical::OnePass;
 use brickscope_analysis::view::{PathSummary, path_summary};
 use serde_json::{Value, json};
 
@@ -20,7 +21,8 @@ pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
     let mut html = String::new();
     for phase in Phase::SHOWN {
-        let Some(pass) = profile.drawable_pass(phase) else { continue };
+        let Some(one) = OnePass::of(profile, phase) else { continue };
+        let pass = one.pass;
         let spans = profile.spans.iter().filter(|span| span.pass == Some(pass.serial)).count();
         if spans > MOST_NODES {
             html.push_str(&reason(TOO_LARGE));
@@ -29,14 +31,14 @@ pub(super) fn section(source: &Source<'_>) -> String {
         let Some(graph) = profile.execution_graph(pass.serial) else { continue };
         let index = profile.passes.iter().position(|other| std::ptr::eq(other, pass));
         let at = |field: &str| source.at(&format!("/passes/{}/{field}", index.unwrap_or(0)));
-        let is_typical = profile.typical_pass(phase) == Some(pass);
-        let which = if is_typical {
+        let which = if one.is_median {
             "the typical one"
         } else {
             "the closest to the typical one among those that were kept whole"
         };
+        let doubt = one.doubt.map_or(String::new(), |doubt| format!(", disturbed: {doubt}"));
         html.push_str(&format!(
-            "<h3>{}: pass {}, {which}, {}</h3>\n",
+            "<h3>{}: pass {}, {which}{doubt}, {}</h3>\n",
             heading(Some(phase)),
             count(pass.serial, at("serial")),
             time(pass.wall_ns, at("wall_ns")),

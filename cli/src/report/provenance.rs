@@ -335,6 +335,9 @@ impl<'f> Files<'f> {
             .flatten()
             .filter_map(|pass| Some((pass["serial"].as_u64()?, pass["phase"].as_str()?)))
             .collect();
+        let passes = self.at(&format!("{base}/passes")).and_then(Value::as_array);
+        let out = passes.into_iter().flatten().filter(|pass| pass["is_left_out"] == json!(true));
+        let out: BTreeSet<u64> = out.filter_map(|pass| pass["serial"].as_u64()).collect();
         let spans = self.at(&format!("{base}/spans")).expect("spans");
         let (file, _) = self.file(base);
         let row = |row: &'_ Value| {
@@ -343,6 +346,7 @@ impl<'f> Files<'f> {
                 columns: serde_json::from_value(spans["columns"].clone()).expect("columns"),
                 values: row.as_array().expect("a row").clone(),
                 phase: row[3].as_u64().and_then(|pass| phases.get(&pass).copied()),
+                is_left_out: row[3].as_u64().is_some_and(|pass| out.contains(&pass)),
                 name,
             }
         };
@@ -364,7 +368,7 @@ impl<'f> Files<'f> {
                 "name" => wanted.as_array().is_some_and(|names| names.contains(row.get("name"))),
                 other => panic!("a filter by {other}"),
             });
-            if holds {
+            if holds && !row.is_left_out {
                 sum += i128::from(row.get(column).as_u64().expect("a number"));
             }
         }
@@ -400,7 +404,7 @@ impl<'f> Files<'f> {
             } else {
                 path_of == path
             };
-            if is_wanted {
+            if is_wanted && !row.is_left_out {
                 sum += if column == "count" {
                     1
                 } else {
@@ -492,6 +496,7 @@ struct Row<'f> {
     columns: Vec<String>,
     values: Vec<Value>,
     phase: Option<&'f str>,
+    is_left_out: bool,
     name: Option<&'f Value>,
 }
 

@@ -321,6 +321,30 @@ fn section(page: &str, id: &str) -> String {
 }
 
 #[test]
+fn layers_and_flames_are_of_the_passes_that_tables_are_of() {
+    let mut profile = sample("moe");
+    let mut decoded = profile.passes.iter_mut().filter(|pass| pass.phase == Phase::Decode);
+    let pass = decoded.next().expect("sixty");
+    pass.disturbance = Some(brickscope::Disturbance {
+        passes: 1,
+        wall_ns: pass.wall_ns,
+        longest_wait_ns: Some(50_000_000),
+        run_queue_wait_ns: Some(50_000_000),
+        own_wait_ns: Some(0),
+        ..brickscope::Disturbance::default()
+    });
+    let shown = brickscope_analysis::typical::shown(&profile).into_owned();
+    let kept = shown.phase(Phase::Decode).expect("passes").passes;
+    assert!(kept < 60, "{kept}");
+    let (page, _) = traced(&profile);
+    // As many spans of the first layer as passes in the tables.
+    let flame = html_of(&page, "flame");
+    assert!(flame.contains(&format!("value={kept} ")), "{flame}");
+    assert!(!flame.contains("value=60 "), "{flame}");
+    assert!(section(&page, "layers").contains("summed over the passes that the tables are of"));
+}
+
+#[test]
 fn every_number_of_a_page_is_in_the_file() {
     let (page, numbers) = traced(&sample("moe"));
     assert!(numbers > 700, "{numbers}");

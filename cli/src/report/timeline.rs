@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
 use brickscope::{NameKind, Pass, Phase, Profile, Span};
+use brickscope_analysis::typical::OnePass;
 use serde_json::{Value, json};
 
 use super::figure::{Unit, at as place, count, counted, sub, time};
@@ -63,12 +64,16 @@ fn choose<'p>(profile: &'p Profile, issued: &[Vec<Issued>]) -> Vec<Chosen<'p>> {
                 && !pass.is_left_out
                 && (has_spans.contains(&pass.serial) || on_device.contains(&pass.serial))
         };
+        let one = OnePass::of(profile, phase);
+        let doubt = one.as_ref().and_then(|one| one.doubt);
+        let nearest = doubt.map(|doubt| format!("nearest to typical, disturbed: {doubt}"));
+        let nearest = nearest.unwrap_or_else(|| "typical".to_owned());
         let typical =
-            profile.drawable_pass(phase).or_else(|| profile.typical_pass(phase).filter(is_seen));
+            one.map(|one| one.pass).or_else(|| profile.typical_pass(phase).filter(is_seen));
         // The first of equal ones.
         let slowest = profile.passes.iter().filter(is_seen).rev().max_by_key(|pass| pass.wall_ns);
         let name = heading(Some(phase));
-        for (pass, which) in [(typical, "typical"), (slowest, "slowest")] {
+        for (pass, which) in [(typical, &*nearest), (slowest, "slowest")] {
             let Some(pass) = pass else { continue };
             if chosen.iter().any(|other| std::ptr::eq(other.pass, pass)) {
                 continue;

@@ -82,8 +82,11 @@ pub(crate) struct PhaseNumbers {
 #[derive(Debug, Serialize)]
 pub(crate) struct CategoryNumbers {
     pub(crate) phase: Phase,
-    /// `None` for unattributed time.
+    /// `None` for the time outside of bricks.
     pub(crate) category: Option<BrickCategory>,
+    /// What that is: `unattributed`, and on a device `gaps`, or what was timed as a whole: `in layers`, `whole passes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rest: Option<&'static str>,
     pub(crate) exclusive_ns: u64,
     /// Share of the wall time, 0 to 1.
     pub(crate) share: Option<f64>,
@@ -158,7 +161,7 @@ fn why_null(field: &str) -> &'static str {
         "latency.slow" => "needs single passes, which a live view doesn't keep",
         "findings.found[].phase" => "it is about the whole run",
         "findings.found[].test" => "no command of brickscope tests it",
-        "categories[].category" => "it is unattributed time",
+        "categories[].category" => "it is time outside of bricks, see `rest`",
         "totals[].category" => "it is a kernel",
         "layers[].layer" => "it ran before or after the layers",
         _ => match field.rsplit('.').next().unwrap_or_default() {
@@ -256,16 +259,30 @@ impl PhaseNumbers {
     }
 }
 
-/// The categories of a phase, and last the unattributed time.
+/// The parts of the phase's time outside of bricks.
+pub(crate) fn rests(profile: &Profile, total: &PhaseTotal) -> Vec<(&'static str, u64)> {
+    match profile.device_parts(total.phase) {
+        None => vec![("unattributed", total.unattributed_ns)],
+        Some(parts) => {
+            let coarse =
+                [("in layers", parts.in_layers_ns), ("whole passes", parts.whole_passes_ns)];
+            let coarse = coarse.into_iter().filter(|(_, ns)| *ns > 0);
+            coarse.chain([("gaps", parts.gaps_ns)]).collect()
+        }
+    }
+}
+
+/// The categories of a phase, and last the time outside of bricks.
 pub(crate) fn categories(profile: &Profile, total: &PhaseTotal) -> Vec<CategoryNumbers> {
     let stats = profile.categories(Some(total.phase));
     let rows = BrickCategory::ALL
         .into_iter()
-        .map(|category| (Some(category), stats[category as usize].total_ns))
-        .chain([(None, total.unattributed_ns)]);
-    rows.map(|(category, exclusive_ns)| CategoryNumbers {
+        .map(|category| (Some(category), None, stats[category as usize].total_ns))
+        .chain(rests(profile, total).into_iter().map(|(rest, ns)| (None, Some(rest), ns)));
+    rows.map(|(category, rest, exclusive_ns)| CategoryNumbers {
         phase: total.phase,
         category,
+        rest,
         exclusive_ns,
         share: (total.wall_ns > 0).then(|| exclusive_ns as f64 / total.wall_ns as f64),
     })

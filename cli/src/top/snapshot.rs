@@ -7,7 +7,8 @@ use std::hash::Hash;
 use std::rc::Rc;
 
 use brickscope::{
-    Absent, BrickStats, DeviceStream, Dropped, Latency, Percentiles, PhaseTotal, Profile, Total,
+    Absent, BrickStats, DeviceStream, Dropped, GrainTotal, Latency, Percentiles, PhaseTotal,
+    Profile, Total,
 };
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::view;
@@ -146,12 +147,25 @@ impl Snapshots {
     }
 
     fn describe(&self, profile: &mut Profile) {
-        let Facts { run, model, machine, ceilings, ceilings_absent } = &self.facts;
+        let Facts {
+            run,
+            model,
+            machine,
+            ceilings,
+            ceilings_absent,
+            device_ceilings,
+            device_ceilings_absent,
+        } = &self.facts;
         profile.run.clone_from(run);
         profile.model.clone_from(model);
         profile.machine.clone_from(machine);
         profile.ceilings.clone_from(ceilings);
         profile.ceilings_absent.clone_from(ceilings_absent);
+        // A frame has none: they are added to the run when it has ended.
+        if let Some(device) = profile.devices.first_mut() {
+            device.ceilings.clone_from(device_ceilings);
+            device.ceilings_absent.clone_from(device_ceilings_absent);
+        }
     }
 }
 
@@ -243,6 +257,12 @@ impl Window {
             }
         }
         profile.phases.retain(|phase| phase.passes > 0);
+        for now in &mut profile.grains {
+            let is_same = |of: &&GrainTotal| (of.phase, of.grain) == (now.phase, now.grain);
+            if let Some(earlier) = before.profile.grains.iter().find(is_same) {
+                *now = grain_between(earlier, now)?;
+            }
+        }
         let before_it = &before.profile;
         profile.totals = rows_between(
             &before_it.totals,
@@ -305,6 +325,18 @@ fn phase_between(before: &PhaseTotal, now: &PhaseTotal) -> Option<PhaseTotal> {
         wall_ns: now.wall_ns.checked_sub(before.wall_ns)?,
         attributed_ns: now.attributed_ns.checked_sub(before.attributed_ns)?,
         unattributed_ns: now.unattributed_ns.checked_sub(before.unattributed_ns)?,
+    })
+}
+
+fn grain_between(before: &GrainTotal, now: &GrainTotal) -> Option<GrainTotal> {
+    Some(GrainTotal {
+        phase: now.phase,
+        grain: now.grain,
+        passes: now.passes.checked_sub(before.passes)?,
+        marks: now.marks.checked_sub(before.marks)?,
+        wall_ns: now.wall_ns.checked_sub(before.wall_ns)?,
+        timed_ns: now.timed_ns.checked_sub(before.timed_ns)?,
+        gaps_ns: now.gaps_ns.checked_sub(before.gaps_ns)?,
     })
 }
 

@@ -117,6 +117,74 @@ fn what_was_measured_can_be_shown() {
 }
 
 #[test]
+fn each_screen_of_a_benchmark_says_the_rate_that_it_printed() {
+    use brickscope_analysis::lake::{Facts, TABLES, rows};
+
+    let (output, dir) = benchmark(&["-p", "8", "-n", "4", "-r", "3", "-d", "0,4"]);
+    let receipt = receipt(dir.path());
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    let tests = &profile.run.as_ref().expect("a run").repeated;
+    assert_eq!(tests.len(), receipt.tests.len());
+    let printed = text(&output.stdout);
+    for (of, test) in tests.iter().zip(&receipt.tests) {
+        let median = test.aggregates.median_ts.expect("three samples");
+        assert_eq!((&of.test, of.tokens_per_second()), (&test.name, Some(median)));
+        assert!(printed.contains(&format!("median {median:.2} of 3")), "{printed}");
+    }
+    let decode = receipt.tokens_per_second.expect("a decode test");
+    let three = match decode {
+        ..10.0 => format!("{decode:.2}"),
+        ..100.0 => format!("{decode:.1}"),
+        _ => format!("{decode:.0}"),
+    };
+    let said = |args: &[&str]| {
+        let output = run(brickscope(args).arg(dir.path()));
+        text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let summary = said(&["show"]);
+    assert!(summary.starts_with(&format!("Decode {three} tok/s ")), "{summary}");
+    assert!(summary.contains("tg4, median of 3 repetitions, "), "{summary}");
+    let full = said(&["show", "--full"]);
+    assert!(full.contains(&format!("Decode: {decode:.1} tokens/s: tg4, median of 3")), "{full}");
+    let explained = said(&["explain", "decode"]);
+    assert!(explained.contains(&format!("{three} tokens a second: tg4")), "{explained}");
+    let json: Value = serde_json::from_str(&said(&["show", "--as", "json"])).expect("JSON");
+    assert_eq!(json["rates"][0]["tokens_per_second"].as_f64(), Some(decode));
+    let page = dir.path().join("page.html");
+    let report = run(brickscope(&["report", "-o"]).arg(&page).arg(dir.path()));
+    assert!(report.status.success());
+    let page = std::fs::read_to_string(page).expect("it was written");
+    assert!(page.contains(&format!("value={decode}")), "the card has it");
+
+    // A lake has the same rows of the profile alone as with its receipt.
+    let facts = Facts { machine: "m".to_owned(), source: "s".to_owned(), ..Facts::default() };
+    let [alone, both] = [None, Some(&receipt)]
+        .map(|receipt| rows(Some(&profile), receipt, &facts).expect("rows").tables[0].clone());
+    assert_eq!((alone.len(), both.len()), (4, 4));
+    let same = [
+        "test",
+        "phase",
+        "n_prompt",
+        "n_gen",
+        "n_depth",
+        "repetitions",
+        "disturbed",
+        "tokens",
+        "wall_ns",
+        "tokens_per_second",
+        "low",
+        "high",
+    ];
+    for name in same {
+        let at = TABLES[0].columns.iter().position(|column| column.name == name);
+        let at = at.unwrap_or_else(|| panic!("no column {name}"));
+        for (alone, both) in alone.iter().zip(&both) {
+            assert_eq!(alone[at], both[at], "{name}");
+        }
+    }
+}
+
+#[test]
 fn tokens_depend_on_the_seed_and_not_on_threads_or_the_profiler() {
     let hashes = |args: &[&str]| {
         let small = ["-p", "9", "-n", "5", "-r", "1"];

@@ -73,6 +73,12 @@ pub struct Facts {
     pub ceilings: Option<Ceilings>,
     /// Why `ceilings` is absent.
     pub ceilings_absent: Option<Absent>,
+    /// Those of the device, if one runs the bricks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_ceilings: Option<Ceilings>,
+    /// Why `device_ceilings` is absent, if they were to be measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_ceilings_absent: Option<Absent>,
 }
 
 /// Frame rates, in frames per second.

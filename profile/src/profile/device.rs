@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::Profile;
 use crate::absent::Absent;
+use crate::brick::Phase;
 use crate::clock::ClockInfo;
-use crate::device::{DeviceProfile, DeviceStream};
+use crate::device::{DeviceProfile, DeviceStream, Grain, GrainTotal};
 use crate::dropped::Dropped;
 use crate::latency::Latency;
 use crate::run::Overhead;
@@ -19,7 +20,7 @@ impl Profile {
     #[must_use]
     pub fn on_device(&self, device: usize, stream: usize) -> Option<Self> {
         let of = self.devices.get(device)?;
-        let DeviceStream { name, dropped, phases, totals, latency, passes, spans, .. } =
+        let DeviceStream { name, dropped, phases, totals, latency, grains, passes, spans, .. } =
             of.streams.get(stream)?.clone();
         Some(Self {
             lanes: vec![Lane { name: Some(format!("{}, {name}", of.name)), tid: None }],
@@ -27,6 +28,7 @@ impl Profile {
             phases,
             totals,
             latency,
+            grains,
             passes,
             spans,
             ..self.of_device(of)
@@ -91,6 +93,7 @@ impl Profile {
                 is_known.insert(pass.serial, (start_ns, end));
             }
             whole.phases = stream.phases.clone();
+            whole.grains = stream.grains.clone();
         }
         for phase in &mut whole.phases {
             // Passes that were only summed have no wall time over all streams, so the main stream's is used.
@@ -176,6 +179,52 @@ impl Profile {
             names: self.names.clone(),
             ..Self::empty(of.clock())
         }
+    }
+}
+
+/// What the time of a phase's passes on a device is: the parts add up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeviceParts {
+    /// In bricks.
+    pub bricks_ns: u64,
+    /// In layers of passes of which nothing smaller was timed.
+    pub in_layers_ns: u64,
+    /// In passes of which nothing smaller was timed.
+    pub whole_passes_ns: u64,
+    /// The rest: gaps.
+    pub gaps_ns: u64,
+    /// The passes of which bricks were timed.
+    pub fine_passes: u64,
+    /// What these took.
+    pub fine_wall_ns: u64,
+    /// The part of that in gaps.
+    pub fine_gaps_ns: u64,
+}
+
+impl Profile {
+    /// What the time of a phase is, in a profile that is of a device by itself. `None` if it has no pass, or it isn't known
+    /// how finely passes were timed.
+    #[must_use]
+    pub fn device_parts(&self, phase: Phase) -> Option<DeviceParts> {
+        let total = self.phase(phase)?;
+        let of_phase = || self.grains.iter().filter(|of| of.phase == phase);
+        of_phase().next()?;
+        let sum = |is_of: &dyn Fn(Grain) -> bool, field: fn(&GrainTotal) -> u64| {
+            of_phase().filter(|of| is_of(of.grain)).map(field).fold(0, u64::saturating_add)
+        };
+        let is_fine = |grain: Grain| grain > Grain::Layer;
+        let in_layers_ns = sum(&|grain| grain == Grain::Layer, |of| of.timed_ns);
+        let whole_passes_ns = sum(&|grain| grain == Grain::Pass, |of| of.timed_ns);
+        let coarse_ns = in_layers_ns.saturating_add(whole_passes_ns);
+        Some(DeviceParts {
+            bricks_ns: total.attributed_ns,
+            in_layers_ns,
+            whole_passes_ns,
+            gaps_ns: total.unattributed_ns.saturating_sub(coarse_ns),
+            fine_passes: sum(&is_fine, |of| of.passes),
+            fine_wall_ns: sum(&is_fine, |of| of.wall_ns),
+            fine_gaps_ns: sum(&is_fine, |of| of.gaps_ns),
+        })
     }
 }
 

@@ -15,16 +15,17 @@ mod file;
 mod graph;
 mod undisturbed;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::device::DeviceParts;
 pub use self::file::{ProfileError, RUN_FILE};
 use crate::absent::Absent;
 use crate::brick::{BrickCategory, Phase};
 use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
-use crate::device::{DeviceProfile, Serialised, SyncMode};
+use crate::device::{DeviceProfile, GrainTotal, Serialised, SyncMode};
 use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::dropped::Dropped;
 use crate::graph::{ExecutionGraph, PtxRegistry};
@@ -136,6 +137,10 @@ pub struct Profile {
     /// What ran on devices, by their own clocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceProfile>,
+    /// How finely the passes of a device were timed, in a profile that is of a device by itself
+    /// ([`Profile::on_device`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grains: Vec<GrainTotal>,
     /// The phases in which a device's operations ran one at a time, and were timed by the host's clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serialised: Vec<Serialised>,
@@ -198,6 +203,7 @@ impl Profile {
             spans: Vec::new(),
             dependencies: Vec::new(),
             devices: Vec::new(),
+            grains: Vec::new(),
             serialised: Vec::new(),
             layers: Vec::new(),
             brick_kernels: Vec::new(),
@@ -266,8 +272,18 @@ impl Profile {
     /// the earlier of the two in the middle.
     #[must_use]
     pub fn typical_pass(&self, phase: Phase) -> Option<&Pass> {
-        let mut passes: Vec<&Pass> =
-            self.passes.iter().filter(|pass| pass.phase == phase && !pass.is_left_out).collect();
+        self.median_pass_among(phase, |_| true)
+    }
+
+    /// The same of the passes that are wanted.
+    #[must_use]
+    pub fn median_pass_among(
+        &self,
+        phase: Phase,
+        is_wanted: impl Fn(&Pass) -> bool,
+    ) -> Option<&Pass> {
+        let is_in = |pass: &&Pass| pass.phase == phase && !pass.is_left_out && is_wanted(pass);
+        let mut passes: Vec<&Pass> = self.passes.iter().filter(is_in).collect();
         passes.sort_by_key(|pass| (pass.wall_ns, pass.start_ns));
         passes.get(passes.len().checked_sub(1)? / 2).copied()
     }
@@ -276,7 +292,17 @@ impl Profile {
     /// else the complete one with the nearest wall time. Passes in which no brick was timed come last.
     #[must_use]
     pub fn drawable_pass(&self, phase: Phase) -> Option<&Pass> {
-        let typical = self.typical_pass(phase)?;
+        self.drawable_pass_among(phase, |_| true)
+    }
+
+    /// The same of the passes that are wanted.
+    #[must_use]
+    pub fn drawable_pass_among(
+        &self,
+        phase: Phase,
+        is_wanted: impl Fn(&Pass) -> bool,
+    ) -> Option<&Pass> {
+        let typical = self.median_pass_among(phase, &is_wanted)?;
         let mut explained: HashMap<u32, u64> = HashMap::new();
         for span in &self.spans {
             if let Some(pass) = span.pass {
@@ -286,7 +312,7 @@ impl Profile {
         }
         self.passes
             .iter()
-            .filter(|pass| pass.phase == phase && !pass.is_left_out)
+            .filter(|pass| pass.phase == phase && !pass.is_left_out && is_wanted(pass))
             .filter(|pass| explained.get(&pass.serial) == Some(&pass.attributed_ns))
             .min_by_key(|pass| {
                 let is_other = pass.serial != typical.serial;
@@ -294,19 +320,33 @@ impl Profile {
             })
     }
 
+    /// The serials of passes that were left out of all sums: their spans are still there.
+    #[must_use]
+    pub fn left_out(&self) -> HashSet<u32> {
+        self.passes.iter().filter(|pass| pass.is_left_out).map(|pass| pass.serial).collect()
+    }
+
     /// Bricks by phase, layer and name: the profile's own table if it has one, else the sums of the spans
-    /// that were kept. If spans were [dropped](Dropped::spans) and there is no table, these are less than
+    /// that were kept, without passes that were left out. If spans were [dropped](Dropped::spans) and there is no table, these are less than
     /// the sums of `totals`.
     #[must_use]
     pub fn by_layer(&self) -> Vec<LayerBrick> {
         if !self.layers.is_empty() {
             return self.layers.clone();
         }
+        self.layers_of_spans()
+    }
+
+    fn layers_of_spans(&self) -> Vec<LayerBrick> {
+        let left_out = self.left_out();
         let phases: HashMap<u32, Phase> =
             self.passes.iter().map(|pass| (pass.serial, pass.phase)).collect();
         let mut tables = LayerTables::default();
         for span in &self.spans {
             let Some(index) = span.name else { continue };
+            if span.pass.is_some_and(|pass| left_out.contains(&pass)) {
+                continue;
+            }
             let is_brick = |name: &Name| name.kind == NameKind::Brick;
             if self.names.get(usize::from(index)).is_some_and(is_brick) {
                 let phase = span.pass.and_then(|pass| phases.get(&pass).copied());

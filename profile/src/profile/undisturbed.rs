@@ -134,6 +134,9 @@ impl Profile {
             *total = sum;
             sum.passes > 0
         });
+        if !rest.layers.is_empty() {
+            rest.layers = rest.layers_of_spans();
+        }
         rest.latency = Latency::of(&rest.passes, &rest.spans, &rest.names);
         Ok(rest)
     }

@@ -11,7 +11,7 @@ use super::{Paint, absent, bar, heading, in_sight};
 use crate::figures::{micros, percent_of, total_time};
 use crate::text::{columns, cut, padded, printable, printable_text};
 use crate::top::app::{App, Row, Seen};
-use crate::top::numbers::categories;
+use crate::top::numbers::{categories, rests};
 
 /// The columns of a row beside the name.
 const CELLS: usize = 61;
@@ -32,11 +32,13 @@ pub(super) fn lines(
     let (all, judged) = (profile, typical::judged(profile, app.phase));
     let profile = &*judged;
     let wall_of = |profile: &Profile| profile.phase(app.phase).map_or(0, |total| total.wall_ns);
-    let stalls_ns = wall_of(all).saturating_sub(wall_of(profile));
-    let stalls = if stalls_ns > 0 {
-        format!(" · without stalls of {:.1} ms", stalls_ns as f64 / 1e6)
-    } else {
-        String::new()
+    let less_ns = wall_of(all).saturating_sub(wall_of(profile));
+    let passes_of = |profile: &Profile| profile.phase(app.phase).map_or(0, |total| total.passes);
+    // On a device the other passes have no bricks.
+    let stalls = match (passes_of(profile), passes_of(all)) {
+        (fine, all) if fine < all => format!(" · {fine} of {all} passes were timed by brick"),
+        _ if less_ns > 0 => format!(" · without stalls of {:.1} ms", less_ns as f64 / 1e6),
+        _ => String::new(),
     };
     if let Some(name) = &app.drilled {
         let heading = heading(app, &printable(name)) + &stalls;
@@ -133,14 +135,18 @@ pub(super) fn lines(
         }));
     }
     lines.extend(table);
-    if let Some(total) = profile.phase(app.phase) {
+    let total = profile.phase(app.phase);
+    for (total, (name, ns)) in total
+        .into_iter()
+        .flat_map(|total| rests(profile, total).into_iter().map(move |of| (total, of)))
+    {
         let text = row(
             ' ',
-            "unattributed",
+            name,
             [
-                &percent_of(total.unattributed_ns, wall),
-                &micros(total.unattributed_ns as f64 / total.passes.max(1) as f64),
-                &format!("{:.3}", total.unattributed_ns as f64 / 1e6),
+                &percent_of(ns, wall),
+                &micros(ns as f64 / total.passes.max(1) as f64),
+                &format!("{:.3}", ns as f64 / 1e6),
                 &total.passes.to_string(),
                 "",
                 "",
@@ -160,7 +166,8 @@ fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line
     categories(profile, total)
         .into_iter()
         .map(|row| {
-            let name = row.category.map_or("unattributed", |category| category.name());
+            let rest = row.rest.unwrap_or("unattributed");
+            let name = row.category.map_or(rest, |category| category.name());
             Line::from(vec![
                 Span::raw(format!(
                     " {name:12} {:>6} ",

@@ -255,7 +255,13 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
             Tone::Good => paint.fg(Color::Green),
             Tone::Bad => paint.fg(Color::Red),
         };
-        let text = format!(" limit    {}: {}", app.phase, limit.text);
+        // Frames have sums, in which they are. The run's own screens leave them out.
+        let disturbed = profile.phase(app.phase).map_or(0, |total| total.disturbed);
+        let of_all = match disturbed {
+            0 => String::new(),
+            n => format!("; with {n} disturbed, which `show` leaves out"),
+        };
+        let text = format!(" limit    {}: {}{of_all}", app.phase, limit.text);
         lines.push(Line::styled(cut(&text, width), style));
     }
     // The view of the process needs its lines for that.

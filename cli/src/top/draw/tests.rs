@@ -415,3 +415,68 @@ fn without_colour_there_is_none_and_nothing_is_missing() {
         assert_eq!(with, without);
     }
 }
+
+#[test]
+fn passes_of_a_device_that_were_timed_by_layer_are_no_gaps_and_its_limits_are_known() {
+    use brickscope::{Grain, SimulatedDevice, StreamId};
+
+    let mut device = SimulatedDevice::new(1).with_issue(0);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
+    for position in 0..8 {
+        // Bricks of two passes, layers of the others.
+        timer.set_grain(if position < 2 { Grain::Brick } else { Grain::Layer });
+        timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
+        for (layer, ns) in [(0, 30_000), (1, 10_000)] {
+            let brick = [BrickId::QkvProjection, BrickId::LmHead][usize::from(layer)];
+            let work = Work { elements: 1, flops: 1_000, bytes: 100_000, ..Work::default() };
+            timer.brick(&mut device, StreamId(0), Some(layer), brick, work).expect("room");
+            device.launch(StreamId(0), ns);
+        }
+        timer.end_pass(&mut device).expect("it is open");
+        timer.settle(&mut device, true).expect("it is there");
+    }
+    timer.finish(&mut device).expect("it is there");
+    let clock = profiler.clock();
+    let of = Ceilings {
+        read_bytes_per_second: 10e9,
+        flops_per_second: 100e9,
+        basis: "told by the test".to_owned(),
+        ..Ceilings::default()
+    };
+    let facts = Facts { ceilings: None, device_ceilings: Some(of), ..Engine::facts() };
+    let mut hello = Hello::new(clock.describe(), facts);
+    hello.pid = 4711;
+    let frame = Frame {
+        seq: 1,
+        at_ns: clock.now(),
+        made_ns: 1,
+        last: true,
+        profile: profiler.snapshot(),
+        details: true,
+    };
+    let mut app = App::new(false);
+    replay(&mut app, &[Message::Hello(Box::new(hello)), Message::Frame(Box::new(frame))]);
+    let text = super::text(&app, 120);
+    assert!(text.contains("2 of 8 passes were timed by brick"), "{text}");
+    let row = |name: &str| {
+        let mut rows = text.lines().filter(|line| line.trim_start().starts_with(name));
+        rows.next().unwrap_or_else(|| panic!("no {name}: {text}")).to_owned()
+    };
+    assert!(row("gaps").contains(" 0.0"), "{text}");
+    assert!(row("QkvProjection").contains(" 75.0"), "{text}");
+    for wrong in ["unattributed", "outside of all bricks", "not measured"] {
+        assert!(!text.contains(wrong), "{wrong}: {text}");
+    }
+    // For scripts, the parts of all passes.
+    let seen = app.seen().expect("a snapshot");
+    let numbers = serde_json::to_value(app.numbers(&seen)).expect("it is data");
+    let rests: Vec<(&str, u64)> = numbers["categories"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .filter_map(|row| Some((row["rest"].as_str()?, row["exclusive_ns"].as_u64()?)))
+        .collect();
+    assert_eq!(rests, [("in layers", 6 * 40_000), ("gaps", 0)]);
+}

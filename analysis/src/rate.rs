@@ -1,0 +1,120 @@
+//! How fast a phase of a run was: the figure that every screen says first.
+//!
+//! A benchmark repeats its tests, and its profile is of one repetition. Its rate is that of the run, and the rate of the
+//! profile stands beside it.
+
+use brickscope_profile::text::{count, printable};
+use brickscope_profile::{Phase, Profile, Profiled, Repeated};
+use serde::Serialize;
+
+use crate::typical::{self, passes_text};
+use crate::words::digits;
+
+/// How fast a phase was.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Rate {
+    /// The phase.
+    pub phase: Phase,
+    /// Tokens per second.
+    pub tokens_per_second: f64,
+    /// What of.
+    pub of: RateOf,
+}
+
+/// What a rate is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateOf {
+    /// The passes that [`typical::shown`] keeps.
+    Passes,
+    /// Passes that were left whole, in a run whose other passes had their nodes timed one at a time.
+    WholePasses,
+    /// The median of a benchmark's repetitions.
+    Repetitions,
+}
+
+impl Rate {
+    /// How fast a phase was. `None` if nobody counted its tokens, or it had no pass.
+    #[must_use]
+    pub fn of(profile: &Profile, phase: Phase) -> Option<Self> {
+        let rate = |tokens_per_second, of| Self { phase, tokens_per_second, of };
+        if let Some(of) = repeated(profile, phase).and_then(Repeated::tokens_per_second) {
+            return Some(rate(of, RateOf::Repetitions));
+        }
+        // Passes whose nodes ran one at a time are slower than they are by themselves.
+        if let Some(whole) = profile.serialised(phase).filter(|of| of.whole_passes > 0) {
+            return whole.whole_tokens_per_second().map(|of| rate(of, RateOf::WholePasses));
+        }
+        profiled(profile, phase).map(|of| rate(of, RateOf::Passes))
+    }
+
+    /// Those of all phases.
+    #[must_use]
+    pub fn all(profile: &Profile) -> Vec<Self> {
+        Phase::SHOWN.into_iter().filter_map(|phase| Self::of(profile, phase)).collect()
+    }
+}
+
+/// The rate of the passes that the tables of a phase are of.
+#[must_use]
+pub fn profiled(profile: &Profile, phase: Phase) -> Option<f64> {
+    typical::shown(profile).phase(phase)?.tokens_per_second()
+}
+
+/// The benchmark's test that a phase belongs to.
+#[must_use]
+pub fn repeated(profile: &Profile, phase: Phase) -> Option<&Repeated> {
+    profile.run.as_ref()?.repeated(phase)
+}
+
+/// What a benchmark's rate is, and the mean, which is in llama-bench's table: `tg128, median of 5 repetitions, 28.1 to
+/// 29.9, mean 29.1`.
+#[must_use]
+pub fn basis(of: &Repeated) -> String {
+    let rates = of.rates();
+    let test = printable(&of.test);
+    let fold = |pick: fn(f64, f64) -> f64| rates.iter().copied().reduce(pick);
+    match (fold(f64::min), fold(f64::max)) {
+        (Some(low), Some(high)) if rates.len() > 1 => format!(
+            "{test}, median of {}, {} to {}, mean {}",
+            count(rates.len() as u64, "repetition"),
+            digits(low),
+            digits(high),
+            digits(rates.iter().sum::<f64>() / rates.len() as f64)
+        ),
+        _ => format!("{test}, one repetition"),
+    }
+}
+
+/// Which repetition of a benchmark the tables of a phase are of, and how fast that was, as a sentence without its
+/// first capital letter and its full stop. `None` if no benchmark was run.
+#[must_use]
+pub fn of_profile(profile: &Profile, phase: Phase) -> Option<String> {
+    let of = repeated(profile, phase)?;
+    let which = match of.profiled {
+        Profiled::No => return Some("none of them was profiled".to_owned()),
+        Profiled::Last if of.repetitions.len() == 1 => "it",
+        Profiled::Last => "the last",
+        Profiled::Further => "a further one",
+    };
+    let all = profile.phase(phase)?;
+    let rate = all.tokens_per_second().map_or("no rate".to_owned(), digits);
+    let shown = typical::shown(profile);
+    let kept = shown.phase(phase).filter(|kept| kept.passes < all.passes);
+    let clean = kept.and_then(|kept| {
+        let out = passes_text(all.passes - kept.passes);
+        Some(format!(", {} without the {out} left out", digits(kept.tokens_per_second()?)))
+    });
+    Some(format!("this profile is of {which}: {rate} tok/s{}", clean.unwrap_or_default()))
+}
+
+/// The places of the repetitions in the middle, of which a benchmark's rate is the mean: one, or two if their number is
+/// even.
+#[must_use]
+pub fn middle(of: &Repeated) -> Vec<usize> {
+    let mut by_rate: Vec<(usize, f64)> = of.rates().into_iter().enumerate().collect();
+    by_rate.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let n = by_rate.len();
+    let middle = by_rate.get(n.saturating_sub(1) / 2..(n / 2 + 1).min(n)).unwrap_or_default();
+    middle.iter().map(|(at, _)| *at).collect()
+}

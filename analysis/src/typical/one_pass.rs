@@ -1,0 +1,82 @@
+//! The pass that stands for a phase: in trees, critical paths and timelines.
+
+use std::collections::HashSet;
+
+use brickscope_profile::{Pass, Phase, Profile};
+
+use super::{Typical, shown};
+use crate::findings::disturbed::did;
+use crate::roofline::is_of_device;
+use crate::words::time;
+
+/// One pass that is shown span by span: a clean one, near the median of the clean ones. Where none is clean or was kept
+/// whole, another one, and why it is doubtful.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OnePass<'p> {
+    /// The pass.
+    pub pass: &'p Pass,
+    /// Whether it is the median, and not only near it.
+    pub is_median: bool,
+    /// Of how many passes.
+    pub of: u64,
+    /// What disturbed it, if it was: `other programs took the CPU`.
+    pub doubt: Option<&'static str>,
+    is_of_device: bool,
+}
+
+impl<'p> OnePass<'p> {
+    /// `None` if no pass of the phase was kept with all its spans.
+    #[must_use]
+    pub fn of(profile: &'p Profile, phase: Phase) -> Option<Self> {
+        let shown = shown(profile);
+        let typical = Typical::of(&shown, phase);
+        let stalls = typical.iter().flat_map(|typical| &typical.stalls);
+        let stalled: HashSet<u32> = stalls.map(|stall| stall.pass).collect();
+        let is_clean = |pass: &Pass| !pass.is_disturbed() && !stalled.contains(&pass.serial);
+        let clean = shown.drawable_pass_among(phase, is_clean);
+        // A clean pass in which no brick was timed is nothing to draw.
+        let clean = clean.filter(|pass| pass.attributed_ns > 0).map(|pass| (pass, true));
+        let any = || shown.drawable_pass_among(phase, |_| true).map(|pass| (pass, false));
+        let (pass, of_clean) = clean.or_else(any)?;
+        let is_in = |pass: &Pass| !of_clean || is_clean(pass);
+        let among = shown
+            .passes
+            .iter()
+            .filter(|other| other.phase == phase && !other.is_left_out && is_in(other));
+        let is_median = shown.median_pass_among(phase, is_in) == Some(pass);
+        let doubt = match pass.disturbance.and_then(|of| of.disturber()) {
+            Some(by) => Some(did(by)),
+            None => stalled.contains(&pass.serial).then_some("one of its spans stalled"),
+        };
+        let (serial, of) = (pass.serial, among.count() as u64);
+        let pass = profile.passes.iter().find(|pass| pass.serial == serial)?;
+        Some(Self { pass, is_median, of, doubt, is_of_device: is_of_device(profile) })
+    }
+
+    /// The first phase that has one.
+    #[must_use]
+    pub fn of_any(profile: &'p Profile) -> Option<Self> {
+        Phase::SHOWN.into_iter().find_map(|phase| Self::of(profile, phase))
+    }
+
+    /// Which it is: `the median of 12`, and what is doubtful about it.
+    #[must_use]
+    pub fn which(&self) -> String {
+        let near = if self.is_median { "the median of" } else { "near the median of" };
+        let doubt = self.doubt.map_or(String::new(), |doubt| format!(", disturbed: {doubt}"));
+        format!("{near} {}{doubt}", self.of)
+    }
+
+    /// A title for what is of this pass alone: `One decode pass on the host: 2.28 ms, the median of 60, at position 33`.
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!(
+            "One {} pass {}: {}, {}, at position {}",
+            self.pass.phase,
+            if self.is_of_device { "on the device" } else { "on the host" },
+            time(self.pass.wall_ns as f64),
+            self.which(),
+            self.pass.position
+        )
+    }
+}

@@ -1,0 +1,190 @@
+//! One run, one figure: what screens say of the same thing is the same.
+
+use brickscope::{
+    BrickId, BrickProfiler, Disturbance, MockClock, Phase, Profile, Profiled, Repeated, Repetition,
+    Run,
+};
+use brickscope_analysis::explain;
+use brickscope_analysis::findings::Findings;
+use brickscope_analysis::rate::{Rate, RateOf};
+use brickscope_analysis::typical::{self, OnePass};
+use brickscope_analysis::view::{self, Size};
+
+/// Twenty passes of a millisecond; those at `slow` take fifty, and others took the CPU.
+fn run(slow: &[u64]) -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for position in 0..20 {
+        let is_slow = slow.contains(&position);
+        let pass = profiler.begin_pass(Phase::Decode);
+        let timer = profiler.start_brick(BrickId::LmHead);
+        hand.advance(600_000 + position);
+        profiler.stop_brick(timer, 1);
+        let timer = profiler.start_brick(BrickId::Sampling);
+        hand.advance(if is_slow { 49_300_000 } else { 300_000 });
+        profiler.stop_brick(timer, 1);
+        hand.advance(100_000);
+        profiler.end_pass(pass, 1, position);
+    }
+    let mut profile = profiler.profile();
+    for pass in profile.passes.iter_mut().filter(|pass| slow.contains(&pass.position)) {
+        pass.disturbance = Some(Disturbance {
+            passes: 1,
+            wall_ns: pass.wall_ns,
+            longest_wait_ns: Some(49_000_000),
+            run_queue_wait_ns: Some(49_000_000),
+            own_wait_ns: Some(0),
+            ..Disturbance::default()
+        });
+    }
+    profile.phases[0].disturbed = slow.len() as u64;
+    profile.dropped.disturbed_passes = slow.len() as u64;
+    profile
+}
+
+/// A benchmark whose last repetition is the profile, and much slower than the others.
+fn benchmark() -> Profile {
+    let mut profile = run(&[3, 4]);
+    let last = profile.phases[0];
+    let of = |tokens, wall_ns| Repetition { tokens, wall_ns, disturbed: None };
+    let test = Repeated {
+        test: "tg20".to_owned(),
+        phase: Phase::Decode,
+        prompt_tokens: 0,
+        generated_tokens: 20,
+        depth: 0,
+        repetitions: vec![of(20, 21_000_000), of(20, 20_000_000), of(20, last.wall_ns)],
+        profiled: Profiled::Last,
+    };
+    let other = Repeated {
+        test: "tg20 @ d64".to_owned(),
+        depth: 64,
+        repetitions: vec![of(20, 40_000_000); 2],
+        profiled: Profiled::No,
+        ..test.clone()
+    };
+    profile.run = Some(Run { repeated: vec![other, test], ..Run::default() });
+    profile
+}
+
+fn explained(word: &str, profile: &Profile) -> String {
+    let pages = explain::find_in(word, profile);
+    let said: Vec<_> = pages.iter().map(|page| page.in_run(profile)).collect();
+    view::explain(&pages, Some(("a", &said)))
+}
+
+fn on_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn each_screen_of_a_benchmark_says_the_median_of_its_repetitions_first() {
+    let profile = benchmark();
+    let rate = Rate::of(&profile, Phase::Decode).expect("it has one");
+    // 20 tokens in 21 ms.
+    assert_eq!((rate.of, rate.tokens_per_second.round()), (RateOf::Repetitions, 952.0));
+    // 118 ms with the two passes, 18 without them.
+    let beside = "tg20, median of 3 repetitions, 169 to 1000, mean 707; this profile is of the last: 169 tok/s, 1000 \
+                  without the 2 passes left out";
+    let summary = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
+    assert!(summary.starts_with("Decode   952 tok/s"), "{summary}");
+    assert!(on_one_line(&summary).contains(beside), "{summary}");
+    let report = on_one_line(&view::report(&profile));
+    assert!(report.contains(&format!("Decode: 952.4 tokens/s: {beside}")), "{report}");
+    assert!(report.contains("Profiled: 18 tokens token by token"), "{report}");
+    let other = "decode 500.0 tokens/s: tg20 @ d64, median of 2 repetitions, 500 to 500, mean 500";
+    assert!(report.contains(other), "{report}");
+    let explained = on_one_line(&explained("decode", &profile));
+    assert!(explained.contains(&format!("952 tokens a second: {beside}")), "{explained}");
+    let json = view::json(&profile);
+    let read = Profile::from_json(&json, "x".as_ref()).expect("a profile");
+    assert_eq!(Rate::of(&read, Phase::Decode), Some(rate));
+    let said = format!("{:?}", rate.tokens_per_second);
+    assert!(json.contains(&said), "{json}");
+
+    // Without repetitions it is the rate of the passes that tables are of.
+    let plain = Profile { run: None, ..profile };
+    let rate = Rate::of(&plain, Phase::Decode).expect("it has one");
+    assert_eq!((rate.of, rate.tokens_per_second.round()), (RateOf::Passes, 1000.0));
+}
+
+#[test]
+fn a_test_without_a_profile_has_its_rate_all_the_same() {
+    let mut profile = benchmark();
+    // Its decode test was cut short before the repetition that would have been profiled.
+    profile.phases[0].phase = Phase::Prefill;
+    profile.passes.iter_mut().for_each(|pass| pass.phase = Phase::Prefill);
+    profile.totals.iter_mut().for_each(|total| total.phase = Some(Phase::Prefill));
+    let run = profile.run.as_mut().expect("a run");
+    run.repeated.retain(|of| of.profiled == Profiled::No);
+    let summary = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
+    assert!(summary.starts_with("Decode   500 tok/s"), "{summary}");
+    assert!(summary.contains("none of them was profiled"), "{summary}");
+}
+
+#[test]
+fn one_pass_is_a_clean_one_or_says_why_it_is_not() {
+    // More than half are disturbed, so that the median is one of them.
+    let slow: Vec<u64> = (0..12).collect();
+    let profile = run(&slow);
+    let median = profile.typical_pass(Phase::Decode).expect("passes");
+    assert!(median.is_disturbed());
+    let one = OnePass::of(&profile, Phase::Decode).expect("a pass");
+    assert_eq!((one.pass.position, one.is_median, one.of, one.doubt), (15, true, 8, None));
+    let report = view::report(&profile);
+    assert!(
+        report.contains("One decode pass on the host: 1.000 ms, the median of 8, at position 15"),
+        "{report}"
+    );
+    // And shares of what: of all passes, or as the first screen has them.
+    let report = on_one_line(&report);
+    assert!(
+        report.contains(
+            "Shares above are of all 20 passes. The first screen and the roofline go by the median span of each \
+             brick: Sampling 97.7%, LmHead 2.0%, unattributed 0.3%"
+        ),
+        "{report}"
+    );
+
+    let profile = run(&(0..20).collect::<Vec<_>>());
+    let one = OnePass::of(&profile, Phase::Decode).expect("a pass");
+    assert_eq!(one.doubt, Some("other programs took the CPU"));
+    assert!(
+        one.title()
+            .ends_with("the median of 20, disturbed: other programs took the CPU, at position 9"),
+        "{}",
+        one.title()
+    );
+    // The same pass, whether or not passes were left out before.
+    let few = run(&[9, 10]);
+    let shown = typical::shown(&few);
+    let [a, b] =
+        [&few, &*shown].map(|of| OnePass::of(of, Phase::Decode).expect("a pass").pass.serial);
+    assert_eq!(a, b);
+}
+
+#[test]
+fn layers_are_of_the_passes_that_tables_are_of() {
+    let profile = run(&[3, 4]);
+    let shown = typical::shown(&profile);
+    let by_layer =
+        |profile: &Profile| profile.by_layer().iter().map(|row| row.exclusive_ns).sum::<u64>();
+    let in_tables = |profile: &Profile| profile.phases[0].attributed_ns;
+    assert_eq!(by_layer(&shown), in_tables(&shown));
+    assert_eq!(by_layer(&profile), in_tables(&profile));
+    assert_ne!(by_layer(&shown), by_layer(&profile));
+}
+
+#[test]
+fn findings_of_a_phase_that_was_disturbed_say_so() {
+    let slow: Vec<u64> = (0..12).collect();
+    let findings = Findings::of(&run(&slow));
+    let of_decode: Vec<_> =
+        findings.found.iter().filter(|of| of.phase == Some(Phase::Decode)).collect();
+    assert!(!of_decode.is_empty());
+    for finding in of_decode {
+        let says = finding.evidence.iter().any(|of| of.place == "/passes, disturbance");
+        assert!(says, "{finding:?}");
+    }
+}
