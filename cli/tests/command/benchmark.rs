@@ -138,8 +138,8 @@ fn each_screen_of_a_benchmark_says_the_rate_that_it_printed() {
         _ => format!("{decode:.0}"),
     };
     let said = |args: &[&str]| {
-        let said = text(&run(brickscope(args).arg(dir.path())).stdout);
-        said.split_whitespace().collect::<Vec<_>>().join(" ")
+        let said = run(brickscope(args).arg(dir.path()));
+        text(&said.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let summary = said(&["show"]);
     assert!(summary.starts_with(&format!("Decode {three} tok/s ")), "{summary}");
