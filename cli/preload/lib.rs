@@ -43,7 +43,8 @@ mod symbols;
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::{OsStr, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -221,8 +222,32 @@ extern "C" fn begin() {
     std::panic::set_hook(Box::new(|_| {}));
     guarded((), || {
         file::greet();
+        if std::env::var_os("BRICKSCOPE_ALONE").is_some() {
+            leave_environment();
+        }
         hooks::look();
     });
+}
+
+/// Takes this library out of the list of those that the programs load which this one runs: it lies where it is removed in the
+/// end, and what is left running would load what another user puts there.
+fn leave_environment() {
+    const LIST: &str = "LD_PRELOAD";
+    let list = std::env::var_os(LIST).unwrap_or_default();
+    let is_other = |path: &&[u8]| {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        !path.is_empty() && !name.starts_with(b"libbrickscope-")
+    };
+    let others: Vec<&[u8]> =
+        list.as_bytes().split(|byte| b" :".contains(byte)).filter(is_other).collect();
+    // SAFETY: the program hasn't begun, so that there is no other thread.
+    unsafe {
+        match others.is_empty() {
+            true => std::env::remove_var(LIST),
+            false => std::env::set_var(LIST, OsStr::from_bytes(&others.join(&b':'))),
+        }
+        std::env::remove_var("BRICKSCOPE_ALONE");
+    }
 }
 
 #[used]

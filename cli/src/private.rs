@@ -24,10 +24,14 @@ pub(crate) fn temporary() -> Result<TempDir> {
         "there is no folder {}, which should hold temporary files: make it, or name another with TMPDIR",
         parent.display()
     );
+    temporary_in(&parent)
+}
+
+/// The same in another folder.
+pub(crate) fn temporary_in(parent: &Path) -> Result<TempDir> {
     let mut folder = tempfile::Builder::new();
-    folder.prefix("brickscope-tmp-");
-    folder.permissions(Permissions::from_mode(0o700));
-    folder.tempdir_in(&parent).with_context(|| parent.display().to_string())
+    folder.prefix("brickscope-tmp-").permissions(Permissions::from_mode(0o700));
+    folder.tempdir_in(parent).with_context(|| parent.display().to_string())
 }
 
 /// The path of `folder` without links, made if it is missing, if nobody but this user and root can write to it or put

@@ -17,7 +17,7 @@ use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::cmd::collect;
 use crate::flags::OtlpArgs;
-use crate::nodes::{self, Described, Of, Recorded, Records};
+use crate::nodes::{self, Described, Library, Of, Recorded, Records};
 use crate::otlp::Target;
 use crate::run_dir::RunDir;
 use crate::text::{count, printable_text, screened};
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let records = Records::create()?;
     let library = Records::library(&args.command)?;
     let load = Load::start();
-    let status = watch(&args.command, library.as_deref(), records.path(), args)?;
+    let status = watch(&args.command, library.as_ref(), records.path(), args)?;
     let load = load.and_then(|load| load.others());
     let (recorded, loaded) = records.read()?;
     let Some((mut recorded, others)) = choose(recorded) else {
@@ -316,7 +316,7 @@ fn choose(mut all: Vec<Recorded>) -> Option<(Recorded, usize)> {
 /// Runs the program to its end. Ctrl-C is the program's: it ends it, or does whatever the program does then.
 fn watch(
     line: &[OsString],
-    library: Option<&Path>,
+    library: Option<&Library>,
     records: &Path,
     args: &RunArgs,
 ) -> Result<ExitStatus> {
@@ -324,9 +324,14 @@ fn watch(
     let mut command = Command::new(program);
     command.args(rest).env(nodes::FOLDER, records);
     if let Some(library) = library {
-        command.env("LD_PRELOAD", preloads(library));
+        command.env("LD_PRELOAD", preloads(library.path()));
     }
-    for (is_wanted, name) in [(args.shares, nodes::SHARES), (args.check_overhead, nodes::TURNS)] {
+    let is_alone = library.is_some_and(Library::is_alone);
+    for (is_wanted, name) in [
+        (args.shares, nodes::SHARES),
+        (args.check_overhead, nodes::TURNS),
+        (is_alone, nodes::ALONE),
+    ] {
         if is_wanted {
             command.env(name, "1");
         }

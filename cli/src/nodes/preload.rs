@@ -1,13 +1,13 @@
 //! The library that is loaded into other programs: it is part of this program, and written to a file for them.
 
-use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::{fs, iter};
 
 use anyhow::{Context, Result, anyhow, bail};
 use brickscope_analysis::receipt::sha256_hex;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::{cache, private};
 
@@ -23,31 +23,60 @@ pub(crate) const SHARES: &str = "BRICKSCOPE_SHARES";
 /// Set in the environment of a program of which only every other pass is to be looked at.
 pub(crate) const TURNS: &str = "BRICKSCOPE_TURNS";
 
-/// The path of the library. It stays there, in a folder that only this user can write to: what a program leaves running has
-/// the path in its environment, and would load whatever lies there later.
-///
-/// # Errors
-///
-/// If this build has none, or no folder suits.
-pub(crate) fn library() -> Result<PathBuf> {
-    if LIBRARY.is_empty() {
-        bail!("this build can't record other programs: that needs Linux on x86-64 or AArch64");
-    }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let folders = [cache::folder().ok(), runtime.map(|folder| folder.join("brickscope"))];
-    let mut why = anyhow!("there is no cache folder");
-    for folder in folders.into_iter().flatten() {
-        match library_in(&folder.join("preload")) {
-            Ok(path) => return Ok(path),
-            Err(not_there) => why = not_there,
-        }
-    }
-    Err(why.context(
-        "no folder for the library that is loaded into the program: name one with BRICKSCOPE_CACHE",
-    ))
+/// Set in the environment of a program that is not to pass the library on to those that it runs.
+pub(crate) const ALONE: &str = "BRICKSCOPE_ALONE";
+
+/// The library in a file.
+#[derive(Debug)]
+pub(crate) struct Library {
+    path: PathBuf,
+    /// The folder that it is in, if that is removed in the end.
+    passing: Option<TempDir>,
 }
 
-/// The same in `folder`: as it lies there, or written.
+impl Library {
+    /// The library in a folder that only this user can write to. It stays there: what a program leaves running has the path
+    /// in its environment, and would load whatever lies there later. Where there is no such folder, it is among temporary
+    /// files, and [alone](Self::is_alone).
+    ///
+    /// # Errors
+    ///
+    /// If this build has none, or no folder suits.
+    pub(crate) fn write() -> Result<Self> {
+        if LIBRARY.is_empty() {
+            bail!("this build can't record other programs: that needs Linux on x86-64 or AArch64");
+        }
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let kept = [cache::folder().ok(), runtime.map(|folder| folder.join("brickscope"))];
+        for folder in kept.into_iter().flatten() {
+            if let Ok(path) = library_in(&folder.join("preload")) {
+                return Ok(Self { path, passing: None });
+            }
+        }
+        let others = ["/tmp", "/dev/shm", "/var/tmp"].map(Path::new).into_iter();
+        let passing = iter::once_with(private::temporary).chain(others.map(private::temporary_in));
+        let mut why = anyhow!("there is no folder for it");
+        for folder in passing {
+            let tried = folder.and_then(|folder| Ok((library_in(folder.path())?, folder)));
+            match tried {
+                Ok((path, folder)) => return Ok(Self { path, passing: Some(folder) }),
+                Err(not_there) => why = not_there,
+            }
+        }
+        Err(why.context("can't write the library that is loaded into the program"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it isn't there any more in the end, so that the program must not pass it on to what it leaves running.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.passing.is_some()
+    }
+}
+
+/// The library's path in `folder`: as it lies there, or written.
 fn library_in(folder: &Path) -> Result<PathBuf> {
     let folder = private::ours(folder)?;
     // The linker separates libraries by spaces and colons.

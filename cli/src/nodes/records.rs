@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use super::{Kind, Loaded, Recorded, library};
+use super::{Kind, Library, Loaded, Recorded};
 use crate::private;
 
 /// A folder that is removed in the end, for the files of the library.
@@ -19,11 +19,11 @@ impl Records {
     }
 
     /// The library that is loaded into the program. `None` if the program does not bear that.
-    pub(crate) fn library(line: &[OsString]) -> Result<Option<PathBuf>> {
+    pub(crate) fn library(line: &[OsString]) -> Result<Option<Library>> {
         if !line.first().is_none_or(|program| Kind::of(program).bears_library()) {
             return Ok(None);
         }
-        library().map(Some)
+        Library::write().map(Some)
     }
 
     pub(crate) fn path(&self) -> &Path {

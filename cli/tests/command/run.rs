@@ -203,6 +203,32 @@ fn what_a_program_leaves_running_loads_no_library_of_another_user() {
 }
 
 #[test]
+fn a_library_that_is_removed_in_the_end_is_not_passed_on() {
+    // The linker takes no library from such a folder, so it lies among temporary files.
+    let left = "printf '%s.' \"$LD_PRELOAD\" \"$BRICKSCOPE_ALONE\"";
+    let (mut command, run, _dir) = command("/bin/sh", &["-c", left], &[]);
+    let spaced = run.parent().expect("a folder").join("a folder");
+    std::fs::create_dir(&spaced).expect("a folder");
+    command.env("BRICKSCOPE_CACHE", &spaced).env_remove("XDG_RUNTIME_DIR");
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "..", "{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (mut command, run, _dir) = self::command("good/loads", &[], &[]);
+    command.env("BRICKSCOPE_CACHE", &spaced).env_remove("XDG_RUNTIME_DIR");
+    let ran = Ran { output: command.output().expect("it starts"), run, _dir };
+    assert!(ran.profile().phase(Phase::Decode).is_some(), "{}", ran.stderr());
+    // The user's own libraries stay in the list.
+    let (mut command, _, _dir) = self::command("/bin/sh", &["-c", left], &[]);
+    command.env("BRICKSCOPE_CACHE", &spaced).env_remove("XDG_RUNTIME_DIR");
+    let own = programs().join("good/libggml-base.so");
+    command.env("LD_PRELOAD", &own);
+    let output = command.output().expect("it starts");
+    let expected = format!("{}..", own.display());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
 fn each_node_of_an_unmodified_program_is_a_brick_of_its_layer() {
     let ran = as_it_is();
     assert_eq!(ran.output.status.code(), Some(0), "{}", ran.stderr());
