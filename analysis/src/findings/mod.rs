@@ -255,8 +255,8 @@ impl Findings {
             findings.unknown(
                 "unattributed",
                 match samples {
-                    true => "what slows it down is not known: samples are counts, and no times of passes",
-                    false => "what slows it down is not known: no pass was timed",
+                    true => "no pass was timed: samples are counts",
+                    false => "no pass was timed",
                 },
             );
         }
