@@ -151,10 +151,10 @@ fn within(profile: &Profile, limits: &Limits) -> String {
         let _ = if phase.tokens == 0 {
             // Nobody said how many: of a picture or a sound there are none.
             let passes = if phase.passes == 1 { "pass" } else { "passes" };
-            write!(text, "{start}{name}: {} {passes}, {wall}\n", phase.passes)
+            writeln!(text, "{start}{name}: {} {passes}, {wall}", phase.passes)
         } else {
             let tokens = count(phase.tokens, "token");
-            write!(text, "{start}{name}: {tokens} {each}, {wall}, {rate}\n")
+            writeln!(text, "{start}{name}: {tokens} {each}, {wall}, {rate}")
         };
         if let Some(of) = profile.serialised(phase.phase) {
             let rate = of.whole_tokens_per_second();
