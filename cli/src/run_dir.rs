@@ -72,8 +72,8 @@ impl RunDir {
                 }
             } else if !is_benchmark {
                 bail!(
-                    "{} already holds a run with its flamegraph: name another folder with --out, or replace both \
-                     with --overwrite",
+                    "{} already holds a flamegraph: name another folder with -o, or replace it, with its run, by \
+                     --overwrite",
                     path.display()
                 );
             }

@@ -117,7 +117,8 @@ impl Held {
         let squares: f64 = figures.iter().map(|(_, figure)| (figure - mean).powi(2)).sum();
         let error = (squares / (n - 1.0) / n).sqrt();
         let half = student::quantile(0.05, n - 1.0) * error;
-        let [low, high] = [mean - half, mean + half];
+        // No rate and no time is below 0.
+        let [low, high] = [(mean - half).max(0.0), mean + half];
         self.interval = Some([low, high]);
         let limit = self.limit.value();
         let (all, none) = match self.limit.is_at_least() {
@@ -137,7 +138,7 @@ impl Held {
     }
 }
 
-/// `tg128: 45.94 tokens/s (95 % 43.10 to 48.78, 5 processes), at least 40 asked: held`.
+/// `tg128: 45.94 tokens/s (95 % 43.10 to 48.78, mean of 5 processes), at least 40 asked: held`.
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, unit, bound) = match self.limit {
@@ -151,7 +152,8 @@ impl fmt::Display for Held {
             write!(f, "95 % {low:.2} to {high:.2}, ")?;
         }
         let processes = if self.processes == 1 { "process" } else { "processes" };
-        write!(f, "{} {processes}), {bound} {} asked: ", self.processes, self.limit.value())?;
+        let mean = if self.processes > 1 { "mean of " } else { "" };
+        write!(f, "{mean}{} {processes}), {bound} {} asked: ", self.processes, self.limit.value())?;
         match (self.outcome, &self.undecided) {
             (Outcome::Pass, _) => f.write_str("held"),
             (Outcome::Slower, _) => f.write_str("not held"),
@@ -191,7 +193,7 @@ mod tests {
         assert!((low - 98.037).abs() < 1e-3 && (high - 101.963).abs() < 1e-3, "{low} {high}");
         assert_eq!(
             rate(98.0).to_string(),
-            "tg4: 100.00 tokens/s (95 % 98.04 to 101.96, 5 processes), at least 98 asked: held"
+            "tg4: 100.00 tokens/s (95 % 98.04 to 101.96, mean of 5 processes), at least 98 asked: held"
         );
         assert_eq!(rate(98.0).outcome, Outcome::Pass);
         assert_eq!(rate(99.0).outcome, Outcome::Inconclusive);
@@ -205,7 +207,7 @@ mod tests {
         assert_eq!(outcomes, [Outcome::Slower, Outcome::Inconclusive, Outcome::Pass]);
         assert_eq!(
             p99(98.0).to_string(),
-            "tg4: p99 of a token 100.00 ms (95 % 98.04 to 101.96, 5 processes), at most 98 asked: not held"
+            "tg4: p99 of a token 100.00 ms (95 % 98.04 to 101.96, mean of 5 processes), at most 98 asked: not held"
         );
     }
 

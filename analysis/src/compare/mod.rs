@@ -357,8 +357,8 @@ impl fmt::Display for CompareError {
                 };
                 let hint = match is_list(a) != is_list(b) {
                     true => {
-                        "; of a list of llama-bench, `brickscope import --rows` reads a prompt and a generation test as \
-                         prefill and decode"
+                        ": one side has a benchmark's tests, the other a profile's passes. Compare two benchmarks or two \
+                         profiles; of a file of llama-bench, `brickscope import --rows` makes a profile"
                     }
                     false => "",
                 };

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::text::{count, printable, printable_text};
-use brickscope_profile::{Absent, NameKind, Pass, Percentiles, Phase, Profile, Source, Total};
+use brickscope_profile::{
+    Absent, DeviceProfile, NameKind, Pass, Percentiles, Phase, Profile, Source, Total,
+};
 use serde::Serialize;
 
 use super::{Group, Page, Section};
@@ -12,6 +14,7 @@ use crate::findings::{Finding, Findings, Unknown};
 use crate::rate::{self, Rate};
 use crate::roofline::{Reach, Roofline, RooflineBrick};
 use crate::typical::{self, Basis, Typical};
+use crate::view::all_streams;
 use crate::words::{digits, fraction, size, time, times, whole_percent};
 
 /// What a run says of a word.
@@ -101,12 +104,38 @@ fn phases(profile: &Profile) -> impl Iterator<Item = Phase> {
     Phase::SHOWN.into_iter().filter(|&phase| profile.phase(phase).is_some())
 }
 
+/// A brick on all streams of a device that has several, as parts of the time from the first mark on any stream to the last: as
+/// the first screen has it.
+fn on_all_streams(whole: &Profile, phase: Phase, name: &str) -> Option<BrickInRun> {
+    let ran = |device: &&DeviceProfile| device.streams.iter().any(|of| !of.totals.is_empty());
+    let device = whole.devices.iter().find(ran)?;
+    let busy = all_streams(device, phase)?;
+    let is_it = |total: &&Total| {
+        let is_brick = total.kind == NameKind::Brick && total.category.is_some();
+        total.phase == Some(phase) && is_brick && total.stats.name == name
+    };
+    let mut totals = device.streams.iter().flat_map(|of| of.totals.iter().filter(is_it));
+    let mut sum = totals.next()?.clone();
+    for total in totals {
+        let (of, more) = (&mut sum.stats, &total.stats);
+        of.exclusive_ns = of.exclusive_ns.saturating_add(more.exclusive_ns);
+        of.count = of.count.saturating_add(more.count);
+        of.total_flops = of.total_flops.saturating_add(more.total_flops);
+        of.total_bytes = of.total_bytes.saturating_add(more.total_bytes);
+    }
+    // No roof, since streams share the device's memory.
+    Some(BrickInRun::of(phase, busy.passes, busy.span_ns, &sum, None, Vec::new()))
+}
+
 /// What a run says of a brick, which may be one of the engine's own. Without figures if the run has no such brick.
-fn brick_in_run(profile: &Profile, name: &str) -> InRun {
-    let (profile, device) = where_it_ran(profile);
+fn brick_in_run(whole: &Profile, name: &str) -> InRun {
+    let (profile, device) = where_it_ran(whole);
     let shown = typical::shown(&profile);
     let bricks: Vec<BrickInRun> = phases(&profile)
         .filter_map(|phase| {
+            if let Some(brick) = on_all_streams(whole, phase, name) {
+                return Some(brick);
+            }
             let judged = typical::judged(&profile, phase);
             let total = *judged.phase(phase)?;
             let totals = judged.bricks(Some(phase));
@@ -265,7 +294,9 @@ impl BrickInRun {
             Reach::Near => "near it",
             Reach::Far => "far from it",
             Reach::Above => "above it: the stated work or the ceiling is wrong",
-            Reach::Unsettled => "which swung, so near or far can't be told",
+            Reach::Unsettled => {
+                "which swung or was measured beside others, so near or far can't be told"
+            }
         };
         let above = match place.us_to_roof * 1e3 {
             ns if ns > 0.0 => format!("; {} a span above its least time", time(ns)),

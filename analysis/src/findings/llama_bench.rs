@@ -26,12 +26,15 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     }
     if facts.phases.is_empty() {
         let tests = facts.profile.imported.as_ref().map_or(0, |imported| imported.tests.len());
+        let (rows, of_it) = match tests {
+            1 => ("1", "it"),
+            _ => ("1,2", "a prompt and a generation test of it"),
+        };
         return findings.unknown(
             FAR,
             format!(
                 "how far these tests are from the machine's limits is not known: they are a list of {tests} without passes; \
-                 `brickscope import --rows 1,2` reads a prompt and a generation test of it as a run, and --ceilings-here \
-                 measures the limits"
+                 `brickscope import --rows {rows}` makes a run of {of_it}, and --ceilings-here measures the limits"
             ),
         );
     }

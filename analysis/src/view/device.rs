@@ -136,7 +136,7 @@ fn by_the_file(profile: &Profile, index: usize, phase: Phase) -> Vec<String> {
     let is_worth = |ns: u64| ns as f64 >= LEAST_WAIT * busy.span_ns as f64 && ns > 0;
     if is_worth(of.queued_ns) {
         parts.push(format!(
-            "in between it waited {} with work launched, for what the file doesn't tell",
+            "in between it waited {} although work was launched, for what the file doesn't tell",
             time(of.queued_ns as f64)
         ));
     }
@@ -153,7 +153,11 @@ fn by_the_file(profile: &Profile, index: usize, phase: Phase) -> Vec<String> {
             ns if ns >= around.before_ns / 2 => {
                 format!("for {} of it the host had launched nothing", time(ns as f64))
             }
-            _ => "with work launched, for what the file doesn't tell".to_owned(),
+            0 => "with work launched: for what, the file doesn't tell".to_owned(),
+            ns => format!(
+                "for {} of it with work launched: for what, the file doesn't tell",
+                time(around.before_ns.saturating_sub(ns) as f64)
+            ),
         };
         parts.push(format!(
             "before its first kernel it waited {} from the begin of the host's {hosts}, {why}",
@@ -328,7 +332,7 @@ fn passes(n: u64) -> String {
 }
 
 /// How busy a device with several streams was, if that is known of all of its passes.
-pub(super) fn all_streams(device: &DeviceProfile, phase: Phase) -> Option<Busy> {
+pub(crate) fn all_streams(device: &DeviceProfile, phase: Phase) -> Option<Busy> {
     let of_phase = |stream: &DeviceStream| {
         stream.phases.iter().find(|of| of.phase == phase).map_or(0, |of| of.passes)
     };

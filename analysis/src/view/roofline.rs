@@ -197,7 +197,8 @@ fn table(roofline: &Roofline, text: &mut String) {
     }
     if any_unsettled {
         notes.push(format!(
-            "swings: its limit was measured to be {:.0} % lower or more around the run, so near or far can't be told",
+            "swings: its limit was measured to be {:.0} % lower or more, or beside other programs, so near or far can't be \
+             told",
             100.0 * (1.0 - 1.0 / SWINGS)
         ));
     }

@@ -15,6 +15,7 @@ use brickscope_sampler::child::{End, end_with_parent};
 
 use super::profile::without_disturbed;
 use crate::flags::share;
+use crate::text::printable;
 use crate::{device, family, output, run_dir, summary};
 
 /// Show a saved run: what limits it, its report, tree, critical path, kernels or roofline.
@@ -166,6 +167,9 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     output::print(text)
 }
 
+/// Streams that are named in an error.
+const MOST_STREAMS: usize = 8;
+
 /// The part of a run to show: all of it, its host or a device.
 fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
     let is_whole = args.full || matches!(args.view, View::Summary | View::Report | View::Json);
@@ -183,10 +187,19 @@ fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
         }
     };
     let n_streams = of.streams.len();
+    // The first screen is of all streams of a device.
+    let is_summary = matches!(args.view, View::Summary) && !args.full;
+    if n_streams > 1 && args.stream.is_none() && is_summary {
+        profile.devices = vec![profile.devices.swap_remove(index)];
+        return Ok(profile);
+    }
     match args.stream {
         None => profile.whole_device(index).context("this device has no streams"),
         Some(stream) => profile.on_device(index, stream).with_context(|| {
-            format!("device {index} has no stream {stream}: it has {n_streams}, numbered from 0")
+            let names = of.streams.iter().enumerate();
+            let names = names.map(|(nth, of)| format!("{nth} is {}", printable(&of.name)));
+            let names = names.take(MOST_STREAMS).collect::<Vec<_>>().join(", ");
+            format!("device {index} has no stream {stream}: it has {n_streams}, numbered from 0: {names}")
         }),
     }
 }
