@@ -55,7 +55,9 @@ pub(crate) fn ours(folder: &Path) -> Result<PathBuf> {
         );
         // In such a folder nobody can rename or remove what others own, and what we use is our own.
         let is_sticky = nth > 0 && mode & 0o1000 != 0;
-        let by_group = mode & 0o020 != 0 && found.gid() != group;
+        // A group of the user's own has the user's number by custom; others have members.
+        let is_private = found.gid() == group && group == user;
+        let by_group = mode & 0o020 != 0 && !is_private;
         ensure!(
             is_sticky || (mode & 0o002 == 0 && !by_group),
             "other users can write to {}",
@@ -91,9 +93,13 @@ mod tests {
         let inner = root.path().join("a/b");
         assert!(ours(&inner).expect("it was made").ends_with("a/b"));
         assert_eq!(fs::metadata(&inner).expect("made").permissions().mode() & 0o777, 0o700);
+        let made = fs::metadata(&inner).expect("made");
+        let has_private_group = made.gid() == made.uid();
         for (path, mode, is_ours) in [
             (&*inner, 0o755, true),
             (&*inner, 0o777, false),
+            // A group of its own, as the folder was made by this user.
+            (&*inner, 0o775, has_private_group),
             // Anybody could make another file there.
             (&*inner, 0o1777, false),
             (root.path(), 0o755, true),

@@ -38,6 +38,8 @@ pub(crate) struct RunDir {
     absent: Option<PathBuf>,
     /// The folder for a run that can't be written here; by default a new one among temporary files.
     rescue: Option<PathBuf>,
+    /// The flamegraph that is replaced.
+    replaced: Option<Replaced>,
     /// For a folder that is made when something is written to it: how to make it, and its final path.
     late: Option<Late>,
 }
@@ -57,19 +59,19 @@ impl RunDir {
     }
 
     /// As [`create`](Self::create), for a flamegraph of these `files`: with `overwrite` one that is in the folder is
-    /// removed first, with the run that it was drawn from. Any other run stays, and is refused.
+    /// replaced, with the run that it was drawn from, once the new one is there. Any other run stays, and is refused.
     pub(crate) fn create_for_flamegraph(
         path: Option<&Path>,
         created: &str,
         overwrite: bool,
         files: &[&str],
     ) -> Result<Self> {
+        let mut replaced = None;
         if let Some(path) = path.filter(|path| path.join(FLAMEGRAPH).exists()) {
             let is_benchmark = path.join(RECEIPT).exists() || !processes(path)?.is_empty();
             if overwrite && !is_benchmark {
-                for file in [PROFILE, SAMPLES].iter().chain(files) {
-                    remove(&path.join(file))?;
-                }
+                let all = [PROFILE, SAMPLES].into_iter().chain(files.iter().copied());
+                replaced = Some(Replaced::new(path, all)?);
             } else if !is_benchmark {
                 bail!(
                     "{} already holds a flamegraph: name another folder with -o, or replace it, with its run, by \
@@ -78,7 +80,9 @@ impl RunDir {
                 );
             }
         }
-        Self::create(path, created)
+        let mut dir = Self::create(path, created)?;
+        dir.replaced = replaced;
+        Ok(dir)
     }
 
     /// As [`create`](Self::create), for a run that writes nothing until its end. Checks now that the folder
@@ -114,7 +118,7 @@ impl RunDir {
         // A folder without a name is always new.
         let absent = absent.or_else(|| (!is_named).then(|| path.clone()));
         // From here on, an error removes what was made.
-        let dir = Self { path, overwrite, absent, rescue: None, late: None };
+        let dir = Self { path, overwrite, absent, rescue: None, replaced: None, late: None };
         let path = &dir.path;
         if !overwrite {
             let kept = [PROFILE, RECEIPT, SAMPLES, FLAMEGRAPH];
@@ -156,7 +160,14 @@ impl RunDir {
             None => private::temporary().map(TempDir::keep),
         };
         let other = other.and_then(|path| {
-            let dir = Self { path, overwrite: false, absent: None, rescue: None, late: None };
+            let dir = Self {
+                path,
+                overwrite: false,
+                absent: None,
+                rescue: None,
+                replaced: None,
+                late: None,
+            };
             write(&dir).inspect_err(|_| drop(fs::remove_dir(&dir.path)))?;
             Ok(dir.path.clone())
         });
@@ -302,8 +313,50 @@ fn remove(file: &Path) -> Result<()> {
     }
 }
 
+/// The files of a flamegraph that is replaced: away until another one is there, and back if none comes.
+#[derive(Debug)]
+struct Replaced {
+    folder: PathBuf,
+    away: Option<TempDir>,
+}
+
+impl Replaced {
+    fn new<'f>(folder: &Path, files: impl Iterator<Item = &'f str>) -> Result<Self> {
+        let away = tempfile::Builder::new().prefix(".replaced-").tempdir_in(folder);
+        let away = away.with_context(|| folder.display().to_string())?;
+        let replaced = Self { folder: folder.to_owned(), away: Some(away) };
+        let Some(away) = &replaced.away else { return Ok(replaced) };
+        for file in files {
+            match fs::rename(folder.join(file), away.path().join(file)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| folder.join(file).display().to_string());
+                }
+                _ => {}
+            }
+        }
+        Ok(replaced)
+    }
+}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        let Some(away) = self.away.take() else { return };
+        if self.folder.join(FLAMEGRAPH).exists() {
+            return;
+        }
+        let entries = fs::read_dir(away.path()).into_iter().flatten().flatten();
+        let files: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        let is_free = files.iter().all(|file| !self.folder.join(file).exists());
+        let back = |file| fs::rename(away.path().join(file), self.folder.join(file)).is_ok();
+        if !(is_free && files.iter().all(back)) {
+            tell!("note: the flamegraph that was to be replaced is in {}", away.keep().display());
+        }
+    }
+}
+
 impl Drop for RunDir {
     fn drop(&mut self) {
+        drop(self.replaced.take());
         // A failed run leaves nothing behind; a folder with anything in it stays.
         self.remove_empty();
     }
@@ -469,9 +522,8 @@ mod tests {
         let put = |file: &str| fs::write(dir.path().join(file), "old").expect("it is written");
         let has = |file: &str| dir.path().join(file).exists();
         let files = [FLAMEGRAPH, "flamegraph.svg", "diff.md"];
-        let create = |overwrite| {
-            RunDir::create_for_flamegraph(Some(dir.path()), "", overwrite, &files).map(|_| ())
-        };
+        let create =
+            |overwrite| RunDir::create_for_flamegraph(Some(dir.path()), "", overwrite, &files);
         // A run that nobody drew may be somebody's measurement.
         put(PROFILE);
         create(true).expect_err("it holds a run");
@@ -480,16 +532,22 @@ mod tests {
             put(file);
         }
         let why = create(false).expect_err("it holds a flamegraph").to_string();
-        assert!(why.contains("already holds a run") && why.contains("--overwrite"), "{why}");
+        assert!(why.contains("already holds a flamegraph") && why.contains("--overwrite"), "{why}");
         put(RECEIPT);
         create(true).expect_err("it holds a benchmark");
         assert!(has(PROFILE) && has("flamegraph.svg"));
         fs::remove_file(dir.path().join(RECEIPT)).expect("it is there");
-        create(true).expect("it is replaced");
+        drop(create(true).expect("it can be replaced"));
+        assert!(has(PROFILE) && has("flamegraph.svg"), "there is no other");
+        let replacing = create(true).expect("it can be replaced");
+        put(FLAMEGRAPH);
+        drop(replacing);
+        fs::remove_file(dir.path().join(FLAMEGRAPH)).expect("it is there");
         for file in [PROFILE, SAMPLES].iter().chain(&files) {
             assert!(!has(file), "{file}");
         }
         assert!(has("README.md"), "what isn't ours stays");
+        assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 1, "and nothing else");
     }
 
     #[test]

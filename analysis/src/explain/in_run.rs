@@ -429,6 +429,7 @@ fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
         "decode" => of_phase(profile, Phase::Decode),
         "prefill" => of_phase(profile, Phase::Prefill),
         "encode" => of_phase(profile, Phase::Encode),
+        "training" => of_phase(profile, Phase::Training),
         "near" => each(|profile, phase| reach_of(profile, phase, Reach::Near)),
         "far" => each(|profile, phase| reach_of(profile, phase, Reach::Far)),
         "at roof" => each(|profile, phase| reach_of(profile, phase, Reach::At)),

@@ -21,7 +21,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         }
         // Of files alone it is known which pass of the host launched what.
         let queued = of.around.map_or(0.0, |around| {
-            (of.queued_ns + (around.before_ns - around.unlaunched_ns)) as f64
+            of.queued_ns.saturating_add(around.before_ns.saturating_sub(around.unlaunched_ns))
+                as f64
         });
         if queued >= LEAST * span {
             findings.unknown(
@@ -59,12 +60,12 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
 /// From the first kernel of a pass to the last; where the host's pass is known and the device does nothing before, from its
 /// begin.
 fn whole_ns(of: &OnDevice<'_>) -> f64 {
-    (of.busy.span_ns + of.around.map_or(0, |around| around.before_ns)) as f64
+    of.busy.span_ns.saturating_add(of.around.map_or(0, |around| around.before_ns)) as f64
 }
 
 /// Time of it in which the device had nothing to do, and the host had not launched what comes next.
 fn late_ns(of: &OnDevice<'_>) -> f64 {
-    (of.late_ns + of.around.map_or(0, |around| around.unlaunched_ns)) as f64
+    of.late_ns.saturating_add(of.around.map_or(0, |around| around.unlaunched_ns)) as f64
 }
 
 /// Where bricks last until the next one begins, gaps are in them. That the device waited shows by what begins as soon as it

@@ -167,8 +167,13 @@ fn of_test(test: &Test, text: &mut String) {
     }
 }
 
-/// The mean pass before the layers, in them, and behind them; `None` where that wasn't timed, as on a device.
+/// What a pass takes before the layers and behind them; `None` where that wasn't timed, as on a device. A prompt has the
+/// second in its last pass only.
 fn parts(test: &Test) -> Option<String> {
+    // Of a prompt and tokens in one test, the sums tell not which pass was which.
+    if test.n_prompt > 0 && test.n_gen > 0 {
+        return None;
+    }
     let of = &test.aggregates;
     let sum = |brick: BrickId| {
         let at = test.bricks.iter().position(|other| other.name == brick.name())?;
@@ -176,12 +181,11 @@ fn parts(test: &Test) -> Option<String> {
     };
     let measured = || test.samples.iter().filter(|sample| !sample.is_warm_up);
     let passes: usize = measured().map(|sample| sample.pass_ns.len()).sum();
-    let wall = measured().map(|sample| sample.wall_ns).fold(0, u64::saturating_add);
+    let with_logits = if test.n_prompt > 0 { measured().count() } else { passes };
     let (embed, logits) = (sum(BrickId::Embedding)?, sum(BrickId::LmHead)?);
-    let forward = wall.checked_sub(embed)?.checked_sub(logits)?;
     // The embedding of a token takes some tens of nanoseconds.
-    let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3 / passes.max(1) as f64);
-    Some(format!("embed {}, forward {}, logits {} µs", us(embed), us(forward), us(logits)))
+    let us = |ns: u64, n: usize| format!("{:.2}", ns as f64 / 1e3 / n.max(1) as f64);
+    Some(format!("embed {}, logits {} µs", us(embed, passes), us(logits, with_logits)))
 }
 
 fn durations(spread: &Spread) -> String {

@@ -284,6 +284,11 @@ fn text(path: &Path) -> Result<(String, Option<String>)> {
         // What was unpacked before an error stays.
         let unpacked = gzip.take(MAX_BYTES + 1).read_to_end(&mut bytes);
         if let Err(error) = unpacked {
+            // Of any other error it isn't known that what was unpacked is right.
+            let breaks_off = error.kind() == std::io::ErrorKind::UnexpectedEof;
+            if !breaks_off {
+                return Err(error).with_context(|| format!("{}, a gzip file", path.display()));
+            }
             whole_part(&mut bytes);
             if bytes.is_empty() {
                 return Err(error).with_context(|| format!("{}, a gzip file", path.display()));

@@ -1,10 +1,11 @@
 //! What `gate --assert-throughput` and `--assert-p99` do: they hold a run against absolute limits.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
-use brickscope_analysis::compare::{Held, Limit, Outcome};
+use brickscope_analysis::compare::{Held, Limit, Outcome, Work};
 use brickscope_analysis::receipt::{Receipt, read};
 
 use crate::flags::{ComparisonArgs, ComparisonFormat};
@@ -36,6 +37,14 @@ pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<
         );
         receipts.push(Receipt::from_bytes(&read(&file)?, &file)?);
     }
+    let work = |receipt: &Receipt| -> BTreeSet<Work> {
+        receipt.tests.iter().map(|test| Work::of_receipt(receipt, test)).collect()
+    };
+    ensure!(
+        receipts.windows(2).all(|two| work(&two[0]) == work(&two[1])),
+        "{} holds runs of different work (model, tests, threads, backend), which have no mean: name one set of processes",
+        output::shown(run)
+    );
     let held: Vec<Held> = limits.iter().map(|limit| limit.hold(&receipts)).collect();
     let text: String = held.iter().map(|held| format!("{held}\n")).collect();
     output::print(match format {

@@ -57,7 +57,7 @@ impl Library {
         let passing = iter::once_with(private::temporary).chain(others.map(private::temporary_in));
         let mut why = anyhow!("there is no folder for it");
         for folder in passing {
-            let tried = folder.and_then(|folder| Ok((library_in(folder.path())?, folder)));
+            let tried = folder.and_then(|folder| Ok((written_to(folder.path())?, folder)));
             match tried {
                 Ok((path, folder)) => return Ok(Self { path, passing: Some(folder) }),
                 Err(not_there) => why = not_there,
@@ -78,12 +78,16 @@ impl Library {
 
 /// The library's path in `folder`: as it lies there, or written.
 fn library_in(folder: &Path) -> Result<PathBuf> {
-    let folder = private::ours(folder)?;
+    written_to(&private::ours(folder)?)
+}
+
+/// The same in a folder that nobody else can write to.
+fn written_to(folder: &Path) -> Result<PathBuf> {
     // The linker separates libraries by spaces and colons.
     if folder.as_os_str().as_encoded_bytes().iter().any(|byte| b" :\t\n".contains(byte)) {
         bail!("the path {} has a space or a colon", folder.display());
     }
-    if is_noexec(&folder) {
+    if is_noexec(folder) {
         bail!("the file system of {} has no programs (noexec)", folder.display());
     }
     // Two versions of this program use two files.
@@ -93,7 +97,7 @@ fn library_in(folder: &Path) -> Result<PathBuf> {
     }
     let cannot = || format!("can't write {}", path.display());
     // Renamed over what lies there: a link there is replaced, not followed.
-    let mut file = NamedTempFile::new_in(&folder).with_context(cannot)?;
+    let mut file = NamedTempFile::new_in(folder).with_context(cannot)?;
     file.write_all(LIBRARY).with_context(cannot)?;
     file.as_file().set_permissions(fs::Permissions::from_mode(0o700)).with_context(cannot)?;
     file.persist(&path).with_context(cannot)?;
