@@ -218,8 +218,9 @@ pub fn cut_in_the_middle(name: &str, width: usize) -> String {
 /// the middle alone tells names apart, from where they begin to differ.
 #[must_use]
 pub fn apart<'n>(names: impl Iterator<Item = &'n str>, width: usize) -> HashMap<&'n str, String> {
-    /// Of names that begin alike, so much of the begin is kept, and so much of what is before the difference.
+    /// Of names that begin alike, so much of the begin is kept, and so much of what is before a difference.
     const KEPT: usize = 12;
+    const BEFORE: usize = 8;
     let width = width.max(40);
     let mut of_line: HashMap<String, Vec<&str>> = HashMap::new();
     let mut known = HashSet::new();
@@ -236,29 +237,58 @@ pub fn apart<'n>(names: impl Iterator<Item = &'n str>, width: usize) -> HashMap<
         let whole: Vec<Vec<char>> =
             alike.iter().map(|name| printable_text(name).chars().collect()).collect();
         let shared = |a: &[char], b: &[char]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
+        let last = whole.len() - 1;
+        let by_all = shared(&whole[0], &whole[last]);
+        // The begin, where the first of them differ, where it differs from those that are most like it, and the end.
+        let part = (width - 3 - KEPT) / 3;
         for (at, name) in alike.iter().enumerate() {
-            // Sorted, so the names that share most with it are beside it.
+            // Sorted, so those that are most like it are beside it.
             let before = at.checked_sub(1).map_or(0, |before| shared(&whole[at], &whole[before]));
             let after = whole.get(at + 1).map_or(0, |after| shared(&whole[at], after));
-            let differs = before.max(after);
-            let start: String = whole[at].iter().take(KEPT).collect();
-            let rest: Vec<char> =
-                whole[at].iter().skip(differs.saturating_sub(KEPT)).copied().collect();
-            let room = width - KEPT - 1;
-            let mut line = format!("{start}…");
-            if rest.len() <= room {
-                line.extend(&rest);
-            } else {
-                // Those of another group may differ in the end alone.
-                let end = (room - 1) / 2;
-                line.extend(&rest[..room - 1 - end]);
-                line.push('…');
-                line.extend(&rest[rest.len() - end..]);
+            let length = whole[at].len();
+            let from = |differs: usize| differs.saturating_sub(BEFORE).min(length);
+            let mut parts = [
+                (0, KEPT),
+                (from(by_all), from(by_all) + part),
+                (from(before.max(after)), from(before.max(after)) + part),
+                (length.saturating_sub(part), length),
+            ];
+            parts.sort_unstable();
+            let (mut line, mut until) = (String::new(), 0);
+            for (from, to) in parts.map(|(from, to)| (from, to.min(length))) {
+                if from > until {
+                    line.push('…');
+                }
+                line.extend(whole[at].get(from.max(until)..to).into_iter().flatten());
+                until = until.max(to);
             }
             lines.insert(*name, line);
         }
     }
+    numbered(&mut lines);
     lines
+}
+
+/// Numbers the names that still look the same.
+fn numbered(lines: &mut HashMap<&str, String>) {
+    let mut of_line: HashMap<String, Vec<&str>> = HashMap::new();
+    for (name, line) in lines.iter() {
+        of_line.entry(line.clone()).or_default().push(name);
+    }
+    for (line, mut names) in of_line {
+        if names.len() < 2 {
+            continue;
+        }
+        names.sort_unstable();
+        for (nth, name) in names.into_iter().enumerate() {
+            let number = format!(" #{}", nth + 1);
+            let kept = line.chars().count().saturating_sub(number.len());
+            let numbered = line.chars().take(kept).collect::<String>() + &number;
+            if let Some(line) = lines.get_mut(name) {
+                *line = numbered;
+            }
+        }
+    }
 }
 
 /// The most bricks that a table lists. The others are summed in one row.
@@ -317,16 +347,11 @@ mod tests {
         let (a, b) = (long("a"), long("b"));
         let lines = alike_when_cut([&*a, &*b].into_iter(), 20);
         let line = |middle: &str| {
-            format!(
-                "{}…{}{middle}{}…{}",
-                "s".repeat(12),
-                "s".repeat(12),
-                "e".repeat(19),
-                "e".repeat(32)
-            )
+            let (start, around) = ("s".repeat(12), ["s".repeat(8), "e".repeat(12)]);
+            format!("{start}…{}{middle}{}…{}", around[0], around[1], "e".repeat(21))
         };
         assert_eq!((&lines[&*a], &lines[&*b]), (&line("a"), &line("b")));
-        assert!(lines.values().all(|line| line.chars().count() == 78));
+        assert!(lines.values().all(|line| line.chars().count() <= 78));
     }
 
     #[test]
@@ -339,9 +364,15 @@ mod tests {
                 ["1", "2"].map(|end| format!("{}{middle}{}{end}", "s".repeat(90), "e".repeat(90)))
             })
             .collect();
+        let mut names = names;
+        // Each is most like one that differs late, and they differ early from the others.
+        for (early, late) in [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")] {
+            let (s, e) = ("s".repeat(60), "e".repeat(60));
+            names.push(format!("{s}{early}{e}{late}{e}{e}"));
+        }
         let lines = apart(names.iter().map(String::as_str), 80);
         let different: HashSet<&String> = lines.values().collect();
-        assert_eq!(different.len(), 6, "{lines:?}");
+        assert_eq!(different.len(), names.len(), "{lines:?}");
         assert!(lines.values().all(|line| line.chars().count() <= 80));
     }
 

@@ -485,7 +485,7 @@ fn what_can_not_be_compared_at_all() {
         error(&a, &other, &default),
         "the sides have no test in common: A has the tests pp512, tg128; B has the tests pp1, tg1"
     );
-    // A list of llama-bench and a run of ours, whose conditions differ, too: force would not help.
+    // A list of llama-bench, and a run of phases.
     other.processes.iter_mut().for_each(|process| process.tests[0].name = "prefill".to_owned());
     other.processes.iter_mut().for_each(|process| process.tests[1].name = "decode".to_owned());
     let said = error(&a, &other, &default);

@@ -401,13 +401,12 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
         .into_iter()
         .filter(|name| is_everywhere(name, a) && is_everywhere(name, b))
         .collect();
-    // First, since no force helps.
-    if names.is_empty() {
-        return Err(CompareError::NoCommonTest { a: first(a), b: first(b) });
-    }
     let (unlike, differences) = environment::differences(a, b, &names);
     if !unlike.is_empty() && !options.is_forced {
         return Err(CompareError::Unlike(unlike));
+    }
+    if names.is_empty() {
+        return Err(CompareError::NoCommonTest { a: first(a), b: first(b) });
     }
     let order = turns::order(a, b);
     let mut tests: Vec<Rows> =

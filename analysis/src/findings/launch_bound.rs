@@ -15,7 +15,8 @@ const LEAST_LAUNCHES: f64 = 16.0;
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.devices {
         let (span, idle) = (whole_ns(of), of.busy.idle_ns as f64);
-        if late_ns(of) >= LEAST * span {
+        let first = of.around.map_or(0, |around| around.unlaunched_ns);
+        if of.late_ns as f64 >= LEAST * of.busy.span_ns as f64 || first as f64 >= LEAST * span {
             findings.found.push(finding(facts, of));
             continue;
         }
