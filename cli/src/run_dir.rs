@@ -74,7 +74,7 @@ impl RunDir {
                 replaced = Some(Replaced::new(path, all)?);
             } else if !is_benchmark {
                 bail!(
-                    "{} already holds a flamegraph: name another folder with -o, or replace it, with its run, by \
+                    "{} already holds a run's flamegraph: name another folder with -o, or replace it, with its run, by \
                      --overwrite",
                     path.display()
                 );
@@ -532,7 +532,7 @@ mod tests {
             put(file);
         }
         let why = create(false).expect_err("it holds a flamegraph").to_string();
-        assert!(why.contains("already holds a flamegraph") && why.contains("--overwrite"), "{why}");
+        assert!(why.contains("already holds a run's flamegraph") && why.contains("--overwrite"), "{why}");
         put(RECEIPT);
         create(true).expect_err("it holds a benchmark");
         assert!(has(PROFILE) && has("flamegraph.svg"));

@@ -20,21 +20,21 @@ const FAR: &str = "far-from-the-roof";
 /// billion weights in q4_0 it is a twentieth of them (256 MB beside 4.7 GB).
 const MOST_TOKENS: f64 = 2_048.0;
 
+/// How a list becomes a run.
+const ROWS: &str = "1,2` makes a run of a prompt and a generation test of it";
+
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     if !facts.is_from(Format::LlamaBench) {
         return;
     }
     if facts.phases.is_empty() {
         let tests = facts.profile.imported.as_ref().map_or(0, |imported| imported.tests.len());
-        let (rows, of_it) = match tests {
-            1 => ("1", "it"),
-            _ => ("1,2", "a prompt and a generation test of it"),
-        };
+        let of_it = if tests == 1 { "1` makes a run of it" } else { ROWS };
         return findings.unknown(
             FAR,
             format!(
                 "how far these tests are from the machine's limits is not known: they are a list of {tests} without passes; \
-                 `brickscope import --rows {rows}` makes a run of {of_it}, and --ceilings-here measures the limits"
+                 `brickscope import --rows {of_it}, and --ceilings-here measures the limits"
             ),
         );
     }

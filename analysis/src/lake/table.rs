@@ -324,7 +324,7 @@ table! {
     BRICKS = BrickRow as "bricks" {
         /// The test of the receipt, if the run is a receipt without a profile.
         test: Option<String>,
-        /// `prefill` or `decode`; `NULL` outside of passes.
+        /// `prefill`, `decode`, `encode` or `training`; `NULL` outside of passes.
         phase: Option<String>,
         /// The device; `NULL` for what the host's clock timed.
         device: Option<String>,
@@ -364,7 +364,7 @@ table! {
 table! {
     /// A bucket of the histogram of a brick's or kernel's spans: how many lasted so long. Buckets of all runs have the same bounds, so that histograms add up by `SUM(spans)`.
     DURATIONS = DurationRow as "durations" {
-        /// `prefill` or `decode`; `NULL` outside of passes.
+        /// `prefill`, `decode`, `encode` or `training`; `NULL` outside of passes.
         phase: Option<String>,
         /// The device; `NULL` for what the host's clock timed.
         device: Option<String>,
@@ -390,7 +390,7 @@ table! {
         device: Option<String>,
         /// Its number in the run.
         pass: u64,
-        /// `prefill` or `decode`.
+        /// `prefill`, `decode`, `encode` or `training`.
         phase: String,
         /// Tokens processed; `NULL` if unknown.
         tokens: Option<u64>,
@@ -424,7 +424,7 @@ table! {
         lane: u64,
         /// The pass, by number; `NULL` outside of passes.
         pass: Option<u64>,
-        /// `prefill` or `decode`.
+        /// `prefill`, `decode`, `encode` or `training`.
         phase: Option<String>,
         /// The transformer layer.
         layer: Option<u64>,

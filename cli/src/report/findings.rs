@@ -8,6 +8,10 @@ use super::html::{attribute, note, reason, told};
 
 pub(super) fn section(profile: &Profile) -> String {
     let findings = Findings::of(profile);
+    // The top of the page says so.
+    if profile.passes.is_empty() && profile.totals.is_empty() && profile.imported.is_none() {
+        return String::new();
+    }
     let mut html = String::new();
     if findings.found.is_empty() && findings.has_looked {
         html.push_str(&note(nothing(profile)));
