@@ -15,11 +15,6 @@ const LEAST_LAUNCHES: f64 = 16.0;
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.devices {
         let (span, idle) = (whole_ns(of), of.busy.idle_ns as f64);
-        let first = of.around.map_or(0, |around| around.unlaunched_ns);
-        if of.late_ns as f64 >= LEAST * of.busy.span_ns as f64 || first as f64 >= LEAST * span {
-            findings.found.push(finding(facts, of));
-            continue;
-        }
         // Of files alone it is known which pass of the host launched what.
         let queued = of.around.map_or(0.0, |around| {
             of.queued_ns.saturating_add(around.before_ns.saturating_sub(around.unlaunched_ns))
@@ -37,6 +32,11 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                     of.phase
                 ),
             );
+        }
+        let first = of.around.map_or(0, |around| around.unlaunched_ns);
+        if of.late_ns.max(first) as f64 >= LEAST * span {
+            findings.found.push(finding(facts, of));
+            continue;
         }
         if let Some(finding) = without_gaps(facts, of) {
             findings.found.push(finding);
