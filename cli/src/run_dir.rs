@@ -532,7 +532,10 @@ mod tests {
             put(file);
         }
         let why = create(false).expect_err("it holds a flamegraph").to_string();
-        assert!(why.contains("already holds a run's flamegraph") && why.contains("--overwrite"), "{why}");
+        assert!(
+            why.contains("already holds a run's flamegraph") && why.contains("--overwrite"),
+            "{why}"
+        );
         put(RECEIPT);
         create(true).expect_err("it holds a benchmark");
         assert!(has(PROFILE) && has("flamegraph.svg"));

@@ -61,7 +61,7 @@ fn without_a_model_one_is_made_and_all_but_two_percent_of_decoding_is_explained(
         "unattributed",
         "100.0%",
         "Category       Avg (µs)      Pct    Samples",
-        "One decode pass: ",
+        "One decode pass on the host: ",
         "└── Sampling",
         "Roofline: ",
         "Critical path",
