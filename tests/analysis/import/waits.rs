@@ -52,7 +52,8 @@ fn what_was_launched_and_did_not_begin_is_not_blamed_on_the_host() {
     assert_ne!(text, first_step());
     let profile = imported(&text, Format::Chrome);
     let screen = screen(&profile);
-    let said = "it waited 4.01 ms from the begin of the host's pass, with work launched, for what the file doesn't tell";
+    let said = "it waited 4.01 ms from the begin of the host's pass, for 4.00 ms of it with work launched: for what, the file \
+                doesn't tell";
     assert!(screen.contains(said), "{screen}");
     assert!(screen.contains("Next: find out what the device waits for: 4.0"), "{screen}");
     let unknown = Findings::of(&profile).unknown;
