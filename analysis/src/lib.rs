@@ -23,6 +23,7 @@
 //! | `backends.rs` | backends side by side |
 //! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
+//! | `passes.rs` | whose the passes of a profile are, which have bricks, who disturbed them |
 //! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `limits.rs` absolute limits |
 //! | `fleet/` | many commits on many machines: is it the commit or the machine? |
 //! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
@@ -46,6 +47,7 @@ pub mod history;
 pub mod import;
 #[cfg(feature = "receipt")]
 pub mod lake;
+mod passes;
 pub mod rate;
 #[cfg(feature = "receipt")]
 pub mod receipt;

@@ -864,7 +864,9 @@ fn record_whole_graphs() {
 fn what_a_device_does_at_best_is_measured_by_its_events() {
     let name = "what_a_device_does_at_best_is_measured_by_its_events";
     // A host whose time is not the device's.
-    on_the_fake_device(name, &[("FAKE_CUDA_EVENT_NS", "700")], || {
+    // In so much memory a launch and an event are a small part of a reading.
+    let memory = ("FAKE_CUDA_MEMORY", "1073741824");
+    on_the_fake_device(name, &[("FAKE_CUDA_EVENT_NS", "700"), memory], || {
         let of = cuda::measure_ceilings(0).expect("a device");
         let is_near = |rate: f64, expected: f64| (0.99..=1.0).contains(&(rate / expected));
         assert!(is_near(of.read_bytes_per_second, 1e12), "{of:?}");

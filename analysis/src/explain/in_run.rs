@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use super::{Group, Page, Section};
 use crate::findings::{Finding, Findings, Unknown};
+use crate::passes::all_streams;
 use crate::rate::{self, Rate};
 use crate::roofline::{Reach, Roofline, RooflineBrick};
 use crate::typical::{self, Basis, Typical};
-use crate::view::all_streams;
 use crate::words::{digits, fraction, size, time, times, whole_percent};
 
 /// What a run says of a word.

@@ -5,6 +5,7 @@ use brickscope_profile::{Change, Disturber, PassTime, Phase, PhaseTotal};
 
 use super::facts::{Facts, PhaseFacts};
 use super::{Finding, Findings, Gain, Kind};
+use crate::passes::did;
 use crate::typical::{Basis, Typical};
 use crate::words::{fraction, time};
 
@@ -22,17 +23,6 @@ pub(crate) fn cause(typical: &Typical, total: &PhaseTotal) -> Option<(Disturber,
         return None;
     }
     typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, n)| (*by, *n))
-}
-
-/// Who disturbed a pass, and how: on the first screen and in findings.
-pub(crate) const fn did(by: Disturber) -> &'static str {
-    match by {
-        Disturber::Others => "other programs took the CPU",
-        Disturber::OwnThreads => "threads shared a CPU",
-        Disturber::Quota => "the CPU quota stopped threads",
-        Disturber::Hypervisor => "the hypervisor took the CPU",
-        Disturber::Unknown => "threads waited for a CPU",
-    }
 }
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {

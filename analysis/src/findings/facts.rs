@@ -7,7 +7,8 @@ use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Total};
 
 use super::Findings;
 use super::device::{self, OnDevice};
-use crate::roofline::{Roofline, Verdict, is_of_device, with_bricks};
+use crate::passes::{is_of_device, with_bricks};
+use crate::roofline::{Roofline, Verdict};
 use crate::typical::{self, Typical};
 
 /// The backends of runs that `brickscope profile` makes on a CPU.

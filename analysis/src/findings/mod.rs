@@ -62,6 +62,7 @@ use brickscope_profile::{Absent, Change, PassTime, Phase, Profile, Trial, TrialV
 use serde::Serialize;
 
 use self::facts::Facts;
+use crate::passes::did;
 use crate::typical::Basis;
 
 /// What was found in a run, see [`Findings::of`].
@@ -307,7 +308,7 @@ fn mark_disturbed(of: &facts::PhaseFacts<'_>, found: &mut [Finding]) {
         return;
     }
     let by = typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n);
-    let by = by.map_or(String::new(), |(by, _)| format!(" ({})", disturbed::did(*by)));
+    let by = by.map_or(String::new(), |(by, _)| format!(" ({})", did(*by)));
     let (out, all) = (typical.left_out.passes, of.total.passes);
     let place = "/passes, disturbance";
     for finding in found.iter_mut().filter(|finding| finding.phase == Some(of.phase)) {

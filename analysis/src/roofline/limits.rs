@@ -5,7 +5,8 @@ use brickscope_profile::{
 };
 
 use super::place::Moved;
-use super::{MEMORY, SWINGS, ShownBy, is_rate, largest_cache, pass_bytes, with_bricks};
+use super::{MEMORY, SWINGS, ShownBy, is_rate, largest_cache, pass_bytes};
+use crate::passes::with_bricks;
 
 /// A run that is faster than a limit was measured to be shows that the measurement was too low; a run that is more than this
 /// many times as fast shows that its stated work is wrong.

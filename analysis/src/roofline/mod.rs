@@ -23,13 +23,14 @@ mod place;
 mod tests;
 mod verdict;
 
-use brickscope_profile::{Absent, Ceilings, Pass, Phase, PhaseTotal, Profile, Source, Total};
+use brickscope_profile::{Absent, Ceilings, Phase, Profile, Total};
 use serde::Serialize;
 
 use self::limits::{Limits, Reused};
 use self::place::kept_spans;
 pub use self::place::{Bound, Moved, Note, Reach, RooflineBrick, Standing};
 pub use self::verdict::Verdict;
+use crate::passes::with_bricks;
 use crate::typical;
 
 /// Below this part of a roof, the roof isn't the limit. Nsight Compute draws the line at the same place:
@@ -230,63 +231,6 @@ impl Roofline {
     #[must_use]
     pub fn all(profile: &Profile) -> Vec<Self> {
         Phase::SHOWN.into_iter().filter_map(|phase| Self::of(profile, phase).ok()).collect()
-    }
-}
-
-/// Whether a profile is of a device by itself, see [`Profile::whole_device`]: its unattributed time is gaps, and its
-/// ceilings are the device's.
-pub(crate) fn is_of_device(profile: &Profile) -> bool {
-    !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
-}
-
-/// The passes of a phase in which bricks have times. On a device the others may have been timed by layers, or as a whole:
-/// their bricks state no work.
-pub(crate) fn with_bricks(profile: &Profile, total: &PhaseTotal) -> PhaseTotal {
-    // Their sums, also of passes that were only summed.
-    if let Some(parts) = profile.device_parts(total.phase) {
-        if parts.fine_passes == 0 || parts.fine_passes >= total.passes {
-            return *total;
-        }
-        let fine =
-            profile.passes.iter().filter(|of| of.phase == total.phase && of.attributed_ns > 0);
-        let (n, tokens) =
-            fine.fold((0, 0), |(n, sum), of| (n + 1, u64::saturating_add(sum, of.tokens)));
-        return PhaseTotal {
-            passes: parts.fine_passes,
-            // Nobody counted those of passes that were only summed.
-            tokens: if n == parts.fine_passes { tokens } else { 0 },
-            wall_ns: parts.fine_wall_ns,
-            attributed_ns: parts.fine_wall_ns.saturating_sub(parts.fine_gaps_ns),
-            unattributed_ns: parts.fine_gaps_ns,
-            ..*total
-        };
-    }
-    let of_phase = |pass: &&Pass| pass.phase == total.phase && !pass.is_left_out;
-    let passes = || profile.passes.iter().filter(of_phase);
-    let is_without = |pass: &Pass| pass.attributed_ns == 0;
-    if !is_of_device(profile)
-        || passes().count() as u64 != total.passes
-        || !passes().any(is_without)
-    {
-        return *total;
-    }
-    let none = PhaseTotal { passes: 0, tokens: 0, wall_ns: 0, ..*total };
-    let without = passes().filter(|pass| is_without(pass)).fold(none, |sum, pass| PhaseTotal {
-        passes: sum.passes + 1,
-        tokens: sum.tokens.saturating_add(pass.tokens),
-        wall_ns: sum.wall_ns.saturating_add(pass.wall_ns),
-        ..sum
-    });
-    if without.passes == total.passes {
-        return *total;
-    }
-    // Where each span counts as its brick's median, the wall isn't that of the passes.
-    PhaseTotal {
-        passes: total.passes - without.passes,
-        tokens: total.tokens.saturating_sub(without.tokens),
-        wall_ns: total.wall_ns.saturating_sub(without.wall_ns),
-        unattributed_ns: total.unattributed_ns.saturating_sub(without.wall_ns),
-        ..*total
     }
 }
 

@@ -22,7 +22,7 @@ use brickscope_profile::{
 use serde::Serialize;
 
 pub use self::one_pass::OnePass;
-use crate::roofline::{is_of_device, with_bricks};
+use crate::passes::{is_of_device, with_bricks};
 
 /// A span is a stall if it took this many times the median of its brick, …
 pub const STALL: u64 = 8;

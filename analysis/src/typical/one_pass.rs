@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use brickscope_profile::{Pass, Phase, Profile};
 
 use super::{Typical, shown};
-use crate::findings::disturbed::did;
-use crate::roofline::is_of_device;
+use crate::passes::{did, is_of_device};
 use crate::words::time;
 
 /// One pass that is shown span by span: a clean one, near the median of the clean ones. Where none is clean or was kept

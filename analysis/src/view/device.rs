@@ -13,6 +13,7 @@ use brickscope_profile::{
 };
 
 use crate::findings::{self, device::OnDevice};
+use crate::passes::all_streams;
 use crate::rate::{self, Rate};
 use crate::roofline::Roofline;
 use crate::typical::OnePass;
@@ -329,16 +330,6 @@ pub(super) fn serialised(mode: SyncMode) -> Option<&'static str> {
 
 fn passes(n: u64) -> String {
     if n == 1 { "1 pass".to_owned() } else { format!("{n} passes") }
-}
-
-/// How busy a device with several streams was, if that is known of all of its passes.
-pub(crate) fn all_streams(device: &DeviceProfile, phase: Phase) -> Option<Busy> {
-    let of_phase = |stream: &DeviceStream| {
-        stream.phases.iter().find(|of| of.phase == phase).map_or(0, |of| of.passes)
-    };
-    let passes = device.streams.iter().map(of_phase).max().unwrap_or(0);
-    let several = device.streams.len() > 1;
-    device.busy(Some(phase)).ok().filter(|busy| several && busy.passes >= passes)
 }
 
 fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, String)> {

@@ -6,7 +6,7 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::{printable_text, screened_lines};
 
 use crate::findings::{Finding, Findings, Kind};
-use crate::roofline::is_of_device;
+use crate::passes::is_of_device;
 use crate::view::report::{labelled as named, wrap};
 use crate::view::trials::tried;
 use crate::words::quoted;

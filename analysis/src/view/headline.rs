@@ -3,7 +3,8 @@
 use brickscope_profile::text::{brief, percent, printable, printable_text, screened_lines};
 use brickscope_profile::{Phase, Profile};
 
-use crate::roofline::{Reach, Roofline, is_of_device};
+use crate::passes::is_of_device;
+use crate::roofline::{Reach, Roofline};
 use crate::typical::{self, Basis, Typical};
 use crate::view::{device, imported};
 

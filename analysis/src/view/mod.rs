@@ -34,7 +34,6 @@ pub use brickscope_profile::graph::{
 pub use brickscope_profile::text::{
     is_unprintable, printable, printable_text, screened, screened_lines,
 };
-pub(crate) use device::all_streams;
 
 pub use self::backends::backends;
 pub use self::batches::{Batch, batches};

@@ -12,8 +12,8 @@ use brickscope_profile::{
     SlowTokens, Source, SyncMode, Total, TreeOptions, WeightGroup,
 };
 
+use crate::passes::is_of_device;
 use crate::rate;
-use crate::roofline::is_of_device;
 use crate::typical::{self, Basis, OnePass, Typical};
 use crate::view::{
     batches, between, device, findings, headline, imported, machine, roofline, shares, tiles, waits,

@@ -7,11 +7,12 @@ use brickscope_profile::text::{
 };
 use brickscope_profile::{DeviceProfile, NameKind, Phase, Profile, Source, SyncMode, Total};
 
-use crate::findings::disturbed::{cause, did};
+use crate::findings::disturbed::cause;
 use crate::findings::slow_layer::SlowLayer;
 use crate::findings::{Finding, Findings, Kind};
+use crate::passes::{self, did, is_of_device};
 use crate::rate::{self, Rate, RateOf};
-use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict, is_of_device};
+use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::{self, MOST_DRIFT_PPM, wrap};
 use crate::view::{batches, between, device, headline, imported, waits};
@@ -304,7 +305,7 @@ impl Main {
     /// Bricks of all streams, each with all of its time, as parts of the time from the first mark on any stream to the last.
     fn all_streams(&mut self, device: &DeviceProfile) {
         let Some(phase) = self.phase else { return };
-        let Some(busy) = device::all_streams(device, phase) else { return };
+        let Some(busy) = passes::all_streams(device, phase) else { return };
         let mut bricks: Vec<Brick> = Vec::new();
         let of_phase = |total: &&Total| {
             total.phase == Some(phase) && total.kind == NameKind::Brick && total.category.is_some()

@@ -1,0 +1,84 @@
+//! Whose the passes of a profile are, which of them have bricks, who disturbed them, and how busy all streams were in them:
+//! what several screens ask of the same passes.
+
+use brickscope_profile::{
+    Busy, DeviceProfile, DeviceStream, Disturber, Pass, Phase, PhaseTotal, Profile, Source,
+};
+
+/// Whether a profile is of a device by itself, see [`Profile::whole_device`]: its unattributed time is gaps, and its
+/// ceilings are the device's.
+pub(crate) fn is_of_device(profile: &Profile) -> bool {
+    !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
+}
+
+/// The passes of a phase in which bricks have times. On a device the others may have been timed by layers, or as a whole:
+/// their bricks state no work.
+pub(crate) fn with_bricks(profile: &Profile, total: &PhaseTotal) -> PhaseTotal {
+    // Their sums, also of passes that were only summed.
+    if let Some(parts) = profile.device_parts(total.phase) {
+        if parts.fine_passes == 0 || parts.fine_passes >= total.passes {
+            return *total;
+        }
+        let fine =
+            profile.passes.iter().filter(|of| of.phase == total.phase && of.attributed_ns > 0);
+        let (n, tokens) =
+            fine.fold((0, 0), |(n, sum), of| (n + 1, u64::saturating_add(sum, of.tokens)));
+        return PhaseTotal {
+            passes: parts.fine_passes,
+            // Nobody counted those of passes that were only summed.
+            tokens: if n == parts.fine_passes { tokens } else { 0 },
+            wall_ns: parts.fine_wall_ns,
+            attributed_ns: parts.fine_wall_ns.saturating_sub(parts.fine_gaps_ns),
+            unattributed_ns: parts.fine_gaps_ns,
+            ..*total
+        };
+    }
+    let of_phase = |pass: &&Pass| pass.phase == total.phase && !pass.is_left_out;
+    let passes = || profile.passes.iter().filter(of_phase);
+    let is_without = |pass: &Pass| pass.attributed_ns == 0;
+    if !is_of_device(profile)
+        || passes().count() as u64 != total.passes
+        || !passes().any(is_without)
+    {
+        return *total;
+    }
+    let none = PhaseTotal { passes: 0, tokens: 0, wall_ns: 0, ..*total };
+    let without = passes().filter(|pass| is_without(pass)).fold(none, |sum, pass| PhaseTotal {
+        passes: sum.passes + 1,
+        tokens: sum.tokens.saturating_add(pass.tokens),
+        wall_ns: sum.wall_ns.saturating_add(pass.wall_ns),
+        ..sum
+    });
+    if without.passes == total.passes {
+        return *total;
+    }
+    // Where each span counts as its brick's median, the wall isn't that of the passes.
+    PhaseTotal {
+        passes: total.passes - without.passes,
+        tokens: total.tokens.saturating_sub(without.tokens),
+        wall_ns: total.wall_ns.saturating_sub(without.wall_ns),
+        unattributed_ns: total.unattributed_ns.saturating_sub(without.wall_ns),
+        ..*total
+    }
+}
+
+/// Who disturbed a pass, and how: on the first screen and in findings.
+pub(crate) const fn did(by: Disturber) -> &'static str {
+    match by {
+        Disturber::Others => "other programs took the CPU",
+        Disturber::OwnThreads => "threads shared a CPU",
+        Disturber::Quota => "the CPU quota stopped threads",
+        Disturber::Hypervisor => "the hypervisor took the CPU",
+        Disturber::Unknown => "threads waited for a CPU",
+    }
+}
+
+/// How busy a device with several streams was, if that is known of all of its passes.
+pub(crate) fn all_streams(device: &DeviceProfile, phase: Phase) -> Option<Busy> {
+    let of_phase = |stream: &DeviceStream| {
+        stream.phases.iter().find(|of| of.phase == phase).map_or(0, |of| of.passes)
+    };
+    let passes = device.streams.iter().map(of_phase).max().unwrap_or(0);
+    let several = device.streams.len() > 1;
+    device.busy(Some(phase)).ok().filter(|busy| several && busy.passes >= passes)
+}
