@@ -112,7 +112,9 @@ pub fn of_profile(profile: &Profile, phase: Phase) -> Option<String> {
 /// even.
 #[must_use]
 pub fn middle(of: &Repeated) -> Vec<usize> {
-    let mut by_rate: Vec<(usize, f64)> = of.rates().into_iter().enumerate().collect();
+    let all = of.repetitions.iter().enumerate();
+    let mut by_rate: Vec<(usize, f64)> =
+        all.filter_map(|(at, repetition)| Some((at, repetition.rate()?))).collect();
     by_rate.sort_by(|a, b| a.1.total_cmp(&b.1));
     let n = by_rate.len();
     let middle = by_rate.get(n.saturating_sub(1) / 2..(n / 2 + 1).min(n)).unwrap_or_default();

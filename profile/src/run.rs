@@ -85,21 +85,21 @@ pub enum Profiled {
 }
 
 impl Repetition {
-    /// Tokens per second; 0 if it took no time.
+    /// Tokens per second; `None` if it took no time that the clock can measure.
     #[must_use]
-    pub fn rate(&self) -> f64 {
-        if self.wall_ns == 0 { 0.0 } else { self.tokens as f64 * 1e9 / self.wall_ns as f64 }
+    pub fn rate(&self) -> Option<f64> {
+        (self.wall_ns > 0).then(|| self.tokens as f64 * 1e9 / self.wall_ns as f64)
     }
 }
 
 impl Repeated {
-    /// The rates of the repetitions, in their order.
+    /// The rates of the repetitions that have one, in their order.
     #[must_use]
     pub fn rates(&self) -> Vec<f64> {
-        self.repetitions.iter().map(Repetition::rate).collect()
+        self.repetitions.iter().filter_map(Repetition::rate).collect()
     }
 
-    /// The median of their rates; `None` without a repetition.
+    /// The median of their rates; `None` without one.
     #[must_use]
     pub fn tokens_per_second(&self) -> Option<f64> {
         median(&self.rates())
@@ -483,5 +483,26 @@ impl Format {
             Self::VkPerfLogger => "vk-perf-logger",
             Self::Folded => "folded",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repetition_that_took_no_time_has_no_rate() {
+        let repetition = |wall_ns| Repetition { tokens: 4, wall_ns, disturbed: None };
+        let of = |walls: &[u64]| Repeated {
+            test: "tg4".to_owned(),
+            phase: Phase::Decode,
+            prompt_tokens: 0,
+            generated_tokens: 4,
+            depth: 0,
+            repetitions: walls.iter().copied().map(repetition).collect(),
+            profiled: Profiled::Last,
+        };
+        assert_eq!(of(&[0]).tokens_per_second(), None);
+        assert_eq!(of(&[0, 1_000_000_000]).tokens_per_second(), Some(4.0));
     }
 }
