@@ -41,11 +41,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use crate::environment::asked;
 
 unsafe extern "C" {
     fn mmap(
@@ -79,9 +80,6 @@ const HEADER: usize = 64;
 /// How often a process may become another program.
 const MOST_PROGRAMS: usize = 100;
 
-/// The name of the folder to write to, in the environment.
-const FOLDER: &str = "BRICKSCOPE_RECORD";
-
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Graph = 1,
@@ -102,11 +100,9 @@ pub(crate) enum Kind {
     Experts = 16,
 }
 
-/// The folder to write to. Read once: a program may change its environment at any time.
+/// The folder to write to. Looked at each time: it is removed when the run has ended, and the program may go on.
 fn folder() -> Option<&'static Path> {
-    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let found = || std::env::var_os(FOLDER).map(PathBuf::from).filter(|path| is_ours(path));
-    FOUND.get_or_init(found).as_deref()
+    asked().folder.as_deref().map(Path::new).filter(|path| is_ours(path))
 }
 
 /// Whether nobody but this process's user can have made a folder, or can write to it. What a run leaves behind has its name
@@ -156,7 +152,7 @@ unsafe impl Send for Recording {}
 
 impl Recording {
     pub(crate) fn create() -> Result<Self, String> {
-        let folder = folder().ok_or_else(|| format!("{FOLDER} is not set"))?;
+        let folder = folder().ok_or_else(|| "the folder to write to is gone".to_owned())?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
         let process = std::process::id();

@@ -18,6 +18,9 @@
 //! | `ggml_backend_sched_graph_compute_async` | a graph begins and ends, of which other backends may compute parts; a pass, if it is in none |
 //! | `ggml_backend_sched_set_eval_callback` | the program has a callback of its own, so that ours isn't set |
 //!
+//! It stands in the place of `execve` and the like as well, so that a program that becomes another one is recorded, and what
+//! it starts is not: see [`environment`].
+//!
 //! Readings are stored in memory while a graph is computed, and written to a file when it has been: see [`file`]. Which
 //! node each belongs to is found then. What ggml's structures look like is checked before anything is read of them: see
 //! [`ggml`].
@@ -30,6 +33,7 @@
 
 mod calls;
 mod contexts;
+mod environment;
 mod file;
 mod ggml;
 mod hooks;
@@ -43,8 +47,7 @@ mod symbols;
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ffi::{OsStr, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -221,33 +224,10 @@ extern "C" fn begin() {
     // A panic prints nothing: what standard error gets is the program's.
     std::panic::set_hook(Box::new(|_| {}));
     guarded((), || {
+        environment::take();
         file::greet();
-        if std::env::var_os("BRICKSCOPE_ALONE").is_some() {
-            leave_environment();
-        }
         hooks::look();
     });
-}
-
-/// Takes this library out of the list of those that the programs load which this one runs: it lies where it is removed in the
-/// end, and what is left running would load what another user puts there.
-fn leave_environment() {
-    const LIST: &str = "LD_PRELOAD";
-    let list = std::env::var_os(LIST).unwrap_or_default();
-    let is_other = |path: &&[u8]| {
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        !path.is_empty() && !name.starts_with(b"libbrickscope-")
-    };
-    let others: Vec<&[u8]> =
-        list.as_bytes().split(|byte| b" :".contains(byte)).filter(is_other).collect();
-    // SAFETY: the program hasn't begun, so that there is no other thread.
-    unsafe {
-        match others.is_empty() {
-            true => std::env::remove_var(LIST),
-            false => std::env::set_var(LIST, OsStr::from_bytes(&others.join(&b':'))),
-        }
-        std::env::remove_var("BRICKSCOPE_ALONE");
-    }
 }
 
 #[used]
@@ -730,10 +710,11 @@ fn is_ready() -> bool {
                 models: Vec::new(),
             });
             symbols::at_fork(|| IS_ON.store(false, Relaxed));
-            if std::env::var_os("BRICKSCOPE_SHARES").is_some() {
+            let asked = environment::asked();
+            if asked.shares {
                 shares::turn_on();
             }
-            IS_TURNING.store(std::env::var_os("BRICKSCOPE_TURNS").is_some(), Relaxed);
+            IS_TURNING.store(asked.turns, Relaxed);
             true
         }
         Err(why) => {

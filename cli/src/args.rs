@@ -62,7 +62,9 @@ impl Args {
         if let [_, command, rest @ ..] = &mut words[..]
             && command == "run"
             && !rest.is_empty()
-            && !rest.iter().any(|word| word == "--" || word == "--help" || word == "-h")
+            && !rest
+                .iter()
+                .any(|word| ["--", "--help", "-h", "--recover"].iter().any(|of| word == of))
         {
             if let Some(program) = rest.first().filter(|word| is_program(word)) {
                 let program = program.to_string_lossy();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 /// The signals that ask to stop.
@@ -36,6 +36,13 @@ static STATE: LazyLock<State> = LazyLock::new(|| State {
     is_watching: AtomicBool::new(false),
 });
 
+/// Makes a file that may not grow (`ulimit -f`) an error of writing, as a full disk is, instead of the end of this process.
+/// Programs that this one starts have the system's way again.
+pub(crate) fn take_full_files() {
+    // Without it, the system's way it is.
+    let _ = flag::register(SIGXFSZ, Arc::default());
+}
+
 /// Begins to take signals. Until [`keep`] they end the process at once.
 pub(crate) fn watch() -> Result<()> {
     STATE.is_watching.store(true, Ordering::Release);
@@ -51,17 +58,26 @@ pub(crate) fn watch() -> Result<()> {
 }
 
 /// Leaves Ctrl-C to a program that this process waits for, in the same terminal. Returns what is set by signals that this
-/// process alone gets, which are to pass on: SIGTERM, and without a terminal SIGINT, as of a script that ends a server.
+/// process alone gets, which are to pass on: SIGTERM, and without a terminal SIGINT, as of a script that ends a server. So is
+/// the end of the terminal, unless this process was started to outlive it, as by `nohup`.
 pub(crate) fn leave_to_child() -> Result<Arc<AtomicBool>> {
     let asked = Arc::new(AtomicBool::new(false));
     let has_terminal = std::fs::File::open("/dev/tty").is_ok();
     let of_ctrl_c = if has_terminal { Arc::default() } else { Arc::clone(&asked) };
-    for (signal, flag) in
-        [(SIGINT, of_ctrl_c), (SIGQUIT, Arc::default()), (SIGTERM, Arc::clone(&asked))]
-    {
+    let hangup = (!is_ignored(SIGHUP)).then(|| (SIGHUP, Arc::clone(&asked)));
+    let others = [(SIGINT, of_ctrl_c), (SIGQUIT, Arc::default()), (SIGTERM, Arc::clone(&asked))];
+    for (signal, flag) in others.into_iter().chain(hangup) {
         flag::register(signal, flag).context("can't take signals")?;
     }
     Ok(asked)
+}
+
+/// Whether whoever started this process made it ignore a signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Whether this process takes signals: else they end it.

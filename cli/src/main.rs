@@ -3,7 +3,7 @@
 //! ```text
 //! main ──► args: the list of commands
 //!   └────► cmd/: one file per command, with its arguments, its help and its output
-//!            ├──► the rooms of large commands: benchmark, bisect, doctor, flame, report, top
+//!            ├──► the rooms of large commands: benchmark, bisect, doctor, flame, lake, top
 //!            └──► shared by commands: the files below
 //! ```
 //!
@@ -17,7 +17,6 @@
 //! | `doctor/` | one probe per capability of the machine |
 //! | `nodes/` | what `run` records of llama.cpp: the library that it loads into the program (in `preload/`), and profiles of it |
 //! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
-//! | `report/` | the HTML report: one file per section; `provenance` (a test) checks every number against its file |
 //! | `top/` | the live view: state, screens, terminal |
 //! | `lake/` | many runs in one folder or bucket of Parquet files, and questions of them in SQL (`questions/`) |
 //! | `source`, `device` | opening models, and running them on the CPU or on a device |
@@ -31,7 +30,7 @@
 //! | `summary` | the first screen of a run, as wide and high as the terminal |
 //! | `interrupt`, `family` | Ctrl-C and SIGTERM; child processes and threads |
 //! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
-//! | `docs`, `chromium` | tests: the documentation's commands; pages in a browser |
+//! | `docs` | a test: the documentation's commands |
 //!
 //! Imports go one way: a room never imports `cmd` or `args`, and no two modules import each other. What a
 //! room needs from the command line it takes as plain values. The command prints and handles errors;
@@ -70,7 +69,6 @@ mod otlp;
 mod parquet;
 mod private;
 mod progress;
-mod report;
 mod run_dir;
 mod sides;
 mod source;
@@ -87,6 +85,7 @@ use crate::args::{Args, Command};
 use crate::cmd::profile::ProfileArgs;
 
 fn main() -> ExitCode {
+    interrupt::take_full_files();
     let args = parse();
     if let Err(error) = family::watch_parent() {
         return ended(Err(error), 1);

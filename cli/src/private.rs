@@ -3,6 +3,7 @@
 //! Names among the system's temporary files can be guessed, and whoever is first decides what lies there. So each such
 //! folder is made by [`temporary`], and what other programs load lies in one of [`ours`].
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -17,8 +18,7 @@ use tempfile::TempDir;
 ///
 /// If it can't be made.
 pub(crate) fn temporary() -> Result<TempDir> {
-    #[expect(clippy::disallowed_methods, reason = "this is the place that others are to use")]
-    let parent = std::env::temp_dir();
+    let parent = parent();
     ensure!(
         parent.is_dir(),
         "there is no folder {}, which should hold temporary files: make it, or name another with TMPDIR",
@@ -27,10 +27,32 @@ pub(crate) fn temporary() -> Result<TempDir> {
     temporary_in(&parent)
 }
 
+/// The system's temporary files.
+#[expect(clippy::disallowed_methods, reason = "this is the place that others are to use")]
+fn parent() -> PathBuf {
+    std::env::temp_dir()
+}
+
+const PREFIX: &str = "brickscope-tmp-";
+
+/// Folders of this user that [`temporary`] has made and that are still there, in use or left.
+pub(crate) fn earlier() -> Vec<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let entries = fs::read_dir(parent()).into_iter().flatten().flatten();
+    let begins = |name: &OsStr| name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
+    let named = entries.filter(|entry| begins(&entry.file_name()));
+    // Another user may have given one of theirs such a name.
+    let is_ours = |path: &PathBuf| {
+        fs::symlink_metadata(path)
+            .is_ok_and(|of| of.is_dir() && of.uid() == user && of.mode() & 0o077 == 0)
+    };
+    named.map(|entry| entry.path()).filter(is_ours).collect()
+}
+
 /// The same in another folder.
 pub(crate) fn temporary_in(parent: &Path) -> Result<TempDir> {
     let mut folder = tempfile::Builder::new();
-    folder.prefix("brickscope-tmp-").permissions(Permissions::from_mode(0o700));
+    folder.prefix(PREFIX).permissions(Permissions::from_mode(0o700));
     folder.tempdir_in(parent).with_context(|| parent.display().to_string())
 }
 

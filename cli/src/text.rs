@@ -4,13 +4,20 @@
 pub(crate) use brickscope_analysis::view::is_unprintable;
 pub(crate) use brickscope_analysis::view::{printable, printable_text, screened};
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 
+use brickscope::secrets;
 use unicode_width::UnicodeWidthChar;
 
-/// The words that this program was started with. Those that aren't UTF-8 have a mark in place of what isn't.
+/// The words that this program was started with, as a run keeps them.
 pub(crate) fn command_line() -> Vec<String> {
-    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+    kept(std::env::args_os())
+}
+
+/// A command line as a run keeps it: without secrets, and with a mark in the place of what isn't UTF-8.
+pub(crate) fn kept<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Vec<String> {
+    secrets::without(words.into_iter().map(|word| word.as_ref().to_string_lossy().into_owned()))
 }
 
 /// The columns of `text` in a monospaced font, where a Chinese character takes two.

@@ -2,9 +2,9 @@
 //!
 //! A scraper sends `GET /metrics`, and gets a snapshot of the profiler at that moment
 //! ([`BrickProfiler::snapshot`]). Requests can't cost the engine much: a snapshot is taken at most once every
-//! [`FRESH`], no more than [`MOST_CONNECTIONS`] connections are served at once, and each has
+//! [`FRESH`], no more than [`MOST_CONNECTIONS`] requests are answered at once, and each client has
 //! [`MetricsOptions::patience`] to send its request and as long again to receive the answer. A connection serves one
-//! request.
+//! request. Clients that send nothing hold nobody up: of more than [`MOST_WAITING`] the one that came first is sent away.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,6 +27,7 @@
 //! time-outs and no limits, so a slow client could hold a thread of the engine's process for ever; hyper
 //! brings an asynchronous runtime with its own threads.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,8 +41,11 @@ use brickscope_analysis::export::prometheus::{self, Dialect, Names, Options};
 /// How long a snapshot is reused before the next request takes a new one.
 pub const FRESH: Duration = Duration::from_millis(50);
 
-/// How many connections are served at once. Further ones get status 503.
+/// How many requests are answered at once. Further ones get status 503.
 pub const MOST_CONNECTIONS: usize = 4;
+
+/// How many connections may be open whose request isn't there yet.
+pub const MOST_WAITING: usize = 16;
 
 /// How long a client may take to send its request, and then again to receive the answer, unless
 /// [`MetricsOptions::patience`] is changed.
@@ -143,6 +147,7 @@ impl MetricsServer {
             is_loopback: addr.ip().is_loopback(),
             patience: options.patience,
             connections: AtomicUsize::new(0),
+            waiting: Mutex::default(),
         });
         let over = Arc::clone(&is_over);
         let listening = thread::Builder::new()
@@ -189,9 +194,31 @@ struct Shared {
     is_loopback: bool,
     patience: Duration,
     connections: AtomicUsize,
+    /// Connections whose request isn't there yet, the oldest first, each with a number.
+    waiting: Mutex<VecDeque<(u64, TcpStream)>>,
 }
 
-/// Permission to serve one of [`MOST_CONNECTIONS`] connections.
+impl Shared {
+    /// Lets a connection wait for its request, at the cost of the one that has waited longest.
+    fn wait(&self, nth: u64, stream: &TcpStream) {
+        let Ok(other) = stream.try_clone() else { return };
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() == MOST_WAITING
+            && let Some((_, oldest)) = waiting.pop_front()
+        {
+            // Its thread then finds the end of the request.
+            let _ = oldest.shutdown(std::net::Shutdown::Both);
+        }
+        waiting.push_back((nth, other));
+    }
+
+    fn waits_no_more(&self, nth: u64) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|(other, _)| *other != nth);
+    }
+}
+
+/// Permission to answer one of [`MOST_CONNECTIONS`] requests.
 struct Permit(Arc<Shared>);
 
 impl Permit {
@@ -209,7 +236,7 @@ impl Drop for Permit {
 }
 
 fn listen(listener: &TcpListener, is_over: &AtomicBool, shared: &Arc<Shared>) {
-    loop {
+    for nth in 0.. {
         let accepted = listener.accept();
         if is_over.load(Ordering::Acquire) {
             return;
@@ -219,22 +246,15 @@ fn listen(listener: &TcpListener, is_over: &AtomicBool, shared: &Arc<Shared>) {
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let Some(permit) = Permit::take(shared) else {
-            refuse(stream);
-            continue;
-        };
+        shared.wait(nth, &stream);
+        let of_client = Arc::clone(shared);
         // If no thread can be started, the connection is closed.
-        let _ = thread::Builder::new()
+        let started = thread::Builder::new()
             .name("metrics client".to_owned())
-            .spawn(move || answer(stream, &permit.0));
-    }
-}
-
-/// Sends status 503, if that is possible without blocking.
-fn refuse(mut stream: TcpStream) {
-    let busy = Response::new(503, "too many connections at once\n".to_owned());
-    if stream.set_nonblocking(true).is_ok() {
-        let _ = stream.write(&busy.bytes(false));
+            .spawn(move || answer(stream, nth, &of_client));
+        if started.is_err() {
+            shared.waits_no_more(nth);
+        }
     }
 }
 
@@ -277,15 +297,20 @@ impl Snapshots {
 }
 
 /// Reads a request and answers it. Errors of the connection are ignored: there is nobody to report them to.
-fn answer(mut stream: TcpStream, shared: &Shared) {
+fn answer(mut stream: TcpStream, nth: u64, shared: &Arc<Shared>) {
     let until = Instant::now() + shared.patience;
     let mut head = Vec::new();
-    let response = match read_head(&mut stream, until, &mut head) {
+    let request = read_head(&mut stream, until, &mut head);
+    shared.waits_no_more(nth);
+    let permit = Permit::take(shared);
+    let (response, is_head) = match request {
+        Ok(_) if permit.is_none() => {
+            (Response::new(503, "too many requests at once\n".to_owned()), false)
+        }
         Ok(request) => respond(&request, shared),
         Err(Some(response)) => (response, false),
         Err(None) => return,
     };
-    let (response, is_head) = response;
     let until = Instant::now() + shared.patience;
     if write_all(&mut stream, &response.bytes(is_head), until).is_err() {
         return;
@@ -305,7 +330,8 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
 struct Request {
     method: String,
     target: String,
-    host: Option<String>,
+    /// The values of all headers `Host`: there should be one.
+    hosts: Vec<String>,
     /// Whether the client accepts OpenMetrics.
     takes_open_metrics: bool,
 }
@@ -348,34 +374,52 @@ impl Request {
             std::str::from_utf8(header.value).ok()
         };
         let accept = header("accept").unwrap_or_default();
+        let hosts = request.headers.iter().filter(|h| h.name.eq_ignore_ascii_case("host"));
         Self {
             method: request.method.unwrap_or_default().to_owned(),
             target: request.path.unwrap_or_default().to_owned(),
-            host: header("host").map(str::to_owned),
+            hosts: hosts.map(|h| String::from_utf8_lossy(h.value).into_owned()).collect(),
             takes_open_metrics: accept.contains("application/openmetrics-text"),
         }
     }
 
-    /// The path without the query.
-    fn path(&self) -> &str {
-        // Requests to a proxy include the scheme and the host.
-        let target = match self.target.strip_prefix("http://") {
-            Some(rest) => rest.find('/').map_or("/", |slash| &rest[slash..]),
-            None => &self.target,
+    /// The host of the target, and its path without the query. Requests to a proxy have a scheme and a host there.
+    fn host_and_path(&self) -> (Option<&str>, &str) {
+        let (host, target) = match self.target.split_once("://") {
+            Some((_, rest)) => {
+                let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+                (Some(&rest[..end]), &rest[end..])
+            }
+            None => (None, &*self.target),
         };
-        target.split(['?', '#']).next().unwrap_or_default()
+        let path = target.split(['?', '#']).next().unwrap_or_default();
+        (host, if path.is_empty() { "/" } else { path })
     }
 
-    /// Whether the `Host` header names this machine. A web page can make a domain of its own resolve to this
-    /// machine (DNS rebinding), and its browser would let it read the answer.
+    /// Whether the request is for this machine by its name or address. A web page can make a domain of its own resolve to
+    /// this machine (DNS rebinding), and its browser would let it read the answer.
     fn names_loopback(&self) -> bool {
-        let Some(host) = &self.host else { return true };
-        let name = match host.strip_prefix('[') {
-            Some(v6) => v6.split(']').next().unwrap_or_default(),
-            None => host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name),
-        };
-        let is_local = name.eq_ignore_ascii_case("localhost");
-        is_local || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        let hosts = self.hosts.iter().map(String::as_str).chain(self.host_and_path().0);
+        self.hosts.len() <= 1 && hosts.into_iter().all(is_loopback)
+    }
+}
+
+/// Whether `HOST` or `HOST:PORT` is this machine, and nothing else is in it.
+fn is_loopback(host: &str) -> bool {
+    let (name, port) = match host.strip_prefix('[').and_then(|v6| v6.split_once(']')) {
+        Some((name, rest)) => (name, rest),
+        None => host.find(':').map_or((host, ""), |colon| host.split_at(colon)),
+    };
+    let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+    if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
+        return false;
+    }
+    match host.starts_with('[') {
+        true => name.parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_loopback()),
+        false => {
+            name.eq_ignore_ascii_case("localhost")
+                || name.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
+        }
     }
 }
 
@@ -391,7 +435,7 @@ fn respond(request: &Request, shared: &Shared) -> (Response, bool) {
     if shared.is_loopback && !request.names_loopback() {
         return (text(421, "ask by localhost or by the address"), is_head);
     }
-    let response = match request.path() {
+    let response = match request.host_and_path().1 {
         "/metrics" => {
             let dialect = match request.takes_open_metrics {
                 true => Dialect::OpenMetrics,

@@ -433,7 +433,9 @@ impl<'p> Recorder<'p> {
             measured: None,
         };
         profile.run = Some(Run {
-            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            command: brickscope::secrets::without(
+                std::env::args_os().map(|word| word.to_string_lossy().into_owned()),
+            ),
             backend: "llama.cpp in this program, CPU".to_owned(),
             threads: self.threads,
             prompt_tokens: counts.prompt_tokens,

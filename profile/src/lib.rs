@@ -64,6 +64,7 @@ pub mod not_finite;
 pub mod profile;
 pub mod run;
 pub mod save;
+pub mod secrets;
 pub mod share;
 pub mod span;
 pub mod stats;

@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Every package of the workspace, by its folder.
-const PACKAGES: [&str; 10] =
-    [".", "analysis", "cli", "engine", "kernels", "live", "llama", "profile", "sampler", "tracing"];
+const PACKAGES: [&str; 11] = [
+    ".", "analysis", "cli", "engine", "kernels", "live", "llama", "profile", "report", "sampler",
+    "tracing",
+];
 
 /// What a package may depend on, where that is a rule; names as in its manifest.
-const MAY_DEPEND_ON: [(&str, &[&str]); 5] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
     ("profile", &["serde", "serde_json", "presentar-terminal"]),
     (
         "analysis",
@@ -42,6 +44,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 5] = [
         ],
     ),
     ("kernels", &[]),
+    ("report", &["brickscope-analysis", "brickscope-profile", "serde", "serde_json"]),
     ("tracing", &["brickscope", "tracing-core", "tracing-subscriber"]),
 ];
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use brickscope_sampler::child::{End, end_with_parent};
 use serde::Serialize;
 
 use crate::family;
@@ -57,6 +58,8 @@ impl Repo {
         family::untie(&mut command);
         // A hook, such as one after a checkout, is for the user's work.
         command.arg("-C").arg(&self.dir).args(["-c", "core.hooksPath=/dev/null"]).args(words);
+        // It goes with this process, so that the next one finds nobody at work. Asked to, it removes its locks.
+        end_with_parent(&mut command, End::Ask);
         command.stdin(Stdio::null()).output().context("can't start git: is it installed?")
     }
 
@@ -138,19 +141,102 @@ impl Repo {
 
     /// Puts another commit into a worktree of ours. What was built there stays, so that little has to be built anew.
     pub(crate) fn check_out(&self, hash: &str) -> Result<()> {
+        let own = self.dir.join(self.said(["rev-parse", "--git-dir"])?);
+        unlock(&own).with_context(|| own.display().to_string())?;
         let words = ["checkout", "--quiet", "--force", "--detach", hash, "--"];
         self.said(words).map(drop).with_context(|| format!("a checkout of {}", short(hash)))?;
-        if self.dir.join(".gitmodules").is_file() {
-            self.said(["submodule", "update", "--quiet", "--init", "--recursive", "--force"])
-                .context("its submodules")?;
+        self.check_out_submodules().context("its submodules")
+    }
+
+    /// What `git submodule update --init --recursive` does, which writes where submodules come from into the configuration of
+    /// the user's repository. Theirs is taken where it is there.
+    fn check_out_submodules(&self) -> Result<()> {
+        if !self.dir.join(".gitmodules").is_file() {
+            return Ok(());
+        }
+        let paths = self.said([
+            "config",
+            "--file",
+            ".gitmodules",
+            "--null",
+            "--get-regexp",
+            "^submodule\\..*\\.path$",
+        ])?;
+        let pairs = paths.split('\0').filter_map(|pair| pair.split_once('\n'));
+        for (key, path) in pairs {
+            let name = key.strip_suffix(".path").unwrap_or(key);
+            let (url_key, active) = (format!("{name}.url"), format!("{name}.active=true"));
+            let mut words = vec!["-c".to_owned(), active];
+            if !self.git(["config", "--get", &url_key])?.status.success() {
+                let url = self.said(["config", "--file", ".gitmodules", "--get", &url_key])?;
+                words.extend(["-c".to_owned(), format!("{url_key}={}", self.resolved(&url)?)]);
+            }
+            let update = ["submodule", "update", "--quiet", "--force", "--", path];
+            self.said(words.into_iter().chain(update.map(str::to_owned)))?;
+            let folder = self.dir.join(path);
+            // Those in it are in the configuration of the copy, which is ours.
+            if folder.join(".gitmodules").is_file() {
+                let nested = Self { dir: folder };
+                nested.said([
+                    "submodule",
+                    "update",
+                    "--quiet",
+                    "--init",
+                    "--recursive",
+                    "--force",
+                ])?;
+            }
         }
         Ok(())
+    }
+
+    /// Where a submodule is: a relative address is beside where the repository came from, or else beside the repository.
+    fn resolved(&self, url: &str) -> Result<String> {
+        if !url.starts_with("./") && !url.starts_with("../") {
+            return Ok(url.to_owned());
+        }
+        let remote = self.said(["config", "--get", "remote.origin.url"]);
+        let base = match remote {
+            Ok(remote) => remote,
+            Err(_) => {
+                let common = self.common_dir()?;
+                let base = common.parent().filter(|_| common.ends_with(".git")).unwrap_or(&common);
+                base.to_string_lossy().into_owned()
+            }
+        };
+        let (mut base, mut rest) = (base.trim_end_matches('/'), url);
+        loop {
+            if let Some(more) = rest.strip_prefix("./") {
+                rest = more;
+            } else if let Some(more) = rest.strip_prefix("../") {
+                let end = base.rfind(['/', ':']).with_context(|| format!("{url} leads nowhere"))?;
+                // Behind a colon of `host:path` comes no slash.
+                base = &base[..end + usize::from(base.as_bytes()[end] == b':')];
+                rest = more;
+            } else {
+                let between = if base.ends_with(':') { "" } else { "/" };
+                return Ok(format!("{base}{between}{rest}"));
+            }
+        }
     }
 
     /// Removes all that isn't of the commit.
     pub(crate) fn clean(&self) -> Result<()> {
         self.said(["clean", "-ffdxq"]).map(drop)
     }
+}
+
+/// Removes what a git that was killed has left in the folder of a worktree of ours, in which nobody else is at work.
+fn unlock(folder: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            unlock(&entry.path())?;
+        } else if entry.path().extension().is_some_and(|extension| extension == "lock") {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn is_hash(text: &str) -> bool {
@@ -160,4 +246,30 @@ fn is_hash(text: &str) -> bool {
 /// The beginning of a hash.
 pub(crate) fn short(hash: &str) -> &str {
     hash.get(..9).unwrap_or(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_address_is_beside_where_the_repository_came_from() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let repo = Repo { dir: folder.path().join("engine") };
+        std::fs::create_dir(&repo.dir).expect("made");
+        repo.said(["init", "--quiet"]).expect("git");
+        let beside = std::fs::canonicalize(folder.path()).expect("a path").join("ggml");
+        assert_eq!(Path::new(&repo.resolved("../ggml").expect("a path")), beside);
+        for (remote, url, resolved) in [
+            ("https://host/group/engine.git", "../ggml.git", "https://host/group/ggml.git"),
+            ("https://host/group/engine/", "../../a/b", "https://host/a/b"),
+            ("git@host:group/engine", "../ggml", "git@host:group/ggml"),
+            ("git@host:engine", "../ggml", "git@host:ggml"),
+            ("/srv/engine", "./ggml", "/srv/engine/ggml"),
+            ("/srv/engine", "https://host/ggml", "https://host/ggml"),
+        ] {
+            repo.said(["config", "remote.origin.url", remote]).expect("git");
+            assert_eq!(repo.resolved(url).expect("an address"), resolved, "{remote} {url}");
+        }
+    }
 }

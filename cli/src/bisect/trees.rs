@@ -88,18 +88,10 @@ impl<'t> Trees<'t> {
         let folder = self.folder(slot);
         fs::create_dir_all(self.work.join("trees")).context("the folder of worktrees")?;
         let was_there = folder.join(".git").exists();
-        if was_there {
-            let tree = Repo::at(&folder)?;
-            if self.is_fresh {
-                tree.clean()?;
-            }
-            tree.check_out(hash)?;
-        } else {
-            if folder.exists() {
-                fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
-            }
-            self.repo.add_worktree(&folder, hash)?;
-            Repo::at(&folder)?.check_out(hash)?;
+        match self.put(&folder, hash, was_there) {
+            // Ctrl-C is for git, too, which then fails.
+            Err(_) if interrupt::is_asked() => return Ok(Built::Interrupted),
+            done => done?,
         }
         let mut failed = self.built_in(&folder, hash)?;
         if failed.is_some() && was_there && !interrupt::is_asked() {
@@ -116,6 +108,22 @@ impl<'t> Trees<'t> {
         fs::write(self.mark(slot), hash).context("the mark of a build")?;
         self.built[slot] = Some(revision);
         Ok(Built::New(folder))
+    }
+
+    /// Puts a commit into a folder, which may have another one.
+    fn put(&self, folder: &Path, hash: &str, was_there: bool) -> Result<()> {
+        if was_there {
+            let tree = Repo::at(folder)?;
+            if self.is_fresh {
+                tree.clean()?;
+            }
+            return tree.check_out(hash);
+        }
+        if folder.exists() {
+            fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        self.repo.add_worktree(folder, hash)?;
+        Repo::at(folder)?.check_out(hash)
     }
 
     fn slot(&self, revision: usize, beside: usize) -> usize {

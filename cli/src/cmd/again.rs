@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope::{Change, Profile, RUN_FILE};
+use brickscope::{Change, Profile, RUN_FILE, secrets};
 
 use crate::cmd::profile::ProfileArgs;
 use crate::text::printable;
@@ -54,6 +54,11 @@ impl Again {
         let Some(run) = run else {
             bail!("this run doesn't say by which command it was made, so it can't be made again");
         };
+        ensure!(
+            !secrets::are_left_out(&run.command),
+            "the command of this run has a secret in it, which a run doesn't keep, so it can't be made again: measure it with \
+             and without the change, and use `brickscope compare`"
+        );
         if run.backend.starts_with("llama.cpp in this program") {
             bail!(
                 "a program of yours recorded this run: run it with and without the change, and use `brickscope compare`"

@@ -24,7 +24,7 @@ use crate::flame::summary::{SCHEMA_VERSION, Source, Summary};
 use crate::flame::{diff, draw, markdown, shares, terminal};
 use crate::output;
 use crate::run_dir::{self, RunDir};
-use crate::text::screened;
+use crate::text::{self, screened};
 use crate::{device, interrupt};
 
 /// Draw a flamegraph, from exact measured spans or from samples of the running program.
@@ -258,7 +258,7 @@ impl Material {
                 let stdout = if args.json { output::stderr_of_child() } else { Stdio::inherit() };
                 let mut place = Place::new(new.path().to_owned());
                 let recorded = recorder(args, via, &abilities, &mut place).command(line, stdout)?;
-                let command = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+                let command = text::kept(line);
                 Self { command: Some(command), ..of(place, Some(new), recorded) }
             }
             Input::Run(run) => {

@@ -273,6 +273,16 @@ fn has_no_passes(profile: &Profile) -> bool {
     profile.passes.is_empty() && streams.all(|stream| stream.passes.is_empty())
 }
 
+/// How many times its size a gzip file may have unpacked, if that is more than [`LEAST_UNPACKED`]. Traces have 10 to 40 times;
+/// zeros a thousand.
+const MOST_RATIO: u64 = 300;
+
+/// What any file may have unpacked, in bytes.
+const LEAST_UNPACKED: u64 = 64 << 20;
+
+/// So many bytes tell whether it is text.
+const BEGIN: u64 = 64 << 10;
+
 /// The whole file as text, decompressed if it is a gzip file. Of one that breaks off, what is whole, and what was lost.
 fn text(path: &Path) -> Result<(String, Option<String>)> {
     let cannot = || path.display().to_string();
@@ -281,9 +291,14 @@ fn text(path: &Path) -> Result<(String, Option<String>)> {
     if bytes.starts_with(&[0x1f, 0x8b]) {
         let packed = std::mem::take(&mut bytes);
         let gzip = MultiGzDecoder::new(&packed[..]);
+        let most = MAX_BYTES.min(LEAST_UNPACKED.max(MOST_RATIO * packed.len() as u64));
         // What was unpacked before an error stays.
-        let unpacked = gzip.take(MAX_BYTES + 1).read_to_end(&mut bytes);
-        if let Err(error) = unpacked {
+        let mut gzip = gzip.take(most + 1);
+        let begin = (&mut gzip).take(BEGIN).read_to_end(&mut bytes);
+        if bytes.windows(4).any(|four| four == [0; 4]) {
+            bail!("{}: unpacked, it is no text: it has bytes of 0", path.display());
+        }
+        if let Err(error) = begin.and_then(|_| gzip.read_to_end(&mut bytes)) {
             // Of any other error it isn't known that what was unpacked is right.
             let breaks_off = error.kind() == std::io::ErrorKind::UnexpectedEof;
             if !breaks_off {
@@ -297,6 +312,12 @@ fn text(path: &Path) -> Result<(String, Option<String>)> {
                 "what is behind {} unpacked bytes, where the gzip file breaks off ({error})",
                 bytes.len()
             ));
+        }
+        if most < MAX_BYTES && bytes.len() as u64 > most {
+            bail!(
+                "{}: unpacked, it has more than {MOST_RATIO} times its size, which no trace has: unpack it first to read it",
+                path.display()
+            );
         }
     }
     if bytes.len() as u64 > MAX_BYTES {

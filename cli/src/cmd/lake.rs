@@ -434,12 +434,12 @@ mod with_parquet {
     }
 
     /// What there is to choose from with a flag; `has` is a column and its table.
-    fn choices(prelude: &str, has: &str) -> Result<Vec<String>> {
+    fn choices(lake: &Lake, params: &str, has: &str) -> Result<Vec<String>> {
         /// More are no help.
         const MOST: usize = 12;
         let column = has.split(' ').next().unwrap_or_default();
         let query = format!("SELECT DISTINCT {has} WHERE {column} IS NOT NULL ORDER BY {column}");
-        let answer = lake::answer(prelude, &query)?;
+        let answer = lake::answer(lake, ALL_DAYS, params, &query)?;
         let mut values: Vec<String> = answer.rows.into_iter().flatten().flatten().collect();
         let all = values.len();
         values.truncate(MOST);
@@ -469,13 +469,12 @@ mod with_parquet {
     ) -> Result<()> {
         let mut lake = Lake::open(&args.lake)?;
         if args.sql {
-            let prelude = lake::prelude_for_others(&lake, days, params)?;
+            let prelude = lake::prelude(&lake, days, params)?;
             return output::print(format!("{prelude}\n{}\n", query.trim_end()));
         }
         refresh(&mut lake, days)?;
-        let prelude = lake::prelude(&lake, days, params)?;
         let note = progress::note("asking");
-        let answer = lake::answer(&prelude, query);
+        let answer = lake::answer(&lake, days, params, query);
         note.finish_and_clear();
         let mut answer = answer?;
         let form = if args.json { AnswerForm::Json } else { args.output };
@@ -493,9 +492,8 @@ mod with_parquet {
                     // What there is to choose from may be of other days.
                     refresh(&mut lake, ALL_DAYS)?;
                 }
-                let prelude = lake::prelude(&lake, ALL_DAYS, params)?;
                 for (flag, has) in chosen_by.iter().filter(|_| all == 0) {
-                    let values = choices(&prelude, has)?.join(", ");
+                    let values = choices(&lake, params, has)?.join(", ");
                     tell!("{flag}: the lake has {}", printable_text(&values));
                 }
                 if all > answer.rows.len() {

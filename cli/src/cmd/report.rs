@@ -8,9 +8,9 @@ use brickscope::write_atomically;
 use brickscope_analysis::compare::{Options, compare};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::view;
+use brickscope_report::{Run, of_run, of_two, steps};
 use serde_json::json;
 
-use crate::report::{self, Run};
 use crate::text::wrapped;
 use crate::{output, progress, run_dir, sides};
 
@@ -98,9 +98,9 @@ fn one(path: &Path) -> Result<(String, String)> {
     let profile = run_dir::load(path)?;
     note.finish_and_clear();
     let receipt = receipt_of(path)?;
-    let bar = progress::steps("report", report::steps(&profile));
+    let bar = progress::steps("report", steps(&profile));
     let run = Run { name: called(path), profile: &profile, receipt: receipt.as_ref() };
-    let page = report::of_run(&run, &mut || bar.inc(1));
+    let page = of_run(&run, &mut || bar.inc(1));
     bar.finish_and_clear();
     Ok((page, view::headline(&profile)))
 }
@@ -135,7 +135,7 @@ fn two(a: &Path, b: &Path, is_forced: bool) -> Result<(String, String)> {
     if let (Err(why), [Err(_), Err(_)]) = (&comparison, &runs) {
         bail!("{why}");
     }
-    let page = report::of_two([&names[0], &names[1]], &comparison, [&runs[0], &runs[1]]);
+    let page = of_two([&names[0], &names[1]], &comparison, [&runs[0], &runs[1]]);
     note.finish_and_clear();
     let headline = match &comparison {
         Ok(comparison) => view::comparison_headline(comparison),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{env, fs, thread};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use brickscope::save::write_atomically;
 use brickscope::{Absent, Clock, LoadWatch, OtherLoad, PairedError, PairedRatio, Profile};
 use brickscope_analysis::view;
@@ -17,7 +17,7 @@ use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::cmd::collect;
 use crate::flags::OtlpArgs;
-use crate::nodes::{self, Described, Library, Of, Recorded, Records};
+use crate::nodes::{self, Described, Library, Mark, Of, Recorded, Records};
 use crate::otlp::Target;
 use crate::run_dir::RunDir;
 use crate::text::{count, printable_text, screened};
@@ -35,12 +35,16 @@ use crate::{family, interrupt, output, summary};
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run --out runs/llama -- llama-cli -m model.gguf -p \"Hello\" -n 64 -st\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope show runs/llama --as roofline"
+    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run --out runs/llama -- llama-cli -m model.gguf -p \"Hello\" -n 64 -st\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope run --follow -- ./serve.sh\n  brickscope run --recover\n  brickscope show runs/llama --as roofline"
 )]
 pub(crate) struct RunArgs {
     /// The program to run, with its arguments.
-    #[arg(last = true, value_name = "COMMAND", required = true)]
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "recover")]
     pub(crate) command: Vec<OsString>,
+
+    /// Report what earlier runs recorded that did not come to their end, since brickscope was killed or could not write.
+    #[arg(long, conflicts_with_all = ["command", "shares", "check_overhead", "follow"])]
+    pub(crate) recover: bool,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
     #[arg(long, value_name = "DIR")]
@@ -65,6 +69,11 @@ pub(crate) struct RunArgs {
     /// compared. Use it for 100 tokens or more.
     #[arg(long)]
     pub(crate) check_overhead: bool,
+
+    /// Record what the command starts, too: its script's programs, a server's workers. Of several processes the report is of the
+    /// one with the most passes. What they leave running keeps the library in its environment.
+    #[arg(long)]
+    pub(crate) follow: bool,
 
     /// Where the report goes: a file, or `-` for standard output. By default it goes to the terminal after the program's own
     /// output; if that goes to a file or a pipe, to standard error.
@@ -121,6 +130,22 @@ const MOST_RUNS: usize = 64;
 /// How often the program is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// A run to report.
+struct Ended<'r> {
+    command: &'r [OsString],
+    created: &'r str,
+    dir: RunDir,
+    /// `None` if brickscope ended before the program.
+    status: Option<ExitStatus>,
+    load: Result<OtherLoad, Absent>,
+}
+
+impl Ended<'_> {
+    fn code(&self) -> ExitCode {
+        self.status.map_or(ExitCode::SUCCESS, code_of)
+    }
+}
+
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let place = Place::of(args)?;
     collect::ready(args.lake.as_deref())?;
@@ -130,103 +155,196 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             "can't time another program's nodes: its clock is the processor's counter, and {reason}"
         )
     })?;
+    let to = To { args, place, target: target.as_ref(), clock };
+    if args.recover {
+        return to.recover();
+    }
     let created = Profile::empty(Default::default()).created;
     let dir = RunDir::create_late(args.out.as_deref(), &created)?;
-    let records = Records::create()?;
+    let left = Records::left().len();
+    if left > 0 && !args.quiet {
+        let runs = count(left as u64, "earlier run");
+        tell!(
+            "note: {runs} did not come to the end: `brickscope run --recover` reports what was recorded"
+        );
+    }
+    let mut records = Records::create(&args.command, &created)?;
     let library = Records::library(&args.command)?;
+    ensure!(
+        !args.follow || !library.as_ref().is_some_and(Library::is_passing),
+        "--follow: what the command starts may go on when this has ended, and would load the library from a folder that is \
+         gone: name a cache folder of yours on a file system with programs, by BRICKSCOPE_CACHE"
+    );
     let load = Load::start();
     let status = watch(&args.command, library.as_ref(), records.path(), args)?;
     let load = load.and_then(|load| load.others());
-    let (recorded, loaded) = records.read()?;
-    let Some((mut recorded, others)) = choose(recorded) else {
-        tell!("brickscope: {}", nodes::nothing(&args.command, status, &loaded));
-        return Ok(code_of(status));
-    };
-    if others > 0 && !args.quiet {
-        tell!(
-            "note: {} more recorded passes, too; this is the one with the most",
-            count(others as u64, "process")
+    let command = &args.command;
+    let ended = Ended { command, created: &created, dir, status: Some(status), load };
+    match to.finish(&mut records, &ended) {
+        Ok(reported) => reported,
+        Err(why) => {
+            records.keep();
+            Err(why.context("what was recorded is kept: `brickscope run --recover` reports it"))
+        }
+    }
+}
+
+/// Where what was recorded goes.
+struct To<'a> {
+    args: &'a RunArgs,
+    place: Place,
+    target: Option<&'a Target>,
+    clock: Clock,
+}
+
+impl To<'_> {
+    /// Reports what is left of earlier runs.
+    fn recover(&self) -> Result<ExitCode> {
+        let left = Records::left();
+        ensure!(!left.is_empty(), "no earlier run has left a recording among the temporary files");
+        ensure!(
+            left.len() == 1 || self.args.out.is_none(),
+            "{} are left: without --out each gets a folder of its own",
+            count(left.len() as u64, "run")
         );
-    }
-    let mut notes = nodes::lacks(&recorded);
-    notes.extend(loaded.said);
-    let files = nodes::name_weights(&mut recorded, &args.command, &mut notes);
-    let groups = nodes::groups(&recorded);
-    let mut described: Vec<Described> = Vec::new();
-    for nth in 0..groups.len() {
-        let of =
-            Of { recorded: &recorded, groups: &groups, nth, line: &args.command, files: &files };
-        let is_first = described.is_empty();
-        match of.described(&clock, &mut notes, is_first) {
-            Some(_) if described.len() == MOST_RUNS => {
-                let more = groups.len() - nth;
-                notes.push(format!(
-                    "{} left out: there are more than {MOST_RUNS}",
-                    count(more as u64, "context")
-                ));
-                break;
+        for (mut records, Mark { command, created }) in left {
+            if !self.args.quiet {
+                let line = printable_text(&command.join(" "));
+                tell!("note: {}", view::wrap(&format!("{created}: {line}"), 74).join("\n"));
             }
-            Some(of) => described.push(of),
-            None => {}
+            let command: Vec<OsString> = command.into_iter().map(OsString::from).collect();
+            let dir = RunDir::create_late(self.args.out.as_deref(), &created)?;
+            let absent = Absent { reason: "brickscope ended before the program".to_owned() };
+            let ended = Ended {
+                command: &command,
+                created: &created,
+                dir,
+                status: None,
+                load: Err(absent),
+            };
+            let place = records.path().to_owned();
+            self.finish(&mut records, &ended).with_context(|| place.display().to_string())??;
+            // What can't be read stays where it was named.
+            if records.is_whole() {
+                records.remove();
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Writes and reports a run. The first error is of a run that could not be written, the second of what came after.
+    fn finish(&self, records: &mut Records, ended: &Ended<'_>) -> Result<Result<ExitCode>> {
+        let Self { args, place, .. } = self;
+        let (recorded, loaded) = records.read()?;
+        let Some((mut recorded, others)) = choose(recorded) else {
+            let follows = args.follow || args.recover;
+            tell!("brickscope: {}", nodes::nothing(ended.command, ended.status, &loaded, follows));
+            return Ok(Ok(ended.code()));
+        };
+        if others > 0 && !args.quiet {
+            tell!(
+                "note: {} more recorded passes, too; this is the one with the most",
+                count(others as u64, "process")
+            );
+        }
+        let mut notes = nodes::lacks(&recorded);
+        notes.extend(loaded.said);
+        let files = nodes::name_weights(&mut recorded, ended.command, &mut notes);
+        let groups = nodes::groups(&recorded);
+        let mut described: Vec<Described> = Vec::new();
+        for nth in 0..groups.len() {
+            let of = Of {
+                recorded: &recorded,
+                groups: &groups,
+                nth,
+                line: ended.command,
+                files: &files,
+            };
+            let is_first = described.is_empty();
+            match of.described(&self.clock, &mut notes, is_first) {
+                Some(_) if described.len() == MOST_RUNS => {
+                    let more = groups.len() - nth;
+                    notes.push(format!(
+                        "{} left out: there are more than {MOST_RUNS}",
+                        count(more as u64, "context")
+                    ));
+                    break;
+                }
+                Some(of) => described.push(of),
+                None => {}
+            }
+        }
+        for what in notes.iter().filter(|_| !args.quiet) {
+            tell!("note: {}", view::wrap(&printable_text(what), 74).join("\n"));
+        }
+        if described.is_empty() {
+            records.set_aside();
+            tell!(
+                "brickscope: nothing to report: no pass of the program could be read. What was recorded is kept: {}",
+                records.path().display()
+            );
+            return Ok(Ok(ended.code()));
+        }
+        for of in &mut described {
+            let profile = &mut of.profile;
+            profile.created = ended.created.to_owned();
+            match &ended.load {
+                Ok(load) => profile.other_load = Some(*load),
+                Err(why) => profile.other_load_absent = Some(why.clone()),
+            }
+            let cut_short = match ended.status {
+                Some(status) if status.success() => None,
+                Some(status) => Some(format!("the program ended with {status}")),
+                None => Some(
+                    "brickscope ended before the program, and the rest was recovered".to_owned(),
+                ),
+            };
+            if let Some(run) = profile.run.as_mut() {
+                run.cut_short = cut_short.or(run.cut_short.take());
+            }
+        }
+        let others = described.split_off(1);
+        for (nth, of) in others.iter().enumerate() {
+            let folder = format!("context-{}", nth + 2);
+            if let Some(run) = &mut described[0].profile.run {
+                run.beside.push(of.beside(folder));
+            }
+        }
+        let Described { mut profile, turns, .. } = described.remove(0);
+        let cost = args.check_overhead.then(|| PairedRatio::new(&turns));
+        profile.overhead.measured = cost.as_ref().and_then(|cost| cost.as_ref().ok()).copied();
+        let cost = cost.map(|cost| in_words(&cost));
+        let written = ended.dir.write(|dir| {
+            dir.save(&profile)?;
+            let mut others = others.iter().zip(2..);
+            others.try_for_each(|(of, nth)| dir.save_beside(&format!("context-{nth}"), &of.profile))
+        });
+        let folder = written.folder.as_deref();
+        let reported = if args.json {
+            if let Some(cost) = &cost {
+                tell!("{cost}");
+            }
+            report(place, view::json(&profile))
+        } else if args.full {
+            let folder = folder.map(output::shown);
+            let folder = folder.map(|folder| format!("run in    {folder}\n")).unwrap_or_default();
+            let cost = cost.map(|cost| cost + "\n").unwrap_or_default();
+            report(place, view::report(&profile) + &folder + &cost)
+        } else if let Place::Stdout = place {
+            summary::print(&profile, folder, cost.as_deref())
+        } else {
+            report(place, summary::text(&profile, folder, cost.as_deref()))
+        };
+        // From here on it isn't lost.
+        let collected = collect::into_lake(args.lake.as_deref(), written.folder.as_deref());
+        if let (Some(target), Some(folder)) = (self.target, &written.folder) {
+            target.push_written(folder);
+        }
+        match (written.folder, written.trouble) {
+            (None, Some(why)) => Err(why),
+            (_, trouble) => Ok(reported.and(collected).and(trouble.map_or(Ok(ended.code()), Err))),
         }
     }
-    for what in notes.iter().filter(|_| !args.quiet) {
-        tell!("note: {}", view::wrap(&printable_text(what), 74).join("\n"));
-    }
-    if described.is_empty() {
-        tell!("brickscope: nothing to report: no pass of the program could be read");
-        return Ok(code_of(status));
-    }
-    for of in &mut described {
-        let profile = &mut of.profile;
-        profile.created.clone_from(&created);
-        match &load {
-            Ok(load) => profile.other_load = Some(*load),
-            Err(why) => profile.other_load_absent = Some(why.clone()),
-        }
-        if let Some(run) = profile.run.as_mut().filter(|_| !status.success()) {
-            run.cut_short = Some(format!("the program ended with {status}"));
-        }
-    }
-    let others = described.split_off(1);
-    for (nth, of) in others.iter().enumerate() {
-        let folder = format!("context-{}", nth + 2);
-        if let Some(run) = &mut described[0].profile.run {
-            run.beside.push(of.beside(folder));
-        }
-    }
-    let Described { mut profile, turns, .. } = described.remove(0);
-    let cost = args.check_overhead.then(|| PairedRatio::new(&turns));
-    profile.overhead.measured = cost.as_ref().and_then(|cost| cost.as_ref().ok()).copied();
-    let cost = cost.map(|cost| in_words(&cost));
-    let written = dir.write(|dir| {
-        dir.save(&profile)?;
-        let mut others = others.iter().zip(2..);
-        others.try_for_each(|(of, nth)| dir.save_beside(&format!("context-{nth}"), &of.profile))
-    });
-    let folder = written.folder.as_deref();
-    let reported = if args.json {
-        if let Some(cost) = &cost {
-            tell!("{cost}");
-        }
-        report(&place, view::json(&profile))
-    } else if args.full {
-        let folder = folder.map(output::shown);
-        let folder = folder.map(|folder| format!("run in    {folder}\n")).unwrap_or_default();
-        let cost = cost.map(|cost| cost + "\n").unwrap_or_default();
-        report(&place, view::report(&profile) + &folder + &cost)
-    } else if let Place::Stdout = place {
-        summary::print(&profile, folder, cost.as_deref())
-    } else {
-        report(&place, summary::text(&profile, folder, cost.as_deref()))
-    };
-    let collected = collect::into_lake(args.lake.as_deref(), written.folder.as_deref());
-    if let (Some(target), Some(folder)) = (target, &written.folder) {
-        target.push_written(folder);
-    }
-    reported?;
-    collected?;
-    written.trouble.map_or(Ok(code_of(status)), Err)
 }
 
 fn report(place: &Place, text: String) -> Result<()> {
@@ -326,11 +444,10 @@ fn watch(
     if let Some(library) = library {
         command.env("LD_PRELOAD", preloads(library.path()));
     }
-    let is_alone = library.is_some_and(Library::is_alone);
     for (is_wanted, name) in [
         (args.shares, nodes::SHARES),
         (args.check_overhead, nodes::TURNS),
-        (is_alone, nodes::ALONE),
+        (args.follow, nodes::FOLLOW),
     ] {
         if is_wanted {
             command.env(name, "1");

@@ -75,15 +75,17 @@ impl Engine {
         }
     }
 
-    fn ask(&self, prelude: &str, query: &str) -> Result<Answer> {
-        let query = query.trim().trim_end_matches(';');
-        // As texts, so that all types come alike. `SELECT` around it needs a line of its own after a comment.
-        let describe = format!("DESCRIBE SELECT * FROM (\n{query}\n)");
-        let texts = format!("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (\n{query}\n)");
+    /// Asks a query, which may read what `prelude` names and the files in `root`, and nothing else.
+    fn ask(&self, root: &Path, prelude: &str, query: &str) -> Result<Answer> {
+        // The function takes a single `SELECT`, and refuses all else: not even what ends this one is a statement.
+        let query = format!("query({})", quoted(query));
+        let describe = format!("DESCRIBE SELECT * FROM {query}");
+        // As texts, so that all types come alike.
+        let texts = format!("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {query}");
         // What doesn't fit into memory goes there; by itself DuckDB takes the working directory.
         let spilled = private::temporary()?;
         let folder = quoted(&spilled.path().to_string_lossy());
-        let prelude = format!("SET temp_directory = {folder};\n{prelude}");
+        let prelude = format!("SET temp_directory = {folder};\n{prelude}\n{}", held_to(root)?);
         let ((_, described), (names, rows)) = match self {
             Self::Library(database) => {
                 database.run(&prelude)?;
@@ -108,19 +110,26 @@ impl Engine {
 /// How often a question is asked whose files are merged and deleted meanwhile.
 const TRIES: u32 = 5;
 
-/// Runs a query after statements that have no result.
-pub(crate) fn answer(prelude: &str, query: &str) -> Result<Answer> {
+/// Asks a query of the lake's tables, as far as runs of these days are in them. `params` are statements that it needs.
+pub(crate) fn answer(lake: &Lake, days: Days<'_>, params: &str, query: &str) -> Result<Answer> {
+    let root = root(lake);
+    let prelude = files_known(&root, days, params)?;
     let mut tries = 1;
     loop {
         let engine = Engine::find()?;
-        let error = match engine.ask(prelude, query) {
+        let error = match engine.ask(&root, &prelude, query) {
             Err(error) => error.context(engine.name()),
             answer => return answer,
         };
         let said = format!("{error:#}");
-        // Only an error of reading names a file.
-        let mut files =
-            said.split(['"', '\'']).filter(|name| name.ends_with(".parquet")).peekable();
+        if said.contains("unrecognized configuration parameter") {
+            return Err(error
+                .context("DuckDB 1.2 or newer is needed, which can be held to the lake's files"));
+        }
+        // Only an error of reading names a file of the lake.
+        let is_ours =
+            |name: &&str| name.ends_with(".parquet") && Path::new(name).starts_with(&root);
+        let mut files = said.split(['"', '\'']).filter(is_ours).peekable();
         if files.peek().is_none() {
             return Err(error);
         }
@@ -131,6 +140,29 @@ pub(crate) fn answer(prelude: &str, query: &str) -> Result<Answer> {
         }
         tries += 1;
     }
+}
+
+/// Statements after which no file outside of a folder is read, no extension is loaded, and none of this can be undone.
+fn held_to(root: &Path) -> Result<String> {
+    let mut folder = utf8(root)?.to_owned();
+    if !folder.ends_with('/') {
+        folder.push('/');
+    }
+    Ok(format!(
+        "SET allowed_directories = [{}];\nSET enable_external_access = false;\n\
+        SET autoload_known_extensions = false;\nSET autoinstall_known_extensions = false;\n\
+        SET allow_community_extensions = false;\nSET lock_configuration = true;",
+        quoted(&folder)
+    ))
+}
+
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{}: its name isn't UTF-8", path.display()))
+}
+
+/// The folder that DuckDB reads: the lake, or the copy of an object store.
+fn root(lake: &Lake) -> PathBuf {
+    std::path::absolute(lake.root()).unwrap_or_else(|_| lake.root().to_owned())
 }
 
 /// A text in SQL.
@@ -257,24 +289,19 @@ impl Answer {
     }
 }
 
-/// The statements that make the lake's tables known to DuckDB, as far as runs of these days are in them. `live` comes
-/// first: what becomes part of the lake after that is seen by no query of the session, neither whole nor half.
+/// The statements that make the lake's tables known to DuckDB, as far as runs of these days are in them, for whoever runs
+/// them elsewhere: with the files where they are, those of an object store by its URL.
 pub(crate) fn prelude(lake: &Lake, days: Days<'_>, params: &str) -> Result<String> {
-    let root = std::path::absolute(lake.root()).unwrap_or_else(|_| lake.root().to_owned());
-    files_known(&root, days, params)
-}
-
-/// The same of the files where they are, for other engines: of an object store, by its URL.
-pub(crate) fn prelude_for_others(lake: &Lake, days: Days<'_>, params: &str) -> Result<String> {
     match lake.is_folder() {
-        true => prelude(lake, days, params),
+        true => files_known(&root(lake), days, params),
         false => files_known(Path::new(&lake.name()), days, params),
     }
 }
 
+/// `live` comes first: what becomes part of the lake after that is seen by no query of the session, neither whole nor
+/// half.
 fn files_known(root: &Path, days: Days<'_>, params: &str) -> Result<String> {
-    let text =
-        root.to_str().with_context(|| format!("{}: its name isn't UTF-8", root.display()))?;
+    let text = utf8(root)?;
     ensure!(
         !text.contains(['*', '?', '[', ']', '{', '}']),
         "{text}: DuckDB takes *, ?, [], {{}} in a name for a pattern: name a link to the lake without them"

@@ -32,7 +32,7 @@ pub(crate) use self::answer_text::table;
 pub(crate) use self::check::check;
 pub(crate) use self::collect::{About, collect};
 pub(crate) use self::compact::compact;
-pub(crate) use self::engine::{answer, prelude, prelude_for_others, quoted};
+pub(crate) use self::engine::{answer, prelude, quoted};
 pub(crate) use self::questions::QUESTIONS;
 pub(crate) use self::store::{ALL_DAYS, Days, Lake};
 pub(crate) use self::works::{LEAST_DIGITS, NewRuns, Wanted, named, unify, works};

@@ -9,7 +9,7 @@ use brickscope_analysis::fleet::Observation;
 use brickscope_analysis::lake::{RUNS, RunRows, SPEEDS, TABLES, Table, Value};
 
 use super::collect::{About, runs_at};
-use super::engine::{answer, prelude, quoted};
+use super::engine::{answer, quoted};
 use super::store::{ALL_DAYS, Lake};
 
 /// What was measured: its name for people, and all that [`compare`](brickscope_analysis::compare) demands to be equal.
@@ -100,7 +100,7 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
         only("r.cpu =", wanted.cpu),
     );
     let days = (wanted.since.unwrap_or(ALL_DAYS.0), ALL_DAYS.1);
-    let answer = answer(&prelude(lake, days, "")?, &query)?;
+    let answer = answer(lake, days, "", &query)?;
     let mut works = Works::new();
     let mut refused = BTreeSet::new();
     for row in answer.rows {

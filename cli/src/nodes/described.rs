@@ -16,7 +16,7 @@ use super::groups::Group;
 use super::passes::Passes;
 use super::replay::{Replayed, replay};
 use super::unnamed::Files;
-use crate::{ceilings_cache, progress, source};
+use crate::{ceilings_cache, progress, source, text};
 
 /// A group of passes that is to be a run.
 pub(crate) struct Of<'r> {
@@ -89,7 +89,7 @@ impl Of<'_> {
             measured: None,
         };
         profile.run = Some(Run {
-            command: self.line.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            command: text::kept(self.line),
             backend: backend_of(&profile, is_llama),
             threads,
             prompt_tokens: replayed.prompt_tokens,

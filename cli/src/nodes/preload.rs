@@ -23,8 +23,8 @@ pub(crate) const SHARES: &str = "BRICKSCOPE_SHARES";
 /// Set in the environment of a program of which only every other pass is to be looked at.
 pub(crate) const TURNS: &str = "BRICKSCOPE_TURNS";
 
-/// Set in the environment of a program that is not to pass the library on to those that it runs.
-pub(crate) const ALONE: &str = "BRICKSCOPE_ALONE";
+/// Set in the environment of a program of which those that it starts are to be recorded, too.
+pub(crate) const FOLLOW: &str = "BRICKSCOPE_FOLLOW";
 
 /// The library in a file.
 #[derive(Debug)]
@@ -35,9 +35,9 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// The library in a folder that only this user can write to. It stays there: what a program leaves running has the path
-    /// in its environment, and would load whatever lies there later. Where there is no such folder, it is among temporary
-    /// files, and [alone](Self::is_alone).
+    /// The library in a folder that only this user can write to. It stays there: what a program leaves running may have the
+    /// path in its environment, and would load whatever lies there later. Where there is no such folder, it is among
+    /// temporary files, and [passing](Self::is_passing).
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Library {
     }
 
     /// Whether it isn't there any more in the end, so that the program must not pass it on to what it leaves running.
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         self.passing.is_some()
     }
 }

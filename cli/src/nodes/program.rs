@@ -153,13 +153,25 @@ impl Loaded {
 }
 
 /// Why nothing was recorded, and what to do.
-pub(crate) fn nothing(line: &[OsString], status: ExitStatus, loaded: &Loaded) -> String {
+pub(crate) fn nothing(
+    line: &[OsString],
+    status: Option<ExitStatus>,
+    loaded: &Loaded,
+    is_followed: bool,
+) -> String {
     let first = line.first().map(OsString::as_os_str).unwrap_or_default();
     let program = screened(first.to_string_lossy().into_owned());
     let kind = Kind::of(first);
     let (why, what) = reason(kind, found(first).as_deref(), loaded);
-    let ended = if status.success() { String::new() } else { format!(" It ended with {status}.") };
-    format!("nothing was recorded of {program}: {why}.{ended} {what}")
+    let failed = status.filter(|status| !status.success());
+    let ended = failed.map(|status| format!(" It ended with {status}.")).unwrap_or_default();
+    // A library that was loaded says nothing of what the program started.
+    let follow = if is_followed || loaded.programs.is_empty() {
+        ""
+    } else {
+        " If another program that it starts computes: brickscope run --follow -- …"
+    };
+    format!("nothing was recorded of {program}: {why}.{ended} {what}{follow}")
 }
 
 fn reason(kind: Kind, path: Option<&Path>, loaded: &Loaded) -> (String, &'static str) {
@@ -210,9 +222,7 @@ fn reason(kind: Kind, path: Option<&Path>, loaded: &Loaded) -> (String, &'static
     if is_wrapper && all_are_it {
         let name = path.and_then(Path::file_name).unwrap_or_default().to_string_lossy();
         return (
-            format!(
-                "the library that records was loaded into {name}, and not into what that ran: its environment was not passed on"
-            ),
+            format!("the library that records was loaded into {name}, and not into what that ran"),
             "Put `brickscope run --` after it, right before the program.",
         );
     }
@@ -306,7 +316,12 @@ mod tests {
             (Kind::Foreign, None, loaded(""), "another processor"),
             (Kind::OfAnother, None, loaded(""), "setuid"),
             (Kind::Other, None, loaded(""), "was not loaded into it"),
-            (Kind::Other, Some(env), loaded("program /usr/bin/env\n"), "was not passed on"),
+            (
+                Kind::Other,
+                Some(env),
+                loaded("program /usr/bin/env\n"),
+                "and not into what that ran",
+            ),
             (
                 Kind::Other,
                 None,

@@ -230,6 +230,89 @@ fn a_search_that_is_killed_or_stopped_goes_on() {
     assert_eq!(engine.runs(), runs);
 }
 
+/// A git that goes on to the real one, but for the first checkouts: at one it does what `line` says.
+fn git_that(dir: &Path, line: &str) -> std::ffi::OsString {
+    use std::os::unix::fs::PermissionsExt;
+
+    let own = dir.join("bin");
+    fs::create_dir_all(&own).expect("made");
+    let path = std::env::var_os("PATH").expect("it is set");
+    let real = std::env::split_paths(&path).map(|of| of.join("git")).find(|git| git.is_file());
+    let real = real.expect("git").display().to_string();
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in *' checkout '*)\n  n=$(cat {dir}/n 2> /dev/null || echo 0)\n  n=$((n + 1))\n  \
+        echo $n > {dir}/n\n  if [ $n = 3 ]; then {line}; fi ;;\nesac\nexec {real} \"$@\"\n",
+        dir = dir.display()
+    );
+    fs::write(own.join("git"), script).expect("written");
+    fs::set_permissions(own.join("git"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let paths = std::iter::once(own).chain(std::env::split_paths(&path));
+    std::env::join_paths(paths).expect("a list of paths")
+}
+
+#[test]
+fn a_search_that_is_killed_or_stopped_in_a_checkout_goes_on() {
+    let words = |engine: &Engine| {
+        let good = engine.commits[0].clone();
+        let rest = ["--bad", "HEAD", "--build", "sh build.sh", "--seed", "7", "--measure"];
+        let how = ["sh run.sh", "--pattern", "tokens per second: {}"];
+        ["--good", &good].iter().chain(&rest).chain(&how).map(|w| (*w).to_owned()).collect()
+    };
+    // What git has when it is killed at work: a lock in its own folder of the worktree.
+    let lock = "touch \"$(git -C \"$2\" rev-parse --git-dir)/index.lock\"";
+    for (line, expected) in [
+        (format!("{lock}; kill -KILL $PPID; exit 1"), None),
+        ("kill -INT $PPID; exit 130".to_owned(), Some(130)),
+    ] {
+        let engine = Engine::new(slower(8, 99));
+        let path = git_that(engine.dir.path(), &line);
+        let words: Vec<String> = words(&engine);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let stopped = engine.command(&words).env("PATH", path).output().expect("it starts");
+        assert_eq!(code(&stopped), expected, "{}", err(&stopped));
+        let done = engine.command(&["--resume", "--json"]).output().expect("it starts");
+        assert_eq!(code(&done), Some(0), "{}", err(&done));
+        let json: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        assert_eq!(json["commits"][0]["hash"], engine.commits[8].as_str(), "{json}");
+        engine.is_as_it_was();
+    }
+}
+
+#[test]
+fn submodules_are_checked_out_and_the_users_configuration_stays() {
+    let engine = Engine::new(slower(8, 99));
+    // Beside the repository, with another one in it.
+    let allow = ["-c", "protocol.file.allow=always"];
+    for (name, inner) in [("inner", None), ("part", Some("../inner"))] {
+        let at = engine.dir.path().join(name);
+        fs::create_dir(&at).expect("made");
+        let git = |words: &[&str]| {
+            engine.git(&[&["-C", at.to_str().expect("a path")], &allow[..], words].concat())
+        };
+        git(&["init", "--quiet"]);
+        fs::write(at.join("file"), name).expect("written");
+        if let Some(inner) = inner {
+            git(&["submodule", "--quiet", "add", inner, "inner"]);
+        }
+        git(&["add", "--all"]);
+        git(&["commit", "--quiet", "-m", "It"]);
+    }
+    engine.git(&[&allow[..], &["submodule", "--quiet", "add", "../part", "a part"]].concat());
+    engine.git(&["commit", "--quiet", "-m", "A part"]);
+    engine.git(&["commit", "--quiet", "--allow-empty", "-m", "No change"]);
+    engine.git(&["submodule", "--quiet", "deinit", "--all"]);
+    fs::remove_dir_all(engine.repo().join(".git/modules")).expect("it is there");
+    let config = || fs::read_to_string(engine.repo().join(".git/config")).expect("it is there");
+    let before = config();
+    let build = "cat 'a part/file' 'a part/inner/file' && cp speed built";
+    let words = ["--good", "HEAD~1", "--bad", "HEAD", "--build", build, "--measure", "sh run.sh"];
+    let mut search =
+        engine.command(&[&words[..], &["--pattern", "tokens per second: {}"]].concat());
+    let found = search.env("GIT_ALLOW_PROTOCOL", "file").output().expect("it starts");
+    assert!(engine.runs() > 0, "{}", err(&found));
+    assert_eq!(config(), before);
+}
+
 #[test]
 fn with_too_few_measurements_it_says_so_and_goes_on_with_more() {
     let engine = Engine::new(slower(8, 99));

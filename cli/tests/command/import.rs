@@ -108,6 +108,25 @@ fn a_packed_file_is_the_same_run() {
 }
 
 #[test]
+fn what_unpacks_to_much_more_than_a_trace_does_is_refused() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let packed = folder.path().join("trace.json.gz");
+    for (begin, filling, megabytes, why) in [
+        (&b""[..], 0, 1, "it is no text: it has bytes of 0"),
+        (b"[", b' ', 100, "it has more than 300 times its size, which no trace has"),
+    ] {
+        let mut gz = GzEncoder::new(Vec::new(), Compression::best());
+        gz.write_all(begin).expect("memory");
+        for _ in 0..megabytes {
+            gz.write_all(&vec![filling; 1 << 20]).expect("memory");
+        }
+        std::fs::write(&packed, gz.finish().expect("memory")).expect("it is written");
+        let said = refused(&packed, &[]);
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
 fn of_a_packed_file_that_breaks_off_what_is_whole_is_read() {
     let folder = TempDir::new().expect("a temporary folder");
     let packed = folder.path().join("trace.json.gz");

@@ -342,6 +342,31 @@ fn duckdb_keeps_what_it_can_not_hold_where_nobody_else_can_write() {
     assert!(!Path::new(&one).exists(), "it is removed");
 }
 
+/// `tests/lake/run` asks real engines.
+#[test]
+fn what_one_asks_reaches_duckdb_as_a_text_after_its_settings_are_locked() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (of, lake) = (dir.path().join("runs"), dir.path().join("lake"));
+    runs(&of, 0..1);
+    run(&mut collect(&of, &lake));
+    // In the place of DuckDB: it keeps what it is told.
+    let (duckdb, kept) = (dir.path().join("duckdb"), dir.path().join("told"));
+    fs::write(&duckdb, format!("#!/bin/sh\ncat > {}\nexit 1\n", kept.display())).expect("room");
+    fs::set_permissions(&duckdb, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let query = "SELECT 'a'); COPY (SELECT 1) TO 'x';\n.system id\n--";
+    let mut asked = brickscope(&["lake", "query", query, "--lake"]);
+    asked.arg(&lake).env("BRICKSCOPE_DUCKDB", &duckdb).output().expect("it starts");
+    let told = fs::read_to_string(&kept).expect("it was told");
+    let as_text = format!("query('{}')", query.replace('\'', "''"));
+    assert_eq!(told.matches(&as_text).count(), 2, "its types, and its rows: {told}");
+    assert!(!told.replace(&as_text, "").contains("COPY"), "{told}");
+    let (before, after) = told.split_once("SET lock_configuration = true;").expect("locked");
+    assert!(after.contains(&as_text) && !before.contains(&as_text), "{told}");
+    let folder = format!("SET allowed_directories = ['{}/'];", lake.display());
+    assert!(before.contains(&folder), "{told}");
+    assert!(before.contains("SET enable_external_access = false;"), "{told}");
+}
+
 #[test]
 fn a_command_that_writes_a_run_adds_it_to_a_lake() {
     let dir = TempDir::new().expect("a temporary folder");

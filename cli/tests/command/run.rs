@@ -160,11 +160,69 @@ fn total<'p>(profile: &'p Profile, phase: Phase, name: &str) -> &'p Total {
     profile.totals.iter().find(is_it).unwrap_or_else(|| panic!("no {name} in {phase}"))
 }
 
+/// What of ours is in an environment, as `env` prints it.
+fn ours(environment: &str) -> Vec<&str> {
+    let is_ours = |line: &&str| line.starts_with("LD_PRELOAD=") || line.starts_with("BRICKSCOPE_");
+    let is_cache = |line: &&str| line.starts_with("BRICKSCOPE_CACHE=");
+    environment.lines().filter(|line| is_ours(line) && !is_cache(line)).collect()
+}
+
 #[test]
-fn what_a_program_leaves_running_loads_no_library_of_another_user() {
+fn a_program_and_what_it_starts_have_the_environment_that_they_have_alone() {
+    // A program itself; what a shell starts, waits for and leaves running; and one that becomes another one, which gets an
+    // environment of its own.
+    for line in [
+        &["/usr/bin/env"][..],
+        &["/bin/sh", "-c", "env; env | cat; (exec env); env &"],
+        &["/usr/bin/env", "nice", "-n", "0", "/usr/bin/env"],
+        &["/usr/bin/env", "-i", "A=1", "/usr/bin/env"],
+    ] {
+        let (mut command, _, _dir) = command(line[0], &line[1..], &[]);
+        let output = command.output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!said.is_empty() && output.status.success(), "{line:?}: {output:?}");
+        assert_eq!(ours(&said), [""; 0], "{line:?}");
+    }
+    // The user's own libraries stay in the list.
+    let own = programs().join("good/libggml-base.so");
+    let own = own.to_str().expect("a path");
+    let (mut command, _, _dir) = command("/usr/bin/env", &[], &[("LD_PRELOAD", own)]);
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(ours(&said), [format!("LD_PRELOAD={own}")]);
+}
+
+#[test]
+fn a_program_that_becomes_another_one_is_recorded() {
+    let program = programs().join("good/loads");
+    let program = program.to_str().expect("a path");
+    for before in
+        [&["nice", "-n", "0"][..], &["-i"], &["LD_PRELOAD="], &["sh", "-c", "exec \"$0\""]]
+    {
+        let words: Vec<&str> = before.iter().copied().chain([program]).collect();
+        let ran = run("/usr/bin/env", &words, &[]);
+        assert!(ran.profile().phase(Phase::Decode).is_some(), "{before:?}: {}", ran.stderr());
+    }
+}
+
+#[test]
+fn what_a_program_starts_is_recorded_where_that_is_asked_for() {
+    let program = programs().join("good/loads");
+    let line = format!("{}; true", program.display());
+    let ran = run("/bin/sh", &["-c", &line], &[]);
+    assert_eq!(ran.stdout(), "generated\n");
+    assert!(ran.stderr().contains("brickscope run --follow"), "{}", ran.stderr());
+    assert!(!ran.run.exists());
+    let (mut command, run, _dir) = command_of(&["--follow"], "/bin/sh", &["-c", &line], &[]);
+    let ran = Ran { output: command.output().expect("it starts"), run, _dir };
+    assert!(ran.profile().phase(Phase::Decode).is_some(), "{}", ran.stderr());
+}
+
+#[test]
+fn what_is_left_running_loads_no_library_of_another_user() {
     // The environment that a process has which outlives the run.
     let left = "env; env > left &";
-    let (mut command, run, _dir) = command("/bin/sh", &["-c", left], &[]);
+    let (mut command, run, _dir) = command_of(&["--follow"], "/bin/sh", &["-c", left], &[]);
     let parent = run.parent().expect("a folder").to_owned();
     let output = command.current_dir(&parent).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -205,27 +263,18 @@ fn what_a_program_leaves_running_loads_no_library_of_another_user() {
 #[test]
 fn a_library_that_is_removed_in_the_end_is_not_passed_on() {
     // The linker takes no library from such a folder, so it lies among temporary files.
-    let left = "printf '%s.' \"$LD_PRELOAD\" \"$BRICKSCOPE_ALONE\"";
-    let (mut command, run, _dir) = command("/bin/sh", &["-c", left], &[]);
-    let spaced = run.parent().expect("a folder").join("a folder");
-    std::fs::create_dir(&spaced).expect("a folder");
-    command.env("BRICKSCOPE_CACHE", &spaced).env_remove("XDG_RUNTIME_DIR");
-    let output = command.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "..", "{said}");
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let (mut command, run, _dir) = self::command("good/loads", &[], &[]);
-    command.env("BRICKSCOPE_CACHE", &spaced).env_remove("XDG_RUNTIME_DIR");
-    let ran = Ran { output: command.output().expect("it starts"), run, _dir };
+    let of = |options: &[&str]| {
+        let (mut command, run, dir) = command_of(options, "good/loads", &[], &[]);
+        let spaced = run.parent().expect("a folder").join("a folder");
+        std::fs::create_dir(&spaced).expect("a folder");
+        command.env("BRICKSCOPE_CACHE", &spaced).env_remove("XDG_RUNTIME_DIR");
+        Ran { output: command.output().expect("it starts"), run, _dir: dir }
+    };
+    let ran = of(&[]);
     assert!(ran.profile().phase(Phase::Decode).is_some(), "{}", ran.stderr());
-    // The user's own libraries stay in the list.
-    let (mut command, _, _dir) = self::command("/bin/sh", &["-c", left], &[]);
-    command.env("BRICKSCOPE_CACHE", &spaced).env_remove("XDG_RUNTIME_DIR");
-    let own = programs().join("good/libggml-base.so");
-    command.env("LD_PRELOAD", &own);
-    let output = command.output().expect("it starts");
-    let expected = format!("{}..", own.display());
-    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    let ran = of(&["--follow"]);
+    assert_eq!((ran.output.status.code(), &*ran.stdout()), (Some(1), ""), "{}", ran.stderr());
+    assert!(ran.stderr().contains("by BRICKSCOPE_CACHE"), "{}", ran.stderr());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -53,6 +53,8 @@ struct State {
     overloaded: AtomicU64,
     /// Keys of a page of a listing; 0 for as many as S3 has.
     page: AtomicU64,
+    /// Whether each page of a listing says that it goes on after its first object.
+    repeats: AtomicBool,
     /// Runs after the next listing of `runs`, before it is answered.
     then: Mutex<Option<Then>>,
 }
@@ -113,6 +115,11 @@ impl Server {
     /// Lists so many objects a page.
     pub fn page(&self, keys: u64) {
         self.state.page.store(keys, Ordering::SeqCst);
+    }
+
+    /// Lists without an end: each page goes on where it began.
+    pub fn repeat(&self, repeats: bool) {
+        self.state.repeats.store(repeats, Ordering::SeqCst);
     }
 
     /// Does something after the next listing of `runs`, before it is answered.
@@ -290,6 +297,9 @@ impl S3 for Store {
         if let Some(then) = then {
             // Other requests are answered meanwhile.
             let _ = tokio::task::spawn_blocking(then).await;
+        }
+        if self.0.repeats.load(Ordering::SeqCst) {
+            last = contents.first().and_then(|object: &Object| object.key.clone()).or(Some(prefix));
         }
         let prefixes = prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(prefix) });
         Ok(S3Response::new(ListObjectsV2Output {

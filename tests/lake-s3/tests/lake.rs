@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -498,6 +499,54 @@ fn errors_name_the_cause_and_come_soon() {
         SystemTime::now(),
     );
     says(&mut fleet.on("cache", &["lake", "check"]), "lake_version 99 is newer");
+}
+
+#[test]
+fn a_list_without_an_end_is_an_error() {
+    let fleet = Fleet::new();
+    let of = fleet.path("runs");
+    runs(&of, 0..2);
+    succeeds(&mut fleet.collect(&of));
+    fleet.server.repeat(true);
+    let _ = fleet.server.requests();
+    let (said, _) = fails(&mut fleet.on("cache", &["lake", "check"]));
+    assert!(said.contains("its list goes on where it has been before"), "{said}");
+    assert!(fleet.server.requests().list < 20);
+    fleet.server.repeat(false);
+    succeeds(&mut fleet.on("cache", &["lake", "check"]));
+}
+
+#[test]
+fn nothing_is_asked_where_a_server_sends_one_to() {
+    let fleet = Fleet::new();
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    other.set_nonblocking(true).expect("a socket");
+    let to = other.local_addr().expect("its address");
+    for status in ["301 Moved Permanently", "307 Temporary Redirect", "308 Permanent Redirect"] {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", server.local_addr().expect("its address"));
+        std::thread::spawn(move || {
+            for socket in server.incoming() {
+                let mut socket = socket.expect("a connection");
+                let mut request = [0; 4096];
+                let _ = socket.read(&mut request);
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\nLocation: http://{to}/x?y\r\nContent-Length: 0\r\n\r\n"
+                );
+                let _ = socket.write_all(answer.as_bytes());
+            }
+        });
+        let mut check = fleet.on("cache", &["lake", "check"]);
+        let (said, took) =
+            fails(check.env("AWS_ENDPOINT_URL", &url).env("AWS_SESSION_TOKEN", "a secret"));
+        assert!(
+            said.contains(&format!("this is elsewhere: {to}, where nothing is asked")),
+            "{said}"
+        );
+        assert!(!said.contains("a secret") && !said.contains("x?y"), "{said}");
+        assert!(took < Duration::from_secs(60), "{took:?}");
+        assert!(other.accept().is_err(), "nobody came");
+    }
 }
 
 /// Writers are killed at random, while others merge, delete and read. At no time is there half a run, and what a writer

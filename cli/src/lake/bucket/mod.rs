@@ -13,6 +13,7 @@
 //!
 //! `copy` has the readers' side.
 
+mod client;
 mod copy;
 
 use std::collections::BTreeMap;
@@ -26,14 +27,14 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use brickscope_analysis::lake::{RUNS, TABLES};
 use brickscope_analysis::receipt::sha256_hex;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
 use object_store::{
-    BackoffConfig, ClientConfigKey, Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
-    PutPayload, RetryConfig,
+    BackoffConfig, Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, RetryConfig,
 };
 use tokio::runtime::Runtime;
 
+use self::client::Connector;
 use super::store::{Part, Whose, machines_in};
 use crate::cache;
 
@@ -70,8 +71,6 @@ impl Bucket {
         let prefix = Key::parse(prefix).map_err(|error| anyhow!("{url}: {error}"))?;
         // An error means that one is set.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // A merged file may have many megabytes, over a slow line.
-        let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
         let builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
         let unusable = |error: Error| {
             let error = error.source().map_or_else(|| error.to_string(), ToString::to_string);
@@ -85,11 +84,13 @@ impl Bucket {
         };
         let impatient = builder
             .clone()
-            .with_config(timeout, "10s")
+            .with_http_connector(Connector { timeout: Duration::from_secs(10) })
             .with_retry(impatient)
             .build()
             .map_err(unusable)?;
-        let store = builder.with_config(timeout, "180s").build().map_err(unusable)?;
+        // A merged file may have many megabytes, over a slow line.
+        let patient = Connector { timeout: Duration::from_secs(180) };
+        let store = builder.with_http_connector(patient).build().map_err(unusable)?;
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
             .iter()
             .find_map(|name| std::env::var(name).ok())

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use brickscope::{Imported, Phase, Profile, Profiled};
 use brickscope_analysis::rate;
 use brickscope_analysis::roofline::Roofline;
 use brickscope_analysis::typical::{self, Basis, Typical};
 use brickscope_analysis::view;
+use brickscope_profile::{Imported, Phase, Profile, Profiled};
 
 use super::figure::{absent, at, count, counted, div, mul, percent, scaled, signed, sum, time};
 use super::html::{self, attribute, reason, said, told};
@@ -100,12 +100,12 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
 }
 
 /// Where figures are that are not of all passes.
-pub(super) const LEFT_OUT: &str = "figures on this page are without the passes that were left out: they are in the JSON \
+const LEFT_OUT: &str = "figures on this page are without the passes that were left out: they are in the JSON \
                                    that `brickscope show --as json --leave-out-disturbed` prints, rather than in \
                                    profile.json";
 
 /// What the figures of this page are where the headline goes by something else.
-pub(super) const OF_SUMS: &str = "figures on this page are sums of all passes; the headline goes by what is typical, and \
+const OF_SUMS: &str = "figures on this page are sums of all passes; the headline goes by what is typical, and \
                                   so does `brickscope show --as roofline`";
 
 /// Whether the sums of a phase, which are shown, are not what the headline goes by.
@@ -360,7 +360,7 @@ fn left_out(
 }
 
 /// Why passes are left out: `3 disturbed, 1 with a stall, 2 that warmed up`.
-pub(super) fn causes(all: &Profile) -> String {
+fn causes(all: &Profile) -> String {
     let (mut disturbed, mut stalled) = (0_u64, 0_u64);
     for typical in Typical::all(all).iter().filter(|typical| typical.basis == Basis::Passes) {
         disturbed += typical.left_out.disturbed.values().sum::<u64>();

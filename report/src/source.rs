@@ -1,6 +1,6 @@
 //! The source of a table's times: the host, or a stream of a device.
 
-use brickscope::{Phase, Profile, Total};
+use brickscope_profile::{Phase, Profile, Total};
 use serde_json::{Map, Value, json};
 
 use super::figure::{From, at};

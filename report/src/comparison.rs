@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use brickscope::{Phase, Profile};
 use brickscope_analysis::compare::{Change, Comparison, Sample, TestChange, Verdict};
 use brickscope_analysis::view;
+use brickscope_profile::{Phase, Profile};
 use serde_json::json;
 
 use super::figure::{From, Unit, absent, count, counted, div, percent, signed, sub, time};
@@ -281,7 +281,7 @@ fn bricks(a: &Profile, b: &Profile) -> String {
         for (name, field, class) in
             [("unattributed", "unattributed_ns", "unattributed"), ("wall", "wall_ns", "wall")]
         {
-            let of = |side: usize, total: &brickscope::PhaseTotal| {
+            let of = |side: usize, total: &brickscope_profile::PhaseTotal| {
                 let ns = if class == "wall" { total.wall_ns } else { total.unattributed_ns };
                 Some((ns, sources[side].of_phase(phase, field)))
             };

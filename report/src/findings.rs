@@ -1,8 +1,8 @@
 //! What slows the run down, with the evidence and a test of each finding.
 
-use brickscope::Profile;
 use brickscope_analysis::findings::{Evidence, Finding, Findings};
 use brickscope_analysis::view::{nothing, test_command, tried};
+use brickscope_profile::Profile;
 
 use super::html::{attribute, note, reason, told};
 

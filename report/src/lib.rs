@@ -1,12 +1,21 @@
-//! One or two runs as a self-contained HTML file.
+//! One or two runs as a self-contained HTML file: what `brickscope report` writes.
+//!
+//! ```
+//! use brickscope_profile::{ClockInfo, Profile};
+//! use brickscope_report::{Run, of_run};
+//!
+//! let profile = Profile::empty(ClockInfo::default()); // or `Profile::load`, or a profiler's
+//! let run = Run { name: "today".to_owned(), profile: &profile, receipt: None };
+//! let page = of_run(&run, &mut || ());
+//! assert!(page.starts_with("<!DOCTYPE html>"));
+//! ```
 //!
 //! Every section is a function of a profile. Numbers are written by `figure.rs`, which requires their
-//! place in `profile.json`, and text by `html.rs`, so that no name becomes markup. `provenance.rs` tests
-//! both.
+//! place in `profile.json`, and text by `html.rs`, so that no name becomes markup. `tests/report/provenance.rs` checks
+//! both, on the finished page.
+#![forbid(unsafe_code)]
 
 mod bricks;
-#[cfg(test)]
-mod browser;
 mod comparison;
 mod difference;
 mod figure;
@@ -18,36 +27,34 @@ mod machine;
 mod overview;
 mod page;
 mod path;
-#[cfg(test)]
-mod provenance;
 mod roofline;
 mod source;
-#[cfg(test)]
-mod tests;
 mod threads;
 mod tiles;
 mod timeline;
 mod tokens;
 
-use brickscope::Profile;
 use brickscope_analysis::compare::Comparison;
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::typical;
+use brickscope_profile::Profile;
 
 use self::page::{Diagrams, Section};
 use self::source::Source;
 
 /// A run to report.
-pub(crate) struct Run<'p> {
-    /// Its display name: a path.
-    pub(crate) name: String,
-    pub(crate) profile: &'p Profile,
+#[derive(Debug, Clone)]
+pub struct Run<'p> {
+    /// Its display name.
+    pub name: String,
+    /// What was recorded.
+    pub profile: &'p Profile,
     /// The receipt, if it is a benchmark.
-    pub(crate) receipt: Option<&'p Receipt>,
+    pub receipt: Option<&'p Receipt>,
 }
 
-/// The number of steps of a report, for progress bars.
-pub(crate) fn steps(profile: &Profile) -> u64 {
+/// How often [`of_run`] calls `done` for this profile: for a progress bar.
+pub fn steps(profile: &Profile) -> u64 {
     let streams: usize = profile.devices.iter().map(|device| device.streams.len()).sum();
     3 + SHEETS.len() as u64 * (1 + streams.min(source::MOST_STREAMS) as u64)
 }
@@ -108,9 +115,9 @@ const SHEETS: [Sheet; 7] = [
 /// The position of the timeline among the sections.
 const TIMELINE: usize = 2;
 
-/// The report of one run, without the passes that [`typical::shown`] leaves out. Calls `done` after each step. The same
-/// run gives the same bytes.
-pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
+/// The report of one run, without the passes that [`typical::shown`] leaves out, as HTML. Calls `done` after each of its
+/// [`steps`]. The same run gives the same bytes.
+pub fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
     let all = run.profile;
     let shown = typical::shown(all);
     let profile = &*shown;
@@ -198,9 +205,9 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
     page
 }
 
-/// The report of two runs side by side. The library's verdict comes first, or why there is none; then the
-/// figures of `runs`, or why they have none.
-pub(crate) fn of_two(
+/// The report of two runs side by side, as HTML. The verdict of `comparison` comes first, or why there is none; then the
+/// figures of `runs`, or why they have none. `names` are their display names.
+pub fn of_two(
     names: [&str; 2],
     comparison: &Result<Comparison, String>,
     runs: [&Result<Profile, String>; 2],

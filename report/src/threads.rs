@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brickscope::{Phase, Profile, Share};
+use brickscope_profile::{Phase, Profile, Share};
 
 use super::figure::{From, Unit, absent, at, count, div, percent, sum};
 use super::html::{Table, note, said};

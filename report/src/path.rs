@@ -1,8 +1,8 @@
 //! The critical path of a pass, with slack; and the copies of data.
 
-use brickscope::{ExecutionGraph, ExecutionNode, NameKind, Phase, Total};
 use brickscope_analysis::typical::OnePass;
 use brickscope_analysis::view::{PathSummary, path_summary};
+use brickscope_profile::{ExecutionGraph, ExecutionNode, NameKind, Phase, Total};
 use serde_json::{Value, json};
 
 use super::figure::{From, Unit, absent, count, div, percent, scaled, time};
@@ -10,7 +10,7 @@ use super::html::{Table, bar, note, reason, said, told};
 use super::source::{Source, heading};
 
 /// The most rows of each table: enough for a layer, the ends of the model, and some more.
-pub(super) const MOST_ROWS: usize = 24;
+const MOST_ROWS: usize = 24;
 
 /// The most spans of a pass for a graph, which takes some hundred bytes for each.
 const MOST_NODES: usize = 500_000;

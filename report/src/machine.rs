@@ -1,7 +1,7 @@
 //! The model, the machine, the clock and overhead, the receipt and the devices of a run.
 
-use brickscope::{CeilingReading, Ceilings, Profile, ReadingTime};
 use brickscope_analysis::receipt::Receipt;
+use brickscope_profile::{CeilingReading, Ceilings, Profile, ReadingTime};
 use serde_json::json;
 
 use super::figure::{From, absent, at, count, div, percent, scaled, signed, time};

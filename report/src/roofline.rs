@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use brickscope::{Ceilings, Phase, Profile, Total};
 use brickscope_analysis::roofline::{Moved, Reach, Roofline, RooflineBrick, Standing};
+use brickscope_profile::{Ceilings, Phase, Profile, Total};
 use serde_json::json;
 
 use super::bricks::colour;

@@ -1,6 +1,6 @@
 //! The tiles of products: how fast each level was, and how evenly threads shared them.
 
-use brickscope::{Profile, TileBalance, TileLevel, TileStats};
+use brickscope_profile::{Profile, TileBalance, TileLevel, TileStats};
 use serde_json::json;
 
 use super::figure::{From, Unit, absent, at, count, counted, div, percent, scaled, sub};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use brickscope::{LayerBrick, NameKind, Phase};
+use brickscope_profile::{LayerBrick, NameKind, Phase};
 use serde_json::{Map, Value, json};
 
 use super::figure::{From, Unit, sum};
@@ -36,7 +36,7 @@ pub(super) struct Cells<'r> {
 }
 
 impl<'r> Cells<'r> {
-    /// From the rows of [`Profile::by_layer`](brickscope::Profile::by_layer); `None` if the phase has none.
+    /// From the rows of [`Profile::by_layer`](brickscope_profile::Profile::by_layer); `None` if the phase has none.
     pub(super) fn new(
         source: &'r Source<'r>,
         rows: &'r [LayerBrick],

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
-use brickscope::{NameKind, Pass, Phase, Profile, Span};
 use brickscope_analysis::typical::OnePass;
+use brickscope_profile::{NameKind, Pass, Phase, Profile, Span};
 use serde_json::{Value, json};
 
 use super::figure::{Unit, at as place, count, counted, sub, time};

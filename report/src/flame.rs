@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use brickscope::Phase;
+use brickscope_profile::Phase;
 use serde_json::{Value, json};
 
 use super::figure::{From, count, div, percent, time};

@@ -5,21 +5,23 @@ use std::collections::{BTreeSet, HashMap};
 
 use brickscope::{ExecutionGraph, Profile};
 use brickscope_analysis::findings::Findings;
+use brickscope_analysis::typical::{Basis, Typical};
 use brickscope_analysis::view::{self, PathSummary, path_summary};
 use serde_json::{Map, Value, json};
 
-use super::html::shown;
-use super::path::MOST_ROWS;
+/// The most rows of a path, and the most characters of a name, on a page.
+const MOST_ROWS: usize = 24;
+const MOST_CHARACTERS: usize = 160;
 
 /// An open element.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Element {
-    pub(super) name: String,
-    pub(super) attributes: Vec<(String, String)>,
+pub(crate) struct Element {
+    pub(crate) name: String,
+    pub(crate) attributes: Vec<(String, String)>,
 }
 
 impl Element {
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 }
@@ -34,7 +36,7 @@ fn unescaped(text: &str) -> String {
 
 /// Walks a page. Calls `visit` with each text and the elements around it, and with each element that ends
 /// and its text. Panics if tags don't nest.
-pub(super) fn walk(page: &str, mut visit: impl FnMut(&[Element], &str, bool)) {
+pub(crate) fn walk(page: &str, mut visit: impl FnMut(&[Element], &str, bool)) {
     const VOID: [&str; 5] = ["meta", "input", "br", "wbr", "link"];
     let mut open: Vec<(Element, String)> = Vec::new();
     let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("a page begins as one");
@@ -150,22 +152,45 @@ impl Number {
     }
 }
 
+/// A name as a page has it.
+fn shown(name: &str) -> String {
+    match name.char_indices().nth(MOST_CHARACTERS) {
+        Some((end, _)) => format!("{}…", view::printable(&name[..end])),
+        None => view::printable(name),
+    }
+}
+
+/// How many passes a page leaves out, by their causes.
+fn left_out(profile: &Profile) -> String {
+    let typical = Typical::all(profile);
+    let by_passes = || typical.iter().filter(|typical| typical.basis == Basis::Passes);
+    let disturbed: u64 = by_passes().flat_map(|of| of.left_out.disturbed.values()).sum();
+    let stalled: u64 = by_passes().map(|of| of.left_out.stalled).sum();
+    let causes = [
+        (disturbed, "disturbed"),
+        (stalled, "with a stall"),
+        (profile.dropped.warm_up_passes, "that warmed up"),
+    ];
+    let told = causes.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+    told.collect::<Vec<_>>().join(", ")
+}
+
 /// The files that a page was made from.
-pub(super) struct Files<'f> {
+pub(crate) struct Files<'f> {
     /// By the prefix of pointers: empty, or `A` and `B`.
-    pub(super) profiles: Vec<(&'static str, Value)>,
-    pub(super) receipt: Value,
-    pub(super) comparison: Value,
+    pub(crate) profiles: Vec<(&'static str, Value)>,
+    pub(crate) receipt: Value,
+    pub(crate) comparison: Value,
     /// Sentences that the library derives from them.
-    pub(super) told: BTreeSet<String>,
+    pub(crate) told: BTreeSet<String>,
     /// The display names of the runs.
-    pub(super) names: &'f [&'f str],
+    pub(crate) names: &'f [&'f str],
     paths: HashMap<String, Value>,
 }
 
 impl<'f> Files<'f> {
     /// The file of one run.
-    pub(super) fn of(json: &str, names: &'f [&'f str]) -> Self {
+    pub(crate) fn of(json: &str, names: &'f [&'f str]) -> Self {
         let value = serde_json::from_str(json).expect("JSON");
         let profile = Profile::from_json(json, "profile.json".as_ref()).expect("a profile");
         let mut files = Self {
@@ -181,7 +206,7 @@ impl<'f> Files<'f> {
     }
 
     /// The files of two runs.
-    pub(super) fn of_two(a: &str, b: &str, comparison: Value, names: &'f [&'f str]) -> Self {
+    pub(crate) fn of_two(a: &str, b: &str, comparison: Value, names: &'f [&'f str]) -> Self {
         let mut files = Self::of(a, names);
         files.profiles[0].0 = "A";
         files.profiles.push(("B", serde_json::from_str(b).expect("JSON")));
@@ -191,15 +216,13 @@ impl<'f> Files<'f> {
     }
 
     /// The sentences of the library about a profile.
-    pub(super) fn hear(&mut self, profile: &Profile) {
+    pub(crate) fn hear(&mut self, profile: &Profile) {
         use brickscope_analysis::roofline::Roofline;
         let mut told: Vec<String> = profile.dropped.lines().collect();
         told.push(brickscope_analysis::view::headline(profile));
         told.extend(profile.not_finite.as_ref().map(ToString::to_string));
         told.extend(brickscope_analysis::typical::notes(profile));
-        told.push(super::overview::causes(profile));
-        told.push(super::overview::LEFT_OUT.to_owned());
-        told.push(super::overview::OF_SUMS.to_owned());
+        told.push(left_out(profile));
         told.extend(profile.run.iter().map(|run| run.command.join(" ")));
         let findings = Findings::of(profile);
         for finding in &findings.found {
@@ -546,7 +569,7 @@ fn reckon(operator: &str, numbers: &[Number]) -> Option<Number> {
 const WORDS: [&str; 8] = ["p50", "p90", "p95", "p99", "SHA-256", "H2D", "D2H", "D2D"];
 
 /// Panics unless everything on the page follows from the files. Returns the number of numbers.
-pub(super) fn check(page: &str, files: &mut Files<'_>) -> usize {
+pub(crate) fn check(page: &str, files: &mut Files<'_>) -> usize {
     let strings = files.strings();
     let mut found = 0;
     let mut faults = Vec::new();

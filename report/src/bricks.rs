@@ -1,6 +1,6 @@
 //! The tables of bricks, categories and kernels, by phase.
 
-use brickscope::{BrickCategory, Phase, Source as Clock, Total};
+use brickscope_profile::{BrickCategory, Phase, Source as Clock, Total};
 
 use super::figure::{From, Unit, absent, count, counted, div, percent, scaled, sum};
 use super::html::{Table, bar, details, note, said};

@@ -9,19 +9,18 @@ use brickscope::{
 use brickscope_analysis::compare::{Options, Process, Side, compare};
 use brickscope_analysis::findings::Findings;
 
+use brickscope_report::{Run, of_run, of_two, steps};
+use brickscope_testing::hostile;
 use proptest::prelude::*;
 
-use super::provenance::{Files, check, walk};
-use brickscope_testing::hostile;
-
-use super::{Run, of_run, of_two};
+use crate::provenance::{Files, check, walk};
 
 /// A name with everything that a page, a script or a terminal could misinterpret.
-pub(super) const HOSTILE: &str =
+pub(crate) const HOSTILE: &str =
     "\"'><script>hacked()</script><!--]]>&amp;\n\u{202e}🦀 {{title}} \u{0} 注意力 ${x} `y` \\u003c";
 
 /// A prompt and sixty tokens of three layers, the last of them slow; and a copy with its inverse.
-pub(super) fn sample(named: &str) -> Profile {
+pub(crate) fn sample(named: &str) -> Profile {
     slower(named, 0)
 }
 
@@ -149,7 +148,7 @@ fn tile(profile: &mut Profile, named: &str) {
 }
 
 /// A decode pass on a device; the host only issues it and waits.
-pub(super) fn on_a_device() -> Profile {
+pub(crate) fn on_a_device() -> Profile {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
@@ -183,13 +182,9 @@ fn spans_of_a_device_are_drawn_in_the_pass_that_issued_them() {
         span.pass = span.pass.map(|pass| pass + 1);
     }
     let drawn = |profile: &Profile| {
-        let mut diagrams = Vec::new();
-        let html = super::timeline::section(
-            profile,
-            "",
-            &mut super::page::Names::default(),
-            &mut diagrams,
-        );
+        let page = page(profile);
+        let data: serde_json::Value = serde_json::from_str(data(&page)).expect("JSON");
+        let diagrams = data["timelines"].as_array().expect("timelines");
         let starts = diagrams.iter().flat_map(|diagram| {
             let pass = &profile.passes[diagram["pass"].as_u64().expect("a pass") as usize];
             let tracks = diagram["tracks"].as_array().expect("tracks").iter();
@@ -201,7 +196,7 @@ fn spans_of_a_device_are_drawn_in_the_pass_that_issued_them() {
             };
             rows.map(within).collect::<Vec<_>>()
         });
-        (starts.collect::<Vec<bool>>(), html)
+        (starts.collect::<Vec<bool>>(), html_of(&page, "timeline").to_owned())
     };
     let (within, html) = drawn(&profile);
     assert!(!within.is_empty() && within.iter().all(|&within| within), "{within:?}");
@@ -283,11 +278,11 @@ fn what_an_imported_file_does_not_tell_is_no_zero() {
     }
 }
 
-pub(super) fn page(profile: &Profile) -> String {
+pub(crate) fn page(profile: &Profile) -> String {
     let run = Run { name: "runs/today".to_owned(), profile, receipt: None };
-    let mut steps = 0;
-    let page = of_run(&run, &mut || steps += 1);
-    assert_eq!(steps, super::steps(profile), "progress ends where it was said to");
+    let mut done = 0;
+    let page = of_run(&run, &mut || done += 1);
+    assert_eq!(done, steps(profile), "progress ends where it was said to");
     page
 }
 
@@ -301,6 +296,12 @@ fn traced(profile: &Profile) -> (String, usize) {
     files.hear(profile);
     let numbers = check(&page, &mut files);
     (page, numbers)
+}
+
+/// What the page's script draws.
+fn data(page: &str) -> &str {
+    let (_, data) = page.split_once("id=\"data\">").expect("a script of data");
+    data.split("</script>").next().expect("it ends")
 }
 
 /// The HTML of one section.

@@ -4,10 +4,10 @@
 use brickscope::{BrickId, LayerBrick, Phase, Profile};
 use serde::Deserialize;
 
-use super::of_two;
-use super::page::hash;
-use super::tests::{HOSTILE, on_a_device, page, sample};
+use brickscope_report::of_two;
 use brickscope_testing::chromium;
+
+use crate::pages::{HOSTILE, on_a_device, page, sample};
 
 /// What the browser showed.
 #[derive(Debug, Deserialize)]
@@ -158,10 +158,10 @@ window.addEventListener("load", function () { setTimeout(function () {
 
 /// The page with scripts before and after its own, and a policy that allows them.
 fn with(page: &str, before: &str, after: &str) -> String {
-    let allowed = format!("script-src '{}' '{}' ", hash(before), hash(after));
-    let page = page.replacen("script-src ", &allowed, 1);
-    let page = page.replacen("<meta name=", &format!("<script>{before}</script>\n<meta name="), 1);
-    page.replacen("</body>", &format!("<script>{after}</script>\n</body>"), 1)
+    let page = page.replacen("script-src ", "script-src 'nonce-test' ", 1);
+    let script = |text: &str| format!("<script nonce=\"test\">{text}</script>\n");
+    let page = page.replacen("<meta name=", &format!("{}<meta name=", script(before)), 1);
+    page.replacen("</body>", &format!("{}</body>", script(after)), 1)
 }
 
 fn drive(page: &str, window: [u32; 2]) -> Option<Seen> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope::{Durations, Pass, Phase};
+use brickscope_profile::{Durations, Pass, Phase};
 use serde_json::json;
 
 use super::figure::{Unit, absent, count, percent, signed, time};

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use brickscope::{BrickCategory, NameKind, Phase, Profile};
 use brickscope_analysis::receipt::sha256_hex;
 use brickscope_analysis::view::screened;
+use brickscope_profile::{BrickCategory, NameKind, Phase, Profile};
 use serde_json::{Value, json};
 
 use super::html::{attribute, json as json_text, shown};
@@ -135,7 +135,7 @@ fn filled(parts: &[(&str, String)]) -> String {
 }
 
 /// The hash of an inline style or script for a Content-Security-Policy.
-pub(super) fn hash(text: &str) -> String {
+fn hash(text: &str) -> String {
     let hex = sha256_hex(text.as_bytes());
     let bytes =
         (0..hex.len()).step_by(2).filter_map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok());

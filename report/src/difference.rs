@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use brickscope::{Phase, Profile};
+use brickscope_profile::{Phase, Profile};
 
 use super::figure::{Unit, div, sub};
 use super::html::{Table, note, reason, said_in_parts};

@@ -1,0 +1,5 @@
+//! Tests of pages, as their readers get them: in Chromium, and number by number beside the file.
+
+mod browser;
+mod pages;
+mod provenance;
