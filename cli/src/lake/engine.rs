@@ -1,18 +1,21 @@
 //! Queries of a lake by DuckDB: its library in this process, or its command.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::lake::{RUNS, TABLES, Table};
+use brickscope_analysis::lake::{Kind, RUNS, TABLES, Table};
 use serde_json::value::RawValue;
 
 use super::HIDDEN;
 use super::library::{Database, Texts};
-use super::store::{ALL_DAYS, Days, Lake};
+use super::store::{ALL_DAYS, Days, Lake, Part, is_gone};
+use super::table_file;
 use crate::private;
+use crate::text::printable_text;
 
 /// Names DuckDB's library or command.
 const VARIABLE: &str = "BRICKSCOPE_DUCKDB";
@@ -110,12 +113,14 @@ impl Engine {
 /// How often a question is asked whose files are merged and deleted meanwhile.
 const TRIES: u32 = 5;
 
-/// Asks a query of the lake's tables, as far as runs of these days are in them. `params` are statements that it needs.
+/// Asks a query of the lake's tables, as far as runs of these days are in them. `params` are statements that it needs. Runs
+/// with a damaged file are left out, and named.
 pub(crate) fn answer(lake: &Lake, days: Days<'_>, params: &str, query: &str) -> Result<Answer> {
     let root = root(lake);
-    let prelude = files_known(&root, days, params)?;
+    let mut damaged = BTreeSet::new();
     let mut tries = 1;
     loop {
+        let prelude = files_known(&root, days, params, &sound(lake, days, &damaged)?)?;
         let engine = Engine::find()?;
         let error = match engine.ask(&root, &prelude, query) {
             Err(error) => error.context(engine.name()),
@@ -129,17 +134,86 @@ pub(crate) fn answer(lake: &Lake, days: Days<'_>, params: &str, query: &str) -> 
         // Only an error of reading names a file of the lake.
         let is_ours =
             |name: &&str| name.ends_with(".parquet") && Path::new(name).starts_with(&root);
-        let mut files = said.split(['"', '\'']).filter(is_ours).peekable();
-        if files.peek().is_none() {
+        let files: Vec<&Path> = said.split(['"', '\'']).filter(is_ours).map(Path::new).collect();
+        if files.is_empty() {
             return Err(error);
         }
-        if tries == TRIES || files.all(|file| Path::new(file).exists()) {
+        // What was merged and deleted meanwhile is in another file.
+        if tries < TRIES && files.iter().any(|file| !file.exists()) {
+            tries += 1;
+            continue;
+        }
+        let before = damaged.len();
+        find_damaged(lake, days, &files, &mut damaged)?;
+        if damaged.len() == before {
             return Err(error.context(
                 "a file of the lake can't be read; `brickscope lake check` says which runs are damaged",
             ));
         }
-        tries += 1;
     }
+}
+
+/// Adds the parts with a file that can't be read: by us, or by DuckDB, which names `files`.
+fn find_damaged(
+    lake: &Lake,
+    days: Days<'_>,
+    files: &[&Path],
+    damaged: &mut BTreeSet<Part>,
+) -> Result<()> {
+    for part in parts(lake, days)? {
+        if damaged.contains(&part) {
+            continue;
+        }
+        for table in &TABLES {
+            let file = lake.file(table, &part);
+            if !file.exists() {
+                continue;
+            }
+            let read = table_file::check(table, &file);
+            let is_named = || std::path::absolute(&file).is_ok_and(|file| files.contains(&&*file));
+            let why = match read {
+                Err(error) if !is_gone(&error) => format!("{error:#}"),
+                Ok(()) if is_named() => format!("{}: DuckDB can't read it", file.display()),
+                _ => continue,
+            };
+            tell!("note: left out: {}", printable_text(&why));
+            damaged.insert(part);
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The parts of these days.
+fn parts(lake: &Lake, days: Days<'_>) -> Result<Vec<Part>> {
+    let all = lake.days(&RUNS)?.into_iter().filter(|day| (days.0..=days.1).contains(&&**day));
+    let of_days = all.map(|day| lake.parts_of(&day)).collect::<Result<Vec<_>>>()?;
+    Ok(of_days.into_iter().flatten().collect())
+}
+
+/// The files of each table without those of damaged parts; none where there are no such parts, and so all are meant.
+fn sound(
+    lake: &Lake,
+    days: Days<'_>,
+    damaged: &BTreeSet<Part>,
+) -> Result<BTreeMap<&'static str, Vec<PathBuf>>> {
+    if damaged.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut files = BTreeMap::new();
+    let parts = parts(lake, days)?;
+    for table in &TABLES {
+        let sound = parts.iter().filter(|part| !damaged.contains(part));
+        let of_table = sound.map(|part| lake.file(table, part)).filter(|file| file.exists());
+        let of_table: Vec<PathBuf> =
+            of_table.map(|file| std::path::absolute(&file).unwrap_or(file)).collect();
+        ensure!(
+            !of_table.is_empty() || table.name != RUNS.name,
+            "each run of the lake is damaged: `brickscope lake check` says how"
+        );
+        files.insert(table.name, of_table);
+    }
+    Ok(files)
 }
 
 /// Statements after which no file outside of a folder is read, no extension is loaded, and none of this can be undone.
@@ -293,14 +367,37 @@ impl Answer {
 /// them elsewhere: with the files where they are, those of an object store by its URL.
 pub(crate) fn prelude(lake: &Lake, days: Days<'_>, params: &str) -> Result<String> {
     match lake.is_folder() {
-        true => files_known(&root(lake), days, params),
-        false => files_known(Path::new(&lake.name()), days, params),
+        true => files_known(&root(lake), days, params, &BTreeMap::new()),
+        false => files_known(Path::new(&lake.name()), days, params, &BTreeMap::new()),
     }
 }
 
+/// A table of which no file can be read.
+fn without_rows(table: &Table) -> String {
+    let columns = table.columns.iter().map(|column| {
+        let kind = match column.kind {
+            Kind::Text => "VARCHAR",
+            Kind::Int => "BIGINT",
+            Kind::Real => "DOUBLE",
+            Kind::Flag => "BOOLEAN",
+        };
+        format!("CAST(NULL AS {kind}) AS \"{}\"", column.name)
+    });
+    let columns: Vec<String> =
+        columns.chain(["CAST(NULL AS VARCHAR) AS date".to_owned()]).collect();
+    format!("(SELECT {} WHERE false)", columns.join(", "))
+}
+
+/// `only` has the files of each table, if they aren't all.
+///
 /// `live` comes first: what becomes part of the lake after that is seen by no query of the session, neither whole nor
 /// half.
-fn files_known(root: &Path, days: Days<'_>, params: &str) -> Result<String> {
+fn files_known(
+    root: &Path,
+    days: Days<'_>,
+    params: &str,
+    only: &BTreeMap<&'static str, Vec<PathBuf>>,
+) -> Result<String> {
     let text = utf8(root)?;
     ensure!(
         !text.contains(['*', '?', '[', ']', '{', '}']),
@@ -308,8 +405,15 @@ fn files_known(root: &Path, days: Days<'_>, params: &str) -> Result<String> {
     );
     let files = |table: &Table| {
         let pattern = root.join(table.name).join("*").join("*").join("*.parquet");
-        let pattern = pattern.to_string_lossy().replace('\'', "''");
-        format!("read_parquet('{pattern}', hive_partitioning = true, hive_types_autocast = false)")
+        let files = match only.get(table.name) {
+            None => quoted(&pattern.to_string_lossy()),
+            Some(files) if files.is_empty() => return without_rows(table),
+            Some(files) => {
+                let files = files.iter().map(|file| quoted(&file.to_string_lossy()));
+                format!("[{}]", files.collect::<Vec<_>>().join(", "))
+            }
+        };
+        format!("read_parquet({files}, hive_partitioning = true, hive_types_autocast = false)")
     };
     // DuckDB opens no file of other days.
     let bounds = [(">=", days.0, ALL_DAYS.0), ("<=", days.1, ALL_DAYS.1)];

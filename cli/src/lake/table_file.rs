@@ -1,9 +1,11 @@
 //! Tables of a lake as Parquet files, written and read row by row.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use ::parquet::basic::{Compression, Type};
 use ::parquet::column::reader::ColumnReader;
@@ -156,19 +158,10 @@ pub(super) fn read(
 ) -> Result<()> {
     let of_file = || path.display().to_string();
     let file = File::open(path).with_context(of_file)?;
-    let file = SerializedFileReader::new(file).with_context(of_file)?;
-    let places = places(table, &file).with_context(of_file)?;
+    let (file, places) = opened(table, file).with_context(of_file)?;
     for group in 0..file.num_row_groups() {
-        let group = file.get_row_group(group).with_context(of_file)?;
-        let rows = usize::try_from(group.metadata().num_rows()).with_context(of_file)?;
-        ensure!(rows <= MOST_ROWS, "{}: a group of {rows} rows", path.display());
-        let mut columns = Vec::with_capacity(places.len());
-        for place in &places {
-            columns.push(match place {
-                Some(place) => column(&*group, *place, rows).with_context(of_file)?.into_iter(),
-                None => vec![Value::Null; rows].into_iter(),
-            });
-        }
+        let (rows, columns) = cells_of(&file, group, &places).with_context(of_file)?;
+        let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
         for _ in 0..rows {
             let row = columns.iter_mut().map(|cells| cells.next().unwrap_or(Value::Null));
             each(row.collect())?;
@@ -201,27 +194,109 @@ pub(super) fn cells_in<R: ChunkReader + 'static>(
     file: R,
     names: &[&str],
 ) -> Result<Vec<Vec<Value>>> {
-    let file = SerializedFileReader::new(file)?;
-    let places = places(table, &file)?;
+    let (file, places) = opened(table, file)?;
+    let place = |name: &&str| {
+        let place = table.column(name).and_then(|at| places[at]);
+        place.map(Some).with_context(|| format!("it has no {name}"))
+    };
+    let places: Vec<Option<usize>> = names.iter().map(place).collect::<Result<_>>()?;
     let mut found = vec![Vec::new(); names.len()];
     for group in 0..file.num_row_groups() {
-        let group = file.get_row_group(group)?;
-        let rows = usize::try_from(group.metadata().num_rows())?;
-        ensure!(rows <= MOST_ROWS, "a group of {rows} rows");
-        for (name, found) in names.iter().zip(&mut found) {
-            let place = table.column(name).and_then(|at| places[at]);
-            found.extend(column(
-                &*group,
-                place.with_context(|| format!("it has no {name}"))?,
-                rows,
-            )?);
-        }
+        let (_, columns) = cells_of(&file, group, &places)?;
+        found.iter_mut().zip(columns).for_each(|(found, cells)| found.extend(cells));
     }
     Ok(found)
 }
 
-/// More than any writer of ours puts into a group.
-const MOST_ROWS: usize = 1 << 22;
+/// Whether all of a file can be read.
+pub(super) fn check(table: &'static Table, path: &Path) -> Result<()> {
+    read(table, path, &mut |_| Ok(()))
+}
+
+/// The most rows of a group; writers of ours put [`GROUP_ROWS`] into one.
+const MOST_ROWS: usize = 8 * GROUP_ROWS;
+
+/// A file may have so many rows, and beyond that one for each of its bytes. Ours have one for several.
+const LEAST_ROWS: u64 = 1 << 20;
+
+/// The most bytes of a column in a group, as they are in the file: unpacked they are at most twenty times as many.
+const MOST_PACKED: i64 = 16 << 20;
+
+/// The same unpacked, as the file says.
+const MOST_UNPACKED: i64 = 256 << 20;
+
+/// What is read of the file's own description, and where each column of the table is.
+fn opened<R: ChunkReader + 'static>(
+    table: &'static Table,
+    file: R,
+) -> Result<(SerializedFileReader<R>, Vec<Option<usize>>)> {
+    let bytes = file.len();
+    guarded(|| {
+        let file = SerializedFileReader::new(file)?;
+        let places = places(table, &file)?;
+        let mut all: u64 = 0;
+        for group in file.metadata().row_groups() {
+            let rows = u64::try_from(group.num_rows())?;
+            ensure!(
+                rows <= MOST_ROWS as u64,
+                "it has a group of {rows} rows, and {MOST_ROWS} are read"
+            );
+            all = all.saturating_add(rows);
+            for column in group.columns() {
+                let (packed, unpacked) = (column.compressed_size(), column.uncompressed_size());
+                ensure!(
+                    (0..=MOST_PACKED).contains(&packed) && (0..=MOST_UNPACKED).contains(&unpacked),
+                    "a group of its column {} has {packed} bytes, {unpacked} unpacked: {MOST_PACKED} and \
+                     {MOST_UNPACKED} are read",
+                    column.column_path()
+                );
+            }
+        }
+        ensure!(
+            all <= LEAST_ROWS.max(bytes),
+            "it has {all} rows in {bytes} bytes, which no run has"
+        );
+        Ok((file, places))
+    })
+}
+
+/// The number of rows of a group, and the cells of some of its columns; of a place that isn't there, `NULL`.
+fn cells_of<R: ChunkReader + 'static>(
+    file: &SerializedFileReader<R>,
+    group: usize,
+    places: &[Option<usize>],
+) -> Result<(usize, Vec<Vec<Value>>)> {
+    guarded(|| {
+        let group = file.get_row_group(group)?;
+        let rows = usize::try_from(group.metadata().num_rows())?;
+        let cells = places.iter().map(|place| match place {
+            Some(place) => column(&*group, *place, rows),
+            None => Ok(vec![Value::Null; rows]),
+        });
+        Ok((rows, cells.collect::<Result<_>>()?))
+    })
+}
+
+/// Calls what reads a file by the crate `parquet`, which panics at some damaged files. That is an error of this file, and
+/// nothing is printed.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    thread_local! {
+        static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |what| {
+            if !IS_GUARDED.get() {
+                before(what);
+            }
+        }));
+    });
+    let outer = IS_GUARDED.replace(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    IS_GUARDED.set(outer);
+    done.unwrap_or_else(|_| bail!("it is damaged: the reader of Parquet gave up"))
+}
 
 /// Where each column of the table is in the file.
 fn places<R: ChunkReader + 'static>(
@@ -293,4 +368,85 @@ fn column(group: &dyn RowGroupReader, place: usize, rows: usize) -> Result<Vec<V
 
 fn reader_has_levels(group: &dyn RowGroupReader, place: usize) -> bool {
     group.metadata().column(place).column_descr().max_def_level() > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_analysis::lake::TABLES;
+
+    use super::*;
+
+    /// A row whose numbers are `nth`.
+    fn row(table: &Table, nth: i64) -> Vec<Value> {
+        let cell = |column: &Column| match column.kind {
+            _ if column.is_optional && nth % 3 == 0 => Value::Null,
+            Kind::Text => Value::Text(format!("text {}", nth % 7)),
+            Kind::Int => Value::Int(nth),
+            Kind::Real => Value::Real(nth as f64),
+            Kind::Flag => Value::Flag(nth % 2 == 0),
+        };
+        table.columns.iter().map(cell).collect()
+    }
+
+    fn smallest() -> &'static Table {
+        TABLES.iter().min_by_key(|table| table.columns.len()).expect("there are some")
+    }
+
+    #[test]
+    fn a_file_of_more_rows_than_it_has_room_for_is_refused() {
+        let table = smallest();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rows.parquet");
+        let rows = LEAST_ROWS as i64 + 1;
+        let out = File::create(&path).expect("a file");
+        write(table, out, |push| (0..rows).try_for_each(|_| push(row(table, 1)))).expect("room");
+        let bytes = std::fs::metadata(&path).expect("it is there").len();
+        let said = check(table, &path).expect_err("too many").to_string();
+        let cause = format!("{:#}", check(table, &path).expect_err("too many"));
+        assert!(cause.contains(&format!("it has {rows} rows in {bytes} bytes")), "{said}: {cause}");
+    }
+
+    /// Whatever is changed in a file, it is read or refused. `BRICKSCOPE_MUTANTS=20000` changes it as often.
+    #[test]
+    fn a_damaged_file_is_read_or_refused() {
+        let most =
+            std::env::var("BRICKSCOPE_MUTANTS").map_or(300, |n| n.parse().expect("a number"));
+        let mut state = 7_u64;
+        let mut random = move |below: usize| {
+            // SplitMix64.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) % below as u64) as usize
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("mutant.parquet");
+        let mut refused = 0;
+        for nth in 0..most {
+            let table = &TABLES[nth % TABLES.len()];
+            let mut file =
+                bytes(table, |push| (0..40).try_for_each(|n| push(row(table, n)))).expect("memory");
+            // Most of what can go wrong is in the description at the end.
+            let from = if nth % 4 == 0 { 0 } else { file.len() * 2 / 3 };
+            for _ in 0..=random(4) {
+                let at = from + random(file.len() - from);
+                match random(4) {
+                    0 => file[at] = [0, 0x7f, 0x80, 0xff][random(4)],
+                    1 => file[at] ^= 1 << random(8),
+                    2 => drop(file.remove(at)),
+                    _ => file.insert(at, file[random(file.len())]),
+                }
+            }
+            std::fs::write(&path, &file).expect("room");
+            refused += usize::from(check(table, &path).is_err());
+        }
+        assert!(refused > most / 4, "{refused} of {most}");
+    }
+
+    #[test]
+    fn a_panic_of_the_reader_is_an_error_of_the_file() {
+        let said = guarded(|| -> Result<()> { panic!("as the crate does") }).expect_err("caught");
+        assert!(said.to_string().contains("it is damaged"), "{said}");
+    }
 }

@@ -162,9 +162,9 @@ fn total<'p>(profile: &'p Profile, phase: Phase, name: &str) -> &'p Total {
 
 /// What of ours is in an environment, as `env` prints it.
 fn ours(environment: &str) -> Vec<&str> {
-    let is_ours = |line: &&str| line.starts_with("LD_PRELOAD=") || line.starts_with("BRICKSCOPE_");
-    let is_cache = |line: &&str| line.starts_with("BRICKSCOPE_CACHE=");
-    environment.lines().filter(|line| is_ours(line) && !is_cache(line)).collect()
+    let names = ["LD_PRELOAD", "BRICKSCOPE_RECORD", "BRICKSCOPE_SHARES", "BRICKSCOPE_TURNS"];
+    let name = |line: &&str| line.split('=').next().is_some_and(|name| names.contains(&name));
+    environment.lines().filter(name).collect()
 }
 
 #[test]
@@ -847,6 +847,82 @@ fn sigterm_ends_the_program_and_is_reported() {
     assert_eq!((status.code(), status.signal()), (Some(143), None));
     assert!(rest.contains("Decode"), "{rest}");
     assert_eq!(Profile::load(&run.join("profile.json")).expect("it is written").passes.len(), 22);
+}
+
+/// Starts a run whose program has computed all and waits.
+fn waiting() -> (std::process::Child, PathBuf, TempDir) {
+    let (mut command, run, dir) = command("good/loads", &["wait"], &[]);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut line = [0; 10];
+    let stdout = child.stdout.as_mut().expect("it is piped");
+    stdout.read_exact(&mut line).expect("it says that it has generated");
+    (child, run, dir)
+}
+
+#[test]
+fn what_a_killed_run_recorded_is_named_by_the_next_one_and_can_be_reported() {
+    let (mut child, run, dir) = waiting();
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert!(!run.exists());
+    let recordings = || {
+        let entries =
+            std::fs::read_dir(dir.path()).expect("it is there").map(|entry| entry.expect("it"));
+        let begins = |entry: &std::fs::DirEntry| {
+            entry.file_name().to_string_lossy().starts_with("brickscope-tmp-")
+        };
+        entries.filter(begins).count()
+    };
+    assert_eq!(recordings(), 1);
+    let (mut next, _, _dir) = command("/usr/bin/true", &[], &[]);
+    let next = next.env("TMPDIR", dir.path()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&next.stderr).into_owned();
+    assert!(
+        said.contains("1 earlier run did not come to the end: `brickscope run --recover`"),
+        "{said}"
+    );
+    let recover = || {
+        let mut command = Command::new(command::program());
+        command.args(["run", "--recover", "--out"]).arg(&run).env("TMPDIR", dir.path());
+        command.env("BRICKSCOPE_CACHE", command::cache()).output().expect("it starts")
+    };
+    let recovered = recover();
+    let said = String::from_utf8_lossy(&recovered.stderr).into_owned();
+    assert_eq!(recovered.status.code(), Some(0), "{said}");
+    assert!(said.contains("Decode") && said.contains("good/loads wait"), "{said}");
+    let profile = Profile::load(&run.join("profile.json")).expect("it is written");
+    assert_eq!(profile.passes.len(), 22);
+    let cut_short = profile.run.expect("a run").cut_short.expect("it was");
+    assert!(cut_short.contains("brickscope ended before the program"), "{cut_short}");
+    assert_eq!(recordings(), 0);
+    let nothing = recover();
+    let said = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    assert!(nothing.status.code() == Some(1) && said.contains("no earlier run has left"), "{said}");
+}
+
+#[test]
+fn the_end_of_a_terminal_ends_the_program_and_the_run_is_written() {
+    let (mut child, run, _dir) = waiting();
+    let hangup = Command::new("kill").args(["-HUP", &child.id().to_string()]).status();
+    assert!(hangup.expect("kill").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(143));
+    assert_eq!(Profile::load(&run.join("profile.json")).expect("it is written").passes.len(), 22);
+    // Who outlives it by `nohup` goes on.
+    let (direct, run, _dir) = command("good/loads", &["wait"], &[]);
+    let mut child = Command::new("nohup");
+    child.arg(direct.get_program()).args(direct.get_args());
+    child.envs(direct.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("nohup");
+    let mut line = [0; 10];
+    child.stdout.as_mut().expect("it is piped").read_exact(&mut line).expect("it computes");
+    for signal in ["-HUP", "-TERM"] {
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+        assert!(signal != "-HUP" || child.try_wait().expect("it is ours").is_none());
+    }
+    assert_eq!(child.wait().expect("it ends").code(), Some(143));
+    assert!(run.join("profile.json").is_file());
 }
 
 /// As a script ends a server: nobody else tells the program.

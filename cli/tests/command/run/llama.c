@@ -464,7 +464,7 @@ int main(int argc, char **argv) {
     printf("generated\n");
     fflush(stdout);
     // As a program that restarts itself: it keeps its number.
-    if (!strcmp(how, "exec")) execl("/proc/self/exe", argv[0], "fail", (char *)NULL);
+    if (!strcmp(how, "exec")) execv("/proc/self/exe", (char *[]){argv[0], "fail", NULL});
     if (!strcmp(how, "crash")) abort();
     if (!strcmp(how, "kill")) kill(getpid(), SIGKILL);
     if (!strcmp(how, "wait")) {
