@@ -500,10 +500,360 @@ fn a_warm_up_that_did_not_agree(random: &mut Random) -> Fraud {
     Fraud { receipt, what: format!("a warm-up within {}", 0), names }
 }
 
+/// Where samples lie in time, so that a forger can lay other times out.
+struct Layout {
+    /// The samples by time, as test and sample.
+    order: Vec<(usize, usize)>,
+    /// What lies before each, and in each beside its passes.
+    gaps: Vec<u64>,
+    outside: Vec<u64>,
+    choosing: Vec<Vec<u64>>,
+}
+
+impl Layout {
+    fn of(receipt: &Receipt) -> Self {
+        let tests = receipt.tests.iter().enumerate();
+        let mut order: Vec<(usize, usize)> =
+            tests.flat_map(|(t, test)| (0..test.samples.len()).map(move |s| (t, s))).collect();
+        order.sort_by_key(|&(t, s)| receipt.tests[t].samples[s].start_ns);
+        let mut now = 0;
+        let mut layout =
+            Self { order, gaps: Vec::new(), outside: Vec::new(), choosing: Vec::new() };
+        for &(t, s) in &layout.order {
+            let sample = &receipt.tests[t].samples[s];
+            layout.gaps.push(sample.start_ns - now);
+            layout.outside.push(sample.end_ns - sample.start_ns - sample.wall_ns);
+            let tokens = sample.token_ns.iter().zip(&sample.pass_ns);
+            layout.choosing.push(tokens.map(|(token, pass)| token - pass).collect());
+            now = sample.end_ns;
+        }
+        layout
+    }
+
+    /// Makes all else fit the times of passes and bricks.
+    fn fit(self, receipt: &mut Receipt) {
+        let mut now = 0;
+        for (((t, s), gap), (outside, choosing)) in
+            self.order.into_iter().zip(self.gaps).zip(self.outside.into_iter().zip(self.choosing))
+        {
+            let sample = &mut receipt.tests[t].samples[s];
+            let before = sample.wall_ns;
+            sample.wall_ns = sample.pass_ns.iter().sum();
+            if let Some(first) = &mut sample.first_token_ns {
+                *first = *first - before + sample.wall_ns;
+            }
+            let tokens = sample.pass_ns.iter().zip(choosing);
+            sample.token_ns = tokens.map(|(pass, choosing)| pass + choosing).collect();
+            if let Some(rest) = &mut sample.unattributed_ns {
+                let bricks: u64 = sample.brick_ns.iter().sum();
+                *rest = sample.wall_ns.saturating_sub(bricks);
+                // What doesn't fit is taken from the longest.
+                if let Some(longest) = sample.brick_ns.iter_mut().max() {
+                    *longest -= bricks.saturating_sub(sample.wall_ns);
+                }
+            }
+            sample.start_ns = now + gap;
+            now = sample.start_ns + sample.wall_ns + outside;
+            sample.end_ns = now;
+        }
+    }
+}
+
+/// A model whose passes are long enough to tell measured ones, and tests at two depths.
+fn long_passes(random: &mut Random) -> Receipt {
+    let plan = Plan {
+        parameters: 1_100_000_000,
+        n_gen: 12 + random.below(5) as u64,
+        depths: vec![0, 64],
+        ..plan(random)
+    };
+    receipt(&plan)
+}
+
+fn times_of_others(random: &mut Random) -> Fraud {
+    let mut receipt = long_passes(random);
+    let layout = Layout::of(&receipt);
+    let [_, shallow, _, deep] = &mut receipt.tests[..] else {
+        unreachable!("a prompt and decoding, at two depths")
+    };
+    let measured: Vec<usize> =
+        (0..shallow.samples.len()).filter(|&s| !shallow.samples[s].is_warm_up).collect();
+    let noise = 1 + random.below(9);
+    let mut near = |ns: &u64| ns + random.below(noise) as u64;
+    let which = near(&0) as usize;
+    let which = (which + measured.len() + shallow.n_gen as usize) % 7;
+    let what = match which {
+        0 => {
+            let (from, to) = (measured[0], measured[1]);
+            let passes = shallow.samples[from].pass_ns.iter().map(&mut near).collect();
+            let bricks = shallow.samples[from].brick_ns.iter().map(&mut near).collect();
+            (shallow.samples[to].pass_ns, shallow.samples[to].brick_ns) = (passes, bricks);
+            "a few ns apart"
+        }
+        1 => {
+            for (from, to) in shallow.samples.iter().zip(&mut deep.samples) {
+                to.pass_ns = from.pass_ns.iter().map(&mut near).collect();
+                to.brick_ns = from.brick_ns.iter().map(&mut near).collect();
+            }
+            "a few ns apart"
+        }
+        2 => {
+            let sample = &mut shallow.samples[measured[0]];
+            let half = sample.pass_ns.len() / 2;
+            let at = sample.pass_ns.len() - half;
+            let first: Vec<u64> = sample.pass_ns[..half].iter().map(&mut near).collect();
+            sample.pass_ns[at..].copy_from_slice(&first);
+            "the first half once more"
+        }
+        3 => {
+            for sample in &mut shallow.samples {
+                sample.pass_ns.sort_unstable();
+            }
+            "are sorted"
+        }
+        4 => {
+            // The first sample, faster and slower.
+            let model = shallow.samples[measured[0]].pass_ns.clone();
+            for (nth, &s) in measured.iter().enumerate() {
+                let factor = 1.0 + 0.004 * nth as f64;
+                let scaled = model.iter().map(|ns| (*ns as f64 * factor).round() as u64);
+                shallow.samples[s].pass_ns = scaled.collect();
+            }
+            "the same part of every sample"
+        }
+        5 => {
+            let sample = &mut shallow.samples[measured[0]];
+            let each = sample.wall_ns / (sample.brick_ns.len() as u64 + 1);
+            sample.brick_ns.fill(each);
+            "took the same time: they are a total that was split"
+        }
+        _ => {
+            layout.fit(&mut receipt);
+            let test = &mut receipt.tests[1];
+            let sample = &mut test.samples[measured[0]];
+            let least = sample.token_ns.iter().zip(&sample.pass_ns).map(|(t, p)| t - p).min();
+            let least = least.expect("tokens");
+            sample.token_ns = sample.pass_ns.iter().map(|ns| ns + least).collect();
+            return Fraud {
+                receipt,
+                what: "the same for choosing each token".to_owned(),
+                names: vec!["that was added, not measured".to_owned()],
+            };
+        }
+    };
+    layout.fit(&mut receipt);
+    Fraud { receipt, what: format!("{what} ({which})"), names: vec![what.to_owned()] }
+}
+
+fn a_machine_that_cannot_be(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let machine = &mut receipt.machine;
+    let is_x86 = machine.arch == "x86_64";
+    let which = random.below(12);
+    let name = match which {
+        0 => {
+            machine.cgroup_cpuset = Some("3".to_owned());
+            "machine.cgroup_cpuset has 1"
+        }
+        1 => {
+            machine.logical_cpus = Some(3 + random.below(60) as u32);
+            "machine.cgroup_cpus is"
+        }
+        2 => {
+            machine.numa_nodes = Some(17 + random.below(1000) as u32);
+            "machine.numa_nodes"
+        }
+        3 => {
+            let other = if is_x86 { "Neoverse-V2" } else { "AMD EPYC 9654 96-Core Processor" };
+            machine.cpu = Some(other.to_owned());
+            "machine.cpu is"
+        }
+        4 => {
+            let libc = ["msvcrt 14", "glibc", "bionic 34", "glibc two"];
+            machine.libc = Some((*random.one_of(&libc)).to_owned());
+            "machine.libc"
+        }
+        5 => {
+            machine.libc = Some("musl".to_owned());
+            let target = format!("{}-unknown-linux-gnu", machine.arch);
+            receipt.environment.insert("TARGET".to_owned(), target);
+            "machine.libc"
+        }
+        6 => {
+            machine.kernel = Some("Darwin Kernel Version 23".to_owned());
+            "machine.kernel"
+        }
+        7 => {
+            let os = *random.one_of(&["macos", "windows", "freebsd"]);
+            machine.os = os.to_owned();
+            receipt.environment.insert("OS".to_owned(), format!("{os}-{}", machine.arch));
+            "which only Linux tells"
+        }
+        8 => {
+            machine.threads_per_core = Some(5 + random.below(50) as u32);
+            "machine.threads_per_core"
+        }
+        9 => {
+            machine.cpu_id = Some(if is_x86 { "25/1/1" } else { "6/207/2" }.to_owned());
+            "machine.cpu_id"
+        }
+        10 => {
+            machine.cgroup_cpuset = Some("all of them".to_owned());
+            "machine.cgroup_cpuset"
+        }
+        _ => {
+            machine.cpu_id = Some("Xeon".to_owned());
+            "machine.cpu_id"
+        }
+    };
+    Fraud { receipt, what: format!("{name} ({which})"), names: vec![name.to_owned()] }
+}
+
+fn work_that_cannot_be(random: &mut Random) -> Fraud {
+    let mut receipt = long_passes(random);
+    let which = random.below(6);
+    let name = match which {
+        0 => {
+            // The decode tests are of a file of another format.
+            let formats = ["q4_k", "q8_0", "tq2_0", "f16", "f32"];
+            let own = receipt.model.quantization.clone();
+            let other = formats.iter().find(|format| **format != own).expect("there are five");
+            for test in receipt.tests.iter_mut().filter(|test| test.n_gen > 0) {
+                for kernel in &mut test.kernels {
+                    kernel.id = kernel.id.replace(&own, other);
+                }
+            }
+            "they are of two models"
+        }
+        1 => {
+            for kernel in receipt.tests[1].kernels.iter_mut().filter(|k| k.id.starts_with("gemv")) {
+                kernel.launches /= 22;
+            }
+            "have one each at least"
+        }
+        2 => {
+            let test = &mut receipt.tests[3];
+            test.flops = test.flops.map(|flops| flops - flops / 20);
+            let repetitions = u64::from(receipt.run.repetitions);
+            let all = test.flops.expect("stated") * repetitions;
+            let mut rest = all;
+            let last = test.kernels.len() - 1;
+            for (nth, kernel) in test.kernels.iter_mut().enumerate() {
+                let own = if nth == last { rest } else { kernel.flops.unwrap_or(0).min(rest) };
+                kernel.flops = Some(own);
+                rest -= own;
+            }
+            "which attends to fewer tokens"
+        }
+        3 => {
+            let test = a_test(random, &mut receipt);
+            let which = ["RmsNorm", "RopeEmbedding", "AttentionSoftmax", "AttentionScore"];
+            let which = *random.one_of(&which);
+            let at = test.bricks.iter().position(|brick| brick.name == which).expect("it ran");
+            test.bricks.remove(at);
+            for sample in &mut test.samples {
+                let ns = sample.brick_ns.remove(at);
+                sample.unattributed_ns = sample.unattributed_ns.map(|rest| rest + ns);
+            }
+            "in which it runs"
+        }
+        4 => {
+            let model = receipt.model.sha256.clone();
+            let test = a_test(random, &mut receipt);
+            if random.below(2) == 0 {
+                test.input_sha256 = model
+            } else {
+                test.output_sha256 = model
+            }
+            "the same SHA-256"
+        }
+        _ => {
+            let test = &mut receipt.tests[1];
+            test.output_sha256 = test.input_sha256.clone();
+            "the same SHA-256"
+        }
+    };
+    // The list of kernels is that of the tests.
+    let all = receipt.tests.iter().flat_map(|test| test.kernels.iter().map(|k| k.id.clone()));
+    let all: std::collections::BTreeSet<String> = all.collect();
+    receipt.kernels = all.into_iter().collect();
+    Fraud { receipt, what: format!("{name} ({which})"), names: vec![name.to_owned()] }
+}
+
+fn a_clock_that_cannot_be(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let which = random.below(5);
+    let name = match which {
+        0 => {
+            receipt.clock.source = (*random.one_of(&["hpet", "sundial", "TSC", "gps"])).to_owned();
+            "clock.source"
+        }
+        1 => {
+            let passes = receipt.tests.iter().flat_map(|test| &test.samples);
+            let shortest = passes.flat_map(|sample| &sample.pass_ns).min().expect("passes");
+            receipt.clock.reading_ns = Some(*shortest as f64 * 2.0 + 1.0);
+            // It costs what a reading costs.
+            receipt.clock.resolution_ns = None;
+            "clock.reading_ns"
+        }
+        2 => {
+            receipt.timestamp = (*random.one_of(&[
+                "2026-02-30T10:00:00Z",
+                "2026-04-31T10:00:00Z",
+                "2026-06-31T10:00:00Z",
+            ]))
+            .to_owned();
+            "a day that doesn't exist"
+        }
+        3 => {
+            receipt.timestamp = "2026-11-24T10:48:12Z".to_owned();
+            "more than a day later"
+        }
+        _ => {
+            let ceilings = receipt.ceilings.as_mut().expect("the plan has some");
+            ceilings.measured = Some("2026-09-31T10:47:58Z".to_owned());
+            "a day that doesn't exist"
+        }
+    };
+    Fraud { receipt, what: format!("{name} ({which})"), names: vec![name.to_owned()] }
+}
+
+fn a_doubt_that_was_skipped(random: &mut Random) -> Fraud {
+    let mut receipt = receipt(&plan(random));
+    let threads = u64::from(receipt.run.threads) + 8;
+    let which = random.below(2);
+    let test = a_test(random, &mut receipt);
+    let name = match which {
+        0 => {
+            (test.warm_up.window, test.warm_up.steady) = (1, true);
+            "but that takes two"
+        }
+        _ => {
+            let sample = a_sample(random, test);
+            sample.disturbed = None;
+            sample.run_queue_wait_ns =
+                Some(threads * (sample.end_ns - sample.start_ns) / 10 + 2_000_000);
+            "whether anything disturbed it is null"
+        }
+    };
+    Fraud { receipt, what: format!("{name} ({which})"), names: vec![name.to_owned()] }
+}
+
+/// Flags of a later version, beside others that aren't so.
+fn a_command_line_of_later(random: &mut Random) -> Fraud {
+    let Fraud { mut receipt, what, names } = another_command_line(random);
+    let later = *random.one_of(&["--later", "--later=5", "--energy on", "-Z"]);
+    let at = 2 + random.below(2);
+    for word in later.split(' ').rev() {
+        receipt.run.command.insert(at, word.to_owned());
+    }
+    Fraud { receipt, what: format!("{later} and {what}"), names }
+}
+
 /// A kind of fraud.
 type Kind = (&'static str, fn(&mut Random) -> Fraud);
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 16] = [
     ("a number out of its range", a_number_out_of_its_range),
     ("a text that it cannot be", a_text_that_it_cannot_be),
     ("a hash of nothing", a_hash_of_nothing),
@@ -514,6 +864,12 @@ const KINDS: [Kind; 10] = [
     ("another command line", another_command_line),
     ("two that do not agree", two_that_do_not_agree),
     ("a warm-up that did not agree", a_warm_up_that_did_not_agree),
+    ("times of others", times_of_others),
+    ("a machine that can't be", a_machine_that_cannot_be),
+    ("work that can't be", work_that_cannot_be),
+    ("a clock that can't be", a_clock_that_cannot_be),
+    ("a doubt that was skipped", a_doubt_that_was_skipped),
+    ("a command line of a later version", a_command_line_of_later),
 ];
 
 #[test]
@@ -541,6 +897,86 @@ fn each_self_contradiction_is_refused_by_name() {
         }
     }
     assert!(missed.is_empty(), "{} of {tried}:\n{}", missed.len(), missed.join("\n"));
+}
+
+/// Numbers that nothing else in a receipt bears out exactly, and why not. `docs/receipts.md` says so: whoever changes one of
+/// them alone, and not by much, is found out by a rerun only.
+const FREE: [(&str, &str); 21] = [
+    ("ceilings.caches[].bytes", OF_MACHINE),
+    ("ceilings.caches[].read_bytes_per_second", OF_MACHINE),
+    ("ceilings.flops_per_second", OF_MACHINE),
+    ("ceilings.read_bytes_per_second", OF_MACHINE),
+    ("clock.drift_ppm", OF_MACHINE),
+    ("clock.reading_ns", OF_MACHINE),
+    ("clock.resolution_ns", OF_MACHINE),
+    ("load.before", OF_MACHINE),
+    ("load.others_share", OF_MACHINE),
+    ("machine.cgroup_cpus", OF_MACHINE),
+    ("machine.memory_bytes", OF_MACHINE),
+    ("machine.numa_nodes", OF_MACHINE),
+    ("machine.threads_per_core", OF_MACHINE),
+    ("model.bytes", "a file has more than weights, and no kernel reads all of it"),
+    ("model.parameters", "a format isn't that of all weights"),
+    ("overhead.span_ns", OF_MACHINE),
+    ("overhead.spans", "a brick may have several"),
+    ("run.batch", "several batches have as many passes"),
+    ("tests[].kernels[].launches", "a layer may launch a kernel several times"),
+    ("tests[].samples[].run_queue_wait_ns", "short waits disturb nothing"),
+    ("tests[].warm_up.within", "repetitions agree within more, too"),
+];
+
+/// Nobody else was there.
+const OF_MACHINE: &str = "the machine alone knows";
+
+/// Whoever changes one number alone, within what it can be, contradicts another one: all but a few are borne out.
+#[test]
+fn each_number_but_a_few_is_borne_out_by_others() {
+    let root = schema();
+    let mut random = Random(7);
+    let mut accepted = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for depths in [vec![0], vec![0, 64]] {
+        let plan = Plan { depths, n_gen: 12, ..Plan::default() };
+        let value = serde_json::to_value(receipt(&plan)).expect("plain data");
+        let mut all = Vec::new();
+        leaves(&root, &root, &value, "", &mut all);
+        let pattern = |place: &str| {
+            let parts = place.split('/').skip(1);
+            let parts = parts.map(|part| if part.parse::<u64>().is_ok() { "[]" } else { part });
+            parts.collect::<Vec<_>>().join(".").replace(".[]", "[]")
+        };
+        let mut patterns: Vec<String> = all.iter().map(|(place, _)| pattern(place)).collect();
+        patterns.sort();
+        patterns.dedup();
+        for wanted in patterns {
+            let places: Vec<&(String, &Value)> =
+                all.iter().filter(|(place, _)| pattern(place) == wanted).collect();
+            for factor in [0.3, 0.9, 1.1, 3.0, 20.0] {
+                let (place, schema) = *random.one_of(&places);
+                let mut changed = value.clone();
+                let leaf = changed.pointer_mut(place).expect("it is there");
+                let Some(before) = leaf.as_f64() else { continue };
+                let is_whole = is(schema, "integer");
+                let after = if before == 0.0 { factor * 7.0 } else { before * factor };
+                let after = if is_whole { after.round() } else { after };
+                let [least, most] = ["minimum", "maximum"].map(|end| schema[end].as_f64());
+                let fits = least.is_none_or(|least| after >= least)
+                    && most.is_none_or(|most| after <= most);
+                if !fits || after == before {
+                    continue;
+                }
+                *leaf = if is_whole { json!(after as i64) } else { json!(after) };
+                let receipt: Receipt = serde_json::from_value(changed).expect("of the right types");
+                // Without figures and doubts derived anew: a lone change.
+                let receipt = receipt.sealed().expect("numbers");
+                if verify(receipt.to_json().as_bytes(), &Options::default()).is_accepted() {
+                    accepted.entry(wanted.clone()).or_default().push(format!("{before} → {after}"));
+                }
+            }
+        }
+    }
+    let free: Vec<&str> = FREE.iter().map(|(place, _)| *place).collect();
+    let found: Vec<&str> = accepted.keys().map(String::as_str).collect();
+    assert_eq!(found, free, "{accepted:#?}");
 }
 
 /// Sealed anew, if that is possible: JSON has no numbers that aren't finite.

@@ -171,8 +171,11 @@ pub(crate) fn receipt(plan: &Plan) -> Receipt {
         machine: Machine {
             os: "linux".to_owned(),
             arch: arch.to_owned(),
-            cpu: Some("Intel(R) Xeon(R) Processor".to_owned()),
-            cpu_id: Some("6/207/2".to_owned()),
+            cpu: Some(
+                if arch == "x86_64" { "Intel(R) Xeon(R) Processor" } else { "Neoverse-N1" }
+                    .to_owned(),
+            ),
+            cpu_id: (arch == "x86_64").then(|| "6/207/2".to_owned()),
             logical_cpus: Some(2),
             threads_per_core: Some(1),
             numa_nodes: Some(1),

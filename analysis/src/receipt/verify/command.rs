@@ -22,6 +22,9 @@ const WITH_VALUE: &[&[&str]] = &[
     &["--output", "-o"],
     &["--metrics"],
     &["--metrics-names"],
+    &["--lake"],
+    &["--otlp"],
+    &["--otlp-every"],
 ];
 
 /// Those without.
@@ -42,7 +45,7 @@ const DEFAULTS: &[(&str, &str)] = &[
 pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
     let words = &receipt.run.command;
     let asked = match words.get(1).map(String::as_str) {
-        Some("benchmark") => Asked::of(&words[2..]),
+        Some("benchmark") => Asked::of(&words[2..], &receipt.model.path),
         _ => Err("it isn't one of `brickscope benchmark`".to_owned()),
     };
     let asked = match asked {
@@ -51,6 +54,9 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
             return found.not_checked("that the run is that of its command line", reason);
         }
     };
+    for reason in &asked.unknown {
+        found.not_checked("a part of the command line", reason);
+    }
     for (flag, is) in stated(receipt) {
         let value = asked.value(flag).or_else(|| default(flag).map(str::to_owned));
         let Some(value) = value.filter(|value| !means(flag, value, &is)) else { continue };
@@ -138,12 +144,15 @@ fn file_name(path: &str) -> &str {
 struct Asked<'w> {
     values: Vec<(&'static str, &'w str)>,
     alone: Vec<&'static str>,
+    /// What this version doesn't know.
+    unknown: Vec<String>,
 }
 
 impl<'w> Asked<'w> {
-    fn of(words: &'w [String]) -> Result<Self, String> {
+    /// `model` is the receipt's: a word after a flag that this version doesn't know may be its value, or the model.
+    fn of(words: &'w [String], model: &str) -> Result<Self, String> {
         let mut asked = Self::default();
-        let mut words = words.iter().map(String::as_str);
+        let mut words = words.iter().map(String::as_str).peekable();
         while let Some(word) = words.next() {
             if word == "--" {
                 asked.values.extend(words.next().map(|model| ("--model", model)));
@@ -159,8 +168,15 @@ impl<'w> Asked<'w> {
                 continue;
             }
             let (flag, attached) = split(word);
-            let known = WITH_VALUE.iter().find(|names| names.contains(&flag));
-            let known = known.ok_or_else(|| format!("this version doesn't know {}", said(flag)))?;
+            let Some(known) = WITH_VALUE.iter().find(|names| names.contains(&flag)) else {
+                asked.unknown.push(format!("this version doesn't know {}", said(flag)));
+                let is_value =
+                    |next: &&str| !next.starts_with('-') && file_name(next) != file_name(model);
+                if attached.is_none() {
+                    words.next_if(is_value);
+                }
+                continue;
+            };
             let value = attached.or_else(|| words.next());
             let value = value.ok_or_else(|| format!("nothing follows {}", said(flag)))?;
             asked.values.push((known[0], value));
@@ -205,7 +221,7 @@ mod tests {
     fn flags_are_read_as_clap_reads_them() {
         let of = |line: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            Asked::of(&words).map(|asked| {
+            Asked::of(&words, "m.gguf").map(|asked| {
                 let values = asked.values.iter().map(|(flag, value)| format!("{flag} {value}"));
                 values.chain(asked.alone.iter().map(|flag| (*flag).to_owned())).collect::<Vec<_>>()
             })
@@ -229,9 +245,16 @@ mod tests {
             Ok(vec!["--out x".into(), "--model --odd".into(), "--no-profiler".into()])
         );
         let twice = ["-d0", "--depth", "8"].map(str::to_owned);
-        let asked = Asked::of(&twice).expect("known flags");
+        let asked = Asked::of(&twice, "m.gguf").expect("known flags");
         assert_eq!(asked.value("--depth").as_deref(), Some("0,8"));
-        assert!(of("--later 5").is_err_and(|reason| reason.contains("`--later`")));
+        // What this version doesn't know hides nothing.
+        assert_eq!(
+            of("--later 5 -r5 --now m.gguf"),
+            Ok(vec!["--repetitions 5".into(), "--model m.gguf".into()])
+        );
+        let words = ["--later=x", "-r5"].map(str::to_owned);
+        let asked = Asked::of(&words, "m.gguf").expect("known and unknown flags");
+        assert_eq!(asked.unknown, ["this version doesn't know `--later`"]);
         assert!(of("--seed").is_err());
     }
 }

@@ -8,7 +8,9 @@ mod command;
 mod derived;
 mod device;
 mod figures;
+mod host;
 mod kernels;
+mod likeness;
 mod machine;
 mod pairs;
 mod ranges;
@@ -16,6 +18,7 @@ mod rerun;
 mod roof;
 mod shape;
 mod timeline;
+mod work;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -343,6 +346,8 @@ fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
     command::check(receipt, found);
     kernels::check(receipt, options, found);
     machine::check(receipt, found);
+    host::check(receipt, found);
+    work::check(receipt, found);
     device::check(receipt, found);
     let unit = derived::unit(receipt);
     for test in &receipt.tests {
@@ -356,9 +361,11 @@ fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
         if measured(test).all(|sample| sample.brick_ns.len() == test.bricks.len()) {
             figures::test(test, found);
             derived::test(test, unit, found);
+            likeness::test(receipt, test, unit, found);
         }
     }
     timeline::across(receipt, found);
+    likeness::across(receipt, unit, found);
     figures::whole(receipt, found);
     found.not_checked(
         "that the tests' hashes are those of their tokens",

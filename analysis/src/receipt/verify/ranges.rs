@@ -1,6 +1,8 @@
 //! What each number and each text of a receipt can be, whatever the others are.
 
-use brickscope_profile::save::{parse_rfc3339, unix_seconds};
+use std::time::{Duration, UNIX_EPOCH};
+
+use brickscope_profile::save::{parse_rfc3339, time_rfc3339, unix_seconds};
 use serde_json::Value;
 
 use super::{Code, Findings, said};
@@ -331,6 +333,12 @@ fn time(text: &str, place: &Place, now: Option<u64>, found: &mut Findings) {
             said(text)
         ));
     };
+    // Not each month has 31 days.
+    let date = |text: &str| text.get(..10).map(str::to_owned);
+    let written = time_rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));
+    if date(&written) != date(text) && !text.contains(":60") {
+        return refuse(format!("{name} is {}, a day that doesn't exist", said(text)));
+    }
     let is_early = unix_seconds(FIRST).is_some_and(|first| seconds < first);
     if is_early {
         let sentence = format!("{name} is {}, before there were receipts", said(text));

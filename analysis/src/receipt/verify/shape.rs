@@ -396,6 +396,15 @@ fn agreement(test: &Test, warm_up: &[Sample], found: &mut Findings) {
     if !rule.steady {
         return;
     }
+    if rule.window < 2 {
+        return found.refuse(
+            Code::WarmUpCounted,
+            format!(
+                "the warm-up of test {name} is said to end with {} repetitions that agree, but that takes two",
+                rule.window
+            ),
+        );
+    }
     let window = usize::try_from(rule.window).unwrap_or(usize::MAX);
     let Some(first) = warm_up.len().checked_sub(window) else {
         return found.refuse(
