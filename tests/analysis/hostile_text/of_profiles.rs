@@ -16,7 +16,9 @@ use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_analysis::view;
 use serde_json::Value;
 
-use brickscope_testing::hostile::{Place, assert_harmless, flood, forbidden, places, planted};
+use brickscope_testing::hostile::{
+    Place, SCRIPT, assert_harmless, assert_inert, flood, forbidden, places, planted,
+};
 
 /// A run with a value in every field that is a text.
 fn profile() -> Profile {
@@ -525,4 +527,16 @@ fn every_text_of_a_profile_is_walked() {
     fields.sort();
     fields.dedup();
     insta::assert_snapshot!(fields.join("\n"));
+}
+
+#[test]
+fn no_text_of_a_profile_makes_a_picture_run_or_fetch_anything() {
+    let mut drawn = 0;
+    each_planted(SCRIPT, |place, profile| {
+        if let Ok(profile) = profile {
+            drawn += 1;
+            assert_inert(&format!("a script at {place:?}"), &view::roofline_svg(&profile));
+        }
+    });
+    assert!(drawn > 100, "{drawn}");
 }

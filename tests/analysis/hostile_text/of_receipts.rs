@@ -8,7 +8,9 @@ use brickscope_analysis::receipt::{self, Receipt, verify};
 use brickscope_analysis::view;
 use serde_json::Value;
 
-use brickscope_testing::hostile::{Place, assert_harmless, flood, forbidden, places, planted};
+use brickscope_testing::hostile::{
+    Place, SCRIPT, assert_harmless, assert_inert, flood, forbidden, places, planted,
+};
 
 /// The receipt in the repository, with a value in every field that is a text.
 fn receipt() -> Receipt {
@@ -78,7 +80,9 @@ fn views(planted: &Receipt, honest: &Receipt) -> (Vec<(&'static str, String)>, V
         seen.push(("history", view::history(&history)));
         seen.push(("history_markdown", view::history_markdown(&history)));
         seen.push(("history_csv", view::history_csv(&history).replace("\r\n", "\n")));
-        seen.push(("history_svg", view::history_svg(&history)));
+        let svg = view::history_svg(&history);
+        assert_inert("a history", &svg);
+        seen.push(("history_svg", svg));
         json.push(view::history_json(&history));
     }
     (seen, json)
@@ -148,4 +152,19 @@ fn no_cell_of_a_history_is_a_formula() {
         assert_eq!(csv.matches(&cell).count(), 4 * lines, "{csv}");
         assert!(lines > 0 && !csv.contains(&format!(",{start}H")), "{csv}");
     }
+}
+
+#[test]
+fn no_text_of_a_receipt_makes_a_picture_run_or_fetch_anything() {
+    let honest = receipt();
+    let value = serde_json::to_value(&honest).expect("JSON");
+    let mut drawn = 0;
+    for place in places(&value) {
+        let text = planted(&value, &place, SCRIPT).to_string();
+        if let Ok(receipt) = Receipt::from_json(&text, "run/receipt.json".as_ref()) {
+            // Each view looks at its pictures.
+            drawn += usize::from(!views(&receipt, &honest).0.is_empty());
+        }
+    }
+    assert!(drawn > 20, "{drawn}");
 }

@@ -96,3 +96,40 @@ pub fn assert_harmless(what: &str, text: &str) {
     }
     assert!(text.len() < 1 << 19, "{what}: {} bytes", text.len());
 }
+
+/// What a picture must not make of a text: a script, a handler, a link, another file.
+pub const SCRIPT: &str = "\"'><script href=\"https://example.invalid/x\" onload=\"x()\">x()</script><a xlink:href='//e'>url(//e)";
+
+/// Panics if a picture has anything that a program would run or fetch: it has shapes and text alone.
+#[track_caller]
+pub fn assert_inert(what: &str, svg: &str) {
+    const SHAPES: [&str; 13] = [
+        "svg", "g", "rect", "line", "path", "circle", "polyline", "polygon", "text", "tspan",
+        "title", "desc", "style",
+    ];
+    let mut rest = svg;
+    while let Some((_, tag)) = rest.split_once('<') {
+        let (tag, after) = tag.split_once('>').unwrap_or_else(|| panic!("{what}: {tag:.80}"));
+        rest = after;
+        let tag = tag.trim_start_matches('/');
+        let name = tag.split([' ', '/', '\n']).next().unwrap_or_default();
+        assert!(SHAPES.contains(&name), "{what}: an element {name}");
+        // Attributes are in double quotes, and no text in them has one.
+        for (nth, part) in tag.split('"').enumerate() {
+            if nth % 2 == 0 {
+                let attribute = part.trim().trim_end_matches('=');
+                let attribute = attribute.rsplit(' ').next().unwrap_or_default();
+                let is_bad =
+                    attribute.starts_with("on") || attribute.contains("href") || attribute == "src";
+                assert!(!is_bad, "{what}: {attribute} in <{tag:.80}");
+            } else {
+                let refers = part.contains("url(") && !part.contains("url(#");
+                let is_text = tag.starts_with("svg") || tag.starts_with("title");
+                assert!(!refers || is_text, "{what}: {part} in <{tag:.80}");
+            }
+        }
+    }
+    for word in ["@import", "<!ENTITY", "<?xml-stylesheet"] {
+        assert!(!svg.contains(word), "{what}: {word}");
+    }
+}
