@@ -429,6 +429,37 @@ fn a_pause_where_repetitions_are_short_is_no_hole() {
     assert_only(&forged(paused), Code::TimelineHole, "`tg16` are 3");
 }
 
+/// A process that gets a hundredth of the CPU time waits far longer than it runs, and so does what measures memory.
+#[test]
+fn beside_programs_that_take_the_cpu_an_honest_receipt_looks_strange_and_is_accepted() {
+    let tiny = Plan { parameters: 1_000_000, n_prompt: 0, n_gen: 4, ..Plan::default() };
+    for (others, is_accepted) in [(0.9, true), (0.1, false)] {
+        let of = |forge: fn(&mut Receipt)| {
+            forged_from(&tiny, |receipt| {
+                receipt.load.others_share = Some(others);
+                forge(receipt);
+            })
+        };
+        let waits = of(|receipt| {
+            let mut waited = 0;
+            for sample in &mut receipt.tests[0].samples {
+                sample.start_ns += waited;
+                waited += 150 * sample.wall_ns;
+                sample.end_ns += waited;
+            }
+        });
+        let memory = of(|receipt| {
+            let ceilings = receipt.ceilings.as_mut().expect("it has some");
+            let rate = ceilings.read_bytes_per_second;
+            ceilings.memory_spread = Some([rate / 40.0, rate / 20.0]);
+        });
+        for (found, code) in [(&waits, Code::Units), (&memory, Code::Field)] {
+            assert_eq!(found.is_accepted(), is_accepted, "{:#?}", found.refusals);
+            assert!(is_accepted || found.refusals.iter().any(|refusal| refusal.code == code));
+        }
+    }
+}
+
 #[test]
 fn above_the_roof() {
     let found = forged(|receipt| faster(decode(receipt), 5.0));

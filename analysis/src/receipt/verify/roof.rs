@@ -3,6 +3,7 @@
 use brickscope_profile::text::printable_in;
 
 use super::kernels::least_flops;
+use super::timeline::NO_CPU_IS_FREE;
 use super::{Code, Findings, measured, said};
 use crate::receipt::v1::{Ceilings, Kernel, Receipt, Sample, Test};
 use crate::roofline::{MOST, is_rate};
@@ -142,7 +143,9 @@ fn sound(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) -> bool {
         let is_spread = is_rate(lowest) && is_rate(highest) && lowest <= highest;
         // The ceiling is what memory gave on several days, so it may lie outside, but not in another unit.
         let ceiling = ceilings.read_bytes_per_second;
-        let is_near = lowest <= FAR * ceiling && ceiling <= FAR * highest;
+        // Beside other programs that take most of the CPU time, memory gives as little as they leave.
+        let is_busy = receipt.load.others_share.is_some_and(|share| share > NO_CPU_IS_FREE);
+        let is_near = lowest <= FAR * ceiling && (is_busy || ceiling <= FAR * highest);
         if !is_spread || !is_near {
             found.refuse(
                 Code::Field,
