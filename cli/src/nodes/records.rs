@@ -52,7 +52,7 @@ impl Records {
         fs::write(&unnamed, mark).with_context(cannot)?;
         let lock = File::open(&unnamed).with_context(cannot)?;
         // Where the file system has no locks, no later run takes the folder.
-        let _ = lock.lock();
+        let _ = lock.try_lock();
         fs::rename(&unnamed, folder.path().join(MARK)).with_context(cannot)?;
         Ok(Self { path: folder.keep(), is_kept: false, _lock: lock })
     }
