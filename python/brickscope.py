@@ -30,6 +30,7 @@ import fnmatch
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -473,7 +474,7 @@ class Recorder:
             "created": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "dropped": {},
             "run": {
-                "command": [str(word) for word in sys.argv],
+                "command": _without_secrets(sys.argv),
                 "backend": "PyTorch on " + self._kind,
                 "threads": _threads(torch),
                 "prompt_tokens": prompt,
@@ -679,6 +680,25 @@ def _tokens(args, kwargs):
     if len(shape) == 1:
         return int(shape[0]), int(shape[0])
     return int(shape[1]), int(shape[0]) * int(shape[1])
+
+
+_SECRET = re.compile(r"(token|secret|password|passwd|passphrase|credentials?|(api|access|secret|private|auth)[-_.]?key|_pat)$", re.I)
+_OF_TEXT = re.compile(r"(bos|eos|eot|pad|unk|sep|cls|mask|per|special|max)[-_.]?token$", re.I)
+
+
+def _without_secrets(words):
+    """A command line with *** in the place of values whose names say that they are secret, as the command has it."""
+    is_secret = lambda name: bool(_SECRET.search(name)) and not _OF_TEXT.search(name)
+    told, is_value = [], False
+    for word in map(str, words):
+        name, equals, _ = word.partition("=")
+        if is_value and not word.startswith("--"):
+            told.append("***")
+            is_value = False
+            continue
+        is_value = word.startswith("-") and not equals and is_secret(word)
+        told.append(name + "=***" if equals and is_secret(name) else word)
+    return told
 
 
 def _threads(torch):

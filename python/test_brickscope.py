@@ -205,6 +205,11 @@ class WithModulesOfOurOwn(unittest.TestCase):
         layers = {row[4] for row in run["spans"]["rows"]}
         self.assertEqual(layers, {None, 0, 1})
 
+    def test_secrets_on_the_command_line_are_left_out(self):
+        words = ["x.py", "--api-key", "abc", "--tokens", "5", "HF_TOKEN=a", "--eos-token", "</s>", "--hf-token=z"]
+        told = ["x.py", "--api-key", "***", "--tokens", "5", "HF_TOKEN=***", "--eos-token", "</s>", "--hf-token=***"]
+        self.assertEqual(brickscope._without_secrets(words), told)
+
     def test_the_run_that_rust_reads_is_what_is_written(self):
         self.assertEqual(written(self.folder.name), json.loads(RUN.read_text()))
 

@@ -44,13 +44,15 @@ pub(crate) fn asked() -> &'static Asked {
     ASKED.get_or_init(Asked::default)
 }
 
-/// Reads what is asked for, and takes it out of the environment. Called before the program begins: there is no other thread.
+/// Reads what is asked for, and takes it out of the environment. Called before the program begins; a library that was loaded
+/// before may have a thread already, which at worst misses a variable at this moment, as with any change of the environment.
 /// Not by the C library's functions, in whose place some programs have their own: a shell has.
 pub(crate) fn take() {
     let mut asked = Asked { process: std::process::id(), ..Asked::default() };
-    let mut left = Vec::new();
-    // SAFETY: it is a list of texts that ends with null, and nobody else reads or writes it now.
+    let (mut left, mut before) = (Vec::new(), 0);
+    // SAFETY: it is a list of texts that ends with null.
     for text in unsafe { texts_of(environ) } {
+        before += 1;
         let whole = text.to_bytes();
         let at = whole.iter().position(|&byte| byte == b'=').unwrap_or(whole.len());
         let value = whole.get(at + 1..).unwrap_or_default();
@@ -88,19 +90,17 @@ pub(crate) fn take() {
     }
     // SAFETY: it is a variable of the C library.
     if asked.process != 0 && unsafe { !environ.is_null() } {
-        // SAFETY: the list isn't longer than before, and ends with null.
-        unsafe {
-            for (nth, text) in left.iter().enumerate() {
-                environ.add(nth).write(*text);
-            }
-            environ.add(left.len()).write(ptr::null());
+        // All freed places are null: a program that looks behind the first one, as Go's do for what the kernel put there,
+        // finds nothing that was.
+        let none = std::iter::repeat_n(ptr::null(), before + 1 - left.len());
+        for (nth, text) in left.into_iter().chain(none).enumerate() {
+            // SAFETY: the list isn't longer than before, and has a place for null behind it.
+            unsafe { environ.add(nth).write(text) };
         }
     }
     let _ = ASKED.set(asked);
-    for (name, real) in [(c"execve", &EXECVE), (c"execvpe", &EXECVPE)] {
-        // SAFETY: it takes the name of a function of the C library, and returns where the next one of that name is.
-        real.store(unsafe { dlsym(NEXT, name.as_ptr()) }, Relaxed);
-    }
+    EXECVE.find();
+    EXECVPE.find();
 }
 
 /// The texts of a list that ends with null, or of none.
@@ -149,9 +149,28 @@ const NEXT: *mut c_void = usize::MAX as *mut c_void;
 /// The error where the C library lacks a function.
 const NOT_THERE: c_int = 38;
 
-/// The C library's functions, or those of another library that stands in their place.
-static EXECVE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-static EXECVPE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// A function of the C library, or of another library that stands in its place.
+struct Real {
+    name: &'static CStr,
+    at: AtomicPtr<c_void>,
+}
+
+static EXECVE: Real = Real { name: c"execve", at: AtomicPtr::new(ptr::null_mut()) };
+static EXECVPE: Real = Real { name: c"execvpe", at: AtomicPtr::new(ptr::null_mut()) };
+
+impl Real {
+    /// Null if there is none.
+    fn find(&self) -> *mut c_void {
+        let known = self.at.load(Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: it takes the name of a function of the C library, and returns where the next one of that name is.
+        let at = unsafe { dlsym(NEXT, self.name.as_ptr()) };
+        self.at.store(at, Relaxed);
+        at
+    }
+}
 
 /// An environment with what was taken out of this process's. The texts are those of `before`, and of `kept`.
 struct PassedOn {
@@ -195,8 +214,8 @@ unsafe fn passed_on(kept: &'static [CString], before: Texts) -> PassedOn {
 /// # Safety
 ///
 /// As of `execve`.
-unsafe fn exec(real: &AtomicPtr<c_void>, file: *const c_char, args: Texts, before: Texts) -> c_int {
-    let real = real.load(Relaxed);
+unsafe fn exec(real: &Real, file: *const c_char, args: Texts, before: Texts) -> c_int {
+    let real = real.find();
     if real.is_null() {
         // SAFETY: it returns where this thread's number is.
         unsafe { *__errno_location() = NOT_THERE };

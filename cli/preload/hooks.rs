@@ -3,8 +3,8 @@
 //! A library calls the functions of others, and its own if others could replace them, through a table that the dynamic
 //! linker fills. Ours are put into these tables, table by table: each place that had a function of ggml's or of llama.cpp's
 //! gets one that remembers just that function, so a program with several copies of ggml calls in each what it would have
-//! called. Where it isn't known what a place will have, nothing is put. No name is defined for others, and nothing is put
-//! where a name isn't one of [`NAMES`].
+//! called. Where it isn't known what a place will have, nothing is put, nor where a name isn't one of [`NAMES`]. No name is
+//! defined for others but those of [`environment`](crate::environment).
 //!
 //! What is loaded later is found when the program asks for a function of it, by `dlsym`.
 

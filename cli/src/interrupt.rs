@@ -39,8 +39,10 @@ static STATE: LazyLock<State> = LazyLock::new(|| State {
 /// Makes a file that may not grow (`ulimit -f`) an error of writing, as a full disk is, instead of the end of this process.
 /// Programs that this one starts have the system's way again.
 pub(crate) fn take_full_files() {
-    // Without it, the system's way it is.
-    let _ = flag::register(SIGXFSZ, Arc::default());
+    // Whoever ignores it has that already, and so have the programs that are started. Without either, the system's way it is.
+    if !is_ignored(SIGXFSZ) {
+        let _ = flag::register(SIGXFSZ, Arc::default());
+    }
 }
 
 /// Begins to take signals. Until [`keep`] they end the process at once.

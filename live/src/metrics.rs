@@ -258,6 +258,18 @@ fn listen(listener: &TcpListener, is_over: &AtomicBool, shared: &Arc<Shared>) {
     }
 }
 
+/// Sends an answer that needs no permit, if that is possible without blocking: nobody holds a thread by it.
+fn refuse(mut stream: TcpStream, response: &Response) {
+    if stream.set_nonblocking(true).is_err() {
+        return;
+    }
+    let _ = stream.write(&response.bytes(false));
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    // What has come is read, so that closing the socket doesn't reset it before the answer is read.
+    let mut rest = [0; 1 << 10];
+    while matches!(stream.read(&mut rest), Ok(1..)) {}
+}
+
 /// Snapshots of the profiler as text; only the newest is kept.
 struct Snapshots {
     snapshot: Box<dyn Fn() -> Profile + Send + Sync>,
@@ -305,10 +317,10 @@ fn answer(mut stream: TcpStream, nth: u64, shared: &Arc<Shared>) {
     let permit = Permit::take(shared);
     let (response, is_head) = match request {
         Ok(_) if permit.is_none() => {
-            (Response::new(503, "too many requests at once\n".to_owned()), false)
+            return refuse(stream, &Response::new(503, "too many requests at once\n".to_owned()));
         }
         Ok(request) => respond(&request, shared),
-        Err(Some(response)) => (response, false),
+        Err(Some(response)) => return refuse(stream, &response),
         Err(None) => return,
     };
     let until = Instant::now() + shared.patience;

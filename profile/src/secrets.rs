@@ -13,11 +13,15 @@ pub const MASK: &str = "***";
 /// assert_eq!(told, ["llama-server", "--api-key", "***", "-m", "m.gguf"]);
 /// ```
 pub fn without(words: impl IntoIterator<Item = String>) -> Vec<String> {
-    let mut is_value = false;
+    let (mut is_value, mut is_line) = (false, false);
     let told = words.into_iter().map(|word| {
         // An option without a value is followed by another one.
         if std::mem::take(&mut is_value) && !word.starts_with("--") {
             return MASK.to_owned();
+        }
+        // A line for a shell has words in it.
+        if std::mem::replace(&mut is_line, word == "-c") && word.contains(' ') {
+            return without(word.split(' ').map(str::to_owned)).join(" ");
         }
         let name = word.trim_start_matches('-');
         is_value = name.len() < word.len() && is_secret(name);
@@ -29,28 +33,55 @@ pub fn without(words: impl IntoIterator<Item = String>) -> Vec<String> {
 /// Whether a command line had a secret in it that was left out.
 #[must_use]
 pub fn are_left_out(words: &[String]) -> bool {
-    words.iter().any(|word| word.contains(MASK))
+    let in_word = |word: &String| {
+        [": ***", "=***"].iter().any(|end| word.ends_with(end))
+            || [":***@", "//***@", "=***&"].iter().any(|part| word.contains(part))
+    };
+    words.iter().any(|word| word == MASK || in_word(word))
 }
 
 fn of_word(word: String) -> String {
     if let Some((name, _)) = word.split_once('=')
-        && is_secret(name.trim_start_matches('-'))
+        && (is_secret(name.trim_start_matches('-')) || is_key_variable(name))
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     {
         return format!("{name}={MASK}");
     }
-    let lower = word.to_ascii_lowercase();
-    for header in ["authorization:", "x-api-key:", "api-key:", "cookie:"] {
-        if let Some(at) = lower.find(header) {
-            // It may be the value of an option: `--header=Authorization: Bearer X`.
-            return format!("{} {MASK}", &word[..at + header.len()]);
-        }
+    if let Some(told) = of_header(&word) {
+        return told;
     }
     if is_token(word.rsplit('=').next().unwrap_or_default()) {
         let name = word.rsplit_once('=').map(|(name, _)| format!("{name}=")).unwrap_or_default();
         return name + MASK;
     }
     of_address(word)
+}
+
+/// `Authorization: Bearer X` without what follows the colon: at the begin of a word, or behind what isn't a letter or a space,
+/// as in `--header=Authorization: X` and `{"Authorization": "X"}`.
+fn of_header(word: &str) -> Option<String> {
+    let lower = word.to_ascii_lowercase();
+    for header in ["authorization", "x-api-key", "api-key", "cookie"] {
+        for (at, _) in lower.match_indices(header) {
+            let is_begin =
+                !lower[..at].ends_with(|c: char| c.is_alphanumeric() || c == ' ' || c == '-');
+            let rest = &lower[at + header.len()..];
+            let colon =
+                rest.find(':').filter(|&colon| matches!(rest[..colon].trim(), "" | "\"" | "'"));
+            if let Some(colon) = colon.filter(|_| is_begin) {
+                return Some(format!("{} {MASK}", &word[..at + header.len() + colon + 1]));
+            }
+        }
+    }
+    None
+}
+
+/// Whether a variable is a key, as `OPENAI_KEY` is.
+fn is_key_variable(name: &str) -> bool {
+    name.ends_with("_KEY")
+        && name
+            .bytes()
+            .all(|byte| byte == b'_' || byte.is_ascii_uppercase() || byte.is_ascii_digit())
 }
 
 /// `https://user:password@host/?token=X` without the password and the token.
@@ -70,7 +101,11 @@ fn of_address(word: String) -> String {
     let path = path.unwrap_or(&rest[end..]);
     let query = query.map(|query| {
         let parts = query.split('&').map(|part| match part.split_once('=') {
-            Some((name, _)) if is_secret(name) || name == "key" || name.contains("ignature") => {
+            Some((name, _))
+                if is_secret(name)
+                    || ["key", "sig"].contains(&name)
+                    || name.contains("ignature") =>
+            {
                 format!("{name}={MASK}")
             }
             _ => part.to_owned(),
@@ -86,7 +121,7 @@ fn is_secret(name: &str) -> bool {
     let last = name.rsplit('_').next().unwrap_or_default();
     let rest = name.strip_suffix(last).unwrap_or_default().trim_end_matches('_');
     match last {
-        "apikey" | "passwd" | "password" | "passphrase" | "pwd" | "secret" | "secrets"
+        "apikey" | "pat" | "passwd" | "password" | "passphrase" | "pwd" | "secret" | "secrets"
         | "bearer" | "credential" | "credentials" | "hft" => true,
         // A tokenizer has tokens of other kinds.
         "token" => {
@@ -99,7 +134,12 @@ fn is_secret(name: &str) -> bool {
                 ["api", "access", "secret", "private", "auth", "account", "signing", "encryption"];
             kinds.contains(&rest.rsplit('_').next().unwrap_or_default())
         }
-        _ => false,
+        // `accessToken`, `PGPASSWORD`.
+        _ => {
+            ["accesstoken", "authtoken", "apitoken", "password", "secretkey", "accesskey", "apikey"]
+                .iter()
+                .any(|end| last.ends_with(end))
+        }
     }
 }
 
@@ -145,6 +185,14 @@ mod tests {
                 &["x", "https://host/a?b=c&access_token=abc"],
                 "x https://host/a?b=c&access_token=***",
             ),
+            (&["x", "https://host/a?sv=1&sig=abc"], "x https://host/a?sv=1&sig=***"),
+            (&["x", "--accessToken", "abc", "PGPASSWORD=x"], "x --accessToken *** PGPASSWORD=***"),
+            (&["env", "OPENAI_KEY=x", "GITHUB_PAT=y"], "env OPENAI_KEY=*** GITHUB_PAT=***"),
+            (&["x", "{\"Authorization\": \"Bearer abc\"}"], "x {\"Authorization\": ***"),
+            (
+                &["sh", "-c", "cd x && HF_TOKEN=abc ./run --api-key y"],
+                "sh -c cd x && HF_TOKEN=*** ./run --api-key ***",
+            ),
             (&["x", "sk-abcdefghijklmnopqrstu", "--k=hf_abcdefghijklmnopqrst"], "x *** --k=***"),
         ] {
             assert_eq!(told(line), expected);
@@ -170,8 +218,10 @@ mod tests {
             &["x", "s3://bucket/prefix", "http://host:80/a?b=c#d", "--prompt", "the secret = none"],
             &["x", "-p", "What is a password=?", "--api-key", "--port", "80"],
             &["", "=", "--", "://"],
+            &["x", "-p", "Explain the Cookie: header, in ***bold***", "-c", "4096"],
         ] {
             assert_eq!(told(line), line.join(" "));
+            assert!(!are_left_out(&line.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()));
         }
     }
 }

@@ -124,6 +124,12 @@ impl Counter {
         Ok(Self { ticks, about })
     }
 
+    /// The same clock, whose time 0 is a count that was read before it was made.
+    pub(super) fn since(mut self, count: u64) -> Self {
+        self.ticks.origin = count;
+        self
+    }
+
     /// How fast it counts.
     pub(super) fn rate(&self) -> &Rate {
         &self.about.rate

@@ -102,6 +102,22 @@ impl Clock {
         }
     }
 
+    /// The processor's counter, whose time 0 is a raw count that was read earlier: for what another process recorded before
+    /// this clock was made.
+    ///
+    /// # Errors
+    ///
+    /// Why the counter can't be trusted; or if `count` is yet to come, as one from before the machine was started may be.
+    pub fn counter_since(count: u64) -> Result<Self, Absent> {
+        let counter = Counter::new().map_err(|reason| Absent { reason })?;
+        if count > Ticks::count() {
+            let reason =
+                "it counts less now than it did then: the machine was started anew".to_owned();
+            return Err(Absent { reason });
+        }
+        Ok(Self(Kind::Counter(counter.since(count))))
+    }
+
     /// The operating system's monotonic clock.
     #[must_use]
     pub fn os() -> Self {
@@ -116,6 +132,13 @@ impl Clock {
             Kind::Counter(counter) => counter.ticks().now(),
             slower => slower.now(),
         }
+    }
+
+    /// The processor's counter as it is now, for [`time_of_count`](Self::time_of_count) and
+    /// [`counter_since`](Self::counter_since). `None` if this clock isn't the counter.
+    #[must_use]
+    pub fn count(&self) -> Option<u64> {
+        self.ticks().map(|_| Ticks::count())
     }
 
     /// The nanoseconds of a raw count of the processor's counter, which another thread or process may have read (`rdtsc`,

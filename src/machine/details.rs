@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{cgroup, field, kilobytes, list, os};
+use super::{cgroup, field, kilobytes, list, of_this_arch, os};
 
 /// Details of this machine that two runs should have in common if they are to be compared. What the
 /// system doesn't report is `None`.
@@ -47,7 +47,7 @@ impl MachineDetails {
     fn read_below(root: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(root.join(path)).ok();
         let line = |path: &str| word(&read(path)?);
-        let cpuinfo = read("proc/cpuinfo").unwrap_or_default();
+        let cpuinfo = of_this_arch(read("proc/cpuinfo").unwrap_or_default());
         let meminfo = read("proc/meminfo").unwrap_or_default();
         let groups = read("proc/self/cgroup").unwrap_or_default();
         let cpu = |path: &str| format!("sys/devices/system/cpu/{path}");

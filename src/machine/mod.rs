@@ -35,7 +35,7 @@ pub(crate) use load::{LoadMeter, LoadReading};
 /// This machine, as the operating system describes it. What it doesn't say is `None`.
 #[must_use]
 pub fn detect() -> Machine {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cpuinfo = of_this_arch(fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     Machine {
         os: std::env::consts::OS.to_owned(),
@@ -46,6 +46,15 @@ pub fn detect() -> Machine {
             .and_then(|cpus| u32::try_from(cpus.get()).ok()),
         memory_bytes: kilobytes(&meminfo, "MemTotal"),
     }
+}
+
+/// What the system says of its processors, unless that is of another architecture: under an emulator of programs (`qemu-user`)
+/// it is the host's.
+fn of_this_arch(cpuinfo: String) -> String {
+    let is_x86 = cfg!(any(target_arch = "x86", target_arch = "x86_64"));
+    let makers = ["GenuineIntel", "AuthenticAMD", "HygonGenuine", "CentaurHauls"];
+    let is_of_x86 = field(&cpuinfo, "vendor_id").is_some_and(|maker| makers.contains(&maker));
+    if is_of_x86 && !is_x86 { String::new() } else { cpuinfo }
 }
 
 /// Bytes of memory available without swapping, if the system reports it.

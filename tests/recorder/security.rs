@@ -24,7 +24,7 @@ fn each_promise_of_the_security_page_names_tests_that_exist() {
     let rows: Vec<(&str, &str)> = rows.filter(|(promise, _)| *promise != "promise").collect();
     assert!(rows.len() >= 12, "{rows:?}");
     let mut text = String::new();
-    sources(&root, &mut text);
+    sources(root, &mut text);
     for (promise, tests) in rows {
         let named: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
         assert!(!named.is_empty(), "{promise}");

@@ -230,12 +230,11 @@ fn within(profile: &Profile, limits: &Limits) -> String {
             None => format!(", at position {}", pass.position),
             Some(_) => String::new(),
         };
-        let _ = write!(
-            text,
-            "\nOne decode pass on the {on}: {}, {which}{at}\n{}\n",
-            milliseconds(pass.wall_ns),
-            limits.tree(&graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() }), "")
-        );
+        text.push('\n');
+        let wall = milliseconds(pass.wall_ns);
+        wrapped(&format!("One decode pass on the {on}: {wall}, {which}{at}"), &mut text);
+        let tree = graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() });
+        let _ = writeln!(text, "{}", limits.tree(&tree, ""));
         if let Some(table) = path_table(&graph, PATH_ROWS) {
             let _ = write!(text, "\n{table}");
         }

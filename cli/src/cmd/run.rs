@@ -138,6 +138,8 @@ struct Ended<'r> {
     /// `None` if brickscope ended before the program.
     status: Option<ExitStatus>,
     load: Result<OtherLoad, Absent>,
+    /// It was made when the recording began, or tells the time since.
+    clock: Clock,
 }
 
 impl Ended<'_> {
@@ -150,15 +152,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let place = Place::of(args)?;
     collect::ready(args.lake.as_deref())?;
     let target = Target::of(&OtlpArgs { otlp: args.otlp.clone(), otlp_every: None })?;
+    let to = To { args, place, target: target.as_ref() };
+    if args.recover {
+        return to.recover();
+    }
     let clock = Clock::counter().map_err(|Absent { reason }| {
         anyhow::anyhow!(
             "can't time another program's nodes: its clock is the processor's counter, and {reason}"
         )
     })?;
-    let to = To { args, place, target: target.as_ref(), clock };
-    if args.recover {
-        return to.recover();
-    }
     let created = Profile::empty(Default::default()).created;
     let dir = RunDir::create_late(args.out.as_deref(), &created)?;
     let left = Records::left().len();
@@ -168,7 +170,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             "note: {runs} did not come to the end: `brickscope run --recover` reports what was recorded"
         );
     }
-    let mut records = Records::create(&args.command, &created)?;
+    let mut records = Records::create(&Mark::new(&args.command, &created, &clock))?;
     let library = Records::library(&args.command)?;
     ensure!(
         !args.follow || !library.as_ref().is_some_and(Library::is_passing),
@@ -179,7 +181,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let status = watch(&args.command, library.as_ref(), records.path(), args)?;
     let load = load.and_then(|load| load.others());
     let command = &args.command;
-    let ended = Ended { command, created: &created, dir, status: Some(status), load };
+    let ended = Ended { command, created: &created, dir, status: Some(status), load, clock };
     match to.finish(&mut records, &ended) {
         Ok(reported) => reported,
         Err(why) => {
@@ -194,42 +196,54 @@ struct To<'a> {
     args: &'a RunArgs,
     place: Place,
     target: Option<&'a Target>,
-    clock: Clock,
 }
 
 impl To<'_> {
-    /// Reports what is left of earlier runs.
+    /// Reports what is left of earlier runs: of each, whatever comes of the others.
     fn recover(&self) -> Result<ExitCode> {
         let left = Records::left();
         ensure!(!left.is_empty(), "no earlier run has left a recording among the temporary files");
         ensure!(
-            left.len() == 1 || self.args.out.is_none(),
-            "{} are left: without --out each gets a folder of its own",
+            left.len() == 1 || (self.args.out.is_none() && self.args.report.is_none()),
+            "{} are left: each gets a folder and a report of its own, without --out and --report",
             count(left.len() as u64, "run")
         );
-        for (mut records, Mark { command, created }) in left {
+        let mut first = Ok(ExitCode::SUCCESS);
+        for (mut records, mark) in left {
             if !self.args.quiet {
-                let line = printable_text(&command.join(" "));
-                tell!("note: {}", view::wrap(&format!("{created}: {line}"), 74).join("\n"));
+                let line = printable_text(&mark.command.join(" "));
+                let line = view::wrap(&format!("{}: {line}", mark.created), 74).join("\n");
+                tell!("note: {line}");
             }
-            let command: Vec<OsString> = command.into_iter().map(OsString::from).collect();
-            let dir = RunDir::create_late(self.args.out.as_deref(), &created)?;
-            let absent = Absent { reason: "brickscope ended before the program".to_owned() };
-            let ended = Ended {
-                command: &command,
-                created: &created,
-                dir,
-                status: None,
-                load: Err(absent),
-            };
-            let place = records.path().to_owned();
-            self.finish(&mut records, &ended).with_context(|| place.display().to_string())??;
-            // What can't be read stays where it was named.
-            if records.is_whole() {
-                records.remove();
+            let folder = records.path().to_owned();
+            match self
+                .recover_one(&mut records, &mark)
+                .with_context(|| folder.display().to_string())
+            {
+                // What can't be read stays where it was named.
+                Ok(()) if records.is_whole() => records.remove(),
+                Ok(()) => {}
+                Err(why) => first = first.and(Err(why)),
             }
         }
-        Ok(ExitCode::SUCCESS)
+        first
+    }
+
+    fn recover_one(&self, records: &mut Records, mark: &Mark) -> Result<()> {
+        let clock = match mark.clock() {
+            Ok(clock) => clock,
+            Err(why) => {
+                // Nor will a later run have it.
+                records.set_aside();
+                return Err(why);
+            }
+        };
+        let command: Vec<OsString> = mark.command.iter().map(OsString::from).collect();
+        let dir = RunDir::create_late(self.args.out.as_deref(), &mark.created)?;
+        let absent = Absent { reason: "brickscope ended before the program".to_owned() };
+        let (status, load) = (None, Err(absent));
+        let ended = Ended { command: &command, created: &mark.created, dir, status, load, clock };
+        self.finish(records, &ended)?.map(drop)
     }
 
     /// Writes and reports a run. The first error is of a run that could not be written, the second of what came after.
@@ -261,7 +275,7 @@ impl To<'_> {
                 files: &files,
             };
             let is_first = described.is_empty();
-            match of.described(&self.clock, &mut notes, is_first) {
+            match of.described(&ended.clock, &mut notes, is_first) {
                 Some(_) if described.len() == MOST_RUNS => {
                     let more = groups.len() - nth;
                     notes.push(format!(
@@ -449,9 +463,11 @@ fn watch(
         (args.check_overhead, nodes::TURNS),
         (args.follow, nodes::FOLLOW),
     ] {
-        if is_wanted {
-            command.env(name, "1");
-        }
+        // A run in a run has its own.
+        match is_wanted {
+            true => command.env(name, "1"),
+            false => command.env_remove(name),
+        };
     }
     family::untie(&mut command);
     end_with_parent(&mut command, End::Ask);

@@ -247,14 +247,16 @@ fn path_title(profile: &Profile) -> String {
     if profile.graph.is_some() {
         return "The graph that the engine recorded\n\n".to_owned();
     }
-    OnePass::of_any(profile).map_or(String::new(), |one| one.title() + "\n\n")
+    let title = OnePass::of_any(profile).map(|one| view::wrap(&one.title(), 78).join("\n"));
+    title.map_or(String::new(), |title| title + "\n\n")
 }
 
 /// Says on stderr that a drawing is of a disturbed pass, which has no room for it.
 fn tell_doubt(profile: &Profile) {
     let one = OnePass::of_any(profile).filter(|_| profile.graph.is_none());
     if let Some((one, doubt)) = one.and_then(|one| Some((one.title(), one.doubt?))) {
-        tell!("note: no pass of this phase is clean ({doubt}): {one}");
+        let note = format!("no pass of this phase is clean ({doubt}): {one}");
+        tell!("note: {}", view::wrap(&note, 74).join("\n"));
     }
 }
 

@@ -131,54 +131,62 @@ pub(crate) fn answer(lake: &Lake, days: Days<'_>, params: &str, query: &str) -> 
             return Err(error
                 .context("DuckDB 1.2 or newer is needed, which can be held to the lake's files"));
         }
-        // Only an error of reading names a file of the lake.
-        let is_ours =
-            |name: &&str| name.ends_with(".parquet") && Path::new(name).starts_with(&root);
-        let files: Vec<&Path> = said.split(['"', '\'']).filter(is_ours).map(Path::new).collect();
+        let files = named(&said, &root);
         if files.is_empty() {
             return Err(error);
         }
         // What was merged and deleted meanwhile is in another file.
-        if tries < TRIES && files.iter().any(|file| !file.exists()) {
+        if tries < TRIES && files.iter().any(|file| !Path::new(file).exists()) {
             tries += 1;
             continue;
         }
         let before = damaged.len();
-        find_damaged(lake, days, &files, &mut damaged)?;
+        find_damaged(lake, days, &files, &root, &mut damaged)?;
         if damaged.len() == before {
-            return Err(error.context(
-                "a file of the lake can't be read; `brickscope lake check` says which runs are damaged",
-            ));
+            return Err(error);
         }
     }
 }
 
-/// Adds the parts with a file that can't be read: by us, or by DuckDB, which names `files`.
+/// The files of the lake that an error names.
+fn named<'t>(said: &'t str, root: &Path) -> Vec<&'t str> {
+    const ENDS: &str = ".parquet";
+    let root = root.to_string_lossy();
+    let begins = said.match_indices(&*root).map(|(at, _)| &said[at..]);
+    begins.filter_map(|rest| rest.find(ENDS).map(|end| &rest[..end + ENDS.len()])).collect()
+}
+
+/// Adds the parts of which one of these files can't be read: by us, or by DuckDB if it is asked for nothing else.
 fn find_damaged(
     lake: &Lake,
     days: Days<'_>,
-    files: &[&Path],
+    files: &[&str],
+    root: &Path,
     damaged: &mut BTreeSet<Part>,
 ) -> Result<()> {
     for part in parts(lake, days)? {
-        if damaged.contains(&part) {
-            continue;
-        }
         for table in &TABLES {
             let file = lake.file(table, &part);
-            if !file.exists() {
+            let path = std::path::absolute(&file).unwrap_or_else(|_| file.clone());
+            let path = path.to_string_lossy();
+            if damaged.contains(&part) || !files.contains(&&*path) {
                 continue;
             }
-            let read = table_file::check(table, &file);
-            let is_named = || std::path::absolute(&file).is_ok_and(|file| files.contains(&&*file));
-            let why = match read {
-                Err(error) if !is_gone(&error) => format!("{error:#}"),
-                Ok(()) if is_named() => format!("{}: DuckDB can't read it", file.display()),
-                _ => continue,
+            let why = match table_file::check(table, &file) {
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => format!("{error:#}"),
+                Ok(()) => {
+                    let alone =
+                        format!("SELECT max(COLUMNS(*)) FROM read_parquet([{}])", quoted(&path));
+                    match Engine::find()?.ask(root, "", &alone) {
+                        Ok(_) => continue,
+                        Err(error) => format!("{error:#}"),
+                    }
+                }
             };
-            tell!("note: left out: {}", printable_text(&why));
-            damaged.insert(part);
-            break;
+            let why = why.lines().next().unwrap_or_default();
+            tell!("note: left out: {}", printable_text(why));
+            damaged.insert(part.clone());
         }
     }
     Ok(())

@@ -219,7 +219,8 @@ const MOST_ROWS: usize = 8 * GROUP_ROWS;
 /// A file may have so many rows, and beyond that one for each of its bytes. Ours have one for several.
 const LEAST_ROWS: u64 = 1 << 20;
 
-/// The most bytes of a column in a group, as they are in the file: unpacked they are at most twenty times as many.
+/// The most bytes of a column in a group, as they are in the file. Unpacked they are at most twenty times as many, and then
+/// texts that are there once may be in many rows: [`MOST_UNPACKED`] limits those.
 const MOST_PACKED: i64 = 16 << 20;
 
 /// The same unpacked, as the file says.
@@ -333,6 +334,8 @@ fn places<R: ChunkReader + 'static>(
 fn column(group: &dyn RowGroupReader, place: usize, rows: usize) -> Result<Vec<Value>> {
     // What a hostile file says of its rows must not cost memory before they are there.
     let mut levels: Vec<i16> = Vec::new();
+    // A text that the file has once may be in each row.
+    let mut texts = 0_u64;
     macro_rules! cells {
         ($reader:expr, $value:expr) => {{
             let mut values = Vec::new();
@@ -358,6 +361,11 @@ fn column(group: &dyn RowGroupReader, place: usize, rows: usize) -> Result<Vec<V
         ColumnReader::DoubleColumnReader(reader) => cells!(reader, |n| Ok(Value::Real(n))),
         ColumnReader::BoolColumnReader(reader) => cells!(reader, |flag| Ok(Value::Flag(flag))),
         ColumnReader::ByteArrayColumnReader(reader) => cells!(reader, |bytes: ByteArray| {
+            texts += bytes.len() as u64;
+            ensure!(
+                texts <= MOST_UNPACKED as u64,
+                "the texts of a group have more than {MOST_UNPACKED} bytes, and so many are read"
+            );
             Ok(Value::Text(bytes.as_utf8().context("a text isn't UTF-8")?.to_owned()))
         }),
         _ => bail!("a column of another type"),
@@ -404,6 +412,27 @@ mod tests {
         let said = check(table, &path).expect_err("too many").to_string();
         let cause = format!("{:#}", check(table, &path).expect_err("too many"));
         assert!(cause.contains(&format!("it has {rows} rows in {bytes} bytes")), "{said}: {cause}");
+    }
+
+    #[test]
+    fn a_long_text_that_is_in_every_row_is_refused() {
+        let table = smallest();
+        let long = Value::Text("x".repeat(1 << 20));
+        let file = bytes(table, |push| {
+            let name = table.column("name").expect("it has names");
+            (0..300).try_for_each(|_| {
+                let mut row = row(table, 1);
+                row[name] = long.clone();
+                push(row)
+            })
+        });
+        let file = file.expect("memory");
+        assert!(file.len() < 2 << 20, "the text is there once");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("texts.parquet");
+        std::fs::write(&path, file).expect("room");
+        let said = format!("{:#}", check(table, &path).expect_err("300 MB of texts"));
+        assert!(said.contains("the texts of a group have more than"), "{said}");
     }
 
     /// Whatever is changed in a file, it is read or refused. `BRICKSCOPE_MUTANTS=20000` changes it as often.

@@ -214,7 +214,7 @@ fn reason(kind: Kind, path: Option<&Path>, loaded: &Loaded) -> (String, &'static
     let same = |a: &Path, b: &Path| {
         fs::canonicalize(a).ok().is_some_and(|a| Some(a) == fs::canonicalize(b).ok())
     };
-    // A wrapper that becomes another program: `env -i`, `sudo`.
+    // A wrapper that becomes a program which doesn't bear the library, or runs it as another user.
     let is_wrapper = path.and_then(Path::file_name).is_some_and(|name| {
         ["env", "sudo", "su", "doas", "setpriv", "unshare", "chroot"].iter().any(|of| name == *of)
     });

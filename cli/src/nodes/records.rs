@@ -5,8 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
 use brickscope::load::{self, Limit};
+use brickscope::{Absent, Clock, MachineDetails};
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, Library, Loaded, Recorded};
@@ -30,6 +31,37 @@ pub(crate) struct Mark {
     pub(crate) command: Vec<String>,
     /// When it began, as RFC 3339 has it.
     pub(crate) created: String,
+    /// The processor's counter when it began: times are counts since.
+    pub(crate) began: u64,
+    /// The system's id for the time since it was started: counters begin anew then.
+    pub(crate) boot: Option<String>,
+}
+
+impl Mark {
+    /// What begins now.
+    pub(crate) fn new(command: &[OsString], created: &str, clock: &Clock) -> Self {
+        Self {
+            command: text::kept(command),
+            created: created.to_owned(),
+            began: clock.count().unwrap_or(0),
+            boot: MachineDetails::read().boot_id,
+        }
+    }
+
+    /// A clock by which the counts of this recording are times.
+    ///
+    /// # Errors
+    ///
+    /// If there is none any more.
+    pub(crate) fn clock(&self) -> Result<Clock> {
+        ensure!(
+            self.boot == MachineDetails::read().boot_id,
+            "the machine was started anew since, and its counter with it, so the times of the recording are lost"
+        );
+        Clock::counter_since(self.began).map_err(|Absent { reason }| {
+            anyhow!("its times are those of the processor's counter, and {reason}")
+        })
+    }
 }
 
 /// A folder for the files of the library, which is removed with what is in it, unless it is kept.
@@ -42,11 +74,10 @@ pub(crate) struct Records {
 
 impl Records {
     /// A new folder for what is recorded of a command.
-    pub(crate) fn create(command: &[OsString], created: &str) -> Result<Self> {
+    pub(crate) fn create(mark: &Mark) -> Result<Self> {
         let folder = private::temporary()?;
         let cannot = || folder.path().display().to_string();
-        let command = text::kept(command);
-        let mark = serde_json::to_vec(&Mark { command, created: created.to_owned() })?;
+        let mark = serde_json::to_vec(mark)?;
         // It has its name when it is locked, so that nobody takes it for one that was left.
         let unnamed = folder.path().join("unnamed");
         fs::write(&unnamed, mark).with_context(cannot)?;
@@ -171,7 +202,8 @@ mod tests {
 
     fn create() -> Records {
         let line = ["llama-cli", "-m", "a model"].map(OsString::from);
-        Records::create(&line, "2026-11-28T03:00:00Z").expect("a folder")
+        let mark = Mark::new(&line, "2026-11-28T03:00:00Z", &Clock::os());
+        Records::create(&mark).expect("a folder")
     }
 
     #[test]

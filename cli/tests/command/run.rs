@@ -893,6 +893,12 @@ fn what_a_killed_run_recorded_is_named_by_the_next_one_and_can_be_reported() {
     assert!(said.contains("Decode") && said.contains("good/loads wait"), "{said}");
     let profile = Profile::load(&run.join("profile.json")).expect("it is written");
     assert_eq!(profile.passes.len(), 22);
+    // Each has its own time, one after the other, and its nodes have theirs.
+    profile.check().expect("it adds up");
+    assert!(profile.passes.iter().all(|pass| pass.wall_ns > 0), "{:?}", profile.passes);
+    assert!(profile.passes.windows(2).all(|pair| pair[0].start_ns < pair[1].start_ns));
+    let product = total(&profile, Phase::Decode, "DownProjection");
+    assert!(product.stats.total_ns > 0, "{product:?}");
     let cut_short = profile.run.expect("a run").cut_short.expect("it was");
     assert!(cut_short.contains("brickscope ended before the program"), "{cut_short}");
     assert_eq!(recordings(), 0);

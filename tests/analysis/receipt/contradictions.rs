@@ -563,7 +563,7 @@ impl Layout {
 fn long_passes(random: &mut Random) -> Receipt {
     let plan = Plan {
         parameters: 1_100_000_000,
-        n_gen: 12 + random.below(5) as u64,
+        n_gen: 14 + random.below(3) as u64,
         depths: vec![0, 64],
         ..plan(random)
     };
@@ -656,11 +656,12 @@ fn a_machine_that_cannot_be(random: &mut Random) -> Fraud {
             "machine.cgroup_cpuset has 1"
         }
         1 => {
+            machine.cgroup_cpuset = Some("0-1".to_owned());
             machine.logical_cpus = Some(3 + random.below(60) as u32);
-            "machine.cgroup_cpus is"
+            "machine.cgroup_cpuset has 2"
         }
         2 => {
-            machine.numa_nodes = Some(17 + random.below(1000) as u32);
+            machine.numa_nodes = Some(1025 + random.below(1000) as u32);
             "machine.numa_nodes"
         }
         3 => {

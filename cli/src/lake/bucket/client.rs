@@ -23,6 +23,9 @@ const CONNECTING: Duration = Duration::from_secs(5);
 /// The most that is read of a page of a list, which has a thousand names.
 const MOST_OF_PAGE: usize = 64 << 20;
 
+/// The most pages of a list: a hundred million names.
+const MOST_PAGES: usize = 100_000;
+
 /// Makes clients whose requests may each take so long.
 #[derive(Debug)]
 pub(super) struct Connector {
@@ -33,7 +36,11 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let wrong = |error: reqwest::Error| Error::Generic { store: "S3", source: Box::new(error) };
         let text = |key: ClientConfigKey| options.get_config_value(&key);
-        let is_set = |key: ClientConfigKey| text(key).is_some_and(|value| value == "true");
+        // As `object_store` reads them.
+        let is_set = |key: ClientConfigKey| {
+            let value = text(key).unwrap_or_default().to_ascii_lowercase();
+            ["1", "true", "on", "yes", "y"].contains(&value.as_str())
+        };
         let mut client = reqwest::Client::builder()
             .user_agent(concat!("brickscope/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
@@ -158,6 +165,14 @@ impl Guarded {
             let from = find(0, begin)? + begin.len();
             Some(bytes.slice(from..find(from, end)?))
         };
+        let pages = {
+            let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+            let places = lists.entry(list.to_owned()).or_default();
+            places.len()
+        };
+        if pages > MOST_PAGES {
+            return Err(refused(format!("its list has more than {MOST_PAGES} pages")));
+        }
         let place = within(b"<NextContinuationToken>", b"</NextContinuationToken>");
         if let Some(place) = place.filter(|place| !place.is_empty()) {
             let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
