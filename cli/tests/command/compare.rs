@@ -67,7 +67,10 @@ fn receipt(turn: u32, brick: &str, slower: f64) -> Receipt {
             sample.brick_ns[at] = (1e6 * slower) as u64;
             for (which, ns) in sample.brick_ns.iter_mut().enumerate() {
                 let own = f64::from((turn + 3 * which as u32) * 5 % 13) / 3000.0;
-                *ns = (*ns as f64 * (1.0 + noise + own)) as u64 + number as u64;
+                // No two samples are alike.
+                let of_sample =
+                    f64::from((number as u32 * 5 + which as u32 * number as u32) % 7) / 3000.0;
+                *ns = (*ns as f64 * (1.0 + noise + own + of_sample)) as u64 + number as u64;
             }
             sample.unattributed_ns = Some(5000 + u64::from(turn));
             sample.wall_ns = sample.brick_ns.iter().sum::<u64>() + 5000 + u64::from(turn);
