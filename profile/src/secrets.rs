@@ -34,8 +34,8 @@ pub fn without(words: impl IntoIterator<Item = String>) -> Vec<String> {
 #[must_use]
 pub fn are_left_out(words: &[String]) -> bool {
     let in_word = |word: &String| {
-        [": ***", "=***"].iter().any(|end| word.ends_with(end))
-            || [":***@", "//***@", "=***&"].iter().any(|part| word.contains(part))
+        [": ***", "=***", " ***"].iter().any(|end| word.ends_with(end))
+            || [":***@", "//***@", "=***&", "=*** "].iter().any(|part| word.contains(part))
     };
     words.iter().any(|word| word == MASK || in_word(word))
 }
