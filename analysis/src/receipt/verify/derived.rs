@@ -11,7 +11,7 @@ use super::{Code, Findings, measured, said, span};
 use crate::receipt::v1::{Receipt, Sample, Test};
 
 /// The least variation of a time when it is measured again: a thousandth. Real machines are worse.
-const NOISE: f64 = 1e-3;
+pub(super) const NOISE: f64 = 1e-3;
 /// Refuse what chance does once in so many cases, as a power of ten.
 const SHARE_BY_CHANCE: f64 = 6.0;
 /// The same for equal times.

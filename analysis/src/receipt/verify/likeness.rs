@@ -4,14 +4,12 @@
 //! Two measured times of one work differ by a thousandth and more. So rows of times that all agree within some nanoseconds
 //! are one row, with noise that somebody added.
 
+use super::derived::NOISE;
 use super::{Code, Findings, measured, said, span};
 use crate::receipt::v1::{Receipt, Sample, Test};
 
 /// Times that differ by at most so many steps of the clock are alike.
 const NEAR: u64 = 32;
-
-/// The least variation of a time when it is measured again.
-const NOISE: f64 = 1e-3;
 
 /// Refuse what chance does once in so many receipts, as a power of ten.
 const BY_CHANCE: f64 = 9.0;
