@@ -17,4 +17,6 @@ pub use file::{MAX_BYTES, ReceiptError, read};
 pub use hash::{sha256_file, sha256_file_with, sha256_hex, tokens_sha256};
 pub use key::SecretKey;
 pub use v1::{Aggregates, Receipt};
-pub use verify::{Code, Options, Refusal, Rerun, Verdict, rerun_agrees, verify};
+pub use verify::{
+    BorneOut, CanBe, Code, FIELDS, Field, Options, Refusal, Rerun, Verdict, rerun_agrees, verify,
+};

@@ -17,7 +17,7 @@ fn on_device(backend: &str, name: &str) -> Receipt {
     of_seed(1, backend, name)
 }
 
-fn of_seed(seed: u64, backend: &str, name: &str) -> Receipt {
+pub(crate) fn of_seed(seed: u64, backend: &str, name: &str) -> Receipt {
     let mut receipt = receipt(&Plan { seed, kernels: "cuda", threads: 1, ..Plan::default() });
     receipt.schema_version = VERSION_WITH_DEVICE.to_owned();
     backend.clone_into(&mut receipt.backend);

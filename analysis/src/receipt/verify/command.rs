@@ -1,6 +1,6 @@
 //! Checks that a receipt says what its command line asked for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::{Code, Findings, said};
 use crate::receipt::v1::Receipt;
@@ -44,14 +44,16 @@ const DEFAULTS: &[(&str, &str)] = &[
 /// Compares the command line with the rest of the receipt.
 pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
     let words = &receipt.run.command;
+    // Nothing else writes receipts, and `benchmark` ran by no other words than those that it reads.
     let asked = match words.get(1).map(String::as_str) {
         Some("benchmark") => Asked::of(&words[2..], &receipt.model.path),
-        _ => Err("it isn't one of `brickscope benchmark`".to_owned()),
+        _ => Err("isn't one of `brickscope benchmark`, which writes receipts".to_owned()),
     };
     let asked = match asked {
         Ok(asked) => asked,
         Err(reason) => {
-            return found.not_checked("that the run is that of its command line", reason);
+            let sentence = format!("the command line {reason}");
+            return found.refuse_about(Code::CommandMismatch, "words", sentence);
         }
     };
     for reason in &asked.unknown {
@@ -178,13 +180,25 @@ impl<'w> Asked<'w> {
                 continue;
             };
             let value = attached.or_else(|| words.next());
-            let value = value.ok_or_else(|| format!("nothing follows {}", said(flag)))?;
+            let value =
+                value.ok_or_else(|| format!("ends with {}, which a value follows", said(flag)))?;
             asked.values.push((known[0], value));
         }
+        asked.once()?;
         Ok(asked)
     }
 
-    /// The value of a flag. A list that is given in parts is one list; of other flags clap allows no second one.
+    /// Only a list may be given in parts.
+    fn once(&self) -> Result<(), String> {
+        let flags = self.values.iter().map(|(flag, _)| flag).filter(|flag| **flag != "--depth");
+        let mut known = HashSet::new();
+        match flags.chain(&self.alone).find(|flag| !known.insert(**flag)) {
+            Some(flag) => Err(format!("has {} twice", said(flag))),
+            None => Ok(()),
+        }
+    }
+
+    /// The value of a flag. A list that is given in parts is one list.
     fn value(&self, flag: &str) -> Option<String> {
         let values = self.values.iter().filter(|(name, _)| *name == flag);
         let values: Vec<&str> = values.map(|(_, value)| *value).collect();
@@ -256,5 +270,7 @@ mod tests {
         let asked = Asked::of(&words, "m.gguf").expect("known and unknown flags");
         assert_eq!(asked.unknown, ["this version doesn't know `--later`"]);
         assert!(of("--seed").is_err());
+        assert!(of("a.gguf -r5 --repetitions=5").is_err() && of("a.gguf b.gguf").is_err());
+        assert!(of("--mmap --mmap").is_err());
     }
 }

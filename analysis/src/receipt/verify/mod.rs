@@ -17,6 +17,7 @@ mod ranges;
 mod rerun;
 mod roof;
 mod shape;
+mod table;
 mod timeline;
 mod work;
 
@@ -29,6 +30,7 @@ use brickscope_profile::text::printable_in;
 use serde::Serialize;
 
 pub use self::rerun::{Rerun, rerun_agrees};
+pub use self::table::{BorneOut, CanBe, FIELDS, Field};
 use super::file::{MAX_BYTES, NO_TIMES, ReceiptError};
 use super::v1::{Receipt, Sample, Test, VERSION, VERSION_WITH_DEVICE};
 
