@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use brickscope::RUN_FILE;
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::gguf::{self, Gguf, Pages, Placement};
 use brickscope_engine::synth::{self, Shape, SynthQuant};
@@ -91,7 +92,19 @@ fn all_threads() -> NonZeroUsize {
 }
 
 fn at(path: Option<&Path>, on_progress: OnProgress<'_>) -> Result<PathBuf> {
-    path.map_or_else(|| stand_in(on_progress), |path| Ok(path.to_owned()))
+    let Some(path) = path else { return stand_in(on_progress) };
+    refuse_run(path)?;
+    Ok(path.to_owned())
+}
+
+/// `top RUN` and `profile RUN` are what one tries first to see a run again.
+pub(crate) fn refuse_run(path: &Path) -> Result<()> {
+    let run = if path.ends_with(RUN_FILE) { path.parent() } else { Some(path) };
+    if let Some(run) = run.filter(|run| run.join(RUN_FILE).is_file()) {
+        let run = run.display();
+        bail!("{run} is a run that has ended, not a model: `brickscope show {run}`");
+    }
+    Ok(())
 }
 
 fn stand_in(on_progress: OnProgress<'_>) -> Result<PathBuf> {

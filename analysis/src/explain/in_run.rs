@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use brickscope_profile::text::{count, printable, printable_text};
+use brickscope_profile::text::{count, percent, printable, printable_text};
 use brickscope_profile::{
-    Absent, DeviceProfile, NameKind, Pass, Percentiles, Phase, Profile, Source, Total,
+    Absent, Busy, DeviceProfile, NameKind, Pass, Percentiles, Phase, Profile, Source, Total,
 };
 use serde::Serialize;
 
@@ -418,6 +418,8 @@ fn is_of_passes(term: &str) -> bool {
     .contains(&term)
 }
 
+const NO_DEVICE: &str = "none: the host's clock timed this run";
+
 /// The figures of a term, where a run has some.
 fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
     let each = |of: fn(&Profile, Phase) -> Option<String>| -> Vec<Section> {
@@ -456,7 +458,27 @@ fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
         "arithmetic intensity" => each(intensity),
         "stall" => each(stalls),
         "disturbed" => each(disturbed),
-        "gap" => of_rule(profile, "gaps-between-passes").sections,
+        "gap" => {
+            let mut sections = on_devices(profile, |busy| busy.idle_ns);
+            sections.extend(of_rule(profile, "gaps-between-passes").sections);
+            sections
+        }
+        "busy" | "overlap" | "stream" if profile.devices.is_empty() => {
+            vec![Section::new("devices", NO_DEVICE)]
+        }
+        "busy" => on_devices(profile, |busy| busy.busy_ns),
+        "overlap" => on_devices(profile, |busy| busy.overlap_ns),
+        "stream" => {
+            let of = |device: &DeviceProfile| {
+                let names = device.streams.iter().map(|stream| printable(&stream.name));
+                Section::new(printable(&device.name), names.collect::<Vec<_>>().join(", "))
+            };
+            profile.devices.iter().map(of).collect()
+        }
+        "wait" => ["threads-wait", "waits-for-a-cpu"]
+            .into_iter()
+            .flat_map(|rule| of_rule(profile, rule).sections)
+            .collect(),
         "finding" => vec![Section::new("found", {
             let findings = Findings::of(profile);
             let rules: Vec<&str> = findings.found.iter().map(|finding| finding.rule).collect();
@@ -469,12 +491,44 @@ fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
         "device" => {
             let names: Vec<String> =
                 profile.devices.iter().map(|device| printable(&device.name)).collect();
-            let none = "none: the host's clock timed this run";
-            let text = if names.is_empty() { none.to_owned() } else { names.join(", ") };
+            let text = if names.is_empty() { NO_DEVICE.to_owned() } else { names.join(", ") };
             vec![Section::new("devices", text)]
         }
         _ => Vec::new(),
     }
+}
+
+/// What a figure of each device is in the passes of each phase, or of all of its time in a run without passes.
+fn on_devices(profile: &Profile, of: fn(&Busy) -> u64) -> Vec<Section> {
+    let mut sections = Vec::new();
+    for device in &profile.devices {
+        let name = match profile.devices.len() {
+            1 => String::new(),
+            _ => format!(", {}", printable(&device.name)),
+        };
+        let mut add = |label: String, busy: &Busy| {
+            let (nanos, all) = (of(busy) as f64, busy.span_ns as f64);
+            let text = format!("{} of {}, {}", time(nanos), time(all), percent(nanos, all));
+            sections.push(Section::new(label, text));
+        };
+        let mut has_passes = false;
+        for phase in Phase::ALL {
+            if let Ok(busy) = device.busy(Some(phase)) {
+                has_passes = true;
+                add(format!("{}{name}", phase.name()), &busy);
+            }
+        }
+        match (has_passes, device.busy_overall(), device.busy(None)) {
+            (true, ..) => {}
+            (_, Some(busy), _) => add(format!("from first to last{name}"), &busy),
+            (_, None, Err(why)) => {
+                sections
+                    .push(Section::new(format!("not known{name}"), printable_text(&why.reason)));
+            }
+            _ => {}
+        }
+    }
+    sections
 }
 
 fn of_phase(profile: &Profile, phase: Phase) -> Vec<Section> {

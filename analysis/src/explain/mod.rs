@@ -133,11 +133,19 @@ fn bare(word: &str) -> String {
     word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
-/// The pages of a word, in any case, with or without dashes and spaces. A word of two groups has two, and the name of
-/// something comes before another word for something else.
+/// The pages of a word, in any case, with or without dashes and spaces, also if it means several: `gaps`. A word of two
+/// groups has two, and the name of something comes before another word for something else.
 #[must_use]
 pub fn find(word: &str) -> Vec<Page> {
     let word = bare(word);
+    let found = find_bare(&word);
+    match word.strip_suffix('s').filter(|_| found.is_empty()) {
+        Some(one) => find_bare(one),
+        None => found,
+    }
+}
+
+fn find_bare(word: &str) -> Vec<Page> {
     let (named, others): (Vec<Page>, Vec<Page>) =
         pages().into_iter().partition(|page| bare(&page.word) == word);
     if !named.is_empty() || word.is_empty() {

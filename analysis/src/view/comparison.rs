@@ -237,16 +237,20 @@ pub fn comparison(comparison: &Comparison) -> String {
         }
     }
     for test in &comparison.tests {
-        let _ = writeln!(
-            out,
-            "\n{:28}A share  change        interval   sees  verdict",
-            title(test).chars().take(28).collect::<String>()
-        );
+        let bare = is_bare(test);
+        let (row, columns): (Row, _) = match bare {
+            true => (bare_row, "A share        B       B:A  verdict"),
+            false => (row, "A share  change        interval   sees  verdict"),
+        };
+        let name = title(test).chars().take(28).collect::<String>();
+        let _ = writeln!(out, "\n{name:28}{columns}");
         row(&mut out, test.sample.whole(), &test.whole);
         for part in &test.categories {
             row(&mut out, &part.name, part);
         }
-        let _ = writeln!(out);
+        if !test.bricks.is_empty() {
+            let _ = writeln!(out);
+        }
         for part in &test.bricks {
             row(&mut out, &part.name, part);
         }
@@ -261,6 +265,36 @@ pub fn comparison(comparison: &Comparison) -> String {
         let _ = writeln!(out, "{line}");
     }
     screened_lines(out)
+}
+
+/// Writes a row of a table.
+type Row = fn(&mut String, &str, &Change);
+
+/// Whether no change of a test has an interval, as of two processes: then its table has what both took instead.
+fn is_bare(test: &TestChange) -> bool {
+    let mut rows = test.categories.iter().chain(&test.bricks).chain([&test.whole]);
+    rows.all(|row| row.change.is_none() && row.visible.is_none())
+}
+
+/// What each side took, and how often A's time goes into B's.
+fn bare_row(out: &mut String, name: &str, row: &Change) {
+    let name: String = printable(name).chars().take(20).collect();
+    let times = match (row.a_ns, row.b_ns) {
+        (Some(a), Some(b)) if a > 0.0 => format!("{:.3}", b / a),
+        _ => "-".to_owned(),
+    };
+    let _ = writeln!(
+        out,
+        "{name:20} {:>8} {:>5} {:>8} {times:>9}  {}",
+        duration_or_absent(row.a_ns),
+        share(row),
+        duration_or_absent(row.b_ns),
+        row.verdict.name()
+    );
+}
+
+fn share(row: &Change) -> String {
+    row.share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", 100.0 * share))
 }
 
 fn row(out: &mut String, name: &str, row: &Change) {
@@ -280,7 +314,7 @@ fn row(out: &mut String, name: &str, row: &Change) {
         out,
         "{name:20} {:>8} {:>5} {change:>7} {interval:>15} {visible:>6}  {}",
         duration_or_absent(row.a_ns),
-        row.share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", 100.0 * share)),
+        share(row),
         row.verdict.name()
     );
 }
@@ -377,6 +411,11 @@ fn test_notes(test: &TestChange) -> Vec<String> {
 }
 
 fn legend(comparison: &Comparison) -> String {
+    if comparison.tests.iter().all(is_bare) {
+        return "B:A is B's time over A's. Between two runs of the same program it differs from 1, too: several runs of each, \
+                in turns, tell how much (`benchmark --processes`, `bisect`)."
+            .to_owned();
+    }
     let unclear: Vec<&Change> = comparison
         .tests
         .iter()

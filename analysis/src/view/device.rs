@@ -188,11 +188,19 @@ pub(super) struct Wait {
     pub(super) advice: String,
 }
 
-/// The longest of a device's waits in a file, if all together take longer than `longest_ns`.
+/// The longest of a device's waits in a file, if all of them together take longer than `longest_ns`: of the device that
+/// waits for the longest.
 pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<Wait> {
     profile.imported.as_ref()?;
-    let mut devices = (0..profile.devices.len()).filter_map(|at| on_device(profile, at, phase));
-    let of = devices.next()?;
+    let devices = (0..profile.devices.len()).filter_map(|at| {
+        let of = on_device(profile, at, phase)?;
+        wait_of(&which(profile, at), &of, longest_ns)
+    });
+    devices.max_by_key(|(sum, _)| *sum).map(|(_, wait)| wait)
+}
+
+/// How long a device waited, and for what.
+fn wait_of(which: &str, of: &OnDevice<'_>, longest_ns: f64) -> Option<(u64, Wait)> {
     let around = of.around.unwrap_or_default();
     let late_ns = of.late_ns.saturating_add(around.unlaunched_ns);
     let queued_ns =
@@ -205,22 +213,22 @@ pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<W
     }
     let a_pass = |ns: u64| time(ns as f64 / of.busy.passes.max(1) as f64);
     let (is_by_host, advice) = if most == late_ns {
-        (true, format!("launch earlier: the device waits {} a pass for the host", a_pass(most)))
+        (true, format!("launch earlier: {which} waits {} a pass for the host", a_pass(most)))
     } else if most == queued_ns {
         let what = format!(
-            "find out what the device waits for: {} a pass with work launched, and nothing in the file ran; the pass before \
+            "find out what {which} waits for: {} a pass with work launched, and nothing in the file ran; the pass before \
              it, recorded too, would tell",
             a_pass(most)
         );
         (false, what)
     } else {
         let what = format!(
-            "look at the host (`--host --full`): its pass goes on for {} behind the device's last kernel",
+            "look at the host (`--host --full`): its pass goes on for {} behind {which}'s last kernel",
             a_pass(most)
         );
         (false, what)
     };
-    Some(Wait { is_by_host, advice })
+    Some((sum, Wait { is_by_host, advice }))
 }
 
 /// What to do where a file has no passes, and the device did nothing for most of the time: only passes would tell whether

@@ -9,6 +9,7 @@ use brickscope_live::socket::LiveError;
 
 use super::top::TopArgs;
 use crate::output;
+use crate::source;
 use crate::top::app::State;
 use crate::top::draw;
 use crate::top::engine::Engine;
@@ -20,6 +21,7 @@ const COLUMNS: usize = 80;
 
 pub(crate) fn run(args: &TopArgs) -> Result<()> {
     let attached = args.attach.as_deref().map(attach).transpose()?;
+    args.model.as_deref().map(source::refuse_run).transpose()?;
     if !args.once {
         session::needs_terminal()?;
     }

@@ -767,6 +767,18 @@ fn profiles_can_be_given_too_and_one_of_each_tells_nothing() {
     assert_eq!(code, 3, "{said}");
     assert!(text.starts_with("Inconclusive: one process only"), "{text}");
     assert!(text.contains("\nprefill  ") && text.contains("\ndecode  "), "{text}");
+    // What both took, and no change: nobody knows how much is chance.
+    assert!(text.contains("A share        B       B:A  verdict\n"), "{text}");
+    assert!(!text.contains("n/a") && text.contains("B:A is B's time over A's."), "{text}");
+    // Where a model is asked for, a run is told what it is.
+    for command in ["profile", "top", "benchmark"] {
+        for path in [a.clone(), a.join("profile.json")] {
+            let (code, _, said) = brickscope(&[command, str(&path)]);
+            let show =
+                format!("is a run that has ended, not a model: `brickscope show {}`", str(&a));
+            assert!(code == 1 && said.contains(&show), "{command}: {code} {said}");
+        }
+    }
     let receipts = set(dir.path(), "set", 1, 0, 1.0);
     let (code, _, said) = brickscope(&["compare", str(&a), str(&receipts)]);
     assert!(code == 2 && said.contains("measured by: profile and benchmark"), "{said}");

@@ -46,6 +46,37 @@ fn a_device_that_waits_for_the_host_is_said_to() {
 }
 
 #[test]
+fn of_several_devices_the_one_that_waits_is_named() {
+    // The trace's device is the second one now, beside one that is busy all the time.
+    let mut lines: Vec<String> =
+        first_step().replace("\"device\":0", "\"device\":1").lines().map(str::to_owned).collect();
+    for nth in 0..5 {
+        let (launched, at) = (5_000_001 + nth, 5_000_010 + 900 * nth);
+        lines.insert(2, format!(
+            "{{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":\"hipLaunchKernel\",\"pid\":1,\"tid\":1,\"ts\":{launched},\
+             \"dur\":0.5,\"args\":{{\"correlation\":{}}}}},\n{{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"own_{nth}\",\
+             \"pid\":0,\"tid\":3,\"ts\":{at},\"dur\":899,\"args\":{{\"device\":0,\"stream\":3,\"correlation\":{}}}}},",
+            100 + nth,
+            100 + nth
+        ));
+    }
+    let profile = imported(&lines.join("\n"), Format::Chrome);
+    assert_eq!(profile.devices.len(), 2);
+    let screen = screen(&profile);
+    let said = "Next: device 1 waits 4.01 ms";
+    let either = screen.contains(said) || screen.contains("launch earlier: device 1 waits 4.01 ms");
+    assert!(either, "{screen}");
+    let pages = explain::find_in("gaps", &profile);
+    let figures = pages[0].in_run(&profile).sections;
+    assert_eq!(figures.len(), 3, "{figures:?}");
+    let busy = explain::find("busy")[0].in_run(&profile).sections;
+    assert!(
+        busy[0].text.contains("of 4.50 ms") && busy[1].text.contains("610 µs of 720 µs"),
+        "{busy:?}"
+    );
+}
+
+#[test]
 fn what_was_launched_and_did_not_begin_is_not_blamed_on_the_host() {
     // All is launched when the step begins, and runs as before.
     let text = first_step().replace("\"ts\":5004000.25,\"dur\":5", "\"ts\":5000000.25,\"dur\":5");
