@@ -4,7 +4,7 @@
 //! profile stands beside it.
 
 use brickscope_profile::text::{count, printable};
-use brickscope_profile::{Phase, Profile, Profiled, Repeated};
+use brickscope_profile::{ImportedTest, Phase, Profile, Profiled, Repeated};
 use serde::Serialize;
 
 use crate::typical::{self, passes_text};
@@ -119,4 +119,69 @@ pub fn middle(of: &Repeated) -> Vec<usize> {
     let n = by_rate.len();
     let middle = by_rate.get(n.saturating_sub(1) / 2..(n / 2 + 1).min(n)).unwrap_or_default();
     middle.iter().map(|(at, _)| *at).collect()
+}
+/// A test of a benchmark in an imported file, which has no passes, as every screen shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestRow {
+    /// Its name, such as `tg128 @ d4096`.
+    pub name: String,
+    /// Tokens per second: `7098 ± 15`.
+    pub rate: String,
+    /// How that is known, and what sets the test apart from others: `3 repetitions, threads 4`.
+    pub how: String,
+    /// What it runs, by its name; `None` for a test of both.
+    pub phase: Option<Phase>,
+}
+
+/// The tests of an imported benchmark whose rows are not passes.
+#[must_use]
+pub fn imported_tests(profile: &Profile) -> Vec<TestRow> {
+    profile.imported.iter().flat_map(|imported| imported.tests.iter().map(row_of_test)).collect()
+}
+
+fn row_of_test(test: &ImportedTest) -> TestRow {
+    let how = match test.samples_ns.len() {
+        0 => "as the file states".to_owned(),
+        n => count(n as u64, "repetition"),
+    };
+    let apart = test.apart.iter();
+    let apart = apart.map(|(name, value)| format!(", {} {}", printable(name), printable(value)));
+    let phase = match (test.name.get(..2), test.name.contains('+')) {
+        (Some("pp"), false) => Some(Phase::Prefill),
+        (Some("tg"), false) => Some(Phase::Decode),
+        _ => None,
+    };
+    TestRow {
+        name: printable(&test.name),
+        rate: rate(test),
+        how: how + &apart.collect::<String>(),
+        phase,
+    }
+}
+
+/// `7098 ± 15`: what the repetitions come to, or what the file says that they do.
+fn rate(test: &ImportedTest) -> String {
+    let with = |mean: String, spread: Option<String>| match spread {
+        Some(spread) => format!("{mean} ± {spread}"),
+        None => mean,
+    };
+    if let Some(stated) = &test.stated {
+        return with(
+            two_decimals(&stated.tokens_per_second),
+            stated.std_dev.as_deref().map(two_decimals),
+        );
+    }
+    let Some((mean, spread)) = test.rate() else { return "no rate".to_owned() };
+    // The same digits of both.
+    let digits = if mean < 1000.0 { 2 } else { 0 };
+    with(format!("{mean:.digits$}"), spread.map(|spread| format!("{spread:.digits$}")))
+}
+
+/// A number as it is written, or with two decimals if it has more.
+fn two_decimals(number: &str) -> String {
+    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    match number.parse::<f64>() {
+        Ok(number) if decimals > 2 => format!("{number:.2}"),
+        _ => printable(number),
+    }
 }

@@ -9,7 +9,7 @@ use brickscope_analysis::view;
 use brickscope_profile::{Imported, Phase, Profile, Profiled};
 
 use super::figure::{absent, at, count, counted, div, mul, percent, scaled, signed, sum, time};
-use super::html::{self, attribute, reason, said, told};
+use super::html::{self, Table, attribute, note, reason, said, told};
 use super::source::Source;
 use serde_json::json;
 
@@ -230,7 +230,11 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         ));
     }
     if cards.is_empty() {
-        return reason("No pass was recorded, so there are no figures.");
+        let tests = tests(profile);
+        return match tests.is_empty() {
+            true => reason("No pass was recorded, so there are no figures."),
+            false => tests,
+        };
     }
     let cards: Vec<String> = cards
         .into_iter()
@@ -242,6 +246,26 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         })
         .collect();
     format!("<dl class=\"cards\">\n{}</dl>\n", cards.concat())
+}
+
+/// The most tests of a benchmark that the page lists.
+const MOST_TESTS: usize = 200;
+
+/// The tests of an imported benchmark that aren't passes; empty if there are none.
+fn tests(profile: &Profile) -> String {
+    let rows = rate::imported_tests(profile);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new("Tests, each timed as a whole", &["Test", "#tokens/s", "Of"]);
+    for row in rows.iter().take(MOST_TESTS) {
+        table.row(&[&said(&row.name), &told(&row.rate), &told(&row.how)]);
+    }
+    let more = match rows.len() - rows.len().min(MOST_TESTS) {
+        0 => String::new(),
+        more => note(&told(&format!("{more} more are in the file"))),
+    };
+    table.end() + &more
 }
 
 /// The rate of a benchmark's test: the median of its repetitions, of which the page has one.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{Group, Page, Section};
 use crate::findings::{Finding, Findings, Unknown};
 use crate::passes::all_streams;
-use crate::rate::{self, Rate};
+use crate::rate::{self, Rate, imported_tests};
 use crate::roofline::{Reach, Roofline, RooflineBrick};
 use crate::typical::{self, Basis, Typical};
 use crate::words::{digits, fraction, size, time, times, whole_percent};
@@ -533,7 +533,13 @@ fn on_devices(profile: &Profile, of: fn(&Busy) -> u64) -> Vec<Section> {
 
 fn of_phase(profile: &Profile, phase: Phase) -> Vec<Section> {
     let Some(total) = profile.phase(phase) else {
-        return vec![Section::new("", format!("this run has no pass of {phase}"))];
+        let tests = imported_tests(profile).into_iter().filter(|test| test.phase == Some(phase));
+        let tests = tests.map(|of| Section::new(of.name, format!("{} tok/s, {}", of.rate, of.how)));
+        let tests: Vec<Section> = tests.collect();
+        return match tests.is_empty() {
+            true => vec![Section::new("", format!("this run has no pass of {phase}"))],
+            false => tests,
+        };
     };
     let mut text = passes(total.passes);
     if total.tokens > 0 {

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use brickscope_profile::text::{
     MOST_ROWS, alike_when_cut, count, percent, printable, printable_text, shortened,
 };
-use brickscope_profile::{FunctionSamples, ImportedTest, Profile};
+use brickscope_profile::{FunctionSamples, Profile};
 
+use crate::rate::{TestRow, imported_tests};
 use crate::view::report::labelled;
 use crate::words::{cut, fraction};
 
@@ -42,7 +43,7 @@ pub(super) fn without_passes(profile: &Profile) -> String {
 
 /// The tests of a benchmark, in a sentence; `None` if the file has none.
 pub(super) fn of_tests(profile: &Profile) -> Option<String> {
-    match &profile.imported.as_ref()?.tests[..] {
+    match &imported_tests(profile)[..] {
         [] => None,
         [one] => Some(format!("It has one test, timed as a whole: {}.", rate_of(one))),
         all => Some(format!("It has {} tests, each timed as a whole.", all.len())),
@@ -50,61 +51,25 @@ pub(super) fn of_tests(profile: &Profile) -> Option<String> {
 }
 
 /// `pp512 7098 ± 15 tok/s`
-fn rate_of(test: &ImportedTest) -> String {
-    format!("{} {} tok/s", printable(&test.name), rate(test))
+fn rate_of(test: &TestRow) -> String {
+    format!("{} {} tok/s", test.name, test.rate)
 }
 
-/// `7098 ± 15`: what the repetitions come to, or what the file says that they do.
-fn rate(test: &ImportedTest) -> String {
-    let with = |mean: String, spread: Option<String>| match spread {
-        Some(spread) => format!("{mean} ± {spread}"),
-        None => mean,
+/// Rows of the tests, their columns below each other.
+fn rows_of_tests(rows: &[TestRow]) -> Vec<String> {
+    let longest = |of: fn(&TestRow) -> &str| {
+        rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0)
     };
-    if let Some(stated) = &test.stated {
-        return with(
-            two_decimals(&stated.tokens_per_second),
-            stated.std_dev.as_deref().map(two_decimals),
-        );
-    }
-    let Some((mean, spread)) = test.rate() else { return "no rate".to_owned() };
-    // The same digits of both.
-    let digits = if mean < 1000.0 { 2 } else { 0 };
-    with(format!("{mean:.digits$}"), spread.map(|spread| format!("{spread:.digits$}")))
-}
-
-/// A number as it is written, or with two decimals if it has more.
-fn two_decimals(number: &str) -> String {
-    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-    match number.parse::<f64>() {
-        Ok(number) if decimals > 2 => format!("{number:.2}"),
-        _ => printable(number),
-    }
-}
-
-/// Rows of the tests: name, rate and how it is known.
-fn rows_of_tests(tests: &[ImportedTest]) -> Vec<String> {
-    let rates: Vec<String> = tests.iter().map(rate).collect();
-    let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0);
-    let name = longest(&mut tests.iter().map(|test| printable(&test.name).chars().count()));
-    let width = longest(&mut rates.iter().map(|rate| rate.chars().count()));
-    let row = |(test, rate): (&ImportedTest, &String)| {
-        let how = match test.samples_ns.len() {
-            0 => "as the file states".to_owned(),
-            n => count(n as u64, "repetition"),
-        };
-        let apart = test.apart.iter();
-        let apart =
-            apart.map(|(name, value)| format!(", {} {}", printable(name), printable(value)));
-        let apart: String = apart.collect();
-        format!("{:name$}  {rate:>width$} tok/s  {how}{apart}", printable(&test.name))
-    };
-    tests.iter().zip(&rates).map(row).collect()
+    let (name, width) = (longest(|row| &row.name), longest(|row| &row.rate));
+    let line =
+        |row: &TestRow| format!("{:name$}  {:>width$} tok/s  {}", row.name, row.rate, row.how);
+    rows.iter().map(line).collect()
 }
 
 /// What a file has that is no brick of a pass, for the first screen: tests, or functions that were sampled.
 pub(super) fn in_summary(profile: &Profile, columns: usize, room: usize) -> Vec<String> {
     let Some(imported) = &profile.imported else { return Vec::new() };
-    let mut lines = rows_of_tests(&imported.tests);
+    let mut lines = rows_of_tests(&imported_tests(profile));
     if lines.is_empty() {
         let all = imported.samples.iter().fold(0_u64, |sum, row| sum.saturating_add(row.own));
         let seen = imported.samples.iter().filter(|function| function.own > 0);
@@ -144,11 +109,12 @@ pub(super) fn next(profile: &Profile) -> Option<String> {
 
 /// The tests of a benchmark.
 pub(super) fn tests(profile: &Profile, text: &mut String) {
-    let Some(imported) = profile.imported.as_ref().filter(|of| !of.tests.is_empty()) else {
+    let tests = imported_tests(profile);
+    if tests.is_empty() {
         return;
-    };
+    }
     text.push_str("\nTests\n");
-    let (shown, rest) = imported.tests.split_at(imported.tests.len().min(MOST_TESTS));
+    let (shown, rest) = tests.split_at(tests.len().min(MOST_TESTS));
     for row in rows_of_tests(shown) {
         let _ = writeln!(text, "{row}");
     }

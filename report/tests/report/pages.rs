@@ -785,6 +785,36 @@ fn files_of_other_programs_have_reports() {
 }
 
 #[test]
+fn a_sweep_of_tests_without_passes_has_a_table_of_them() {
+    use brickscope_analysis::import::{Format, Options, read};
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import/llama-bench.json");
+    let text = std::fs::read_to_string(file).expect("a file");
+    let mut rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
+    for nth in 0..rows.len() {
+        let mut deep = rows[nth].clone();
+        deep["n_depth"] = 8192.into();
+        rows.push(deep);
+    }
+    let text = serde_json::Value::from(rows).to_string();
+    let profile = read(&text, "sweep.json".as_ref(), Format::LlamaBench, &Options::default());
+    let profile = profile.expect("it is read");
+    let (page, _) = traced(&profile);
+    let tests = brickscope_analysis::rate::imported_tests(&profile);
+    assert_eq!(tests.len(), 4);
+    for test in tests {
+        assert!(test.rate.contains(" ± "), "{test:?}");
+        for part in [test.name, test.rate, test.how] {
+            assert!(page.contains(&part), "{part}");
+        }
+    }
+    assert!(!page.contains("there are no figures"));
+    // In words, too.
+    let decode = brickscope_analysis::explain::find("decode")[0].in_run(&profile).sections;
+    assert_eq!(decode.len(), 2, "{decode:?}");
+    assert!(decode[0].text.contains(" tok/s, "), "{decode:?}");
+}
+
+#[test]
 fn a_stall_has_a_line_and_the_figures_are_of_the_other_passes() {
     let hand = brickscope::MockClock::default();
     let profiler = brickscope::BrickProfiler::with_clock(hand.clock());

@@ -223,6 +223,9 @@ impl<'f> Files<'f> {
         told.extend(profile.not_finite.as_ref().map(ToString::to_string));
         told.extend(brickscope_analysis::typical::notes(profile));
         told.push(left_out(profile));
+        for row in brickscope_analysis::rate::imported_tests(profile) {
+            told.extend([row.rate, row.how]);
+        }
         told.extend(profile.run.iter().map(|run| run.command.join(" ")));
         let findings = Findings::of(profile);
         for finding in &findings.found {
