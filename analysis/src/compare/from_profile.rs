@@ -1,8 +1,9 @@
 //! Profiles as processes: each pass is a sample of its phase.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
+use brickscope_profile::name::category_of;
 use brickscope_profile::{
     BrickCategory, BrickId, Imported, ImportedTest, NameKind, Pass, Phase, Profile,
 };
@@ -71,6 +72,12 @@ impl Process {
             .into_iter()
             .filter_map(|phase| test(phase, &whole, &times, profile).transpose())
             .collect::<Result<_, _>>()?;
+        let on_devices = on_devices(profile)?;
+        // Of another program's trace the host's part is its launches, and what took the time ran on the device.
+        let tests: Vec<Test> = match profile.imported.is_some() {
+            true => on_devices.into_iter().chain(tests).collect(),
+            false => tests.into_iter().chain(on_devices).collect(),
+        };
         let of_list = profile.imported.as_ref().filter(|_| tests.is_empty());
         let (tests, again) = of_list.map_or((tests, 0), |of| tests_of_list(&of.tests));
         if tests.is_empty() {
@@ -178,6 +185,61 @@ fn test(
         },
         bricks: names.iter().filter_map(brick).collect(),
     }))
+}
+
+/// What each device did in the passes of each phase: a sample is the time from a pass's first mark on any stream to the last
+/// one, its bricks are those of all streams, and what no stream fills is unattributed. Where streams overlap, the bricks
+/// are more than the whole.
+fn on_devices(profile: &Profile) -> Result<Vec<Test>, UnusableProfile> {
+    let mut tests = Vec::new();
+    for (nth, device) in profile.devices.iter().enumerate() {
+        for phase in Phase::ALL {
+            let mut passes = device.busy_by_pass(Some(phase));
+            let all = device.streams.iter().flat_map(|stream| &stream.passes);
+            for warm_up in all.filter(|pass| pass.is_left_out) {
+                passes.remove(&warm_up.serial);
+            }
+            if passes.is_empty() {
+                continue;
+            }
+            let samples: HashMap<u32, usize> =
+                passes.keys().enumerate().map(|(nth, serial)| (*serial, nth)).collect();
+            let mut bricks: BTreeMap<u16, Brick> = BTreeMap::new();
+            for span in device.streams.iter().flat_map(|stream| &stream.spans) {
+                let sample = span.pass.and_then(|pass| samples.get(&pass));
+                let name = span.name.filter(|_| span.exclusive_ns > 0);
+                let (Some(&sample), Some(number)) = (sample, name) else { continue };
+                let of = profile.names.get(usize::from(number));
+                let Some(of) = of.filter(|of| of.kind == NameKind::Brick) else { continue };
+                let is_new = !bricks.contains_key(&number);
+                if is_new && (bricks.len() + 1).saturating_mul(passes.len()) > MOST_TIMES {
+                    let (bricks, passes) = (bricks.len() + 1, passes.len());
+                    return Err(UnusableProfile::TooManyTimes { bricks, passes });
+                }
+                let brick = bricks.entry(number).or_insert_with(|| Brick {
+                    name: of.name.clone(),
+                    category: category_of(&of.name).name().to_owned(),
+                    ns: vec![0; passes.len()],
+                });
+                brick.ns[sample] = brick.ns[sample].saturating_add(span.exclusive_ns);
+            }
+            let which = match profile.devices.len() {
+                1 => "the device".to_owned(),
+                _ => format!("device {nth}"),
+            };
+            tests.push(Test {
+                name: format!("{} on {which}", phase.name()),
+                phase: None,
+                tokens: 0,
+                sample: Sample::Pass,
+                facts: Vec::new(),
+                wall_ns: passes.values().map(|busy| busy.span_ns).collect(),
+                unattributed_ns: passes.values().map(|busy| busy.idle_ns).collect(),
+                bricks: bricks.into_values().collect(),
+            });
+        }
+    }
+    Ok(tests)
 }
 
 /// Tokens of a pass; 0 if they differ. Other programs define passes otherwise, and steps of servers have now more, now

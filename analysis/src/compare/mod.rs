@@ -352,8 +352,13 @@ impl fmt::Display for CompareError {
                 write!(f, "any of these could cause a change of time")
             }
             Self::NoCommonTest { a, b } => {
+                // `decode`, or `decode on the device`.
                 let is_list = |names: &[String]| {
-                    names.iter().any(|name| !Phase::ALL.iter().any(|phase| phase.name() == name))
+                    let is_phase = |name: &str| {
+                        let word = name.split_once(" on ").map_or(name, |(phase, _)| phase);
+                        Phase::ALL.iter().any(|phase| phase.name() == word)
+                    };
+                    names.iter().any(|name| !is_phase(name))
                 };
                 let hint = match is_list(a) != is_list(b) {
                     true => {

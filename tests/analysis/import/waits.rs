@@ -1,6 +1,7 @@
 //! What devices waited for, by the traces that `tests/traces/run` has, too: what is shown of them is what a script finds there.
 
 use brickscope::{Phase, Profile};
+use brickscope_analysis::compare::Process;
 use brickscope_analysis::explain;
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::import::Format;
@@ -74,6 +75,21 @@ fn of_several_devices_the_one_that_waits_is_named() {
         busy[0].text.contains("of 4.50 ms") && busy[1].text.contains("610 µs of 720 µs"),
         "{busy:?}"
     );
+}
+
+#[test]
+fn what_is_compared_of_a_trace_is_the_device_first() {
+    let profile = imported(&first_step(), Format::Chrome);
+    let process = Process::from_profile("a", &profile).expect("it has passes");
+    let names: Vec<&str> = process.tests.iter().map(|test| &*test.name).collect();
+    assert_eq!(names, ["decode on the device", "decode"]);
+    // From 4010.125 to 4730.125 µs, of which nothing ran from 4600 to 4710.
+    let test = &process.tests[0];
+    assert_eq!((&test.wall_ns[..], &test.unattributed_ns[..]), (&[720_000][..], &[110_000][..]));
+    let mut bricks: Vec<(&str, u64)> =
+        test.bricks.iter().map(|brick| (&*brick.name, brick.ns[0])).collect();
+    bricks.sort_unstable();
+    assert_eq!(bricks, [("AllReduce", 400_000), ("Copy", 20_125), ("MatMul", 550_750)]);
 }
 
 #[test]
