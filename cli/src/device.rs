@@ -126,6 +126,14 @@ pub(crate) fn that_ran(profile: &Profile) -> Option<usize> {
     (wanted && profile.devices.first().is_some_and(has_spans)).then_some(0)
 }
 
+/// The device that a tree or a table of a run is of, if nobody says which: as [`that_ran`], and of another program's trace of
+/// a GPU, whose host has the functions that launch, the first one that ran something, as on the first screen.
+pub(crate) fn shown_first(profile: &Profile) -> Option<usize> {
+    let has_spans = |device: &DeviceProfile| device.streams.iter().any(|s| !s.spans.is_empty());
+    let of_trace = || profile.devices.iter().position(has_spans);
+    that_ran(profile).or_else(|| profile.imported.as_ref().and_then(|_| of_trace()))
+}
+
 /// A profile of the device that ran the bricks, if one did, and a note that says so; else as it is. `what`
 /// is done with its bricks.
 pub(crate) fn where_it_ran(profile: Profile, what: &str) -> Profile {

@@ -69,7 +69,7 @@ pub(crate) struct ShowArgs {
     pub(crate) leave_out_disturbed: bool,
 
     /// Show only this device, timed by its own clock. Forms other than the summary, the report and JSON show the first
-    /// device by default if the host only issued work to it and waited.
+    /// device by default if the host only issued work to it and waited, or if the run is a trace of a GPU.
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<usize>,
 
@@ -174,12 +174,15 @@ const MOST_STREAMS: usize = 8;
 fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
     let is_whole = args.full || matches!(args.view, View::Summary | View::Report | View::Json);
     // A host that only waits has no bricks worth a tree.
-    let by_itself = || device::that_ran(&profile).filter(|_| !is_whole);
+    let by_itself = || device::shown_first(&profile).filter(|_| !is_whole);
     if args.host {
         profile.devices.clear();
         return Ok(profile);
     }
     let Some(index) = args.device.or_else(by_itself) else { return Ok(profile) };
+    if args.device.is_none() && profile.imported.is_some() {
+        tell!("note: of what ran on device {index}: `--host` shows what launched it");
+    }
     let Some(of) = profile.devices.get(index) else {
         match profile.devices.len() {
             0 => bail!("this run used no device"),

@@ -310,3 +310,19 @@ fn a_sweep_of_llama_bench_is_shown_and_compared_as_it_is() {
     assert_eq!(compared.status.code(), Some(3), "one process a side decides nothing");
     assert!(text(&compared.stdout).contains("tg128 @ d8192"), "{}", text(&compared.stdout));
 }
+
+#[test]
+fn the_tables_of_a_trace_of_a_gpu_are_of_what_ran_there() {
+    let dir = imported(&data("kineto-streams.json"), &[]);
+    let shown = |args: &[&str]| {
+        let output = run(brickscope(&["show"]).arg(dir.path()).args(args));
+        (text(&output.stdout).to_owned(), text(&output.stderr).to_owned())
+    };
+    for view in ["kernels", "statistics", "tree"] {
+        let (of_device, said) = shown(&["--as", view]);
+        assert!(said.contains("of what ran on device 0: `--host` shows"), "{view}: {said}");
+        assert!(of_device.contains("MatMul") || of_device.contains("Cijk_"), "{view}: {of_device}");
+        assert_eq!(shown(&["--as", view, "--device", "0"]), (of_device.clone(), String::new()));
+        assert_ne!(shown(&["--as", view, "--host"]).0, of_device);
+    }
+}
