@@ -30,16 +30,21 @@ pub(super) fn head(names: [&str; 2], comparison: &Result<Comparison, String>) ->
         }
         Err(why) => html.push_str(&format!(
             "<div class=\"banner warn\" role=\"note\"><strong>No verdict.</strong> {}</div>\n",
-            told(why)
+            sentences(why)
         )),
     }
     html
 }
 
+/// A text of several lines, such as one that lists differences.
+fn sentences(text: &str) -> String {
+    text.lines().map(|line| told(line.trim())).collect::<Vec<_>>().join("<br>")
+}
+
 pub(super) fn verdicts(comparison: &Result<Comparison, String>) -> String {
     let comparison = match comparison {
         Ok(comparison) => comparison,
-        Err(why) => return reason(why),
+        Err(why) => return format!("<p class=\"reason\">{}</p>\n", sentences(why)),
     };
     let from = |pointer: String| -> From { json!(["compare", pointer]) };
     let mut html = String::new();
@@ -169,7 +174,7 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
         sections.push(Section {
             id: "bricks",
             title: "Bricks side by side",
-            lead: "Time per token of each brick. Differences between single runs aren’t verdicts.",
+            lead: "Time per token of each brick, or per pass where tokens aren’t stated. Differences between single runs aren’t verdicts.",
             html: bricks(a, b),
         });
         sections.push(Section {
@@ -193,16 +198,19 @@ fn bricks(a: &Profile, b: &Profile) -> String {
     let mut html = String::new();
     for phase in Phase::SHOWN {
         let (Some(of_a), Some(of_b)) = (a.phase(phase), b.phase(phase)) else { continue };
-        if of_a.tokens == 0 || of_b.tokens == 0 {
+        // A trace of another program may not say how many tokens its passes had.
+        let has_tokens = of_a.tokens > 0 && of_b.tokens > 0;
+        let (what, field) = if has_tokens { ("token", "tokens") } else { ("pass", "passes") };
+        let n = [of_a, of_b].map(|of| if has_tokens { of.tokens } else { of.passes });
+        if n.contains(&0) {
             continue;
         }
-        let tokens = [of_a.tokens, of_b.tokens];
-        let each = |ns: u64, side: usize| ns as f64 / tokens[side] as f64;
-        let from = |side: usize, from: From| div(from, sources[side].of_phase(phase, "tokens"));
+        let each = |ns: u64, side: usize| ns as f64 / n[side] as f64;
+        let from = |side: usize, from: From| div(from, sources[side].of_phase(phase, field));
         let unit = Unit::of(each(of_a.wall_ns, 0).max(each(of_b.wall_ns, 1)) as u64);
         let columns = [
-            format!("#A, {} a token", unit.name),
-            format!("#B, {} a token", unit.name),
+            format!("#A, {} a {what}", unit.name),
+            format!("#B, {} a {what}", unit.name),
             format!("#B − A, {}", unit.name),
         ];
         let columns = [

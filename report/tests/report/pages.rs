@@ -985,6 +985,24 @@ fn a_brick_of_one_run_has_no_difference_and_a_log_that_was_full_no_picture() {
 }
 
 #[test]
+fn traces_without_tokens_are_side_by_side_by_pass() {
+    use brickscope_analysis::import::{Format, Options, read};
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import/kineto-training.json");
+    let text = std::fs::read_to_string(file).expect("a file");
+    let profile = read(&text, file.as_ref(), Format::Chrome, &Options::default()).expect("read");
+    assert!(profile.phases.iter().all(|of| of.tokens == 0), "{:?}", profile.phases);
+    let why = "they differ in\n  rank: 0 and 1\nany of these".to_owned();
+    let page = of_two(["a", "b"], &Err(why.clone()), [&Ok(profile.clone()), &Ok(profile.clone())]);
+    let json = profile.to_json();
+    let mut files = Files::of_two(&json, &json, serde_json::Value::Null, &["a", "b"]);
+    files.told.extend(why.lines().map(|line| line.trim().to_owned()));
+    assert!(check(&page, &mut files) > 20);
+    let bricks = section(&page, "bricks");
+    assert!(bricks.contains(" a pass") && bricks.contains("Training"), "{bricks:.2000}");
+    assert!(!page.contains("\\n"), "lines are lines");
+}
+
+#[test]
 fn two_runs_that_can_not_be_compared_say_why_and_are_shown_all_the_same() {
     let (a, b) = (sample("moe"), Profile::empty(Default::default()));
     let why = "these runs can't be compared".to_owned();
