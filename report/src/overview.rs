@@ -151,10 +151,15 @@ fn of_other_program(imported: &Imported, run: &str) -> String {
 /// The main figures. `run` is the prefix of pointers, `all` has the passes that `profile` leaves out, too.
 pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
     let source = Source::host(profile, run);
-    let mut cards: Vec<(String, String, String)> = Vec::new();
+    // What ran on a device comes first, where the host only launched it.
+    let on_devices = view::busy_in_words(profile);
+    let on_host = if on_devices.is_empty() { "" } else { " on the host" };
+    let of_device = |[of, part, times]: [String; 3]| (of, told(&part), told(&times));
+    let mut cards: Vec<(String, String, String)> =
+        on_devices.into_iter().take(MOST_DEVICES).map(of_device).collect();
     for phase in Phase::SHOWN {
         let Some(total) = profile.phase(phase) else { continue };
-        let name = phase.heading();
+        let name = format!("{}{on_host}", phase.heading());
         let of = |field: &str| source.of_phase(phase, field);
         if let Some(card) = benchmark(profile, all, phase, &source) {
             cards.push(card);
@@ -167,10 +172,10 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         let card = if total.tokens == 0 {
             let passes = counted(total.passes, "pass", of("passes"));
             let beside = format!("in {passes}; how many tokens they had isn’t known");
-            (name.to_owned(), time(total.wall_ns, of("wall_ns")), beside)
+            (name, time(total.wall_ns, of("wall_ns")), beside)
         } else {
             (
-                name.to_owned(),
+                name,
                 format!("{rate} <small>tokens/s</small>"),
                 format!(
                     "{} in {}",
@@ -224,7 +229,7 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         let of = |field: &str| source.of_phase(total.phase, field);
         let share = total.unattributed_ns as f64 / total.wall_ns as f64;
         cards.push((
-            "Unattributed".to_owned(),
+            format!("Unattributed{on_host}"),
             percent(share, div(of("unattributed_ns"), of("wall_ns"))),
             format!("{} of {}", time(total.unattributed_ns, of("unattributed_ns")), total.phase),
         ));
@@ -247,6 +252,9 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         .collect();
     format!("<dl class=\"cards\">\n{}</dl>\n", cards.concat())
 }
+
+/// The most devices, in each phase, that have a figure at the top.
+const MOST_DEVICES: usize = 8;
 
 /// The most tests of a benchmark that the page lists.
 const MOST_TESTS: usize = 200;

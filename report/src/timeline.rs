@@ -152,7 +152,7 @@ pub(super) fn section(
         note(&format!(
             "Passes of {} are missing here: a device numbers its passes itself, and these can’t be matched with \
             passes of the host. Other exports include them.",
-            said(&untold.join("; "))
+            told(&untold.join("; "))
         ))
     };
     let chosen = choose(profile, &issued);

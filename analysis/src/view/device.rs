@@ -109,6 +109,28 @@ pub(super) fn on_device(profile: &Profile, index: usize, phase: Phase) -> Option
     findings::device::on_device(profile, index, profile.devices.get(index)?, phase).ok()
 }
 
+/// How busy each device of another program's trace was in the passes of each phase: what it is of, the part, and the times.
+#[must_use]
+pub fn busy_in_words(profile: &Profile) -> Vec<[String; 3]> {
+    let mut all = Vec::new();
+    for (index, device) in profile.devices.iter().enumerate() {
+        for phase in Phase::SHOWN {
+            let (Some(_), Ok(busy)) = (&profile.imported, device.busy(Some(phase))) else {
+                continue;
+            };
+            let of = format!("{}, {} busy", phase.heading(), which(profile, index));
+            let times = format!(
+                "{} of {} from its first kernel to its last, in {}",
+                time(busy.busy_ns as f64),
+                time(busy.span_ns as f64),
+                passes(busy.passes)
+            );
+            all.push([of, percent(busy.busy_ns as f64, busy.span_ns as f64), times]);
+        }
+    }
+    all
+}
+
 /// A wait of less than this part of a pass isn't worth a word.
 const LEAST_WAIT: f64 = 0.1;
 

@@ -41,7 +41,7 @@ pub use self::between::around;
 pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };
-pub use self::device::serialised_notes;
+pub use self::device::{busy_in_words, serialised_notes};
 pub use self::explain::{explain, explain_json, words};
 pub use self::findings::{findings, nothing, test_command};
 #[cfg(feature = "receipt")]

@@ -985,6 +985,20 @@ fn a_brick_of_one_run_has_no_difference_and_a_log_that_was_full_no_picture() {
 }
 
 #[test]
+fn the_first_figure_of_a_trace_of_a_gpu_is_how_busy_the_gpu_was() {
+    use brickscope_analysis::import::{Format, Options, read};
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import/kineto-streams.json");
+    let text = std::fs::read_to_string(file).expect("a file");
+    let profile = read(&text, file.as_ref(), Format::Chrome, &Options::default()).expect("read");
+    let (page, _) = traced(&profile);
+    let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part}"));
+    assert!(at("<dt>Decode, the device busy</dt>") < at("<dt>Decode on the host</dt>"));
+    assert!(
+        !page.contains("<dt>Unattributed</dt>") && page.contains("<dt>Unattributed on the host")
+    );
+}
+
+#[test]
 fn traces_without_tokens_are_side_by_side_by_pass() {
     use brickscope_analysis::import::{Format, Options, read};
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import/kineto-training.json");
