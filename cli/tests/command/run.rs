@@ -911,7 +911,14 @@ fn what_a_killed_run_recorded_is_named_by_the_next_one_and_can_be_reported() {
 
 #[test]
 fn the_end_of_a_terminal_ends_the_program_and_the_run_is_written() {
-    let (mut child, run, _dir) = waiting();
+    // Also where these tests run by `nohup`, which hands it down that nobody hears of the end.
+    let (direct, run, _dir) = command("good/loads", &["wait"], &[]);
+    let mut child = Command::new("env");
+    child.arg("--default-signal=HUP").arg(direct.get_program()).args(direct.get_args());
+    child.envs(direct.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut child = child.stdout(Stdio::piped()).spawn().expect("env, of GNU coreutils");
+    let mut line = [0; 10];
+    child.stdout.as_mut().expect("it is piped").read_exact(&mut line).expect("it computes");
     let hangup = Command::new("kill").args(["-HUP", &child.id().to_string()]).status();
     assert!(hangup.expect("kill").success());
     assert_eq!(child.wait().expect("it ends").code(), Some(143));
