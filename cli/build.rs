@@ -1,5 +1,4 @@
-//! Records the build for receipts: the compiler, its flags, the target and the commit. Compiles the library that `run`
-//! loads into other programs, which is part of the command.
+//! Records the build for receipts: the compiler, its flags, the target and the commit.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,39 +25,6 @@ fn main() {
         println!("cargo::rustc-env=BRICKSCOPE_BUILD_COMMIT={commit}");
     }
     println!("cargo::rerun-if-changed=build.rs");
-    preload(&variable);
-}
-
-/// Compiles `preload/` to a library in `OUT_DIR`: an empty file on systems that it isn't for, or where it can't be compiled,
-/// of which `run` tells.
-fn preload(variable: &impl Fn(&str) -> String) {
-    println!("cargo::rerun-if-changed=preload");
-    let library = Path::new(&variable("OUT_DIR")).join("libbrickscope_preload.so");
-    let arch = variable("CARGO_CFG_TARGET_ARCH");
-    let is_for =
-        variable("CARGO_CFG_TARGET_OS") == "linux" && matches!(arch.as_str(), "x86_64" | "aarch64");
-    let compiled = is_for.then(|| {
-        // Programs that llama.cpp is loaded into use glibc, also where this one is linked statically with musl.
-        let target = format!("{arch}-unknown-linux-gnu");
-        Command::new(variable("RUSTC"))
-            .args(["--edition=2024", "--crate-type=cdylib", "--crate-name=brickscope_preload"])
-            .args(["-Copt-level=3", "-Cstrip=symbols", "--target", &target, "-o"])
-            .arg(&library)
-            .arg("preload/lib.rs")
-            .status()
-    });
-    let why = match compiled {
-        Some(Ok(status)) if status.success() => return,
-        Some(Ok(status)) => format!("the compiler ended with {status}"),
-        Some(Err(why)) => why.to_string(),
-        None => String::new(),
-    };
-    if !why.is_empty() {
-        println!("cargo::warning=`brickscope run` won't work in this build: {why}");
-    }
-    if let Err(why) = std::fs::write(&library, b"") {
-        panic!("{}: {why}", library.display());
-    }
 }
 
 /// The commit, with `-dirty` if files differ from it; `None` without a repository.

@@ -15,7 +15,7 @@
 //! | `benchmark/` | measuring repeatedly: plan, warm-up, samples, receipt, tables, warnings |
 //! | `bisect/` | finding a slow commit: git, builds in worktrees, measurements, the file to go on from |
 //! | `doctor/` | one probe per capability of the machine |
-//! | `nodes/` | what `run` records of llama.cpp: the library that it loads into the program (in `preload/`), and profiles of it |
+//! | `recording/` | what `run` does around a recording of another program; `llama/` writes and reads it |
 //! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
 //! | `top/` | the live view: state, screens, terminal |
 //! | `lake/` | many runs in one folder or bucket of Parquet files, and questions of them in SQL (`questions/`) |
@@ -63,12 +63,12 @@ mod lake;
 mod live;
 mod machine_name;
 mod metrics;
-mod nodes;
 mod otlp;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod private;
 mod progress;
+mod recording;
 mod run_dir;
 mod sides;
 mod source;

@@ -19,17 +19,18 @@
 //! | `bricks.rs` | which brick a node is |
 //! | `work.rs` | what a node computes, reads and writes |
 //! | `looks.rs` | which tokens attention looks at in a graph |
-//! | `file.rs` | reads the file of nodes and times that `brickscope run` makes |
+//! | `recording/` | what `brickscope run` records of other programs, with the feature `recording` |
 //! | `labels.rs` | the nodes of a graph with a profiler's names; spans of a pass |
 
 pub mod bricks;
 mod executed;
 mod ffi;
-pub mod file;
 mod labels;
 mod looks;
 mod node;
 mod recorder;
+#[cfg(all(unix, feature = "recording"))]
+pub mod recording;
 mod running;
 pub mod whisper;
 mod work;

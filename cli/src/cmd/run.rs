@@ -13,12 +13,13 @@ use anyhow::{Context, Result, bail, ensure};
 use brickscope::save::write_atomically;
 use brickscope::{Absent, Clock, LoadWatch, OtherLoad, PairedError, PairedRatio, Profile};
 use brickscope_analysis::view;
+use brickscope_llama::recording::{self, Recorded};
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::cmd::collect;
 use crate::flags::OtlpArgs;
-use crate::nodes::{self, Described, Library, Mark, Of, Recorded, Records};
 use crate::otlp::Target;
+use crate::recording::{Described, Library, Mark, Of, Records};
 use crate::run_dir::RunDir;
 use crate::text::{count, printable_text, screened};
 use crate::{family, interrupt, output, summary};
@@ -252,7 +253,10 @@ impl To<'_> {
         let (recorded, loaded) = records.read()?;
         let Some((mut recorded, others)) = choose(recorded) else {
             let follows = args.follow || args.recover;
-            tell!("brickscope: {}", nodes::nothing(ended.command, ended.status, &loaded, follows));
+            tell!(
+                "brickscope: {}",
+                recording::nothing(ended.command, ended.status, &loaded, follows)
+            );
             return Ok(Ok(ended.code()));
         };
         if others > 0 && !args.quiet {
@@ -261,10 +265,10 @@ impl To<'_> {
                 count(others as u64, "process")
             );
         }
-        let mut notes = nodes::lacks(&recorded);
+        let mut notes = recording::lacks(&recorded);
         notes.extend(loaded.said);
-        let files = nodes::name_weights(&mut recorded, ended.command, &mut notes);
-        let groups = nodes::groups(&recorded);
+        let files = recording::name_weights(&mut recorded, ended.command, &mut notes);
+        let groups = recording::groups(&recorded);
         let mut described: Vec<Described> = Vec::new();
         for nth in 0..groups.len() {
             let of = Of {
@@ -454,14 +458,14 @@ fn watch(
 ) -> Result<ExitStatus> {
     let [program, rest @ ..] = line else { bail!("there is no command to run") };
     let mut command = Command::new(program);
-    command.args(rest).env(nodes::FOLDER, records);
+    command.args(rest).env(recording::FOLDER, records);
     if let Some(library) = library {
         command.env("LD_PRELOAD", preloads(library.path()));
     }
     for (is_wanted, name) in [
-        (args.shares, nodes::SHARES),
-        (args.check_overhead, nodes::TURNS),
-        (args.follow, nodes::FOLLOW),
+        (args.shares, recording::SHARES),
+        (args.check_overhead, recording::TURNS),
+        (args.follow, recording::FOLLOW),
     ] {
         // A run in a run has its own.
         match is_wanted {

@@ -3,71 +3,72 @@
 use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
 
+use super::events::{Event, Graph, Load, Pass, Recorded};
+use super::format::CALLS;
 use brickscope::{CpuWait, Disturbance, Phase};
-use brickscope_llama::file::{CALLS, Event, Graph, Load, Pass, Recorded};
 
 /// A pass, with its graphs.
 #[derive(Debug)]
-pub(super) struct Found<'r> {
-    pub(super) pass: Pass,
-    pub(super) graphs: Vec<&'r Graph>,
-    pub(super) described: Vec<[u64; 2]>,
-    /// What else was done in it: an index of [`INSIDE`](brickscope_llama::file::INSIDE), and when.
-    pub(super) inside: Vec<(usize, [u64; 2])>,
+pub(crate) struct Found<'r> {
+    pub(crate) pass: Pass,
+    pub(crate) graphs: Vec<&'r Graph>,
+    pub(crate) described: Vec<[u64; 2]>,
+    /// What else was done in it: an index of `INSIDE` in `format.rs`, and when.
+    pub(crate) inside: Vec<(usize, [u64; 2])>,
     /// When the pass before it ended, of its thread or its context, and what the thread called since then. `None` if it goes
     /// on with no sequence of the context's pass before.
-    pub(super) before: Option<Before>,
+    pub(crate) before: Option<Before>,
     /// What the threads did since somebody looked before, where somebody looked after this pass.
-    pub(super) looked: Option<Looked>,
+    pub(crate) looked: Option<Looked>,
 }
 
 /// What a thread did between two passes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Before {
+pub(crate) struct Before {
     /// When the pass before ended.
-    pub(super) ended: u64,
+    pub(crate) ended: u64,
     /// How many calls of each kind, and for how many counts.
-    pub(super) calls: [[u64; 2]; CALLS.len()],
+    pub(crate) calls: [[u64; 2]; CALLS.len()],
 }
 
 /// What threads did between two looks at them.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(crate) struct Looked {
     /// Counts.
-    pub(super) from_to: [u64; 2],
-    pub(super) threads: Vec<Grown>,
+    pub(crate) from_to: [u64; 2],
+    pub(crate) threads: Vec<Grown>,
 }
 
 /// What one thread did, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Grown {
-    pub(super) thread: u32,
+pub(crate) struct Grown {
+    pub(crate) thread: u32,
     /// Where it was last seen.
-    pub(super) cpu: Option<u32>,
-    pub(super) ran_ns: u64,
-    pub(super) waited_ns: u64,
+    pub(crate) cpu: Option<u32>,
+    pub(crate) ran_ns: u64,
+    pub(crate) waited_ns: u64,
     /// How long others of this process ran that were last seen there, too.
-    pub(super) others_ran_ns: u64,
+    pub(crate) others_ran_ns: u64,
 }
 
 impl Grown {
     /// The part of its wait in which others of this process must have had its CPU: what they ran beyond the time in which
     /// it neither ran nor waited, as threads do that run one after another. `looked_ns` is how long it was looked at.
-    pub(super) fn own_ns(&self, looked_ns: u64) -> u64 {
+    pub(crate) fn own_ns(&self, looked_ns: u64) -> u64 {
         let slept_ns = looked_ns.saturating_sub(self.ran_ns).saturating_sub(self.waited_ns);
         self.others_ran_ns.saturating_sub(slept_ns).min(self.waited_ns)
     }
 }
 
 /// The passes of a recording, in order.
-pub(super) struct Passes<'r, I: Iterator<Item = &'r Event>> {
-    pub(super) events: Peekable<I>,
+pub(crate) struct Passes<'r, I: Iterator<Item = &'r Event>> {
+    pub(crate) events: Peekable<I>,
     /// Whether graphs are passes, since none were seen around them.
-    pub(super) graphs_are_passes: bool,
-    pub(super) load: Option<&'r Load>,
+    pub(crate) graphs_are_passes: bool,
+    pub(crate) load: Option<&'r Load>,
     /// What was computed and described since the last pass of each thread.
-    pub(super) graphs: Vec<&'r Graph>,
-    pub(super) described: Vec<([u64; 2], u16)>,
+    pub(crate) graphs: Vec<&'r Graph>,
+    pub(crate) described: Vec<([u64; 2], u16)>,
     inside: Vec<(u16, usize, [u64; 2])>,
     /// What each thread called since its last pass.
     calls: HashMap<u16, [[u64; 2]; CALLS.len()]>,
@@ -87,7 +88,7 @@ struct Last {
 }
 
 impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
-    pub(super) fn of(recorded: &'r Recorded) -> Self {
+    pub(crate) fn of(recorded: &'r Recorded) -> Self {
         let has_passes = recorded.events.iter().any(|event| matches!(event, Event::Pass(_)));
         Self {
             events: recorded.events.iter().peekable(),
@@ -136,7 +137,7 @@ impl<'r, I: Iterator<Item = &'r Event>> Iterator for Passes<'r, I> {
 }
 
 impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
-    pub(super) fn found(&mut self, pass: Pass) -> Found<'r> {
+    pub(crate) fn found(&mut self, pass: Pass) -> Found<'r> {
         let mut looked = None;
         if let Some(Event::Load(load)) = self.events.peek() {
             looked = self.load.map(|before| Looked::between(before, load));
@@ -189,7 +190,7 @@ impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
 }
 
 impl Looked {
-    pub(super) fn between(before: &Load, now: &Load) -> Self {
+    pub(crate) fn between(before: &Load, now: &Load) -> Self {
         let grown = now.threads.iter().filter_map(|thread| {
             let then = before.threads.iter().find(|then| then.thread == thread.thread)?;
             let ran_ns = thread.ran_ns.checked_sub(then.ran_ns)?;
@@ -209,7 +210,7 @@ impl Looked {
     }
 
     /// See [`Disturbance`] for what the figures mean. `ns` is the nanoseconds between two counts.
-    pub(super) fn disturbance(&self, ns: impl Fn([u64; 2]) -> u64) -> Option<Disturbance> {
+    pub(crate) fn disturbance(&self, ns: impl Fn([u64; 2]) -> u64) -> Option<Disturbance> {
         let longest = self.threads.iter().max_by_key(|of| of.waited_ns)?;
         let waited = self.threads.iter().map(|of| of.waited_ns);
         Some(Disturbance {
@@ -223,11 +224,11 @@ impl Looked {
 
 /// How long each thread waited for a CPU in the passes of each phase, and on which CPUs.
 #[derive(Debug, Default)]
-pub(super) struct Waits(pub(super) BTreeMap<(Phase, u32), (CpuWait, BTreeMap<u32, u64>)>);
+pub(crate) struct Waits(pub(crate) BTreeMap<(Phase, u32), (CpuWait, BTreeMap<u32, u64>)>);
 
 impl Waits {
     /// `ns` is the nanoseconds between two counts.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         phase: Phase,
         looked: Option<&Looked>,
@@ -259,7 +260,7 @@ impl Waits {
     }
 
     /// Without threads that did nothing.
-    pub(super) fn all(self) -> Vec<CpuWait> {
+    pub(crate) fn all(self) -> Vec<CpuWait> {
         let of_thread = |(wait, cpus): (CpuWait, BTreeMap<u32, u64>)| {
             let longest = cpus.into_iter().max_by_key(|&(_, ns)| ns);
             CpuWait { cpu: longest.map(|(cpu, _)| cpu), ..wait }

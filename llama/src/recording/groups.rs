@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::events::{Context, Model as Told, Recorded};
+use crate::Node;
 use brickscope::{Engine, Model};
-use brickscope_llama::Node;
-use brickscope_llama::file::{Context, Model as Told, Recorded};
 
 use super::passes::{Found, Passes};
 
@@ -32,12 +32,12 @@ impl Id {
 
 /// Passes that belong together.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub struct Group {
     ids: Vec<Id>,
     /// The context, as it was at its first pass; of several that followed each other, the largest one.
-    pub(crate) context: Option<Context>,
+    pub context: Option<Context>,
     /// How the engine was set up.
-    pub(crate) engine: Engine,
+    pub engine: Engine,
     /// The most tokens of a call and of a pass.
     batches: [Limit; 2],
     /// The most tokens that were in its cache.
@@ -53,7 +53,8 @@ pub(crate) struct Group {
 
 /// The groups of a recording, those first that computed most: the times of one run put them in another order than those of
 /// the next. Where nothing tells that of each, those whose passes took longest.
-pub(crate) fn groups(recorded: &Recorded) -> Vec<Group> {
+#[must_use]
+pub fn groups(recorded: &Recorded) -> Vec<Group> {
     let mut all: BTreeMap<Id, Group> = BTreeMap::new();
     let mut caches: HashMap<u32, Cache> = HashMap::new();
     for found in Passes::of(recorded) {
@@ -132,8 +133,14 @@ impl Group {
     }
 
     /// Whether a pass is of it.
-    pub(super) fn has(&self, recorded: &Recorded, found: &Found<'_>) -> bool {
+    pub(crate) fn has(&self, recorded: &Recorded, found: &Found<'_>) -> bool {
         self.ids.contains(&Id::of(recorded, found))
+    }
+
+    /// The numbers of the graphs of its passes, in the order in which they were computed.
+    pub fn graphs(&self, recorded: &Recorded) -> impl Iterator<Item = u32> {
+        let of_group = Passes::of(recorded).filter(|found| self.has(recorded, found));
+        of_group.flat_map(|found| found.graphs).map(|graph| graph.number)
     }
 
     /// Whether another one is of the same kind, and began when this one had ended: a program that makes a context for each
@@ -176,7 +183,8 @@ impl Group {
     }
 
     /// The model, as far as llama.cpp told, where its file isn't known.
-    pub(crate) fn model(&self) -> Option<Model> {
+    #[must_use]
+    pub fn model(&self) -> Option<Model> {
         let of = self.context.as_ref()?.model.as_ref()?;
         Some(Model {
             name: of.name.clone().or_else(|| of.kind.clone()),
@@ -187,7 +195,8 @@ impl Group {
     }
 
     /// What it is called among the others: the model, and what else tells it apart.
-    pub(crate) fn name(&self, others: &[Self], file: Option<&str>) -> String {
+    #[must_use]
+    pub fn name(&self, others: &[Self], file: Option<&str>) -> String {
         let model = self.context.as_ref().and_then(|of| of.model.as_ref());
         let mut name = match (file, model) {
             (Some(file), _) => file.to_owned(),
@@ -315,8 +324,8 @@ fn library_of(recorded: &Recorded, found: &Found<'_>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_llama::Tensor;
-    use brickscope_llama::file::{Event, Graph, Library, Pass};
+    use super::super::events::{Event, Graph, Library, Pass};
+    use crate::Tensor;
 
     use super::*;
 

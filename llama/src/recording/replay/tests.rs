@@ -1,14 +1,15 @@
 //! Recordings that were made up, as profiles.
 
-use brickscope::MockClock;
+use brickscope::{MockClock, Phase};
 use brickscope_analysis::typical::{Basis, Typical};
 use brickscope_analysis::view::{self, Size};
-use brickscope_llama::Tensor;
-use brickscope_llama::file::{Event, Load, ThreadLoad};
 
-use super::super::groups::groups;
-use super::super::passes::Grown;
+use super::phase::keeps_nothing;
 use super::*;
+use crate::recording::events::{Event, Load, Pass, ThreadLoad};
+use crate::recording::groups::groups;
+use crate::recording::passes::Grown;
+use crate::{Node, Tensor};
 
 const PASS_NS: u64 = 1_000_000;
 
@@ -299,7 +300,7 @@ fn passes_of_two_threads_at_once_have_their_own_graphs() {
 
 #[test]
 fn two_copies_of_ggml_are_groups_with_names_and_versions() {
-    let library = |file: &str, version: &str| brickscope_llama::file::Library {
+    let library = |file: &str, version: &str| crate::recording::events::Library {
         file: file.to_owned(),
         version: Some(version.to_owned()),
         commit: None,
@@ -367,7 +368,7 @@ fn attention(tokens: u64, has_cache: bool) -> Vec<Node> {
 
 #[test]
 fn what_makes_embeddings_or_keeps_no_cache_encodes() {
-    let context = brickscope_llama::file::Context { pooling: Some(1), ..Default::default() };
+    let context = crate::recording::events::Context { pooling: Some(1), ..Default::default() };
     let mut recorded = Recorded {
         graphs: [(0, attention(5, true)), (1, attention(5, false))].into(),
         contexts: [(1, context)].into(),
@@ -572,7 +573,7 @@ fn each_graph_of_a_pass_attends_to_the_tokens_before_it_and_its_own() {
 
 #[test]
 fn layers_of_a_model_with_a_window_look_at_its_tokens() {
-    let model = |n_swa, architecture: &str| brickscope_llama::file::Model {
+    let model = |n_swa, architecture: &str| crate::recording::events::Model {
         n_swa: Some(n_swa),
         architecture: Some(architecture.to_owned()),
         ..Default::default()
@@ -582,7 +583,8 @@ fn layers_of_a_model_with_a_window_look_at_its_tokens() {
     for (model, looked) in
         [(model(16, "gemma3"), 16), (model(16, "llama4"), 90 % 16 + 1), (model(0, "llama"), 0)]
     {
-        let context = brickscope_llama::file::Context { model: Some(model), ..Default::default() };
+        let context =
+            crate::recording::events::Context { model: Some(model), ..Default::default() };
         let mut recorded = Recorded {
             graphs: [(0, micro_batch(1, 48))].into(),
             contexts: [(1, context)].into(),

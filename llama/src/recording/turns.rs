@@ -2,26 +2,26 @@
 
 use std::collections::HashMap;
 
+use super::events::Pass;
 use brickscope::{Absent, PairedRatio, Phase, Serialised};
-use brickscope_llama::file::Pass;
 
 use super::passes::Found;
 use super::replay::{Graphs, phase_of, tokens_of};
 
 /// Passes in turns, with and without their nodes timed.
 #[derive(Debug, Default)]
-pub(super) struct Turns(pub(super) Vec<Turn>);
+pub(crate) struct Turns(pub(crate) Vec<Turn>);
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
-    pub(super) position: Option<u64>,
-    pub(super) wall_ns: u64,
-    pub(super) is_bare: bool,
-    pub(super) is_odd: bool,
+pub(crate) struct Turn {
+    pub(crate) position: Option<u64>,
+    pub(crate) wall_ns: u64,
+    pub(crate) is_bare: bool,
+    pub(crate) is_odd: bool,
 }
 
 impl Turns {
-    pub(super) fn add(&mut self, found: &Found<'_>, wall_ns: u64) {
+    pub(crate) fn add(&mut self, found: &Found<'_>, wall_ns: u64) {
         let Pass { is_bare, status, .. } = found.pass;
         let position = found.pass.position();
         let is_odd = status != 0 || !found.described.is_empty();
@@ -29,7 +29,7 @@ impl Turns {
     }
 
     /// Each pass in one pair at most.
-    pub(super) fn pairs(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn pairs(&self) -> Vec<(f64, f64)> {
         // Which one a pass of one token is, the next pass's position tells.
         let is_token = |n: usize| {
             let position = |n: usize| self.0.get(n).and_then(|turn| turn.position);
@@ -53,27 +53,27 @@ impl Turns {
 
 /// Passes in turns: in some, nodes of other backends than the CPU were timed one at a time; the others were left whole.
 #[derive(Debug, Default)]
-pub(super) struct InTurn(pub(super) Vec<TurnOfBackends>);
+pub(crate) struct InTurn(pub(crate) Vec<TurnOfBackends>);
 
 #[derive(Debug)]
-pub(super) struct TurnOfBackends {
+pub(crate) struct TurnOfBackends {
     /// `None` where it isn't known: a whole pass doesn't show what its nodes are.
-    pub(super) phase: Option<Phase>,
-    pub(super) tokens: Option<u64>,
-    pub(super) position: Option<u64>,
-    pub(super) wall_ns: u64,
-    pub(super) is_whole: bool,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) tokens: Option<u64>,
+    pub(crate) position: Option<u64>,
+    pub(crate) wall_ns: u64,
+    pub(crate) is_whole: bool,
     /// Whether no node of it was timed, as in every other pass.
-    pub(super) is_bare: bool,
+    pub(crate) is_bare: bool,
     /// Whether a graph was described in it.
-    pub(super) is_warm_up: bool,
+    pub(crate) is_warm_up: bool,
     /// The backends of its nodes, if they were timed.
-    pub(super) backends: Vec<String>,
+    pub(crate) backends: Vec<String>,
 }
 
 impl InTurn {
     /// `phase` is that of a pass that was recorded, whose nodes were timed.
-    pub(super) fn pass(
+    pub(crate) fn pass(
         &mut self,
         found: &Found<'_>,
         graphs: &Graphs<'_>,
@@ -112,19 +112,19 @@ impl InTurn {
     }
 
     /// Finds what passes do not say themselves.
-    pub(super) fn find(&mut self) {
+    pub(crate) fn find(&mut self) {
         self.find_tokens();
         self.find_phases();
     }
 
     /// The phases in which nodes of other backends were timed.
-    pub(super) fn serialised(self) -> Vec<Serialised> {
+    pub(crate) fn serialised(self) -> Vec<Serialised> {
         let phases = Phase::ALL.into_iter();
         phases.filter_map(|phase| self.serialised_in(phase)).collect()
     }
 
     /// Where nobody says how many tokens a pass had, the position of the next one does.
-    pub(super) fn find_tokens(&mut self) {
+    pub(crate) fn find_tokens(&mut self) {
         for n in 0..self.0.len() {
             let next = self.0.get(n + 1).and_then(|next| next.position);
             let turn = &mut self.0[n];
@@ -134,7 +134,7 @@ impl InTurn {
     }
 
     /// A whole pass is of the phase that all passes with as many tokens are of whose nodes were timed.
-    pub(super) fn find_phases(&mut self) {
+    pub(crate) fn find_phases(&mut self) {
         let mut known: HashMap<u64, Option<Phase>> = HashMap::new();
         for (tokens, phase) in self.0.iter().filter_map(|turn| turn.tokens.zip(turn.phase)) {
             let of_tokens = known.entry(tokens).or_insert(Some(phase));
@@ -150,7 +150,7 @@ impl InTurn {
         }
     }
 
-    pub(super) fn serialised_in(&self, phase: Phase) -> Option<Serialised> {
+    pub(crate) fn serialised_in(&self, phase: Phase) -> Option<Serialised> {
         let of_phase: Vec<&TurnOfBackends> =
             self.0.iter().filter(|turn| turn.phase == Some(phase)).collect();
         let mut devices: Vec<String> = Vec::new();
@@ -184,7 +184,7 @@ impl InTurn {
 /// Which of the passes of a phase were whole, and as fast as if none were split. A backend that captures graphs, as CUDA's
 /// does, has to do that anew after split ones: it runs one pass without, captures in the next, and replays from then on.
 /// Prompts are few, and long beside that.
-pub(super) fn settled(turns: &[&TurnOfBackends], phase: Phase) -> Vec<bool> {
+pub(crate) fn settled(turns: &[&TurnOfBackends], phase: Phase) -> Vec<bool> {
     const SETTLING: usize = 3;
     let settling = if phase == Phase::Decode { SETTLING } else { 0 };
     let mut in_a_row = 0;
@@ -198,7 +198,7 @@ pub(super) fn settled(turns: &[&TurnOfBackends], phase: Phase) -> Vec<bool> {
 /// A whole pass and one whose nodes were timed, which computed alike. Of passes that were split one after the other, the
 /// first is compared with the whole one before it, and the last with the next that has settled, so that either is first as
 /// often as second.
-pub(super) fn pairs(turns: &[&TurnOfBackends], settled: &[bool]) -> Vec<(f64, f64)> {
+pub(crate) fn pairs(turns: &[&TurnOfBackends], settled: &[bool]) -> Vec<(f64, f64)> {
     /// How far away that may be.
     const NEAR: usize = 6;
     let mut pairs = Vec::new();

@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::count;
+use crate::format::{NO_CPU, word};
 
 /// It is read once in so many counts at most: some milliseconds. A reading takes microseconds a thread.
 const EVERY: u64 = 5_000_000;
@@ -31,7 +32,7 @@ impl Load {
                 return None;
             }
             let task = task.path();
-            let number: u64 = task.file_name()?.to_str()?.parse().ok()?;
+            let number: u32 = task.file_name()?.to_str()?.parse().ok()?;
             // A thread may end meanwhile.
             let Ok(schedule) = fs::read_to_string(task.join("schedstat")) else { continue };
             let mut figures = schedule.split_whitespace().map(str::parse::<u64>);
@@ -42,8 +43,8 @@ impl Load {
             // The 39th field; the second one is a name in brackets, which may have spaces.
             let cpu = stat
                 .rsplit_once(')')
-                .and_then(|(_, rest)| rest.split_whitespace().nth(36)?.parse::<u64>().ok());
-            words.extend([number | cpu.unwrap_or(u64::from(u32::MAX)) << 32, ran, waited]);
+                .and_then(|(_, rest)| rest.split_whitespace().nth(36)?.parse::<u32>().ok());
+            words.extend([word([number, cpu.unwrap_or(NO_CPU)]), ran, waited]);
         }
         // So that readings take less than a 400th of the time. One that was itself kept waiting says nothing of what the next
         // ones take: else threads would be looked at least where others disturb them most.

@@ -12,15 +12,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::guarded;
+use crate::{format, guarded};
 
 /// The libraries that the linker loads into a program.
 const LIST: &[u8] = b"LD_PRELOAD";
-/// Set where what the program starts is to be recorded, too.
-const FOLLOW: &[u8] = b"BRICKSCOPE_FOLLOW";
-const FOLDER: &[u8] = b"BRICKSCOPE_RECORD";
-const SHARES: &[u8] = b"BRICKSCOPE_SHARES";
-const TURNS: &[u8] = b"BRICKSCOPE_TURNS";
+const FOLLOW: &[u8] = format::FOLLOW.as_bytes();
+const FOLDER: &[u8] = format::FOLDER.as_bytes();
+const SHARES: &[u8] = format::SHARES.as_bytes();
+const TURNS: &[u8] = format::TURNS.as_bytes();
 
 /// What was asked for.
 #[derive(Debug, Default)]

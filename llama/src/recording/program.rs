@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::{env, fs};
 
-use crate::text::screened;
+use brickscope::text::screened;
 
-/// What kind of program a file is.
+/// What a program is, as far as it matters to who records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Program {
     /// It runs with the rights of the file's owner or group.
     OfAnother,
+    /// It has no dynamic linker, so no library can be loaded into it.
     Static,
     /// Its dynamic linker is musl's.
     Musl,
@@ -21,13 +22,15 @@ pub(crate) enum Kind {
     Foreign,
     /// It has functions of ggml of its own.
     HasGgml,
+    /// Any other program.
     Other,
+    /// It can't be read, or is no program.
     Unknown,
 }
 
-impl Kind {
+impl Program {
     /// Of the file that `program` runs: of a script, its interpreter.
-    pub(crate) fn of(program: &OsStr) -> Self {
+    pub fn of(program: &OsStr) -> Self {
         found(program).map_or(Self::Unknown, |path| Self::of_file(&path, 0))
     }
 
@@ -79,7 +82,7 @@ impl Kind {
 
     /// Whether such a program runs as ever with the library in its environment. Musl's linker ends a program that it can't
     /// load a library for.
-    pub(crate) fn bears_library(self) -> bool {
+    pub fn bears_library(self) -> bool {
         !matches!(self, Self::Musl | Self::Foreign)
     }
 }
@@ -132,14 +135,16 @@ fn found(program: &OsStr) -> Option<PathBuf> {
 
 /// Into which programs the library was loaded, and what it said there.
 #[derive(Debug, Default)]
-pub(crate) struct Loaded {
-    pub(crate) programs: Vec<PathBuf>,
-    pub(crate) said: Vec<String>,
+pub struct Loaded {
+    /// The programs.
+    pub programs: Vec<PathBuf>,
+    /// What could not be done, as sentences without a full stop.
+    pub said: Vec<String>,
 }
 
 impl Loaded {
     /// Adds what the library wrote in a process: the program, and a line for each thing that it could not do.
-    pub(crate) fn add(&mut self, text: &str) {
+    pub fn add(&mut self, text: &str) {
         for line in text.lines() {
             match line.split_once(' ') {
                 Some(("program", path)) => self.programs.push(PathBuf::from(path)),
@@ -153,7 +158,7 @@ impl Loaded {
 }
 
 /// Why nothing was recorded, and what to do.
-pub(crate) fn nothing(
+pub fn nothing(
     line: &[OsString],
     status: Option<ExitStatus>,
     loaded: &Loaded,
@@ -161,7 +166,7 @@ pub(crate) fn nothing(
 ) -> String {
     let first = line.first().map(OsString::as_os_str).unwrap_or_default();
     let program = screened(first.to_string_lossy().into_owned());
-    let kind = Kind::of(first);
+    let kind = Program::of(first);
     let (why, what) = reason(kind, found(first).as_deref(), loaded);
     let failed = status.filter(|status| !status.success());
     let ended = failed.map(|status| format!(" It ended with {status}.")).unwrap_or_default();
@@ -174,23 +179,23 @@ pub(crate) fn nothing(
     format!("nothing was recorded of {program}: {why}.{ended} {what}{follow}")
 }
 
-fn reason(kind: Kind, path: Option<&Path>, loaded: &Loaded) -> (String, &'static str) {
+fn reason(kind: Program, path: Option<&Path>, loaded: &Loaded) -> (String, &'static str) {
     const SAMPLE: &str = "Sample it: brickscope flamegraph -- …";
     const BUILD: &str = "Build llama.cpp with -DBUILD_SHARED_LIBS=ON, or sample the program: brickscope flamegraph -- …";
     const OTHERS: &str =
         "Did it load a model? On a GPU, try -ngl 0. Other engines: brickscope flamegraph -- …";
     let fixed = |why: &str, what| (why.to_owned(), what);
     match kind {
-        Kind::Static => {
+        Program::Static => {
             return fixed("it is linked statically, so no library can be loaded into it", BUILD);
         }
-        Kind::Musl => {
+        Program::Musl => {
             return fixed(
                 "it is linked with musl, whose linker can't load a library that is made for glibc; it ran as it is",
                 SAMPLE,
             );
         }
-        Kind::Foreign => {
+        Program::Foreign => {
             return fixed(
                 "it is a program for another processor, or of 32 bits; it ran as it is",
                 SAMPLE,
@@ -199,7 +204,7 @@ fn reason(kind: Kind, path: Option<&Path>, loaded: &Loaded) -> (String, &'static
         _ => {}
     }
     if loaded.programs.is_empty() {
-        return if kind == Kind::OfAnother {
+        return if kind == Program::OfAnother {
             fixed(
                 "it runs with the rights of its file's owner (setuid), so the linker loads no library into it",
                 "Run a copy of the file, which has no such rights.",
@@ -226,7 +231,7 @@ fn reason(kind: Kind, path: Option<&Path>, loaded: &Loaded) -> (String, &'static
             "Put `brickscope run --` after it, right before the program.",
         );
     }
-    if kind == Kind::HasGgml {
+    if kind == Program::HasGgml {
         return fixed(
             "llama.cpp is part of the program, and not a shared library that calls could be seen in",
             BUILD,
@@ -251,18 +256,18 @@ mod tests {
             fs::write(&path, bytes).expect("a file");
             path
         };
-        let shell = Kind::of(OsStr::new("sh"));
-        assert!(matches!(shell, Kind::Other | Kind::Musl | Kind::Static), "{shell:?}");
+        let shell = Program::of(OsStr::new("sh"));
+        assert!(matches!(shell, Program::Other | Program::Musl | Program::Static), "{shell:?}");
         for line in
             ["#!/bin/sh\n", "#! /bin/sh -e\n", "#!/usr/bin/env sh\n", "#!/usr/bin/env -S sh"]
         {
-            assert_eq!(Kind::of_file(&write("script", line.as_bytes()), 0), shell, "{line}");
+            assert_eq!(Program::of_file(&write("script", line.as_bytes()), 0), shell, "{line}");
         }
         let itself = dir.path().join("loop");
         write("loop", format!("#!{}\n", itself.display()).as_bytes());
-        assert_eq!(Kind::of_file(&itself, 0), Kind::Unknown);
-        assert_eq!(Kind::of_file(&write("text", b"no program"), 0), Kind::Unknown);
-        assert_eq!(Kind::of_file(&dir.path().join("none"), 0), Kind::Unknown);
+        assert_eq!(Program::of_file(&itself, 0), Program::Unknown);
+        assert_eq!(Program::of_file(&write("text", b"no program"), 0), Program::Unknown);
+        assert_eq!(Program::of_file(&dir.path().join("none"), 0), Program::Unknown);
     }
 
     /// The header of a program of 64 bits, with a dynamic linker if one is given.
@@ -286,20 +291,20 @@ mod tests {
         let kind = |bytes: &[u8], mode| {
             fs::write(&path, bytes).expect("a file");
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its mode");
-            Kind::of_file(&path, 0)
+            Program::of_file(&path, 0)
         };
         let glibc = elf(Elf::OURS, Some("/lib64/ld-linux-x86-64.so.2"));
-        assert_eq!(kind(&glibc, 0o755), Kind::Other);
-        assert_eq!(kind(&glibc, 0o4755), Kind::OfAnother);
-        assert_eq!(kind(&elf(Elf::OURS, Some("/lib/ld-musl-x86_64.so.1")), 0o755), Kind::Musl);
-        assert_eq!(kind(&elf(Elf::OURS, None), 0o755), Kind::Static);
-        assert_eq!(kind(&elf(3, None), 0o755), Kind::Foreign);
-        assert_eq!(kind(&[&glibc[..], b"ggml-cpu.c"].concat(), 0o755), Kind::HasGgml);
+        assert_eq!(kind(&glibc, 0o755), Program::Other);
+        assert_eq!(kind(&glibc, 0o4755), Program::OfAnother);
+        assert_eq!(kind(&elf(Elf::OURS, Some("/lib/ld-musl-x86_64.so.1")), 0o755), Program::Musl);
+        assert_eq!(kind(&elf(Elf::OURS, None), 0o755), Program::Static);
+        assert_eq!(kind(&elf(3, None), 0o755), Program::Foreign);
+        assert_eq!(kind(&[&glibc[..], b"ggml-cpu.c"].concat(), 0o755), Program::HasGgml);
         // Cut off anywhere, it is no panic.
         for end in 0..glibc.len() {
             let _ = kind(&glibc[..end], 0o755);
         }
-        assert!(!Kind::Musl.bears_library() && Kind::Other.bears_library());
+        assert!(!Program::Musl.bears_library() && Program::Other.bears_library());
     }
 
     #[test]
@@ -311,31 +316,31 @@ mod tests {
         };
         let env = Path::new("/usr/bin/env");
         for (kind, path, loaded, said) in [
-            (Kind::Static, None, loaded(""), "linked statically"),
-            (Kind::Musl, None, loaded(""), "linked with musl"),
-            (Kind::Foreign, None, loaded(""), "another processor"),
-            (Kind::OfAnother, None, loaded(""), "setuid"),
-            (Kind::Other, None, loaded(""), "was not loaded into it"),
+            (Program::Static, None, loaded(""), "linked statically"),
+            (Program::Musl, None, loaded(""), "linked with musl"),
+            (Program::Foreign, None, loaded(""), "another processor"),
+            (Program::OfAnother, None, loaded(""), "setuid"),
+            (Program::Other, None, loaded(""), "was not loaded into it"),
             (
-                Kind::Other,
+                Program::Other,
                 Some(env),
                 loaded("program /usr/bin/env\n"),
                 "and not into what that ran",
             ),
             (
-                Kind::Other,
+                Program::Other,
                 None,
                 loaded("program /usr/bin/true\n"),
                 "computed no graph of a shared ggml",
             ),
             (
-                Kind::HasGgml,
+                Program::HasGgml,
                 None,
                 loaded("program /usr/bin/true\n"),
                 "llama.cpp is part of the program",
             ),
             (
-                Kind::Other,
+                Program::Other,
                 None,
                 loaded("program /a\nsaid /tmp/1.nodes: no room\nsaid other\n"),
                 "no room; other",

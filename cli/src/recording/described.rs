@@ -10,12 +10,8 @@ use brickscope::{
     Profile, Run, Serialised,
 };
 use brickscope_analysis::typical;
-use brickscope_llama::file::Recorded;
+use brickscope_llama::recording::{Files, Group, Recorded, Replayed, replay};
 
-use super::groups::Group;
-use super::passes::Passes;
-use super::replay::{Replayed, replay};
-use super::unnamed::Files;
 use crate::{ceilings_cache, progress, source, text};
 
 /// A group of passes that is to be a run.
@@ -125,9 +121,7 @@ impl Of<'_> {
     }
 
     fn model_in_graphs(&self, group: &Group) -> Option<Model> {
-        let of_group = Passes::of(self.recorded).filter(|found| group.has(self.recorded, found));
-        let mut graphs = of_group.flat_map(|found| found.graphs);
-        graphs.find_map(|graph| self.files.get(&graph.number)).cloned()
+        group.graphs(self.recorded).find_map(|graph| self.files.get(&graph)).cloned()
     }
 
     /// The file of the model: one that the process had mapped, or an argument of the command, that has as many weights as the

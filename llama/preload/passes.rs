@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::file::Kind;
+use crate::format::{OfPass, Record, UNKNOWN, word};
 use crate::ggml::{Batch, Context};
 use crate::hooks::Hook;
 use crate::{
@@ -147,28 +147,30 @@ fn write_pass(
     let cached = &running.cached;
     let position = cached[0].first().map(|&tokens| i64::from(tokens));
     let sequences = cached[0].iter().zip(&cached[1]).filter(|(before, after)| before < after);
-    let sequences: Vec<u64> =
-        sequences.map(|(&before, &after)| u64::from(before) | u64::from(after) << 32).collect();
+    let sequences: Vec<u64> = sequences.map(|(&before, &after)| word([before, after])).collect();
     let mut state = lock();
     let Some(state) = &mut *state else { return };
     calls::write(state, running.thread);
-    let known = |value: Option<i64>| value.unwrap_or(-1) as u64;
+    let known = |value: Option<i64>| value.map_or(UNKNOWN, |value| value as u64);
     let is_decode = matches!(of, Of::Llama { is_decode: true, .. });
     let is_whole = running.is_split == Some(false);
-    let flags = u64::from(running.graphs)
-        | u64::from(is_decode) << 32
-        | u64::from(running.is_bare) << 33
-        | u64::from(is_whole) << 34
-        | u64::from(running.is_incomplete) << 35
-        | u64::from(running.has_untimed) << 36
-        | u64::from(matches!(of, Of::Graph)) << 37
-        | u64::from(by.is_some_and(|by| by.is_warm_up)) << 38
-        | u64::from(by.map_or(0, |by| by.number)) << 39
-        | u64::from(running.thread) << 48;
-    let words = [begin, end, known(tokens.map(i64::from)), known(position), status as u64, flags];
-    state.recording.write_words(Kind::Pass, &words, &sequences);
+    let of_pass = OfPass {
+        graphs: running.graphs,
+        is_decode,
+        is_bare: running.is_bare,
+        is_whole,
+        is_incomplete: running.is_incomplete,
+        has_untimed: running.has_untimed,
+        is_graph: matches!(of, Of::Graph),
+        is_warm_up: by.is_some_and(|by| by.is_warm_up),
+        context: by.map_or(0, |by| by.number),
+        of_thread: running.thread,
+    };
+    let words =
+        [begin, end, known(tokens.map(i64::from)), known(position), status as u64, of_pass.word()];
+    state.recording.write_words(Record::Pass, &words, &sequences);
     if let Some(words) = state.load.due(end) {
-        state.recording.write_words(Kind::Load, &words, &[]);
+        state.recording.write_words(Record::Load, &words, &[]);
     }
     // With contexts, each one's are told.
     if by.is_none() && state.models.is_empty() {

@@ -7,24 +7,10 @@ use std::{fs, iter};
 
 use anyhow::{Context, Result, anyhow, bail};
 use brickscope_analysis::receipt::sha256_hex;
+use brickscope_llama::recording::LIBRARY;
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::{cache, private};
-
-/// Compiled by the build script from `preload/`; empty on systems that it can't be compiled for.
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libbrickscope_preload.so"));
-
-/// Names the folder that the library writes to, in the environment of a program.
-pub(crate) const FOLDER: &str = "BRICKSCOPE_RECORD";
-
-/// Set in the environment of a program whose threads' shares are to be recorded.
-pub(crate) const SHARES: &str = "BRICKSCOPE_SHARES";
-
-/// Set in the environment of a program of which only every other pass is to be looked at.
-pub(crate) const TURNS: &str = "BRICKSCOPE_TURNS";
-
-/// Set in the environment of a program of which those that it starts are to be recorded, too.
-pub(crate) const FOLLOW: &str = "BRICKSCOPE_FOLLOW";
 
 /// The library in a file.
 #[derive(Debug)]

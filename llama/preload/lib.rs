@@ -21,12 +21,11 @@
 //! It stands in the place of `execve` and the like as well, so that a program that becomes another one is recorded, and what
 //! it starts is not: see [`environment`].
 //!
-//! Readings are stored in memory while a graph is computed, and written to a file when it has been: see [`file`]. Which
+//! Readings are stored in memory while a graph is computed, and written to a file when it has been: see [`format`]. Which
 //! node each belongs to is found then. What ggml's structures look like is checked before anything is read of them: see
 //! [`ggml`].
 //!
-//! This library has no dependencies but the standard library, since it is compiled by the build script of the command
-//! `brickscope`, and since what it needs, the profiled program has to load. It has no threads, prints nothing and never
+//! This library has no dependencies but the standard library, since it is compiled by a build script, and since what it needs, the profiled program has to load. It has no threads, prints nothing and never
 //! ends the program: on a fault it writes down why, and records no more. Exceptions of C++ pass through it.
 
 #![allow(unsafe_code, non_snake_case, reason = "it stands in the place of functions of C and C++")]
@@ -35,6 +34,9 @@ mod calls;
 mod contexts;
 mod environment;
 mod file;
+#[allow(dead_code, reason = "each side uses its half")]
+#[path = "../src/recording/format.rs"]
+mod format;
 mod ggml;
 mod hooks;
 mod load;
@@ -54,7 +56,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32};
 use std::sync::{Mutex, PoisonError};
 
-use file::{Kind, Recording};
+use file::Recording;
+use format::{Head, Record, word};
 use ggml::{Cgraph, Cplan, Params, Tensor};
 use hooks::{COPIES, Hook};
 use offload::{Callback, Offloaded, Parts, Scheduler};
@@ -191,7 +194,7 @@ fn count() -> u64 {
 fn give_up(why: &str) {
     if IS_ON.swap(false, Relaxed) {
         match &mut *lock() {
-            Some(state) => state.recording.write(Kind::Fault, why.as_bytes()),
+            Some(state) => state.recording.write(Record::Fault, why.as_bytes()),
             None => file::say(why),
         }
     }
@@ -276,10 +279,10 @@ fn running() -> *mut Running {
 }
 
 /// The number of this thread among those that compute graphs.
-fn this_thread() -> u64 {
+fn this_thread() -> u16 {
     let running = RUNNING.get();
     // SAFETY: it is this thread's, and a number in it is read, which never changes.
-    if running.is_null() { 0 } else { unsafe { u64::from((*running).thread) } }
+    if running.is_null() { 0 } else { unsafe { (*running).thread } }
 }
 
 /// A node begins. Only the thread that called for the graph stores it; the others work at the same node.
@@ -349,7 +352,7 @@ unsafe fn look_at_cache(running: *mut Running) {
         let both = running.filled.iter().zip(&now);
         let grown: Vec<u64> = both
             .filter(|(before, after)| before < after)
-            .map(|(&before, &after)| u64::from(before) | u64::from(after) << 32)
+            .map(|(&before, &after)| word([before, after]))
             .collect();
         // Another part of the same graph adds nothing.
         if !grown.is_empty() {
@@ -673,14 +676,14 @@ fn write_part(parts: &mut Parts) {
         state.number_of((Known::Scheduled, parts.copy()), hash, Some(&name), &parts.nodes[..n])
     {
         let times = parts.times[..n].as_flattened();
-        let head = u64::from(number) | this_thread() << 48;
-        if state.recording.write_words(Kind::Part, &[head], times) {
+        let head = Head { number, threads: 0, of_thread: this_thread() };
+        if state.recording.write_words(Record::Part, &[head.word()], times) {
             let running = RUNNING.get();
             if !running.is_null() {
                 // SAFETY: the thread's own; the callers have a reference to its parts only, which lie elsewhere.
                 let grown = unsafe { &(*running).grown };
                 if !grown.is_empty() {
-                    state.recording.write_words(Kind::Cached, grown, &[]);
+                    state.recording.write_words(Record::Cached, grown, &[]);
                 }
             }
             return;
@@ -766,7 +769,7 @@ fn look_at(by: Known, copy: usize) -> bool {
             state.layouts[by as usize][copy] = Some((state.libraries, layout));
             if let Known::Graph = by {
                 let text = library.described(state.libraries);
-                state.recording.write(Kind::Library, text.as_bytes());
+                state.recording.write(Record::Library, text.as_bytes());
                 state.libraries += 1;
             }
             known.store(LOOKED_AT, Relaxed);
@@ -809,15 +812,15 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
         return;
     };
     running.last = Some((hash, number));
-    let of_thread = u64::from(running.thread) << 48;
-    let threads = u64::from(threads as u16) << 32;
-    let head = [u64::from(number) | threads | of_thread, begin, end];
+    let head = Head { number, threads: threads as u16, of_thread: running.thread };
+    let head = [head.word(), begin, end];
     // Shares follow their graph, or are not there.
-    if state.recording.write_words(Kind::Graph, &head, &running.counts[..n]) {
+    if state.recording.write_words(Record::Graph, &head, &running.counts[..n]) {
         for (number, words) in shares {
-            state.recording.write_words(Kind::Shares, &[number], &words);
+            state.recording.write_words(Record::Shares, &[number], &words);
         }
-        for (kind, words) in [(Kind::Cached, &running.grown), (Kind::Experts, &running.experts)] {
+        for (kind, words) in [(Record::Cached, &running.grown), (Record::Experts, &running.experts)]
+        {
             if !words.is_empty() {
                 state.recording.write_words(kind, words, &[]);
             }
@@ -832,7 +835,7 @@ impl State {
     fn tell_models(&mut self) {
         for model in symbols::mapped_models() {
             if !self.models.contains(&model) {
-                self.recording.write(Kind::Model, model.as_bytes());
+                self.recording.write(Record::Model, model.as_bytes());
                 self.models.push(model);
             }
         }
@@ -861,9 +864,13 @@ impl State {
         let number = self.known.len() as u32;
         let library = matches!(by, Known::Graph).then_some(*library);
         let text = node::describe(number, library, on, nodes, layout);
-        self.recording.write(Kind::Nodes, text.as_bytes());
+        self.recording.write(Record::Nodes, text.as_bytes());
         self.known.insert(hash, number);
-        self.recording.write_words(Kind::Described, &[begin, count(), this_thread()], &[]);
+        self.recording.write_words(
+            Record::Described,
+            &[begin, count(), u64::from(this_thread())],
+            &[],
+        );
         Some(number)
     }
 }

@@ -1,251 +1,16 @@
-//! Reads what `brickscope run` records of a program: the file that the library in `cli/preload/` writes. Its format is
-//! described there, in `file.rs`.
+//! Reads the file of a recording. Its format is in `format.rs`.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
+use super::events::{
+    Context, Event, Graph, Library, Load, Pass, Recorded, ThreadLoad, ThreadShares,
+};
+use super::format::{HEADER, Head, INSIDE, MAGIC, NO_CPU, OfPass, Record, VERSION, halves};
+use crate::Node;
 use crate::node::original;
-use crate::{LooksAt, Node};
-
-/// Everything that one process recorded.
-#[derive(Debug, Default)]
-pub struct Recorded {
-    /// Its number.
-    pub process: u32,
-    /// The nodes of each graph that was described, by its number.
-    pub graphs: HashMap<u32, Vec<Node>>,
-    /// Which backend computed a graph, by the same number, as ggml names it; those that aren't here, the CPU's.
-    pub backends: HashMap<u32, String>,
-    /// Which copy of ggml computed a graph, by the same number: an index of `libraries`.
-    pub copies: HashMap<u32, u32>,
-    /// The copies of ggml, by their numbers.
-    pub libraries: BTreeMap<u32, Library>,
-    /// The contexts of llama.cpp, by their numbers.
-    pub contexts: BTreeMap<u16, Context>,
-    /// What happened, in order.
-    pub events: Vec<Event>,
-    /// The files of its models.
-    pub models: Vec<String>,
-    /// Why the recording ended before the program.
-    pub fault: Option<String>,
-    /// What wasn't recorded.
-    pub lost: Vec<String>,
-    /// How many records did not fit the file.
-    pub refused: u64,
-}
-
-/// A copy of ggml in the process.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct Library {
-    /// Its file; empty if it is part of the program.
-    #[serde(default)]
-    pub file: String,
-    /// The version that it states.
-    #[serde(default)]
-    pub version: Option<String>,
-    /// The commit that it states.
-    #[serde(default)]
-    pub commit: Option<String>,
-}
-
-/// A context of llama.cpp, as it was at its first pass. What llama.cpp did not tell is `None`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(default)]
-pub struct Context {
-    /// Tokens that its cache has room for.
-    #[serde(deserialize_with = "if_possible")]
-    pub n_ctx: Option<u32>,
-    /// The most tokens of a call (`-b`).
-    #[serde(deserialize_with = "if_possible")]
-    pub n_batch: Option<u32>,
-    /// The most tokens of a graph (`-ub`).
-    #[serde(deserialize_with = "if_possible")]
-    pub n_ubatch: Option<u32>,
-    /// The most sequences.
-    #[serde(deserialize_with = "if_possible")]
-    pub n_seq_max: Option<u32>,
-    /// Threads for graphs of one token.
-    #[serde(deserialize_with = "if_possible")]
-    pub threads: Option<u32>,
-    /// Threads for all others.
-    #[serde(deserialize_with = "if_possible")]
-    pub threads_batch: Option<u32>,
-    /// How embeddings of tokens become one, by llama.cpp's number; 0 or less if they don't.
-    pub pooling: Option<i32>,
-    /// What it computes with.
-    pub model: Option<Model>,
-}
-
-/// A model, as llama.cpp tells of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(default)]
-pub struct Model {
-    /// Where it lay: another model that is there at the same time has another number.
-    pub at: u64,
-    /// The bytes of its tensors.
-    pub bytes: Option<u64>,
-    /// Its weights.
-    pub parameters: Option<u64>,
-    /// In a few words: `llama 1B Q8_0`.
-    pub kind: Option<String>,
-    /// Its name.
-    pub name: Option<String>,
-    /// Its architecture.
-    pub architecture: Option<String>,
-    /// The tokens of its sliding window; 0 if it has none.
-    pub n_swa: Option<i32>,
-}
-
-impl Model {
-    /// What attention looks at in a graph of this model, some layers of which may look at a window.
-    #[must_use]
-    pub fn looks_at(&self, looks_at: LooksAt) -> LooksAt {
-        let window = self.n_swa.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
-        match (window, self.architecture.as_deref()) {
-            (Some(chunk), Some("llama4")) => looks_at.within_chunks(chunk),
-            (Some(window), _) => looks_at.within(window),
-            (None, _) => looks_at,
-        }
-    }
-}
-
-/// What happened. All times are counts of the processor's counter.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// A graph was computed.
-    Graph(Graph),
-    /// A pass ended.
-    Pass(Pass),
-    /// Time that the library took to describe a graph, and the number of the thread.
-    Described([u64; 2], u16),
-    /// Somebody looked at the threads.
-    Load(Load),
-    /// What a thread, by its number, called since its last pass: for each kind of call how many, and for how many counts.
-    Calls(u16, [[u64; 2]; CALLS.len()]),
-    /// What a thread, by its number, did in a pass besides its graphs: an index of [`INSIDE`], when it began and ended.
-    Inside(u16, usize, [u64; 2]),
-}
-
-/// The bricks of what is done in a pass besides its graphs.
-pub const INSIDE: [&str; 4] = ["BuildGraph", "AllocGraph", "SetInputs", "CopyResults"];
-
-/// What calls between passes are for.
-pub const CALLS: [&str; 5] =
-    ["sampling", "grammar", "tokenizing", "making text", "reading results"];
-
-/// A graph was computed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Graph {
-    /// Its number among the graphs that were described.
-    pub number: u32,
-    /// How many computed it; 0 if another backend than the CPU did.
-    pub threads: u32,
-    /// The number of the thread that called for it.
-    pub of_thread: u16,
-    /// When it began.
-    pub begin: u64,
-    /// When it ended.
-    pub end: u64,
-    /// When each node began.
-    pub nodes: Vec<u64>,
-    /// When each node ended, where another backend computed one after the other. Else it is empty: a node lasts until the
-    /// next one begins.
-    pub ends: Vec<u64>,
-    /// What threads did of it, where that was recorded.
-    pub shares: Vec<Shares>,
-    /// How many tokens were in the cache before and after it, for each sequence that it adds to, where that was recorded:
-    /// the graphs of a pass have some of its tokens each.
-    pub sequences: Vec<[u32; 2]>,
-    /// How many experts each of its products of experts used, in order, where that was recorded; `None` if they couldn't be
-    /// counted.
-    pub experts: Vec<Option<u32>>,
-}
-
-/// What a thread did of the nodes of a graph.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Shares {
-    /// The number of the thread among those that computed the graph.
-    pub thread: u32,
-    /// For each node, for how many counts the thread worked, and for how many it waited for others.
-    pub nodes: Vec<[u64; 2]>,
-}
-
-/// A pass ended. Its graphs came before it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Pass {
-    /// When it began.
-    pub begin: u64,
-    /// When it ended.
-    pub end: u64,
-    /// How many tokens it was given, if that is known.
-    pub tokens: Option<u64>,
-    /// How many tokens were in the cache before it for the first sequence, if that is known.
-    pub position: Option<u64>,
-    /// How many tokens were in the cache before and after it, for each sequence that it computed tokens of.
-    pub sequences: Vec<[u32; 2]>,
-    /// What llama.cpp returned: 0 if it worked.
-    pub status: i32,
-    /// Graphs that were computed in it.
-    pub graphs: u32,
-    /// Whether it isn't one that only encodes.
-    pub is_decode: bool,
-    /// Whether its nodes were not timed, so that passes with and without can be compared.
-    pub is_bare: bool,
-    /// Whether other backends than the CPU computed nodes of it that were not timed, but left whole, in turns.
-    pub is_whole: bool,
-    /// Whether readings of it could not be written.
-    pub is_incomplete: bool,
-    /// Whether another backend than the CPU computed nodes of it that are timed in no pass.
-    pub has_untimed: bool,
-    /// Whether it is a graph that no call of llama.cpp is around.
-    pub is_graph: bool,
-    /// Whether the program says that it warms up.
-    pub is_warm_up: bool,
-    /// The number of its context, if that is known.
-    pub context: Option<u16>,
-    /// The number of its thread.
-    pub of_thread: u16,
-}
-
-/// How long each thread had run and waited for a CPU until then.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Load {
-    /// When it was.
-    pub at: u64,
-    /// Each thread that was there.
-    pub threads: Vec<ThreadLoad>,
-}
-
-/// How long a thread had run and waited for a CPU.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ThreadLoad {
-    /// The system's number of it.
-    pub thread: u32,
-    /// Where it ran last.
-    pub cpu: Option<u32>,
-    /// Nanoseconds on a CPU.
-    pub ran_ns: u64,
-    /// Nanoseconds waiting for one.
-    pub waited_ns: u64,
-}
-
-impl Pass {
-    /// How many tokens were in the cache before it, of the sequences that it computed tokens of; of several, on average
-    /// over these tokens.
-    #[must_use]
-    pub fn position(&self) -> Option<u64> {
-        let (mut tokens, mut sum) = (0_u64, 0_u64);
-        for [before, after] in self.sequences.iter().map(|of| of.map(u64::from)) {
-            let new = after.saturating_sub(before);
-            tokens += new;
-            sum = sum.saturating_add(new.saturating_mul(before));
-        }
-        sum.checked_div(tokens).or(self.position)
-    }
-}
 
 #[derive(Deserialize)]
 struct Nodes {
@@ -262,12 +27,6 @@ struct Numbered {
     library: u32,
     #[serde(flatten)]
     of: Library,
-}
-
-/// A number that can't be one of these is not known.
-fn if_possible<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    let told = Option::<i64>::deserialize(from)?;
-    Ok(told.and_then(|told| u32::try_from(told).ok()))
 }
 
 #[derive(Deserialize)]
@@ -294,9 +53,6 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-const HEADER: usize = 64;
-const VERSION: u64 = 1;
-
 impl Recorded {
     /// Reads the bytes of a file; `path` is for messages.
     ///
@@ -305,7 +61,7 @@ impl Recorded {
     /// If they are no such file, or one that is cut off or of another version, with the place. No bytes are a panic.
     pub fn read(bytes: &[u8], path: &Path) -> Result<Self, FileError> {
         let wrong = |at: usize, fault: String| FileError { path: path.to_owned(), at, fault };
-        let header = bytes.get(..HEADER).filter(|header| header.starts_with(b"BRKNODES"));
+        let header = bytes.get(..HEADER).filter(|header| header.starts_with(MAGIC));
         let header = words(
             header.ok_or_else(|| wrong(0, "not a recording of `brickscope run`".to_owned()))?,
         );
@@ -349,24 +105,24 @@ impl Recorded {
             }
         };
         let short = || format!("a record of kind {kind} has only {} bytes", record.len());
-        match kind {
-            1 => {
+        let known =
+            Record::of(kind).ok_or_else(|| format!("a record of an unknown kind, {kind}"))?;
+        match known {
+            Record::Graph => {
                 let values = values()?;
                 let ([head, begin, end], nodes) = values.split_first_chunk().ok_or_else(short)?;
+                let Head { number, threads, of_thread } = Head::of(*head);
                 self.events.push(Event::Graph(Graph {
-                    number: *head as u32,
-                    threads: u32::from((head >> 32) as u16),
-                    of_thread: (head >> 48) as u16,
+                    number,
+                    threads: u32::from(threads),
+                    of_thread,
                     begin: *begin,
                     end: *end,
                     nodes: nodes.to_vec(),
-                    ends: Vec::new(),
-                    shares: Vec::new(),
-                    sequences: Vec::new(),
-                    experts: Vec::new(),
+                    ..Graph::default()
                 }));
             }
-            2 => {
+            Record::Nodes => {
                 let Nodes { graph, on, library, mut nodes } = serde_json::from_slice(record)
                     .map_err(|why| format!("the nodes of a graph: {why}"))?;
                 for node in &mut nodes {
@@ -376,52 +132,53 @@ impl Recorded {
                 self.backends.extend(on.map(|on| (graph, on)));
                 self.copies.extend(library.map(|library| (graph, library)));
             }
-            3 => {
+            Record::Pass => {
                 let values = values()?;
-                let ([begin, end, tokens, position, status, flags], sequences) =
+                let ([begin, end, tokens, position, status, of], sequences) =
                     values.split_first_chunk().ok_or_else(short)?;
                 let known = |value: &u64| (*value as i64 >= 0).then_some(*value);
+                let of = OfPass::of(*of);
                 self.events.push(Event::Pass(Pass {
                     begin: *begin,
                     end: *end,
                     tokens: known(tokens),
                     position: known(position),
-                    sequences: sequences.iter().map(|of| [*of as u32, (of >> 32) as u32]).collect(),
+                    sequences: sequences.iter().copied().map(halves).collect(),
                     status: *status as i32,
-                    graphs: *flags as u32,
-                    is_decode: flags >> 32 & 1 == 1,
-                    is_bare: flags >> 33 & 1 == 1,
-                    is_whole: flags >> 34 & 1 == 1,
-                    is_incomplete: flags >> 35 & 1 == 1,
-                    has_untimed: flags >> 36 & 1 == 1,
-                    is_graph: flags >> 37 & 1 == 1,
-                    is_warm_up: flags >> 38 & 1 == 1,
-                    context: Some((flags >> 39) as u16 & 0x1ff).filter(|&number| number > 0),
-                    of_thread: (flags >> 48) as u16,
+                    graphs: of.graphs,
+                    is_decode: of.is_decode,
+                    is_bare: of.is_bare,
+                    is_whole: of.is_whole,
+                    is_incomplete: of.is_incomplete,
+                    has_untimed: of.has_untimed,
+                    is_graph: of.is_graph,
+                    is_warm_up: of.is_warm_up,
+                    context: Some(of.context).filter(|&number| number > 0),
+                    of_thread: of.of_thread,
                 }));
             }
-            4 => {
+            Record::Described => {
                 let values = values()?;
                 let ([begin, end], rest) = values.split_first_chunk().ok_or_else(short)?;
                 let thread = rest.first().map_or(0, |thread| *thread as u16);
                 self.events.push(Event::Described([*begin, *end], thread));
             }
-            5 => {
+            Record::Load => {
                 let values = values()?;
                 let ([at], threads) = values.split_first_chunk().ok_or_else(short)?;
-                let thread = |three: &[u64]| ThreadLoad {
-                    thread: three[0] as u32,
-                    cpu: Some((three[0] >> 32) as u32).filter(|&cpu| cpu != u32::MAX),
-                    ran_ns: three[1],
-                    waited_ns: three[2],
+                let thread = |[who, ran_ns, waited_ns]: &[u64; 3]| {
+                    let [thread, cpu] = halves(*who);
+                    let cpu = Some(cpu).filter(|&cpu| cpu != NO_CPU);
+                    ThreadLoad { thread, cpu, ran_ns: *ran_ns, waited_ns: *waited_ns }
                 };
-                let threads = threads.chunks_exact(3).map(thread).collect();
+                let (threads, _) = threads.as_chunks();
+                let threads = threads.iter().map(thread).collect();
                 self.events.push(Event::Load(Load { at: *at, threads }));
             }
-            6 => self.models.push(text()),
-            7 => self.fault = Some(text()),
-            8 => self.lost.push(text()),
-            9 => {
+            Record::Model => self.models.push(text()),
+            Record::Fault => self.fault = Some(text()),
+            Record::Lost => self.lost.push(text()),
+            Record::Shares => {
                 let values = values()?;
                 let ([thread], nodes) = values.split_first_chunk().ok_or_else(short)?;
                 let Some(Event::Graph(graph)) = self.events.last_mut() else {
@@ -431,74 +188,75 @@ impl Recorded {
                     return Err("a share of a thread without its waiting".to_owned());
                 };
                 let nodes = nodes.to_vec();
-                graph.shares.push(Shares { thread: *thread as u32, nodes });
+                graph.shares.push(ThreadShares { thread: *thread as u32, nodes });
             }
-            10 => {
+            Record::Part => {
                 let values = values()?;
-                let ([number], times) = values.split_first_chunk().ok_or_else(short)?;
+                let ([head], times) = values.split_first_chunk().ok_or_else(short)?;
                 let (times, []) = times.as_chunks::<2>() else {
                     return Err("a node of another backend that begins and does not end".to_owned());
                 };
                 let (Some([begin, _]), Some([_, end])) = (times.first(), times.last()) else {
                     return Err(short());
                 };
+                let Head { number, of_thread, .. } = Head::of(*head);
                 self.events.push(Event::Graph(Graph {
-                    number: *number as u32,
-                    threads: 0,
-                    of_thread: (number >> 48) as u16,
+                    number,
+                    of_thread,
                     begin: *begin,
                     end: *end,
                     nodes: times.iter().map(|[begin, _]| *begin).collect(),
                     ends: times.iter().map(|[_, end]| *end).collect(),
-                    shares: Vec::new(),
-                    sequences: Vec::new(),
-                    experts: Vec::new(),
+                    ..Graph::default()
                 }));
             }
-            11 => {
+            Record::Library => {
                 let Numbered { library, of } = serde_json::from_slice(record)
                     .map_err(|why| format!("a copy of ggml: {why}"))?;
                 self.libraries.insert(library, of);
             }
-            12 => {
+            Record::Context => {
                 // Its passes are there, whatever is known of it.
                 match serde_json::from_slice(record) {
                     Ok(OfContext { context, of }) => drop(self.contexts.insert(context, of)),
                     Err(why) => self.lost.push(format!("what a context of llama.cpp is: {why}")),
                 }
             }
-            13 => {
+            Record::Calls => {
                 let values = values()?;
                 let ([thread], sums) = values.split_first_chunk().ok_or_else(short)?;
                 let (sums, _) = sums.as_chunks::<2>();
                 let sums = *sums.first_chunk().ok_or_else(short)?;
                 self.events.push(Event::Calls(*thread as u16, sums));
             }
-            14 => {
+            Record::Inside => {
                 let values = values()?;
-                let ([what, begin, end], _) = values.split_first_chunk().ok_or_else(short)?;
-                let number = *what as u32 as usize;
-                if number >= INSIDE.len() {
+                let ([head, begin, end], _) = values.split_first_chunk().ok_or_else(short)?;
+                let Head { number, of_thread, .. } = Head::of(*head);
+                let what = number as usize;
+                if what >= INSIDE.len() {
                     return Err(format!("a pass does something of an unknown kind, {number}"));
                 }
-                self.events.push(Event::Inside((what >> 48) as u16, number, [*begin, *end]));
+                self.events.push(Event::Inside(of_thread, what, [*begin, *end]));
             }
-            15 | 16 => {
+            Record::Cached => {
                 let values = values()?;
-                let Some(Event::Graph(graph)) = self.events.last_mut() else {
-                    return Err("tokens or experts that follow no graph".to_owned());
-                };
-                match kind {
-                    15 => {
-                        graph.sequences =
-                            values.iter().map(|of| [*of as u32, (of >> 32) as u32]).collect()
-                    }
-                    _ => graph.experts = values.iter().map(|of| u32::try_from(*of).ok()).collect(),
-                }
+                self.last_graph()?.sequences = values.into_iter().map(halves).collect();
             }
-            other => return Err(format!("a record of an unknown kind, {other}")),
+            Record::Experts => {
+                let values = values()?;
+                let used = values.into_iter().map(|of| u32::try_from(of).ok());
+                self.last_graph()?.experts = used.collect();
+            }
         }
         Ok(())
+    }
+
+    fn last_graph(&mut self) -> Result<&mut Graph, String> {
+        match self.events.last_mut() {
+            Some(Event::Graph(graph)) => Ok(graph),
+            _ => Err("tokens or experts that follow no graph".to_owned()),
+        }
     }
 }
 
@@ -522,6 +280,8 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::events::Model;
+    use super::super::format::UNKNOWN;
     use super::*;
 
     fn record(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -581,7 +341,7 @@ mod tests {
     #[test]
     fn each_kind_of_record_is_read() {
         let nodes = br#"{"graph":3,"nodes":[{"op":"ADD","name":"a","type":"f32","ne":[4,1,1,1],"bytes":16,"src":[]}]}"#;
-        let nothing = u64::MAX;
+        let nothing = UNKNOWN;
         let recorded = read(&file(&[
             record(2, nodes),
             record(1, &words_of(&[3 | 2 << 32, 10, 90, 20])),
@@ -623,7 +383,7 @@ mod tests {
                 end: 90,
                 nodes: vec![20],
                 ends: vec![],
-                shares: vec![Shares { thread: 1, nodes: vec![[60, 9]] }],
+                shares: vec![ThreadShares { thread: 1, nodes: vec![[60, 9]] }],
                 sequences: vec![[7, 9], [0, 3]],
                 experts: vec![Some(8), None],
             }),
@@ -747,7 +507,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn each_kind_has_its_number() {
+        let known: Vec<u8> = (0..=u8::MAX).filter(|&number| Record::of(number).is_some()).collect();
+        assert_eq!(known, (1..=16).collect::<Vec<u8>>());
+        assert!(known.iter().all(|&n| Record::of(n).map(|kind| kind as u8) == Some(n)));
+    }
+
     proptest! {
+        #[test]
+        fn what_is_packed_into_a_word_is_read_from_it(word: u64, pair: [u32; 2]) {
+            prop_assert_eq!(Head::of(word).word(), word);
+            prop_assert_eq!(OfPass::of(word).word(), word);
+            prop_assert_eq!(halves(super::super::format::word(pair)), pair);
+        }
+
         #[test]
         fn no_file_is_a_panic(
             records in prop::collection::vec(

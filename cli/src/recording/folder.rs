@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use brickscope::load::{self, Limit};
 use brickscope::{Absent, Clock, MachineDetails};
+use brickscope_llama::recording::{Loaded, MOST as MOST_BYTES, Program, Recorded};
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Library, Loaded, Recorded};
+use super::Library;
 use crate::{private, text};
 
 /// What the library writes at most, in one file.
 const MOST: Limit =
-    Limit { bytes: 1 << 30, instead: "no recording of `brickscope run` is as large" };
+    Limit { bytes: MOST_BYTES, instead: "no recording of `brickscope run` is as large" };
 
 /// What it says of itself, in one file.
 const MOST_SAID: Limit = Limit { bytes: 1 << 20, instead: "the library says less" };
@@ -108,7 +109,7 @@ impl Records {
 
     /// The library that is loaded into the program. `None` if the program does not bear that.
     pub(crate) fn library(line: &[OsString]) -> Result<Option<Library>> {
-        if !line.first().is_none_or(|program| Kind::of(program).bears_library()) {
+        if !line.first().is_none_or(|program| Program::of(program).bears_library()) {
             return Ok(None);
         }
         Library::write().map(Some)

@@ -1,40 +1,4 @@
-//! The file that is written: `PID.nodes` in the folder that `BRICKSCOPE_RECORD` names; `PID-1.nodes`, if that process has
-//! become another program. `PID.loaded` has a line `program PATH` for each program that the library was loaded
-//! into, and `said WHY` for what it could not do.
-//!
-//! It is mapped, so that what was written is kept however the process ends. Numbers are little-endian, 64 bits wide.
-//!
-//! | bytes | content |
-//! |---|---|
-//! | 0 to 8 | `BRKNODES` |
-//! | 8 | version: 1 |
-//! | 16 | bytes of the file that are written, header included |
-//! | 24 | process |
-//! | 32 | records that did not fit |
-//! | 64 on | records |
-//!
-//! A record is a word, `kind | length << 32`, and as many bytes as `length` says, filled up with zeros to a multiple of 8:
-//!
-//! | kind | content |
-//! |---|---|
-//! | 1 graph | number \| threads << 32 \| the calling thread's number << 48; begin; end; a count for each node when it began |
-//! | 2 nodes | JSON: what the nodes of a graph are, and which other backend than the CPU computed them, if one did |
-//! | 3 pass | begin; end; tokens or -1; position of the first sequence or -1; status; graphs \| (1 if decode) << 32 \| (1 if its nodes were not timed) << 33 \| (1 if those of other backends were not timed, but in turns) << 34 \| (1 if readings could not be written) << 35 \| (1 if another backend computed nodes that are never timed) << 36 \| (1 if a graph that no call is around) << 37 \| (1 if the program warms up) << 38 \| its context's number, or 0, << 39 \| the thread's number << 48; then for each sequence that grew, tokens in the cache before \| after << 32. After its graphs |
-//! | 4 described | begin and end of describing a graph, which is in its pass; the thread's number |
-//! | 5 load | count; then for each thread its number \| CPU << 32, ns on a CPU, ns waiting for one |
-//! | 6 model | the path of a GGUF file that the process has mapped |
-//! | 7 fault | why the recording ends |
-//! | 8 lost | what isn't recorded |
-//! | 9 shares | a thread's number; for each node of the graph before, for how many counts it worked, and waited |
-//! | 10 part | number \| the thread's number << 48; for each node that another backend computed by itself, its begin and its end |
-//! | 11 library | JSON: a copy of ggml, its file and version. Before its graphs |
-//! | 12 context | JSON: a context of llama.cpp, its settings and its model. Before its passes |
-//! | 13 calls | the number of the thread; then how many calls, and for how many counts, since its pass before: to sample, by a grammar, to tokenize, to make text, for results. Before its pass |
-//! | 14 inside | what: 0 building a graph, 1 allocating it, 2 setting its inputs, 3 copying results \| the thread's number << 48; begin; end. Before its pass |
-//! | 15 cached | for each sequence that the graph before adds to, tokens in the cache before \| after << 32. Where a pass may have several graphs |
-//! | 16 experts | for each product of experts of the graph before, in order, how many of them it used, or -1 |
-//!
-//! Times are counts of the processor's counter.
+//! Writes the file, whose format is in [`crate::format`].
 
 use std::ffi::{c_int, c_void};
 use std::fs::{File, OpenOptions};
@@ -47,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::environment::asked;
+use crate::format::{HEADER, MAGIC, MOST, Record, VERSION, word};
 
 unsafe extern "C" {
     fn mmap(
@@ -70,35 +35,12 @@ const READ_WRITE: c_int = 3;
 const SHARED: c_int = 1;
 const POPULATE_WRITE: c_int = 23;
 
-/// The most that is written: some hundred thousand passes of a model of a billion weights.
-const MOST: usize = 1 << 30;
 /// Room on the disk is taken in such pieces, so that a full disk is an error and no signal.
 const PIECE: usize = 4 << 20;
 /// Memory is made ready between passes in such pieces, so that no pass waits for it.
 const READY: usize = 256 << 10;
-const HEADER: usize = 64;
 /// How often a process may become another program.
 const MOST_PROGRAMS: usize = 100;
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
-    Graph = 1,
-    Nodes = 2,
-    Pass = 3,
-    Described = 4,
-    Load = 5,
-    Model = 6,
-    Fault = 7,
-    Lost = 8,
-    Shares = 9,
-    Part = 10,
-    Library = 11,
-    Context = 12,
-    Calls = 13,
-    Inside = 14,
-    Cached = 15,
-    Experts = 16,
-}
 
 /// The folder to write to. Looked at each time: it is removed when the run has ended, and the program may go on.
 fn folder() -> Option<&'static Path> {
@@ -190,9 +132,9 @@ impl Recording {
         }
         // SAFETY: the header has room.
         unsafe {
-            ptr::copy_nonoverlapping(b"BRKNODES".as_ptr(), recording.at, 8);
+            ptr::copy_nonoverlapping(MAGIC.as_ptr(), recording.at, MAGIC.len());
         }
-        recording.header(1).store(1, Relaxed);
+        recording.header(1).store(VERSION, Relaxed);
         recording.header(3).store(u64::from(std::process::id()), Relaxed);
         recording.publish();
         recording.make_room();
@@ -231,7 +173,7 @@ impl Recording {
         true
     }
 
-    pub(crate) fn write(&mut self, kind: Kind, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, kind: Record, bytes: &[u8]) {
         self.append(kind, bytes.len(), |at| {
             // SAFETY: there is room for so many bytes at `at`.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
@@ -239,7 +181,7 @@ impl Recording {
     }
 
     /// Returns whether there was room.
-    pub(crate) fn write_words(&mut self, kind: Kind, head: &[u64], words: &[u64]) -> bool {
+    pub(crate) fn write_words(&mut self, kind: Record, head: &[u64], words: &[u64]) -> bool {
         self.append(kind, (head.len() + words.len()) * 8, |at| {
             // SAFETY: there is room for both at `at`. x86-64 and AArch64 are little-endian.
             unsafe {
@@ -250,7 +192,7 @@ impl Recording {
         })
     }
 
-    fn append(&mut self, kind: Kind, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
+    fn append(&mut self, kind: Record, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
         let end = self.used + 8 + len.next_multiple_of(8);
         if end > MOST || !self.has_room(end) {
             self.header(4).fetch_add(1, Relaxed);
@@ -259,7 +201,7 @@ impl Recording {
         // SAFETY: the file has room up to `end`, and is mapped so far. Bytes that aren't filled are zeros.
         unsafe {
             let at = self.at.add(self.used);
-            at.cast::<u64>().write(kind as u64 | (len as u64) << 32);
+            at.cast::<u64>().write(word([kind as u32, len as u32]));
             fill(at.add(8));
         }
         self.used = end;
@@ -271,7 +213,7 @@ impl Recording {
     pub(crate) fn lose(&mut self, what: &str) {
         if !self.lost.iter().any(|lost| lost == what) {
             self.lost.push(what.to_owned());
-            self.write(Kind::Lost, what.as_bytes());
+            self.write(Record::Lost, what.as_bytes());
         }
     }
 

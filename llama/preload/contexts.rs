@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::file::Kind;
+use crate::format::Record;
 use crate::ggml::Context;
 use crate::hooks::{self, Hook};
 use crate::node::quoted;
@@ -91,7 +91,7 @@ pub(crate) unsafe fn known(hook: Hook, copy: usize, context: *const Context) -> 
     drop(contexts);
     if let Some(state) = &mut *lock() {
         let text = format!("{{\"context\":{number}{described}}}");
-        state.recording.write(Kind::Context, text.as_bytes());
+        state.recording.write(Record::Context, text.as_bytes());
         state.tell_models();
     }
     Some(known)

@@ -6,16 +6,16 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
+use super::events::Recorded;
+use crate::whisper::{Weight, Whisper};
 use brickscope::{Model, WeightGroup};
-use brickscope_llama::file::Recorded;
-use brickscope_llama::whisper::{Weight, Whisper};
 
 /// The models of a program whose weights are in its graphs, by the numbers of these.
-pub(crate) type Files = HashMap<u32, Model>;
+pub type Files = HashMap<u32, Model>;
 
 /// Names the weights of graphs that have none, if the program's command names the file that has them: by their numbers and
 /// their size, which no other weight of the file has.
-pub(crate) fn name(recorded: &mut Recorded, line: &[OsString], notes: &mut Vec<String>) -> Files {
+pub fn name_weights(recorded: &mut Recorded, line: &[OsString], notes: &mut Vec<String>) -> Files {
     let mut files = Files::new();
     let mut unread = Vec::new();
     let sources = |recorded: &Recorded| {
@@ -125,7 +125,7 @@ fn without_layer(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_llama::{Node, Tensor};
+    use crate::{Node, Tensor};
 
     use super::*;
 
@@ -167,9 +167,9 @@ mod tests {
         recorded.graphs.insert(2, vec![node(vec![tensor(7, Some(7))])]);
         let line: Vec<OsString> = ["whisper-cli", "-m"].into_iter().map(OsString::from).collect();
         let mut notes = Vec::new();
-        assert!(name(&mut recorded, &line, &mut notes).is_empty(), "no file is named");
+        assert!(name_weights(&mut recorded, &line, &mut notes).is_empty(), "no file is named");
         let line = [&line[..], &[path.clone().into()]].concat();
-        let files = name(&mut recorded, &line, &mut notes);
+        let files = name_weights(&mut recorded, &line, &mut notes);
         let names: Vec<_> = recorded.graphs[&1][0].src.iter().map(|of| &*of.name).collect();
         // Two biases look the same.
         assert_eq!(names, ["encoder.blocks.0.attn.query.weight", "leaf_1", "leaf_1", "leaf_1"]);
@@ -183,7 +183,7 @@ mod tests {
 
         // What breaks off is told, and names nothing.
         std::fs::write(&path, &file[..file.len() - 1]).expect("a folder of ours");
-        assert!(name(&mut recorded, &line, &mut notes).is_empty());
+        assert!(name_weights(&mut recorded, &line, &mut notes).is_empty());
         assert!(notes[0].contains("tiny.bin have no names: byte "), "{notes:?}");
     }
 }

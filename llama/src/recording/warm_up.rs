@@ -8,12 +8,12 @@ use super::replay::Counts;
 
 /// What tells whether a pass warms up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     /// Whether a graph was described in it.
-    pub(super) is_described: bool,
+    pub(crate) is_described: bool,
     /// Whether the program says so.
-    pub(super) is_warm_up: bool,
-    pub(super) position: Option<u64>,
+    pub(crate) is_warm_up: bool,
+    pub(crate) position: Option<u64>,
 }
 
 /// How many short passes at the begin are taken for no text: an empty run, and what a server tries.
@@ -21,7 +21,7 @@ const MOST_TRIES: usize = 4;
 
 /// Leaves out the passes by which the program warms up, and of several passes of one phase and as many tokens those in which
 /// graphs were described: the first ones. The only one of its kind stays.
-pub(super) fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts) {
+pub(crate) fn leave_out_warm_up(profile: &mut Profile, marks: &[Mark], counts: &mut Counts) {
     let mark = |serial: u32| (serial as usize).checked_sub(1).and_then(|nth| marks.get(nth));
     // The empty run of llama.cpp's tools, a begin and an end of a text, and what a server tries with two tokens: they are
     // taken out of the cache, so that the next pass is at its begin, too.

@@ -8,40 +8,28 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::file::Kind;
+use crate::format::{CALLS, Call, Head, Inside, Record};
 use crate::hooks::Hook;
 use crate::{IN_GRAPH, IS_ON, RUNNING, State, count, real};
 
-/// What a call is for. The numbers are those in the file.
-#[derive(Debug, Clone, Copy)]
-enum For {
-    Sampling = 0,
-    Grammar = 1,
-    Tokenizing = 2,
-    Text = 3,
-    Results = 4,
-}
-
-const KINDS: usize = 5;
-
 /// Calls, and for how many counts, of each kind.
-type Sums = [[u64; 2]; KINDS];
+type Sums = [[u64; 2]; CALLS.len()];
 
 thread_local! {
-    static SUMS: Cell<Sums> = const { Cell::new([[0; 2]; KINDS]) };
+    static SUMS: Cell<Sums> = const { Cell::new([[0; 2]; CALLS.len()]) };
     /// What this thread's call is for, and for how many counts others were that are told apart from it.
-    static IN_CALL: Cell<Option<(For, u64)>> = const { Cell::new(None) };
+    static IN_CALL: Cell<Option<(Call, u64)>> = const { Cell::new(None) };
 }
 
 /// Runs a call, and adds how long it took. A grammar's that is a part of another one is taken from that.
 #[inline(always)]
-fn timed<R>(what: For, call: impl FnOnce() -> R) -> R {
+fn timed<R>(what: Call, call: impl FnOnce() -> R) -> R {
     /// A call, whatever ends it.
     struct InCall {
-        what: For,
+        what: Call,
         began: u64,
         /// What the call around it was for, and what of that was other calls'.
-        around: Option<(For, u64)>,
+        around: Option<(Call, u64)>,
     }
     impl Drop for InCall {
         fn drop(&mut self) {
@@ -59,7 +47,7 @@ fn timed<R>(what: For, call: impl FnOnce() -> R) -> R {
     }
     let around = IN_CALL.get();
     let is_part = match around {
-        Some((For::Sampling, _)) => !matches!(what, For::Grammar),
+        Some((Call::Sampling, _)) => !matches!(what, Call::Grammar),
         Some(_) => true,
         None => false,
     };
@@ -71,7 +59,7 @@ fn timed<R>(what: For, call: impl FnOnce() -> R) -> R {
     call()
 }
 
-fn add(what: For, took: u64) {
+fn add(what: Call, took: u64) {
     let mut sums = SUMS.get();
     let [calls, counts] = &mut sums[what as usize];
     *calls += 1;
@@ -81,10 +69,10 @@ fn add(what: For, took: u64) {
 
 /// Writes what this thread called since its last pass. The pass that has just ended is about to be written.
 pub(crate) fn write(state: &mut State, thread: u16) {
-    let sums = SUMS.replace([[0; 2]; KINDS]);
+    let sums = SUMS.replace([[0; 2]; CALLS.len()]);
     if sums.iter().any(|[calls, _]| *calls > 0) {
         let head = [u64::from(thread)];
-        state.recording.write_words(Kind::Calls, &head, sums.as_flattened());
+        state.recording.write_words(Record::Calls, &head, sums.as_flattened());
     }
 }
 
@@ -110,15 +98,6 @@ macro_rules! call {
     (@word $arg:ident) => { Word };
 }
 
-/// What is done in a pass besides its graphs. The numbers are those in the file.
-#[derive(Debug, Clone, Copy)]
-enum Inside {
-    Build = 0,
-    Alloc = 1,
-    Inputs = 2,
-    Results = 3,
-}
-
 /// Runs what is done in a pass, and writes down when it began and ended.
 #[inline(always)]
 fn inside<R>(what: Inside, call: impl FnOnce() -> R) -> R {
@@ -135,8 +114,8 @@ fn inside<R>(what: Inside, call: impl FnOnce() -> R) -> R {
         // SAFETY: as above.
         let thread = unsafe { (*running).thread };
         if let Some(state) = &mut *crate::lock() {
-            let head = [what as u64 | u64::from(thread) << 48, begin, end];
-            state.recording.write_words(Kind::Inside, &head, &[]);
+            let head = Head { number: what as u32, threads: 0, of_thread: thread };
+            state.recording.write_words(Record::Inside, &[head.word(), begin, end], &[]);
         }
     });
     result
@@ -165,32 +144,32 @@ inside!(alloc, Alloc, Inside::Alloc, scheduler, graph);
 inside!(inputs, Inputs, Inside::Inputs, result, batch);
 inside!(results, Results, Inside::Results, backend, tensor, to, from, size);
 
-call!(sample, Sample, For::Sampling, sampler, context, index);
-call!(sample_common, SampleCommon, For::Sampling, sampler, context, index, is_grammar_first);
+call!(sample, Sample, Call::Sampling, sampler, context, index);
+call!(sample_common, SampleCommon, Call::Sampling, sampler, context, index, is_grammar_first);
 call!(accept, Accept, kind_of(sampler), sampler, token);
-call!(accept_common, AcceptCommon, For::Sampling, sampler, token, by_grammar);
+call!(accept_common, AcceptCommon, Call::Sampling, sampler, token, by_grammar);
 call!(apply, Apply, kind_of(sampler), sampler, candidates);
-call!(tokenize, Tokenize, For::Tokenizing, vocab, text, len, tokens, most, special, parse);
-call!(piece, Piece, For::Text, vocab, token, text, len, strip, special);
-call!(detokenize, Detokenize, For::Text, vocab, tokens, n, text, len, remove, unparse);
-call!(logits, Logits, For::Results, context);
-call!(logits_ith, LogitsIth, For::Results, context, index);
-call!(embeddings, Embeddings, For::Results, context);
-call!(embeddings_ith, EmbeddingsIth, For::Results, context, index);
-call!(embeddings_seq, EmbeddingsSeq, For::Results, context, sequence);
-call!(synchronize, Synchronize, For::Results, context);
+call!(tokenize, Tokenize, Call::Tokenizing, vocab, text, len, tokens, most, special, parse);
+call!(piece, Piece, Call::Text, vocab, token, text, len, strip, special);
+call!(detokenize, Detokenize, Call::Text, vocab, tokens, n, text, len, remove, unparse);
+call!(logits, Logits, Call::Results, context);
+call!(logits_ith, LogitsIth, Call::Results, context, index);
+call!(embeddings, Embeddings, Call::Results, context);
+call!(embeddings_ith, EmbeddingsIth, Call::Results, context, index);
+call!(embeddings_seq, EmbeddingsSeq, Call::Results, context, sequence);
+call!(synchronize, Synchronize, Call::Results, context);
 
 /// The samplers that are grammars, by where they lie; 0 for none. More are taken for others.
 static GRAMMARS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 /// Whether there ever was one.
 static HAS_GRAMMARS: AtomicBool = AtomicBool::new(false);
 
-fn kind_of(sampler: usize) -> For {
+fn kind_of(sampler: usize) -> Call {
     // A sampler has a name, too, but a program's own may have none, or a function for it that does anything.
     let is_grammar = HAS_GRAMMARS.load(Relaxed)
         && sampler != 0
         && GRAMMARS.iter().any(|known| known.load(Relaxed) == sampler);
-    if is_grammar { For::Grammar } else { For::Sampling }
+    if is_grammar { Call::Grammar } else { Call::Sampling }
 }
 
 /// A function in the place of one that makes a grammar.

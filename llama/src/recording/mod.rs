@@ -1,0 +1,56 @@
+//! Recordings of programs that know nothing of it: `brickscope run` loads the library in `preload/` into an unmodified
+//! program, which writes a file; here it is read, and made a profile.
+//!
+//! # Map
+//!
+//! | file | contents |
+//! |---|---|
+//! | `format.rs` | the file, as writer and reader have it |
+//! | `events.rs` | what a recording has, as plain data |
+//! | `read.rs` | from a file to that |
+//! | `passes.rs` | passes with their graphs, and how threads waited for a CPU |
+//! | `groups.rs` | which passes belong together: those of one model in one context |
+//! | `replay/` | from a group to a profile |
+//! | `warm_up.rs` | passes that warm up |
+//! | `turns.rs` | passes in turns, with and without their nodes timed |
+//! | `unnamed.rs` | names of weights, from the file of the model |
+//! | `program.rs` | whether a program can be recorded, and why nothing was |
+
+mod events;
+#[allow(dead_code, reason = "each side uses its half")]
+mod format;
+mod groups;
+mod passes;
+mod program;
+mod read;
+mod replay;
+mod turns;
+mod unnamed;
+mod warm_up;
+
+pub use events::{
+    Context, Event, Graph, Library, Load, Model, Pass, Recorded, ThreadLoad, ThreadShares,
+};
+pub use groups::{Group, groups};
+pub use program::{Loaded, Program, nothing};
+pub use read::FileError;
+pub use replay::{Replayed, lacks, replay};
+pub use unnamed::{Files, name_weights};
+
+/// The library that is loaded into programs, compiled from `preload/`; empty on systems that it can't be compiled for.
+pub static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libbrickscope_preload.so"));
+
+/// Names the folder that the library writes to, in the environment of a program.
+pub const FOLDER: &str = format::FOLDER;
+
+/// Set in the environment of a program whose threads' shares are to be recorded.
+pub const SHARES: &str = format::SHARES;
+
+/// Set in the environment of a program of which only every other pass is to be looked at.
+pub const TURNS: &str = format::TURNS;
+
+/// Set in the environment of a program of which those that it starts are to be recorded, too.
+pub const FOLLOW: &str = format::FOLLOW;
+
+/// The bytes that the library writes at most, in one file.
+pub const MOST: u64 = format::MOST as u64;

@@ -1,0 +1,150 @@
+//! From what was recorded to a profile: readings are labelled with the nodes that they belong to, and recorded as passes.
+
+mod between;
+mod counts;
+mod graphs;
+mod phase;
+mod shares;
+
+use brickscope::{Between, BrickProfiler, Profile, SyncMode};
+
+use self::between::{Gap, between};
+pub(crate) use self::counts::Counts;
+pub(crate) use self::graphs::Graphs;
+pub(crate) use self::phase::{phase_of, tokens_of};
+use super::events::{Graph, Recorded};
+use super::groups::Group;
+use super::passes::{Found, Passes, Waits};
+use super::turns::{InTurn, Turns};
+use super::warm_up::{Mark, leave_out_warm_up};
+
+/// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
+const MOST_ROWS: usize = 1 << 23;
+
+/// A recording as a profile.
+#[derive(Debug)]
+pub struct Replayed {
+    /// Its passes that count, without what is known of the engine, the machine and the model.
+    pub profile: Profile,
+    /// The most that computed a graph.
+    pub threads: u32,
+    /// Tokens that were read.
+    pub prompt_tokens: u64,
+    /// Tokens that were decoded.
+    pub generated_tokens: u64,
+    /// What isn't in the profile, and why, as sentences.
+    pub notes: Vec<String>,
+    /// The walls in nanoseconds of passes of one token that follow each other: one whose nodes were not timed, and one
+    /// whose nodes were.
+    pub turns: Vec<(f64, f64)>,
+    /// Whether another backend than the CPU computed nodes of these passes that were not timed.
+    pub has_untimed: bool,
+    /// What lies between the passes that decode.
+    pub between: Option<Between>,
+    /// Whether these are passes of llama.cpp, and not another program's graphs.
+    pub is_llama: bool,
+}
+
+/// Labels what was recorded of a group. The clock of `profiler` is the processor's counter, and was made before the recording
+/// began.
+#[must_use]
+pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Replayed {
+    let of_group = || Passes::of(recorded).filter(|found| group.has(recorded, found));
+    let spans: usize = of_group().map(|found| rows(&found)).sum();
+    let profiler = profiler.with_log_capacity(spans.min(MOST_ROWS));
+    profiler.enable();
+    let mut labels = Graphs::new(&profiler, recorded);
+    let mut counts = Counts::default();
+    let mut marks: Vec<Mark> = Vec::new();
+    let mut gaps: Vec<Option<Gap>> = Vec::new();
+    let mut turns = Turns::default();
+    let mut waits = Waits::default();
+    let mut in_turn = InTurn::default();
+    for found in of_group() {
+        let at = |count: u64| time_of(&profiler, count);
+        let wall_ns = at(found.pass.end).saturating_sub(at(found.pass.begin));
+        turns.add(&found, wall_ns);
+        if found.pass.is_bare {
+            counts.bare += 1;
+            in_turn.pass(&found, &labels, wall_ns, None);
+            continue;
+        }
+        if found.pass.is_whole {
+            in_turn.pass(&found, &labels, wall_ns, None);
+            continue;
+        }
+        let Some((pass, spans)) = labels.pass(&found, &mut counts) else { continue };
+        match profiler.record_pass(&pass, &spans) {
+            Ok(()) => {
+                in_turn.pass(&found, &labels, wall_ns, Some(pass.phase));
+                gaps.push(Gap::of(&found, at));
+                marks.push(Mark {
+                    is_described: !found.described.is_empty(),
+                    is_warm_up: found.pass.is_warm_up,
+                    position: found.pass.position(),
+                });
+                if found.described.is_empty() && !found.pass.is_warm_up {
+                    labels.share(&found, pass.phase);
+                    let ns = |[from, to]: [u64; 2]| at(to).saturating_sub(at(from));
+                    waits.add(pass.phase, found.looked.as_ref(), ns);
+                }
+                counts.add_tokens(pass.phase, pass.tokens);
+            }
+            Err(_) => counts.misfits += 1,
+        }
+    }
+    let mut profile = profiler.profile();
+    // What this process did meanwhile says nothing of the other one.
+    profile.other_load = None;
+    profile.cpu_waits = waits.all();
+    leave_out_warm_up(&mut profile, &marks, &mut counts);
+    let between = between(&profile, &gaps);
+    in_turn.find();
+    for turn in in_turn.0.iter().filter(|turn| turn.is_whole && !turn.is_bare) {
+        if let (Some(phase), Some(tokens)) = (turn.phase, turn.tokens) {
+            counts.add_tokens(phase, tokens);
+        }
+    }
+    profile.serialised = in_turn.serialised();
+    if !profile.serialised.is_empty() {
+        profile.sync_mode = SyncMode::Immediate;
+    }
+    let notes = counts.notes();
+    Replayed {
+        profile,
+        threads: counts.threads,
+        prompt_tokens: counts.prompt_tokens,
+        generated_tokens: counts.generated_tokens,
+        notes,
+        turns: turns.pairs(),
+        has_untimed: counts.has_untimed,
+        is_llama: counts.is_llama,
+        between,
+    }
+}
+
+/// What a recording lacks, whatever is shown of it.
+#[must_use]
+pub fn lacks(recorded: &Recorded) -> Vec<String> {
+    let refused = (recorded.refused > 0)
+        .then(|| format!("{} records did not fit the file of 1 GiB", recorded.refused));
+    let lost = recorded.lost.iter().map(|what| format!("not recorded: {what}"));
+    let fault = recorded.fault.iter().map(|why| format!("the recording ended early: {why}"));
+    refused.into_iter().chain(lost).chain(fault).collect()
+}
+
+/// The nanoseconds of a count of the profiler's clock. That of another clock is taken for nanoseconds: tests have one.
+fn time_of(profiler: &BrickProfiler, count: u64) -> u64 {
+    profiler.clock().time_of_count(count).unwrap_or(count)
+}
+
+/// Rows that a pass takes at most: a brick and a kernel for each node, and layers.
+fn rows(found: &Found<'_>) -> usize {
+    let of_graph = |graph: &&Graph| 3 * graph.nodes.len() + 2;
+    4 + found.described.len()
+        + found.inside.len()
+        + found.graphs.iter().map(of_graph).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests;
