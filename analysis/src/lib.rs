@@ -2,10 +2,11 @@
 //! receipts, and files for and from other programs. Nothing here measures.
 //!
 //! ```
+//! use brickscope_analysis::Report;
 //! use brickscope_profile::{ClockInfo, Profile};
 //!
-//! let profile = Profile::empty(ClockInfo::default()); // or `Profile::load`, or a profiler's
-//! println!("{}", brickscope_analysis::view::report(&profile));
+//! let profile = Profile::empty(ClockInfo::default()); // or `Profile::load`, or a `BrickProfiler`
+//! println!("{}", profile.report());
 //! ```
 //!
 //! # Map
@@ -58,3 +59,25 @@ pub mod typical;
 pub mod view;
 mod waiting;
 mod words;
+
+use brickscope_profile::AsProfile;
+
+/// What was recorded, as text for people.
+///
+/// ```
+/// use brickscope::BrickProfiler;
+/// use brickscope_analysis::Report;
+///
+/// println!("{}", BrickProfiler::enabled().report());
+/// ```
+pub trait Report {
+    /// The report that `brickscope profile` prints: [`view::report`].
+    #[must_use]
+    fn report(&self) -> String;
+}
+
+impl<P: AsProfile + ?Sized> Report for P {
+    fn report(&self) -> String {
+        view::report(&self.as_profile())
+    }
+}

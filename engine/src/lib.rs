@@ -7,6 +7,7 @@
 //! use brickscope_engine::executor::Cpu;
 //! use brickscope_engine::synth::{Shape, SynthQuant};
 //! use brickscope_engine::{Model, Session, synth};
+//! use brickscope_analysis::Report;
 //! use brickscope_kernels::Kernels;
 //!
 //! // A small model with random weights; any GGUF file of a known architecture will do.

@@ -97,7 +97,7 @@ pub use crate::machine::{
 };
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::not_finite::{Began, NotFinite};
-pub use crate::profile::{DeviceParts, Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
+pub use crate::profile::{AsProfile, DeviceParts, Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
 pub use crate::run::{
     Beside, Between, Calls, Engine, FunctionSamples, Imported, ImportedTest, Model, Observed,
     OtherThreads, Overhead, PhaseBeside, Profiled, Repeated, Repetition, Run, StatedRate,

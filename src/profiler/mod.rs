@@ -58,6 +58,7 @@ pub use self::timers::{
 ///
 /// ```
 /// use brickscope::{BrickId, BrickProfiler, Phase};
+/// use brickscope_analysis::Report;
 ///
 /// let profiler = BrickProfiler::enabled();
 /// let pass = profiler.begin_pass(Phase::Decode);

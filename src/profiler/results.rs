@@ -1,12 +1,13 @@
 //! From what was recorded to sums, profiles and text.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 
 use brickscope_profile::name::{NameIdx, OTHER_BRICK};
 use brickscope_profile::stats::by_category;
 use brickscope_profile::{
-    Absent, Anchor, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo, Dropped, Name,
-    Overhead, Profile, Run, Source,
+    Absent, Anchor, AsProfile, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo,
+    Dropped, Name, Overhead, Profile, Run, Source,
 };
 
 use super::{BrickProfiler, short_forms, tiles};
@@ -146,15 +147,8 @@ impl BrickProfiler {
         bricks.total().exclusive_ns
     }
 
-    /// What was recorded, as text for people: the report that `brickscope profile` prints. Feature `report`, which is on
-    /// by default.
-    #[cfg(feature = "report")]
-    #[must_use]
-    pub fn report(&self) -> String {
-        brickscope_analysis::view::report(&self.profile())
-    }
-
-    /// The same in short, with a line for each brick.
+    /// What was recorded in short, with a line for each brick. The report that `brickscope profile` prints is a method of
+    /// `brickscope_analysis::Report`.
     #[must_use]
     pub fn summary(&self) -> String {
         short_forms::summary(self.brick_sums())
@@ -168,6 +162,12 @@ impl BrickProfiler {
     #[must_use]
     pub fn to_json(&self) -> String {
         short_forms::bricks_json(&self.brick_sums())
+    }
+}
+
+impl AsProfile for BrickProfiler {
+    fn as_profile(&self) -> Cow<'_, Profile> {
+        Cow::Owned(self.profile())
     }
 }
 

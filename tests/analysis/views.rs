@@ -6,6 +6,7 @@ use brickscope::{
     NotFinite, Peak, Phase, Profile, Run, Survey, Tolerance, TransferDirection, TreeOptions,
     WeightGroup, Work,
 };
+use brickscope_analysis::Report;
 use proptest::prelude::*;
 
 /// The graph of the seeds' full example: so many layers of four bricks with a kernel each.

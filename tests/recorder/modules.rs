@@ -33,7 +33,6 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
     (
         ".",
         &[
-            "brickscope-analysis",
             "brickscope-kernels",
             "brickscope-profile",
             "libc",

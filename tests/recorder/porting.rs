@@ -25,6 +25,7 @@ use brickscope::brick::{
     AsyncTaskProfiler, EdgeType, ExecutionGraph, ExecutionNode, TransferDirection,
 };
 use brickscope::{Backend, BrickId, BrickProfiler, HostLaunch, MockClock};
+use brickscope_analysis::Report;
 
 fn kernel() -> ExecutionNode {
     ExecutionNode::Kernel {

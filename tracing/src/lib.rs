@@ -5,6 +5,7 @@
 //! use std::sync::Arc;
 //!
 //! use brickscope::{BrickProfiler, Phase};
+//! use brickscope_analysis::Report;
 //! use brickscope_tracing::{BrickLayer, Map};
 //! use tracing_subscriber::prelude::*;
 //!

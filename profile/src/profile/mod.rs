@@ -15,6 +15,7 @@ mod file;
 mod graph;
 mod undisturbed;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,19 @@ use crate::trial::Trial;
 
 /// The version of the file format that this crate writes. It reads all versions up to this one.
 pub const SCHEMA_VERSION: u32 = 2;
+
+/// What a profile can be taken from: a profile, or a profiler that has recorded one. So that what reads profiles needs no
+/// profiler, and can still be called on one.
+pub trait AsProfile {
+    /// The profile as it is now.
+    fn as_profile(&self) -> Cow<'_, Profile>;
+}
+
+impl AsProfile for Profile {
+    fn as_profile(&self) -> Cow<'_, Profile> {
+        Cow::Borrowed(self)
+    }
+}
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
