@@ -21,6 +21,7 @@
 //! | `trial.rs` | what a change brings, by runs with it and without it in turns |
 //! | `explain/` | what words mean (`words.md`), and what a run says of them |
 //! | `waiting.rs`, `words.rs` | how long threads waited for each other; numbers in words |
+//! | `text.rs` | text by columns: cut, padded, broken into lines |
 //! | `backends.rs` | backends side by side |
 //! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
@@ -28,7 +29,7 @@
 //! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `limits.rs` absolute limits |
 //! | `fleet/` | many commits on many machines: is it the commit or the machine? |
 //! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
-//! | `lake/` | many runs as tables for SQL engines (feature `receipt`): `table.rs` their columns, the rest their rows for one run |
+//! | `machine_name.rs` | what may name a machine |
 //! | `receipt/` | a benchmark's result that others can check (feature `receipt`): `v1.rs` its format |
 //! | `receipt/hash.rs`, `seal.rs`, `key.rs` | its hash, its signatures, their keys |
 //! | `receipt/verify/` | the reasons to refuse one |
@@ -46,14 +47,14 @@ pub mod fleet;
 #[cfg(feature = "receipt")]
 pub mod history;
 pub mod import;
-#[cfg(feature = "receipt")]
-pub mod lake;
+pub mod machine_name;
 mod passes;
 pub mod rate;
 #[cfg(feature = "receipt")]
 pub mod receipt;
 pub mod roofline;
 pub mod stacks;
+pub mod text;
 pub mod trial;
 pub mod typical;
 pub mod view;

@@ -1,13 +1,5 @@
 //! Numbers as the first screen and findings write them: three digits, a unit, and no 0 for what is not 0.
 
-/// `text` in at most `most` characters: if it is longer, its beginning and an ellipsis.
-pub(crate) fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
-}
-
 /// `19.5 %`; a share above 0 is never shown as 0.
 pub(crate) fn fraction(share: f64) -> String {
     match 100.0 * share {

@@ -1,35 +1,19 @@
 //! The name of a machine, which tells its runs from those of others.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result};
+#[cfg(feature = "parquet")]
+use brickscope::Profile;
+use brickscope_analysis::machine_name::check;
+#[cfg(feature = "parquet")]
+use brickscope_analysis::receipt::Receipt;
 
 /// What names this machine.
 const VARIABLE: &str = "BRICKSCOPE_MACHINE";
 
-/// The name of no machine: a lake has files without rows there.
-pub(crate) const NO_MACHINE: &str = "none";
-
-/// What stands for the machine where the runs of all machines are together.
-pub(crate) const ALL_MACHINES: &str = "merged";
-
-/// Checks that a name can be that of a folder in a lake, by the rules of Hive's partitions.
-pub(crate) fn check(name: &str) -> Result<()> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    ensure!(
-        begins_well && name.len() <= 64 && name.chars().all(is_plain),
-        "{name:?} can't name a machine: use 1 to 64 letters, digits, `.`, `_` and `-`, with a letter or digit first"
-    );
-    ensure!(
-        name != NO_MACHINE && name != ALL_MACHINES,
-        "{name:?} can't name a machine: it has a meaning of its own in a lake"
-    );
-    Ok(())
-}
-
 /// The name that the user gave this machine, if any.
 pub(crate) fn given() -> Result<Option<String>> {
     let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
-    name.iter().try_for_each(|name| check(name)).context(VARIABLE)?;
+    name.iter().try_for_each(|name| check(name).map_err(Error::msg)).context(VARIABLE)?;
     Ok(name)
 }
 
@@ -48,4 +32,33 @@ pub(crate) fn of_host() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = name.or_else(|| std::env::var("HOSTNAME").ok());
     name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The name of the machine that a run is of: what the user named this one, or its host name, if the run can be of it.
+#[cfg(feature = "parquet")]
+pub(crate) fn of_run(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String> {
+    if let Some(machine) = given()? {
+        return Ok(machine);
+    }
+    let theirs = match (receipt, profile) {
+        (Some(Receipt { machine, .. }), _) => Some((machine.cpu.as_deref(), machine.memory_bytes)),
+        (None, Some(profile)) => {
+            let machine = profile.machine.as_ref();
+            machine.map(|machine| (machine.cpu.as_deref(), machine.memory_bytes))
+        }
+        (None, None) => None,
+    };
+    match theirs {
+        Some((cpu, memory_bytes)) if is_here(cpu, memory_bytes) => {
+            of_host().context(
+                "the system doesn't state this machine's name: name it with --machine or BRICKSCOPE_MACHINE",
+            )
+        }
+        Some(_) => anyhow::bail!(
+            "it is of another machine than this one: name that with --machine or BRICKSCOPE_MACHINE"
+        ),
+        None => anyhow::bail!(
+            "it doesn't say which machine it is of: name it with --machine or BRICKSCOPE_MACHINE"
+        ),
+    }
 }

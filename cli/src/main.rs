@@ -64,8 +64,6 @@ mod live;
 mod machine_name;
 mod metrics;
 mod otlp;
-#[cfg(feature = "parquet")]
-mod parquet;
 mod private;
 mod progress;
 mod recording;

@@ -149,10 +149,14 @@ pub fn percent(part: f64, whole: f64) -> String {
     if percent > 0.0 && percent < 0.05 { "<0.1%".to_owned() } else { format!("{percent:.1}%") }
 }
 
-/// `n` things, in the singular or the plural.
+/// `1 brick`, `2 bricks`, `2 passes`.
 #[must_use]
 pub fn count(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+    match n {
+        1 => format!("1 {what}"),
+        _ if what.ends_with('s') => format!("{n} {what}es"),
+        _ => format!("{n} {what}s"),
+    }
 }
 
 /// A number with a comma between thousands.

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Every package of the workspace, by its folder.
-const PACKAGES: [&str; 11] = [
-    ".", "analysis", "cli", "engine", "kernels", "live", "llama", "profile", "report", "sampler",
-    "tracing",
+const PACKAGES: [&str; 12] = [
+    ".", "analysis", "cli", "engine", "kernels", "lake", "live", "llama", "profile", "report",
+    "sampler", "tracing",
 ];
 
 /// What a package may depend on, where that is a rule; names as in its manifest.
@@ -28,6 +28,8 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
             "serde_json",
             "serde_json_canonicalizer",
             "sha2",
+            "textwrap",
+            "unicode-width",
         ],
     ),
     (

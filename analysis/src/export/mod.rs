@@ -21,7 +21,7 @@ use std::io::{self, Write};
 
 use brickscope_profile::Name;
 
-pub use self::timeline::Part;
+pub use self::timeline::{Part, has_begins};
 
 /// An error for what a format can't represent.
 fn refused(why: &str) -> io::Error {

@@ -5,27 +5,30 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use brickscope_profile::{
-    DeviceLaunch, HostLaunch, Lane, Pass, Phase, Profile, Route, Source, Span,
+    DeviceLaunch, HostLaunch, Lane, Pass, Phase, PhaseTotal, Profile, Route, Source, Span, Total,
 };
 
 use super::timeline::{Kind, kind_of, name_of};
 
 /// The spans of the host, or of one stream of a device, with the tables that they refer to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Table<'p> {
+pub struct Table<'p> {
     /// The device and its stream, by number; `None` for the host.
-    pub(crate) stream: Option<(u32, u32)>,
+    pub stream: Option<(u32, u32)>,
     /// The name of the stream.
-    pub(crate) name: Option<&'p str>,
-    pub(crate) spans: &'p [Span],
-    pub(crate) passes: &'p [Pass],
-    #[cfg_attr(not(feature = "receipt"), allow(dead_code, reason = "lakes read it"))]
-    pub(crate) phases: &'p [brickscope_profile::PhaseTotal],
-    pub(crate) totals: &'p [brickscope_profile::Total],
+    pub name: Option<&'p str>,
+    /// Its spans.
+    pub spans: &'p [Span],
+    /// Its passes.
+    pub passes: &'p [Pass],
+    /// The sums of its phases.
+    pub phases: &'p [PhaseTotal],
+    /// The sums of its bricks.
+    pub totals: &'p [Total],
 }
 
 /// The host's table, then those of the streams.
-pub(crate) fn tables(profile: &Profile) -> impl Iterator<Item = Table<'_>> {
+pub fn tables(profile: &Profile) -> impl Iterator<Item = Table<'_>> {
     let host = Table {
         stream: None,
         name: None,
@@ -125,10 +128,7 @@ pub fn rows(profile: &Profile) -> impl Iterator<Item = Row<'_>> {
 }
 
 /// Each span of a table.
-pub(crate) fn rows_of<'p>(
-    profile: &'p Profile,
-    table: Table<'p>,
-) -> impl Iterator<Item = Row<'p>> + 'p {
+pub fn rows_of<'p>(profile: &'p Profile, table: Table<'p>) -> impl Iterator<Item = Row<'p>> + 'p {
     let phases: HashMap<u32, Phase> =
         table.passes.iter().rev().map(|pass| (pass.serial, pass.phase)).collect();
     (0..).zip(table.spans).map(move |(row, span)| of_span(profile, &table, &phases, row, span))

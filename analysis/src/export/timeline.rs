@@ -860,7 +860,8 @@ pub(super) fn name_of(profile: &Profile, index: u16) -> Option<&str> {
 
 /// Whether the times at which passes and spans began are known: some imported files don't have them, and
 /// zeros stand for them.
-pub(crate) fn has_begins(profile: &Profile) -> bool {
+#[must_use]
+pub fn has_begins(profile: &Profile) -> bool {
     let untold = [Format::LlamaBench, Format::VkPerfLogger, Format::Folded];
     let of = profile.imported.as_ref();
     of.is_none_or(|of| untold.iter().all(|format| format.name() != of.format))

@@ -9,7 +9,7 @@ use brickscope_profile::text::{
 
 use crate::backends::{BackendCell, BackendComparison, BackendPhase, BackendRow};
 use crate::roofline::Reach;
-use crate::view::report::wrap;
+use crate::text::wrap;
 use crate::view::roofline::short;
 
 /// A block for each phase, with a row for each brick and backend, and what qualifies its figures. At

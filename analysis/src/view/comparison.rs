@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::compare::{Change, Compared, Comparison, Outcome, Pairing, TestChange, Verdict};
+use crate::text::wrap;
 
 /// The sentence that says what changed, and where.
 #[must_use]
@@ -219,11 +220,11 @@ fn duration_or_absent(ns: Option<f64>) -> String {
 #[must_use]
 pub fn comparison(comparison: &Comparison) -> String {
     let mut out = String::new();
-    for line in wrapped(&comparison_headline(comparison), 80) {
+    for line in wrap(&comparison_headline(comparison), 80) {
         let _ = writeln!(out, "{line}");
     }
     for warning in warnings(comparison) {
-        for (n, line) in wrapped(&warning, 78).into_iter().enumerate() {
+        for (n, line) in wrap(&warning, 78).into_iter().enumerate() {
             let _ = writeln!(out, "{}{line}", if n == 0 { "! " } else { "  " });
         }
     }
@@ -232,7 +233,7 @@ pub fn comparison(comparison: &Comparison) -> String {
         let _ = writeln!(out, "{letter}  {}", side_line(side));
     }
     for line in notes(comparison) {
-        for line in wrapped(&line, 77) {
+        for line in wrap(&line, 77) {
             let _ = writeln!(out, "   {line}");
         }
     }
@@ -255,13 +256,13 @@ pub fn comparison(comparison: &Comparison) -> String {
             row(&mut out, &part.name, part);
         }
         for line in test_notes(test) {
-            for line in wrapped(&line, 80) {
+            for line in wrap(&line, 80) {
                 let _ = writeln!(out, "{line}");
             }
         }
     }
     let _ = writeln!(out);
-    for line in wrapped(&legend(comparison), 80) {
+    for line in wrap(&legend(comparison), 80) {
         let _ = writeln!(out, "{line}");
     }
     screened_lines(out)
@@ -569,22 +570,6 @@ pub fn comparison_bmf(comparison: &Comparison) -> String {
         }
     }
     screened(format!("{:#}\n", Value::Object(all)))
-}
-
-/// Lines of at most `width` characters, broken at spaces; a longer word has a line of its own.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    // `3.1 %` stays together.
-    for word in text.replace(" %", "\u{a0}%").split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.iter().map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use brickscope_profile::text::{printable, printable_text, screened, screened_lin
 use serde_json::{Value, json};
 
 use crate::explain::{Group, InRun, Page, Section, pages};
-use crate::view::report::wrap;
+use crate::text::wrap;
 
 /// Columns of the text.
 const COLUMNS: usize = 80;

@@ -7,7 +7,8 @@ use brickscope_profile::text::{printable_text, screened_lines};
 
 use crate::findings::{Finding, Findings, Kind};
 use crate::passes::is_of_device;
-use crate::view::report::{labelled as named, wrap};
+use crate::text::wrap;
+use crate::view::report::labelled as named;
 use crate::view::trials::tried;
 use crate::words::quoted;
 

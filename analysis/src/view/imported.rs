@@ -8,8 +8,9 @@ use brickscope_profile::text::{
 use brickscope_profile::{FunctionSamples, Profile};
 
 use crate::rate::{TestRow, imported_tests};
+use crate::text::cut;
 use crate::view::report::labelled;
-use crate::words::{cut, fraction};
+use crate::words::fraction;
 
 /// The most tests of a benchmark that the report lists.
 const MOST_TESTS: usize = 100;

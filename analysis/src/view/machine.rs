@@ -5,7 +5,7 @@ use std::fmt::Write;
 use brickscope_profile::text::{count, printable, printable_text, screened_lines};
 use brickscope_profile::{Ceilings, Move, Numbers, Survey};
 
-use crate::view::report::wrap;
+use crate::text::wrap;
 use crate::view::roofline::short;
 
 /// Ceilings on one line: `reads 50.0 GB/s, computes 200.0 GFLOP/s (measured before the run: 2 threads, avx2)`.

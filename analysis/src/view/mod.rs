@@ -52,12 +52,13 @@ pub use self::history::{history, history_csv, history_json, history_markdown, hi
 pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::{ceilings, machine};
-pub use self::report::{report, wrap};
+pub use self::report::report;
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_limit, summary};
 pub use self::trials::{trials, tried};
+pub use crate::text::wrap;
 pub use crate::words::quoted;
 
 /// What went wrong on the devices of `profile`, one sentence each.

@@ -14,6 +14,7 @@ use brickscope_profile::{
 
 use crate::passes::is_of_device;
 use crate::rate;
+use crate::text::wrap;
 use crate::typical::{self, Basis, OnePass, Typical};
 use crate::view::{
     batches, between, device, findings, headline, imported, machine, roofline, shares, tiles, waits,
@@ -751,33 +752,4 @@ pub(super) fn wrapped(words: &str, text: &mut String) {
     for line in wrap(words, 78) {
         let _ = writeln!(text, "{line}");
     }
-}
-
-/// `text` in lines of at most `width` characters, broken between words where there are any.
-#[must_use]
-pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    // A number and its per cent are one word.
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match words.last_mut() {
-            Some(number) if word.starts_with('%') => {
-                number.push(' ');
-                number.push_str(word);
-            }
-            _ => words.push(word.to_owned()),
-        }
-    }
-    for word in words {
-        let line = lines.last_mut().expect("there is always a line");
-        if line.is_empty() {
-            line.push_str(&word);
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            line.push(' ');
-            line.push_str(&word);
-        } else {
-            lines.push(word);
-        }
-    }
-    lines
 }

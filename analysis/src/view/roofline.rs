@@ -10,7 +10,7 @@ use brickscope_profile::{Absent, Ceilings, Phase, Profile, ReadingTime};
 use crate::roofline::{
     AT, MEMORY, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, SWINGS, ShownBy, Standing,
 };
-use crate::view::report::wrap;
+use crate::text::wrap;
 
 /// The plot and the table of each phase that has a roofline; for the others, why there is none. At
 /// most 80 columns wide.

@@ -13,10 +13,11 @@ use crate::findings::{Finding, Findings, Kind};
 use crate::passes::{self, did, is_of_device};
 use crate::rate::{self, Rate, RateOf};
 use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
+use crate::text::{cut, wrap};
 use crate::typical::{self, Basis, Stall, Typical};
-use crate::view::report::{self, MOST_DRIFT_PPM, wrap};
+use crate::view::report::{self, MOST_DRIFT_PPM};
 use crate::view::{batches, between, device, headline, imported, waits};
-use crate::words::{cut, digits, fraction, time, times, whole_percent};
+use crate::words::{digits, fraction, time, times, whole_percent};
 
 /// The room for a summary, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

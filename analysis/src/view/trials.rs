@@ -5,8 +5,9 @@ use std::fmt::Write;
 use brickscope_profile::text::{printable_text, screened_lines};
 use brickscope_profile::{PassTime, Trial};
 
+use crate::text::cut;
 use crate::view::findings::labelled;
-use crate::words::{cut, time, whole_percent};
+use crate::words::{time, whole_percent};
 
 /// `confirmed: 12 % less (11 to 13 %), --top-k 40, 8 pairs of runs in turns`
 #[must_use]

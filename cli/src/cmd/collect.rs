@@ -40,7 +40,7 @@ pub(crate) fn ready(lake: Option<&Path>) -> Result<()> {
     let Some(lake) = lake else { return Ok(()) };
     machine_name::given()?;
     #[cfg(feature = "parquet")]
-    crate::lake::Lake::check(lake)?;
+    crate::lake::Lake::check(lake, &crate::lake::HOST)?;
     #[cfg(not(feature = "parquet"))]
     add(lake, lake)?;
     Ok(())
@@ -63,13 +63,13 @@ fn add(_: &Path, _: &Path) -> Result<()> {
 
 #[cfg(feature = "parquet")]
 fn add(lake: &Path, run: &Path) -> Result<()> {
-    use crate::lake::{About, Lake, collect};
+    use crate::lake::{About, HOST, Lake, collect};
     use crate::output;
 
     let commit = std::env::var("BRICKSCOPE_COMMIT").ok().filter(|value| !value.is_empty());
     let about = About { commit, ..About::default() };
     let shown = output::shown(lake);
-    let collected = Lake::open_or_make(lake)
+    let collected = Lake::open_or_make(lake, &HOST)
         .and_then(|lake| collect(&lake, &[run.to_owned()], &about, &mut |_, _| {}))
         .with_context(|| format!("the run is not in the lake {shown}"))?;
     if let Some((_, reason)) = collected.left_out.first() {
@@ -88,11 +88,11 @@ pub(crate) fn run(_: &CollectArgs) -> Result<()> {
 
 #[cfg(feature = "parquet")]
 pub(crate) fn run(args: &CollectArgs) -> Result<()> {
-    use crate::lake::{Lake, collect};
+    use crate::lake::{HOST, Lake, collect};
     use crate::text::{count, printable_text};
     use crate::{output, progress};
 
-    let lake = Lake::open_or_make(&args.lake)?;
+    let lake = Lake::open_or_make(&args.lake, &HOST)?;
     let bar = progress::steps("collecting", args.runs.len() as u64);
     let collected = collect(&lake, &args.runs, &args.about.clone().into(), &mut |done, all| {
         bar.set_length(all);

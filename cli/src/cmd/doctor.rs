@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::doctor::{self, Finding};
 use crate::output::{self, GREEN, PLAIN, RED};
-use crate::text::printable_text;
+use crate::text::{WIDTH, broken, printable_text};
 
 /// Show what a profiler can measure on this machine, and how to enable the rest.
 ///
@@ -28,7 +28,6 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     output::print_painted(&text(&findings, output::wants_colour()))
 }
 
-const WIDTH: usize = 80;
 /// The column where the text begins: after the mark and the longest name.
 const INDENT: usize = 14;
 
@@ -42,42 +41,18 @@ pub(crate) fn text(findings: &[Finding], colour: bool) -> String {
             (false, true) => format!("{RED}✗{PLAIN}"),
         };
         let name_width = INDENT - 2;
-        text += &format!("{mark} {name:name_width$}{}\n", wrap(&printable_text(found), INDENT));
+        text += &format!("{mark} {name:name_width$}{}\n", indented(&printable_text(found), INDENT));
         if let Some(fix) = fix {
-            text += &format!("{:INDENT$}fix: {}\n", "", wrap(&printable_text(fix), INDENT + 5));
+            text += &format!("{:INDENT$}fix: {}\n", "", indented(&printable_text(fix), INDENT + 5));
         }
     }
     text
 }
 
-/// Wraps a text to the width, and indents all lines but the first.
-fn wrap(text: &str, indent: usize) -> String {
-    let room = WIDTH - indent;
-    let mut wrapped = String::new();
-    let mut used = 0;
-    for word in text.split_whitespace() {
-        let mut word: Vec<char> = word.chars().collect();
-        if used > 0 && used + 1 + word.len() <= room {
-            wrapped.push(' ');
-            used += 1;
-        } else if used > 0 {
-            new_line(&mut wrapped, indent);
-            used = 0;
-        }
-        // Only a word that is longer than a line is broken.
-        while used == 0 && word.len() > room {
-            wrapped.extend(word.drain(..room));
-            new_line(&mut wrapped, indent);
-        }
-        used += word.len();
-        wrapped.extend(word);
-    }
-    wrapped
-}
-
-fn new_line(text: &mut String, indent: usize) {
-    text.push('\n');
-    text.extend(std::iter::repeat_n(' ', indent));
+/// `what` in lines to the width, all but the first indented.
+fn indented(what: &str, indent: usize) -> String {
+    let words: Vec<&str> = what.split_whitespace().collect();
+    broken(&words.join(" "), WIDTH - indent).join(&format!("\n{:indent$}", ""))
 }
 
 #[cfg(test)]

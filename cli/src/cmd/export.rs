@@ -187,7 +187,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
         }),
         #[cfg(feature = "parquet")]
         ExportFormat::Parquet => to.write(|out| {
-            with_bar(&profile, |progress| crate::parquet::write(&profile, out, progress))
+            with_bar(&profile, |progress| brickscope_lake::spans::write(&profile, out, progress))
         }),
         #[cfg(not(feature = "parquet"))]
         ExportFormat::Parquet => anyhow::bail!(

@@ -151,16 +151,16 @@ fn by_lake(_: &GateArgs, baseline: &Path, _: &Path) -> Result<ExitCode> {
 /// Judges a run by the runs of a lake, or adds it.
 #[cfg(feature = "parquet")]
 fn by_lake(args: &GateArgs, baseline: &Path, run: &Path) -> Result<ExitCode> {
-    use crate::lake::{ALL_DAYS, Lake, NewRuns, Wanted, unify, works};
+    use crate::lake::{ALL_DAYS, HOST, Lake, NewRuns, Wanted, unify, works};
     use crate::progress;
 
     if args.update {
-        NewRuns::at(run, &named(), false).context("it can't be a baseline")?;
+        NewRuns::at(run, &named(), false, &HOST).context("it can't be a baseline")?;
         super::collect::into_lake(Some(baseline), Some(run))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut lake = Lake::open(baseline)?;
-    let new = NewRuns::at(run, &named(), args.how.force)?;
+    let mut lake = Lake::open(baseline, &HOST)?;
+    let new = NewRuns::at(run, &named(), args.how.force, &HOST)?;
     super::lake::refresh(&mut lake, ALL_DAYS)?;
     let note = progress::note("asking");
     let wanted = Wanted { cpu: new.cpu.as_deref(), without: new.ids.clone(), ..Wanted::default() };

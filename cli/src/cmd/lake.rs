@@ -352,15 +352,15 @@ mod with_parquet {
 
     use anyhow::{Context, Result, bail, ensure};
     use brickscope_analysis::fleet::{Fleet, Observation};
-    use brickscope_analysis::lake::TABLES;
     use brickscope_analysis::view;
+    use brickscope_lake::rows::TABLES;
     use clap::ValueEnum;
 
     use super::{
         AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LAST_DAY, LakeArgs, NO_DAY,
         SchemaArgs, VerdictArgs, What,
     };
-    use crate::lake::{self, ALL_DAYS, Days, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
+    use crate::lake::{self, ALL_DAYS, Days, HOST, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
     use crate::text::{count, printable_text};
     use crate::{output, progress};
 
@@ -467,7 +467,7 @@ mod with_parquet {
         heading: &str,
         chosen_by: &[(&str, &str)],
     ) -> Result<()> {
-        let mut lake = Lake::open(&args.lake)?;
+        let mut lake = Lake::open(&args.lake, &HOST)?;
         if args.sql {
             let prelude = lake::prelude(&lake, days, params)?;
             return output::print(format!("{prelude}\n{}\n", query.trim_end()));
@@ -519,7 +519,7 @@ mod with_parquet {
     }
 
     fn verdict(args: &VerdictArgs) -> Result<()> {
-        let mut lake = Lake::open(&args.lake)?;
+        let mut lake = Lake::open(&args.lake, &HOST)?;
         refresh(&mut lake, (&args.since, LAST_DAY))?;
         let note = progress::note("asking");
         let works = lake::works(
@@ -668,7 +668,7 @@ mod with_parquet {
     }
 
     fn compact(args: &CompactArgs) -> Result<()> {
-        let mut lake = Lake::open(&args.lake)?;
+        let mut lake = Lake::open(&args.lake, &HOST)?;
         let bar = progress::steps("merging", 0);
         let grace = Duration::from_secs(args.grace.saturating_mul(60));
         let done = lake::compact(&mut lake, grace, &mut |done, all| {
@@ -696,7 +696,7 @@ mod with_parquet {
     }
 
     fn check(args: &CheckArgs) -> Result<()> {
-        let mut lake = Lake::open(&args.lake)?;
+        let mut lake = Lake::open(&args.lake, &HOST)?;
         let bar = progress::steps("checking", 0);
         let checked = lake::check(&mut lake, &mut |done, all| {
             bar.set_length(all);

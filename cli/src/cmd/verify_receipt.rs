@@ -19,7 +19,7 @@ use crate::flags::share;
 use crate::output;
 use crate::run_dir::newest_receipt;
 use crate::source::MAPPED;
-use crate::text::printable;
+use crate::text::{hanging, printable};
 use crate::{family, private, progress};
 
 /// Check whether a receipt is plausible, and if not, say why.
@@ -234,11 +234,11 @@ fn write_text(
         n => writeln!(out, "REFUSED   {path}: {n} reasons")?,
     }
     if let Some(device) = device {
-        wrap(out, &format!("device    {}", table::device(device)), "")?;
+        writeln!(out, "{}", hanging("device    ", "  ", &table::device(device)))?;
     }
     for refusal in &verdict.refusals {
         writeln!(out, "\n  {}", refusal.code.name())?;
-        wrap(out, &refusal.to_string(), "    ")?;
+        writeln!(out, "{}", hanging("    ", "      ", &refusal.to_string()))?;
     }
     if let Some((receipt, again)) = rerun {
         writeln!(out, "\nRerun, in tokens per second:")?;
@@ -266,27 +266,11 @@ fn write_text(
         if !lines.is_empty() {
             writeln!(out, "\n{title}:")?;
             for line in lines {
-                wrap(out, line, "  ")?;
+                writeln!(out, "{}", hanging("  ", "    ", line))?;
             }
         }
     }
     Ok(())
-}
-
-/// Wraps lines at 80 columns, except for longer words.
-fn wrap(out: &mut String, text: &str, indent: &str) -> std::fmt::Result {
-    let mut line = indent.to_owned();
-    for word in text.split(' ') {
-        let is_first = line.trim().is_empty();
-        if !is_first && line.chars().count() + 1 + word.chars().count() > 80 {
-            writeln!(out, "{line}")?;
-            line = format!("{indent}  {word}");
-        } else {
-            line += if is_first { "" } else { " " };
-            line += word;
-        }
-    }
-    writeln!(out, "{line}")
 }
 
 fn as_json(

@@ -118,7 +118,7 @@ fn what_was_measured_can_be_shown() {
 
 #[test]
 fn each_screen_of_a_benchmark_says_the_rate_that_it_printed() {
-    use brickscope_analysis::lake::{Facts, TABLES, rows};
+    use brickscope_lake::rows::{Facts, TABLES, rows};
 
     let (output, dir) = benchmark(&["-p", "8", "-n", "4", "-r", "3", "-d", "0,4"]);
     let receipt = receipt(dir.path());

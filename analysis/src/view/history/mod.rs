@@ -15,8 +15,8 @@ pub use self::csv::history_csv;
 pub use self::markdown::history_markdown;
 pub use self::svg::history_svg;
 use crate::history::{BrickChange, Change, Difference, History, LeftOut, Measure, Point, Series};
+use crate::text::wrap;
 use crate::view::fleet::fleet_lines;
-use crate::view::report::wrap;
 use crate::view::roofline::short;
 
 /// The most bricks that are named at a change; JSON has them all.

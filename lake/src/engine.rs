@@ -6,16 +6,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::Host;
+use crate::rows::{Kind, RUNS, TABLES, Table};
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::lake::{Kind, RUNS, TABLES, Table};
 use serde_json::value::RawValue;
 
-use super::HIDDEN;
-use super::library::{Database, Texts};
-use super::store::{ALL_DAYS, Days, Lake, Part, is_gone};
-use super::table_file;
-use crate::private;
-use crate::text::printable_text;
+use crate::HIDDEN;
+use crate::library::{Database, Texts};
+use crate::store::{ALL_DAYS, Days, Lake, Part, is_gone};
+use crate::table_file;
+use brickscope_profile::text::printable_text;
 
 /// Names DuckDB's library or command.
 const VARIABLE: &str = "BRICKSCOPE_DUCKDB";
@@ -28,17 +28,22 @@ enum Engine {
 
 /// The rows of a query, as texts.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Answer {
-    pub(crate) columns: Vec<AnswerColumn>,
+pub struct Answer {
+    /// What each row has.
+    pub columns: Vec<AnswerColumn>,
     /// `None` is `NULL`.
-    pub(crate) rows: Vec<Vec<Option<String>>>,
+    pub rows: Vec<Vec<Option<String>>>,
 }
 
+/// A column of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AnswerColumn {
-    pub(crate) name: String,
-    pub(crate) is_number: bool,
-    pub(crate) is_flag: bool,
+pub struct AnswerColumn {
+    /// Its name.
+    pub name: String,
+    /// Whether its texts are numbers.
+    pub is_number: bool,
+    /// Whether its texts are `true` and `false`.
+    pub is_flag: bool,
 }
 
 impl Engine {
@@ -79,14 +84,14 @@ impl Engine {
     }
 
     /// Asks a query, which may read what `prelude` names and the files in `root`, and nothing else.
-    fn ask(&self, root: &Path, prelude: &str, query: &str) -> Result<Answer> {
+    fn ask(&self, host: &Host, root: &Path, prelude: &str, query: &str) -> Result<Answer> {
         // The function takes a single `SELECT`, and refuses all else: not even what ends this one is a statement.
         let query = format!("query({})", quoted(query));
         let describe = format!("DESCRIBE SELECT * FROM {query}");
         // As texts, so that all types come alike.
         let texts = format!("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {query}");
         // What doesn't fit into memory goes there; by itself DuckDB takes the working directory.
-        let spilled = private::temporary()?;
+        let spilled = (host.temporary)()?;
         let folder = quoted(&spilled.path().to_string_lossy());
         let prelude = format!("SET temp_directory = {folder};\n{prelude}\n{}", held_to(root)?);
         let ((_, described), (names, rows)) = match self {
@@ -115,14 +120,14 @@ const TRIES: u32 = 5;
 
 /// Asks a query of the lake's tables, as far as runs of these days are in them. `params` are statements that it needs. Runs
 /// with a damaged file are left out, and named.
-pub(crate) fn answer(lake: &Lake, days: Days<'_>, params: &str, query: &str) -> Result<Answer> {
+pub fn answer(lake: &Lake, days: Days<'_>, params: &str, query: &str) -> Result<Answer> {
     let root = root(lake);
     let mut damaged = BTreeSet::new();
     let mut tries = 1;
     loop {
         let prelude = files_known(&root, days, params, &sound(lake, days, &damaged)?)?;
         let engine = Engine::find()?;
-        let error = match engine.ask(&root, &prelude, query) {
+        let error = match engine.ask(lake.host(), &root, &prelude, query) {
             Err(error) => error.context(engine.name()),
             answer => return answer,
         };
@@ -178,14 +183,14 @@ fn find_damaged(
                 Ok(()) => {
                     let alone =
                         format!("SELECT max(COLUMNS(*)) FROM read_parquet([{}])", quoted(&path));
-                    match Engine::find()?.ask(root, "", &alone) {
+                    match Engine::find()?.ask(lake.host(), root, "", &alone) {
                         Ok(_) => continue,
                         Err(error) => format!("{error:#}"),
                     }
                 }
             };
             let why = why.lines().next().unwrap_or_default();
-            tell!("note: left out: {}", printable_text(why));
+            (lake.host().tell)(&format!("note: left out: {}", printable_text(why)));
             damaged.insert(part.clone());
         }
     }
@@ -248,7 +253,7 @@ fn root(lake: &Lake) -> PathBuf {
 }
 
 /// A text in SQL.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
@@ -331,7 +336,7 @@ fn csv(text: &str) -> Texts {
 
 impl Answer {
     /// An object a row, in an array.
-    pub(crate) fn json(&self) -> Result<String> {
+    pub fn json(&self) -> Result<String> {
         let mut out = String::from("[");
         for (nth, row) in self.rows.iter().enumerate() {
             out.push_str(if nth == 0 { "\n  {" } else { ",\n  {" });
@@ -356,7 +361,7 @@ impl Answer {
     }
 
     /// CSV (RFC 4180) with a line of names; `NULL` is empty.
-    pub(crate) fn csv(&self) -> String {
+    pub fn csv(&self) -> String {
         let quoted = |text: &str| match text.contains([',', '"', '\n', '\r']) {
             true => format!("\"{}\"", text.replace('"', "\"\"")),
             false => text.to_owned(),
@@ -373,7 +378,7 @@ impl Answer {
 
 /// The statements that make the lake's tables known to DuckDB, as far as runs of these days are in them, for whoever runs
 /// them elsewhere: with the files where they are, those of an object store by its URL.
-pub(crate) fn prelude(lake: &Lake, days: Days<'_>, params: &str) -> Result<String> {
+pub fn prelude(lake: &Lake, days: Days<'_>, params: &str) -> Result<String> {
     match lake.is_folder() {
         true => files_known(&root(lake), days, params, &BTreeMap::new()),
         false => files_known(Path::new(&lake.name()), days, params, &BTreeMap::new()),

@@ -6,17 +6,16 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ::parquet::file::reader::ChunkReader;
+use crate::rows::{LAKE_VERSION, RUNS, RunRows, TABLES, Table, Value, merged_part, run_part};
 use anyhow::{Context, Result, bail, ensure};
-use brickscope::write_atomically;
-use brickscope_analysis::lake::{
-    LAKE_VERSION, RUNS, RunRows, TABLES, Table, Value, merged_part, run_part,
-};
+use brickscope_profile::write_atomically;
+use parquet::file::reader::ChunkReader;
 use serde::{Deserialize, Serialize};
 
-use super::bucket::Bucket;
-use super::table_file;
-use crate::machine_name::{ALL_MACHINES, NO_MACHINE};
+use crate::Host;
+use crate::bucket::Bucket;
+use crate::table_file;
+use brickscope_analysis::machine_name::{ALL_MACHINES, NO_MACHINE};
 
 /// The file that says that a folder is a lake.
 const MARK: &str = "lake.json";
@@ -37,15 +36,16 @@ struct Mark {
 
 /// A folder that holds a lake, or an object store that holds one.
 #[derive(Debug)]
-pub(crate) struct Lake {
+pub struct Lake {
     /// The folder. Of an object store, the copy in the cache folder.
     root: PathBuf,
     bucket: Option<Bucket>,
+    host: Host,
 }
 
 /// What is to be up to date in the copy of an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Depth {
+pub(crate) enum Depth {
     /// The runs that count. Files that are in no run are not looked for.
     Runs,
     /// Every file of every run.
@@ -53,23 +53,24 @@ pub(super) enum Depth {
 }
 
 /// The first and the last day of a question.
-pub(crate) type Days<'t> = (&'t str, &'t str);
+pub type Days<'t> = (&'t str, &'t str);
 
-pub(crate) const ALL_DAYS: Days<'static> = ("0000-00-00", "9999-99-99");
+/// No day is left out.
+pub const ALL_DAYS: Days<'static> = ("0000-00-00", "9999-99-99");
 
 /// Called with the number of steps that are done, and of all.
-pub(crate) type Each<'t> = &'t mut dyn FnMut(u64, u64);
+pub type Each<'t> = &'t mut dyn FnMut(u64, u64);
 
 /// A folder of files: runs of one day.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) date: String,
-    pub(super) whose: Whose,
+pub(crate) struct Place {
+    pub(crate) date: String,
+    pub(crate) whose: Whose,
 }
 
 /// Whose runs are in a place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Whose {
+pub(crate) enum Whose {
     /// Those of one machine, each in files of its own.
     Machine(String),
     /// Those of all machines, merged.
@@ -79,21 +80,21 @@ pub(super) enum Whose {
 /// Files of one name, one in each table that it has rows of: a run, or many. Of the parts with the same run, the greatest
 /// counts: parts are in the order of their texts in the column `part`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Part {
-    pub(super) place: Place,
-    pub(super) name: String,
+pub(crate) struct Part {
+    pub(crate) place: Place,
+    pub(crate) name: String,
 }
 
 /// A row of a table.
-pub(super) type Row = Vec<Value>;
+pub(crate) type Row = Vec<Value>;
 
 /// Takes the rows of a file, one by one.
-pub(super) type Push<'t> = &'t mut dyn FnMut(Row) -> Result<()>;
+pub(crate) type Push<'t> = &'t mut dyn FnMut(Row) -> Result<()>;
 
 impl Lake {
     /// The lake in a folder, or behind a URL such as `s3://bucket/lake`.
-    pub(crate) fn open(name: &Path) -> Result<Self> {
-        let lake = Self::unopened(name)?;
+    pub fn open(name: &Path, host: &Host) -> Result<Self> {
+        let lake = Self::unopened(name, host)?;
         match lake.mark()? {
             Some(text) => lake.check_mark(&text)?,
             None => bail!(
@@ -106,8 +107,8 @@ impl Lake {
     }
 
     /// The same, and makes it where there is nothing.
-    pub(crate) fn open_or_make(name: &Path) -> Result<Self> {
-        let lake = Self::unopened(name)?;
+    pub fn open_or_make(name: &Path, host: &Host) -> Result<Self> {
+        let lake = Self::unopened(name, host)?;
         match lake.mark()? {
             Some(text) => lake.check_mark(&text)?,
             None => lake.make().with_context(|| format!("can't make a lake in {}", lake.name()))?,
@@ -116,8 +117,8 @@ impl Lake {
     }
 
     /// Refuses a place where a lake can't be opened, before it is needed. In one that holds nothing a lake can be made.
-    pub(crate) fn check(name: &Path) -> Result<()> {
-        let lake = Self::unopened(name)?;
+    pub fn check(name: &Path, host: &Host) -> Result<()> {
+        let lake = Self::unopened(name, host)?;
         match lake.mark()? {
             Some(text) => lake.check_mark(&text),
             None => {
@@ -127,17 +128,21 @@ impl Lake {
     }
 
     /// Whether a name is that of a lake rather than of another folder.
-    pub(crate) fn is_at(name: &Path) -> bool {
+    pub fn is_at(name: &Path) -> bool {
         is_url(name) || name.join(MARK).is_file()
     }
 
-    fn unopened(name: &Path) -> Result<Self> {
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn unopened(name: &Path, host: &Host) -> Result<Self> {
         match name.to_str().filter(|_| is_url(name)) {
             Some(url) => {
-                let bucket = Bucket::of_url(url)?;
-                Ok(Self { root: bucket.copy().to_owned(), bucket: Some(bucket) })
+                let bucket = Bucket::of_url(url, host)?;
+                Ok(Self { root: bucket.copy().to_owned(), bucket: Some(bucket), host: *host })
             }
-            None => Ok(Self { root: name.to_owned(), bucket: None }),
+            None => Ok(Self { root: name.to_owned(), bucket: None, host: *host }),
         }
     }
 
@@ -214,7 +219,7 @@ impl Lake {
     }
 
     /// The folder as it was named, or the URL.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match &self.bucket {
             Some(bucket) => bucket.url().to_owned(),
             None => self.root.display().to_string(),
@@ -222,17 +227,17 @@ impl Lake {
     }
 
     /// The folder to read files from, after [`refresh`](Self::refresh).
-    pub(super) fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    pub(super) fn is_folder(&self) -> bool {
+    pub(crate) fn is_folder(&self) -> bool {
         self.bucket.is_none()
     }
 
     /// Brings the copy of an object store up to date, as far as a question of these days needs it. It stays as it is
     /// while the lake is in use, but for runs that are added.
-    pub(crate) fn refresh(&mut self, days: Days<'_>, each: Each<'_>) -> Result<()> {
+    pub fn refresh(&mut self, days: Days<'_>, each: Each<'_>) -> Result<()> {
         match &mut self.bucket {
             Some(bucket) => bucket.refresh(Depth::Runs, days, each),
             None => Ok(()),
@@ -240,7 +245,7 @@ impl Lake {
     }
 
     /// The same for all files.
-    pub(super) fn refresh_files(&mut self, each: Each<'_>) -> Result<()> {
+    pub(crate) fn refresh_files(&mut self, each: Each<'_>) -> Result<()> {
         match &mut self.bucket {
             Some(bucket) => bucket.refresh(Depth::Files, ALL_DAYS, each),
             None => Ok(()),
@@ -251,24 +256,24 @@ impl Lake {
         self.root.join(place.key(table))
     }
 
-    pub(super) fn file(&self, table: &Table, part: &Part) -> PathBuf {
+    pub(crate) fn file(&self, table: &Table, part: &Part) -> PathBuf {
         self.root.join(part.key(table))
     }
 
     /// Whether a part has rows of a table.
-    pub(super) fn has(&self, table: &Table, part: &Part) -> Result<bool> {
+    pub(crate) fn has(&self, table: &Table, part: &Part) -> Result<bool> {
         let file = self.file(table, part);
         file.try_exists().with_context(|| file.display().to_string())
     }
 
     /// The bytes of a part's files.
-    pub(super) fn bytes(&self, part: &Part) -> u64 {
+    pub(crate) fn bytes(&self, part: &Part) -> u64 {
         let size = |table| fs::metadata(self.file(table, part)).map_or(0, |found| found.len());
         TABLES.iter().map(size).sum()
     }
 
     /// Whether a file that was written is still in the lake.
-    pub(super) fn is_there(&self, table: &Table, part: &Part) -> Result<bool> {
+    pub(crate) fn is_there(&self, table: &Table, part: &Part) -> Result<bool> {
         match &self.bucket {
             Some(bucket) => bucket.has(&part.key(table)),
             None => self.has(table, part),
@@ -277,7 +282,7 @@ impl Lake {
 
     /// Deletes parts; of an object store not from the copy, which others may be reading. Returns how many files there
     /// were.
-    pub(super) fn delete(&self, parts: &[&Part]) -> Result<u64> {
+    pub(crate) fn delete(&self, parts: &[&Part]) -> Result<u64> {
         let mut deleted = 0;
         // `runs` goes first, so that no reader takes a part for whole.
         for table in TABLES.iter().rev() {
@@ -297,7 +302,7 @@ impl Lake {
     }
 
     /// Deletes the folders of a place that hold nothing. A writer who is about to write there makes them again.
-    pub(super) fn delete_empty(&self, place: &Place) {
+    pub(crate) fn delete_empty(&self, place: &Place) {
         if self.is_folder() {
             for table in &TABLES {
                 // It fails for a folder with files.
@@ -308,7 +313,7 @@ impl Lake {
 
     /// Deletes what killed writers left and nobody has written to for `least_age`: of these days, or in a whole object
     /// store. Returns how many files there were.
-    pub(super) fn delete_orphans(
+    pub(crate) fn delete_orphans(
         &self,
         days: &BTreeSet<String>,
         least_age: Duration,
@@ -343,7 +348,7 @@ impl Lake {
     }
 
     /// Adds a run.
-    pub(super) fn add(&self, run: RunRows) -> Result<()> {
+    pub(crate) fn add(&self, run: RunRows) -> Result<()> {
         let RunRows { run_id, date, machine, tables } = run;
         let place = Place { date, whose: Whose::Machine(machine) };
         let part = Part { place, name: run_id };
@@ -367,7 +372,7 @@ impl Lake {
     }
 
     /// The runs of a day, each with its machine.
-    pub(super) fn runs_of(&self, date: &str) -> Result<BTreeMap<String, String>> {
+    pub(crate) fn runs_of(&self, date: &str) -> Result<BTreeMap<String, String>> {
         if let Some(bucket) = &self.bucket {
             return bucket.runs_of(date);
         }
@@ -392,7 +397,7 @@ impl Lake {
     }
 
     /// Writes a file of a part so that it is there as a whole or not at all, also after a loss of power.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         table: &'static Table,
         part: &Part,
@@ -426,7 +431,7 @@ impl Lake {
     }
 
     /// The parts of a table in a place; none if there is no such folder.
-    pub(super) fn parts(&self, table: &Table, place: &Place) -> Result<Vec<Part>> {
+    pub(crate) fn parts(&self, table: &Table, place: &Place) -> Result<Vec<Part>> {
         let folder = self.folder(table, place);
         let names = names(&folder).with_context(|| folder.display().to_string())?;
         let name = |file: String| file.strip_suffix(".parquet").map(str::to_owned);
@@ -438,7 +443,7 @@ impl Lake {
     }
 
     /// The parts of a day, as far as they are whole.
-    pub(super) fn parts_of(&self, date: &str) -> Result<Vec<Part>> {
+    pub(crate) fn parts_of(&self, date: &str) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         for place in self.places_of(&RUNS, date)? {
             parts.extend(self.parts(&RUNS, &place)?);
@@ -448,7 +453,7 @@ impl Lake {
     }
 
     /// The days that a table has files of.
-    pub(super) fn days(&self, table: &Table) -> Result<Vec<String>> {
+    pub(crate) fn days(&self, table: &Table) -> Result<Vec<String>> {
         let root = self.root.join(table.name);
         let names = names(&root).with_context(|| root.display().to_string())?;
         let date = |day: &String| day.strip_prefix("date=").map(str::to_owned);
@@ -458,7 +463,7 @@ impl Lake {
     }
 
     /// The places that a table has files in on a day.
-    pub(super) fn places_of(&self, table: &Table, date: &str) -> Result<Vec<Place>> {
+    pub(crate) fn places_of(&self, table: &Table, date: &str) -> Result<Vec<Place>> {
         let day = self.root.join(table.name).join(format!("date={date}"));
         let names = names(&day).with_context(|| day.display().to_string())?;
         let whose = |name: &String| Whose::of_folder(name);
@@ -487,7 +492,7 @@ fn is_url(name: &Path) -> bool {
 
 impl Whose {
     /// What stands for it in the name of a folder.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Machine(machine) => machine,
             Self::All => ALL_MACHINES,
@@ -512,7 +517,7 @@ impl Place {
 impl Place {
     /// How long nobody must have written to a file that is in no run, before it is taken for a killed writer's: to merge
     /// a large day may take long, and loses all of its runs if it is wrong.
-    pub(super) fn abandoned_after(&self, least: Duration) -> Duration {
+    pub(crate) fn abandoned_after(&self, least: Duration) -> Duration {
         match self.whose {
             Whose::Machine(_) => least,
             Whose::All => least.max(Duration::from_secs(24 * 3600)),
@@ -522,19 +527,19 @@ impl Place {
 
 impl Part {
     /// The files without rows.
-    pub(super) fn columns() -> Self {
+    pub(crate) fn columns() -> Self {
         let whose = Whose::Machine(NO_MACHINE.to_owned());
         Self { place: Place { date: NO_DATE.to_owned(), whose }, name: COLUMNS.to_owned() }
     }
 
     /// The name of one of its files in the lake.
-    pub(super) fn key(&self, table: &Table) -> String {
+    pub(crate) fn key(&self, table: &Table) -> String {
         format!("{}/{}.parquet", self.place.key(table), self.name)
     }
 
     /// The part of a file by its name in the lake, if it is of this table.
     #[cfg(any(test, feature = "object-store"))]
-    pub(super) fn of_key(table: &Table, key: &str) -> Option<Self> {
+    pub(crate) fn of_key(table: &Table, key: &str) -> Option<Self> {
         let mut names = key.split('/');
         if names.next()? != table.name {
             return None;
@@ -543,29 +548,28 @@ impl Part {
         let whose = Whose::of_folder(names.next()?)?;
         let name = names.next()?.strip_suffix(".parquet")?;
         // They become names of files.
-        let is_name = |name: &str| crate::machine_name::check(name).is_ok();
-        let is_plain = crate::text::is_date(date)
-            && (whose == Whose::All || is_name(whose.name()))
-            && is_name(name);
+        let is_name = |name: &str| brickscope_analysis::machine_name::check(name).is_ok();
+        let is_plain =
+            crate::is_date(date) && (whose == Whose::All || is_name(whose.name())) && is_name(name);
         let part = Self { place: Place { date: date.to_owned(), whose }, name: name.to_owned() };
         (is_plain && names.next().is_none()).then_some(part)
     }
 
     /// What stands for it in the column `part`.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match &self.place.whose {
             Whose::Machine(machine) => run_part(machine, &self.name),
             Whose::All => merged_part(&self.name),
         }
     }
 
-    pub(super) fn is_merged(&self) -> bool {
+    pub(crate) fn is_merged(&self) -> bool {
         self.place.whose == Whose::All
     }
 }
 
 /// The runs in a file of `runs`, each with its machine.
-pub(super) fn machines_in<R: ChunkReader + 'static>(file: R) -> Result<Vec<(String, String)>> {
+pub(crate) fn machines_in<R: ChunkReader + 'static>(file: R) -> Result<Vec<(String, String)>> {
     let columns = table_file::cells_in(&RUNS, file, &["run_id", "machine_name"])?;
     let mut columns = columns.into_iter().map(Vec::into_iter);
     let runs = columns.next().into_iter().flatten().zip(columns.next().into_iter().flatten());
@@ -575,7 +579,7 @@ pub(super) fn machines_in<R: ChunkReader + 'static>(file: R) -> Result<Vec<(Stri
 }
 
 /// How long ago a file was written, by this machine's clock. The copy of an object store has the times of the store.
-pub(super) fn age(file: &Path) -> Option<Duration> {
+pub(crate) fn age(file: &Path) -> Option<Duration> {
     let modified = fs::metadata(file).ok()?.modified().ok()?;
     Some(SystemTime::now().duration_since(modified).unwrap_or_default())
 }
@@ -590,13 +594,13 @@ fn delete(file: &Path) -> Result<()> {
 }
 
 /// Whether a file was there and isn't any more.
-pub(super) fn is_gone(error: &anyhow::Error) -> bool {
+pub(crate) fn is_gone(error: &anyhow::Error) -> bool {
     let cause = error.root_cause().downcast_ref::<io::Error>();
     cause.is_some_and(|cause| cause.kind() == ErrorKind::NotFound)
 }
 
 /// The names in a folder; none if it isn't there.
-pub(super) fn names(folder: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

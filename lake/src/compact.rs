@@ -4,30 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, SystemTime};
 
+use crate::rows::{RUNS, TABLES, Table, Value};
 use anyhow::{Context, Result, ensure};
-use brickscope_analysis::lake::{RUNS, TABLES, Table, Value};
 use brickscope_analysis::receipt::sha256_hex;
 use serde::Serialize;
 
-use super::check::COUNTS;
-use super::store::{Each, Lake, Part, Place, Row, Whose, age, is_gone};
-use super::table_file;
+use crate::check::COUNTS;
+use crate::store::{Each, Lake, Part, Place, Row, Whose, age, is_gone};
+use crate::table_file;
 
 /// What merging did.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Compacted {
+pub struct Compacted {
     /// Parts with several runs that were written.
-    pub(crate) merged_parts: u64,
+    pub merged_parts: u64,
     /// The runs in them.
-    pub(crate) runs: u64,
+    pub runs: u64,
     /// Files that were deleted: their rows are in merged ones.
-    pub(crate) deleted_files: u64,
+    pub deleted_files: u64,
     /// Files that will be deleted later: readers may be reading them.
-    pub(crate) kept_files: u64,
+    pub kept_files: u64,
     /// Files that killed writers left behind, deleted.
-    pub(crate) orphans: u64,
+    pub orphans: u64,
     /// Parts that could not be merged: a file can't be read, or rows are missing. `check` tells.
-    pub(crate) given_up: u64,
+    pub given_up: u64,
 }
 
 /// A writer needs far less than this for one run.
@@ -38,7 +38,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 const LARGE: u64 = 64 << 20;
 
 /// Merges the parts of each day, where there are several; then deletes what has been superseded for `grace`.
-pub(crate) fn compact(lake: &mut Lake, grace: Duration, each: Each<'_>) -> Result<Compacted> {
+pub fn compact(lake: &mut Lake, grace: Duration, each: Each<'_>) -> Result<Compacted> {
     let mut done = Compacted::default();
     lake.refresh_files(each)?;
     let mut days: BTreeSet<String> = BTreeSet::new();
@@ -71,23 +71,23 @@ pub(crate) fn compact(lake: &mut Lake, grace: Duration, each: Each<'_>) -> Resul
 }
 
 /// What a day holds, as far as it was read.
-pub(super) struct Live {
+pub(crate) struct Live {
     /// All parts that were read, in their order. One that came later isn't among them.
-    pub(super) parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
     /// The runs in each of them.
     runs_of: Vec<Vec<String>>,
     /// Which of the parts counts, for each run.
-    pub(super) runs: BTreeMap<String, usize>,
+    pub(crate) runs: BTreeMap<String, usize>,
 }
 
 impl Live {
     /// The parts that count for a run.
-    pub(super) fn counting(&self) -> BTreeSet<usize> {
+    pub(crate) fn counting(&self) -> BTreeSet<usize> {
         self.runs.values().copied().collect()
     }
 
     /// Calls `each` with the rows of a part that count, each with its run.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         lake: &Lake,
         table: &'static Table,
@@ -106,7 +106,7 @@ impl Live {
 }
 
 /// Reads which runs a day has. `unreadable` gets the error of a file that can't be read.
-pub(super) fn live(
+pub(crate) fn live(
     lake: &Lake,
     date: &str,
     unreadable: &mut dyn FnMut(anyhow::Error) -> Result<()>,

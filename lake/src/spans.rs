@@ -6,15 +6,15 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use ::parquet::basic::Compression;
-use ::parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
-use ::parquet::errors::ParquetError;
-use ::parquet::file::metadata::KeyValue;
-use ::parquet::file::properties::WriterProperties;
-use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use ::parquet::schema::parser::parse_message_type;
-use brickscope::Profile;
 use brickscope_analysis::export::rows::{Row, rows};
+use brickscope_profile::Profile;
+use parquet::basic::Compression;
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
 
 /// Incremented when the columns change.
 const TABLE_VERSION: u32 = 1;
@@ -61,7 +61,7 @@ const SCHEMA: &str = "message spans {
 
 /// Writes each span as a row, in groups, so that memory is bounded. Calls `progress` with the number of
 /// rows so far.
-pub(crate) fn write(
+pub fn write(
     profile: &Profile,
     out: &mut (dyn Write + Send + '_),
     progress: &mut dyn FnMut(u64),
@@ -259,9 +259,9 @@ impl Cells<'_> {
 mod tests {
     use std::fs::File;
 
-    use ::parquet::file::reader::{FileReader, SerializedFileReader};
-    use ::parquet::record::RowAccessor;
     use brickscope::{BrickProfiler, MockClock};
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
 
     use super::*;
 

@@ -5,46 +5,42 @@ use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
-use brickscope::Profile;
+use crate::rows::{Facts, RunRows, rows};
+use anyhow::{Context, Result, ensure};
 use brickscope_analysis::history::MACHINE;
-use brickscope_analysis::lake::{Facts, RunRows, rows};
+use brickscope_analysis::machine_name;
 use brickscope_analysis::receipt::{self, Options, Receipt, verify};
+use brickscope_profile::text::printable_text;
 use serde::Serialize;
 
-use super::store::{Each, Lake};
-use crate::{machine_name, run_dir};
+use crate::Host;
+use crate::store::{Each, Lake};
 
 /// What is known of the runs that are collected, apart from their files.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct About {
+pub struct About {
     /// The machine's name in the lake; `None`: the one that a run states, else this machine's, if the run is of it.
-    pub(crate) machine: Option<String>,
+    pub machine: Option<String>,
     /// The engine's commit.
-    pub(crate) commit: Option<String>,
+    pub commit: Option<String>,
     /// What runs near each other in time have in common.
-    pub(crate) session: Option<String>,
+    pub session: Option<String>,
 }
 
 /// What became of the runs.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Collected {
+pub struct Collected {
     /// Runs that are new in the lake.
-    pub(crate) added: u64,
+    pub added: u64,
     /// Runs that were there already.
-    pub(crate) known: u64,
+    pub known: u64,
     /// What was not collected, and why.
-    pub(crate) left_out: Vec<(PathBuf, String)>,
+    pub left_out: Vec<(PathBuf, String)>,
 }
 
 /// Adds the runs at each path: a run's folder, its profile.json or receipt, or a folder with runs in it. `each` is
 /// called with the number of runs done and of all.
-pub(crate) fn collect(
-    lake: &Lake,
-    paths: &[PathBuf],
-    about: &About,
-    each: Each<'_>,
-) -> Result<Collected> {
+pub fn collect(lake: &Lake, paths: &[PathBuf], about: &About, each: Each<'_>) -> Result<Collected> {
     let mut collected = Collected::default();
     let mut runs: Vec<RunFiles> = Vec::new();
     for path in paths {
@@ -72,8 +68,9 @@ pub(crate) fn collect(
 }
 
 /// The runs at a path, as rows.
-pub(super) fn runs_at(path: &Path, about: &About) -> Result<Vec<RunRows>> {
-    let read = |run: &RunFiles| read(run, about).with_context(|| run.path().display().to_string());
+pub(crate) fn runs_at(path: &Path, about: &About, host: &Host) -> Result<Vec<RunRows>> {
+    let read =
+        |run: &RunFiles| read(run, about, host).with_context(|| run.path().display().to_string());
     RunFiles::at(path)?.iter().map(read).collect()
 }
 
@@ -154,15 +151,16 @@ fn add(
     about: &About,
     known: &mut BTreeMap<String, BTreeMap<String, String>>,
 ) -> Result<bool, Trouble> {
-    let rows = read(run, about).map_err(Trouble::Run)?;
+    let rows = read(run, about, lake.host()).map_err(Trouble::Run)?;
     let of_day = match known.entry(rows.date.clone()) {
         Entry::Occupied(day) => day.into_mut(),
         Entry::Vacant(day) => day.insert(lake.runs_of(&rows.date).map_err(Trouble::Lake)?),
     };
     match of_day.get(&rows.run_id) {
         Some(other) if *other != rows.machine => {
-            let path = crate::output::shown(run.path());
-            tell!("note: {path}: it is in the lake already, as a run of {other}");
+            let path = printable_text(&run.path().to_string_lossy());
+            let told = format!("note: {path}: it is in the lake already, as a run of {other}");
+            (lake.host().tell)(&told);
             Ok(false)
         }
         Some(_) => Ok(false),
@@ -174,8 +172,8 @@ fn add(
     }
 }
 
-fn read(run: &RunFiles, about: &About) -> Result<RunRows> {
-    let profile = run.profile.as_deref().map(run_dir::load).transpose()?;
+fn read(run: &RunFiles, about: &About, host: &Host) -> Result<RunRows> {
+    let profile = run.profile.as_deref().map(host.load).transpose()?;
     if let Some(profile) = &profile {
         profile.check().map_err(|why| anyhow::anyhow!("the profile is inconsistent: {why}"))?;
     }
@@ -196,37 +194,9 @@ fn read(run: &RunFiles, about: &About) -> Result<RunRows> {
     let stated = of_receipt.as_ref().and_then(|receipt| receipt.environment.get(MACHINE));
     let machine = match about.machine.as_ref().or(stated) {
         Some(machine) => machine.clone(),
-        None => match machine_name::given()? {
-            Some(machine) => machine,
-            None => this_machine(profile.as_ref(), of_receipt.as_ref())?,
-        },
+        None => (host.machine)(profile.as_ref(), of_receipt.as_ref())?,
     };
-    machine_name::check(&machine)?;
+    machine_name::check(&machine).map_err(anyhow::Error::msg)?;
     facts.machine = machine;
     rows(profile.as_ref(), of_receipt.as_ref(), &facts).map_err(anyhow::Error::msg)
-}
-
-/// The host name of this machine, if the run can be of it.
-fn this_machine(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String> {
-    let theirs = match (receipt, profile) {
-        (Some(Receipt { machine, .. }), _) => Some((machine.cpu.as_deref(), machine.memory_bytes)),
-        (None, Some(profile)) => {
-            let machine = profile.machine.as_ref();
-            machine.map(|machine| (machine.cpu.as_deref(), machine.memory_bytes))
-        }
-        (None, None) => None,
-    };
-    match theirs {
-        Some((cpu, memory_bytes)) if machine_name::is_here(cpu, memory_bytes) => {
-            machine_name::of_host().context(
-                "the system doesn't state this machine's name: name it with --machine or BRICKSCOPE_MACHINE",
-            )
-        }
-        Some(_) => bail!(
-            "it is of another machine than this one: name that with --machine or BRICKSCOPE_MACHINE"
-        ),
-        None => bail!(
-            "it doesn't say which machine it is of: name it with --machine or BRICKSCOPE_MACHINE"
-        ),
-    }
 }

@@ -15,16 +15,16 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::rows::{RUNS, TABLES, Value};
 use anyhow::{Context, Result, bail};
-use brickscope_analysis::lake::{RUNS, TABLES, Value};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use object_store::ObjectMeta;
 
 use super::{AT_ONCE, Bucket};
-use crate::lake::check::COUNTS;
-use crate::lake::store::{ALL_DAYS, Days, Depth, Each, Part, age, names};
-use crate::lake::table_file;
+use crate::check::COUNTS;
+use crate::store::{ALL_DAYS, Days, Depth, Each, Part, age, names};
+use crate::table_file;
 
 /// Lists that are asked for while parts are deleted faster than they can be fetched.
 const TRIES: usize = 10;
@@ -48,12 +48,7 @@ enum Fetch {
 
 impl Bucket {
     /// Brings the copy up to date, and then keeps other processes from deleting anything of it.
-    pub(in crate::lake) fn refresh(
-        &mut self,
-        depth: Depth,
-        days: Days<'_>,
-        each: Each<'_>,
-    ) -> Result<()> {
+    pub(crate) fn refresh(&mut self, depth: Depth, days: Days<'_>, each: Each<'_>) -> Result<()> {
         self.lock = None;
         let cannot = || {
             let copy = self.copy.display();
@@ -65,7 +60,8 @@ impl Bucket {
         options.create(true).truncate(false).write(true);
         let lock = options.open(self.copy.join(LOCK)).with_context(cannot)?;
         if lock.try_lock_shared().is_err() {
-            tell!("waiting for another command that brings {} up to date", self.copy.display());
+            let copy = self.copy.display();
+            (self.host.tell)(&format!("waiting for another command that brings {copy} up to date"));
             lock.lock_shared().with_context(cannot)?;
         }
         let unknown = match self.update(depth, days, false, each)? {
@@ -73,7 +69,8 @@ impl Bucket {
             None => {
                 lock.unlock().with_context(cannot)?;
                 if lock.try_lock().is_err() {
-                    tell!("waiting for other commands that read {}", self.copy.display());
+                    let copy = self.copy.display();
+                    (self.host.tell)(&format!("waiting for other commands that read {copy}"));
                     lock.lock().with_context(cannot)?;
                 }
                 let unknown = self.update(depth, days, true, each)?;

@@ -2,9 +2,9 @@
 
 use super::table::{BrickRow, PassRow, RunRow, SpeedRow};
 use super::{Parts, counted, known};
-use crate::compare::Work;
-use crate::receipt::Receipt;
-use crate::receipt::v1::{Sample, Test};
+use brickscope_analysis::compare::Work;
+use brickscope_analysis::receipt::Receipt;
+use brickscope_analysis::receipt::v1::{Sample, Test};
 
 /// Fills in what the receipt says of the run, over what the profile said.
 pub(super) fn describe(receipt: &Receipt, run: &mut RunRow) {

@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::rows::{RUNS, TABLES};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use brickscope_analysis::lake::{RUNS, TABLES};
 use brickscope_analysis::receipt::sha256_hex;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
@@ -35,8 +35,8 @@ use object_store::{
 use tokio::runtime::Runtime;
 
 use self::client::Connector;
-use super::store::{Part, Whose, machines_in};
-use crate::cache;
+use crate::Host;
+use crate::store::{Part, Whose, machines_in};
 
 /// Requests at once.
 const AT_ONCE: usize = 16;
@@ -53,6 +53,7 @@ pub(super) struct Bucket {
     runtime: Runtime,
     /// The copy's folder.
     copy: PathBuf,
+    host: Host,
     /// Held while the copy is read.
     lock: Option<File>,
     /// Files in no run, as of the last refresh of all files.
@@ -61,7 +62,7 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// Doesn't ask the store yet.
-    pub(super) fn of_url(url: &str) -> Result<Self> {
+    pub(super) fn of_url(url: &str, host: &Host) -> Result<Self> {
         let url = url.trim_end_matches('/');
         let Some(rest) = url.strip_prefix("s3://") else {
             bail!("{url}: a lake is a folder or s3://BUCKET/PREFIX, of S3 or of a server like it");
@@ -103,7 +104,8 @@ impl Bucket {
             store: Arc::new(store),
             impatient: Arc::new(impatient),
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
-            copy: cache::folder()?.join("lakes").join(&hash[..16]),
+            copy: (host.cache)()?.join("lakes").join(&hash[..16]),
+            host: *host,
             lock: None,
             unknown: Vec::new(),
         })

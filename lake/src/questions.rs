@@ -2,17 +2,17 @@
 
 /// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Question {
+pub struct Question {
     /// Its name, as on the command line.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// A query of the lake's tables, and of `params`, which has one row.
-    pub(crate) sql: &'static str,
+    pub sql: &'static str,
 }
 
 macro_rules! questions {
     ($($name:literal),* $(,)?) => {
         /// All of them.
-        pub(crate) const QUESTIONS: &[Question] = &[
+        pub const QUESTIONS: &[Question] = &[
             $(Question { name: $name, sql: include_str!(concat!("questions/", $name, ".sql")) },)*
         ];
     };
@@ -37,13 +37,13 @@ questions! {
 
 impl Question {
     /// Whether the answer depends on runs of other days than those that it is about.
-    pub(crate) fn needs_all_days(&self) -> bool {
+    pub fn needs_all_days(&self) -> bool {
         // Of commits it takes the order in which they were first seen.
         self.name == "regressions"
     }
 
     /// The first comment: what it answers.
-    pub(crate) fn meaning(&self) -> &'static str {
+    pub fn meaning(&self) -> &'static str {
         let first = self.sql.lines().next().unwrap_or_default();
         first.trim_start_matches("--").trim()
     }

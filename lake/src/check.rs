@@ -2,24 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::rows::{RUNS, TABLES, Value};
 use anyhow::{Context, Result};
-use brickscope_analysis::lake::{RUNS, TABLES, Value};
 use serde::Serialize;
 
-use super::compact::live;
-use super::store::{Each, Lake, Part, Whose, is_gone};
+use crate::compact::live;
+use crate::store::{Each, Lake, Part, Whose, is_gone};
 
 /// What a check found.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Checked {
+pub struct Checked {
     /// Runs that are there as a whole.
-    pub(crate) whole: u64,
+    pub whole: u64,
     /// What is wrong, one sentence each.
-    pub(crate) faults: Vec<String>,
+    pub faults: Vec<String>,
 }
 
 /// Reads all files, and counts the rows of each run.
-pub(crate) fn check(lake: &mut Lake, each: Each<'_>) -> Result<Checked> {
+pub fn check(lake: &mut Lake, each: Each<'_>) -> Result<Checked> {
     lake.refresh_files(each)?;
     let days = lake.days(&RUNS)?;
     let mut checked = Checked::default();
@@ -174,7 +174,7 @@ fn of_day(lake: &Lake, date: &str) -> Result<Day> {
 }
 
 /// The tables whose rows are counted in `runs`, and in which column.
-pub(super) const COUNTS: [(&str, &str); 5] = [
+pub(crate) const COUNTS: [(&str, &str); 5] = [
     ("speeds", "speed_rows"),
     ("bricks", "brick_rows"),
     ("durations", "duration_rows"),

@@ -12,6 +12,21 @@
 //! each run once, and whole, unless parts are merged and deleted within seconds. `bucket` says how that is kept for a lake in an object store, which is copied before it is
 //! read.
 
+//!
+//! # Map
+//!
+//! | file or folder | contents |
+//! |---|---|
+//! | `rows/` | the tables: `table.rs` their columns, the rest their rows for one run |
+//! | `store.rs` | the folder: which files are where, written and renamed |
+//! | `table_file.rs` | one Parquet file of a table |
+//! | `collect.rs`, `compact.rs`, `check.rs` | adding runs, merging files, finding damage |
+//! | `bucket/` | a lake in an object store, by the feature `object-store` |
+//! | `engine.rs`, `library.rs` | queries by DuckDB: its command, or its library |
+//! | `questions/` | the questions of `brickscope lake`, as SQL |
+//! | `works.rs` | runs as observations of commits on machines |
+//! | `spans.rs` | no lake: the spans of one profile as a Parquet file |
+
 mod answer_text;
 #[cfg(feature = "object-store")]
 mod bucket;
@@ -24,25 +39,60 @@ mod compact;
 mod engine;
 mod library;
 mod questions;
+pub mod rows;
+pub mod spans;
 mod store;
 mod table_file;
 mod works;
 
-pub(crate) use self::answer_text::table;
-pub(crate) use self::check::check;
-pub(crate) use self::collect::{About, collect};
-pub(crate) use self::compact::compact;
-pub(crate) use self::engine::{answer, prelude, quoted};
-pub(crate) use self::questions::QUESTIONS;
-pub(crate) use self::store::{ALL_DAYS, Days, Lake};
-pub(crate) use self::works::{LEAST_DIGITS, NewRuns, Wanted, named, unify, works};
+pub use answer_text::table;
+pub use check::check;
+pub use collect::{About, collect};
+pub use compact::compact;
+pub use engine::{Answer, AnswerColumn, answer, prelude, quoted};
+pub use questions::QUESTIONS;
+pub use store::{ALL_DAYS, Days, Each, Lake};
+pub use works::{LEAST_DIGITS, NewRuns, OfWork, Wanted, Works, named, unify, works};
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use brickscope_analysis::receipt::Receipt;
+use brickscope_profile::Profile;
+use tempfile::TempDir;
+
+/// What a lake takes from the program around it.
+#[derive(Debug, Clone, Copy)]
+pub struct Host {
+    /// The folder for copies of lakes in object stores.
+    pub cache: fn() -> Result<PathBuf>,
+    /// A new folder that only this user can enter, for what does not fit into memory.
+    pub temporary: fn() -> Result<TempDir>,
+    /// Reads the profile of a run, given its folder or the file itself.
+    pub load: fn(&Path) -> Result<Profile>,
+    /// Names the machine that a run is of, where neither the run nor the caller states it.
+    pub machine: fn(Option<&Profile>, Option<&Receipt>) -> Result<String>,
+    /// Says a sentence, at once: what is waited for, or left out.
+    pub tell: fn(&str),
+}
+
+/// Whether a text is like `2026-01-31`.
+#[cfg(any(test, feature = "object-store"))]
+pub(crate) fn is_date(text: &str) -> bool {
+    text.len() == 10
+        && text.bytes().zip(b"0000-00-00").all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            form => byte == *form,
+        })
+}
 
 /// Columns by which readers choose the part that counts, and the machine's name in the file: queries see `machine`.
 const HIDDEN: [&str; 2] = ["part", "machine_name"];
 
 /// The tables and their columns, in Markdown.
-pub(crate) fn schema_markdown() -> String {
-    use brickscope_analysis::lake::{Kind, TABLES};
+#[must_use]
+pub fn schema_markdown() -> String {
+    use crate::rows::{Kind, TABLES};
 
     let mut text = String::new();
     // What a reader looks for first comes first; it is written last.
@@ -70,7 +120,7 @@ pub(crate) fn schema_markdown() -> String {
 mod tests {
     #[test]
     fn the_documentation_has_every_column() {
-        let page = include_str!("../../../docs/fleet.md");
+        let page = include_str!("../../docs/fleet.md");
         let schema = super::schema_markdown();
         assert!(page.contains(&schema), "docs/fleet.md lacks what `brickscope lake schema` prints");
     }

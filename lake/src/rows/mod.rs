@@ -4,7 +4,7 @@
 //! the files hold: plain rows, without files.
 //!
 //! ```
-//! use brickscope_analysis::lake::{Facts, TABLES, rows};
+//! use brickscope_lake::rows::{Facts, TABLES, rows};
 //! use brickscope_profile::{ClockInfo, Profile};
 //!
 //! let profile = Profile::empty(ClockInfo::default());
@@ -25,7 +25,7 @@ pub use self::table::{
     BRICKS, Column, DURATIONS, Kind, PASSES, RUNS, SPANS, SPEEDS, TABLES, Table, Value,
 };
 use self::table::{BrickRow, DurationRow, Of, PassRow, RunRow, SpanRow, SpeedRow};
-use crate::receipt::{Receipt, sha256_hex};
+use brickscope_analysis::receipt::{Receipt, sha256_hex};
 
 /// Incremented when the tables change.
 pub const LAKE_VERSION: u32 = 3;
@@ -197,7 +197,7 @@ mod tests {
     use brickscope_profile::ClockInfo;
 
     use super::*;
-    use crate::import::{self, Format};
+    use brickscope_analysis::import::{self, Format};
 
     fn facts() -> Facts {
         Facts { machine: "m1".to_owned(), source: "runs/1".to_owned(), ..Facts::default() }
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_receipt_of_a_device_names_it_and_has_its_bricks_apart() {
-        use crate::receipt::v1::{Brick, Device, DeviceTimes};
+        use brickscope_analysis::receipt::v1::{Brick, Device, DeviceTimes};
 
         let text = include_str!("../../../tests/data/receipt-v1.json");
         let mut receipt = Receipt::from_json(text, "receipt".as_ref()).expect("the fixture");

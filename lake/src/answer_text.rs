@@ -1,7 +1,8 @@
 //! An answer as a table for people, as far as it fits in 80 columns.
 
-use super::engine::{Answer, AnswerColumn};
-use crate::text::{columns, cut, cut_front, padded, printable_text};
+use crate::engine::{Answer, AnswerColumn};
+use brickscope_analysis::text::{columns, cut, cut_front, padded};
+use brickscope_profile::text::printable_text;
 
 /// The least width to which a column of texts is cut.
 const LEAST: usize = 8;
@@ -11,7 +12,7 @@ const DIGITS: usize = 12;
 
 /// The table, at most so many columns wide unless its numbers alone are wider. Names of columns are broken at `_`, texts
 /// are cut: JSON and CSV have them whole.
-pub(crate) fn table(answer: &Answer, most: usize) -> String {
+pub fn table(answer: &Answer, most: usize) -> String {
     if answer.rows.is_empty() {
         return "no rows\n".to_owned();
     }

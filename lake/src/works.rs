@@ -3,28 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::Host;
+use crate::rows::{RUNS, RunRows, SPEEDS, TABLES, Table, Value};
 use anyhow::{Context, Result, ensure};
 use brickscope_analysis::compare::Work;
 use brickscope_analysis::fleet::Observation;
-use brickscope_analysis::lake::{RUNS, RunRows, SPEEDS, TABLES, Table, Value};
+use brickscope_profile::text::count;
 
-use super::collect::{About, runs_at};
-use super::engine::{answer, quoted};
-use super::store::{ALL_DAYS, Lake};
+use crate::collect::{About, runs_at};
+use crate::engine::{answer, quoted};
+use crate::store::{ALL_DAYS, Lake};
 
 /// What was measured: its name for people, and all that [`compare`](brickscope_analysis::compare) demands to be equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct OfWork {
-    pub(crate) name: String,
-    pub(crate) work: Work,
+pub struct OfWork {
+    /// What people call it.
+    pub name: String,
+    /// What is demanded.
+    pub work: Work,
 }
 
 /// The runs of each work.
-pub(crate) type Works = BTreeMap<OfWork, Vec<Observation>>;
+pub type Works = BTreeMap<OfWork, Vec<Observation>>;
 
 /// The name of each work, with what tells it from others of its name; and of each name with several works a sentence that says
 /// so.
-pub(crate) fn named(works: &[&OfWork]) -> (Vec<String>, Vec<String>) {
+pub fn named(works: &[&OfWork]) -> (Vec<String>, Vec<String>) {
     let of_name = |name: &str| {
         works.iter().filter(|of| of.name == name).map(|of| &of.work).collect::<Vec<&Work>>()
     };
@@ -62,14 +66,17 @@ pub(crate) fn named(works: &[&OfWork]) -> (Vec<String>, Vec<String>) {
 
 /// Which runs are wanted: all, but for what is given.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) model: Option<&'a str>,
-    pub(crate) test: Option<&'a str>,
-    pub(crate) cpu: Option<&'a str>,
+pub struct Wanted<'a> {
+    /// Of this model.
+    pub model: Option<&'a str>,
+    /// Of this test.
+    pub test: Option<&'a str>,
+    /// Of this processor.
+    pub cpu: Option<&'a str>,
     /// The first day.
-    pub(crate) since: Option<&'a str>,
+    pub since: Option<&'a str>,
     /// Runs that don't count, by id.
-    pub(crate) without: BTreeSet<String>,
+    pub without: BTreeSet<String>,
 }
 
 /// The name of a work in SQL; [`OfRun::work`] is the same for rows.
@@ -83,7 +90,7 @@ const WORK: &str = "concat_ws(', ', r.engine, r.model, left(r.model_sha256, 8), 
 const UNPROFILED: &str = "kernel-ids";
 
 /// The runs of a lake that have a commit and a speed, by what they measured, as far as that tells them apart.
-pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
+pub fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
     let only = |column: &str, value: Option<&str>| match value {
         Some(value) => format!(" AND {column} {}", quoted(value)),
         None => String::new(),
@@ -135,10 +142,10 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
         });
     }
     if !refused.is_empty() {
-        let runs = crate::text::count(refused.len() as u64, "run");
-        tell!(
+        let runs = count(refused.len() as u64, "run");
+        (lake.host().tell)(&format!(
             "left out: {runs} with a receipt that did not verify: `brickscope lake unverified` says why"
-        );
+        ));
     }
     works.values_mut().for_each(|runs| unify(runs));
     Ok(works)
@@ -146,18 +153,20 @@ pub(crate) fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
 
 /// Runs that aren't in a lake, as they would be in it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct NewRuns {
-    pub(crate) works: Works,
-    pub(crate) ids: BTreeSet<String>,
+pub struct NewRuns {
+    /// What they measured.
+    pub works: Works,
+    /// Their ids.
+    pub ids: BTreeSet<String>,
     /// The processor of all of them, if they state one.
-    pub(crate) cpu: Option<String>,
+    pub cpu: Option<String>,
 }
 
 impl NewRuns {
     /// The runs at a path, of machines of one kind. Those that state no commit get this one.
-    pub(crate) fn at(path: &Path, commit: &str, is_forced: bool) -> Result<Self> {
+    pub fn at(path: &Path, commit: &str, is_forced: bool, host: &Host) -> Result<Self> {
         let mut new = Self::default();
-        for (nth, rows) in runs_at(path, &About::default())?.into_iter().enumerate() {
+        for (nth, rows) in runs_at(path, &About::default(), host)?.into_iter().enumerate() {
             let run = OfRun::new(&rows);
             let cpu = run.text("cpu").map(str::to_owned);
             ensure!(
@@ -266,10 +275,10 @@ impl<'r> OfRun<'r> {
 }
 
 /// Fewer digits of a hash may be those of several commits.
-pub(crate) const LEAST_DIGITS: usize = 7;
+pub const LEAST_DIGITS: usize = 7;
 
 /// Takes a hash and its abbreviations for one commit: llama-bench writes seven digits, git all.
-pub(crate) fn unify(runs: &mut [Observation]) {
+pub fn unify(runs: &mut [Observation]) {
     let is_hash = |name: &str| {
         name.len() >= LEAST_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
     };

@@ -7,20 +7,20 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::{Arc, Once};
 
-use ::parquet::basic::{Compression, Type};
-use ::parquet::column::reader::ColumnReader;
-use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
-use ::parquet::errors::ParquetError;
-use ::parquet::file::metadata::KeyValue;
-use ::parquet::file::properties::WriterProperties;
-use ::parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
-use ::parquet::file::writer::SerializedFileWriter;
-use ::parquet::schema::parser::parse_message_type;
+use crate::rows::{Column, Kind, LAKE_VERSION, Table, Value};
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::lake::{Column, Kind, LAKE_VERSION, Table, Value};
+use parquet::basic::{Compression, Type};
+use parquet::column::reader::ColumnReader;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 
-use super::store::Push;
-use crate::text::printable;
+use crate::store::Push;
+use brickscope_profile::text::printable;
 
 /// Rows per group: that many are in memory at once.
 const GROUP_ROWS: usize = 1 << 17;
@@ -115,7 +115,7 @@ fn text(cell: &Value) -> Option<ByteArray> {
 }
 
 /// Writes a file with the rows that `rows` pushes.
-pub(super) fn write<W: Write + Send>(
+pub(crate) fn write<W: Write + Send>(
     table: &'static Table,
     out: W,
     rows: impl FnOnce(Push<'_>) -> Result<()>,
@@ -126,7 +126,7 @@ pub(super) fn write<W: Write + Send>(
 }
 
 /// The same in memory.
-pub(super) fn bytes(
+pub(crate) fn bytes(
     table: &'static Table,
     rows: impl FnOnce(Push<'_>) -> Result<()>,
 ) -> Result<Vec<u8>> {
@@ -152,7 +152,7 @@ fn schema(table: &Table) -> String {
 }
 
 /// Calls `each` with every row of a file. Columns that the file doesn't have are `NULL`: it is of an earlier version.
-pub(super) fn read(
+pub(crate) fn read(
     table: &'static Table,
     path: &Path,
     each: &mut dyn FnMut(Vec<Value>) -> Result<()>,
@@ -172,14 +172,14 @@ pub(super) fn read(
 }
 
 /// The texts of one column, without the rest of the file.
-pub(super) fn texts(table: &'static Table, path: &Path, name: &str) -> Result<Vec<String>> {
+pub(crate) fn texts(table: &'static Table, path: &Path, name: &str) -> Result<Vec<String>> {
     let of_file = || path.display().to_string();
     let file = File::open(path).with_context(of_file)?;
     texts_in(table, file, name).with_context(of_file)
 }
 
 /// The same of a file that is open, or in memory.
-pub(super) fn texts_in<R: ChunkReader + 'static>(
+pub(crate) fn texts_in<R: ChunkReader + 'static>(
     table: &'static Table,
     file: R,
     name: &str,
@@ -190,7 +190,7 @@ pub(super) fn texts_in<R: ChunkReader + 'static>(
 }
 
 /// The cells of some columns, column by column.
-pub(super) fn cells_in<R: ChunkReader + 'static>(
+pub(crate) fn cells_in<R: ChunkReader + 'static>(
     table: &'static Table,
     file: R,
     names: &[&str],
@@ -210,7 +210,7 @@ pub(super) fn cells_in<R: ChunkReader + 'static>(
 }
 
 /// Whether all of a file can be read.
-pub(super) fn check(table: &'static Table, path: &Path) -> Result<()> {
+pub(crate) fn check(table: &'static Table, path: &Path) -> Result<()> {
     read(table, path, &mut |_| Ok(()))
 }
 
@@ -387,7 +387,7 @@ fn reader_has_levels(group: &dyn RowGroupReader, place: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_analysis::lake::TABLES;
+    use crate::rows::TABLES;
 
     use super::*;
 

@@ -52,7 +52,7 @@ struct Functions {
 }
 
 /// Names of columns, and rows of texts; `None` is `NULL`.
-pub(super) type Texts = (Vec<String>, Vec<Vec<Option<String>>>);
+pub(crate) type Texts = (Vec<String>, Vec<Vec<Option<String>>>);
 
 /// A database in memory, in this process.
 pub(crate) struct Database {
@@ -65,7 +65,7 @@ pub(crate) struct Database {
 
 impl Database {
     /// Loads the library: the file at `path`, or the one of this name that the system's loader finds.
-    pub(super) fn load(path: &Path) -> Result<Self> {
+    pub(crate) fn load(path: &Path) -> Result<Self> {
         // SAFETY: DuckDB's library does nothing when it is loaded but set up its own data.
         let library = unsafe { Library::new(path) }?;
         macro_rules! symbol {
@@ -108,18 +108,18 @@ impl Database {
     }
 
     /// The library's version.
-    pub(super) fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         // SAFETY: it returns a text that lives as long as the library.
         unsafe { text((self.functions.version)()) }
     }
 
     /// Runs statements without a result.
-    pub(super) fn run(&self, sql: &str) -> Result<()> {
+    pub(crate) fn run(&self, sql: &str) -> Result<()> {
         self.query(sql).map(drop)
     }
 
     /// Runs a query whose columns are all texts. Returns their names, and the rows.
-    pub(super) fn texts(&self, sql: &str) -> Result<Texts> {
+    pub(crate) fn texts(&self, sql: &str) -> Result<Texts> {
         let mut result = self.query(sql)?;
         let functions = &self.functions;
         // SAFETY: the result is of a query that succeeded.
