@@ -82,3 +82,9 @@ pub(crate) fn all_streams(device: &DeviceProfile, phase: Phase) -> Option<Busy> 
     let several = device.streams.len() > 1;
     device.busy(Some(phase)).ok().filter(|busy| several && busy.passes >= passes)
 }
+
+/// Whether a pass comes after another one in the same text. Files of servers have tokens and no positions: there the next one
+/// is.
+pub(crate) fn is_next(a: &Pass, b: &Pass) -> bool {
+    b.position == a.position.saturating_add(a.tokens) || (a.position, b.position) == (0, 0)
+}

@@ -1,9 +1,9 @@
 //! Text of the command line, and what all views take from the analysis.
 
 pub(crate) use brickscope::text::count;
-#[cfg(feature = "top")]
-pub(crate) use brickscope_analysis::text::cut_front;
-pub(crate) use brickscope_analysis::text::{WIDTH, broken, columns, cut, hanging, padded};
+pub(crate) use brickscope_analysis::text::{
+    WIDTH, broken, columns, cut, cut_front, hanging, padded,
+};
 #[cfg(feature = "top")]
 pub(crate) use brickscope_analysis::view::is_unprintable;
 pub(crate) use brickscope_analysis::view::{printable, printable_text, screened};

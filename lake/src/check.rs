@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::compact::live;
-use crate::store::{Each, Lake, Part, Whose, is_gone};
+use crate::part::{COUNTS, Each, Part, Whose, is_gone};
+use crate::store::Lake;
 
 /// What a check found.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -172,12 +173,3 @@ fn of_day(lake: &Lake, date: &str) -> Result<Day> {
     }
     Ok(checked)
 }
-
-/// The tables whose rows are counted in `runs`, and in which column.
-pub(crate) const COUNTS: [(&str, &str); 5] = [
-    ("speeds", "speed_rows"),
-    ("bricks", "brick_rows"),
-    ("durations", "duration_rows"),
-    ("passes", "pass_rows"),
-    ("spans", "span_rows"),
-];

@@ -14,7 +14,8 @@ use brickscope_profile::text::printable_text;
 use serde::Serialize;
 
 use crate::Host;
-use crate::store::{Each, Lake};
+use crate::part::Each;
+use crate::store::Lake;
 
 /// What is known of the runs that are collected, apart from their files.
 #[derive(Debug, Clone, Default)]

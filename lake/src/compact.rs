@@ -9,9 +9,11 @@ use anyhow::{Context, Result, ensure};
 use brickscope_analysis::receipt::sha256_hex;
 use serde::Serialize;
 
-use crate::check::COUNTS;
-use crate::store::{Each, Lake, Part, Place, Row, Whose, age, is_gone};
+use crate::part::COUNTS;
+use crate::part::{Each, Part, Place, Whose, age, is_gone};
+use crate::store::Lake;
 use crate::table_file;
+use crate::table_file::Row;
 
 /// What merging did.
 #[derive(Debug, Clone, Default, Serialize)]

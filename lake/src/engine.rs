@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 
 use crate::HIDDEN;
 use crate::library::{Database, Texts};
-use crate::store::{ALL_DAYS, Days, Lake, Part, is_gone};
+use crate::part::{ALL_DAYS, Days, Part, is_gone};
+use crate::store::Lake;
 use crate::table_file;
 use brickscope_profile::text::printable_text;
 

@@ -18,7 +18,8 @@
 //! | file or folder | contents |
 //! |---|---|
 //! | `rows/` | the tables: `table.rs` their columns, the rest their rows for one run |
-//! | `store.rs` | the folder: which files are where, written and renamed |
+//! | `part.rs` | which runs are in which files, and how these are named |
+//! | `store.rs` | the folder: files written and renamed |
 //! | `table_file.rs` | one Parquet file of a table |
 //! | `collect.rs`, `compact.rs`, `check.rs` | adding runs, merging files, finding damage |
 //! | `bucket/` | a lake in an object store, by the feature `object-store` |
@@ -38,6 +39,7 @@ mod collect;
 mod compact;
 mod engine;
 mod library;
+mod part;
 mod questions;
 pub mod rows;
 pub mod spans;
@@ -50,8 +52,9 @@ pub use check::check;
 pub use collect::{About, collect};
 pub use compact::compact;
 pub use engine::{Answer, AnswerColumn, answer, prelude, quoted};
+pub use part::{ALL_DAYS, Days, Each};
 pub use questions::QUESTIONS;
-pub use store::{ALL_DAYS, Days, Each, Lake};
+pub use store::Lake;
 pub use works::{LEAST_DIGITS, NewRuns, OfWork, Wanted, Works, named, unify, works};
 
 use std::path::{Path, PathBuf};

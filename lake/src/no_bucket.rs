@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::Host;
-use crate::store::{Days, Depth, Each};
+use crate::part::{Days, Depth, Each};
 
 /// There is none.
 #[derive(Debug)]

@@ -19,8 +19,13 @@ use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedF
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-use crate::store::Push;
 use brickscope_profile::text::printable;
+
+/// A row of a table.
+pub(crate) type Row = Vec<Value>;
+
+/// Takes the rows of a file, one by one.
+pub(crate) type Push<'t> = &'t mut dyn FnMut(Row) -> Result<()>;
 
 /// Rows per group: that many are in memory at once.
 const GROUP_ROWS: usize = 1 << 17;

@@ -12,7 +12,8 @@ use brickscope_profile::text::count;
 
 use crate::collect::{About, runs_at};
 use crate::engine::{answer, quoted};
-use crate::store::{ALL_DAYS, Lake};
+use crate::part::ALL_DAYS;
+use crate::store::Lake;
 
 /// What was measured: its name for people, and all that [`compare`](brickscope_analysis::compare) demands to be equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,6 +15,7 @@ use crate::recorder::Recorder;
 
 mod names;
 mod short_forms;
+mod sums;
 mod timers;
 
 // rustdoc shows the methods of `BrickProfiler` in the order of these modules: first what every embedder needs, last the

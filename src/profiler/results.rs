@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 
 use brickscope_profile::name::{NameIdx, OTHER_BRICK};
-use brickscope_profile::stats::by_category;
 use brickscope_profile::{
     Absent, Anchor, AsProfile, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo,
     Dropped, Name, Overhead, Profile, Run, Source,
 };
 
+use super::sums::BrickSums;
 use super::{BrickProfiler, short_forms, tiles};
 use crate::fold::{Fold, Slot};
 use crate::names::brick_name;
@@ -168,41 +168,6 @@ impl BrickProfiler {
 impl AsProfile for BrickProfiler {
     fn as_profile(&self) -> Cow<'_, Profile> {
         Cow::Owned(self.profile())
-    }
-}
-
-/// What each brick did: the same bricks on both sides.
-pub(super) struct BrickSums {
-    pub(super) host: Vec<BrickStats>,
-    pub(super) devices: Vec<BrickStats>,
-    categories: Vec<BrickCategory>,
-}
-
-impl BrickSums {
-    /// The side that totals are of, and the other one.
-    pub(super) fn sides(&self) -> [&[BrickStats]; 2] {
-        let host_has_any = self.host.iter().any(|stats| stats.count > 0);
-        if host_has_any { [&self.host, &self.devices] } else { [&self.devices, &self.host] }
-    }
-
-    /// All bricks of the side that totals are of.
-    pub(super) fn total(&self) -> BrickStats {
-        let mut total = BrickStats::new("");
-        self.sides()[0].iter().for_each(|stats| total.merge(stats));
-        total
-    }
-
-    /// Both sides in one.
-    pub(super) fn together(self) -> Vec<BrickStats> {
-        let mut all = self.host;
-        all.iter_mut().zip(&self.devices).for_each(|(stats, device)| stats.merge(device));
-        all
-    }
-
-    /// Both sides, by category.
-    pub(super) fn by_category(self) -> [CategoryStats; BrickCategory::COUNT] {
-        let categories = self.categories.clone();
-        by_category(categories.into_iter().zip(&self.together()))
     }
 }
 

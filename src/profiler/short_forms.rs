@@ -7,7 +7,7 @@ use brickscope_profile::text::{percent, printable};
 use brickscope_profile::{BrickCategory, BrickStats, TileStats};
 use serde_json::json;
 
-use super::results::BrickSums;
+use super::sums::BrickSums;
 
 /// The bricks that ran, the longest first.
 fn longest_first(stats: &[BrickStats]) -> Vec<&BrickStats> {

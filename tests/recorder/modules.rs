@@ -60,20 +60,50 @@ const MUST_NOT_DEPEND_ON: [(&str, &[&str]); 3] = [
 /// Modules that use each other and may: products are methods of `Kernels`, and take `Kernels`.
 const KNOWN: (&str, [&str; 4]) = ("kernels", ["gemm", "inputs", "kernels", "matmul"]);
 
+/// As many modules of one folder may use each other as two sides of one thing; more are no rooms any more.
+const MOST_IN_A_KNOT: usize = 2;
+
 #[test]
 fn no_package_has_a_circle_of_modules() {
     let root = brickscope_testing::root();
     let mut circles = Vec::new();
     for package in PACKAGES {
-        let uses = uses_in(&root.join(package).join("src"));
-        assert!(uses.len() > 1, "{package} has modules");
-        let is_known = |circle: &String| {
-            package == KNOWN.0 && circle.split(" → ").all(|module| KNOWN.1.contains(&module))
-        };
-        let new = circles_in(&uses).into_iter().filter(|circle| !is_known(circle));
-        circles.extend(new.map(|circle| format!("{package}: {circle}")));
+        let rooms = rooms_in(&root.join(package).join("src"));
+        assert!(rooms[0].uses.len() > 1, "{package} has modules");
+        for Room { path, uses } in rooms {
+            let most = if path.is_empty() { 1 } else { MOST_IN_A_KNOT };
+            for knot in knots_in(&uses).into_iter().filter(|knot| knot.len() > most) {
+                let is_known = path.is_empty() && package == KNOWN.0;
+                if !(is_known && knot.iter().all(|module| KNOWN.1.contains(&module.as_str()))) {
+                    let way = circles_in(&uses).join(", ");
+                    circles.push(format!("{package}/{}: {knot:?}: {way}", path.join("/")));
+                }
+            }
+        }
     }
     assert!(circles.is_empty(), "modules that use each other:\n{}", circles.join("\n"));
+}
+
+#[test]
+fn a_planted_knot_within_a_folder_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    write("lib.rs", "mod room;\n");
+    write("room/mod.rs", "mod a;\nmod b;\nmod c;\npub(crate) use self::c::Thing;\n");
+    write("room/a.rs", "use super::b::{self, Other};\n");
+    write("room/b/mod.rs", "mod inner;\n");
+    write("room/b/inner.rs", "use crate::room::{Thing, b};\n");
+    write("room/c.rs", "use crate::{room::a::{X, Y}};\n");
+    let rooms = rooms_in(folder.path());
+    let [_, room, _] = &rooms[..] else { panic!("{rooms:?}") };
+    assert_eq!(room.path, ["room"]);
+    assert_eq!(knots_in(&room.uses), [["a", "b", "c"]]);
+    write("room/c.rs", "use std::a::X;\n");
+    assert_eq!(knots_in(&rooms_in(folder.path())[1].uses), [[""; 0]; 0]);
 }
 
 #[test]
@@ -120,11 +150,11 @@ fn a_planted_circle_is_found_however_it_is_written() {
         write("b/mod.rs", "mod inner;\n");
         write("b/inner.rs", &in_b.replace("super::", "super::super::"));
         write("c.rs", "//! As `crate::a` does.\n#[cfg(test)]\nmod tests {\n    use crate::b;\n}\n");
-        let uses = uses_in(folder.path());
-        assert_eq!(circles_in(&uses), ["a → b → a"], "{in_a} {in_b}");
+        let uses = &rooms_in(folder.path())[0].uses;
+        assert_eq!(circles_in(uses), ["a → b → a"], "{in_a} {in_b}");
         // Without one of the two there is no circle, since tests and comments don't count.
         write("a.rs", "");
-        assert_eq!(circles_in(&uses_in(folder.path())), [""; 0], "{in_b}");
+        assert_eq!(circles_in(&rooms_in(folder.path())[0].uses), [""; 0], "{in_b}");
     }
 }
 
@@ -193,47 +223,89 @@ fn circles_in(uses: &Uses) -> Vec<String> {
     circles
 }
 
-/// The modules that the names come from which a crate's root re-exports.
-fn re_exports(root: &str, modules: &BTreeSet<String>) -> BTreeMap<String, String> {
-    let mut from = BTreeMap::new();
-    for statement in without_tests(&without_comments(root)).split(';') {
-        let Some((_, path)) = statement.rsplit_once("use ") else { continue };
-        let path = path.trim_start().trim_start_matches("crate::").trim_start_matches("self::");
-        let Some((module, names)) = path.split_once("::") else { continue };
-        if modules.contains(module) {
-            let names = names.split(|c: char| !c.is_alphanumeric() && c != '_');
-            from.extend(names.map(|name| (name.to_owned(), module.to_owned())));
-        }
-    }
-    // A module's own name is that module.
-    from.retain(|name, _| !name.is_empty() && !modules.contains(name));
-    from
+/// The modules of a package's root or of a folder, and what they use of each other.
+#[derive(Debug)]
+struct Room {
+    /// The path of the folder; none of the root.
+    path: Vec<String>,
+    uses: Uses,
 }
 
-/// What the modules at the top of a source folder use of each other, outside of tests.
-fn uses_in(src: &Path) -> Uses {
-    let mut files = Vec::new();
-    collect_files(src, &mut Vec::new(), &mut files);
-    let top = |path: &[String]| path.first().cloned();
-    let modules: BTreeSet<String> = files.iter().filter_map(|(path, _)| top(path)).collect();
-    let mut uses: Uses = modules.iter().map(|module| (module.clone(), BTreeSet::new())).collect();
-    let roots = files.iter().filter(|(path, _)| path.is_empty());
-    let re_exported: BTreeMap<String, String> = roots
-        .flat_map(|(_, file)| {
-            re_exports(&fs::read_to_string(file).expect("source is text"), &modules)
-        })
-        .collect();
-    for (path, file) in &files {
-        let Some(module) = top(path) else { continue };
-        let text = fs::read_to_string(file).expect("source is text");
-        for used in top_modules_used(&without_tests(&without_comments(&text)), path.len()) {
-            let used = re_exported.get(&used).cloned().unwrap_or(used);
-            if used != module && modules.contains(&used) {
-                uses.get_mut(&module).expect("each has a row").insert(used);
+/// Modules each of which uses each other one, by whatever way: those of one.
+fn knots_in(uses: &Uses) -> Vec<Vec<String>> {
+    fn reached<'u>(uses: &'u Uses, start: &'u str) -> BTreeSet<&'u str> {
+        let mut reached: BTreeSet<&str> = BTreeSet::new();
+        let mut open = vec![start];
+        while let Some(module) = open.pop() {
+            let next = uses[module].iter().map(String::as_str);
+            open.extend(next.filter(|next| reached.insert(next)));
+        }
+        reached
+    }
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        uses.keys().map(|module| (module.as_str(), reached(uses, module))).collect();
+    let knot = |module: &String| -> Vec<String> {
+        let both = |other: &&str| reached[other].contains(module.as_str());
+        reached[module.as_str()].iter().copied().filter(both).map(str::to_owned).collect()
+    };
+    let knots: BTreeSet<Vec<String>> = uses.keys().map(knot).collect();
+    knots.into_iter().filter(|knot| !knot.is_empty()).collect()
+}
+
+/// The modules that the names come from which a module re-exports.
+fn re_exports(root: &str, modules: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let mut from = BTreeMap::new();
+    for statement in root.split(';') {
+        let Some((_, path)) = statement.rsplit_once("use ") else { continue };
+        let path = path.trim_start().trim_start_matches("crate::").trim_start_matches("self::");
+        for path in paths_from(path) {
+            if let [module, .., name] = &path[..]
+                && modules.contains(module)
+            {
+                from.insert(name.clone(), module.clone());
             }
         }
     }
-    uses
+    // A module's own name is that module.
+    from.retain(|name, _| !modules.contains(name));
+    from
+}
+
+/// The root of a source folder, then each folder in it, with what its modules use of each other outside of tests.
+fn rooms_in(src: &Path) -> Vec<Room> {
+    let mut files = Vec::new();
+    collect_files(src, &mut Vec::new(), &mut files);
+    let read = |(path, file): (Vec<String>, PathBuf)| {
+        let text = fs::read_to_string(file).expect("source is text");
+        let text = without_tests(&without_comments(&text));
+        let used = paths_used(&text, &path);
+        (path, text, used)
+    };
+    let files: Vec<_> = files.into_iter().map(read).collect();
+    let above =
+        |path: &Vec<String>| (0..path.len()).map(|n| path[..n].to_vec()).collect::<Vec<_>>();
+    let folders: BTreeSet<Vec<String>> = files.iter().flat_map(|(path, ..)| above(path)).collect();
+    let room = |path: Vec<String>| {
+        let within =
+            |of: &[String]| of.strip_prefix(&path[..]).and_then(|rest| rest.first().cloned());
+        let modules: BTreeSet<String> = files.iter().filter_map(|(of, ..)| within(of)).collect();
+        let mut uses: Uses =
+            modules.iter().map(|module| (module.clone(), BTreeSet::new())).collect();
+        let roots = files.iter().filter(|(of, ..)| *of == path);
+        let re_exported: BTreeMap<String, String> =
+            roots.flat_map(|(_, text, _)| re_exports(text, &modules)).collect();
+        for (of, _, used) in &files {
+            let Some(module) = within(of) else { continue };
+            for used in used.iter().filter_map(|used| within(used)) {
+                let used = re_exported.get(&used).cloned().unwrap_or(used);
+                if used != module && modules.contains(&used) {
+                    uses.get_mut(&module).expect("each has a row").insert(used);
+                }
+            }
+        }
+        Room { path, uses }
+    };
+    folders.into_iter().map(room).collect()
 }
 
 /// Source files with the path of their module; that of the crate's root is empty.
@@ -300,48 +372,75 @@ fn without_tests(text: &str) -> String {
     kept + rest
 }
 
-/// The first segments of all paths from the crate's root, in a module so many levels below it.
-fn top_modules_used(text: &str, depth: usize) -> BTreeSet<String> {
-    let up = "super::".repeat(depth);
+/// All paths in the package that a module's text names, from the package's root.
+fn paths_used(text: &str, module: &[String]) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
-    for root in ["crate::", up.as_str()] {
+    for root in ["crate::", "super::"] {
         for (at, _) in text.match_indices(root) {
             let is_longer = text[..at].ends_with("super::")
                 || text[..at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c));
-            if !root.is_empty() && !is_longer {
-                found.extend(first_segments(&text[at + root.len()..]));
+            if is_longer {
+                continue;
             }
+            let rest = text[at..].trim_start_matches("crate::");
+            let path = rest.trim_start_matches("super::");
+            let up = (rest.len() - path.len()) / "super::".len();
+            let base = if root == "crate::" {
+                Some(&[][..])
+            } else {
+                module.len().checked_sub(up).map(|n| &module[..n])
+            };
+            // Of a module within a file, more than the file's path says.
+            let Some(base) = base else { continue };
+            found.extend(paths_from(path).into_iter().map(|path| [base, &path[..]].concat()));
         }
     }
     found
 }
 
-/// `a` of `a::b`, and `a` and `c` of `{a::{b, d}, c}`.
-fn first_segments(path: &str) -> Vec<String> {
-    let word = |text: &str| {
-        let text = text.trim_start();
-        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
-        text[..end].to_owned()
-    };
-    let Some(list) = path.strip_prefix('{') else { return vec![word(path)] };
-    let mut segments = Vec::new();
-    let mut depth = 0;
-    let mut begin = 0;
-    for (at, c) in list.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => {
-                segments.push(word(&list[begin..at]));
-                break;
+/// `a::b` and `a::d::e` of `a::{b, d::e}`, as segments.
+fn paths_from(text: &str) -> Vec<Vec<String>> {
+    tree(text).0
+}
+
+/// The paths of a tree of `use`, and what comes after it.
+fn tree(text: &str) -> (Vec<Vec<String>>, &str) {
+    let text = text.trim_start();
+    if let Some(mut rest) = text.strip_prefix('{') {
+        let mut all = Vec::new();
+        loop {
+            rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+            match rest.chars().next() {
+                None => return (all, rest),
+                Some('}') => return (all, &rest[1..]),
+                Some(_) => {}
             }
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                segments.push(word(&list[begin..at]));
-                begin = at + 1;
+            let before = rest.len();
+            let (paths, after) = tree(rest);
+            all.extend(paths);
+            rest = after;
+            if rest.len() == before {
+                // No path: a block of code, perhaps.
+                return (all, rest);
             }
-            _ => {}
         }
     }
-    segments.retain(|segment| !segment.is_empty());
-    segments
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    let (word, rest) = text.split_at(end);
+    if word.is_empty() {
+        return (Vec::new(), rest);
+    }
+    let own = vec![word.to_owned()];
+    let Some(inner) = rest.strip_prefix("::") else {
+        let renamed = rest.trim_start().strip_prefix("as ").map(|name| {
+            let name = name.trim_start();
+            &name[name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len())..]
+        });
+        return (vec![own], renamed.unwrap_or(rest));
+    };
+    let (paths, rest) = tree(inner);
+    if paths.is_empty() {
+        return (vec![own], rest);
+    }
+    (paths.into_iter().map(|path| [own.clone(), path].concat()).collect(), rest)
 }

@@ -8,7 +8,7 @@ use brickscope_profile::{
 };
 
 use super::Findings;
-use super::gaps::is_next;
+use crate::passes::is_next;
 
 /// The passes of a phase on a device, summed.
 #[derive(Debug)]

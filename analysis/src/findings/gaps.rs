@@ -6,6 +6,7 @@ use brickscope_profile::{Between, Pass, PassTime, Phase, Profile};
 
 use super::facts::{Facts, PhaseFacts};
 use super::{Finding, Findings, Gain, Kind};
+use crate::passes::is_next;
 use crate::words::{fraction, time};
 
 /// Less than this part of the time is not worth a word.
@@ -14,12 +15,6 @@ const LEAST: f64 = 0.03;
 const LEAST_NS: f64 = 10_000.0;
 /// With fewer gaps, none is typical.
 const LEAST_GAPS: usize = 5;
-
-/// Whether a pass comes after another one in the same text. Files of servers have tokens and no positions: there the next one
-/// is.
-pub(super) fn is_next(a: &Pass, b: &Pass) -> bool {
-    b.position == a.position.saturating_add(a.tokens) || (a.position, b.position) == (0, 0)
-}
 
 /// The median time between a decode pass and the one that follows it in the same text, in nanoseconds, and the number of
 /// such gaps. `None` with fewer than five.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::printable;
-use brickscope_profile::{Between, Run};
+use brickscope_profile::text::{printable, printable_text};
+use brickscope_profile::{Beside, Between, Run};
 
 use crate::typical;
 use crate::words::{digits, fraction};
@@ -43,7 +43,7 @@ pub(super) fn in_summary(of: &Between) -> String {
 #[must_use]
 pub fn around(run: &Run) -> Vec<String> {
     let between = run.between.iter().map(|of| format!("decode: {}", in_summary(of)));
-    let beside = run.beside.iter().map(|of| format!("beside: {}", super::report::beside(of)));
+    let beside = run.beside.iter().map(|of| format!("beside: {}", beside(of)));
     between.chain(beside).collect()
 }
 
@@ -65,6 +65,15 @@ pub(super) fn in_report(of: &Between, text: &mut String) {
         let _ =
             writeln!(text, "{} tokens, {rate:.1} tokens/s with the time between passes", of.tokens);
     }
+}
+
+/// `context-2: draft.gguf, decode 812 tok/s`: another run of the same process.
+pub(super) fn beside(of: &Beside) -> String {
+    let mut parts = vec![printable_text(&of.name)];
+    parts.extend(of.phases.iter().filter_map(|phase| {
+        Some(format!("{} {} tok/s", phase.phase, digits(phase.tokens_per_second()?)))
+    }));
+    format!("{}: {}", printable_text(&of.folder), parts.join(", "))
 }
 
 #[cfg(test)]

@@ -17,9 +17,10 @@ use crate::passes::all_streams;
 use crate::rate::{self, Rate};
 use crate::roofline::Roofline;
 use crate::typical::OnePass;
+use crate::view::layout::{labelled, milliseconds, wrapped};
 use crate::view::machine::told;
-use crate::view::report::{Limits, PATH_ROWS, Rest, labelled, milliseconds, tables, wrapped};
 use crate::view::roofline;
+use crate::view::tables::{Limits, PATH_ROWS, Rest, tables};
 use crate::words::time;
 
 /// The first things that a user of a device wants to know: how fast it is, and how busy it was.

@@ -8,14 +8,9 @@ use brickscope_profile::text::{printable_text, screened_lines};
 use crate::findings::{Finding, Findings, Kind};
 use crate::passes::is_of_device;
 use crate::text::wrap;
-use crate::view::report::labelled as named;
+use crate::view::layout::{COLUMNS, field, labelled as named};
 use crate::view::trials::tried;
 use crate::words::quoted;
-
-/// Columns of the text.
-const COLUMNS: usize = 80;
-/// Columns of the labels.
-const LABEL: usize = 12;
 
 /// What slows a run down, at most 80 columns wide: each finding with its prediction, its evidence and a test, then what
 /// could not be told. `run` is the run's folder, for the commands.
@@ -91,19 +86,19 @@ pub fn nothing(profile: &Profile) -> &'static str {
 
 fn one(profile: &Profile, nth: usize, finding: &Finding, run: Option<&str>, text: &mut String) {
     item(&nth.to_string(), &finding.what, text);
-    labelled("predicted", &finding.prediction(), text);
+    field("predicted", &finding.prediction(), text);
     if let Some(trial) = &finding.tried {
-        labelled("tried", &tried(trial), text);
+        field("tried", &tried(trial), text);
     }
     for (nth, evidence) in finding.evidence.iter().enumerate() {
         let label = if nth == 0 { "evidence" } else { "" };
-        labelled(label, &format!("{} ({})", printable_text(&evidence.text), evidence.place), text);
+        field(label, &format!("{} ({})", printable_text(&evidence.text), evidence.place), text);
     }
-    labelled("do", &finding.advice, text);
+    field("do", &finding.advice, text);
     if let Some(test) = test_command(finding, profile, run) {
-        labelled("test", &test, text);
+        field("test", &test, text);
     }
-    labelled("refuted if", &finding.refuted_if, text);
+    field("refuted if", &finding.refuted_if, text);
 }
 
 /// The last lines of the report: the first finding, or why no rule could look.
@@ -159,12 +154,5 @@ fn item(mark: &str, what: &str, text: &mut String) {
     for (nth, line) in wrap(&printable_text(what), COLUMNS - 3).into_iter().enumerate() {
         let mark = if nth == 0 { mark } else { "" };
         let _ = writeln!(text, "{mark:2} {line}");
-    }
-}
-
-pub(super) fn labelled(label: &str, what: &str, text: &mut String) {
-    for (nth, line) in wrap(what, COLUMNS - 3 - LABEL).into_iter().enumerate() {
-        let label = if nth == 0 { label } else { "" };
-        let _ = writeln!(text, "   {label:LABEL$}{line}");
     }
 }

@@ -7,7 +7,7 @@ use brickscope_profile::time_rfc3339;
 
 use crate::compare::Outcome;
 use crate::fleet::{Cause, CommitChange, Explanation, Fleet, Judged, MachineLevel};
-use crate::view::findings::labelled;
+use crate::view::layout::field;
 
 /// What a fleet's runs say of commits and machines, under a line that names the work.
 #[must_use]
@@ -18,7 +18,7 @@ pub fn fleet(fleet: &Fleet, work: &str) -> String {
 /// The same without the line that names the work.
 pub(super) fn fleet_lines(fleet: &Fleet) -> String {
     let mut text = String::new();
-    let mut line = |label: &str, what: String| labelled(label, &printable_text(&what), &mut text);
+    let mut line = |label: &str, what: String| field(label, &printable_text(&what), &mut text);
     let sum = |count: fn(&MachineLevel) -> u64| fleet.machines.iter().map(count).sum::<u64>();
     line(
         "runs",
@@ -155,7 +155,7 @@ pub fn explanation(explanation: &Explanation, before: &str, after: &str) -> Stri
         printable_text(after),
         printable_text(before)
     );
-    let mut line = |label: &str, what: String| labelled(label, &printable_text(&what), &mut text);
+    let mut line = |label: &str, what: String| field(label, &printable_text(&what), &mut text);
     let reason = explanation.reason.strip_prefix("can't tell: ");
     line("because", reason.unwrap_or(&explanation.reason).to_owned());
     let signed = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
@@ -197,7 +197,7 @@ pub fn judged(judged: &Judged, work: &str) -> String {
     let mut text = format!("{}: {outcome}\n", printable_text(work));
     text += &explanation(&judged.explanation, &before, &judged.commit);
     if let Some(doubt) = &judged.doubt {
-        labelled("but", &printable_text(doubt), &mut text);
+        field("but", &printable_text(doubt), &mut text);
     }
     text
 }

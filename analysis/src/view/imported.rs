@@ -9,7 +9,7 @@ use brickscope_profile::{FunctionSamples, Profile};
 
 use crate::rate::{TestRow, imported_tests};
 use crate::text::cut;
-use crate::view::report::labelled;
+use crate::view::layout::labelled;
 use crate::words::fraction;
 
 /// The most tests of a benchmark that the report lists.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use brickscope_profile::text::{micros, percent, shortened};
 use brickscope_profile::{Phase, Profile};
 
-use crate::view::report::wrapped;
+use crate::view::layout::wrapped;
 use crate::waiting::Waiting;
 
 /// Threads in the table at most.

@@ -15,7 +15,7 @@ use crate::rate::{self, Rate, RateOf};
 use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::text::{cut, wrap};
 use crate::typical::{self, Basis, Stall, Typical};
-use crate::view::report::{self, MOST_DRIFT_PPM};
+use crate::view::report::MOST_DRIFT_PPM;
 use crate::view::{batches, between, device, headline, imported, waits};
 use crate::words::{digits, fraction, time, times, whole_percent};
 
@@ -183,7 +183,7 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     let commands = [format!("brickscope show {run} --full"), format!("brickscope report {run}")];
     let beside = profile.run.iter().flat_map(|run| &run.beside);
     for of in beside.clone().take(MOST_BESIDE) {
-        foot.line(cut(&format!("Beside: {}", report::beside(of)), columns));
+        foot.line(cut(&format!("Beside: {}", between::beside(of)), columns));
     }
     if let Some(more) = beside.count().checked_sub(MOST_BESIDE).filter(|&more| more > 0) {
         foot.line(format!("Beside: {more} more, in {run}/context-{} and on", MOST_BESIDE + 2));

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use brickscope_profile::text::{count, micros, shortened};
 use brickscope_profile::{Profile, TileBalance, TileLevel, TileStats};
 
-use crate::view::report::wrapped;
+use crate::view::layout::wrapped;
 
 /// Threads in the table at most.
 const MOST_THREADS: usize = 32;

@@ -6,7 +6,7 @@ use brickscope_profile::text::{printable_text, screened_lines};
 use brickscope_profile::{PassTime, Trial};
 
 use crate::text::cut;
-use crate::view::findings::labelled;
+use crate::view::layout::field;
 use crate::words::{time, whole_percent};
 
 /// `confirmed: 12 % less (11 to 13 %), --top-k 40, 8 pairs of runs in turns`
@@ -51,7 +51,7 @@ pub fn trials(trials: &[Trial]) -> String {
             printable_text(&trial.change.to_string()),
             time_of(trial)
         );
-        let mut line = |label: &str, what: String| labelled(label, &what, &mut text);
+        let mut line = |label: &str, what: String| field(label, &what, &mut text);
         line("before", time(trial.before_ns));
         line("after", time(trial.after_ns));
         line(

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use brickscope_profile::text::percent;
 use brickscope_profile::{CpuWait, Phase, Profile};
 
-use crate::view::report::wrapped;
+use crate::view::layout::wrapped;
 
 /// A thread that waits for less than this part of the time is as in any quiet run.
 const LEAST: f64 = 0.02;

@@ -22,8 +22,8 @@ use futures_util::stream::{self, StreamExt};
 use object_store::ObjectMeta;
 
 use super::{AT_ONCE, Bucket};
-use crate::check::COUNTS;
-use crate::store::{ALL_DAYS, Days, Depth, Each, Part, age, names};
+use crate::part::COUNTS;
+use crate::part::{ALL_DAYS, Days, Depth, Each, Part, age, names};
 use crate::table_file;
 
 /// Lists that are asked for while parts are deleted faster than they can be fetched.

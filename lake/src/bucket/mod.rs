@@ -36,7 +36,7 @@ use tokio::runtime::Runtime;
 
 use self::client::Connector;
 use crate::Host;
-use crate::store::{Part, Whose, machines_in};
+use crate::part::{Part, Whose, machines_in};
 
 /// Requests at once.
 const AT_ONCE: usize = 16;

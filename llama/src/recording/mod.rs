@@ -10,9 +10,7 @@
 //! | `read.rs` | from a file to that |
 //! | `passes.rs` | passes with their graphs, and how threads waited for a CPU |
 //! | `groups.rs` | which passes belong together: those of one model in one context |
-//! | `replay/` | from a group to a profile |
-//! | `warm_up.rs` | passes that warm up |
-//! | `turns.rs` | passes in turns, with and without their nodes timed |
+//! | `replay/` | from a group to a profile: `graphs.rs` a pass and its spans, `phase.rs` its phase, `warm_up.rs` what warms up, `turns.rs` passes in turns, with and without their nodes timed |
 //! | `unnamed.rs` | names of weights, from the file of the model |
 //! | `program.rs` | whether a program can be recorded, and why nothing was |
 
@@ -24,9 +22,7 @@ mod passes;
 mod program;
 mod read;
 mod replay;
-mod turns;
 mod unnamed;
-mod warm_up;
 
 pub use events::{
     Context, Event, Graph, Library, Load, Model, Pass, Recorded, ThreadLoad, ThreadShares,

@@ -5,18 +5,19 @@ mod counts;
 mod graphs;
 mod phase;
 mod shares;
+mod turns;
+mod warm_up;
 
 use brickscope::{Between, BrickProfiler, Profile, SyncMode};
 
 use self::between::{Gap, between};
-pub(crate) use self::counts::Counts;
-pub(crate) use self::graphs::Graphs;
-pub(crate) use self::phase::{phase_of, tokens_of};
+use self::counts::Counts;
+use self::graphs::Graphs;
+use self::turns::{InTurn, Turns};
+use self::warm_up::{Mark, leave_out_warm_up};
 use super::events::{Graph, Recorded};
 use super::groups::Group;
 use super::passes::{Found, Passes, Waits};
-use super::turns::{InTurn, Turns};
-use super::warm_up::{Mark, leave_out_warm_up};
 
 /// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
 const MOST_ROWS: usize = 1 << 23;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use brickscope::{Phase, Profile};
 
-use super::replay::Counts;
+use super::counts::Counts;
 
 /// What tells whether a pass warms up.
 #[derive(Debug, Clone, Copy)]

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::events::Pass;
+use crate::recording::events::Pass;
 use brickscope::{Absent, PairedRatio, Phase, Serialised};
 
-use super::passes::Found;
-use super::replay::{Graphs, phase_of, tokens_of};
+use super::graphs::Graphs;
+use super::phase::{phase_of, tokens_of};
+use crate::recording::passes::Found;
 
 /// Passes in turns, with and without their nodes timed.
 #[derive(Debug, Default)]
