@@ -26,7 +26,6 @@ use crate::cmd::lake::LakeArgs;
 use crate::cmd::logits::LogitsArgs;
 use crate::cmd::machine::MachineArgs;
 use crate::cmd::man::ManArgs;
-use crate::cmd::profile::ProfileArgs;
 use crate::cmd::receipt::ReceiptArgs;
 use crate::cmd::report::ReportArgs;
 use crate::cmd::run::RunArgs;
@@ -37,6 +36,7 @@ use crate::cmd::tokenize::TokenizeArgs;
 use crate::cmd::top::TopArgs;
 use crate::cmd::trial::TryArgs;
 use crate::cmd::verify_receipt::VerifyReceiptArgs;
+use crate::flags::profile::ProfileArgs;
 
 /// See where an LLM's time goes: brick by brick, measured.
 #[derive(Debug, Parser)]

@@ -49,6 +49,7 @@ mod bisect;
 mod cache;
 mod ceilings_cache;
 mod cmd;
+mod comparison;
 mod device;
 #[cfg(test)]
 mod docs;
@@ -58,17 +59,14 @@ mod figures;
 mod flags;
 mod flame;
 mod interrupt;
-#[cfg(feature = "parquet")]
-mod lake;
 mod live;
 mod machine_name;
+mod measure;
 mod metrics;
-mod otlp;
 mod private;
 mod progress;
 mod recording;
-mod run_dir;
-mod sides;
+mod runs;
 mod source;
 mod summary;
 mod text;
@@ -80,7 +78,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 
 use crate::args::{Args, Command};
-use crate::cmd::profile::ProfileArgs;
+use crate::flags::profile::ProfileArgs;
 
 fn main() -> ExitCode {
     interrupt::take_full_files();
@@ -141,8 +139,10 @@ fn run(command: &Command) -> ExitCode {
         }
         Command::VerifyReceipt(args) => return yes_or_no(cmd::verify_receipt::run(args)),
         Command::Selftest(args) => return yes_or_no(cmd::selftest::run(args)),
-        Command::Profile(args) if args.compare_backends => cmd::compare_backends::run(args),
-        Command::Profile(args) => cmd::check_overhead::run(args),
+        Command::Profile(args) if args.compare_backends => {
+            cmd::profile::compare_backends::run(args)
+        }
+        Command::Profile(args) => cmd::profile::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
         Command::Findings(args) => cmd::findings::run(args),

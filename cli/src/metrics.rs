@@ -8,7 +8,7 @@ use brickscope::{BrickProfiler, Profile};
 use brickscope_live::metrics::{MetricsOptions, MetricsServer};
 
 use crate::flags::MetricsArgs;
-use crate::otlp::{Pushing, Target};
+use crate::runs::otlp::{Pushing, Target};
 
 /// The profiler that is recording: a benchmark has several, one after the other.
 pub(crate) type Current = Arc<Mutex<Arc<BrickProfiler>>>;

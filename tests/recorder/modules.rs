@@ -85,6 +85,15 @@ fn no_package_has_a_circle_of_modules() {
 }
 
 #[test]
+fn no_command_imports_another() {
+    let rooms = rooms_in(&brickscope_testing::root().join("cli/src"));
+    let commands = rooms.iter().find(|room| room.path == ["cmd"]).expect("there are commands");
+    assert!(commands.uses.len() > 20, "{commands:?}");
+    let import: Vec<_> = commands.uses.iter().filter(|(_, used)| !used.is_empty()).collect();
+    assert!(import.is_empty(), "what two commands need is in a room of its own: {import:?}");
+}
+
+#[test]
 fn a_planted_knot_within_a_folder_is_found() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |path: &str, text: &str| {

@@ -1,13 +1,10 @@
 //! `brickscope collect`: adds runs to a lake.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-#[cfg(feature = "parquet")]
-use anyhow::Context;
 use anyhow::{Result, bail};
 
 use crate::flags::LakeAbout;
-use crate::machine_name;
 
 /// Add runs to a lake: Parquet files with the runs of many machines, in a folder or an object store.
 ///
@@ -35,50 +32,6 @@ pub(crate) struct CollectArgs {
     pub(crate) json: bool,
 }
 
-/// Refuses what [`into_lake`] would, before anything is measured.
-pub(crate) fn ready(lake: Option<&Path>) -> Result<()> {
-    let Some(lake) = lake else { return Ok(()) };
-    machine_name::given()?;
-    #[cfg(feature = "parquet")]
-    crate::lake::Lake::check(lake, &crate::lake::HOST)?;
-    #[cfg(not(feature = "parquet"))]
-    add(lake, lake)?;
-    Ok(())
-}
-
-/// Adds the run in a folder to a lake, if one was named.
-pub(crate) fn into_lake(lake: Option<&Path>, run: Option<&Path>) -> Result<()> {
-    match (lake, run) {
-        (Some(lake), Some(run)) => add(lake, run),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(not(feature = "parquet"))]
-fn add(_: &Path, _: &Path) -> Result<()> {
-    bail!(
-        "--lake: this brickscope was built without Parquet; `cargo install --path cli --profile dist --features full` has it"
-    )
-}
-
-#[cfg(feature = "parquet")]
-fn add(lake: &Path, run: &Path) -> Result<()> {
-    use crate::lake::{About, HOST, Lake, collect};
-    use crate::output;
-
-    let commit = std::env::var("BRICKSCOPE_COMMIT").ok().filter(|value| !value.is_empty());
-    let about = About { commit, ..About::default() };
-    let shown = output::shown(lake);
-    let collected = Lake::open_or_make(lake, &HOST)
-        .and_then(|lake| collect(&lake, &[run.to_owned()], &about, &mut |_, _| {}))
-        .with_context(|| format!("the run is not in the lake {shown}"))?;
-    if let Some((_, reason)) = collected.left_out.first() {
-        bail!("the run is not in the lake {shown}: {reason}");
-    }
-    tell!("added to the lake {shown}");
-    Ok(())
-}
-
 #[cfg(not(feature = "parquet"))]
 pub(crate) fn run(_: &CollectArgs) -> Result<()> {
     bail!(
@@ -88,7 +41,7 @@ pub(crate) fn run(_: &CollectArgs) -> Result<()> {
 
 #[cfg(feature = "parquet")]
 pub(crate) fn run(args: &CollectArgs) -> Result<()> {
-    use crate::lake::{HOST, Lake, collect};
+    use crate::runs::lake::{HOST, Lake, collect};
     use crate::text::{count, printable_text};
     use crate::{output, progress};
 

@@ -7,12 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
-use brickscope_analysis::compare::{Comparison, Options, Outcome, Side, compare, turns_at_random};
-use brickscope_analysis::view;
+use brickscope_analysis::compare::{Side, turns_at_random};
 
-use crate::flags::{ComparisonArgs, ComparisonFormat, MAX_PROCESSES};
-use crate::run_dir::RunDir;
-use crate::{family, interrupt, output, progress, sides};
+use crate::comparison::{compared, exit_code, print};
+use crate::flags::{ComparisonArgs, MAX_PROCESSES};
+use crate::runs::{RunDir, sides};
+use crate::{family, interrupt, progress};
 
 /// Show what became slower or faster from A to B: tests, categories and bricks.
 ///
@@ -70,41 +70,6 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
     let comparison = compared(&a, &b, &args.how)?;
     print(&comparison, &args.how)?;
     Ok(exit_code(&comparison))
-}
-
-pub(super) fn compared(a: &Side, b: &Side, how: &ComparisonArgs) -> Result<Comparison> {
-    let usual = Options::default();
-    let options = Options {
-        threshold: how.threshold,
-        min_share: how.min_share.unwrap_or(usual.min_share),
-        is_forced: how.force,
-    };
-    compare(a, b, &options).map_err(|error| match error {
-        brickscope_analysis::compare::CompareError::Unlike(_) => {
-            anyhow::anyhow!("{error}; --force compares them anyway")
-        }
-        error => error.into(),
-    })
-}
-
-pub(super) fn print(comparison: &Comparison, how: &ComparisonArgs) -> Result<()> {
-    let format = if how.json { ComparisonFormat::Json } else { how.output };
-    let text = match format {
-        ComparisonFormat::Text => view::comparison(comparison),
-        ComparisonFormat::Md => view::comparison_markdown(comparison),
-        ComparisonFormat::Json => view::comparison_json(comparison),
-        ComparisonFormat::Bmf => view::comparison_bmf(comparison),
-    };
-    output::print(text)
-}
-
-/// The exit codes that the help of both commands lists.
-pub(super) fn exit_code(comparison: &Comparison) -> ExitCode {
-    ExitCode::from(match comparison.outcome() {
-        Outcome::Pass => 0,
-        Outcome::Slower => 1,
-        Outcome::Inconclusive => 3,
-    })
 }
 
 /// Runs the benchmark of both programs, in pairs of random order, and reads what they wrote.

@@ -9,7 +9,7 @@ use brickscope_analysis::explain::{self, InRun};
 use brickscope_analysis::view;
 
 use crate::text::printable;
-use crate::{output, run_dir};
+use crate::{output, runs};
 
 /// The exit code for a word that isn't known, as for a flag that isn't.
 const UNKNOWN: u8 = 2;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode> {
         output::print(all)?;
         return Ok(ExitCode::SUCCESS);
     };
-    let profile: Option<Profile> = args.run.as_deref().map(run_dir::load).transpose()?;
+    let profile: Option<Profile> = args.run.as_deref().map(runs::load).transpose()?;
     if let Some(Err(why)) = profile.as_ref().map(Profile::check) {
         tell!("note: this profile is inconsistent: {why}");
     }

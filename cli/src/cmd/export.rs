@@ -13,9 +13,9 @@ use brickscope_analysis::export::Part;
 use brickscope_analysis::stacks::Stacks;
 
 use crate::flags::{By, MetricsNames};
-use crate::otlp;
+use crate::runs::otlp;
 use crate::text::count;
-use crate::{device, output, progress, run_dir};
+use crate::{device, output, progress, runs};
 
 /// Write a run in the format of another program, or push it to a collector.
 ///
@@ -127,9 +127,9 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     check(args)?;
     let reading = progress::note("reading the run");
     if let Some(out) = &args.output {
-        run_dir::spare(out, &[&args.run])?;
+        runs::spare(out, &[&args.run])?;
     }
-    let profile = run_dir::load(&args.run);
+    let profile = runs::load(&args.run);
     reading.finish_and_clear();
     let profile = profile?;
     if let Err(why) = profile.check() {
@@ -262,7 +262,7 @@ impl Target {
                     Some(Table::Passes) => "passes.csv",
                     Some(Table::Spans) | None => format.file(),
                 };
-                Self::File(run_dir::folder_of(&args.run).join(file))
+                Self::File(runs::folder_of(&args.run).join(file))
             }
         }
     }

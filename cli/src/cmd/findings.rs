@@ -6,7 +6,7 @@ use anyhow::Result;
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::view;
 
-use crate::{output, run_dir};
+use crate::{output, runs};
 
 /// Say what slows a run down: what would be gained, by which figures, and how to test it.
 ///
@@ -26,7 +26,7 @@ pub(crate) struct FindingsArgs {
 }
 
 pub(crate) fn run(args: &FindingsArgs) -> Result<()> {
-    let profile = run_dir::load(&args.run)?;
+    let profile = runs::load(&args.run)?;
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");
     }

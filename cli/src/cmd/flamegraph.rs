@@ -23,7 +23,7 @@ use crate::flame::record::{self, Place, Recorded, Recorder};
 use crate::flame::summary::{SCHEMA_VERSION, Source, Summary};
 use crate::flame::{diff, draw, markdown, shares, terminal};
 use crate::output;
-use crate::run_dir::{self, RunDir};
+use crate::runs::{self, RunDir};
 use crate::text::{self, screened};
 use crate::{device, interrupt};
 
@@ -165,7 +165,7 @@ fn json(value: &impl serde::Serialize) -> Result<String> {
 fn check(args: &FlamegraphArgs, input: &Input) -> Result<()> {
     match (input, args.via) {
         (Input::Run(run), Some(Via::Sampler | Via::Timer))
-            if record::of_run(run_dir::folder_of(run)).is_none() =>
+            if record::of_run(runs::folder_of(run)).is_none() =>
         {
             let run = run.display();
             bail!("--via: {run} has no samples, and a finished run can't be sampled")
@@ -262,15 +262,15 @@ impl Material {
                 Self { command: Some(command), ..of(place, Some(new), recorded) }
             }
             Input::Run(run) => {
-                let folder = run_dir::folder_of(run);
+                let folder = runs::folder_of(run);
                 let samples = record::of_run(folder).filter(|_| args.via != Some(Via::Spans));
                 let sampled = samples.as_deref().map(record::read).transpose()?;
                 // A command that wrote no spans leaves samples only.
-                let has_profile = !run.is_dir() || run_dir::profile_in(run).exists();
+                let has_profile = !run.is_dir() || runs::profile_in(run).exists();
                 let profile = match &sampled {
                     Some(_) if !has_profile => None,
-                    Some(_) => Some(run_dir::load(run)?),
-                    None => Some(device::where_it_ran(run_dir::load(run)?, "drawn")),
+                    Some(_) => Some(runs::load(run)?),
+                    None => Some(device::where_it_ran(runs::load(run)?, "drawn")),
                 };
                 let before = Summary::load(folder).ok();
                 let (place, new) = place(Some(folder))?;
@@ -280,7 +280,7 @@ impl Material {
                 Self { only_passes: command.is_none(), command, recorded, ..material }
             }
             Input::PerfData(path) => {
-                let profile = args.run.as_deref().map(run_dir::load).transpose()?;
+                let profile = args.run.as_deref().map(runs::load).transpose()?;
                 let sampled = Some(record::name(&record::from_perf(path)?));
                 let (place, new) = place(None)?;
                 Self {
@@ -439,7 +439,7 @@ fn via(args: &FlamegraphArgs) -> (Via, Abilities) {
         .via
         .unwrap_or_else(|| if args.command.is_empty() { abilities.best() } else { Via::Sampler });
     let colour = output::wants_colour() && output::is_stderr_terminal();
-    output::tell_painted(&super::doctor::text(&abilities.findings(via), colour));
+    output::tell_painted(&crate::doctor::text(&abilities.findings(via), colour));
     (via, abilities)
 }
 

@@ -7,7 +7,6 @@ use std::{fs, io};
 
 use anyhow::{Result, bail};
 use brickscope_analysis::history::{History, LeftOut, Measure, Run};
-use brickscope_analysis::receipt::{self, Options, Receipt, verify};
 use brickscope_analysis::view;
 use serde::Serialize;
 
@@ -15,7 +14,8 @@ use crate::flame::history::Flamegraphs;
 use crate::flame::summary::Summary;
 use crate::output;
 use crate::progress;
-use crate::run_dir::FLAMEGRAPH;
+use crate::runs::FLAMEGRAPH;
+use crate::runs::sealed;
 use crate::text::{count, printable_text};
 
 /// Show a folder of benchmarks over time, and mark lasting changes.
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
         left_out.push(LeftOut { path: file.display().to_string(), reason });
     };
     for file in &files {
-        match read(file) {
+        match sealed(file) {
             Ok((run, None)) => runs.push(run),
             Ok((run, Some(reason))) => {
                 runs.push(run);
@@ -271,27 +271,6 @@ const LEAST_DIGITS: usize = 4;
 
 fn is_model(asked: &str, name: &str, sha256: &str) -> bool {
     asked == name || (asked.len() >= LEAST_DIGITS && sha256.starts_with(asked))
-}
-
-/// A receipt whose seal is intact, and why it isn't verified all the same.
-pub(super) fn read(path: &Path) -> Result<(Run, Option<String>), String> {
-    let name = path.display().to_string();
-    let of_file = |error: String| match error.strip_prefix(&name) {
-        Some(rest) => rest.trim_start_matches([':', ' ']).to_owned(),
-        None => error,
-    };
-    let bytes = receipt::read(path).map_err(|error| of_file(error.to_string()))?;
-    let receipt = Receipt::from_bytes(&bytes, path).map_err(|error| of_file(error.to_string()))?;
-    let sha256 = receipt.canonical_sha256().map_err(|error| of_file(error.to_string()))?;
-    match &receipt.seal {
-        None => Err("it has no seal, so changes to it can't be detected".to_owned()),
-        Some(seal) if seal.sha256 != sha256 => {
-            Err("its seal is broken: it was changed after it was made".to_owned())
-        }
-        Some(_) => {
-            Ok((Run::of(&name, &receipt)?, verify(&bytes, &Options::default()).not_verified()))
-        }
-    }
 }
 
 /// The receipts in a folder, by name.

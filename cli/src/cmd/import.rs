@@ -11,10 +11,10 @@ use brickscope_analysis::import::{self, Format, MAX_BYTES, Map, Options};
 use brickscope_analysis::view::wrap;
 use flate2::read::MultiGzDecoder;
 
-use crate::cmd::{collect, machine};
+use crate::measure::ceilings_here;
 use crate::output;
 use crate::progress;
-use crate::run_dir::RunDir;
+use crate::runs::{self, RunDir};
 use crate::source;
 use crate::text::{count, printable_text};
 
@@ -125,7 +125,7 @@ const MAP_LIMIT: Limit = Limit { bytes: 1 << 20, instead: "shorten it" };
 const LIMIT: Limit = Limit { bytes: MAX_BYTES, instead: "record for a shorter time" };
 
 pub(crate) fn run(args: &ImportArgs) -> Result<()> {
-    collect::ready(args.lake.as_deref())?;
+    runs::ready_for_lake(args.lake.as_deref())?;
     let note = progress::note("reading");
     let (text, lost) = text(&args.file)?;
     let format = match args.format {
@@ -193,7 +193,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     dir.save(&profile)?;
     note.finish_and_clear();
     let path = output::shown(dir.path());
-    collect::into_lake(args.lake.as_deref(), Some(dir.path()))?;
+    runs::into_lake(args.lake.as_deref(), Some(dir.path()))?;
     if args.json {
         let imported = serde_json::json!({ "run": dir.path().display().to_string(), "imported": profile.imported });
         return output::print(format!("{imported}\n"));
@@ -254,7 +254,7 @@ fn add_ceilings(profile: &mut Profile, args: &ImportArgs) -> Result<()> {
             printable_text(&here)
         );
     }
-    let ceilings = machine::ceilings_here(profile, None, &file)?;
+    let ceilings = ceilings_here(profile, None, &file)?;
     profile.ceilings = Some(ceilings);
     profile.ceilings_absent = None;
     if let Some(model) = &mut profile.model {

@@ -342,7 +342,7 @@ pub(crate) fn run(_: &LakeArgs) -> Result<()> {
 }
 
 #[cfg(feature = "parquet")]
-pub(crate) use with_parquet::{refresh, run};
+pub(crate) use with_parquet::run;
 
 #[cfg(feature = "parquet")]
 mod with_parquet {
@@ -360,7 +360,9 @@ mod with_parquet {
         AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LAST_DAY, LakeArgs, NO_DAY,
         SchemaArgs, VerdictArgs, What,
     };
-    use crate::lake::{self, ALL_DAYS, Days, HOST, LEAST_DIGITS, Lake, QUESTIONS, Wanted};
+    use crate::runs::lake::{
+        self, ALL_DAYS, Days, HOST, LEAST_DIGITS, Lake, QUESTIONS, Wanted, refresh,
+    };
     use crate::text::{count, printable_text};
     use crate::{output, progress};
 
@@ -505,17 +507,6 @@ mod with_parquet {
                 Ok(())
             }
         }
-    }
-
-    /// Brings the copy of an object store up to date.
-    pub(crate) fn refresh(lake: &mut Lake, days: Days<'_>) -> Result<()> {
-        let bar = progress::steps("reading", 0);
-        let refreshed = lake.refresh(days, &mut |done, all| {
-            bar.set_length(all);
-            bar.set_position(done);
-        });
-        bar.finish_and_clear();
-        refreshed
     }
 
     fn verdict(args: &VerdictArgs) -> Result<()> {

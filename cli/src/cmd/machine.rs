@@ -4,15 +4,16 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail, ensure};
-use brickscope::{Absent, CeilingReading, Ceilings, DeviceProfile, Machine, Profile, Survey};
+use brickscope::{Absent, CeilingReading, Ceilings, DeviceProfile, Profile, Survey};
 use brickscope_analysis::view;
 use brickscope_kernels::{Backend, Kernels};
 use serde::Serialize;
 
 use crate::ceilings_cache::{self, Cached, Identity};
 use crate::flags::threads;
+use crate::measure::{AFTER, ceilings_here};
 use crate::text::printable_text;
-use crate::{device, output, progress, run_dir};
+use crate::{device, output, progress, runs};
 
 /// Measure the peak rates of this machine, or of a device: memory bandwidths and operations per second.
 ///
@@ -127,7 +128,7 @@ fn of_device(backend: Backend, as_json: bool) -> Result<()> {
 
 /// Adds the ceilings of a device to a run that was made on it.
 fn add_to_device(run: &Path, backend: Backend) -> Result<()> {
-    let mut profile = run_dir::load(run)?;
+    let mut profile = runs::load(run)?;
     let shown = printable_text(&run.display().to_string());
     let Some(first) = profile.devices.first() else {
         bail!("{shown} ran on no device, or tells of none");
@@ -160,9 +161,6 @@ fn add_to_device(run: &Path, backend: Backend) -> Result<()> {
     output::print(text)
 }
 
-/// How the basis of ceilings begins that were added to a run.
-const AFTER: &str = "measured after the run";
-
 fn added(run: &str, ceilings: &Ceilings) -> String {
     format!(
         "added to {run}: reads {:.1} GB/s, computes {:.1} GFLOP/s ({})\n",
@@ -173,13 +171,13 @@ fn added(run: &str, ceilings: &Ceilings) -> String {
 }
 
 fn save(run: &Path, profile: &Profile) -> Result<()> {
-    let file = if run.is_dir() { run_dir::profile_in(run) } else { run.to_owned() };
+    let file = if run.is_dir() { runs::profile_in(run) } else { run.to_owned() };
     Ok(profile.save(&file)?)
 }
 
 /// Adds ceilings to a run.
 fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
-    let mut profile = run_dir::load(run)?;
+    let mut profile = runs::load(run)?;
     let shown = printable_text(&run.display().to_string());
     if profile.ceilings.is_some() {
         bail!("{shown} has ceilings already, measured around the run");
@@ -195,37 +193,4 @@ fn add_to(run: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
     profile.ceilings_absent = None;
     save(run, &profile)?;
     output::print(text)
-}
-
-/// The ceilings of this machine with as many threads as a run had. `run` is its name in messages.
-pub(crate) fn ceilings_here(
-    profile: &Profile,
-    threads: Option<NonZeroUsize>,
-    run: &str,
-) -> Result<Ceilings> {
-    let here = brickscope::machine::detect();
-    if let Some(of) = profile.machine.as_ref().filter(|of| **of != here) {
-        let name = |machine: &Machine| {
-            let cpu = printable_text(machine.cpu.as_deref().unwrap_or("an unnamed CPU"));
-            let cpus = machine.logical_cpus.map(|n| format!(", {n} CPUs")).unwrap_or_default();
-            format!("{cpu}{cpus}")
-        };
-        bail!(
-            "{run} was made on another machine: {}. This one is {}, so its ceilings say nothing of that run",
-            name(of),
-            name(&here)
-        );
-    }
-    let of_run = profile.run.as_ref().and_then(|run| NonZeroUsize::new(run.threads as usize));
-    let all = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let threads = threads.or(of_run).unwrap_or_else(all);
-    let model = profile.model.as_ref().map(|model| Path::new(&model.path));
-    let model = model.filter(|path| path.is_file());
-    let model = model.and_then(|path| brickscope_engine::Model::open(path).ok());
-    let note = progress::note("measuring what this machine can do");
-    let ceilings = ceilings_cache::ceilings_after(model.as_ref(), threads);
-    note.finish_and_clear();
-    let mut ceilings = ceilings.map_err(|Absent { reason }| anyhow!("{reason}"))?;
-    ceilings.basis = ceilings.basis.replace("measured before the run", AFTER);
-    Ok(ceilings)
 }

@@ -1,14 +1,9 @@
-//! The subcommands, one a file.
+//! The subcommands, one a file or folder. None imports another: what two need is in a room of its own.
 
-mod again;
 pub(crate) mod benchmark;
-mod benchmark_set;
 pub(crate) mod bisect;
-pub(crate) mod check_overhead;
-mod check_overhead_set;
 pub(crate) mod collect;
 pub(crate) mod compare;
-pub(crate) mod compare_backends;
 pub(crate) mod completions;
 pub(crate) mod diverge;
 pub(crate) mod doctor;
@@ -20,7 +15,6 @@ pub(crate) mod gate;
 pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod lake;
-mod limits;
 pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod man;
@@ -33,8 +27,5 @@ pub(crate) mod show;
 pub(crate) mod synth;
 pub(crate) mod tokenize;
 pub(crate) mod top;
-#[cfg(feature = "top")]
-mod top_view;
-mod trace;
 pub(crate) mod trial;
 pub(crate) mod verify_receipt;

@@ -1,13 +1,13 @@
 //! `brickscope receipt`: makes keys and signs receipts.
 
 use clap::Subcommand;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use brickscope_analysis::receipt::{Receipt, SecretKey};
 
 use crate::output;
-use crate::run_dir::receipt_in;
+use crate::runs::receipt_file;
 
 /// Sign receipts, and make keys for signing.
 #[derive(Debug, clap::Args)]
@@ -58,9 +58,4 @@ pub(crate) fn run(args: &ReceiptArgs) -> Result<()> {
         }
     };
     output::print(line)
-}
-
-/// The receipt's file, given the file itself or the folder of its run.
-pub(crate) fn receipt_file(named: &Path) -> PathBuf {
-    if named.is_dir() { receipt_in(named) } else { named.to_owned() }
 }

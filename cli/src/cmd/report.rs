@@ -11,8 +11,9 @@ use brickscope_analysis::view;
 use brickscope_report::{Run, of_run, of_two, steps};
 use serde_json::json;
 
+use crate::runs::sides;
 use crate::text::wrapped;
-use crate::{output, progress, run_dir, sides};
+use crate::{output, progress, runs};
 
 /// Write a run, or two side by side, as one self-contained HTML file.
 ///
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         .flatten()
         .map(PathBuf::as_path)
         .collect();
-    run_dir::spare(&out, &runs)?;
+    runs::spare(&out, &runs)?;
     let (page, headline) = match &args.other {
         None => one(&args.run)?,
         Some(other) => two(&args.run, other, args.force)?,
@@ -95,7 +96,7 @@ fn beside(args: &ReportArgs) -> Result<PathBuf> {
 
 fn one(path: &Path) -> Result<(String, String)> {
     let note = progress::note("reading");
-    let profile = run_dir::load(path)?;
+    let profile = runs::load(path)?;
     note.finish_and_clear();
     let receipt = receipt_of(path)?;
     let bar = progress::steps("report", steps(&profile));
@@ -114,7 +115,7 @@ fn called(run: &Path) -> String {
 
 /// The receipt in a run's folder, if there is one.
 fn receipt_of(run: &Path) -> Result<Option<Receipt>> {
-    let file = run_dir::receipt_in(run);
+    let file = runs::receipt_in(run);
     if !run.is_dir() || !file.is_file() {
         return Ok(None);
     }
@@ -131,7 +132,7 @@ fn two(a: &Path, b: &Path, is_forced: bool) -> Result<(String, String)> {
         .and_then(|(a, b)| Ok(compare(&a, &b, &options)?))
         .map_err(|error| format!("{error:#}"));
     // A side that is a set of processes or a lone receipt has no single run to show.
-    let runs = [a, b].map(|path| run_dir::load(path).map_err(|error| format!("{error:#}")));
+    let runs = [a, b].map(|path| runs::load(path).map_err(|error| format!("{error:#}")));
     if let (Err(why), [Err(_), Err(_)]) = (&comparison, &runs) {
         bail!("{why}");
     }

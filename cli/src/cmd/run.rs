@@ -16,11 +16,10 @@ use brickscope_analysis::view;
 use brickscope_llama::recording::{self, Recorded};
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
-use crate::cmd::collect;
 use crate::flags::OtlpArgs;
-use crate::otlp::Target;
 use crate::recording::{Described, Library, Mark, Of, Records};
-use crate::run_dir::RunDir;
+use crate::runs::otlp::Target;
+use crate::runs::{self, Places, RunDir};
 use crate::text::{count, printable_text, screened};
 use crate::{family, interrupt, output, summary};
 
@@ -151,7 +150,7 @@ impl Ended<'_> {
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let place = Place::of(args)?;
-    collect::ready(args.lake.as_deref())?;
+    runs::ready_for_lake(args.lake.as_deref())?;
     let target = Target::of(&OtlpArgs { otlp: args.otlp.clone(), otlp_every: None })?;
     let to = To { args, place, target: target.as_ref() };
     if args.recover {
@@ -337,31 +336,29 @@ impl To<'_> {
             let mut others = others.iter().zip(2..);
             others.try_for_each(|(of, nth)| dir.save_beside(&format!("context-{nth}"), &of.profile))
         });
-        let folder = written.folder.as_deref();
-        let reported = if args.json {
-            if let Some(cost) = &cost {
-                tell!("{cost}");
+        let places = Places { lake: args.lake.as_deref(), target: self.target, pushing: None };
+        let is_lost = written.folder.is_none();
+        let ended = runs::finish(written, places, |folder| {
+            if args.json {
+                if let Some(cost) = &cost {
+                    tell!("{cost}");
+                }
+                report(place, view::json(&profile))
+            } else if args.full {
+                let folder = folder.map(output::shown);
+                let folder =
+                    folder.map(|folder| format!("run in    {folder}\n")).unwrap_or_default();
+                let cost = cost.map(|cost| cost + "\n").unwrap_or_default();
+                report(place, view::report(&profile) + &folder + &cost)
+            } else if let Place::Stdout = place {
+                summary::print(&profile, folder, cost.as_deref())
+            } else {
+                report(place, summary::text(&profile, folder, cost.as_deref()))
             }
-            report(place, view::json(&profile))
-        } else if args.full {
-            let folder = folder.map(output::shown);
-            let folder = folder.map(|folder| format!("run in    {folder}\n")).unwrap_or_default();
-            let cost = cost.map(|cost| cost + "\n").unwrap_or_default();
-            report(place, view::report(&profile) + &folder + &cost)
-        } else if let Place::Stdout = place {
-            summary::print(&profile, folder, cost.as_deref())
-        } else {
-            report(place, summary::text(&profile, folder, cost.as_deref()))
-        };
-        // From here on it isn't lost.
-        let collected = collect::into_lake(args.lake.as_deref(), written.folder.as_deref());
-        if let (Some(target), Some(folder)) = (self.target, &written.folder) {
-            target.push_written(folder);
-        }
-        match (written.folder, written.trouble) {
-            (None, Some(why)) => Err(why),
-            (_, trouble) => Ok(reported.and(collected).and(trouble.map_or(Ok(ended.code()), Err))),
-        }
+        })
+        .map(|()| ended.code());
+        // What is written is not lost, whatever else fails.
+        if is_lost { ended.map(Ok) } else { Ok(ended) }
     }
 }
 

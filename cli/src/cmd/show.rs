@@ -13,10 +13,10 @@ use brickscope_analysis::typical::OnePass;
 use brickscope_analysis::view;
 use brickscope_sampler::child::{End, end_with_parent};
 
-use super::profile::without_disturbed;
 use crate::flags::share;
+use crate::runs::without_disturbed;
 use crate::text::printable;
-use crate::{device, family, output, run_dir, summary};
+use crate::{device, family, output, runs, summary};
 
 /// Show a saved run: what limits it, its report, tree, critical path, kernels or roofline.
 #[derive(Debug, clap::Args)]
@@ -136,7 +136,7 @@ fn what_if(text: &str) -> Result<(String, f64), String> {
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     check(args)?;
     let view = if args.full { View::Report } else { args.view };
-    let mut profile = run_dir::load(&args.run)?;
+    let mut profile = runs::load(&args.run)?;
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");
     }

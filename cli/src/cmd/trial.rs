@@ -17,10 +17,10 @@ use brickscope_engine::Model;
 use brickscope_engine::synth::SynthQuant;
 use tempfile::TempDir;
 
-use super::again::{Again, Changed, Read, make};
 use crate::flags::threads;
+use crate::runs::again::{Again, Changed, Read, make};
 use crate::text::printable;
-use crate::{interrupt, output, private, progress, run_dir};
+use crate::{interrupt, output, private, progress, runs};
 
 /// Try what a finding advises: make the run again, with the change and without it, in turns.
 ///
@@ -105,7 +105,7 @@ fn phase(text: &str) -> Result<Phase, String> {
 
 /// `read` reads the command line of a run of `profile`.
 pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
-    let mut profile = run_dir::load(&args.run)?;
+    let mut profile = runs::load(&args.run)?;
     let again = Again::of(&profile, read)?;
     let questions = questions(args, &profile, &again)?;
     // Errors of a change come before the first run.
@@ -141,9 +141,9 @@ pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
         trials.push(answer.map_err(|Absent { reason }| anyhow!("{}: {reason}", question.change))?);
     }
     // Another command may have added something meanwhile.
-    profile = run_dir::load(&args.run)?;
+    profile = runs::load(&args.run)?;
     profile.trials.extend(trials.iter().cloned());
-    let file = if args.run.is_dir() { run_dir::profile_in(&args.run) } else { args.run.clone() };
+    let file = if args.run.is_dir() { runs::profile_in(&args.run) } else { args.run.clone() };
     let saved = profile.save(&file);
     let text = if args.json {
         serde_json::to_string_pretty(&trials)? + "\n"

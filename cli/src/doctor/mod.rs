@@ -5,10 +5,13 @@ mod cpu;
 mod cuda;
 mod load;
 mod perf;
+mod shown;
 #[cfg(feature = "wgpu")]
 mod vulkan;
 
 use serde::Serialize;
+
+pub(crate) use self::shown::text;
 
 /// A capability, whether it is available, and the fix if it isn't.
 #[derive(Debug, Serialize)]

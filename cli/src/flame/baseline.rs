@@ -10,7 +10,7 @@ use brickscope_analysis::stacks::Stacks;
 
 use super::shares;
 use super::summary::{SCHEMA_VERSION, Source, Summary};
-use crate::run_dir::FLAMEGRAPH;
+use crate::runs::FLAMEGRAPH;
 
 /// The most that is read of folded stacks.
 const LIMIT: Limit =

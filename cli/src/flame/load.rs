@@ -6,7 +6,7 @@ use brickscope::load::{self, Limit};
 use serde::Deserialize;
 
 use super::summary::{SCHEMA_VERSION, Summary};
-use crate::run_dir::FLAMEGRAPH;
+use crate::runs::FLAMEGRAPH;
 
 /// Room for ninety thousand functions, which take about 700 bytes each with forty blocks.
 const LIMIT: Limit = Limit { bytes: 64 << 20, instead: "is it a flamegraph.json?" };

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::abilities::{Abilities, Via};
 use crate::family::{self, Lifeline};
-use crate::run_dir::{self, SAMPLES};
+use crate::runs::{self, SAMPLES};
 use crate::{interrupt, private, progress};
 
 /// The folder of a flamegraph. If it can't be written to any more, another one takes its place, since a
@@ -120,7 +120,7 @@ impl Recorder<'_> {
         // The folder holds what it prints.
         let watched = self.watch(command, Stdio::null(), tie_own)?;
         let status = watched.status;
-        let has_profile = |dir: &Path| run_dir::profile_in(dir).is_file();
+        let has_profile = |dir: &Path| runs::profile_in(dir).is_file();
         if interrupt::was_child(status) {
             // What ran until then is drawn.
             if !has_profile(&self.place.dir) {
@@ -135,7 +135,7 @@ impl Recorder<'_> {
         } else if !status.success() {
             bail!("the run failed ({status}): see its message above");
         }
-        let profile = run_dir::load(&self.place.dir)?;
+        let profile = runs::load(&self.place.dir)?;
         self.keep(watched.sampled.as_ref());
         Ok(Recorded { profile: Some(profile), sampled: watched.sampled })
     }
@@ -144,7 +144,7 @@ impl Recorder<'_> {
     pub(crate) fn command(&mut self, line: &[OsString], stdout: Stdio) -> Result<Recorded> {
         let [program, rest @ ..] = line else { bail!("there is no command to run") };
         let mut command = Command::new(program);
-        let profile = run_dir::profile_in(&self.place.dir);
+        let profile = runs::profile_in(&self.place.dir);
         // The program may change its working directory before it writes.
         let asked = std::path::absolute(&profile).context("the current folder")?;
         command.args(rest).env("BRICKSCOPE_PROFILE", asked);

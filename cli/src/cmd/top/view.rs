@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use brickscope_live::socket::LiveError;
 
-use super::top::TopArgs;
+use super::TopArgs;
 use crate::output;
 use crate::source;
 use crate::top::app::State;

@@ -9,8 +9,8 @@ use brickscope::RatioOfRuns;
 use serde::Serialize;
 
 use super::check_overhead::{Arm, Report, SLOW, line};
-use crate::cmd::profile::ProfileArgs;
 use crate::figures::{median, pass_time, signed_percent};
+use crate::flags::profile::ProfileArgs;
 use crate::output;
 use crate::{family, interrupt};
 

@@ -1,5 +1,7 @@
 //! `brickscope gate`: compares a run with a baseline, for CI.
 
+mod limits;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
@@ -14,11 +16,12 @@ use brickscope_analysis::history::{Kind, Measure, Run};
 use brickscope_analysis::receipt::Code;
 use brickscope_analysis::view;
 
-use super::compare::{compared, exit_code, print};
-use super::{history, limits};
+use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, ComparisonFormat};
+use crate::output;
+use crate::runs::sealed;
+use crate::runs::sides;
 use crate::text::{count, printable_text};
-use crate::{output, sides};
 
 /// Compare a run with a stored baseline, or with absolute limits, for CI.
 ///
@@ -131,7 +134,7 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
 
 #[cfg(feature = "parquet")]
 fn is_lake(baseline: &Path) -> bool {
-    crate::lake::Lake::is_at(baseline)
+    crate::runs::lake::Lake::is_at(baseline)
 }
 
 #[cfg(not(feature = "parquet"))]
@@ -151,17 +154,20 @@ fn by_lake(_: &GateArgs, baseline: &Path, _: &Path) -> Result<ExitCode> {
 /// Judges a run by the runs of a lake, or adds it.
 #[cfg(feature = "parquet")]
 fn by_lake(args: &GateArgs, baseline: &Path, run: &Path) -> Result<ExitCode> {
-    use crate::lake::{ALL_DAYS, HOST, Lake, NewRuns, Wanted, unify, works};
     use crate::progress;
+    use crate::runs::into_lake;
+    use crate::runs::lake::{
+        ALL_DAYS, HOST, Lake, NewRuns, Wanted, named as names_of, refresh, unify, works,
+    };
 
     if args.update {
         NewRuns::at(run, &named(), false, &HOST).context("it can't be a baseline")?;
-        super::collect::into_lake(Some(baseline), Some(run))?;
+        into_lake(Some(baseline), Some(run))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut lake = Lake::open(baseline, &HOST)?;
     let new = NewRuns::at(run, &named(), args.how.force, &HOST)?;
-    super::lake::refresh(&mut lake, ALL_DAYS)?;
+    refresh(&mut lake, ALL_DAYS)?;
     let note = progress::note("asking");
     let wanted = Wanted { cpu: new.cpu.as_deref(), without: new.ids.clone(), ..Wanted::default() };
     let known = works(&lake, &wanted);
@@ -172,7 +178,7 @@ fn by_lake(args: &GateArgs, baseline: &Path, run: &Path) -> Result<ExitCode> {
         if !known.contains_key(&work) {
             // Why there is none of a work that looks the same.
             let alike = known.keys().filter(|of| of.name == work.name).chain([&work]);
-            for note in crate::lake::named(&alike.collect::<Vec<_>>()).1 {
+            for note in names_of(&alike.collect::<Vec<_>>()).1 {
                 tell!("{}", printable_text(&note));
             }
         }
@@ -219,7 +225,7 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
     for (path, side) in [(baseline, &mut known), (run, &mut new)] {
         for file in sides::files(path)? {
             // What can't be read, or was changed since, is told of where one machine's runs are compared.
-            let Ok((run, refused)) = history::read(&file) else { return Ok(None) };
+            let Ok((run, refused)) = sealed(&file) else { return Ok(None) };
             match run.machine() {
                 Some(machine) => _ = machines.insert(machine.to_owned()),
                 None => _ = unnamed.insert(file.clone()),

@@ -15,7 +15,7 @@ mod built {
 
     use crate::flags::OtlpArgs;
     use crate::text::{count, printable_text};
-    use crate::{device, interrupt, machine_name, output, progress, run_dir};
+    use crate::{device, interrupt, machine_name, output, progress};
 
     /// A collector, and how often to push to it while a model runs.
     pub(crate) struct Target {
@@ -62,7 +62,7 @@ mod built {
 
         /// Pushes the run in a folder. If that fails, it says how to push it later.
         pub(crate) fn push_written(&self, run: &Path) {
-            let pushed = run_dir::load(run).and_then(|profile| self.push(profile));
+            let pushed = super::super::folder::load(run).and_then(|profile| self.push(profile));
             if let Err(error) = pushed {
                 let (url, why) = (self.collector.url(), printable_text(&format!("{error:#}")));
                 let run = output::shown(run);

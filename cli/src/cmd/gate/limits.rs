@@ -9,7 +9,8 @@ use brickscope_analysis::compare::{Held, Limit, Outcome, Work};
 use brickscope_analysis::receipt::{Receipt, read};
 
 use crate::flags::{ComparisonArgs, ComparisonFormat};
-use crate::{output, sides};
+use crate::output;
+use crate::runs::sides;
 
 /// Prints what a run reached of each limit. The exit code is that of a gate.
 pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<ExitCode> {

@@ -13,8 +13,8 @@ use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
 use brickscope_kernels::Kernels;
 use serde::Serialize;
 
-use super::profile::log_capacity;
-use crate::cmd::profile::ProfileArgs;
+use crate::flags::profile::ProfileArgs;
+use crate::measure::log_capacity;
 use crate::{ceilings_cache, interrupt, output, progress, source, text};
 
 /// The most rows of a round's trace. They only serve to find spans without stated work.

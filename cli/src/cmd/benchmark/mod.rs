@@ -1,5 +1,7 @@
 //! `brickscope benchmark`: measures how fast a model runs, in a way that others can check.
 
+mod set;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
@@ -15,19 +17,17 @@ use brickscope_engine::{AnySession, Model, Session};
 use brickscope_kernels::Backend;
 use brickscope_live::socket::{Facts, Publisher};
 
-use super::benchmark_set;
-use super::profile::log_capacity;
 use crate::benchmark::measure::{Bench, Measured, Profilers, Settings};
 use crate::benchmark::plan::Plan;
 use crate::benchmark::receipt::{self, After, Before, DEVICE_MEMORY};
 use crate::benchmark::rows::{self, Answer, Format, Measurement, ModelRow};
 use crate::benchmark::table;
 use crate::benchmark::warm_up::Rule;
-use crate::cmd::collect;
 use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs, OtlpArgs};
 use crate::live::Live;
-use crate::otlp::{Pushing, Target};
-use crate::run_dir::{RunDir, Written};
+use crate::measure::log_capacity;
+use crate::runs::otlp::{Pushing, Target};
+use crate::runs::{self, Places, RunDir, Written};
 use crate::{
     ceilings_cache, device, interrupt, machine_name, metrics, output, progress, source, text,
 };
@@ -223,7 +223,7 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
         );
     }
     machine_name::given()?;
-    collect::ready(args.lake.as_deref())?;
+    runs::ready_for_lake(args.lake.as_deref())?;
     interrupt::watch()?;
     let Done { measurements, model, folder, cut_short, trouble, pushing } =
         if args.processes > 1 && args.process.is_none() {
@@ -255,15 +255,13 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     let printed = output::print(text);
     // A part of a benchmark is in no lake, and isn't pushed.
     let whole = (!is_cut_short && trouble.is_none()).then_some(&*folder);
-    let collected = collect::into_lake(args.lake.as_deref(), whole);
-    // Collectors may be slow, so all else comes first.
-    if let Some(pushing) = pushing {
-        pushing.finish();
-    }
-    if let (Some(target), Some(_)) = (target, whole) {
-        measurements.iter().for_each(|measured| target.push_written(&measured.folder));
-    }
-    collected.and(trouble.map_or(printed, Err))
+    let pushed: Vec<&Path> = match whole {
+        Some(_) => measurements.iter().map(|measured| &*measured.folder).collect(),
+        None => Vec::new(),
+    };
+    let target = target.as_ref();
+    let sent = runs::send(whole, &pushed, Places { lake: args.lake.as_deref(), target, pushing });
+    sent.and(trouble.map_or(printed, Err))
 }
 
 /// Measures in separate processes, one after the other.
@@ -276,7 +274,7 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
     let bar = progress::steps("processes", u64::from(args.processes));
     let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
     let mut measurements = Vec::new();
-    let trouble = benchmark_set::run(args, &dir, &mut show, &mut measurements).err();
+    let trouble = set::run(args, &dir, &mut show, &mut measurements).err();
     bar.finish_and_clear();
     if measurements.is_empty() {
         return Err(trouble.unwrap_or_else(|| interrupt::Nothing.into()));

@@ -1,5 +1,8 @@
 //! `brickscope top`: a live view of a running engine.
 
+#[cfg(feature = "top")]
+mod view;
+
 use std::path::PathBuf;
 
 use crate::flags::ExecutorArgs;
@@ -52,7 +55,7 @@ pub(crate) struct TopArgs {
 }
 
 #[cfg(feature = "top")]
-pub(crate) use super::top_view::run;
+pub(crate) use self::view::run;
 
 /// Says how to get a build that has the view.
 #[cfg(not(feature = "top"))]

@@ -8,7 +8,7 @@ use brickscope::{BrickId, NameKind, Profile};
 use crate::text::printable;
 
 /// Prints what the variables ask for.
-pub(super) fn where_asked(profile: &Profile) {
+pub(crate) fn where_asked(profile: &Profile) {
     let is_set =
         |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     if is_set("BITNET_TRACE_TIMING") {

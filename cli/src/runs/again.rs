@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::{Change, Profile, RUN_FILE, secrets};
 
-use crate::cmd::profile::ProfileArgs;
+use crate::flags::profile::ProfileArgs;
 use crate::text::printable;
 use crate::{family, interrupt};
 
@@ -16,7 +16,7 @@ pub(crate) type Read<'t> = &'t dyn Fn(&[String]) -> Result<Option<ProfileArgs>>;
 
 /// A run that this program can make again.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(crate) struct Again {
     program: PathBuf,
     made_by: MadeBy,
 }
@@ -31,17 +31,17 @@ enum MadeBy {
 
 /// A change, and what was made for it.
 #[derive(Debug)]
-pub(super) struct Changed<'t> {
-    pub(super) change: &'t Change,
+pub(crate) struct Changed<'t> {
+    pub(crate) change: &'t Change,
     /// The model in another format.
-    pub(super) model: Option<&'t Path>,
+    pub(crate) model: Option<&'t Path>,
 }
 
 impl Again {
     /// # Errors
     ///
     /// If it isn't known how the run was made, or not by this program.
-    pub(super) fn of(profile: &Profile, read: Read<'_>) -> Result<Self> {
+    pub(crate) fn of(profile: &Profile, read: Read<'_>) -> Result<Self> {
         let program = std::env::current_exe().context("can't find this program's file")?;
         if let Some(imported) = &profile.imported {
             bail!(
@@ -100,7 +100,7 @@ impl Again {
     }
 
     /// The command line of another program, which the file of the run names.
-    pub(super) fn foreign(&self) -> Option<String> {
+    pub(crate) fn foreign(&self) -> Option<String> {
         match &self.made_by {
             MadeBy::Run { words } => Some(printable(&words.join(" "))),
             MadeBy::Profile { .. } => None,
@@ -108,7 +108,7 @@ impl Again {
     }
 
     /// The model, if brickscope ran it itself.
-    pub(super) fn model(&self) -> Option<&Path> {
+    pub(crate) fn model(&self) -> Option<&Path> {
         match &self.made_by {
             MadeBy::Profile { model, .. } => Some(model),
             MadeBy::Run { .. } => None,
@@ -126,7 +126,7 @@ impl Again {
     /// # Errors
     ///
     /// If the change changes nothing, or can't be made.
-    pub(super) fn command(
+    pub(crate) fn command(
         &self,
         changed: Option<&Changed<'_>>,
     ) -> Result<(PathBuf, Vec<OsString>)> {
@@ -232,7 +232,7 @@ fn set_threads(command: &mut Vec<String>, threads: u32) {
 /// # Errors
 ///
 /// If it fails; [`interrupt::Nothing`] if a signal ended it.
-pub(super) fn make((program, words): &(PathBuf, Vec<OsString>), out: &Path) -> Result<Profile> {
+pub(crate) fn make((program, words): &(PathBuf, Vec<OsString>), out: &Path) -> Result<Profile> {
     let program = std::path::absolute(program)?;
     let mut command = Command::new(&program);
     let _tied = family::tie(&mut command)?;

@@ -9,9 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use brickscope_analysis::receipt::{Receipt, sha256_hex};
 
-use super::benchmark::BenchmarkArgs;
+use super::BenchmarkArgs;
 use crate::benchmark::rows::{Answer, Measurement};
-use crate::run_dir::{self, RunDir, receipt_in};
+use crate::runs::{self, RunDir, receipt_in};
 use crate::{family, interrupt};
 
 /// Runs the processes of a set, each with its own folder in `dir`: `1`, `2`, … Adds their results to
@@ -49,7 +49,7 @@ pub(crate) fn run(
         }
         let receipt = Receipt::load(&receipt_in(&out))?;
         // Without the profiler there is none.
-        let answer = run_dir::load(&out).ok().map(|profile| Answer::of(&profile));
+        let answer = runs::load(&out).ok().map(|profile| Answer::of(&profile));
         measurements.push(Measurement { receipt, folder: out, answer });
         if process < args.processes && interrupt::is_asked() {
             break;

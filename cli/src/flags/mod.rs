@@ -1,5 +1,7 @@
 //! Flags that several commands share, and how their values are read.
 
+pub(crate) mod profile;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 
@@ -28,7 +30,7 @@ pub(crate) struct LakeAbout {
 }
 
 #[cfg(feature = "parquet")]
-impl From<LakeAbout> for crate::lake::About {
+impl From<LakeAbout> for brickscope_lake::About {
     fn from(LakeAbout { machine, commit, session }: LakeAbout) -> Self {
         // A script's variable may be empty.
         let said = |name: Option<String>| name.filter(|name| !name.is_empty());

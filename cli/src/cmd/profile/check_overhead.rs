@@ -12,9 +12,9 @@ use brickscope_engine::{AnyProbe, AnySession, Sampler, Sampling, Session};
 use brickscope_kernels::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::profile::log_capacity;
-use crate::cmd::profile::{ProfileArgs, Sync};
 use crate::figures::{median, pass_time, signed_percent};
+use crate::flags::profile::{ProfileArgs, Sync};
+use crate::measure::log_capacity;
 use crate::text::{WIDTH, count};
 use crate::{device, interrupt, output, progress, source};
 

@@ -1,0 +1,45 @@
+//! Two sides compared: how that is printed, and the exit code.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use brickscope_analysis::compare::{CompareError, Comparison, Options, Outcome, Side, compare};
+use brickscope_analysis::view;
+
+use crate::flags::{ComparisonArgs, ComparisonFormat};
+use crate::output;
+
+pub(crate) fn compared(a: &Side, b: &Side, how: &ComparisonArgs) -> Result<Comparison> {
+    let usual = Options::default();
+    let options = Options {
+        threshold: how.threshold,
+        min_share: how.min_share.unwrap_or(usual.min_share),
+        is_forced: how.force,
+    };
+    compare(a, b, &options).map_err(|error| match error {
+        CompareError::Unlike(_) => {
+            anyhow::anyhow!("{error}; --force compares them anyway")
+        }
+        error => error.into(),
+    })
+}
+
+pub(crate) fn print(comparison: &Comparison, how: &ComparisonArgs) -> Result<()> {
+    let format = if how.json { ComparisonFormat::Json } else { how.output };
+    let text = match format {
+        ComparisonFormat::Text => view::comparison(comparison),
+        ComparisonFormat::Md => view::comparison_markdown(comparison),
+        ComparisonFormat::Json => view::comparison_json(comparison),
+        ComparisonFormat::Bmf => view::comparison_bmf(comparison),
+    };
+    output::print(text)
+}
+
+/// The exit codes that the help of both commands lists.
+pub(crate) fn exit_code(comparison: &Comparison) -> ExitCode {
+    ExitCode::from(match comparison.outcome() {
+        Outcome::Pass => 0,
+        Outcome::Slower => 1,
+        Outcome::Inconclusive => 3,
+    })
+}

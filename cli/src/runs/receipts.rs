@@ -1,0 +1,34 @@
+//! Receipts of runs: where they lie, and whether they are as they were made.
+
+use std::path::{Path, PathBuf};
+
+use brickscope_analysis::history::Run;
+use brickscope_analysis::receipt::{self, Options, Receipt, verify};
+
+use super::folder::receipt_in;
+
+/// The receipt's file, given the file itself or the folder of its run.
+pub(crate) fn receipt_file(named: &Path) -> PathBuf {
+    if named.is_dir() { receipt_in(named) } else { named.to_owned() }
+}
+
+/// A receipt whose seal is intact, and why it isn't verified all the same.
+pub(crate) fn sealed(path: &Path) -> Result<(Run, Option<String>), String> {
+    let name = path.display().to_string();
+    let of_file = |error: String| match error.strip_prefix(&name) {
+        Some(rest) => rest.trim_start_matches([':', ' ']).to_owned(),
+        None => error,
+    };
+    let bytes = receipt::read(path).map_err(|error| of_file(error.to_string()))?;
+    let receipt = Receipt::from_bytes(&bytes, path).map_err(|error| of_file(error.to_string()))?;
+    let sha256 = receipt.canonical_sha256().map_err(|error| of_file(error.to_string()))?;
+    match &receipt.seal {
+        None => Err("it has no seal, so changes to it can't be detected".to_owned()),
+        Some(seal) if seal.sha256 != sha256 => {
+            Err("its seal is broken: it was changed after it was made".to_owned())
+        }
+        Some(_) => {
+            Ok((Run::of(&name, &receipt)?, verify(&bytes, &Options::default()).not_verified()))
+        }
+    }
+}
