@@ -2,30 +2,29 @@
 //!
 //! ```text
 //! main ──► args: the list of commands
-//!   └────► cmd/: one file per command, with its arguments, its help and its output
-//!            ├──► the rooms of large commands: benchmark, bisect, doctor, flame, lake, top
-//!            └──► shared by commands: the files below
+//!   └────► cmd/: a file or folder for each command, with its help and its output
+//!            ├──► the rooms of large commands: benchmark, bisect, doctor, flame, recording, top
+//!            └──► shared by commands: runs, flags and the files below
 //! ```
 //!
 //! | where | what |
 //! |---|---|
 //! | `args` | the list of commands; each command's arguments are in its `cmd/` file |
-//! | `cmd/` | one file per command. Two commands run themselves in several processes: `benchmark_set`, `check_overhead_set`; two files are modes of `profile`: `check_overhead`, `compare_backends`; `trace` is its lines on standard error; `limits` is one of `gate`; `top_view` runs `top` in builds that have it |
-//! | `flags` | flags that several commands share, and the parsers of their values |
+//! | `cmd/` | the commands, which import none of each other |
+//! | `flags/` | flags that several commands share, and the parsers of their values; `profile.rs` those that make a run |
+//! | `runs/` | runs in folders: `folder.rs` where they lie, `finish.rs` how one ends, `again.rs` making one again, `sides.rs` those on each side of a comparison, `lake.rs` and `otlp.rs` where they go |
+//! | `measure` | how much of a run is kept; ceilings for a run that was made before |
+//! | `comparison` | two sides compared: printed, with an exit code |
 //! | `benchmark/` | measuring repeatedly: plan, warm-up, samples, receipt, tables, warnings |
 //! | `bisect/` | finding a slow commit: git, builds in worktrees, measurements, the file to go on from |
 //! | `doctor/` | one probe per capability of the machine |
 //! | `recording/` | what `run` does around a recording of another program; `llama/` writes and reads it |
 //! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
 //! | `top/` | the live view: state, screens, terminal |
-//! | `lake/` | many runs in one folder or bucket of Parquet files, and questions of them in SQL (`questions/`) |
 //! | `source`, `device` | opening models, and running them on the CPU or on a device |
 //! | `live`, `metrics` | what others can watch while a model runs |
-//! | `otlp` | pushing runs to an OpenTelemetry collector |
-//! | `run_dir`, `sides` | the folder of a run; the runs on each side of a comparison |
-//! | `cache`, `private` | where the cache folder is; folders that no other user can write to |
+//! | `cache`, `private`, `machine_name` | the cache folder; folders that no other user can write to; what names this machine |
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
-//! | `parquet` | the one export format that the library doesn't write |
 //! | `output` | the exits: all that is printed passes them, so that nothing controls a terminal |
 //! | `summary` | the first screen of a run, as wide and high as the terminal |
 //! | `interrupt`, `family` | Ctrl-C and SIGTERM; child processes and threads |

@@ -1,6 +1,7 @@
 //! Choosing the next token.
 
 use crate::finite::LogitsSeen;
+use brickscope::stats::SplitMix64;
 
 /// How to choose.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,7 +26,7 @@ pub enum Sampling {
 #[derive(Debug, Clone)]
 pub struct Sampler {
     sampling: Sampling,
-    state: u64,
+    random: SplitMix64,
     /// Room for the candidates: token and logit, then probability.
     candidates: Vec<(u32, f32)>,
     seen: LogitsSeen,
@@ -35,11 +36,16 @@ impl Sampler {
     /// A sampler at the start of its random sequence.
     #[must_use]
     pub fn new(sampling: Sampling) -> Self {
-        let state = match sampling {
+        let seed = match sampling {
             Sampling::Greedy => 0,
             Sampling::Random { seed, .. } => seed,
         };
-        Self { sampling, state, candidates: Vec::new(), seen: LogitsSeen::default() }
+        Self {
+            sampling,
+            random: SplitMix64(seed),
+            candidates: Vec::new(),
+            seen: LogitsSeen::default(),
+        }
     }
 
     /// What it has seen of logits so far.
@@ -93,7 +99,7 @@ impl Sampler {
             .map_or(candidates.len(), |last| last + 1);
         candidates.truncate(n_kept);
         let total: f32 = candidates.iter().map(|&(_, weight)| weight).sum();
-        let mut point = uniform(&mut self.state) * total;
+        let mut point = uniform(&mut self.random) * total;
         for &(token, weight) in candidates.iter() {
             point -= weight;
             if point < 0.0 {
@@ -142,15 +148,9 @@ impl Likeliest {
     }
 }
 
-/// The next number in [0, 1): SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
-/// generators", 2014), of which the upper 24 bits.
-fn uniform(state: &mut u64) -> f32 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
-    (z >> 40) as f32 / (1u64 << 24) as f32
+/// The next number in [0, 1), of the upper 24 bits.
+fn uniform(random: &mut SplitMix64) -> f32 {
+    (random.bits() >> 40) as f32 / (1u64 << 24) as f32
 }
 
 #[cfg(test)]
@@ -171,12 +171,12 @@ mod tests {
 
     #[test]
     fn the_likeliest_of_many_is_the_one_that_a_plain_loop_finds() {
-        let mut state = 5;
+        let mut random = SplitMix64(5);
         for len in [1, 15, 16, 17, 63, 64, 65, 200, 1000] {
             for _ in 0..50 {
                 // Few different values, so that there are equals.
                 let logits: Vec<f32> =
-                    (0..len).map(|_| (uniform(&mut state) * 40.0).floor() - 30.0).collect();
+                    (0..len).map(|_| (uniform(&mut random) * 40.0).floor() - 30.0).collect();
                 let mut best = (0, f32::NEG_INFINITY);
                 for (token, &logit) in (0..).zip(&logits) {
                     if logit > best.1 {

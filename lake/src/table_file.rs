@@ -452,15 +452,8 @@ mod tests {
     fn a_damaged_file_is_read_or_refused() {
         let most =
             std::env::var("BRICKSCOPE_MUTANTS").map_or(300, |n| n.parse().expect("a number"));
-        let mut state = 7_u64;
-        let mut random = move |below: usize| {
-            // SplitMix64.
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((z ^ (z >> 31)) % below as u64) as usize
-        };
+        let mut random = brickscope_profile::stats::SplitMix64(7);
+        let mut random = move |below: usize| (random.bits() % below as u64) as usize;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("mutant.parquet");
         let mut refused = 0;

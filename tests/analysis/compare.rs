@@ -5,6 +5,7 @@
 //! wrote. Everything drawn from it is drawn with a fixed seed, so these tests give the same counts
 //! each time.
 
+use brickscope::stats::SplitMix64;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -67,15 +68,11 @@ fn recorded() -> Vec<Process> {
     processes.iter().enumerate().map(process).collect()
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(z ^ (z >> 31)) * n as u128) >> 64) as usize
+        ((u128::from(self.0.bits()) * n as u128) >> 64) as usize
     }
 
     fn uniform(&mut self) -> f64 {
@@ -164,7 +161,7 @@ const FEW: usize = 5;
 fn equal_runs_in_turns_raise_at_most_4_alarms_in_200_comparisons() {
     let all = recorded();
     for n in [5, 10, 20, PROCESSES] {
-        let mut random = Random(200);
+        let mut random = Random(SplitMix64(200));
         let alarm = |_| usize::from(is_alarm(&compared(&in_turns(&all, n, &mut random))));
         let alarms: usize = (0..200).map(alarm).sum();
         println!("in turns, {n} processes a side: {alarms} of 200");
@@ -205,7 +202,7 @@ fn a_brick_that_is_slower_is_found_and_named_where_the_noise_allows_it() {
     let all = recorded();
     let mut total = Found::default();
     let mut of_bricks: BTreeMap<String, Found> = BTreeMap::new();
-    let mut random = Random(3);
+    let mut random = Random(SplitMix64(3));
     // Every brick that is judged, in turns, until there were 200 of either kind.
     let shown = compared(&in_turns(&all, FOR_BRICKS, &mut random));
     let bricks: Vec<(String, String)> = shown
@@ -264,7 +261,7 @@ fn a_brick_that_is_slower_is_found_and_named_where_the_noise_allows_it() {
 #[test]
 fn noise_that_hides_a_slow_down_makes_it_inconclusive_and_never_unchanged() {
     let all = recorded();
-    let mut random = Random(17);
+    let mut random = Random(SplitMix64(17));
     let mut clear = 0;
     for _ in 0..100 {
         let mut sides = in_turns(&all, PROCESSES, &mut random);
@@ -339,7 +336,7 @@ fn made(number: u64, slower: f64, noise: f64, random: &mut Random) -> Process {
 
 /// Sides that ran in turns; in B GateProjection took `slower` times as long.
 fn made_sides(n: u64, slower: f64, noise: f64) -> [Side; 2] {
-    let mut random = Random(9);
+    let mut random = Random(SplitMix64(9));
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for turn in 0..2 * n {
         if (turn / 2 + turn).is_multiple_of(2) {

@@ -5,6 +5,7 @@
 //! comes from seeded numbers, so a run that passes once passes always. `BRICKSCOPE_DIVERGE_RUNS` asks
 //! for more runs of each kind, `BRICKSCOPE_DIVERGE_SEED` for others.
 
+use brickscope::stats::SplitMix64;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -29,16 +30,11 @@ fn runs() -> (u64, u64) {
     (number("BRICKSCOPE_DIVERGE_RUNS", RUNS), seed.wrapping_mul(1 << 32))
 }
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.bits()
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -122,7 +118,7 @@ fn named<F: Fn(&At<'_>, &mut [f32])>(
     let models = models::all();
     let (n_runs, start) = runs();
     for run in 0..n_runs {
-        let mut random = Random(start.wrapping_add(seed * 1000 + run));
+        let mut random = Random(SplitMix64(start.wrapping_add(seed * 1000 + run)));
         let (kind, model) = &models[random.below(models.len())];
         let run = Run::new(&mut random, model);
         let (place, change) = plan(&mut random, model, &run);
@@ -354,7 +350,7 @@ fn clean_runs_raise_nothing() {
     let (n_runs, start) = runs();
     for (kind, model) in &models::all() {
         for run in 0..n_runs {
-            let mut random = Random(start.wrapping_add(run * 100 + *kind as u64));
+            let mut random = Random(SplitMix64(start.wrapping_add(run * 100 + *kind as u64)));
             let run = Run::new(&mut random, model);
             let report = run.go(model, both(), &|_, _| ());
             assert_eq!(report.first, None, "{kind:?}");
@@ -375,7 +371,7 @@ fn clean_runs_raise_nothing() {
 fn the_same_kernels_are_held_to_the_bit() {
     let best = [Kernels::best(); 2];
     for (kind, model) in &models::all() {
-        let mut random = Random(*kind as u64);
+        let mut random = Random(SplitMix64(*kind as u64));
         let run = Run::new(&mut random, model);
         let report = run.go(model, best, &|_, _| ());
         assert_eq!((report.is_exact, report.first), (true, None), "{kind:?}");

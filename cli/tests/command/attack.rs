@@ -6,6 +6,7 @@
 //! into `fuzz/corpus/command_line`, one word a line, which is replayed here.
 #![cfg(unix)]
 
+use brickscope::stats::SplitMix64;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -19,16 +20,11 @@ use brickscope_testing::patience::{HANG, first_to_judge};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// SplitMix64, by Sebastiano Vigna, <https://prng.di.unimi.it/splitmix64.c>.
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.bits()
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -443,7 +439,7 @@ fn attack(few: u64, one: impl Fn(&mut Random)) {
             let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
             eprintln!("the seed is {seed}");
             let began = Instant::now();
-            let mut random = Random(seed);
+            let mut random = Random(SplitMix64(seed));
             let mut tries = 0_u64;
             while began.elapsed() < Duration::from_secs(seconds) {
                 one(&mut random);
@@ -451,7 +447,7 @@ fn attack(few: u64, one: impl Fn(&mut Random)) {
             }
             eprintln!("{tries} tries");
         }
-        None => (0..few).for_each(|nth| one(&mut Random(nth))),
+        None => (0..few).for_each(|nth| one(&mut Random(SplitMix64(nth)))),
     }
 }
 

@@ -28,7 +28,7 @@ use std::str::FromStr;
 use brickscope_kernels::quant::{QuantType, quantize_row};
 
 use crate::gguf::{Error, TensorInfo, TensorType, Writer, write_atomically};
-use random::SplitMix64;
+use random::Random;
 use vocabulary::Vocabulary;
 
 pub use tokens::random_tokens;
@@ -394,7 +394,7 @@ fn write_plan(
     let mut bytes = Vec::new();
     while let Some(tensor) = data.awaits() {
         let (mean, deviation) = distribution(tensor);
-        let mut random = SplitMix64::for_tensor(seed, &tensor.name);
+        let mut random = Random::for_tensor(seed, &tensor.name);
         let kind = QuantType::from_ggml(tensor.kind.id())
             .expect("the kernels know all types that are in a plan");
         let mut left = tensor.n_elements();

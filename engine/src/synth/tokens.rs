@@ -1,6 +1,6 @@
 //! Prompts of random tokens, for measurements: how long a token takes doesn't depend on which it is.
 
-use super::random::SplitMix64;
+use super::random::Random;
 use crate::tokenizer::{TokenType, Tokenizer};
 
 /// `n` tokens drawn with a seed from those that stand for text; none of them begins or ends one. The
@@ -22,7 +22,7 @@ pub fn random_tokens(tokenizer: &Tokenizer, seed: u64, n: usize) -> Vec<u32> {
     if drawn_from.is_empty() {
         return Vec::new();
     }
-    let mut random = SplitMix64::new(seed);
+    let mut random = Random::new(seed);
     let mut draw = || {
         // The upper half of the product: each token as likely as another to one in 2⁶⁴.
         let index = (u128::from(random.next()) * drawn_from.len() as u128) >> 64;

@@ -1,6 +1,7 @@
 //! Frauds made at random from the schema: each field beyond what it can be, and each pair that must agree made to
 //! disagree. The forger derives figures and doubts anew and seals the result. Each fraud is refused by name.
 
+use brickscope::stats::SplitMix64;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -886,7 +887,7 @@ fn each_self_contradiction_is_refused_by_name() {
     let (mut missed, mut tried) = (Vec::new(), 0);
     for (kind, (title, forge)) in (0_u64..).zip(KINDS) {
         for n in 0..EACH {
-            let mut random = Random(1 + 1000 * kind + n);
+            let mut random = Random(SplitMix64(1 + 1000 * kind + n));
             let Fraud { receipt, what, names } = forge(&mut random);
             let is_erased = names.iter().any(|name| name.starts_with("load.doubts"));
             let receipt = if is_erased {
@@ -911,7 +912,7 @@ fn each_self_contradiction_is_refused_by_name() {
 #[test]
 fn each_number_but_a_few_is_borne_out_by_others() {
     let root = schema();
-    let mut random = Random(7);
+    let mut random = Random(SplitMix64(7));
     let mut accepted = BTreeMap::<String, Vec<String>>::new();
     let mut tried = BTreeSet::<String>::new();
     for depths in [vec![0], vec![0, 64]] {
@@ -1092,7 +1093,7 @@ fn of_two_fields_that_are_changed_one_is_refused_by_its_code() {
         .collect();
     let (mut missed, mut tried, mut changed) = (Vec::new(), 0, BTreeSet::new());
     for n in 0..PAIRS {
-        let mut random = Random(5_000_000 + n);
+        let mut random = Random(SplitMix64(5_000_000 + n));
         let pair = if n.is_multiple_of(2) { Pair::OfTwoThatAgree } else { Pair::OfStrangers };
         let (field, codes, with) = of_by[(n / 2) as usize % of_by.len()];
         let on_device = field.place.contains("device") || random.below(4) == 0;

@@ -1,5 +1,6 @@
 //! Receipts as a benchmark would write them, with the noise that machines have.
 
+use brickscope::stats::SplitMix64;
 use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_analysis::receipt::v1::{
@@ -51,16 +52,11 @@ impl Default for Plan {
     }
 }
 
-/// SplitMix64, by Sebastiano Vigna, <https://prng.di.unimi.it/splitmix64.c>.
-pub(crate) struct Random(pub(crate) u64);
+pub(crate) struct Random(pub(crate) SplitMix64);
 
 impl Random {
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.bits()
     }
 
     /// `nanos`, give or take, and now and then a good deal more.
@@ -99,7 +95,7 @@ pub(crate) fn receipt(plan: &Plan) -> Receipt {
         _ => 32.0,
     };
     let model_bytes = (plan.parameters as f64 * bits / 8.0) as u64 + 700_000;
-    let mut random = Random(plan.seed);
+    let mut random = Random(SplitMix64(plan.seed));
     // The clock began with the process.
     let mut now = 40_000_000 + random.next() % 1_000_000_000;
     let mut tests = Vec::new();

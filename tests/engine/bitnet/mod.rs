@@ -3,6 +3,7 @@
 //! loader that users post (for example microsoft/BitNet issue 373, ikawrakow/ik_llama.cpp issue 387). It has no
 //! `tokenizer.ggml.pre` and no `output.weight`.
 
+use brickscope::stats::SplitMix64;
 use brickscope_engine::gguf::{TensorType, Writer};
 use brickscope_kernels::QuantType;
 use brickscope_kernels::quant::quantize_row;
@@ -75,7 +76,7 @@ pub(crate) fn file(seed: u64) -> Vec<u8> {
     writer.tensor("output_norm.weight", &[DIM], f32);
 
     let mut data = writer.begin(Vec::new()).unwrap();
-    let mut random = Random(seed);
+    let mut random = Random(SplitMix64(seed));
     while let Some(tensor) = data.awaits() {
         let n = tensor.n_elements();
         let bytes = match tensor.kind {
@@ -153,15 +154,11 @@ const WORDS: &str = "the of and to in is that it was for on are as with be at th
     did number sound no most people my over know water than call first who may down side been now find any new work \
     part take get place made live where after back little only round man year came show every good me give our under";
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.bits()
     }
 
     /// Around 0, with a deviation of about 1, and made of integers only, so that it is the same on every machine.

@@ -4,7 +4,7 @@ use brickscope::{MockClock, Phase};
 use brickscope_analysis::typical::{Basis, Typical};
 use brickscope_analysis::view::{self, Size};
 
-use super::phase::keeps_nothing;
+use super::phase::{keeps_nothing, phase_of};
 use super::*;
 use crate::recording::events::{Event, Load, Pass, ThreadLoad};
 use crate::recording::groups::groups;
