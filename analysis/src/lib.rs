@@ -1,5 +1,5 @@
-//! What a [`Profile`](brickscope_profile::Profile) says: text, rooflines, comparisons, histories,
-//! receipts, and files for and from other programs. Nothing here measures.
+//! What a [`Profile`](brickscope_profile::Profile) says: text, rooflines, findings, comparisons, histories. Nothing here
+//! measures.
 //!
 //! ```
 //! use brickscope_analysis::Report;
@@ -30,28 +30,19 @@
 //! | `fleet/` | many commits on many machines: is it the commit or the machine? |
 //! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
 //! | `machine_name.rs` | what may name a machine |
-//! | `receipt/` | a benchmark's result that others can check (feature `receipt`): `v1.rs` its format |
-//! | `receipt/hash.rs`, `seal.rs`, `key.rs` | its hash, its signatures, their keys |
-//! | `receipt/verify/` | the reasons to refuse one |
-//! | `export/` | files for other programs: `chrome.rs`, `perfetto.rs`, `prometheus.rs`, `folded.rs` … |
-//! | `import/` | files of other programs: `llama_bench.rs`, `chrome.rs` …; `kineto/` those of PyTorch |
 #![forbid(unsafe_code)]
 
 pub mod backends;
 pub mod bisect;
 pub mod compare;
 pub mod explain;
-pub mod export;
 pub mod findings;
 pub mod fleet;
 #[cfg(feature = "receipt")]
 pub mod history;
-pub mod import;
 pub mod machine_name;
 mod passes;
 pub mod rate;
-#[cfg(feature = "receipt")]
-pub mod receipt;
 pub mod roofline;
 pub mod stacks;
 pub mod text;
@@ -62,6 +53,8 @@ mod waiting;
 mod words;
 
 use brickscope_profile::AsProfile;
+#[cfg(feature = "receipt")]
+pub use brickscope_receipt as receipt;
 
 /// What was recorded, as text for people.
 ///

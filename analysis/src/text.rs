@@ -1,5 +1,7 @@
 //! Text for terminals, by columns of a monospaced font: a Chinese character takes two, a mark over a letter none.
 
+use std::borrow::Cow;
+
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthChar;
 
@@ -56,7 +58,8 @@ fn fitting(chars: impl Iterator<Item = char>, most: usize) -> String {
 }
 
 /// `text` in lines of at most `width` columns, broken between words; a longer word has a line of its own. No text is one
-/// empty line. A number and its per cent stay together.
+/// empty line. A number and its per cent stay together, as do words with a no-break space between them, which becomes a
+/// space.
 #[must_use]
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines(text, Options::new(width).break_words(false))
@@ -89,7 +92,27 @@ fn lines(text: &str, options: Options<'_>) -> Vec<String> {
         .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit);
     let text = text.replace(" %", NO_BREAK);
-    textwrap::wrap(&text, options).iter().map(|line| line.replace(NO_BREAK, " %")).collect()
+    textwrap::wrap(&text, options).iter().map(|line| line.replace('\u{a0}', " ")).collect()
+}
+
+/// A cell of CSV: [`csv_guarded`], and in quotes if it needs them. Line breaks in it stay, in quotes.
+#[must_use]
+pub fn csv_cell(text: &str) -> String {
+    let needs_quotes = text.is_empty()
+        || text.contains(['"', ',', '\r', '\n'])
+        || text.starts_with(char::is_whitespace)
+        || text.ends_with(char::is_whitespace);
+    let text = csv_guarded(text);
+    if needs_quotes { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into_owned() }
+}
+
+/// Text with a `'` before it if a spreadsheet would take it for a formula, or if it begins with `'`.
+#[must_use]
+pub fn csv_guarded(text: &str) -> Cow<'_, str> {
+    match text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'']) {
+        true => Cow::Owned(format!("'{text}")),
+        false => Cow::Borrowed(text),
+    }
 }
 
 #[cfg(test)]

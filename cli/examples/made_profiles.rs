@@ -18,7 +18,7 @@ use brickscope::{
     Lane, MockClock, Name, NameKind, Pass, Phase, PhaseTotal, Profile, SimulatedDevice, Source,
     Span, StreamId, Total, TransferDirection, Work,
 };
-use brickscope_analysis::export;
+use brickscope_formats::export;
 
 type Anyhow<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use brickscope_analysis::export::rows::{Row, rows};
+use brickscope_formats::export::rows::{Row, rows};
 use brickscope_profile::Profile;
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};

@@ -36,7 +36,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use brickscope::{BrickProfiler, Profile};
-use brickscope_analysis::export::prometheus::{self, Dialect, Names, Options};
+use brickscope_formats::export::prometheus::{self, Dialect, Names, Options};
 
 /// How long a snapshot is reused before the next request takes a new one.
 pub const FRESH: Duration = Duration::from_millis(50);

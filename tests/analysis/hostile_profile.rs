@@ -9,12 +9,12 @@ use brickscope::{
     TrialVerdict, WeightGroup, Work,
 };
 use brickscope_analysis::explain;
-use brickscope_analysis::export::otlp;
-use brickscope_analysis::export::prometheus::{self, Dialect, Names};
-use brickscope_analysis::export::{folded, speedscope};
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::stacks::{By, Level, Stacks};
 use brickscope_analysis::view;
+use brickscope_formats::export::otlp;
+use brickscope_formats::export::prometheus::{self, Dialect, Names};
+use brickscope_formats::export::{folded, speedscope};
 use proptest::prelude::*;
 
 /// Small numbers, so that things fit each other often, and the largest ones.

@@ -12,10 +12,10 @@ use std::sync::{Mutex, PoisonError};
 
 use brickscope::{BrickProfiler, MockClock, Phase};
 use brickscope_analysis::compare::{Process, UnusableProfile};
-use brickscope_analysis::export::{folded, speedscope};
-use brickscope_analysis::import::{self, Format, Options, WeightUnit};
 use brickscope_analysis::stacks::{Level, Stacks};
 use brickscope_analysis::typical::Typical;
+use brickscope_formats::export::{folded, speedscope};
+use brickscope_formats::import::{self, Format, Options, WeightUnit};
 
 struct Counting;
 
@@ -94,7 +94,7 @@ fn a_stack_takes_little_more_than_its_frames_to_read_to_sum_up_and_to_write() {
     let to_speedscope =
         peak(|| speedscope::write(&stacks, "many", &mut io::sink()).expect("written")).1;
     let to_pprof = peak(|| {
-        brickscope_analysis::export::pprof::write(&stacks, &mut io::sink()).expect("written")
+        brickscope_formats::export::pprof::write(&stacks, &mut io::sink()).expect("written")
     })
     .1;
     let options = Options { unit: Some(WeightUnit::Samples), ..Options::default() };

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
 use brickscope::{BrickId, BrickProfiler, KernelId, MockClock, Phase, Work};
-use brickscope_analysis::export::{chrome, csv};
+use brickscope_formats::export::{chrome, csv};
 
 struct Counting;
 
@@ -184,7 +184,7 @@ fn an_export_takes_no_more_memory_for_more_spans() {
         ("csv", Box::new(|| csv::spans(&profile, &mut sink(), &mut |_| {}))),
         (
             "perfetto",
-            Box::new(|| brickscope_analysis::export::perfetto::write(&profile, &mut sink())),
+            Box::new(|| brickscope_formats::export::perfetto::write(&profile, &mut sink())),
         ),
     ];
     for (form, mut write) in exports {

@@ -9,27 +9,38 @@ use std::path::{Path, PathBuf};
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Every package of the workspace, by its folder.
-const PACKAGES: [&str; 12] = [
-    ".", "analysis", "cli", "engine", "kernels", "lake", "live", "llama", "profile", "report",
-    "sampler", "tracing",
+const PACKAGES: [&str; 14] = [
+    ".", "analysis", "cli", "engine", "formats", "kernels", "lake", "live", "llama", "profile",
+    "receipt", "report", "sampler", "tracing",
 ];
 
 /// What a package may depend on, where that is a rule; names as in its manifest.
-const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 8] = [
     ("profile", &["serde", "serde_json", "presentar-terminal"]),
     (
         "analysis",
         &[
             "brickscope-profile",
+            "brickscope-receipt",
+            "serde",
+            "serde_json",
+            "textwrap",
+            "unicode-width",
+        ],
+    ),
+    (
+        "formats",
+        &["brickscope-analysis", "brickscope-profile", "flate2", "prost", "serde", "serde_json"],
+    ),
+    (
+        "receipt",
+        &[
+            "brickscope-profile",
             "ed25519-dalek",
-            "flate2",
-            "prost",
             "serde",
             "serde_json",
             "serde_json_canonicalizer",
             "sha2",
-            "textwrap",
-            "unicode-width",
         ],
     ),
     (

@@ -74,7 +74,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::import::{self, Format};
+    use brickscope_formats::import::{self, Format};
 
     fn of(change: &[(&str, &str)]) -> Work {
         let mut text = include_str!("../../../tests/data/import/llama-bench.json").to_owned();

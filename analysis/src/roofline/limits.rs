@@ -5,7 +5,7 @@ use brickscope_profile::{
 };
 
 use super::place::Moved;
-use super::{MEMORY, SWINGS, ShownBy, is_rate, largest_cache, pass_bytes};
+use super::{MEMORY, SWINGS, ShownBy, largest_cache, pass_bytes};
 use crate::passes::with_bricks;
 
 /// A run that is faster than a limit was measured to be shows that the measurement was too low; a run that is more than this
@@ -81,7 +81,7 @@ impl<'c> Limits<'c> {
         };
         let memory = at_least(MEMORY, ceilings.memory_limit());
         let is_of_bytes =
-            ceilings.numbers == Some(Numbers::Int8) && is_rate(ceilings.flops_per_second);
+            ceilings.numbers == Some(Numbers::Int8) && Ceilings::is_rate(ceilings.flops_per_second);
         let peak = at_least(peak_name(ceilings), ceilings.peak_per_second());
         let peak_of_floats = match is_of_bytes {
             true => at_least(F32, ceilings.flops_per_second),
@@ -121,7 +121,7 @@ impl<'c> Limits<'c> {
         let mut slow = self.clone();
         let lower = |of: &str, measured: f64, limit: f64| {
             let lowest = measured * ceilings.steadiness(of);
-            if is_rate(lowest) { limit.min(lowest) } else { limit }
+            if Ceilings::is_rate(lowest) { limit.min(lowest) } else { limit }
         };
         slow.peak = lower(peak_name(ceilings), ceilings.peak_per_second(), self.peak);
         slow.peak_of_floats = match self.is_of_bytes {
@@ -136,18 +136,20 @@ impl<'c> Limits<'c> {
         }
         let [lowest, _] = ceilings.memory_spread();
         let memory = self.memory();
-        slow.with_memory(if is_rate(lowest) { lowest.min(memory) } else { memory })
+        slow.with_memory(if Ceilings::is_rate(lowest) { lowest.min(memory) } else { memory })
     }
 
     /// With what memory gives all CPUs, if that is more than the run's threads can read.
     pub(super) fn machine(&self, ceilings: &Ceilings) -> Option<Self> {
         let memory = ceilings.machine_read_bytes_per_second?;
-        (is_rate(memory) && memory > self.memory()).then(|| self.clone().with_memory(memory))
+        (Ceilings::is_rate(memory) && memory > self.memory())
+            .then(|| self.clone().with_memory(memory))
     }
 
     /// Memory of this bandwidth, beside those caches that are faster: another one limits nothing.
     fn with_memory(mut self, memory: f64) -> Self {
-        let is_cache = |level: &Level<'_>| level.name != MEMORY && is_rate(level.per_second);
+        let is_cache =
+            |level: &Level<'_>| level.name != MEMORY && Ceilings::is_rate(level.per_second);
         self.levels.retain(|level| is_cache(level) && level.per_second > memory);
         self.levels.sort_by_key(|level| level.bytes);
         self.levels.push(Level { name: MEMORY, bytes: u64::MAX, per_second: memory });
@@ -277,13 +279,13 @@ pub(super) fn first(ceilings: &Ceilings) -> (Ceilings, Vec<String>) {
                 &mut cache.read_bytes_per_second
             }
         };
-        if is_rate(spread.first_per_second) {
+        if Ceilings::is_rate(spread.first_per_second) {
             *rate = spread.first_per_second;
             known.push(spread.of);
         }
     }
     let mut readings = first.readings.drain(..).map(|reading| reading.read_bytes_per_second);
-    let memory = readings.find(|&rate| is_rate(rate) && !ceilings.has_own_memory());
+    let memory = readings.find(|&rate| Ceilings::is_rate(rate) && !ceilings.has_own_memory());
     drop(readings);
     if let Some(memory) = memory {
         first.read_bytes_per_second = memory;
@@ -429,7 +431,9 @@ fn nearer(
 fn memory(profile: &Profile, measured: f64, show: &mut impl FnMut(ShownBy)) {
     let largest = largest_cache(profile);
     let readings = profile.ceilings.iter().flat_map(|ceilings| &ceilings.readings);
-    let rates = readings.map(|reading| reading.read_bytes_per_second).filter(|rate| is_rate(*rate));
+    let rates = readings
+        .map(|reading| reading.read_bytes_per_second)
+        .filter(|rate| Ceilings::is_rate(*rate));
     let highest = rates.fold(measured, f64::max);
     for phase in Phase::ALL {
         let bricks = profile.bricks(Some(phase));

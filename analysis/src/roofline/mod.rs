@@ -42,7 +42,7 @@ pub const NEAR: f64 = 0.6;
 pub const AT: f64 = 0.9;
 
 /// Above this part of a roof, the roof or the work is wrong; the excess over 1 is the error of measurement.
-pub const MOST: f64 = 1.02;
+pub const MOST: f64 = Ceilings::MOST;
 
 /// Measurements of a limit that differ by more than this many times leave no verdict, where it depends on them.
 pub const SWINGS: f64 = Ceilings::SWINGS;
@@ -166,7 +166,7 @@ impl Roofline {
         };
         let (peak, measured) = (ceilings.peak_per_second(), ceilings.memory_limit());
         // A file may contain anything.
-        if !is_rate(peak) || !is_rate(measured) {
+        if !Ceilings::is_rate(peak) || !Ceilings::is_rate(measured) {
             return Err(Absent {
                 reason: format!(
                     "the ceilings of this run are not rates: {measured} B/s, {peak} FLOP/s"
@@ -232,11 +232,6 @@ impl Roofline {
     pub fn all(profile: &Profile) -> Vec<Self> {
         Phase::SHOWN.into_iter().filter_map(|phase| Self::of(profile, phase).ok()).collect()
     }
-}
-
-/// Whether a number from a file can be a rate, so that results stay finite.
-pub(crate) fn is_rate(rate: f64) -> bool {
-    (1.0..1e30).contains(&rate)
 }
 
 /// The bytes of weights and KV cache that a pass touches, on average.

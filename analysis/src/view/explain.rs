@@ -98,15 +98,14 @@ pub fn words() -> String {
     let mut text = String::new();
     for group in Group::ALL {
         let of_group = pages.iter().filter(|page| page.group == group);
-        let of_group: Vec<&str> = of_group.map(|page| page.word.as_str()).collect();
+        // A term may have a space, at which no line may break.
+        let of_group: Vec<String> = of_group.map(|page| page.word.replace(' ', "\u{a0}")).collect();
         if !text.is_empty() {
             text.push('\n');
         }
         let _ = writeln!(text, "{}", group.heading());
-        // A term may have a space, at which no line may break.
-        let joined = of_group.join(", ").replace(", ", ",\u{0}").replace(' ', "\u{1}");
-        for line in wrap(&joined.replace(",\u{0}", ", "), COLUMNS - 2) {
-            let _ = writeln!(text, "  {}", line.replace('\u{1}', " "));
+        for line in wrap(&of_group.join(", "), COLUMNS - 2) {
+            let _ = writeln!(text, "  {line}");
         }
     }
     text

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::Profile;
 use brickscope_profile::text::{percent, printable, screened};
+use brickscope_profile::{Ceilings, Profile};
 
-use crate::roofline::{Roofline, is_rate};
+use crate::roofline::Roofline;
 use crate::view::roofline::{Axes, decade, letter, phases, points, short};
 use crate::view::svg::{escaped, line, text};
 
@@ -69,7 +69,7 @@ fn panel(name: &str, roofline: &Roofline, profile: &Profile, svg: &mut String) {
     text(svg, 8.0, TOP - 8.0, "", "GFLOP/s");
     let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
     let limit = |of: &str, measured| roofline.limit_of(of).map_or(measured, |[_, stated]| stated);
-    for cache in caches.filter(|cache| is_rate(cache.read_bytes_per_second)) {
+    for cache in caches.filter(|cache| Ceilings::is_rate(cache.read_bytes_per_second)) {
         roof(
             svg,
             &axes,

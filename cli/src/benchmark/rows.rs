@@ -10,10 +10,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use brickscope::{Phase, Profile};
-use brickscope_analysis::export::csv::guarded;
 use brickscope_analysis::receipt::v1::{Receipt, Test};
 use brickscope_analysis::view;
 use brickscope_engine::Model;
+use brickscope_formats::export::csv::guarded;
 use serde_json::{Map, Value, json};
 
 use crate::benchmark::receipt::WEIGHTS;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::{Profile, write_atomically};
-use brickscope_analysis::export;
-use brickscope_analysis::export::Part;
 use brickscope_analysis::stacks::Stacks;
+use brickscope_formats::export;
+use brickscope_formats::export::Part;
 
 use crate::flags::{By, MetricsNames};
 use crate::runs::otlp;

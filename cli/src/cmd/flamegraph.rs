@@ -9,8 +9,8 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{Profile, time_rfc3339, write_atomically};
-use brickscope_analysis::export;
 use brickscope_analysis::stacks::Stacks;
+use brickscope_formats::export;
 use brickscope_sampler::{Sampled, Sampler};
 
 use crate::flags::{By, DEFAULT_PROMPT, ExecutorArgs};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope::load::{self, Limit};
-use brickscope_analysis::import::{self, Format, MAX_BYTES, Map, Options};
 use brickscope_analysis::view::wrap;
+use brickscope_formats::import::{self, Format, MAX_BYTES, Map, Options};
 use flate2::read::MultiGzDecoder;
 
 use crate::measure::ceilings_here;
@@ -109,7 +109,7 @@ pub(crate) enum WeightUnit {
     Samples,
 }
 
-impl From<WeightUnit> for brickscope_analysis::import::WeightUnit {
+impl From<WeightUnit> for brickscope_formats::import::WeightUnit {
     fn from(unit: WeightUnit) -> Self {
         match unit {
             WeightUnit::Ns => Self::Nanoseconds,
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     let note = progress::note("reading");
     let (text, lost) = text(&args.file)?;
     let format = match args.format {
-        ImportFormat::Auto => brickscope_analysis::import::format_of(&text).with_context(|| {
+        ImportFormat::Auto => brickscope_formats::import::format_of(&text).with_context(|| {
             let file = args.file.display();
             if Profile::load(&args.file).is_ok() {
                 return format!("{file} is a run already: `brickscope show {file}`");

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 
 use brickscope::Backend;
-use brickscope_analysis::export::prometheus::Names;
 use brickscope_engine::gguf::Pages;
+use brickscope_formats::export::prometheus::Names;
 use clap::ValueEnum;
 
 /// What a lake is to say of runs, beside what their files say.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use brickscope::load::{Limit, UpTo};
-use brickscope_analysis::export;
 use brickscope_analysis::stacks::Stacks;
+use brickscope_formats::export;
 
 use super::shares;
 use super::summary::{SCHEMA_VERSION, Source, Summary};
@@ -56,7 +56,7 @@ pub(crate) fn folded(path: &Path) -> Result<Stacks> {
     let file = UpTo::open(path, LIMIT).with_context(|| path.display().to_string())?;
     let mut file = BufReader::with_capacity(1 << 16, file);
     let start = file.fill_buf().with_context(|| path.display().to_string())?;
-    let is = brickscope_analysis::import::told(path, start);
+    let is = brickscope_formats::import::told(path, start);
     export::folded::read_from(file, path).map_err(|error| match is {
         Some(is) => anyhow::anyhow!("{} {is}", path.display()),
         None => error.into(),

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use brickscope::{DeviceError, Profile};
-use brickscope_analysis::import;
 use brickscope_analysis::receipt::Receipt;
 use brickscope_engine::{GpuError, gguf, tokenizer};
+use brickscope_formats::import;
 use brickscope_live::metrics::MetricsError;
 use brickscope_live::socket::LiveError;
 use brickscope_sampler::perf_data::{PerfDataError, PerfDataFault};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use brickscope_analysis::export::{folded, speedscope};
 use brickscope_analysis::stacks::{Level, Stacks};
+use brickscope_formats::export::{folded, speedscope};
 
 /// Each stack's names and weight.
 fn named(stacks: &Stacks) -> Vec<(Vec<&str>, u64)> {

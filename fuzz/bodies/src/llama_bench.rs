@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use brickscope_analysis::import::{Format, Options, read};
-use brickscope_analysis::{export, view};
+use brickscope_analysis::view;
+use brickscope_formats::export;
+use brickscope_formats::import::{Format, Options, read};
 
 /// Panics if that is not so.
 pub fn run(text: &str) {

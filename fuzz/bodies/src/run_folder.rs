@@ -6,11 +6,11 @@
 use std::path::Path;
 
 use brickscope_analysis::compare::{Options, Process, Side, compare};
-use brickscope_analysis::export::{chrome, csv, folded, otlp, prometheus, speedscope};
 use brickscope_analysis::history::{History, Measure, Run};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_analysis::view;
+use brickscope_formats::export::{chrome, csv, folded, otlp, prometheus, speedscope};
 use brickscope_profile::profile::Profile;
 
 /// Panics if a file that can be read can't be shown, exported or compared, or if a view lets a control character

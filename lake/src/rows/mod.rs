@@ -197,7 +197,7 @@ mod tests {
     use brickscope_profile::ClockInfo;
 
     use super::*;
-    use brickscope_analysis::import::{self, Format};
+    use brickscope_formats::import::{self, Format};
 
     fn facts() -> Facts {
         Facts { machine: "m1".to_owned(), source: "runs/1".to_owned(), ..Facts::default() }

@@ -10,8 +10,8 @@ use brickscope_profile::{
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
 use super::{Parts, counted, known, tail};
 use brickscope_analysis::compare::Work;
-use brickscope_analysis::export::has_begins;
-use brickscope_analysis::export::rows::{self, Row, Table};
+use brickscope_formats::export::has_begins;
+use brickscope_formats::export::rows::{self, Row, Table};
 
 /// Fills in what the profile says of the run.
 pub(super) fn describe(profile: &Profile, run: &mut RunRow) {

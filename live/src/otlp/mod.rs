@@ -34,8 +34,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use brickscope::Profile;
-use brickscope_analysis::export::otlp::{self, METRICS_PATH, Origin, PROFILES_PATH};
 use brickscope_analysis::stacks::Stacks;
+use brickscope_formats::export::otlp::{self, METRICS_PATH, Origin, PROFILES_PATH};
 
 pub use self::pusher::{Pusher, Tally};
 pub use self::settings::Settings;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brickscope::save;
-use brickscope_analysis::export::otlp::{Answer, CONTENT_TYPE};
+use brickscope_formats::export::otlp::{Answer, CONTENT_TYPE};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ureq::http::Uri;

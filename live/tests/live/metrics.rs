@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brickscope::{BrickProfiler, Phase, Profile};
-use brickscope_analysis::export::prometheus::Names;
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{Model, Session};
+use brickscope_formats::export::prometheus::Names;
 use brickscope_kernels::Kernels;
 use brickscope_live::metrics::{FRESH, MOST_WAITING, MetricsError, MetricsOptions, MetricsServer};
 use brickscope_testing::patience::{HANG, wait_until};

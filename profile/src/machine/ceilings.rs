@@ -147,6 +147,15 @@ impl Ceilings {
         Self::steady(around).unwrap_or(self.read_bytes_per_second)
     }
 
+    /// Above this part of a limit, the limit or the work is wrong; the excess over 1 is the error of measurement.
+    pub const MOST: f64 = 1.02;
+
+    /// Whether a number from a file can be a rate, so that results stay finite.
+    #[must_use]
+    pub fn is_rate(rate: f64) -> bool {
+        (1.0..1e30).contains(&rate)
+    }
+
     /// Limits that differ by more than this many times differ too much to judge by them.
     pub const SWINGS: f64 = 1.25;
 

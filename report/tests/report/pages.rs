@@ -245,14 +245,14 @@ fn a_measured_cost_is_shown_instead_of_an_estimate() {
 
 #[test]
 fn what_an_imported_file_does_not_tell_is_no_zero() {
-    use brickscope_analysis::import::{Format, Options, read};
+    use brickscope_formats::import::{Format, Options, read};
     let data = |name: &str| {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/import");
         std::fs::read_to_string(folder.join(name)).expect("it is there")
     };
     let passes = Options { decode: Some("model".to_owned()), ..Options::default() };
     let microseconds = Options {
-        unit: Some(brickscope_analysis::import::WeightUnit::Microseconds),
+        unit: Some(brickscope_formats::import::WeightUnit::Microseconds),
         ..Options::default()
     };
     for (file, format, options) in [
@@ -768,13 +768,13 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
 
 #[test]
 fn files_of_other_programs_have_reports() {
-    use brickscope_analysis::import::{Format, Options, WeightUnit, read};
+    use brickscope_formats::import::{Format, Options, WeightUnit, read};
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import");
     for name in
         ["candle.json", "torch.json", "llama-bench.json", "vk-perf-logger.txt", "stacks.folded"]
     {
         let text = std::fs::read_to_string(format!("{folder}/{name}")).expect("a file");
-        let format = brickscope_analysis::import::format_of(&text).expect("a format");
+        let format = brickscope_formats::import::format_of(&text).expect("a format");
         let unit = (format == Format::Folded).then_some(WeightUnit::Samples);
         let options = Options { unit, ..Options::default() };
         let profile = read(&text, name.as_ref(), format, &options).expect("it is read");
@@ -786,7 +786,7 @@ fn files_of_other_programs_have_reports() {
 
 #[test]
 fn a_sweep_of_tests_without_passes_has_a_table_of_them() {
-    use brickscope_analysis::import::{Format, Options, read};
+    use brickscope_formats::import::{Format, Options, read};
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import/llama-bench.json");
     let text = std::fs::read_to_string(file).expect("a file");
     let mut rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
@@ -986,7 +986,7 @@ fn a_brick_of_one_run_has_no_difference_and_a_log_that_was_full_no_picture() {
 
 #[test]
 fn the_first_figure_of_a_trace_of_a_gpu_is_how_busy_the_gpu_was() {
-    use brickscope_analysis::import::{Format, Options, read};
+    use brickscope_formats::import::{Format, Options, read};
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import/kineto-streams.json");
     let text = std::fs::read_to_string(file).expect("a file");
     let profile = read(&text, file.as_ref(), Format::Chrome, &Options::default()).expect("read");
@@ -1000,7 +1000,7 @@ fn the_first_figure_of_a_trace_of_a_gpu_is_how_busy_the_gpu_was() {
 
 #[test]
 fn traces_without_tokens_are_side_by_side_by_pass() {
-    use brickscope_analysis::import::{Format, Options, read};
+    use brickscope_formats::import::{Format, Options, read};
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import/kineto-training.json");
     let text = std::fs::read_to_string(file).expect("a file");
     let profile = read(&text, file.as_ref(), Format::Chrome, &Options::default()).expect("read");

@@ -1,5 +1,5 @@
 use brickscope::{BrickProfiler, Profile};
-use brickscope_analysis::export::csv;
+use brickscope_formats::export::csv;
 use proptest::prelude::*;
 
 use brickscope_testing::nesting;

@@ -1,7 +1,7 @@
 use std::path::Path;
 
-use brickscope_analysis::export::folded;
 use brickscope_analysis::stacks::{Class, Frame, Level, Stacks, Unit};
+use brickscope_formats::export::folded;
 use proptest::prelude::*;
 
 use super::{bytes, deep, functions, named, run, stacks};

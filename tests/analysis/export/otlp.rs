@@ -2,8 +2,8 @@
 //! protocol buffers.
 
 use brickscope::{BrickId, BrickProfiler, MockClock, Model, Phase, Profile};
-use brickscope_analysis::export::otlp::{self, Answer, Origin};
 use brickscope_analysis::stacks::{By, Stacks};
+use brickscope_formats::export::otlp::{self, Answer, Origin};
 use serde_json::Value;
 
 use super::bytes;

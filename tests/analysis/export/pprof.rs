@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use brickscope_analysis::export::pprof;
 use brickscope_analysis::stacks::{Stacks, Unit};
+use brickscope_formats::export::pprof;
 use proptest::prelude::*;
 
 use super::wire::{Message, text};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use brickscope::{
     BrickId, BrickProfiler, MockClock, Phase, Profile, SimulatedDevice, StreamId, Work,
 };
-use brickscope_analysis::export::prometheus::{Dialect, Names, Options, write_with};
+use brickscope_formats::export::prometheus::{Dialect, Names, Options, write_with};
 
 use super::bytes;
 

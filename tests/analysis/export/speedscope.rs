@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-use brickscope_analysis::export::speedscope;
 use brickscope_analysis::stacks::{Stacks, Unit};
+use brickscope_formats::export::speedscope;
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use brickscope::{
     Anchor, BrickId, BrickProfiler, ClockInfo, Device, DeviceTimer, LaunchKind, Phase, Profile,
     SimulatedDevice, StreamId, Work,
 };
-use brickscope_analysis::export::{Part, chrome};
+use brickscope_formats::export::{Part, chrome};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -164,7 +164,7 @@ fn read_chrome(bytes: &[u8]) -> Read {
 }
 
 fn of_perfetto(profile: &Profile, part_bytes: u64) -> Vec<Read> {
-    let mut trace = brickscope_analysis::export::perfetto::Trace::new(profile, part_bytes);
+    let mut trace = brickscope_formats::export::perfetto::Trace::new(profile, part_bytes);
     let parts = parts(|out| {
         let part = trace.write_part(out, &mut |_| {}).expect("it can be written");
         (part, trace.is_done())
@@ -530,7 +530,7 @@ fn numbers_that_nobody_recorded_end_in_a_file_or_an_error() {
             serde_json::from_slice::<Value>(&out).expect("JSON");
         }
         {
-            let mut trace = brickscope_analysis::export::perfetto::Trace::new(&profile, part_bytes);
+            let mut trace = brickscope_formats::export::perfetto::Trace::new(&profile, part_bytes);
             while !trace.is_done() {
                 trace.write_part(&mut Vec::new(), &mut |_| {}).expect("a vector has room");
             }

@@ -11,9 +11,9 @@ use brickscope::{
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
 use brickscope_analysis::explain;
-use brickscope_analysis::export::{folded, prometheus};
 use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_analysis::view;
+use brickscope_formats::export::{folded, prometheus};
 use serde_json::Value;
 
 use brickscope_testing::hostile::{

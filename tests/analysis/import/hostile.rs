@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use brickscope::Profile;
-use brickscope_analysis::import::{Format, Options, WeightUnit, read};
-use brickscope_analysis::{export, view};
+use brickscope_analysis::view;
+use brickscope_formats::export;
+use brickscope_formats::import::{Format, Options, WeightUnit, read};
 use proptest::prelude::*;
 
 use super::pytorch::GPU;
@@ -103,7 +104,7 @@ proptest! {
         for format in Format::ALL {
             holds(&text, format);
         }
-        if let Some(format) = brickscope_analysis::import::format_of(&text) {
+        if let Some(format) = brickscope_formats::import::format_of(&text) {
             holds(&text, format);
         }
     }

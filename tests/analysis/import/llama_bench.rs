@@ -2,8 +2,8 @@
 
 use brickscope::{Phase, Profile};
 use brickscope_analysis::compare::{CompareError, Options as Comparing, Process, compare};
-use brickscope_analysis::import::{Format, Options, decoded, format_of};
 use brickscope_analysis::view;
+use brickscope_formats::import::{Format, Options, decoded, format_of};
 
 use super::{LLAMA_BENCH, import, imported, refused, side};
 

@@ -10,8 +10,9 @@ use std::path::Path;
 
 use brickscope::{BrickId, BrickProfiler, MockClock, NameKind, Phase, Profile, Source};
 use brickscope_analysis::compare::{CompareError, Options as Comparing, Process, Side, compare};
-use brickscope_analysis::import::{Format, ImportError, Options, WeightUnit, read};
-use brickscope_analysis::{export, view};
+use brickscope_analysis::view;
+use brickscope_formats::export;
+use brickscope_formats::import::{Format, ImportError, Options, WeightUnit, read};
 
 const LLAMA_BENCH: &str = include_str!("../../data/import/llama-bench.json");
 const CANDLE: &str = include_str!("../../data/import/candle.json");
@@ -59,7 +60,7 @@ fn each_format_is_told_from_the_others() {
         ("[1, 2]", None),
         ("some text", None),
     ] {
-        assert_eq!(brickscope_analysis::import::format_of(text), format);
+        assert_eq!(brickscope_formats::import::format_of(text), format);
     }
 }
 
@@ -239,12 +240,12 @@ fn stacks_of_other_programs_are_read_or_named() {
     let of = |text: &str, as_unit| import(text, Format::Folded, &unit(as_unit));
     // A frame that begins like JSON.
     let text = "\u{feff}[unknown];main;gemm 10\r\n[libc.so.6];memcpy 5\r\n";
-    assert_eq!(brickscope_analysis::import::format_of(text), Some(Format::Folded));
+    assert_eq!(brickscope_formats::import::format_of(text), Some(Format::Folded));
     let samples = of(text, WeightUnit::Samples).expect("stacks").imported.expect("of a file");
     assert_eq!((samples.samples[0].name.as_str(), samples.samples[0].own), ("gemm", 10));
     // Fractions of times are nanoseconds.
     let text = "main;a 1.5\nmain;b 0.000001\nmain;c 2\nmain;d 3.00\n";
-    assert_eq!(brickscope_analysis::import::format_of(text), Some(Format::Folded));
+    assert_eq!(brickscope_formats::import::format_of(text), Some(Format::Folded));
     let times = of(text, WeightUnit::Milliseconds).expect("times");
     assert_eq!(
         ["a", "b", "c", "d"].map(|name| sums(&times, None, name).2),

@@ -5,8 +5,8 @@
 use std::io::Read as _;
 
 use brickscope::{NameKind, Phase, Profile, Source, Total};
-use brickscope_analysis::import::{Format, Map, Options};
 use brickscope_analysis::view;
+use brickscope_formats::import::{Format, Map, Options};
 use serde::Deserialize;
 
 use super::{import, imported, refused, sums};

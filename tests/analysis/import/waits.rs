@@ -4,8 +4,8 @@ use brickscope::{Phase, Profile};
 use brickscope_analysis::compare::Process;
 use brickscope_analysis::explain;
 use brickscope_analysis::findings::Findings;
-use brickscope_analysis::import::Format;
 use brickscope_analysis::view::{self, Size};
+use brickscope_formats::import::Format;
 
 use super::{FOLDED, imported};
 
@@ -192,9 +192,9 @@ fn no_screen_is_without_a_reason() {
         (FOLDED, Format::Folded, ""),
         (STREAMS, Format::Chrome, ""),
     ] {
-        let options = brickscope_analysis::import::Options {
+        let options = brickscope_formats::import::Options {
             unit: (format == Format::Folded)
-                .then_some(brickscope_analysis::import::WeightUnit::Samples),
+                .then_some(brickscope_formats::import::WeightUnit::Samples),
             ..Default::default()
         };
         let profile = super::import(text, format, &options).expect("it is of this format");

@@ -6,7 +6,7 @@ use brickscope_profile::run::Format;
 use brickscope_profile::stats::SplitMix64;
 
 use super::*;
-use crate::import::{Options, read};
+use brickscope_formats::import::{Options, read};
 
 const LLAMA_BENCH: &str = include_str!("../../../../tests/data/import/llama-bench.json");
 const PYTORCH: &str = include_str!("../../../../tests/data/import/pytorch.json");

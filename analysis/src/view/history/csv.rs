@@ -2,8 +2,8 @@
 
 use brickscope_profile::text::{printable_text, screened};
 
-use crate::export::csv::cell;
 use crate::history::{History, Measure};
+use crate::text::csv_cell as cell;
 
 const HEAD: &str = "test,model,model_sha256,quantization,backend,kernels,threads,batch,profiled,cpu,cpu_id,\
      logical_cpus,time,version,binary,commit,machine,measure,unit,median,low,high,repetitions,processes,\
@@ -11,7 +11,7 @@ const HEAD: &str = "test,model,model_sha256,quantization,backend,kernels,threads
 
 /// A line with the names of the columns, then one for each point of each series (RFC 4180). Absent
 /// values are empty; several doubts, differences or sources are joined by ` | `. Text that a
-/// spreadsheet would take for a formula has a `'` before it, as [in exports](crate::export::csv).
+/// spreadsheet would take for a formula has a `'` before it, as [`csv_guarded`](crate::text::csv_guarded) says.
 #[must_use]
 pub fn history_csv(history: &History) -> String {
     let mut lines = HEAD.to_owned() + "\r\n";

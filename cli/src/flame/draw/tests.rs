@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use brickscope_analysis::export;
 use brickscope_analysis::stacks::{Class, Frame, Level, Stacks, Unit};
+use brickscope_formats::export;
 
 use super::*;
 use crate::figures::{fine_percent_of, points};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use brickscope_analysis::export::csv::cell;
 use brickscope_analysis::history::LeftOut;
+use brickscope_formats::export::csv::cell;
 
 use super::{Family, Flamegraphs, Kind, Move, Point, Series, Shares};
 use crate::figures::percent;

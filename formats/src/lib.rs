@@ -1,0 +1,10 @@
+//! Profiles as files of other programs, and files of other programs as profiles. Nothing here measures.
+//!
+//! | folder | contents |
+//! |---|---|
+//! | `export/` | flamegraphs, timelines, tables and metrics: `chrome.rs`, `perfetto.rs`, `prometheus.rs`, `folded.rs` … |
+//! | `import/` | `llama_bench.rs`, `chrome.rs` …; `kineto/` traces of PyTorch |
+#![forbid(unsafe_code)]
+
+pub mod export;
+pub mod import;
