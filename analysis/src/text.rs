@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use brickscope_profile::text::printable_text;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthChar;
 
@@ -93,6 +94,30 @@ fn lines(text: &str, options: Options<'_>) -> Vec<String> {
         .wrap_algorithm(WrapAlgorithm::FirstFit);
     let text = text.replace(" %", NO_BREAK);
     textwrap::wrap(&text, options).iter().map(|line| line.replace('\u{a0}', " ")).collect()
+}
+
+/// `text` as XML and HTML have it: the characters that would be markup are escaped, also within double quotes.
+#[must_use]
+pub fn xml(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;")
+}
+
+/// `text` as Markdown has it, also in a cell of a table: nothing in it is markup, ends the cell, or mentions a user; and
+/// [printable](brickscope_profile::text::printable_text).
+#[must_use]
+pub fn markdown(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in printable_text(text).chars() {
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '#' | '~' | '@' => escaped.extend(['\\', c]),
+            _ => escaped.push(c),
+        }
+    }
+    escaped
 }
 
 /// A cell of CSV: [`csv_guarded`], and in quotes if it needs them. Line breaks in it stay, in quotes.

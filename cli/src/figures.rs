@@ -76,20 +76,3 @@ pub(crate) fn bytes(bytes: u64) -> String {
         _ => format!("{:.2} GB", bytes as f64 / 1e9),
     }
 }
-
-/// The median: the mean of the two in the middle, if their number is even. `NaN` of nothing.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n => (values[(n - 1) / 2] + values[n / 2]) / 2.0,
-    }
-}
-
-/// The standard deviation of a sample; `None` of fewer than two values.
-pub(crate) fn std_dev(values: &[f64]) -> Option<f64> {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt())
-}

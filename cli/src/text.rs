@@ -2,7 +2,7 @@
 
 pub(crate) use brickscope::text::count;
 pub(crate) use brickscope_analysis::text::{
-    WIDTH, broken, columns, cut, cut_front, hanging, padded,
+    WIDTH, broken, columns, cut, cut_front, hanging, markdown, padded, xml,
 };
 #[cfg(feature = "top")]
 pub(crate) use brickscope_analysis::view::is_unprintable;

@@ -7,10 +7,10 @@ use brickscope_profile::text::printable_text;
 /// The least width to which a column of texts is cut.
 const LEAST: usize = 8;
 
-/// Of a run's id and a hash, so many digits tell it from all others that one will see.
+/// The digits of a run's id or a hash that tell it from all others that one will see.
 const DIGITS: usize = 12;
 
-/// The table, at most so many columns wide unless its numbers alone are wider. Names of columns are broken at `_`, texts
+/// The table, at most `most` columns wide unless its numbers alone are wider. Names of columns are broken at `_`, texts
 /// are cut: JSON and CSV have them whole.
 pub fn table(answer: &Answer, most: usize) -> String {
     if answer.rows.is_empty() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Host;
-use crate::rows::{Kind, RUNS, TABLES, Table};
+use crate::rows::{ColumnKind, RUNS, TABLES, Table};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::value::RawValue;
 
@@ -390,10 +390,10 @@ pub fn prelude(lake: &Lake, days: Days<'_>, params: &str) -> Result<String> {
 fn without_rows(table: &Table) -> String {
     let columns = table.columns.iter().map(|column| {
         let kind = match column.kind {
-            Kind::Text => "VARCHAR",
-            Kind::Int => "BIGINT",
-            Kind::Real => "DOUBLE",
-            Kind::Flag => "BOOLEAN",
+            ColumnKind::Text => "VARCHAR",
+            ColumnKind::Int => "BIGINT",
+            ColumnKind::Real => "DOUBLE",
+            ColumnKind::Flag => "BOOLEAN",
         };
         format!("CAST(NULL AS {kind}) AS \"{}\"", column.name)
     });

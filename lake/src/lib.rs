@@ -95,7 +95,7 @@ const HIDDEN: [&str; 2] = ["part", "machine_name"];
 /// The tables and their columns, in Markdown.
 #[must_use]
 pub fn schema_markdown() -> String {
-    use crate::rows::{Kind, TABLES};
+    use crate::rows::{ColumnKind, TABLES};
 
     let mut text = String::new();
     // What a reader looks for first comes first; it is written last.
@@ -104,10 +104,10 @@ pub fn schema_markdown() -> String {
         text.push_str("| column | type | meaning |\n|---|---|---|\n");
         for column in table.columns.iter().filter(|column| !HIDDEN.contains(&column.name)) {
             let kind = match column.kind {
-                Kind::Text => "text",
-                Kind::Int => "bigint",
-                Kind::Real => "double",
-                Kind::Flag => "boolean",
+                ColumnKind::Text => "text",
+                ColumnKind::Int => "bigint",
+                ColumnKind::Real => "double",
+                ColumnKind::Flag => "boolean",
             };
             let optional = if column.is_optional { " or `NULL`" } else { "" };
             let meaning = column.meaning.trim();

@@ -7,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::{Arc, Once};
 
-use crate::rows::{Column, Kind, LAKE_VERSION, Table, Value};
+use crate::rows::{Column, ColumnKind, LAKE_VERSION, Table, Value};
 use anyhow::{Context, Result, bail, ensure};
 use parquet::basic::{Compression, Type};
 use parquet::column::reader::ColumnReader;
@@ -78,19 +78,19 @@ impl<W: Write + Send> TableWriter<W> {
             // Columns without absent values don't read the definition levels.
             let levels = Some(levels.as_slice());
             match column.kind {
-                Kind::Int => {
+                ColumnKind::Int => {
                     let values: Vec<i64> = cells.filter_map(int).collect();
                     writer.typed::<Int64Type>().write_batch(&values, levels, None)?;
                 }
-                Kind::Real => {
+                ColumnKind::Real => {
                     let values: Vec<f64> = cells.filter_map(real).collect();
                     writer.typed::<DoubleType>().write_batch(&values, levels, None)?;
                 }
-                Kind::Flag => {
+                ColumnKind::Flag => {
                     let values: Vec<bool> = cells.filter_map(flag).collect();
                     writer.typed::<BoolType>().write_batch(&values, levels, None)?;
                 }
-                Kind::Text => {
+                ColumnKind::Text => {
                     let values: Vec<ByteArray> = cells.filter_map(text).collect();
                     writer.typed::<ByteArrayType>().write_batch(&values, levels, None)?;
                 }
@@ -146,10 +146,10 @@ fn schema(table: &Table) -> String {
         let needed = if column.is_optional { "optional" } else { "required" };
         let name = column.name;
         match column.kind {
-            Kind::Text => format!("{needed} binary {name} (STRING);"),
-            Kind::Int => format!("{needed} int64 {name};"),
-            Kind::Real => format!("{needed} double {name};"),
-            Kind::Flag => format!("{needed} boolean {name};"),
+            ColumnKind::Text => format!("{needed} binary {name} (STRING);"),
+            ColumnKind::Int => format!("{needed} int64 {name};"),
+            ColumnKind::Real => format!("{needed} double {name};"),
+            ColumnKind::Flag => format!("{needed} boolean {name};"),
         }
     };
     let columns: Vec<String> = table.columns.iter().map(column).collect();
@@ -222,7 +222,7 @@ pub(crate) fn check(table: &'static Table, path: &Path) -> Result<()> {
 /// The most rows of a group; writers of ours put [`GROUP_ROWS`] into one.
 const MOST_ROWS: usize = 8 * GROUP_ROWS;
 
-/// A file may have so many rows, and beyond that one for each of its bytes. Ours have one for several.
+/// The rows that any file may have, beyond which it may have one for each of its bytes. Ours have one for several.
 const LEAST_ROWS: u64 = 1 << 20;
 
 /// The most bytes of a column in a group, as they are in the file. Unpacked they are at most twenty times as many, and then
@@ -323,10 +323,10 @@ fn places<R: ChunkReader + 'static>(
         match place {
             Some(place) => {
                 let expected = match column.kind {
-                    Kind::Text => Type::BYTE_ARRAY,
-                    Kind::Int => Type::INT64,
-                    Kind::Real => Type::DOUBLE,
-                    Kind::Flag => Type::BOOLEAN,
+                    ColumnKind::Text => Type::BYTE_ARRAY,
+                    ColumnKind::Int => Type::INT64,
+                    ColumnKind::Real => Type::DOUBLE,
+                    ColumnKind::Flag => Type::BOOLEAN,
                 };
                 let found = schema.column(place).physical_type();
                 ensure!(
@@ -400,10 +400,10 @@ mod tests {
     fn row(table: &Table, nth: i64) -> Vec<Value> {
         let cell = |column: &Column| match column.kind {
             _ if column.is_optional && nth % 3 == 0 => Value::Null,
-            Kind::Text => Value::Text(format!("text {}", nth % 7)),
-            Kind::Int => Value::Int(nth),
-            Kind::Real => Value::Real(nth as f64),
-            Kind::Flag => Value::Flag(nth % 2 == 0),
+            ColumnKind::Text => Value::Text(format!("text {}", nth % 7)),
+            ColumnKind::Int => Value::Int(nth),
+            ColumnKind::Real => Value::Real(nth as f64),
+            ColumnKind::Flag => Value::Flag(nth % 2 == 0),
         };
         table.columns.iter().map(cell).collect()
     }

@@ -37,7 +37,7 @@ struct Label {
 }
 
 impl Labels {
-    /// Labels the nodes of a graph, which are listed in the order in which they run, on so many threads.
+    /// Labels the nodes of a graph, which are listed in the order in which they run, on this many threads.
     #[must_use]
     pub fn new(profiler: &BrickProfiler, nodes: &[Node], threads: u32) -> Self {
         Self::of(profiler, nodes, threads, None)

@@ -45,7 +45,7 @@ impl LooksAt {
         Self { sequences, all, within: None, is_chunked: false }
     }
 
-    /// Of a model some layers of which look at so many tokens at most, each token's own included: at a sliding window.
+    /// Of a model some layers of which look at this many tokens at most, each token's own included: at a sliding window.
     #[must_use]
     pub fn within(self, window: u64) -> Self {
         let sums = Sums::of(&self.sequences, window);

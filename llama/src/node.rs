@@ -79,7 +79,7 @@ impl Tensor {
         self.bytes_of(self.elements()).map_or(self.bytes, |used| used.min(self.bytes))
     }
 
-    /// The bytes of so many numbers of its type; `None` if the type isn't known.
+    /// The bytes of this many numbers of its type; `None` if the type isn't known.
     pub(crate) fn bytes_of(&self, numbers: u64) -> Option<u64> {
         let (numbers_of, bytes) = block(&self.kind)?;
         let all = u128::from(numbers) * u128::from(bytes) / u128::from(numbers_of);

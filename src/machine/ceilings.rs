@@ -26,7 +26,7 @@ pub fn measure_ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings,
     ceilings_by(kernels, &Meter::new(kernels, pool, caches()), pool.threads() as u32)
 }
 
-/// Measures what so many threads of this process reach together with the best kernels for this processor. Takes most of a
+/// Measures what this many threads of this process reach together with the best kernels for this processor. Takes most of a
 /// second; see [`measure_ceilings`].
 ///
 /// Products of some formats multiply bytes, which processors do faster: [`Ceilings::of_int8_products`].

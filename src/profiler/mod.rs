@@ -83,7 +83,7 @@ pub use self::timers::{
 /// 3. **Put passes around them** with [`begin_pass`](Self::begin_pass) and [`end_pass`](Self::end_pass), and layers
 ///    with [`begin_layer`](Self::begin_layer). A pass has a wall time, so that the profile can say how much of it no
 ///    brick accounts for.
-/// 4. **Read the result**: [`report`](Self::report) as text, [`profile`](Self::profile) as plain data for views,
+/// 4. **Read the result**: [`summary`](Self::summary) in short, [`profile`](Self::profile) as plain data for views,
 ///    exports and files, [`snapshot`](Self::snapshot) while the run goes on.
 ///
 /// [`tiles`](Self::tiles), the [`graph`](Self::graph), [`checksums`](Self::checksums) and the

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use brickscope_analysis::findings::{Findings, Kind};
+use brickscope_analysis::findings::{FindingKind, Findings};
 use brickscope_profile::Profile;
 use flate2::read::GzDecoder;
 
@@ -48,7 +48,7 @@ fn recorded(name: &str) -> Profile {
 fn what_was_planted_is_found_first_and_nothing_in_clean_runs() {
     for (name, rule) in RECORDED {
         let findings = Findings::of(&recorded(name));
-        let counts = |kind: Kind| !rule.is_empty() || kind != Kind::Limit;
+        let counts = |kind: FindingKind| !rule.is_empty() || kind != FindingKind::Limit;
         let first = findings.found.iter().find(|finding| counts(finding.kind));
         assert_eq!(first.map_or("", |first| first.rule), rule, "{name}: {first:?}");
     }

@@ -46,7 +46,7 @@ use self::evidence::Wealth;
 pub use self::outcome::{Controls, Estimate, Outcome, Places, Verdict, Why};
 use self::position::Segment;
 
-/// After so many revisions that were tested and did not stand it, it is not one step.
+/// When this many tested revisions turned out not to be the step, the slow-down is not one step.
 const MOST_TESTS: usize = 8;
 
 /// A place as likely as this is put to the test.

@@ -1,7 +1,7 @@
 //! Copies between host and device during which the device computes nothing.
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, time};
 
 /// Less than this part of the span is not worth a word.
@@ -13,7 +13,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         if bare_ns < LEAST * of.span_ns() || of.bare_ns == 0 {
             continue;
         }
-        let mut finding = Finding::new("unhidden-copies", Kind::Slow, Some(of.phase)).because(
+        let mut finding = Finding::new("unhidden-copies", FindingKind::Slow, Some(of.phase)).because(
             format!(
                 "copies between host and device take {} of {} a pass, and in {} of it nothing else runs",
                 time(copies_ns),

@@ -1,7 +1,7 @@
 //! A build without optimisation, whose times say nothing of the one that people run.
 
 use super::facts::Facts;
-use super::{Finding, Findings, Kind};
+use super::{Finding, FindingKind, Findings};
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     // The program that recorded says so in the basis of its estimate.
@@ -9,7 +9,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     if !overhead.basis.contains("(a debug build)") {
         return;
     }
-    let mut finding = Finding::new("debug-build", Kind::Doubt, None)
+    let mut finding = Finding::new("debug-build", FindingKind::Doubt, None)
         .because(&overhead.basis, "/overhead/basis")
         .cannot_predict("how much faster a release build is, only a run of it tells");
     "this is a debug build: its times say little of a release build".clone_into(&mut finding.what);

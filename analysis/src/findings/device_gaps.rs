@@ -3,7 +3,7 @@
 use brickscope_profile::Phase;
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, time};
 
 /// Less than this part of the time is not worth a word.
@@ -25,15 +25,16 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             continue;
         }
         let name = of.name(facts.profile);
-        let mut finding = Finding::new("gaps-between-passes", Kind::Slow, Some(of.phase)).because(
-            format!(
-                "{} between passes on {name}, of {} gaps the median; a pass spans {}",
-                time(gap_ns),
-                gaps.len(),
-                time(of.span_ns())
-            ),
-            of.place("passes, start_ns and wall_ns"),
-        );
+        let mut finding = Finding::new("gaps-between-passes", FindingKind::Slow, Some(of.phase))
+            .because(
+                format!(
+                    "{} between passes on {name}, of {} gaps the median; a pass spans {}",
+                    time(gap_ns),
+                    gaps.len(),
+                    time(of.span_ns())
+                ),
+                of.place("passes, start_ns and wall_ns"),
+            );
         finding.what = format!(
             "{name} has nothing to do for {} of decoding, between the passes",
             fraction(gap_ns / now_ns)

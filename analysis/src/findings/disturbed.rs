@@ -4,7 +4,7 @@ use brickscope_profile::text::count;
 use brickscope_profile::{Change, Disturber, PassTime, Phase, PhaseTotal};
 
 use super::facts::{Facts, PhaseFacts};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::passes::did;
 use crate::typical::{Basis, Typical};
 use crate::words::{fraction, time};
@@ -58,7 +58,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             0 => "which passes they slowed down was not seen".to_owned(),
             n => format!("of {n} of {} passes it was seen", total.passes),
         };
-        let mut finding = Finding::new("other-programs", Kind::Slow, None)
+        let mut finding = Finding::new("other-programs", FindingKind::Slow, None)
             .because(format!("others used {} of the CPU time", fraction(load)), "/other_load")
             .cannot_predict(&unseen);
         finding.what = format!("other programs used {} of this machine's CPU time", fraction(load));
@@ -167,7 +167,7 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
             None,
         ),
     };
-    let mut finding = Finding::new(rule, Kind::Slow, Some(of.phase));
+    let mut finding = Finding::new(rule, FindingKind::Slow, Some(of.phase));
     finding.what = format!("{} in {disturbed} of {all} {} passes", did(by), of.phase);
     finding.advice = advice;
     finding.test = test.filter(|_| flags.is_ours);

@@ -5,7 +5,7 @@ use brickscope_profile::text::printable;
 use brickscope_profile::{Between, Pass, PassTime, Phase, Profile};
 
 use super::facts::{Facts, PhaseFacts};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::passes::is_next;
 use crate::words::{fraction, time};
 
@@ -54,15 +54,16 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     if gap_ns < LEAST * now_ns || gap_ns < LEAST_NS {
         return;
     }
-    let mut finding = Finding::new("gaps-between-passes", Kind::Slow, Some(Phase::Decode)).because(
-        format!(
-            "{} between passes, of {} gaps the median; a pass takes {}",
-            time(gap_ns),
-            gaps,
-            time(of.pass_ns)
-        ),
-        "/passes, start_ns and wall_ns",
-    );
+    let mut finding = Finding::new("gaps-between-passes", FindingKind::Slow, Some(Phase::Decode))
+        .because(
+            format!(
+                "{} between passes, of {} gaps the median; a pass takes {}",
+                time(gap_ns),
+                gaps,
+                time(of.pass_ns)
+            ),
+            "/passes, start_ns and wall_ns",
+        );
     finding.what = format!("{} of decoding lies between the passes", fraction(gap_ns / now_ns));
     "find out what runs between passes (sampling, detokenising, a network, a lock), and do it beside the next pass"
         .clone_into(&mut finding.advice);
@@ -90,14 +91,15 @@ fn known(of: &PhaseFacts<'_>, between: &Between, findings: &mut Findings) {
     let calls = between.calls.iter().map(|of| (of.name.as_str(), of.ns));
     let Some((name, ns)) = calls.chain([rest]).max_by_key(|(_, ns)| *ns) else { return };
     let name = printable(name);
-    let mut finding = Finding::new("gaps-between-passes", Kind::Slow, Some(Phase::Decode)).because(
-        format!(
-            "{} between passes on average, of {passes}; {name} takes {} of it",
-            time(gap_ns),
-            time(ns as f64 / passes as f64)
-        ),
-        "/run/between",
-    );
+    let mut finding = Finding::new("gaps-between-passes", FindingKind::Slow, Some(Phase::Decode))
+        .because(
+            format!(
+                "{} between passes on average, of {passes}; {name} takes {} of it",
+                time(gap_ns),
+                time(ns as f64 / passes as f64)
+            ),
+            "/run/between",
+        );
     finding.what = format!(
         "{} of decoding lies between the passes, {name} {}",
         fraction(share),

@@ -7,7 +7,7 @@ use brickscope_profile::text::printable;
 
 use super::facts::Facts;
 use super::one_thread::Alone;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::waiting::Waiting;
 use crate::words::{fraction, time, whole_percent};
 
@@ -50,7 +50,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         }
         let most = worked.iter().max_by(|a, b| uneven(a.1).total_cmp(&uneven(b.1)));
         let most = most.map_or(String::new(), |(name, _)| printable(name));
-        let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase))
+        let mut finding = Finding::new(RULE, FindingKind::Slow, Some(of.phase))
             .because(format!("threads waited for each other for {} of their time", fraction(part)), "/shares, waited_ns")
             .because(
                 format!(

@@ -4,7 +4,7 @@ use brickscope_profile::{LaunchKind, Phase};
 
 use super::device::{OnDevice, RIGHT_AFTER_NS};
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, time, times};
 
 /// Less than this part of the span is not worth a word.
@@ -82,7 +82,7 @@ fn without_gaps(facts: &Facts<'_>, of: &OnDevice<'_>) -> Option<Finding> {
         return None;
     }
     let name = of.name(facts.profile);
-    let finding = Finding::new(rule(of), Kind::Slow, Some(of.phase)).because(
+    let finding = Finding::new(rule(of), FindingKind::Slow, Some(of.phase)).because(
         format!(
             "{} of {alone} kernels began within {} of their launch, so nothing was queued before them",
             of.dry,
@@ -117,7 +117,7 @@ fn finding(facts: &Facts<'_>, of: &OnDevice<'_>) -> Finding {
     let (late_ns, whole_ns) = (late_ns(of) / passes, whole_ns(of) / passes);
     let by = |kind: LaunchKind| of.a_pass(of.launches[kind as usize]);
     let (alone, replayed) = (by(LaunchKind::Issued), by(LaunchKind::Replayed));
-    let finding = Finding::new(rule(of), Kind::Slow, Some(phase))
+    let finding = Finding::new(rule(of), FindingKind::Slow, Some(phase))
         .because(
             format!(
                 "{} is idle for {} of {} a pass, and for {} of it the host had not launched what comes next",

@@ -11,7 +11,7 @@ use brickscope_profile::{Ceilings, Model, Phase};
 use super::facts::{Facts, PhaseFacts};
 use super::memory_roof::{in_tokens, rates, smaller};
 use super::weights::{LEAST_SAVED, Read, SMALL_BITS};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::roofline::{AT, MOST, NEAR};
 use crate::words::{digits, fraction, size, time, whole_percent};
 
@@ -137,9 +137,9 @@ impl<'p> Known<'p> {
         let is_at = reached >= AT || at_least >= AT;
         let part = whole_percent(reached);
         let finding = if is_at || reached >= NEAR {
-            Finding::new("memory-roof", Kind::Limit, Some(Phase::Decode))
+            Finding::new("memory-roof", FindingKind::Limit, Some(Phase::Decode))
         } else {
-            Finding::new(FAR, Kind::Slow, Some(Phase::Decode))
+            Finding::new(FAR, FindingKind::Slow, Some(Phase::Decode))
         };
         let mut finding = finding
             .because(
@@ -158,7 +158,7 @@ impl<'p> Known<'p> {
                 ),
                 "/ceilings, readings",
             );
-        if finding.kind == Kind::Slow {
+        if finding.kind == FindingKind::Slow {
             finding.what =
                 format!("generation reaches {}{part} of what memory gives", self.at_most());
             finding.advice = format!(
@@ -246,7 +246,7 @@ impl<'p> Known<'p> {
             (true, false) => "compute-roof",
             (false, _) => FAR,
         };
-        let kind = if rule == FAR { Kind::Slow } else { Kind::Limit };
+        let kind = if rule == FAR { FindingKind::Slow } else { FindingKind::Limit };
         let mut finding = Finding::new(rule, kind, Some(Phase::Prefill))
             .because(
                 format!(

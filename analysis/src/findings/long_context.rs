@@ -7,7 +7,7 @@ use brickscope_profile::text::printable;
 use brickscope_profile::{BrickId, Engine, NameKind, Pass, Phase};
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, size, time};
 
 pub(super) const RULE: &str = "long-context";
@@ -38,7 +38,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         / of.passes;
     let reads =
         if kv > 0.0 { format!(", and reads {} of the cache", size(kv)) } else { String::new() };
-    let mut finding = Finding::new(RULE, Kind::Slow, Some(Phase::Decode)).because(
+    let mut finding = Finding::new(RULE, FindingKind::Slow, Some(Phase::Decode)).because(
         format!("attention takes {} of {} a pass{reads}", time(own_ns), time(of.pass_ns)),
         "/totals",
     );

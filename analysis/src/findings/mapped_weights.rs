@@ -3,7 +3,7 @@
 use brickscope_profile::Change;
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::roofline::{Bound, Reach};
 use crate::words::whole_percent;
 
@@ -30,7 +30,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         );
         return;
     }
-    let mut finding = Finding::new("mapped-weights", Kind::Slow, Some(of.phase))
+    let mut finding = Finding::new("mapped-weights", FindingKind::Slow, Some(of.phase))
         .because("weights were read from the mapped file", "/model/weights_in")
         .because(
             format!("{} reaches {} of what memory gives", of.phase, whole_percent(verdict.of_roof)),

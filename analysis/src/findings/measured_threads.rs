@@ -4,7 +4,7 @@ use brickscope_profile::Phase;
 use brickscope_profile::stats::student;
 
 use super::facts::{Facts, PhaseFacts};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::time;
 
 const RULE: &str = "number-of-threads";
@@ -59,7 +59,7 @@ fn finding(
     saved: [f64; 2],
 ) -> Finding {
     let now = facts.threads();
-    let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase))
+    let mut finding = Finding::new(RULE, FindingKind::Slow, Some(of.phase))
         .because(
             format!(
                 "with {now} threads a repetition takes {}, mean of {:.0}",

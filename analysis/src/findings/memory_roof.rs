@@ -3,7 +3,7 @@
 use super::facts::{Facts, PhaseFacts};
 use super::slow_brick::above_ns;
 use super::weights::{LEAST_SAVED, Read, SMALL_BITS};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::roofline::{Bound, Reach, Roofline, Verdict};
 use crate::words::{digits, fraction, size, whole_percent};
 use brickscope_profile::text::printable;
@@ -36,7 +36,7 @@ fn finding(
     let now = format.as_ref().map_or(String::new(), |format| format!(" (now {format})"));
     let least = roofline.least_bytes_per_second.min(roofline.peak_bytes_per_second);
     let name = of.name(facts.profile);
-    let mut finding = Finding::new("memory-roof", Kind::Limit, Some(of.phase))
+    let mut finding = Finding::new("memory-roof", FindingKind::Limit, Some(of.phase))
         .because(
             // Nobody may have stated which bytes are weights.
             match weights > 0.0 {
@@ -153,8 +153,8 @@ fn finding(
     finding.gains(gain).by(facts.flags.is_ours.then_some(change))
 }
 
-/// What a pass takes less if it reads so many bytes fewer, which are this part of all that it reads, from a memory of
-/// these rates.
+/// The time that a pass saves if it reads this many bytes fewer, which are this share of its bytes, at these rates of
+/// memory.
 pub(super) fn smaller(
     now_ns: f64,
     least_ns: f64,

@@ -83,7 +83,7 @@ pub struct Finding {
     /// The name of the rule, which stays the same from version to version: `gaps-between-passes`.
     pub rule: &'static str,
     /// What kind of finding it is.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// The phase that it is about; `None` if it is about the whole run.
     pub phase: Option<Phase>,
     /// What was found, as a sentence without its first capital letter and its full stop.
@@ -120,7 +120,7 @@ pub struct Finding {
 /// What kind of finding something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FindingKind {
     /// It makes the other figures doubtful.
     Doubt,
     /// The run takes longer than the same work has to.
@@ -143,7 +143,7 @@ pub struct Evidence {
 pub struct Unknown {
     /// The name of the rule.
     pub rule: &'static str,
-    /// What can't be told, because of what: as a sentence without its first capital letter and its full stop.
+    /// What is unknown, and why: a sentence without a capital letter and a full stop.
     pub why: String,
 }
 
@@ -324,7 +324,7 @@ fn mark_disturbed(of: &facts::PhaseFacts<'_>, found: &mut [Finding]) {
 }
 
 impl Finding {
-    fn new(rule: &'static str, kind: Kind, phase: Option<Phase>) -> Self {
+    fn new(rule: &'static str, kind: FindingKind, phase: Option<Phase>) -> Self {
         Self {
             rule,
             kind,

@@ -6,7 +6,7 @@ use brickscope_profile::text::{count, printable};
 use brickscope_profile::{Phase, Profile};
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, time};
 
 /// Less than this part of a pass is not worth a word.
@@ -24,7 +24,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 continue;
             }
             let name = printable(brick);
-            let mut finding = Finding::new("one-thread", Kind::Slow, Some(of.phase))
+            let mut finding = Finding::new("one-thread", FindingKind::Slow, Some(of.phase))
                 .because(
                     format!(
                         "thread {thread} worked {} a pass at {name}, all others together {}",

@@ -1,7 +1,7 @@
 //! A phase at the limit of the machine's arithmetic or of its caches, or above its roof.
 
 use super::facts::Facts;
-use super::{Finding, Findings, Kind};
+use super::{Finding, FindingKind, Findings};
 use crate::roofline::{Bound, Reach};
 use crate::words::whole_percent;
 
@@ -13,7 +13,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let evidence = format!("{name} reaches {} of its roof", whole_percent(verdict.of_roof));
         let mut finding = match verdict.reach {
             Reach::Above => {
-                let mut finding = Finding::new("above-the-roof", Kind::Doubt, Some(of.phase));
+                let mut finding =
+                    Finding::new("above-the-roof", FindingKind::Doubt, Some(of.phase));
                 finding.what =
                     format!("{name} is faster than the {what_ran_it} was measured to be");
                 finding.advice = match of.device {
@@ -29,7 +30,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 finding
             }
             Reach::At if verdict.bound != Bound::Memory => {
-                let mut finding = Finding::new("compute-roof", Kind::Limit, Some(of.phase));
+                let mut finding = Finding::new("compute-roof", FindingKind::Limit, Some(of.phase));
                 finding.what = format!("{name} is at the limit of this {what_ran_it}");
                 let more = if of.device.is_some() { "a faster device" } else { "more cores" };
                 finding.advice = format!(

@@ -3,7 +3,7 @@
 use brickscope_profile::{Change, Pass, PassTime};
 
 use super::facts::{Facts, PhaseFacts};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::time;
 
 /// Fewer faults in a millisecond are no part of its time to speak of: one takes about a microsecond.
@@ -103,7 +103,7 @@ fn new(
     is_without: impl Fn(&(&Pass, f64, f64)) -> bool,
     most_ns: f64,
 ) -> Option<Finding> {
-    let finding = Finding::new(rule, Kind::Slow, Some(of.phase));
+    let finding = Finding::new(rule, FindingKind::Slow, Some(of.phase));
     let mut without: Vec<f64> = passes
         .iter()
         .filter(|pass| is_without(pass))

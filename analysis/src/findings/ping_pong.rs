@@ -4,7 +4,7 @@ use brickscope_profile::text::printable;
 use brickscope_profile::{ExecutionGraph, Phase, PingPong, Profile};
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::typical::OnePass;
 use crate::words::{size, time};
 
@@ -64,7 +64,7 @@ fn finding(found: &PingPong, phase: Option<Phase>, place: &str) -> Finding {
     let name = printable(&found.tensor);
     let took =
         found.total_ns.map_or(String::new(), |ns| format!(", which takes {}", time(ns as f64)));
-    let mut finding = Finding::new("ping-pong", Kind::Slow, phase).because(
+    let mut finding = Finding::new("ping-pong", FindingKind::Slow, phase).because(
         format!("{name}: {} there and back, {} times{took}", size(found.bytes as f64), found.times),
         place,
     );

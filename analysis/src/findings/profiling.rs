@@ -3,7 +3,7 @@
 use brickscope_profile::Change;
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::fraction;
 
 /// Less is not worth a word.
@@ -17,7 +17,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let Some(of) = facts.main() else { return };
     let overhead = &profile.overhead;
     let new = |part: f64| {
-        let kind = if part >= DOUBTFUL { Kind::Doubt } else { Kind::Slow };
+        let kind = if part >= DOUBTFUL { FindingKind::Doubt } else { FindingKind::Slow };
         let mut finding = Finding::new(RULE, kind, Some(of.phase));
         "record less: fewer bricks, no shares, no tiles, no hardware counters"
             .clone_into(&mut finding.advice);

@@ -3,7 +3,7 @@
 use brickscope_profile::{BrickId, Change};
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, time};
 
 /// Less than this part of decode is not worth a word.
@@ -18,7 +18,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     if share < LEAST {
         return;
     }
-    let mut finding = Finding::new("slow-sampling", Kind::Slow, Some(of.phase)).because(
+    let mut finding = Finding::new("slow-sampling", FindingKind::Slow, Some(of.phase)).because(
         format!("Sampling takes {} of {} a pass", time(own_ns), time(of.pass_ns)),
         "/totals, Sampling",
     );

@@ -4,7 +4,7 @@ use brickscope_profile::Phase;
 
 use super::facts::Facts;
 use super::products::{Product, products};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::roofline::{Bound, NEAR};
 use crate::words::{fraction, size, time};
 
@@ -33,7 +33,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         return;
     }
     let then_ns = flops / roofline.peak_flops_per_second * 1e9;
-    let mut finding = Finding::new("short-batch", Kind::Limit, Some(Phase::Prefill))
+    let mut finding = Finding::new("short-batch", FindingKind::Limit, Some(Phase::Prefill))
         .because(
             format!(
                 "products take {} of {} a pass of {tokens:.0} tokens, and read {} of weights",

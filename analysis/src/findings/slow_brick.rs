@@ -6,7 +6,7 @@ use brickscope_profile::text::printable;
 
 use super::facts::{Facts, PhaseFacts};
 use super::long_context::{self, READ_THE_CACHE};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::roofline::{Bound, Reach, RooflineBrick};
 use crate::waiting::Waiting;
 use crate::words::{fraction, time, whole_percent};
@@ -67,7 +67,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         }
         let name = printable(&most.name);
         let part = fraction(above / of.pass_ns);
-        let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase))
+        let mut finding = Finding::new(RULE, FindingKind::Slow, Some(of.phase))
             .because(
                 format!("{phase} reaches {} of its roof", whole_percent(verdict.of_roof)),
                 "the roofline",

@@ -7,7 +7,7 @@ use brickscope_profile::text::printable;
 
 use super::facts::Facts;
 use super::products::products;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::roofline::Bound;
 use crate::words::{digits, fraction, time};
 
@@ -48,7 +48,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             time(sums.0)
         )
     };
-    let mut finding = Finding::new("slow-format", Kind::Slow, Some(Phase::Prefill))
+    let mut finding = Finding::new("slow-format", FindingKind::Slow, Some(Phase::Prefill))
         .because(of_format(&slow, *sums), "the roofline by /model/weights")
         .because(of_format(&fast, *best), "the roofline by /model/weights");
     finding.what = format!(

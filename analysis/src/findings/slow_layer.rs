@@ -9,7 +9,7 @@ use brickscope_profile::{BrickCategory, Pass, Phase, Profile};
 
 use super::facts::Facts;
 use super::layers::{Layer, layers};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, time};
 
 /// From this part of the passes on, a slow layer slows the run down; below, it is only mentioned on the first screen.
@@ -22,7 +22,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let slow = SlowLayer::of(facts.profile, of.phase);
         let Some(slow) = slow.filter(SlowLayer::slows_down) else { continue };
         let (brick, layer) = (printable(&slow.brick), slow.layer);
-        let mut finding = Finding::new("slow-layer", Kind::Slow, Some(of.phase)).because(
+        let mut finding = Finding::new("slow-layer", FindingKind::Slow, Some(of.phase)).because(
             format!(
                 "{brick} of layer {layer} takes {}, of other layers of its kind {}: medians over passes",
                 time(slow.takes_ns as f64),

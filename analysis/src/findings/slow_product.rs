@@ -5,7 +5,7 @@ use brickscope_profile::text::printable;
 
 use super::facts::Facts;
 use super::products::{Product, products};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::roofline::Bound;
 use crate::words::{digits, fraction};
 
@@ -35,7 +35,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let rate = |of: &Product<'_>| {
         format!("{} GFLOP/s, {} of the peak", digits(of.rate() / 1e9), fraction(of.place.of_peak))
     };
-    let mut finding = Finding::new("slow-product", Kind::Slow, Some(Phase::Prefill))
+    let mut finding = Finding::new("slow-product", FindingKind::Slow, Some(Phase::Prefill))
         .because(format!("{name}: {}", rate(slow)), "the roofline")
         .because(format!("{other}, also {format}: {}", rate(best)), "the roofline")
         .because("both have this one format", "/model/weights");

@@ -4,7 +4,7 @@ use brickscope_profile::Change;
 use brickscope_profile::text::printable;
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::roofline::{Bound, Reach};
 use crate::words::whole_percent;
 
@@ -41,7 +41,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         );
         return;
     }
-    let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase))
+    let mut finding = Finding::new(RULE, FindingKind::Slow, Some(of.phase))
         .because(format!("the weights are in {}", printable(place)), "/model/weights_in")
         .because(
             format!("{} reaches {} of what memory gives", of.phase, whole_percent(verdict.of_roof)),

@@ -4,7 +4,7 @@ use brickscope_profile::text::{count, printable};
 use brickscope_profile::{Disturbance, PassTime};
 
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::typical::{Basis, Stall};
 use crate::words::{fraction, time};
 
@@ -50,7 +50,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let brick =
             longest.brick.as_deref().map_or("the time between bricks".to_owned(), printable);
         let layer = longest.layer.map_or(String::new(), |layer| format!(" of layer {layer}"));
-        let mut finding = Finding::new("stalls", Kind::Slow, Some(of.phase));
+        let mut finding = Finding::new("stalls", FindingKind::Slow, Some(of.phase));
         finding.what = format!(
             "{} of {} take {} of the time; the longest, {} in {brick}{layer}, at {} of the run",
             count(stalls.len() as u64, "stall"),

@@ -95,7 +95,7 @@ fn ceilings() -> Ceilings {
 /// The first finding that isn't a limit of the machine.
 fn first(profile: &Profile) -> Finding {
     let findings = Findings::of(profile);
-    let first = findings.found.iter().find(|finding| finding.kind != Kind::Limit);
+    let first = findings.found.iter().find(|finding| finding.kind != FindingKind::Limit);
     first.unwrap_or_else(|| panic!("nothing was found: {findings:?}")).clone()
 }
 
@@ -142,7 +142,7 @@ fn gaps_between_passes() {
 #[test]
 fn time_in_no_brick() {
     let finding = first(&run(&Planted { unattributed_ns: PASS / 4, ..Planted::default() }));
-    assert_eq!((finding.rule, finding.kind), ("unattributed", Kind::Doubt));
+    assert_eq!((finding.rule, finding.kind), ("unattributed", FindingKind::Doubt));
     assert_predicts(&finding, PASS as f64 / 4.0);
 }
 
@@ -231,7 +231,7 @@ fn a_long_context_has_its_slope() {
     let found = found.unwrap_or_else(|| panic!("{findings:?}"));
     // Four layers with 10 µs a token each.
     assert!(found.evidence.iter().any(|evidence| evidence.text.contains("40.0 µs")), "{found:?}");
-    assert_eq!(found.kind, Kind::Slow);
+    assert_eq!(found.kind, FindingKind::Slow);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn smaller_weights_where_decode_is_at_the_roof() {
     });
     let findings = Findings::of(&profile);
     let found = &findings.found[0];
-    assert_eq!((found.rule, found.kind), ("memory-roof", Kind::Limit));
+    assert_eq!((found.rule, found.kind), ("memory-roof", FindingKind::Limit));
     let fewer = (1.0 - 4.5 / 8.5) * 0.95 * PASS as f64;
     assert_predicts(found, fewer);
 }

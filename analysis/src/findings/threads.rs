@@ -6,7 +6,7 @@ use brickscope_profile::text::count;
 use brickscope_profile::{Change, Trial};
 
 use super::facts::{Facts, PhaseFacts};
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, time};
 
 /// Less saved is not worth a word.
@@ -39,7 +39,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         |a: &&(u32, &Trial), b: &&(u32, &Trial)| a.1.ratio.estimate.total_cmp(&b.1.ratio.estimate);
     let faster = sweep.iter().filter(|(_, trial)| trial.saved()[0] >= LEAST);
     let Some(&(best, trial)) = faster.min_by(by_ratio) else { return };
-    let mut finding = Finding::new(RULE, Kind::Slow, Some(of.phase));
+    let mut finding = Finding::new(RULE, FindingKind::Slow, Some(of.phase));
     let [low, likely, high] = trial.saved();
     finding.what = format!(
         "{} takes {} less with {} than with {threads}, this run's number",

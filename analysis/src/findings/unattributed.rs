@@ -2,7 +2,7 @@
 
 use super::disturbed::cause;
 use super::facts::Facts;
-use super::{Finding, Findings, Gain, Kind};
+use super::{Finding, FindingKind, Findings, Gain};
 use crate::typical::Basis;
 use crate::words::{fraction, time};
 
@@ -18,7 +18,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         if share <= MOST || of.bricks().is_empty() || is_disturbed {
             continue;
         }
-        let mut finding = Finding::new("unattributed", Kind::Doubt, Some(of.phase)).because(
+        let mut finding = Finding::new("unattributed", FindingKind::Doubt, Some(of.phase)).because(
             format!("{} of {} a pass", time(of.unattributed_ns), time(of.pass_ns)),
             format!("{}, unattributed_ns", of.place()),
         );

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub use changes::{ALPHA, LEAST_POINTS, LEAST_SEGMENT};
 pub use run::{Difference, Figures, MACHINE, Run};
 use serde::Serialize;
-pub use series::{BrickChange, Change, Kind, Level, MachineKind, Point, Series};
+pub use series::{BrickChange, Change, Level, MachineKind, Point, Series, SeriesKind};
 
 /// The figure that a history follows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -52,7 +52,7 @@ pub struct History {
     pub measure: Measure,
     /// The runs in it, each counted once.
     pub runs: u64,
-    /// A series for each test of each [`Kind`], by model, then test.
+    /// A series for each test of each [`SeriesKind`], by model, then test.
     pub series: Vec<Series>,
     /// Receipts that are not in it, with the reason; by path.
     pub left_out: Vec<LeftOut>,

@@ -7,7 +7,7 @@ use brickscope_profile::stats::median;
 use serde::Serialize;
 
 use super::Measure;
-use super::series::{Kind, MachineKind};
+use super::series::{MachineKind, SeriesKind};
 use crate::compare::Work;
 use crate::fleet::Observation;
 use crate::receipt::Receipt;
@@ -40,7 +40,7 @@ pub struct Run {
 /// One test of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RunTest {
-    pub(super) kind: Kind,
+    pub(super) kind: SeriesKind,
     pub(super) work: Work,
     pub(super) repetitions: u64,
     pub(super) disturbed: u64,
@@ -151,7 +151,7 @@ impl Run {
     pub fn observations<'r>(
         &'r self,
         measure: &'r Measure,
-    ) -> impl Iterator<Item = (&'r Kind, &'r Work, Observation)> {
+    ) -> impl Iterator<Item = (&'r SeriesKind, &'r Work, Observation)> {
         let of = |test| Some((self.observation(test, measure)?, test));
         let all = self.tests.iter().filter_map(of);
         all.map(|(run, test): (_, &RunTest)| (&test.kind, &test.work, run))
@@ -200,7 +200,7 @@ impl Run {
     }
 
     /// The kinds of its tests.
-    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
+    pub fn kinds(&self) -> impl Iterator<Item = &SeriesKind> {
         self.tests.iter().map(|test| &test.kind)
     }
 
@@ -210,7 +210,7 @@ impl Run {
     }
 
     /// Keeps only the tests for which `keep` is true.
-    pub fn retain(&mut self, mut keep: impl FnMut(&Kind) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&SeriesKind) -> bool) {
         self.tests.retain(|test| keep(&test.kind));
     }
 
@@ -264,7 +264,7 @@ impl RunTest {
         let rest = per_token(&|sample| sample.unattributed_ns);
         bricks.extend(rest.map(|figures| (UNATTRIBUTED.to_owned(), figures)));
         Self {
-            kind: Kind::of(test, receipt),
+            kind: SeriesKind::of(test, receipt),
             work: Work::of_receipt(receipt, test),
             repetitions: measured.len() as u64,
             doubts: receipt
@@ -288,7 +288,7 @@ fn is_about(doubt: &str, test: &Test, receipt: &Receipt) -> bool {
     names(test) || !receipt.tests.iter().any(names)
 }
 
-impl Kind {
+impl SeriesKind {
     fn of(test: &Test, receipt: &Receipt) -> Self {
         let (model, run, machine) = (&receipt.model, &receipt.run, &receipt.machine);
         Self {

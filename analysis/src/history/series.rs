@@ -15,7 +15,7 @@ use crate::fleet::{Fleet, Observation};
 ///
 /// Whatever else differs between them, and may explain why a figure changed, is noted at each [`Point`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
-pub struct Kind {
+pub struct SeriesKind {
     /// The hash of the model's file: a name isn't the model, and a path even less.
     pub model_sha256: String,
     /// How its weights are stored.
@@ -75,7 +75,7 @@ pub struct Series {
     /// The model's name or, if it has none, its path; if runs differ, that of the last one.
     pub model: String,
     /// What was measured, on what.
-    pub kind: Kind,
+    pub kind: SeriesKind,
     /// The points, oldest first.
     pub points: Vec<Point>,
     /// The levels of the points, from change to change. Points without a figure are in none.
@@ -194,7 +194,7 @@ pub struct BrickChange {
 
 /// The series of all tests of `runs`, which must be in order of time.
 pub(super) fn all(runs: &[Run], measure: &Measure) -> Vec<Series> {
-    let mut by_kind: BTreeMap<&Kind, Vec<Vec<Part<'_>>>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<&SeriesKind, Vec<Vec<Part<'_>>>> = BTreeMap::new();
     for run in runs {
         for test in &run.tests {
             let points = by_kind.entry(&test.kind).or_default();
@@ -225,7 +225,7 @@ struct Part<'r> {
     test: &'r RunTest,
 }
 
-fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Series {
+fn series(kind: &SeriesKind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Series {
     // By the end of a set, since other runs may lie between its first and its last process.
     parts.sort_by(|a, b| a[a.len() - 1].run.cmp_by_time(b[b.len() - 1].run));
     let mut points: Vec<Point> = parts.iter().map(|point| Point::of(point, measure)).collect();

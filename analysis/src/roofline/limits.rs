@@ -301,7 +301,7 @@ pub(super) struct Reused {
     pub(super) once_a_pass: u64,
     /// By the next operation.
     at_once: u64,
-    /// Of so many of the first kind nobody said what they are, and no name tells it.
+    /// Of `once_a_pass`, bytes whose use is unknown: nobody stated it, and the name does not say.
     pub(super) unknown: u64,
 }
 

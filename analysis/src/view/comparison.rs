@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::compare::{Change, Compared, Comparison, Outcome, Pairing, TestChange, Verdict};
-use crate::text::wrap;
+use crate::text::{markdown, wrap};
 
 /// The sentence that says what changed, and where.
 #[must_use]
@@ -464,13 +464,13 @@ fn legend(comparison: &Comparison) -> String {
 pub fn comparison_markdown(comparison: &Comparison) -> String {
     let mut out = format!("**{}**\n", comparison_headline(comparison));
     for warning in warnings(comparison) {
-        let _ = write!(out, "\n> ⚠️ {}\n", escaped(&warning));
+        let _ = write!(out, "\n> ⚠️ {}\n", markdown(&warning));
     }
     for test in &comparison.tests {
         let _ = write!(
             out,
             "\n| {} | A | B | change | interval | sees | verdict |\n|---|--:|--:|--:|--:|--:|---|\n",
-            escaped(&title(test))
+            markdown(&title(test))
         );
         let whole = std::iter::once((test.sample.whole(), &test.whole));
         let parts = test.categories.iter().chain(&test.bricks).map(|row| (&*row.name, row));
@@ -489,36 +489,24 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
             let _ = writeln!(
                 out,
                 "| {} | {} | {} | {change} | {interval} | {visible} | {verdict} |",
-                escaped(name),
+                markdown(name),
                 duration_or_absent(row.a_ns),
                 duration_or_absent(row.b_ns)
             );
         }
         for line in test_notes(test) {
-            let _ = write!(out, "\n{}\n", escaped(&line));
+            let _ = write!(out, "\n{}\n", markdown(&line));
         }
     }
     let _ = write!(out, "\n<details><summary>What was compared</summary>\n\n");
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
-        let _ = writeln!(out, "- {letter}: {}", escaped(&side_line(side)));
+        let _ = writeln!(out, "- {letter}: {}", markdown(&side_line(side)));
     }
     for note in notes(comparison) {
-        let _ = writeln!(out, "- {}", escaped(&note));
+        let _ = writeln!(out, "- {}", markdown(&note));
     }
-    let _ = write!(out, "\n{}\n\n</details>\n", escaped(&legend(comparison)));
+    let _ = write!(out, "\n{}\n\n</details>\n", markdown(&legend(comparison)));
     screened_lines(out)
-}
-
-/// Text inside of Markdown, and of a cell of its tables.
-fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for c in printable_text(text).chars() {
-        if matches!(c, '|' | '<' | '>' | '*' | '_' | '[' | ']' | '\\' | '`') {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
 }
 
 /// The comparison as JSON: `outcome` and `headline` first, then all fields of [`Comparison`].

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use brickscope_profile::Profile;
 use brickscope_profile::text::{printable_text, screened_lines};
 
-use crate::findings::{Finding, Findings, Kind};
+use crate::findings::{Finding, FindingKind, Findings};
 use crate::passes::is_of_device;
 use crate::text::wrap;
 use crate::view::layout::{COLUMNS, field, labelled as named};
@@ -48,7 +48,7 @@ pub fn findings(profile: &Profile, run: Option<&str>) -> String {
     } else if findings.found.is_empty() {
         text.push_str(nothing(profile));
         text.push('\n');
-    } else if findings.found.iter().all(|finding| finding.kind == Kind::Limit) {
+    } else if findings.found.iter().all(|finding| finding.kind == FindingKind::Limit) {
         text.push_str(nothing(profile));
         text.push_str(" What would make it faster:\n\n");
     }

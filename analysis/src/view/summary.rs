@@ -9,7 +9,7 @@ use brickscope_profile::{DeviceProfile, NameKind, Phase, Profile, Source, SyncMo
 
 use crate::findings::disturbed::cause;
 use crate::findings::slow_layer::SlowLayer;
-use crate::findings::{Finding, Findings, Kind};
+use crate::findings::{Finding, FindingKind, Findings};
 use crate::passes::{self, did, is_of_device};
 use crate::rate::{self, Rate, RateOf};
 use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
@@ -836,7 +836,9 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
     if !profile.devices.is_empty() {
         // Where the device does what it can, no kernel is worth a look.
         let is_limit = |finding: &&Finding| {
-            finding.kind == Kind::Limit && finding.phase == main.phase && !finding.is_refuted()
+            finding.kind == FindingKind::Limit
+                && finding.phase == main.phase
+                && !finding.is_refuted()
         };
         if let Some(limit) = findings.found.iter().find(is_limit) {
             return limit.sentence().to_owned();

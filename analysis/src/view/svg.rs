@@ -1,5 +1,6 @@
 //! Lines and text as SVG has them.
 
+use crate::text::xml;
 use std::fmt::Write;
 
 use brickscope_profile::text::printable_text;
@@ -19,6 +20,5 @@ pub(super) fn text(svg: &mut String, x: f64, y: f64, style: &str, content: &str)
 
 /// `text` as XML has it, without what XML has no form for.
 pub(super) fn escaped(text: &str) -> String {
-    let text = printable_text(text).replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace('"', "&quot;")
+    xml(&printable_text(text))
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::{Change, Phase, Profile, RUN_FILE, Trial, TrialVerdict};
-use brickscope_analysis::findings::{Finding, Findings, Kind};
+use brickscope_analysis::findings::{Finding, FindingKind, Findings};
 use brickscope_analysis::trial::Question;
 
 use crate::plants::{Cure, PLANTS, Plant};
@@ -189,8 +189,10 @@ fn row(bench: &Bench, plant: &Plant, record: Option<&Path>) -> Result<Row> {
         profile.save(&folder.join(format!("{}.json", plant.name)))?;
     }
     let findings = Findings::of(&profile);
-    let first =
-        findings.found.iter().find(|finding| !plant.rule.is_empty() || finding.kind != Kind::Limit);
+    let first = findings
+        .found
+        .iter()
+        .find(|finding| !plant.rule.is_empty() || finding.kind != FindingKind::Limit);
     let found = first.map_or("nothing".to_owned(), |first| first.rule.to_owned());
     let mut row = Row {
         plant: plant.name,

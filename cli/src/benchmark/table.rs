@@ -7,9 +7,9 @@ use brickscope::BrickId;
 use brickscope_analysis::receipt::v1::{Device, Receipt, Spread, Test};
 
 use super::rows::{Answer, Measurement, ModelRow};
-use crate::figures::{median, std_dev};
 use crate::output;
 use crate::text::{printable, printable_text, wrapped};
+use brickscope::stats::{median, std_dev};
 
 /// The table, with a row for each test of each process. It has the columns of llama-bench, so that rows
 /// of both can go into one table.
@@ -282,7 +282,7 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
         let mut medians: Vec<f64> = medians.collect();
         medians.sort_by(f64::total_cmp);
         let (Some(&least), Some(&most)) = (medians.first(), medians.last()) else { continue };
-        let median = median(medians.clone());
+        let median = median(&medians).unwrap_or(f64::NAN);
         let spread = match std_dev(&medians) {
             Some(sd) => format!(", standard deviation {:.2} %", 100.0 * sd / median),
             None => String::new(),

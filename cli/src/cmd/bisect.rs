@@ -89,7 +89,7 @@ pub(crate) struct BisectArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=100), conflicts_with = "resume")]
     pub(crate) warm_up: u32,
 
-    /// What the order within pairs is drawn by. By default the time.
+    /// The seed for the order within pairs. By default the time.
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     pub(crate) seed: Option<u64>,
 

@@ -8,7 +8,8 @@ use super::captions::{self, Written};
 use super::draw::amount;
 use super::summary::Summary;
 use crate::figures::fine_percent_of;
-use crate::text::{columns, printable_text};
+use crate::text::columns;
+pub(crate) use crate::text::markdown as escaped;
 
 /// The whole summary, with the command that made it and a guide to reading the flamegraph.
 pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
@@ -209,23 +210,6 @@ fn code(line: &str) -> String {
 
 fn longest_run(text: &str, of: char) -> usize {
     text.split(|c| c != of).map(str::len).max().unwrap_or(0) / of.len_utf8()
-}
-
-/// `text`, escaped so that nothing in it is markup or mentions a user.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for c in printable_text(text).chars() {
-        match c {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '#' | '~' | '@' => {
-                escaped.extend(['\\', c]);
-            }
-            _ => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 /// A path, escaped as the target of a link.

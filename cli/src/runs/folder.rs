@@ -367,7 +367,7 @@ impl Drop for RunDir {
 pub(crate) struct Written {
     /// `None` if it couldn't be written anywhere.
     pub(crate) folder: Option<PathBuf>,
-    /// Why not where it should be, and where it is: to be said after the report.
+    /// Why it is not in the folder that was asked for, and where it is instead. Printed after the report.
     pub(crate) trouble: Option<anyhow::Error>,
 }
 

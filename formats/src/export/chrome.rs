@@ -10,7 +10,7 @@ use brickscope_profile::{LaunchKind, Profile, Span};
 
 use super::facts::{self, Fact, facts};
 use super::timeline::{
-    Counter, Group, Kind, Launched, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of,
+    Counter, Group, Launched, Part, Sink, Slice, SpanKind, Timeline, Track, What, kind_of, name_of,
     stated, told_tokens,
 };
 use super::{Counted, Value, launch};
@@ -260,7 +260,7 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
                 write!(self.out, "\"row\":{row}")?;
                 self.count("pass", span.pass.map(Into::into))?;
                 self.count("layer", span.layer.map(Into::into))?;
-                if kind_of(self.profile, span) == Kind::Brick {
+                if kind_of(self.profile, span) == SpanKind::Brick {
                     self.count("exclusive_ns", Some(span.exclusive_ns))?;
                 }
                 for (what, count) in stated(span.work) {

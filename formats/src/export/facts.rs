@@ -3,7 +3,7 @@
 
 use brickscope_profile::{Absent, DeviceStream, Launch, NameKind, Profile};
 
-use super::timeline::{Kind, kind_of};
+use super::timeline::{SpanKind, kind_of};
 
 /// A fact's value.
 #[derive(Debug, Clone, PartialEq)]
@@ -156,7 +156,7 @@ impl Facts {
     ) {
         let mut spans = stream.spans.iter();
         if stream.launches.is_empty() {
-            let reason = match spans.any(|span| kind_of(profile, span) != Kind::Layer) {
+            let reason = match spans.any(|span| kind_of(profile, span) != SpanKind::Layer) {
                 true => "the profile has no launch times: earlier versions did not record them",
                 false if !stream.passes.is_empty() => {
                     "no brick or kernel that was kept has a time of its own"

@@ -19,13 +19,13 @@ pub(super) struct Family {
     pub(super) name: String,
     /// One sentence without its full stop.
     pub(super) help: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) unit: Unit,
     pub(super) points: Vec<Point>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// Only grows while a profiler records.
     Counter,
     Gauge,
@@ -148,11 +148,11 @@ struct Spec<'n> {
     prefix: &'n str,
     name: &'n str,
     help: &'static str,
-    kind: Kind,
+    kind: MetricKind,
     unit: Unit,
 }
 
-const fn spec<'n>(name: &'n str, kind: Kind, unit: Unit, help: &'static str) -> Spec<'n> {
+const fn spec<'n>(name: &'n str, kind: MetricKind, unit: Unit, help: &'static str) -> Spec<'n> {
     Spec { prefix: "", name, help, kind, unit }
 }
 
@@ -179,7 +179,7 @@ pub(super) fn families(profile: &Profile) -> Vec<Family> {
 
 fn infos(profile: &Profile, all: &mut Families) {
     let mut info = |name: &str, help, labels: Vec<(&'static str, String)>| {
-        all.add(&spec(name, Kind::Info, Unit::None, help), labels, Value::Count(1));
+        all.add(&spec(name, MetricKind::Info, Unit::None, help), labels, Value::Count(1));
     };
     let labels = vec![
         ("version", profile.brickscope_version.clone()),
@@ -218,9 +218,9 @@ fn with(labels: &Labels, more: &[(&'static str, &str)]) -> Labels {
 
 fn dropped(dropped: &Dropped, prefix: &str, labels: &Labels, all: &mut Families) {
     let help = "What was lost, or not recorded as intended";
-    let family = Spec { prefix, ..spec("dropped", Kind::Counter, Unit::None, help) };
+    let family = Spec { prefix, ..spec("dropped", MetricKind::Counter, Unit::None, help) };
     let help = "What has begun but not ended, or lacks its other side so far";
-    let open = Spec { prefix, ..spec("open", Kind::Gauge, Unit::None, help) };
+    let open = Spec { prefix, ..spec("open", MetricKind::Gauge, Unit::None, help) };
     // Disturbed passes have a family of their own, if load was measured at all.
     for (what, count) in dropped.counts().into_iter().filter(|of| of.0 != "disturbed_passes") {
         // These can go down again during a run.
@@ -236,7 +236,7 @@ fn dropped(dropped: &Dropped, prefix: &str, labels: &Labels, all: &mut Families)
 
 fn disturbed(phases: &[PhaseTotal], all: &mut Families) {
     let help = "Passes that other work on the machine disturbed";
-    let family = spec("passes.disturbed", Kind::Counter, Unit::None, help);
+    let family = spec("passes.disturbed", MetricKind::Counter, Unit::None, help);
     for phase in phases {
         let labels = vec![("phase", phase.phase.name().to_owned())];
         all.add(&family, labels, Value::Count(phase.disturbed));
@@ -264,7 +264,7 @@ fn tables(
     labels: &Labels,
     all: &mut Families,
 ) {
-    use Kind::Counter;
+    use MetricKind::Counter;
     use Unit::{Bytes, None as Number, Seconds};
     let spec = |name, unit, help| Spec { prefix, ..spec(name, Counter, unit, help) };
     for phase in phases {
@@ -340,7 +340,7 @@ fn tables(
         // Files of earlier versions have none.
         if is_brick && stats.count > 0 && stats.histogram.count() == stats.count {
             let help = "Runs of bricks by how long they took";
-            let family = Spec { kind: Kind::Histogram, ..spec("brick.span", Seconds, help) };
+            let family = Spec { kind: MetricKind::Histogram, ..spec("brick.span", Seconds, help) };
             let histogram = stats.histogram.clone();
             let value = Value::Histogram(Buckets { histogram, sum_ns: stats.total_ns });
             all.add(&family, labels.clone(), value);
@@ -374,7 +374,7 @@ fn latency(profile: &Profile, all: &mut Families) {
         ("time_per_output_token", "Decode passes of one token each", &profile.latency.per_token),
     ] {
         if let Some(summary) = summary(durations) {
-            let family = spec(name, Kind::Summary, Unit::Seconds, help);
+            let family = spec(name, MetricKind::Summary, Unit::Seconds, help);
             all.add(&family, Labels::new(), Value::Summary(summary));
         }
     }
@@ -392,7 +392,7 @@ fn summary(durations: &Durations) -> Option<Summary> {
 fn kv_cache(profile: &Profile, all: &mut Families) {
     if let Some(tokens) = profile.observed.kv_cache_tokens {
         let help = "Capacity of the KV cache, in tokens";
-        let family = spec("kv_cache.capacity_tokens", Kind::Gauge, Unit::None, help);
+        let family = spec("kv_cache.capacity_tokens", MetricKind::Gauge, Unit::None, help);
         all.add(&family, Labels::new(), Value::Count(tokens));
     }
     // Imported passes don't say where they were in a sequence.
@@ -400,7 +400,7 @@ fn kv_cache(profile: &Profile, all: &mut Families) {
         return;
     }
     let help = "Tokens in the KV cache after the newest pass of a thread";
-    let family = spec("kv_cache.filled_tokens", Kind::Gauge, Unit::None, help);
+    let family = spec("kv_cache.filled_tokens", MetricKind::Gauge, Unit::None, help);
     // They are in the order in which they began, so the last one of each thread is the newest.
     let newest: HashMap<u32, u64> = profile
         .passes
@@ -417,7 +417,7 @@ fn kv_cache(profile: &Profile, all: &mut Families) {
 /// The machine's ceilings, and its other load.
 fn limits(profile: &Profile, all: &mut Families) {
     let mut gauge = |name, unit, help, value: f64| {
-        all.add(&spec(name, Kind::Gauge, unit, help), Labels::new(), Value::Float(value));
+        all.add(&spec(name, MetricKind::Gauge, unit, help), Labels::new(), Value::Float(value));
     };
     if let Some(ceilings) = &profile.ceilings {
         let help = "Measured memory read bandwidth of this machine";
@@ -449,11 +449,11 @@ fn costs(profile: &Profile, all: &mut Families) {
         return;
     }
     let help = "Spans recorded";
-    let family = spec("spans", Kind::Counter, Unit::None, help);
+    let family = spec("spans", MetricKind::Counter, Unit::None, help);
     all.add(&family, Labels::new(), Value::Count(profile.overhead.spans));
     if let Some(nanos) = profile.overhead.estimate_ns() {
         let help = "Estimated cost of recording: spans times the measured cost of one";
-        let family = spec("overhead.estimated", Kind::Gauge, Unit::Seconds, help);
+        let family = spec("overhead.estimated", MetricKind::Gauge, Unit::Seconds, help);
         all.add(&family, Labels::new(), Value::Float(nanos / 1e9));
     }
 }
@@ -473,11 +473,15 @@ fn findings(profile: &Profile, all: &mut Families) {
         }
         let labels = vec![("rule", finding.rule.to_owned()), ("phase", phase.to_owned())];
         let help = "What slows the run down, or makes its figures doubtful: a hypothesis";
-        all.add(&spec("finding", Kind::Info, Unit::None, help), labels.clone(), Value::Count(1));
+        all.add(
+            &spec("finding", MetricKind::Info, Unit::None, help),
+            labels.clone(),
+            Value::Count(1),
+        );
         if let Some(gain) = finding.gain {
             let help =
                 "Time that a pass is predicted to take less without it: likely, or the middle";
-            let family = spec("finding.gain", Kind::Gauge, Unit::Seconds, help);
+            let family = spec("finding.gain", MetricKind::Gauge, Unit::Seconds, help);
             let seconds = gain.parts()[1] * gain.now_ns / 1e9;
             all.add(&family, labels, Value::Float(seconds));
         }
@@ -491,18 +495,19 @@ fn devices(profile: &Profile, all: &mut Families) {
             &labels,
             &[("name", &device.name), ("api", &device.api), ("driver", &device.driver)],
         );
-        let family = spec("device", Kind::Info, Unit::None, "A device that ran work");
+        let family = spec("device", MetricKind::Info, Unit::None, "A device that ran work");
         all.add(&family, info, Value::Count(1));
         if let Some(ceilings) = &device.ceilings {
             let help = "Measured memory read bandwidth of a device";
-            let family = spec("device.ceiling.read", Kind::Gauge, Unit::BytesPerSecond, help);
+            let family = spec("device.ceiling.read", MetricKind::Gauge, Unit::BytesPerSecond, help);
             all.add(&family, labels.clone(), Value::Float(ceilings.memory_limit()));
             let help = "Measured single-precision operations per second of a device";
-            let family = spec("device.ceiling.flops_per_second", Kind::Gauge, Unit::None, help);
+            let family =
+                spec("device.ceiling.flops_per_second", MetricKind::Gauge, Unit::None, help);
             all.add(&family, labels.clone(), Value::Float(ceilings.flops_per_second));
         }
         let help = "Passes on a device that have no times";
-        let family = spec("device.passes.untimed", Kind::Counter, Unit::None, help);
+        let family = spec("device.passes.untimed", MetricKind::Counter, Unit::None, help);
         for (why, passes) in [
             ("lost", device.lost_passes),
             ("disordered", device.disordered_passes),
@@ -513,7 +518,7 @@ fn devices(profile: &Profile, all: &mut Families) {
             all.add(&family, with(&labels, &[("why", why)]), Value::Count(passes));
         }
         let help = "Passes on a device that are not read back yet";
-        let family = spec("device.passes.unsettled", Kind::Gauge, Unit::None, help);
+        let family = spec("device.passes.unsettled", MetricKind::Gauge, Unit::None, help);
         all.add(&family, labels.clone(), Value::Count(device.unsettled_passes));
         for stream in &device.streams {
             let labels = with(&labels, &[("stream", &stream.name)]);

@@ -14,7 +14,7 @@ use prost::Message;
 use super::Counted;
 use super::facts::{self, Fact, facts};
 use super::timeline::{
-    Counter, Group, Kind, Launched, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of,
+    Counter, Group, Launched, Part, Sink, Slice, SpanKind, Timeline, Track, What, kind_of, name_of,
     stated, told_tokens,
 };
 
@@ -670,7 +670,7 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
                 self.count("row", Some(row.into()));
                 self.count("pass", span.pass.map(Into::into));
                 self.count("layer", span.layer.map(Into::into));
-                if kind == Kind::Brick {
+                if kind == SpanKind::Brick {
                     self.count("exclusive_ns", Some(span.exclusive_ns));
                 }
                 for (what, count) in stated(span.work) {

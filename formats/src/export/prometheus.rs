@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use brickscope_profile::{Phase, PhaseTotal, Profile};
 
-use super::metrics::{self, Family, Kind, Labels, Point, Unit, Value};
+use super::metrics::{self, Family, Labels, MetricKind, Point, Unit, Value};
 
 /// How to write metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,15 +114,15 @@ impl Text {
     }
 
     /// `# HELP` and `# TYPE` of a family, whose `name` has its unit and no `_total`.
-    fn head(&mut self, name: &str, kind: Kind, help: &str, unit: &str) {
+    fn head(&mut self, name: &str, kind: MetricKind, help: &str, unit: &str) {
         let is_open = self.dialect == Dialect::OpenMetrics;
         let kind_name = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Summary => "summary",
-            Kind::Info if is_open => "info",
-            Kind::Info => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::Summary => "summary",
+            MetricKind::Info if is_open => "info",
+            MetricKind::Info => "gauge",
         };
         // In the older format, a counter's family has the same name as its samples.
         let suffix = if is_open { "" } else { suffix(kind) };
@@ -133,7 +133,7 @@ impl Text {
         }
     }
 
-    fn point(&mut self, name: &str, kind: Kind, point: &Point) {
+    fn point(&mut self, name: &str, kind: MetricKind, point: &Point) {
         let labels = &point.labels;
         match &point.value {
             Value::Count(count) => self.sample(name, suffix(kind), labels, None, *count),
@@ -186,11 +186,11 @@ impl Text {
     }
 }
 
-fn suffix(kind: Kind) -> &'static str {
+fn suffix(kind: MetricKind) -> &'static str {
     match kind {
-        Kind::Counter => "_total",
-        Kind::Info => "_info",
-        Kind::Gauge | Kind::Histogram | Kind::Summary => "",
+        MetricKind::Counter => "_total",
+        MetricKind::Info => "_info",
+        MetricKind::Gauge | MetricKind::Histogram | MetricKind::Summary => "",
     }
 }
 
@@ -256,26 +256,26 @@ fn llama_cpp(profile: &Profile, text: &mut Text) {
         Some(Number(phase.tokens_per_second()?))
     };
     let help = "Number of prompt tokens processed, excluding cached tokens";
-    add("prompt_tokens", Kind::Counter, help, shown(&tokens(prompt)));
+    add("prompt_tokens", MetricKind::Counter, help, shown(&tokens(prompt)));
     let help = "Total time spent processing prompts";
-    add("prompt_seconds", Kind::Counter, help, shown(&wall(prompt)));
+    add("prompt_seconds", MetricKind::Counter, help, shown(&wall(prompt)));
     let help = "Number of generation tokens processed";
-    add("tokens_predicted", Kind::Counter, help, shown(&tokens(predicted)));
+    add("tokens_predicted", MetricKind::Counter, help, shown(&tokens(predicted)));
     let help = "Total time spent generating tokens";
-    add("tokens_predicted_seconds", Kind::Counter, help, shown(&wall(predicted)));
+    add("tokens_predicted_seconds", MetricKind::Counter, help, shown(&wall(predicted)));
     let passes = prompt.into_iter().chain(predicted).map(|phase| phase.passes);
     let passes = passes.reduce(u64::saturating_add);
     // llama-bench doesn't say in how many batches its tests ran.
     let passes = passes.filter(|_| profile.imported.is_none());
     let help = "Total number of llama_decode() calls: here, of forward passes";
-    add("n_decode", Kind::Counter, help, shown(&passes));
+    add("n_decode", MetricKind::Counter, help, shown(&passes));
     // A snapshot of a run in progress has only the newest passes.
     let are_all_kept = passes == Some(profile.passes.len() as u64);
     let longest = profile.passes.iter().map(|pass| pass.position.saturating_add(pass.tokens)).max();
     let help = "Largest observed sequence length (prompt + generation)";
-    add("n_tokens_max", Kind::Gauge, help, shown(&longest.filter(|_| are_all_kept)));
+    add("n_tokens_max", MetricKind::Gauge, help, shown(&longest.filter(|_| are_all_kept)));
     let help = "Average prompt throughput in tokens/s";
-    add("prompt_tokens_seconds", Kind::Gauge, help, shown(&rate(prompt)));
+    add("prompt_tokens_seconds", MetricKind::Gauge, help, shown(&rate(prompt)));
     let help = "Average generation throughput in tokens/s";
-    add("predicted_tokens_seconds", Kind::Gauge, help, shown(&rate(predicted)));
+    add("predicted_tokens_seconds", MetricKind::Gauge, help, shown(&rate(predicted)));
 }

@@ -8,7 +8,7 @@ use brickscope_profile::{
     DeviceLaunch, HostLaunch, Lane, Pass, Phase, PhaseTotal, Profile, Route, Source, Span, Total,
 };
 
-use super::timeline::{Kind, kind_of, name_of};
+use super::timeline::{SpanKind, kind_of, name_of};
 
 /// The spans of the host, or of one stream of a device, with the tables that they refer to.
 #[derive(Debug, Clone, Copy)]
@@ -149,7 +149,7 @@ fn of_span<'p>(
         Some(name) => Cow::Borrowed(name),
         None => Cow::Owned(format!("#{index}")),
     });
-    let kind: Kind = kind_of(profile, span);
+    let kind: SpanKind = kind_of(profile, span);
     Row {
         device: table.stream.map(|(device, _)| device),
         stream: table.stream.map(|(_, stream)| stream),

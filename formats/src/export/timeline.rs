@@ -430,7 +430,7 @@ impl<'p> Timeline<'p> {
                 around
             }
             What::Span(_, span) => {
-                let is_brick = kind_of(self.profile, span) == Kind::Brick;
+                let is_brick = kind_of(self.profile, span) == SpanKind::Brick;
                 lane.add(span, is_brick && !around);
                 around || is_brick && span.work.bytes > 0
             }
@@ -822,13 +822,13 @@ fn link_passes(profile: &Profile, lanes: &mut [Lane<'_>], borders: &[u64]) {
 
 /// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SpanKind {
     Layer,
     Brick,
     Kernel,
 }
 
-impl Kind {
+impl SpanKind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Layer => "layer",
@@ -838,13 +838,13 @@ impl Kind {
     }
 }
 
-pub(super) fn kind_of(profile: &Profile, span: &Span) -> Kind {
+pub(super) fn kind_of(profile: &Profile, span: &Span) -> SpanKind {
     match span.name {
-        None => Kind::Layer,
-        Some(OTHER_KERNEL) => Kind::Kernel,
+        None => SpanKind::Layer,
+        Some(OTHER_KERNEL) => SpanKind::Kernel,
         Some(name) => match profile.names.get(usize::from(name)) {
-            Some(name) if name.kind == NameKind::Kernel => Kind::Kernel,
-            _ => Kind::Brick,
+            Some(name) if name.kind == NameKind::Kernel => SpanKind::Kernel,
+            _ => SpanKind::Brick,
         },
     }
 }

@@ -22,7 +22,7 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, V
 use serde_json::value::RawValue;
 
 use super::decimal::{nearest, scaled};
-use super::kineto::{self, Kind, Link};
+use super::kineto::{self, EventKind, Link};
 use super::pattern::Pattern;
 use super::{At, Format, ImportError, Options, lacks, left_out, total};
 
@@ -68,7 +68,7 @@ pub(super) struct Timed {
     pub(super) start: i64,
     pub(super) end: i64,
     /// What it is to PyTorch's profiler.
-    pub(super) kind: Kind,
+    pub(super) kind: EventKind,
     /// A bit for each of [`Phase::ALL`]: whether it is a pass of this phase.
     pub(super) passes: u8,
     /// An index into the reader's links.
@@ -447,8 +447,8 @@ impl<'a> Reader<'a> {
         }
         let category = words(event.cat);
         let name = words(event.name);
-        let of_kineto = Kind::of(&category, &name);
-        self.has_kinds |= Kind::is_sure(&category, &name);
+        let of_kineto = EventKind::of(&category, &name);
+        self.has_kinds |= EventKind::is_sure(&category, &name);
         let mut passes = 0;
         for (phase, pattern) in Phase::ALL.into_iter().zip(&self.patterns) {
             let look = |key: &str| argument(event.args, key);
@@ -457,7 +457,7 @@ impl<'a> Reader<'a> {
             }
         }
         let kind_of_it = of_kineto.unwrap_or_default();
-        let link = of_kineto.is_some_and(Kind::is_linked).then(|| {
+        let link = of_kineto.is_some_and(EventKind::is_linked).then(|| {
             self.links.push(Link::of(event.args, event.pid, event.tid));
             self.links.len() as u32 - 1
         });
@@ -680,7 +680,7 @@ fn some(reader: &Reader<'_>) -> String {
         let rank = match event.kind {
             kind if kind.is_range() => 0,
             // Thousands, of which hardly one is a pass.
-            Kind::Function => 2,
+            EventKind::Function => 2,
             _ => 1,
         };
         let least = &mut ranks[event.name as usize];

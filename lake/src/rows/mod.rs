@@ -22,7 +22,7 @@ use brickscope_profile::{Profile, save};
 use serde::Serialize;
 
 pub use self::table::{
-    BRICKS, Column, DURATIONS, Kind, PASSES, RUNS, SPANS, SPEEDS, TABLES, Table, Value,
+    BRICKS, Column, ColumnKind, DURATIONS, PASSES, RUNS, SPANS, SPEEDS, TABLES, Table, Value,
 };
 use self::table::{BrickRow, DurationRow, Of, PassRow, RunRow, SpanRow, SpeedRow};
 use brickscope_analysis::receipt::{Receipt, sha256_hex};
@@ -208,7 +208,7 @@ mod tests {
         let profile = Profile::empty(ClockInfo::default());
         let run = rows(Some(&profile), None, &facts()).expect("it has a time");
         for (table, rows) in TABLES.iter().zip(&run.tables) {
-            let names: BTreeMap<&str, Kind> =
+            let names: BTreeMap<&str, ColumnKind> =
                 table.columns.iter().map(|column| (column.name, column.kind)).collect();
             assert_eq!(names.len(), table.columns.len(), "{}: a name twice", table.name);
             for row in rows {
@@ -216,10 +216,10 @@ mod tests {
                 for (cell, column) in row.iter().zip(table.columns) {
                     let fits = match cell {
                         Value::Null => column.is_optional,
-                        Value::Text(_) => column.kind == Kind::Text,
-                        Value::Int(_) => column.kind == Kind::Int,
-                        Value::Real(_) => column.kind == Kind::Real,
-                        Value::Flag(_) => column.kind == Kind::Flag,
+                        Value::Text(_) => column.kind == ColumnKind::Text,
+                        Value::Int(_) => column.kind == ColumnKind::Int,
+                        Value::Real(_) => column.kind == ColumnKind::Real,
+                        Value::Flag(_) => column.kind == ColumnKind::Flag,
                     };
                     assert!(fits, "{}.{}: {cell:?}", table.name, column.name);
                 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ColumnKind {
     /// UTF-8 text.
     Text,
     /// A whole number of 64 bits, signed, as all SQL engines have it.
@@ -22,7 +22,7 @@ pub struct Column {
     /// Its name.
     pub name: &'static str,
     /// Its type.
-    pub kind: Kind,
+    pub kind: ColumnKind,
     /// Whether it may be `NULL`: unknown, or not applicable.
     pub is_optional: bool,
     /// What it holds, with its unit.
@@ -97,31 +97,31 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 
 /// The types of fields of rows, as columns.
 pub(super) trait Field {
-    const KIND: Kind;
+    const KIND: ColumnKind;
     const IS_OPTIONAL: bool = false;
 }
 
 impl Field for String {
-    const KIND: Kind = Kind::Text;
+    const KIND: ColumnKind = ColumnKind::Text;
 }
 
 impl Field for u64 {
-    const KIND: Kind = Kind::Int;
+    const KIND: ColumnKind = ColumnKind::Int;
 }
 
 impl Field for bool {
-    const KIND: Kind = Kind::Flag;
+    const KIND: ColumnKind = ColumnKind::Flag;
 }
 
 impl Field for Option<f64> {
-    const KIND: Kind = Kind::Real;
+    const KIND: ColumnKind = ColumnKind::Real;
     const IS_OPTIONAL: bool = true;
 }
 
 macro_rules! optional {
     ($($of:ty),*) => {
         $(impl Field for Option<$of> {
-            const KIND: Kind = <$of as Field>::KIND;
+            const KIND: ColumnKind = <$of as Field>::KIND;
             const IS_OPTIONAL: bool = true;
         })*
     };
@@ -156,20 +156,20 @@ macro_rules! table {
             columns: &[
                 Column {
                     name: "run_id",
-                    kind: Kind::Text,
+                    kind: ColumnKind::Text,
                     is_optional: false,
                     meaning: " The run: 32 hexadecimal digits that two runs never share.",
                 },
                 Column {
                     name: "part",
-                    kind: Kind::Text,
+                    kind: ColumnKind::Text,
                     is_optional: false,
                     meaning: " The part of the lake that the row is in: `0`, the machine and the run; or `1` and the name of a \
                         file with many runs. Of a run's parts, the last one as a text counts.",
                 },
                 Column {
                     name: "machine_name",
-                    kind: Kind::Text,
+                    kind: ColumnKind::Text,
                     is_optional: false,
                     meaning: " The machine's name in the lake.",
                 },

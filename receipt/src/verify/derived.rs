@@ -12,7 +12,7 @@ use crate::v1::{Receipt, Sample, Test};
 
 /// The least variation of a time when it is measured again: a thousandth. Real machines are worse.
 pub(super) const NOISE: f64 = 1e-3;
-/// Refuse what chance does once in so many cases, as a power of ten.
+/// Refuse what chance does less than once in this many cases, as a power of ten.
 const SHARE_BY_CHANCE: f64 = 6.0;
 /// The same for equal times.
 const EQUAL_BY_CHANCE: f64 = 4.0;

@@ -8,10 +8,10 @@ use super::derived::NOISE;
 use super::{Code, Findings, measured, said, span};
 use crate::v1::{Receipt, Sample, Test};
 
-/// Times that differ by at most so many steps of the clock are alike.
+/// Times that differ by at most this many steps of the clock are alike.
 const NEAR: u64 = 32;
 
-/// Refuse what chance does once in so many receipts, as a power of ten.
+/// Refuse what chance does less than once in this many receipts, as a power of ten.
 const BY_CHANCE: f64 = 9.0;
 
 /// The most samples that are compared with each other.

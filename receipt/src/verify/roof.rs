@@ -123,7 +123,7 @@ fn each(test: &Test, of: impl Fn(&Kernel) -> Option<u64>) -> f64 {
     all as f64 / measured(test).count().max(1) as f64
 }
 
-/// No machine's memory was seen to give so many times more on one day than on another.
+/// The most by which a machine's memory was seen to be faster on one day than on another.
 const FAR: f64 = 10.0;
 
 /// Whether the ceilings are possible.

@@ -6,5 +6,6 @@ mod corpus;
 mod devices;
 mod format;
 mod frauds;
+mod from_table;
 mod honest;
 mod random;

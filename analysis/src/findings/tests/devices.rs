@@ -126,11 +126,11 @@ fn a_device_at_its_roof_has_only_a_limit_and_one_far_from_it_a_brick_to_look_at(
     let (found, unknown) = of(&profile);
     assert!(found.is_empty() && unknown, "{found:?}");
     for (of_roof, rule, kind) in [
-        (0.95, "memory-roof", Kind::Limit),
-        (0.7, "memory-roof", Kind::Limit),
-        (0.3, "far-from-the-roof", Kind::Slow),
+        (0.95, "memory-roof", FindingKind::Limit),
+        (0.7, "memory-roof", FindingKind::Limit),
+        (0.3, "far-from-the-roof", FindingKind::Slow),
         // Up to 2.5 times as fast shows that the device is faster.
-        (3.0, "above-the-roof", Kind::Doubt),
+        (3.0, "above-the-roof", FindingKind::Doubt),
     ] {
         profile.devices[0].ceilings = Some(ceilings(of_roof));
         let (found, unknown) = of(&profile);

@@ -51,7 +51,7 @@ fn llama_bench_is_held_to_memory_and_to_the_peak() {
     };
     let far = Findings::of(&llama_bench(Some(machine(50e9, 400e9))));
     let generation = found(&far, "far-from-the-roof", Phase::Decode);
-    assert_eq!(generation.kind, Kind::Slow);
+    assert_eq!(generation.kind, FindingKind::Slow);
     let token_ns = 19_500e6 / 384.0;
     let gain = generation.gain.expect("a prediction");
     assert!((gain.now_ns - token_ns).abs() < 1.0, "{gain:?}");
@@ -61,7 +61,7 @@ fn llama_bench_is_held_to_memory_and_to_the_peak() {
 
     let near = Findings::of(&llama_bench(Some(machine(14e9, 130e9))));
     let generation = found(&near, "memory-roof", Phase::Decode);
-    assert_eq!(generation.kind, Kind::Limit);
+    assert_eq!(generation.kind, FindingKind::Limit);
     // 4.86 bits a weight already.
     assert!(generation.gain_absent.is_some(), "{generation:?}");
     found(&near, "compute-roof", Phase::Prefill);

@@ -66,7 +66,7 @@ fn a_short_prompt_reads_matrices_for_few_tokens() {
     // As a part of such a batch: 18 GFLOP of 400 a second.
     let gain = found.gain.expect("a prediction");
     assert!((gain.highest_ns - 155e6).abs() < 1e3, "{gain:?}");
-    assert_eq!(found.kind, Kind::Limit);
+    assert_eq!(found.kind, FindingKind::Limit);
 }
 
 #[test]

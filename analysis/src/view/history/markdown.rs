@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::{printable_text, screened_lines};
+use brickscope_profile::text::screened_lines;
 
 use super::{
     BuiltOf, MOST_BRICKS, brick_cells, headline, legend, listed, machine, moment, new_there,
     no_change, notes, sentence, signed, title,
 };
 use crate::history::{Figures, History};
+use crate::text::markdown as cell;
 use crate::view::fleet::fleet_lines;
 use crate::view::roofline::short;
 
@@ -90,18 +91,4 @@ pub fn history_markdown(history: &History) -> String {
         }
     }
     screened_lines(text)
-}
-
-/// `text` so that nothing in it ends a cell or is markup.
-fn cell(text: &str) -> String {
-    let mut escaped = String::new();
-    for c in printable_text(text).chars() {
-        match c {
-            '<' => escaped.push_str("&lt;"),
-            '&' => escaped.push_str("&amp;"),
-            '|' | '*' | '_' | '`' | '[' | ']' => escaped.extend(['\\', c]),
-            _ => escaped.push(c),
-        }
-    }
-    escaped
 }

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail, ensure};
 use brickscope_analysis::compare::{Fact, Limit, Outcome, Pairing, Side, Work};
 use brickscope_analysis::fleet::{Fleet, Judged, Limits, Observation};
-use brickscope_analysis::history::{Kind, Measure, Run};
+use brickscope_analysis::history::{Measure, Run, SeriesKind};
 use brickscope_analysis::receipt::Code;
 use brickscope_analysis::view;
 
@@ -267,7 +267,7 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
     let is_judged = |run: &Run| !known.iter().any(|known| known.is_same_build(run));
     let judged: Vec<bool> = new.iter().map(is_judged).collect();
     let by_kind = |runs: &[Run], judged: &[bool]| {
-        let mut by_kind: BTreeMap<(Kind, Work), Vec<Observation>> = BTreeMap::new();
+        let mut by_kind: BTreeMap<(SeriesKind, Work), Vec<Observation>> = BTreeMap::new();
         for (of, is_judged) in runs.iter().zip(judged) {
             for (kind, work, mut run) in of.observations(&Measure::TokensPerSecond) {
                 if *is_judged {
@@ -280,12 +280,12 @@ fn of_machines(baseline: &Path, run: &Path, is_forced: bool) -> Result<Option<Ve
     };
     let of_baseline = known;
     let mut known = by_kind(&of_baseline, &vec![false; of_baseline.len()]);
-    let model = |kind: &Kind| {
+    let model = |kind: &SeriesKind| {
         let mut runs = new.iter().chain(&of_baseline);
         let of_kind = runs.find(|run| run.kinds().any(|other| other == kind));
         of_kind.map_or("", Run::model)
     };
-    let named = |kind: &Kind| {
+    let named = |kind: &SeriesKind| {
         format!(
             "{} {}, {}, {}",
             model(kind),

@@ -12,11 +12,12 @@ use brickscope_engine::{AnyProbe, AnySession, Sampler, Sampling, Session};
 use brickscope_kernels::Backend;
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{median, pass_time, signed_percent};
+use crate::figures::{pass_time, signed_percent};
 use crate::flags::profile::{ProfileArgs, Sync};
 use crate::measure::log_capacity;
 use crate::text::{WIDTH, count};
 use crate::{device, interrupt, output, progress, source};
+use brickscope::stats::median;
 
 /// The interval is narrow enough at this half-width: 0.1 %.
 const HALF_WIDTH: f64 = 0.001;
@@ -362,7 +363,8 @@ pub(super) struct Arm {
 impl Arm {
     fn new(times: Vec<u64>) -> Self {
         let passes = times.len();
-        let median_ns = median(times.iter().map(|&ns| ns as f64).collect());
+        let all: Vec<f64> = times.iter().map(|&ns| ns as f64).collect();
+        let median_ns = median(&all).unwrap_or(f64::NAN);
         let slow = |&&ns: &&u64| ns as f64 > SLOW * median_ns;
         Self { passes, median_ns, slow_passes: times.iter().filter(slow).count() }
     }

@@ -9,10 +9,11 @@ use brickscope::RatioOfRuns;
 use serde::Serialize;
 
 use super::check_overhead::{Arm, Report, SLOW, line};
-use crate::figures::{median, pass_time, signed_percent};
+use crate::figures::{pass_time, signed_percent};
 use crate::flags::profile::ProfileArgs;
 use crate::output;
 use crate::{family, interrupt};
+use brickscope::stats::median;
 
 /// The result. `--json` prints it as it is.
 #[derive(Serialize)]
@@ -93,9 +94,9 @@ impl AllProcesses {
             text += &format!("note: cut short: {how}\n");
         }
         let arm = |of: fn(&Report) -> Arm| {
-            let medians = self.processes.iter().map(|p| of(p).median_ns).collect();
+            let medians: Vec<f64> = self.processes.iter().map(|p| of(p).median_ns).collect();
             let passes: usize = self.processes.iter().map(|p| of(p).passes).sum();
-            (pass_time(median(medians)), passes)
+            (pass_time(median(&medians).unwrap_or(f64::NAN)), passes)
         };
         let (median, passes) = arm(|report| report.forward);
         text += &line("forward", &median, &format!("median of {n} medians, {passes} passes"));

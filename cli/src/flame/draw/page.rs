@@ -13,7 +13,7 @@ use inferno::flamegraph::{Options, from_lines};
 
 use super::of_hidden;
 use crate::flame::summary::{Frames, Hidden};
-use crate::text::{broken, columns, cut, cut_front, printable_text};
+use crate::text::{broken, columns, cut, cut_front, printable_text, xml};
 
 /// The contents of a page.
 pub(super) struct Page<'l> {
@@ -188,7 +188,7 @@ impl Page<'_> {
         svg.push_str(STYLE);
         let mut y = FIRST_LINE;
         for line in lines {
-            let line = escaped(line);
+            let line = xml(line);
             let _ = writeln!(
                 svg,
                 "<text class=\"subtitle\" text-anchor=\"middle\" x=\"50%\" y=\"{y}\" fill=\"#555\">{line}</text>"
@@ -206,7 +206,7 @@ impl Page<'_> {
             let _ = write!(
                 svg,
                 "{gap}<tspan fill=\"rgb({r},{g},{b})\">■</tspan>\u{a0}{}",
-                escaped(&printable_text(text)).replace(' ', "\u{a0}")
+                xml(&printable_text(text)).replace(' ', "\u{a0}")
             );
         }
         svg.push_str("</text>\n");
@@ -237,14 +237,14 @@ impl Page<'_> {
                 "<g><title>{} ({})</title><rect x=\"{x:.4}%\" y=\"{top}\" width=\"{wide:.4}%\" \
                  height=\"{}\" fill=\"rgb({r},{g},{b})\" fg:x=\"{}\" fg:w=\"{}\"/>\
                  <text x=\"{:.4}%\" y=\"{:.2}\">{}</text></g>",
-                escaped(&name),
-                escaped(&frame.figures),
+                xml(&name),
+                xml(&frame.figures),
                 ROW - 1,
                 frame.start,
                 frame.weight,
                 x + 100.0 * 3.0 / pixels,
                 3.0 + (top + bottom) as f64 / 2.0,
-                escaped(label),
+                xml(label),
             );
         }
     }
@@ -260,10 +260,4 @@ enum Label {
 /// The letters of a title between the buttons.
 fn room_of_title(width: u32) -> usize {
     ((f64::from(width) - 2.0 * BUTTON) / (0.6 * TITLE_SIZE as f64)) as usize
-}
-
-/// `text`, escaped for XML.
-fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    text.replace('"', "&quot;")
 }

@@ -23,7 +23,7 @@ use self::message::{
     SummaryPoint, text,
 };
 pub use self::profiles::profiles;
-use super::metrics::{self, Family, Kind, Labels, Point, Summary, Unit, Value};
+use super::metrics::{self, Family, Labels, MetricKind, Point, Summary, Unit, Value};
 
 /// Where a collector takes metrics, below its base URL.
 pub const METRICS_PATH: &str = "/v1/metrics";
@@ -239,25 +239,25 @@ fn unit(family: &Family) -> &'static str {
 
 fn metric(family: &Family, period: (u64, u64)) -> Metric {
     let numbers = || {
-        let is_counter = family.kind == Kind::Counter;
+        let is_counter = family.kind == MetricKind::Counter;
         family.points.iter().filter_map(move |point| number(point, is_counter, period)).collect()
     };
     let data = match family.kind {
-        Kind::Counter => {
+        MetricKind::Counter => {
             Data::Sum(Sum { points: numbers(), temporality: CUMULATIVE, is_monotonic: true })
         }
-        Kind::Gauge | Kind::Info => Data::Gauge(Gauge { points: numbers() }),
-        Kind::Histogram => {
+        MetricKind::Gauge | MetricKind::Info => Data::Gauge(Gauge { points: numbers() }),
+        MetricKind::Histogram => {
             let points = family.points.iter().filter_map(|point| histogram(point, period));
             Data::Histogram(Histogram { points: points.collect(), temporality: CUMULATIVE })
         }
-        Kind::Summary => {
+        MetricKind::Summary => {
             let points = family.points.iter().filter_map(|point| summary(point, period));
             Data::Summary(message::Summary { points: points.collect() })
         }
     };
     // The name that our Prometheus text has, once a collector has turned dots into underscores.
-    let info = if family.kind == Kind::Info { ".info" } else { "" };
+    let info = if family.kind == MetricKind::Info { ".info" } else { "" };
     Metric {
         name: format!("brickscope.{}{info}", family.name),
         description: format!("{}.", family.help),

@@ -10,7 +10,7 @@ use brickscope_profile::{
 
 use super::host::{self, Host, phase_of};
 use super::table::{Found, layer_of_range};
-use super::{Kind, Link, Names, described};
+use super::{EventKind, Link, Names, described};
 use crate::import::chrome::{Reader, Timed, pass_of};
 
 /// How many pieces of work may run at once on a stream: with programmatic dependent launch, the next kernel begins before
@@ -76,7 +76,8 @@ pub(super) fn profiles(
     let mut kernels: HashMap<u32, Option<u16>> = HashMap::new();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
     for ((device, stream), mut events) in streams {
-        events.sort_by_key(|event| (event.start, Reverse(event.end), event.kind == Kind::Work));
+        events
+            .sort_by_key(|event| (event.start, Reverse(event.end), event.kind == EventKind::Work));
         let mut rows: Vec<Row> = Vec::new();
         // When all work so far has ended, if it was launched by itself.
         let mut last: Option<i64> = None;
@@ -84,7 +85,7 @@ pub(super) fn profiles(
         let mut ranges: Vec<(&Timed, Option<(u32, Phase)>)> = Vec::new();
         for event in events {
             ranges.retain(|(range, _)| range.end > event.start);
-            if event.kind == Kind::RangeOfWork {
+            if event.kind == EventKind::RangeOfWork {
                 let is_inside = ranges.iter().any(|(_, pass)| pass.is_some());
                 // Where the host has passes, a kernel is in the one that launched it.
                 let is_wanted = !is_inside && profile.passes.is_empty();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use brickscope_profile::{Pass, Phase, Profile, Source, Span, Work};
 
 use super::table::{Found, class_of, is_layer, layer_of_range};
-use super::{Kind, MODULE, Names};
+use super::{EventKind, MODULE, Names};
 use crate::import::chrome::{Reader, Timed, pass_of};
 
 /// The most modules around an event whose classes the table can compare.
@@ -82,7 +82,7 @@ struct Foreseen {
 }
 
 fn is_kept(event: &Timed) -> bool {
-    !event.kind.is_of_device() && !matches!(event.kind, Kind::Function | Kind::Profiler)
+    !event.kind.is_of_device() && !matches!(event.kind, EventKind::Function | EventKind::Profiler)
 }
 
 fn foresee(reader: &Reader<'_>, timed: &[Timed]) -> Foreseen {
@@ -96,7 +96,7 @@ fn foresee(reader: &Reader<'_>, timed: &[Timed]) -> Foreseen {
         {
             let event = &timed[inner];
             let whole = event.end.abs_diff(event.start);
-            let is_mixed = is_outer[inner] || event.kind != Kind::Op;
+            let is_mixed = is_outer[inner] || event.kind != EventKind::Op;
             is_outer[inner] |= nanos > 0 && nanos >= whole - nanos.min(whole);
             if let Some((around, ..)) = stack.last().filter(|_| is_mixed) {
                 is_outer[*around] = true;
@@ -118,7 +118,7 @@ fn foresee(reader: &Reader<'_>, timed: &[Timed]) -> Foreseen {
             *nanos += event.end.abs_diff(event.start);
             module = *of;
         }
-        if event.kind == Kind::Module {
+        if event.kind == EventKind::Module {
             let name = &reader.names[event.name as usize];
             let (class, _) = class_of(name.strip_prefix(MODULE).unwrap_or(name));
             let class = match seen.of_class.get(class) {
@@ -162,8 +162,8 @@ pub(super) fn spans(
     let mut lane = u32::MAX;
     for (at, event) in timed.iter().enumerate() {
         match event.kind {
-            Kind::Function => host.functions += 1,
-            Kind::Profiler => host.of_profiler += 1,
+            EventKind::Function => host.functions += 1,
+            EventKind::Profiler => host.of_profiler += 1,
             _ => {}
         }
         if !is_kept(event) {
@@ -205,7 +205,7 @@ pub(super) fn spans(
             })
         };
         match event.kind {
-            Kind::Module => {
+            EventKind::Module => {
                 let (class, number) = class_of(name.strip_prefix(MODULE).unwrap_or(name));
                 if let (None, true, Some(number)) = (inner.layer, is_layer(class), number) {
                     inner.layer = Some(number);
@@ -234,7 +234,7 @@ pub(super) fn spans(
                     }
                 }
             }
-            Kind::Range => {
+            EventKind::Range => {
                 let layer = layer_of_range(name);
                 inner.layer = layer.or(inner.layer);
                 let is = *ranges
@@ -254,10 +254,10 @@ pub(super) fn spans(
                     }
                 }
             }
-            Kind::Op | Kind::Call => {
+            EventKind::Op | EventKind::Call => {
                 let is =
                     *ops.entry(event.name).or_insert_with(|| found(names.table.op(name), names));
-                if event.kind == Kind::Call {
+                if event.kind == EventKind::Call {
                     brick = Some(is.flatten().unwrap_or_else(|| names.brick(name)));
                 } else {
                     brick = match (around.named.or(around.op), is) {
@@ -271,7 +271,10 @@ pub(super) fn spans(
                     inner.op_name = Some(event.name);
                 }
             }
-            Kind::Function | Kind::Profiler | Kind::Work | Kind::RangeOfWork => {}
+            EventKind::Function
+            | EventKind::Profiler
+            | EventKind::Work
+            | EventKind::RangeOfWork => {}
         }
         host.has_layers |= inner.layer.is_some();
         let pass = inner.pass.map(|pass| profile.passes[pass].serial);
@@ -296,7 +299,7 @@ pub(super) fn spans(
             profile.spans.len() - 1
         };
         // What the table calls by one name is one brick, however many operations it is made of.
-        let is_more_of_it = inner.named.or(inner.op).is_some() && event.kind != Kind::Call;
+        let is_more_of_it = inner.named.or(inner.op).is_some() && event.kind != EventKind::Call;
         let new = brick
             .filter(|&brick| !is_more_of_it || around.span.is_none_or(|(_, outer)| outer != brick));
         if let Some(brick) = new {
@@ -314,7 +317,7 @@ pub(super) fn spans(
             }
         }
         // An operation that computes itself, in whose time the smaller ones inside of it are.
-        if event.kind == Kind::Op
+        if event.kind == EventKind::Op
             && !around.is_in_kernel
             && !seen.is_outer[at]
             && let Some((span, of)) = inner.span
@@ -360,7 +363,7 @@ fn launch(
         is_graph: name.contains("GraphLaunch"),
     };
     match event.kind {
-        Kind::Call => {
+        EventKind::Call => {
             if let Some(correlation) = link.correlation {
                 if name.contains("LaunchKernel") {
                     host.launches.push(correlation);
@@ -368,7 +371,7 @@ fn launch(
                 host.by_correlation.entry(correlation).or_insert(launch);
             }
         }
-        Kind::Op => {
+        EventKind::Op => {
             if let Some(external) = link.external {
                 host.by_external.entry(external).or_insert(launch);
             }

@@ -27,7 +27,7 @@ use super::{At, Format, ImportError, Options, lacks, left_out};
 
 /// What an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Kind {
+pub(super) enum EventKind {
     /// An operation, or any other work of the host.
     #[default]
     Op,
@@ -50,7 +50,7 @@ pub(super) enum Kind {
 /// What the name of a module's call begins with.
 const MODULE: &str = "nn.Module: ";
 
-impl Kind {
+impl EventKind {
     /// The kind of an event by its category; `None` for those that only other programs write.
     pub(super) fn of(category: &str, name: &str) -> Option<Self> {
         Some(match category {
