@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(tokens_sha256(&[]), OF_NOTHING);
         // "abcd" as a number.
         assert_eq!(tokens_sha256(&[0x6463_6261]), sha256_hex(b"abcd"));
-        let this = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/receipt/hash.rs");
+        let this = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hash.rs");
         let bytes = std::fs::read(&this).expect("this file");
         let mut told = 0;
         let (hash, size) = sha256_file_with(&this, &mut |read| told = read).expect("this file");
