@@ -42,7 +42,7 @@ SCHEMA_VERSION = 2
 WAITS = "on the device, a module's time includes that in which the device waited for the host's next launch"
 VERSION = "0.1.0"
 
-# What modules are by the end of their name, as `[range]` in analysis/src/import/kineto/bricks.toml has it.
+# What modules are by the end of their name, as `[range]` in formats/src/import/kineto/bricks.toml has it.
 BRICKS = {
     "q_proj": "QkvProjection",
     "k_proj": "QkvProjection",

@@ -26,7 +26,7 @@ except ImportError:
 
 # What tests/analysis/import/pytorch.rs reads.
 RUN = HERE.parent / "tests/data/import/brickscope-py.json"
-TABLE = HERE.parent / "analysis/src/import/kineto/bricks.toml"
+TABLE = HERE.parent / "formats/src/import/kineto/bricks.toml"
 
 
 class Clock:

@@ -102,7 +102,7 @@ impl Whisper {
 }
 
 /// What tells the numbers of a tensor from those of others: a hash of 64 bytes at its begin, in its middle, and at its end.
-/// `read` fills a buffer with those at a place. FNV-1a, as the library in `cli/preload/` has it.
+/// `read` fills a buffer with those at a place. FNV-1a, as the library in `llama/preload/` has it.
 ///
 /// # Errors
 ///
