@@ -16,8 +16,8 @@ const NANOS: u64 = 250_000_000;
 const CACHE_NANOS: u64 = 60_000_000;
 
 /// Measures what the threads of `pool` reach together with `kernels`. Takes most of a second, and
-/// 128 MiB of memory per thread, or more if the caches are larger, but at most an eighth of free
-/// memory.
+/// 128 MiB of memory per thread, but at most an eighth of free memory; more if caches are larger and the
+/// processor can't empty them.
 ///
 /// # Errors
 ///
@@ -74,11 +74,16 @@ pub fn measure_memory(kernels: Kernels, pool: &ThreadPool) -> Result<f64, Absent
 }
 
 /// What the threads of `pool` reach once more, each for some 40 ms: multiplications and additions per second as `f32` and
-/// `int8`, and bytes per second of each level of cache, by its name. What can't be measured is left out.
+/// `int8`, and bytes per second of each level of cache, by its name, up to the smallest that holds `bytes`. What can't be
+/// measured is left out.
 #[must_use]
-pub fn measure_limits(kernels: Kernels, pool: &ThreadPool) -> Vec<(String, f64)> {
+pub fn measure_limits(kernels: Kernels, pool: &ThreadPool, bytes: u64) -> Vec<(String, f64)> {
     const EACH_NANOS: u64 = 40_000_000;
-    let meter = Meter::of_caches(kernels, pool, caches());
+    let mut caches = caches();
+    if let Some(holds) = caches.iter().position(|cache| cache.bytes_per_thread(1) >= bytes) {
+        caches.truncate(holds + 1);
+    }
+    let meter = Meter::of_caches(kernels, pool, caches);
     let mut rates = vec![("f32".to_owned(), meter.flops(EACH_NANOS))];
     let int8 = multiplied(kernels).and_then(|int8| meter.int8(int8, EACH_NANOS).ok());
     rates.extend(int8.map(|rate| ("int8".to_owned(), rate)));

@@ -20,7 +20,8 @@ const MEMORY_BYTES: u64 = 128 << 20;
 const ALL_MEMORY_BYTES: u64 = 1 << 30;
 /// With fewer bytes per thread, caches would be measured instead of memory.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
-/// Memory is measured with this many times the size of the last cache level: the rule of STREAM.
+/// Where data can't be taken out of the caches, memory is measured with this many times the size of the last level: the rule
+/// of STREAM.
 const TIMES_LAST_LEVEL: u64 = 4;
 /// The bytes that a thread moves in one run if they stay in a cache: some hundred microseconds.
 const CACHE_BYTES: u64 = 32 << 20;
@@ -115,13 +116,17 @@ pub(super) struct Rate {
 }
 
 impl<'p> Meter<'p> {
-    /// Allocates the memory that the loops move: 128 MiB per thread, or more if caches are larger, but at
-    /// most an eighth of free memory. Each thread writes to its own part first, so that the memory lies
-    /// near the thread.
+    /// Allocates the memory that the loops move: 128 MiB per thread, but at most an eighth of free memory; more if caches are
+    /// larger and can't be emptied. Each thread writes to its own part first, so that the memory lies near the thread.
     pub(super) fn new(kernels: Kernels, pool: &'p ThreadPool, caches: Vec<CacheLevel>) -> Self {
         let pool = OwnCpus::new(pool);
         let n_threads = pool.threads() as u64;
-        let last_level = caches.last().map_or(0, |cache| cache.bytes_of(pool.threads() as u32));
+        // A virtual machine may name a last level of half a gigabyte, of which it has a part: to write four times that takes a
+        // second or more.
+        let last_level = match caches.last() {
+            Some(cache) if !kernels.evicts() => cache.bytes_of(pool.threads() as u32),
+            _ => 0,
+        };
         let beyond_caches = last_level.saturating_mul(TIMES_LAST_LEVEL);
         let wanted =
             (MEMORY_BYTES * n_threads).clamp(beyond_caches, ALL_MEMORY_BYTES.max(beyond_caches));
@@ -146,7 +151,7 @@ impl<'p> Meter<'p> {
         Self { kernels, pool, caches: Vec::new(), memory: Err(Absent { reason }), numbers: 0 }
     }
 
-    /// A meter with as much memory as the largest cache holds.
+    /// A meter with as much memory as is moved in the largest cache.
     pub(super) fn of_caches(
         kernels: Kernels,
         pool: &'p ThreadPool,
@@ -154,7 +159,7 @@ impl<'p> Meter<'p> {
     ) -> Self {
         let meter = Self::of_arithmetic(kernels, pool);
         let threads = meter.threads();
-        let shares = caches.iter().map(|cache| cache.bytes_per_thread(threads));
+        let shares = caches.iter().map(|cache| cache.bytes_per_thread(threads) / 2);
         let bytes = shares.max().unwrap_or_default();
         let is_little =
             available_memory().is_none_or(|free| bytes <= free / 8 / u64::from(threads.max(1)));
@@ -233,7 +238,7 @@ impl<'p> Meter<'p> {
         }
         let set = (array * how.arrays() * size_of::<f64>()) as u64;
         // All of memory's part in one run, however long that takes: with smaller pieces, caches of unknown
-        // eviction policy may hold most of it.
+        // eviction policy may hold most of it, and they aren't emptied within a run.
         let times = match place {
             Place::Memory => 1,
             Place::Cache => CACHE_BYTES.div_ceil(set),
@@ -270,7 +275,13 @@ impl<'p> Meter<'p> {
                 }
             });
         };
-        let times_taken = loops.iter().map(|&streams| best_of(nanos, &|| run(streams)));
+        // A triad and a copy write past the caches, but what they read may be in one.
+        let evict = || {
+            if place == Place::Memory && kernels.evicts() {
+                self.pool.run(&|thread| kernels.evict(lock(&memory[thread]).numbers()));
+            }
+        };
+        let times_taken = loops.iter().map(|&streams| best_of(nanos, &evict, &|| run(streams)));
         let ns = times_taken.min().unwrap_or(u64::MAX);
         let working_set = set * memory.len() as u64;
         Ok(Rate { working_set, per_second: per_second(working_set * times, ns) })
@@ -278,7 +289,7 @@ impl<'p> Meter<'p> {
 
     /// Single-precision multiplications and additions per second.
     pub(super) fn flops(&self, nanos: u64) -> f64 {
-        let ns = best_of(nanos, &|| {
+        let ns = best_of(nanos, &|| (), &|| {
             self.pool.run(&|_| {
                 black_box(self.kernels.multiply_add(black_box(ROUNDS)));
             });
@@ -292,7 +303,7 @@ impl<'p> Meter<'p> {
             return Err(Absent { reason: why.to_owned() });
         }
         let (rows, others) = ([[1; INT8_DEPTH]; 4], [[1; INT8_DEPTH]; 2]);
-        let ns = best_of(nanos, &|| {
+        let ns = best_of(nanos, &|| (), &|| {
             self.pool.run(&|_| {
                 for _ in 0..TILES {
                     black_box(self.kernels.int8_tile(int8, black_box(&rows), &others));
@@ -317,18 +328,19 @@ fn allocate(pool: &ThreadPool, numbers: usize) -> Option<Vec<Mutex<Arrays>>> {
 }
 
 /// The shortest time of `run` within `nanos`, in nanoseconds, over at least one run: other load only slows
-/// it down.
+/// it down. `prepare` comes before each, untimed.
 ///
 /// Now and then the threads are left alone until they sleep. Two threads that share a core, since no other
 /// was idle when they began, would stay there for as long as they are busy; a thread that wakes is given
 /// an idle core.
-fn best_of(nanos: u64, run: &dyn Fn()) -> u64 {
+fn best_of(nanos: u64, prepare: &dyn Fn(), run: &dyn Fn()) -> u64 {
     const BUSY_NANOS: u64 = 10_000_000;
     const REST: Duration = Duration::from_millis(2);
     let clock = Clock::os();
     let mut best = u64::MAX;
     let mut last_rest = 0;
     loop {
+        prepare();
         let start = clock.now();
         run();
         let end = clock.now();

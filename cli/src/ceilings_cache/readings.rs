@@ -79,12 +79,11 @@ pub(super) fn with_readings(
     for reading in &mut ceilings.readings {
         reading.when = ReadingTime::Kept;
     }
-    let is_from_memory = is_read_from_memory(model_bytes, ceilings);
-    if ceilings.readings.is_empty() || is_from_memory {
+    if ceilings.readings.is_empty() || is_read_from_memory(model_bytes, ceilings) {
         read_memory(ReadingTime::Before, pool, ceilings);
     }
     settle(ceilings, pool);
-    read_limits(kernels, pool, is_from_memory, ceilings);
+    read_limits(kernels, pool, model_bytes, ceilings);
 }
 
 /// Measures the machine once more, after the run of `model` that these ceilings are for.
@@ -94,21 +93,25 @@ pub(crate) fn measure_again(
     pool: &ThreadPool,
     ceilings: &mut Ceilings,
 ) {
-    let is_from_memory = is_read_from_memory(model.gguf.file_len() as u64, ceilings);
-    if is_from_memory {
+    let model_bytes = model.gguf.file_len() as u64;
+    if is_read_from_memory(model_bytes, ceilings) {
         read_memory(ReadingTime::After, pool, ceilings);
         settle(ceilings, pool);
     }
-    read_limits(kernels, pool, is_from_memory, ceilings);
+    read_limits(kernels, pool, model_bytes, ceilings);
 }
 
 /// Measures arithmetic and caches, and memory if the run has fewer threads than there are CPUs; keeps what nobody disturbed.
-fn read_limits(kernels: Kernels, pool: &ThreadPool, is_from_memory: bool, ceilings: &mut Ceilings) {
+fn read_limits(kernels: Kernels, pool: &ThreadPool, model_bytes: u64, ceilings: &mut Ceilings) {
+    // A cache that is larger than the model and all that its passes leave is read by none of them, and a large one takes long
+    // to measure.
+    const ROOM: u64 = 4;
     let threads = NonZeroUsize::new(pool.threads()).unwrap_or(NonZeroUsize::MIN);
     let identity = Identity::here(threads, kernels);
     let watch = LoadWatch::start();
-    let mut rates = brickscope::machine::measure_limits(kernels, pool);
-    if is_from_memory
+    let mut rates =
+        brickscope::machine::measure_limits(kernels, pool, model_bytes.saturating_mul(ROOM));
+    if is_read_from_memory(model_bytes, ceilings)
         && !is_of_all(pool)
         && let Ok(rate) = brickscope::machine::measure_memory(kernels, pool)
     {

@@ -762,7 +762,7 @@ fn profiles_can_be_given_too_and_one_of_each_tells_nothing() {
         command::run(command::brickscope(&args).arg(&out));
         out
     };
-    let (a, b) = (run("a"), run("b"));
+    let (a, b) = (run("run-a"), run("run-b"));
     let (code, text, said) = brickscope(&["compare", str(&a), str(&b)]);
     assert_eq!(code, 3, "{said}");
     assert!(text.starts_with("Inconclusive: one process only"), "{text}");

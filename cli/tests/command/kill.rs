@@ -15,8 +15,6 @@ use tempfile::TempDir;
 use brickscope_testing::command::{as_asked, run};
 use brickscope_testing::patience::{skipped, tries};
 
-const KILLS: u32 = 100;
-
 /// A command that writes into `dir`, in its own process group.
 struct Job {
     command: Command,
@@ -136,68 +134,99 @@ fn processes(dir: &Path) -> Vec<u32> {
     found
 }
 
-#[test]
-fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
-    let folder = TempDir::new().expect("a temporary folder");
-    let small = ["-p", "8", "-n", "4", "-r", "1"];
-    let one = [&["benchmark", "--overwrite"], &small[..]].concat();
-    let set = [&one[..], &["--processes", "2"]].concat();
-    let mut jobs = [
-        Job::new(&one, folder.path().join("one")),
-        Job::new(&set, folder.path().join("set")),
-        Job::new(&["profile", "--tokens", "4"], folder.path().join("profile")),
-        // A run and a set, which overwrite each other in turns.
-        Job::new(&one, folder.path().join("both")),
-        Job::new(&set, folder.path().join("both")),
-    ];
+/// Kills each of these jobs in turn, until `kills` of them were running; `prepare` comes before each, with its number. Jobs
+/// that overwrite a run leave one.
+fn kill_in_turns(jobs: &mut [Job], kills: u32, prepare: &mut dyn FnMut(usize, &mut [Job])) {
+    let overwrites = jobs[0].command.get_args().any(|arg| arg == "--overwrite");
+    // So that there is something to overwrite, and all that a first run makes is there.
     run(&mut jobs[0].command);
-    let mut durations = jobs.each_mut().map(Job::duration);
+    let mut durations = Vec::new();
+    for nth in 0..jobs.len() {
+        prepare(nth, jobs);
+        durations.push(jobs[nth].duration());
+    }
     // How often in a row each of them had ended before it was to be killed.
-    let mut late = [0; 5];
+    let mut late = vec![0; jobs.len()];
 
-    let mut kills = 0;
+    let mut killed = 0;
     for attempt in tries() {
         let nth = attempt as usize % jobs.len();
-        if nth >= 3 {
-            // So that there is a run of the other kind to overwrite.
-            run(&mut jobs[7 - nth].command);
-            assert_eq!(processes(&jobs[nth].dir), if nth == 3 { vec![1, 2] } else { vec![0] });
-        }
+        let round = attempt / jobs.len() as u32;
+        prepare(nth, jobs);
         let job = &mut jobs[nth];
-        if nth == 2 {
-            // A profile doesn't overwrite another.
-            let _ = fs::remove_dir_all(&job.dir);
-        }
         // The golden ratio spreads moments evenly, however many there are.
         let part = (f64::from(attempt) * 0.618_033_988_749_895).fract();
-        let moment = match attempt % 4 {
-            0 => Moment::Change(1 + attempt / 4 % 4),
+        let moment = match round % 4 {
+            0 => Moment::Change(1 + round / 4 % 4),
             _ => Moment::After(durations[nth].mul_f64(part)),
         };
         if job.kill(moment) {
-            kills += 1;
+            killed += 1;
             late[nth] = 0;
         } else if let Moment::After(_) = moment {
             // The machine is faster now than before, by little or by much.
             durations[nth] = durations[nth].mul_f64(0.9);
             late[nth] += 1;
-            if late[nth] % 5 == 0 && nth != 2 {
-                durations[nth] = job.duration();
+            if late[nth] % 5 == 0 {
+                prepare(nth, jobs);
+                durations[nth] = jobs[nth].duration();
             }
         }
-        is_whole(&job.dir);
-        if nth != 2 {
-            assert!(!processes(&job.dir).is_empty());
-        }
-        if kills == KILLS {
+        is_whole(&jobs[nth].dir);
+        assert!(!overwrites || !processes(&jobs[nth].dir).is_empty());
+        if killed == kills {
             break;
         }
     }
-    assert!(kills > 0, "each came too late");
-    if kills < KILLS {
-        skipped(&format!("the rest of {KILLS} kills: {kills} came before the end of a run"));
+    assert!(killed > 0, "each came too late");
+    if killed < kills {
+        skipped(&format!("the rest of {kills} kills: {killed} came before the end of a run"));
     }
     // After all these kills the command still works.
+    prepare(0, jobs);
     run(&mut jobs[0].command);
     is_whole(&jobs[0].dir);
+}
+
+const RUN: [&str; 8] = ["benchmark", "--overwrite", "-p", "8", "-n", "4", "-r", "1"];
+const SET: [&str; 10] =
+    ["benchmark", "--overwrite", "-p", "8", "-n", "4", "-r", "1", "--processes", "2"];
+
+#[test]
+fn a_kill_of_a_benchmark_leaves_the_old_run_or_the_new_one() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let dir = folder.path().join("one");
+    let mut jobs = [Job::new(&RUN, dir.clone())];
+    kill_in_turns(&mut jobs, 20, &mut |_, _| ());
+    assert_eq!(processes(&dir), [0]);
+}
+
+#[test]
+fn a_kill_of_a_set_leaves_the_old_run_or_the_new_one() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let mut jobs = [Job::new(&SET, folder.path().join("set"))];
+    kill_in_turns(&mut jobs, 20, &mut |_, _| ());
+}
+
+#[test]
+fn a_kill_of_a_profile_leaves_the_whole_run_or_none() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let dir = folder.path().join("profile");
+    let mut jobs = [Job::new(&["profile", "--tokens", "4"], dir.clone())];
+    // A profile doesn't overwrite another.
+    kill_in_turns(&mut jobs, 20, &mut |_, _| {
+        let _ = fs::remove_dir_all(&dir);
+    });
+}
+
+#[test]
+fn a_kill_of_a_run_over_a_set_or_of_a_set_over_a_run_leaves_the_old_one_or_the_new_one() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let dir = folder.path().join("both");
+    let mut jobs = [Job::new(&RUN, dir.clone()), Job::new(&SET, dir.clone())];
+    kill_in_turns(&mut jobs, 40, &mut |nth, jobs| {
+        // So that there is a run of the other kind to overwrite.
+        run(&mut jobs[1 - nth].command);
+        assert_eq!(processes(&dir), if nth == 0 { vec![1, 2] } else { vec![0] });
+    });
 }

@@ -4,6 +4,7 @@
 //! [`read_streams`](crate::Kernels::read_streams) and its siblings) and how many operations were done
 //! ([`multiply_add`](crate::Kernels::multiply_add), [`int8_tile`](crate::Kernels::int8_tile)).
 
+mod evict;
 mod int8;
 mod multiply_add;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
