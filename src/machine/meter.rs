@@ -23,6 +23,9 @@ const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 /// Where data can't be taken out of the caches, memory is measured with this many times the size of the last level: the rule
 /// of STREAM.
 const TIMES_LAST_LEVEL: u64 = 4;
+/// The most bytes of a cache that a thread moves. Few loops use more of one, and a virtual machine may name a last level of
+/// half a gigabyte, of which it has a part.
+const MOST_OF_A_CACHE: u64 = 64 << 20;
 /// The bytes that a thread moves in one run if they stay in a cache: some hundred microseconds.
 const CACHE_BYTES: u64 = 32 << 20;
 /// Rounds of multiplications in one run: a third of a millisecond. The shorter a run, the likelier one is in
@@ -121,8 +124,6 @@ impl<'p> Meter<'p> {
     pub(super) fn new(kernels: Kernels, pool: &'p ThreadPool, caches: Vec<CacheLevel>) -> Self {
         let pool = OwnCpus::new(pool);
         let n_threads = pool.threads() as u64;
-        // A virtual machine may name a last level of half a gigabyte, of which it has a part: to write four times that takes a
-        // second or more.
         let last_level = match caches.last() {
             Some(cache) if !kernels.evicts() => cache.bytes_of(pool.threads() as u32),
             _ => 0,
@@ -159,7 +160,7 @@ impl<'p> Meter<'p> {
     ) -> Self {
         let meter = Self::of_arithmetic(kernels, pool);
         let threads = meter.threads();
-        let shares = caches.iter().map(|cache| cache.bytes_per_thread(threads) / 2);
+        let shares = caches.iter().map(|cache| part_of(cache.bytes_per_thread(threads)));
         let bytes = shares.max().unwrap_or_default();
         let is_little =
             available_memory().is_none_or(|free| bytes <= free / 8 / u64::from(threads.max(1)));
@@ -202,14 +203,13 @@ impl<'p> Meter<'p> {
         Ok(best)
     }
 
-    /// Moves data in a cache, half of which it fills, for `nanos`.
+    /// Moves data in a cache, at most half of which it fills, for `nanos`.
     pub(super) fn cache(&self, cache: CacheLevel, how: Move, nanos: u64) -> Result<Rate, Absent> {
         let share = cache.bytes_per_thread(self.threads());
         let inner = self.caches.iter().rfind(|inner| inner.level < cache.level);
         let inner = inner.map_or(0, |inner| inner.bytes_per_thread(self.threads()));
-        // Half of it, since the other half is for whatever else runs; and most of that must fit into no
-        // level nearer to the core.
-        if share / 2 < 2 * inner {
+        // Most of that must fit into no level nearer to the core.
+        if part_of(share) < 2 * inner {
             return Err(Absent {
                 reason: format!(
                     "not measured: a thread's part of {}, {} KB, is too small next to the {} KB \
@@ -220,7 +220,7 @@ impl<'p> Meter<'p> {
                 ),
             });
         }
-        self.stream(how, Place::Cache, share / 2, nanos)
+        self.stream(how, Place::Cache, part_of(share), nanos)
     }
 
     fn stream(&self, how: Move, place: Place, most: u64, nanos: u64) -> Result<Rate, Absent> {
@@ -312,6 +312,11 @@ impl<'p> Meter<'p> {
         });
         Ok(per_second((self.pool.threads() * TILES * Kernels::INT8_OPS_PER_TILE) as u64, ns))
     }
+}
+
+/// What a thread moves of its share of a cache: half, since the other half is for whatever else runs.
+fn part_of(share: u64) -> u64 {
+    (share / 2).min(MOST_OF_A_CACHE)
 }
 
 fn per_second(amount: u64, ns: u64) -> f64 {
