@@ -8,14 +8,13 @@ use std::ops::Range;
 
 use crate::activations::Activations;
 use crate::backend::{Backend, UnsupportedBackend};
+use crate::columns::Columns;
 use crate::gemm::Tokens;
 use crate::gemv::Vector;
 #[cfg(target_arch = "x86_64")]
 use crate::interleave::can_be_interleaved;
-use crate::matmul::Columns;
 use crate::{
-    Inputs, Matrix, QuantType, RopePairs, ThreadPool, TileWatch, add, attention, gemm, gemv,
-    matmul, rms_norm, rope, silu_mul, softmax,
+    Matrix, QuantType, RopePairs, add, attention, gemm, gemv, rms_norm, rope, silu_mul, softmax,
 };
 
 /// The operations of a forward pass, on a backend chosen once. It is `Copy`: pass it around.
@@ -259,25 +258,6 @@ impl Kernels {
         dispatch!(self, attention / avx512, weighted_sum, out, p, v, stride);
     }
 
-    /// `out = W·x`: `x` has `w.cols()` elements and `out` has `w.rows()`.
-    ///
-    /// # Panics
-    ///
-    /// If a length differs.
-    pub fn gemv(self, out: &mut [f32], w: Matrix, x: &[f32]) {
-        self.gemv_rows(out, w, 0..w.rows(), x);
-    }
-
-    /// `out = W[rows]·x`: some rows of [`gemv`](Self::gemv), with the same bits. `out` has `rows.len()` elements.
-    ///
-    /// # Panics
-    ///
-    /// If a length differs, or `w` doesn't have these rows.
-    pub fn gemv_rows(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
-        gemv::check(out.len(), &w, &rows, x.len());
-        self.gemv_vector(out, w, rows, Inputs::new(x, 1).vector(self, &w));
-    }
-
     pub(crate) fn gemv_vector(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: Vector) {
         match x {
             Vector::Floats(x) => dispatch!(self, gemv / avx512, gemv_rows, out, w, rows, x),
@@ -288,21 +268,6 @@ impl Kernels {
                 unsafe { gemv::int8::gemv_rows(out, w, rows, x) }
             }
         }
-    }
-
-    /// `out = X·Wᵀ` for `n` tokens: `x` is `(n, w.cols())` and `out` is `(n, w.rows())`, both row-major. One token is
-    /// a [`gemv`](Self::gemv). Its result may differ in the last bits from the same token's among others.
-    ///
-    /// # Panics
-    ///
-    /// If a length differs.
-    pub fn gemm(self, out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
-        if n == 1 {
-            return self.gemv(out, w, x);
-        }
-        let mut out = Columns::new(out, n, w.rows());
-        gemm::check_tokens(&w, x.len(), n);
-        self.gemm_columns(&mut out, w, Inputs::new(x, n).tokens(self, None, w.kind()), n);
     }
 
     pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
@@ -342,34 +307,6 @@ impl Kernels {
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn packs_activations(self) -> bool {
         self.isa == Isa::Avx512
-    }
-
-    /// [`gemm`](Self::gemm) on all threads of `pool`. The result has the same bits on any number of threads.
-    ///
-    /// # Panics
-    ///
-    /// If a length differs, or if called from inside [`ThreadPool::run`] of the same pool.
-    pub fn matmul(self, pool: &ThreadPool, out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
-        self.matmul_inputs(pool, out, w, &mut Inputs::new(x, n), None);
-    }
-
-    /// [`matmul`](Self::matmul) of inputs that are multiplied with other matrices, too: what the kernels prepare from
-    /// them is prepared once. The result has the same bits.
-    ///
-    /// If `tiles` is given, it is told of the tiles of products of several tokens. Otherwise no clock is read.
-    ///
-    /// # Panics
-    ///
-    /// Like [`matmul`](Self::matmul).
-    pub fn matmul_inputs(
-        self,
-        pool: &ThreadPool,
-        out: &mut [f32],
-        w: Matrix,
-        x: &mut Inputs<'_>,
-        tiles: Option<&dyn TileWatch>,
-    ) {
-        matmul::matmul(self, pool, out, w, x, tiles);
     }
 }
 

@@ -42,7 +42,8 @@
 //! | `quant/` | the block formats, a file each; `packed.rs` what Q4_0 to Q5_1 share |
 //! | `matrix.rs`, `interleave.rs` | [`Matrix`], a checked view of weights; the interleaved layout |
 //! | `activations.rs`, `inputs.rs` | rounding activations, once for all matrices that share them |
-//! | `matmul.rs`, `rows.rs`, `pool.rs` | dividing work among threads: products, rows of a slice, the [`ThreadPool`] |
+//! | `products.rs` | products with weights, as callers ask for them |
+//! | `matmul.rs`, `columns.rs`, `rows.rs`, `pool.rs` | dividing work among threads: products, columns, rows of a slice, the [`ThreadPool`] |
 //! | `tiles.rs` | [`TileWatch`], which times the tiles that products of several tokens are cut into |
 //! | `lanes/` | what the loops are made of: AVX2 and NEON under the same names, and AVX-512's loads and stores |
 //! | `scratch.rs` | buffers that products reuse |
@@ -52,13 +53,14 @@
 //! # Unsafe code
 //!
 //! The kernels are safe code. `unsafe` is in `lanes/` (loads and stores of vectors), `kernels.rs` and `simd.rs` (calls
-//! into code compiled for AVX2, AVX-512 or NEON), `matmul.rs` and `rows.rs` (threads that write to different columns or
+//! into code compiled for AVX2, AVX-512 or NEON), `matmul.rs`, `columns.rs` and `rows.rs` (threads that write to different columns or
 //! rows), `pool.rs` (lending a closure to threads) and `saturate/` (loads and stores).
 
 mod activations;
 pub mod add;
 pub mod attention;
 mod backend;
+mod columns;
 pub mod dot;
 pub mod gemm;
 pub mod gemv;
@@ -70,6 +72,7 @@ mod lanes;
 mod matmul;
 mod matrix;
 mod pool;
+mod products;
 pub mod quant;
 pub mod rms_norm;
 pub mod rope;

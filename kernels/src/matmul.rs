@@ -2,113 +2,17 @@
 //!
 //! With one token, the results of neighbouring rows lie together, so threads take slices, first of their own share and
 //! then of others' ([`Shares`]). With `n` tokens, a row's results are a column of `out`: the shares interleave in
-//! memory and can't be handed out as slices, so each thread gets a view of its columns ([`Columns`]). Only creating
-//! these needs unsafe code.
+//! memory and can't be handed out as slices, so each thread gets a view of its columns ([`Columns`](crate::columns)).
+//! Only creating these needs unsafe code.
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::columns::{Columns, Shared};
 use crate::tiles::{self, TileLevel};
 use crate::{Inputs, Kernels, Matrix, ThreadPool, TileWatch};
-
-/// A view of some columns of a row-major matrix, for writing.
-pub(crate) struct Columns<'a> {
-    // Invariant: valid for writes of `n_rows * stride` elements during `'a`, in which nothing else accesses the
-    // elements of `columns`; and `columns.end <= stride`.
-    start: *mut f32,
-    n_rows: usize,
-    stride: usize,
-    columns: Range<usize>,
-    matrix: PhantomData<&'a mut [f32]>,
-    // Told of the tiles as they are computed.
-    tiles: Option<&'a dyn TileWatch>,
-}
-
-impl<'a> Columns<'a> {
-    /// All columns of `out`, which is `(n_rows, n_columns)`.
-    ///
-    /// # Panics
-    ///
-    /// If `out` has another length.
-    pub(crate) fn new(out: &'a mut [f32], n_rows: usize, n_columns: usize) -> Self {
-        assert!(
-            Some(out.len()) == n_rows.checked_mul(n_columns),
-            "matmul: out has {} elements, but needs {n_rows} times {n_columns}",
-            out.len()
-        );
-        Self {
-            start: out.as_mut_ptr(),
-            n_rows,
-            stride: n_columns,
-            columns: 0..n_columns,
-            matrix: PhantomData,
-            tiles: None,
-        }
-    }
-
-    pub(crate) fn n_rows(&self) -> usize {
-        self.n_rows
-    }
-
-    pub(crate) fn columns(&self) -> Range<usize> {
-        self.columns.clone()
-    }
-
-    /// What to tell of the tiles as they are computed.
-    pub(crate) fn tiles(&self) -> Option<&'a dyn TileWatch> {
-        self.tiles
-    }
-
-    /// Writes one element.
-    #[inline]
-    pub(crate) fn set(&mut self, row: usize, column: usize, value: f32) {
-        assert!(row < self.n_rows && self.columns.contains(&column));
-        // SAFETY: checked to be one of this view's elements, which by the invariant are valid and accessed only
-        // through it.
-        unsafe { self.start.add(row * self.stride + column).write(value) }
-    }
-
-    /// Writes adjacent elements of one row.
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    pub(crate) fn set_run(&mut self, row: usize, first: usize, values: &[f32]) {
-        let columns = &self.columns;
-        assert!(row < self.n_rows && columns.start <= first && first <= columns.end);
-        assert!(values.len() <= columns.end - first);
-        // SAFETY: checked to be elements of this view, which by the invariant are valid and accessed only through
-        // it; so `values` doesn't overlap with them.
-        unsafe {
-            let start = self.start.add(row * self.stride + first);
-            start.copy_from_nonoverlapping(values.as_ptr(), values.len());
-        }
-    }
-}
-
-/// A matrix whose columns are divided among threads.
-struct Shared {
-    start: *mut f32,
-    n_rows: usize,
-    stride: usize,
-}
-
-// SAFETY: the pointer comes from a `&mut [f32]` that is borrowed for as long as the threads run, and `share` requires
-// of its callers that no two of them write the same element.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    /// # Safety
-    ///
-    /// While the result lives, no other view may have a column in `columns`, and the matrix must stay
-    /// borrowed.
-    unsafe fn share(&self, columns: Range<usize>) -> Columns<'_> {
-        assert!(columns.start <= columns.end && columns.end <= self.stride);
-        let Self { start, n_rows, stride } = *self;
-        Columns { start, n_rows, stride, columns, matrix: PhantomData, tiles: None }
-    }
-}
 
 /// The results that share a cache line.
 const FLOATS_PER_LINE: usize = 16;
@@ -281,8 +185,7 @@ pub(crate) fn matmul(
         "matmul: x has {} elements, but {n} rows of {w:?}'s columns are needed",
         x.x().len()
     );
-    let Columns { start, n_rows, stride, .. } = Columns::new(out, n, w.rows());
-    let shared = &Shared { start, n_rows, stride };
+    let shared = &Shared::new(Columns::new(out, n, w.rows()));
     let threads = pool.threads();
     if n == 1 {
         let x = x.vector(kernels, &w);
@@ -292,9 +195,7 @@ pub(crate) fn matmul(
                 // SAFETY: no two ranges from `take` have a row in common, since a line leaves a word once, and none
                 // goes beyond `w.rows()`, which is the length of `out` when `n` is 1; `out` stays borrowed until
                 // `run` has returned.
-                let out = unsafe {
-                    std::slice::from_raw_parts_mut(shared.start.add(rows.start), rows.len())
-                };
+                let out = unsafe { shared.row(rows.clone()) };
                 kernels.gemv_vector(out, w, rows, x);
             }
         });
@@ -303,8 +204,7 @@ pub(crate) fn matmul(
     let gemm = |thread, tiles| {
         // SAFETY: the shares of the threads are disjoint, and `out` stays borrowed until `run` has
         // returned.
-        let mut out = unsafe { shared.share(share(w.rows(), thread, threads)) };
-        out.tiles = tiles;
+        let mut out = unsafe { shared.share(share(w.rows(), thread, threads)) }.telling(tiles);
         kernels.gemm_columns(&mut out, w, x, n);
     };
     let Some(watch) = tiles else { return pool.run(&|thread| gemm(thread, None)) };
@@ -464,17 +364,5 @@ mod tests {
         });
         let wrong = wrong.into_inner().expect("no panic");
         assert!(wrong.is_empty(), "{wrong:?}");
-    }
-
-    #[test]
-    #[should_panic = "assertion failed"]
-    fn a_column_of_another_thread_cannot_be_written() {
-        let mut out = [0.0; 8];
-        let Columns { start, n_rows, stride, .. } = Columns::new(&mut out, 2, 4);
-        let shared = Shared { start, n_rows, stride };
-        // SAFETY: the only view, and `out` lives on.
-        let mut left = unsafe { shared.share(0..2) };
-        left.set(1, 1, 1.0);
-        left.set(0, 2, 1.0);
     }
 }

@@ -34,7 +34,7 @@ mod pieces;
 use std::ops::Range;
 
 use crate::Matrix;
-use crate::matmul::Columns;
+use crate::columns::Columns;
 
 /// Tokens are best prepared in multiples of this number.
 #[cfg(target_arch = "x86_64")]
@@ -90,8 +90,8 @@ fn check(out: &Columns, w: &Matrix, rows: &Range<usize>, n: usize) {
 pub mod scalar {
     use super::{Tokens, check};
     use crate::Matrix;
+    use crate::columns::Columns;
     use crate::dot::scalar::dot;
-    use crate::matmul::Columns;
 
     /// `out = X·Wᵀ`: `x` is `(n, cols)` and `out` is `(n, rows)`, both row-major.
     ///
@@ -124,7 +124,7 @@ pub mod scalar {
 pub(crate) mod avx512 {
     use super::{Tokens, check, float, int8};
     use crate::Matrix;
-    use crate::matmul::Columns;
+    use crate::columns::Columns;
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
@@ -150,8 +150,8 @@ pub(crate) mod eight_lanes {
 
     use super::{Tokens, check};
     use crate::Matrix;
+    use crate::columns::Columns;
     use crate::dot::eight_lanes::tile;
-    use crate::matmul::Columns;
     use crate::quant::eight_lanes::decode_row;
     use crate::tiles::{self, NoSink, TileLevel, TileSink};
 

@@ -10,10 +10,10 @@ use std::arch::x86_64::*;
 
 use super::tokens::{LANES, Tile};
 use super::{DEPTH, ROWS};
+use crate::columns::Columns;
 use crate::gemv::groups::in_order;
 use crate::interleave::GROUP_ROWS;
 use crate::lanes::wide::{load_bf16_bytes, load_f16_bytes, load_f32_bytes, store_f32x16};
-use crate::matmul::Columns;
 use crate::tiles::{self, TileLevel, TileSink};
 use crate::{Matrix, QuantType};
 

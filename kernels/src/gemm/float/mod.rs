@@ -34,9 +34,9 @@ use std::ops::Range;
 
 use super::pieces::prefetch_rows;
 use crate::Matrix;
+use crate::columns::Columns;
 use crate::interleave::GROUP_ROWS;
 use crate::lanes::wide::{load_f32x16, store_f32x16, transpose};
-use crate::matmul::Columns;
 use crate::scratch::Scratch;
 use crate::tiles::{self, NoSink, TileLevel, TileSink};
 use strip::{STRIP_ROWS, Strip, Sums};

@@ -32,7 +32,7 @@ pub(crate) use tokens::Rounded;
 use std::ops::Range;
 
 use super::pieces::prefetch_rows;
-use crate::matmul::Columns;
+use crate::columns::Columns;
 use crate::tiles::{self, NoSink, TileLevel, TileSink};
 use crate::{Matrix, QuantType};
 use panel::{PANEL_ROWS, Panel};
