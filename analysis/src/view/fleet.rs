@@ -2,12 +2,13 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use brickscope_profile::text::printable_text;
+use brickscope_profile::text::{count, printable_text};
 use brickscope_profile::time_rfc3339;
 
 use crate::compare::Outcome;
 use crate::fleet::{Cause, CommitChange, Explanation, Fleet, Judged, MachineLevel};
 use crate::view::layout::field;
+use crate::words::fraction;
 
 /// What a fleet's runs say of commits and machines, under a line that names the work.
 #[must_use]
@@ -25,9 +26,9 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
         format!(
             "{} of {} on {} in {}",
             sum(|machine| machine.runs),
-            counted(fleet.commits.len() as u64, "commit"),
-            counted(fleet.machines.len() as u64, "machine"),
-            counted(sum(|machine| machine.sessions), "session"),
+            count(fleet.commits.len() as u64, "commit"),
+            count(fleet.machines.len() as u64, "machine"),
+            count(sum(|machine| machine.sessions), "session"),
         ),
     );
     for change in &fleet.changes {
@@ -76,11 +77,11 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
                 0.0 if fleet.machines.iter().filter(|machine| machine.sessions > 1).count() < 2 => {
                     "not known".to_owned()
                 }
-                machines => percent(machines),
+                machines => fraction(machines),
             },
-            percent(spread.sessions),
+            fraction(spread.sessions),
             match fleet.machines.iter().any(|machine| machine.runs > machine.sessions) {
-                true => percent(spread.runs),
+                true => fraction(spread.runs),
                 // One run doesn't vary.
                 false => "not known".to_owned(),
             }
@@ -172,14 +173,6 @@ pub fn explanation(explanation: &Explanation, before: &str, after: &str) -> Stri
         line("try", format!("run {} on {}: that would tell", wanted.commit, wanted.machine));
     }
     text
-}
-
-fn percent(part: f64) -> String {
-    format!("{:.1} %", 100.0 * part)
-}
-
-fn counted(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Whether a commit is slower than those before it, under a line that names the work.
