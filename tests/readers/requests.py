@@ -55,7 +55,7 @@ def main():
         begin = request["arrived_ns"]
         for end, interval in zip(ends, of["intervals"], strict=True):
             mine = divided(number, begin, end)
-            theirs = {piece["piece"]: piece["ns"] for piece in interval["pieces"]}
+            theirs = interval["pieces"]
             if mine != theirs or sum(mine.values()) != end - begin:
                 sys.exit(f"{request['id']}, {begin} to {end}: {mine}, not {theirs}")
             begin, intervals = end, intervals + 1
