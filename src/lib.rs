@@ -49,8 +49,8 @@ pub use crate::names::{BrickKey, KernelId};
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickProfiler, BrickTimer, ChecksumRecorder,
     DeviceRecorder, GraphRecorder, HandOff, KernelTimer, LayerTimer, PassTimer, PassTimestamps,
-    PassWorker, TileRecorder, TileTimer, TimedPass, TimedPassError, TimedSpan, TimedWork,
-    UnlabelledPass,
+    PassWorker, RequestRecorder, TileRecorder, TileTimer, TimedPass, TimedPassError, TimedSpan,
+    TimedWork, UnlabelledPass,
 };
 pub use crate::template::{GrowingWork, PassTemplate, PassTemplateBuilder};
 
@@ -77,6 +77,8 @@ mod pages {
     struct ProfileFile;
     #[doc = include_str!("../docs/receipts.md")]
     struct Receipts;
+    #[doc = include_str!("../docs/requests.md")]
+    struct Requests;
     #[doc = include_str!("../docs/roofline.md")]
     struct Roofline;
     #[doc = include_str!("../docs/work.md")]

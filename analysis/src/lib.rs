@@ -14,6 +14,7 @@
 //! | folder or file | contents |
 //! |---|---|
 //! | `view/` | text and pictures for people; one file for each: `report.rs`, `comparison.rs`, `roofline_svg.rs` … |
+//! | `requests/` | where the time of a server's requests went, and what slow tokens have that others don't |
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
 //! | `rate.rs` | how fast a run was: the figure that every screen says first |
 //! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |
@@ -43,6 +44,7 @@ pub mod history;
 pub mod machine_name;
 mod passes;
 pub mod rate;
+pub mod requests;
 pub mod roofline;
 pub mod stacks;
 pub mod text;

@@ -14,9 +14,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use brickscope::{
-    BrickId, BrickProfiler, BrickStats, ClockInfo, Device, DeviceLaunch, DeviceTimer, HostLaunch,
-    Lane, MockClock, Name, NameKind, Pass, Phase, PhaseTotal, Profile, SimulatedDevice, Source,
-    Span, StreamId, Total, TransferDirection, Work,
+    BrickId, BrickProfiler, BrickStats, ClockInfo, Device, DeviceLaunch, DeviceTimer, Ending,
+    HostLaunch, Lane, MockClock, Name, NameKind, Part, Pass, Phase, PhaseTotal, Profile,
+    SimulatedDevice, Source, Span, StreamId, Total, TransferDirection, Work,
 };
 use brickscope_formats::export;
 
@@ -27,6 +27,7 @@ fn main() -> Anyhow<()> {
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, "cost", spans] => cost(&many(spans.parse()?)),
         [_, folder] => {
+            let requests = std::env::var("BRICKSCOPE_REQUESTS").map_or(Ok(300), |n| n.parse())?;
             for (name, profile) in [
                 ("empty", Profile::empty(ClockInfo::default())),
                 ("threads", threads()),
@@ -34,6 +35,7 @@ fn main() -> Anyhow<()> {
                 ("device", device()),
                 ("graph", graph()),
                 ("many", many(3_000)),
+                ("served", served(requests)),
             ] {
                 let folder = Path::new(folder).join(name);
                 fs::create_dir_all(&folder)?;
@@ -99,6 +101,76 @@ fn threads() -> Profile {
         hand.advance(5);
         profiler.stop_brick(last, 1);
         profiler.end_pass(pass, 1, position);
+    }
+    profiler.profile()
+}
+
+/// A server with eight places in its batch, to which this many requests come at random: prompts in pieces, cancelled requests,
+/// passes of which nobody says whom they are for.
+fn served(requests: u32) -> Profile {
+    const PLACES: usize = 8;
+    const PIECE: u64 = 64;
+    struct Going {
+        request: u32,
+        prompt_left: u64,
+        position: u64,
+        tokens_left: u64,
+    }
+    let mut random = brickscope_profile::stats::SplitMix64(7);
+    let mut below = |n: u64| random.bits() % n;
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let recorder = profiler.requests();
+    let mut queue = std::collections::VecDeque::new();
+    let mut going: Vec<Going> = Vec::new();
+    let mut came = 0;
+    while came < requests || !queue.is_empty() || !going.is_empty() {
+        if came < requests && below(4) == 0 {
+            queue.push_back(recorder.arrive(&format!("request-{came}")));
+            came += 1;
+        }
+        hand.advance(below(900));
+        while going.len() < PLACES
+            && let Some(request) = queue.pop_front()
+        {
+            recorder.admit(request);
+            let (prompt_left, tokens_left) = (1 + below(300), below(20));
+            going.push(Going { request, prompt_left, position: 0, tokens_left });
+        }
+        let parts: Vec<Part> = going
+            .iter()
+            .map(|of| match of.prompt_left {
+                0 => Part::decode(of.request, of.position),
+                left => Part::prompt(of.request, left.min(PIECE), of.position),
+            })
+            .collect();
+        if parts.is_empty() {
+            continue;
+        }
+        // Now and then nobody says whom a pass is for.
+        let told = if below(20) == 0 { &[][..] } else { &parts[..] };
+        let pass = profiler.begin_pass_of(told);
+        hand.advance(1_000 + parts.iter().map(|part| 10 * part.tokens).sum::<u64>());
+        profiler.end_pass(pass, parts.iter().map(|part| part.tokens).sum(), 0);
+        going.retain_mut(|of| {
+            hand.advance(below(50));
+            let tokens = of.prompt_left.min(PIECE);
+            of.prompt_left -= tokens;
+            of.position += tokens.max(1);
+            if of.prompt_left == 0 {
+                recorder.token(of.request);
+                of.tokens_left = of.tokens_left.saturating_sub(1);
+            }
+            let ending = match of.tokens_left {
+                0 if of.prompt_left == 0 => Some(Ending::Length),
+                _ => (below(100) == 0).then_some(Ending::Cancelled),
+            };
+            if let Some(ending) = ending {
+                recorder.end(of.request, ending);
+            }
+            ending.is_none()
+        });
     }
     profiler.profile()
 }

@@ -28,6 +28,7 @@ use crate::cmd::machine::MachineArgs;
 use crate::cmd::man::ManArgs;
 use crate::cmd::receipt::ReceiptArgs;
 use crate::cmd::report::ReportArgs;
+use crate::cmd::requests::RequestsArgs;
 use crate::cmd::run::RunArgs;
 use crate::cmd::selftest::SelftestArgs;
 use crate::cmd::show::ShowArgs;
@@ -115,6 +116,7 @@ pub(crate) enum Command {
     Bisect(BisectArgs),
     Show(ShowArgs),
     Findings(FindingsArgs),
+    Requests(RequestsArgs),
     Try(TryArgs),
     Explain(ExplainArgs),
     Top(TopArgs),

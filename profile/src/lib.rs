@@ -33,6 +33,7 @@
 //! | `not_finite.rs` | logits that aren't numbers, and where that began |
 //! | `latency.rs`, `tile.rs` | times of tokens; tiles of matrix products |
 //! | `trial.rs` | changes that were tried, and what they brought |
+//! | `request.rs` | requests of a server, and which passes were for them |
 //! | `share.rs` | how long each thread worked and waited |
 //! | `checksum.rs`, `digest.rs` | fingerprints of kernel outputs: bit for bit; within rounding |
 //! | `graph/mod.rs`, `node.rs`, `store.rs` | [`ExecutionGraph`] |
@@ -62,6 +63,7 @@ pub mod machine;
 pub mod name;
 pub mod not_finite;
 pub mod profile;
+pub mod request;
 pub mod run;
 pub mod save;
 pub mod secrets;
@@ -98,6 +100,7 @@ pub use crate::machine::{
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::not_finite::{Began, NotFinite};
 pub use crate::profile::{AsProfile, DeviceParts, Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
+pub use crate::request::{Ending, Part, PartKind, PassPart, Request};
 pub use crate::run::{
     Beside, Between, Calls, Engine, FunctionSamples, Imported, ImportedTest, Model, Observed,
     OtherThreads, Overhead, PhaseBeside, Profiled, Repeated, Repetition, Run, StatedRate,

@@ -28,6 +28,8 @@ mod timed;
 
 mod shares;
 
+mod requests;
+
 mod results;
 
 mod handles;
@@ -47,6 +49,7 @@ mod tests;
 pub use self::checksums::ChecksumRecorder;
 pub use self::device::DeviceRecorder;
 pub use self::graph::GraphRecorder;
+pub use self::requests::RequestRecorder;
 pub use self::shares::PassWorker;
 pub use self::tiles::TileRecorder;
 pub use self::timed::{TimedPass, TimedPassError, TimedSpan, TimedWork};
@@ -115,6 +118,7 @@ pub struct BrickProfiler {
     ptx: Mutex<PtxRegistry>,
     tiles_enabled: AtomicBool,
     shares: Mutex<shares::Shares>,
+    requests: Mutex<requests::Requests>,
     checksums: Mutex<Vec<KernelChecksum>>,
     digests: Mutex<Vec<KernelDigest>>,
     observed: Mutex<Observed>,

@@ -55,6 +55,7 @@ impl BrickProfiler {
         profile.graph = (graph.num_nodes() > 0).then(|| graph.as_ref().clone());
         profile.ptx = self.graph().ptx_registry();
         collect::fill(&mut profile, &self.recorder, refused);
+        lock(&self.requests).fill(&mut profile);
         let devices = lock(&self.devices).clone();
         profile.devices =
             devices.iter().map(|device| device.profile(&profile.names, refused)).collect();

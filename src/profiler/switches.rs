@@ -59,6 +59,7 @@ impl BrickProfiler {
             ptx: Mutex::default(),
             tiles_enabled: AtomicBool::new(false),
             shares: Mutex::default(),
+            requests: Mutex::default(),
             checksums: Mutex::default(),
             digests: Mutex::default(),
             observed: Mutex::default(),
@@ -129,6 +130,7 @@ impl BrickProfiler {
         self.checksums().reset();
         self.graph().clear();
         lock(&self.shares).reset();
+        lock(&self.requests).reset();
     }
 
     /// The clock that all host times come from.

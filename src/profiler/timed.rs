@@ -132,6 +132,15 @@ impl BrickProfiler {
     /// assert_eq!(profile.phases[0].unattributed_ns, at[3] - at[2]);
     /// ```
     pub fn record_pass(&self, pass: &TimedPass, spans: &[TimedSpan]) -> Result<(), TimedPassError> {
+        self.record_timed(pass, spans).map(drop)
+    }
+
+    /// The same. Returns the number of the pass, if recording is on.
+    pub(super) fn record_timed(
+        &self,
+        pass: &TimedPass,
+        spans: &[TimedSpan],
+    ) -> Result<Option<u32>, TimedPassError> {
         let spans: Vec<Timed> = spans.iter().map(timed).collect();
         let end = TimedEnd {
             phase: pass.phase,

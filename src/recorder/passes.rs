@@ -45,6 +45,13 @@ pub(crate) struct OpenPass {
     stays: PhantomData<*const ()>,
 }
 
+impl OpenPass {
+    /// Its number.
+    pub(crate) fn serial(&self) -> u32 {
+        self.serial
+    }
+}
+
 impl Drop for OpenPass {
     fn drop(&mut self) {
         if let Some(log) = self.log.take()

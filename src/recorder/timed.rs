@@ -57,9 +57,9 @@ struct Open {
 
 impl Recorder {
     /// Records a pass. The spans are in the order in which they began; a span that begins with another one and lies in it
-    /// comes after it. Records nothing, and finds no fault, if recording is off.
-    pub(crate) fn add_pass(&self, pass: &TimedEnd, spans: &[Timed]) -> Result<(), Unfit> {
-        let Some(log) = self.log_if_on() else { return Ok(()) };
+    /// comes after it. Returns the number of the pass. Records nothing, and finds no fault, if recording is off.
+    pub(crate) fn add_pass(&self, pass: &TimedEnd, spans: &[Timed]) -> Result<Option<u32>, Unfit> {
+        let Some(log) = self.log_if_on() else { return Ok(None) };
         check(pass, spans)?;
         if log.pass() != 0 {
             return Err(Unfit::Nested);
@@ -75,7 +75,7 @@ impl Recorder {
         if let Some(disturbance) = disturbance {
             log.push_event(0, Event::Load(Figures::from(&disturbance)));
         }
-        Ok(())
+        Ok(Some(serial))
     }
 }
 

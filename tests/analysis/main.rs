@@ -13,6 +13,7 @@ mod import;
 mod one_figure;
 mod planted;
 mod receipt;
+mod requests;
 mod serialised;
 mod stacks;
 mod summary;

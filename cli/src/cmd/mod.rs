@@ -21,6 +21,7 @@ pub(crate) mod man;
 pub(crate) mod profile;
 pub(crate) mod receipt;
 pub(crate) mod report;
+pub(crate) mod requests;
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod show;

@@ -28,6 +28,7 @@ mod otlp;
 mod profile;
 mod receipt;
 mod report;
+mod requests;
 mod rescue;
 mod run;
 mod show;

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use super::Profile;
+use crate::request;
 use crate::sums::sum_is_wall;
 
 impl Profile {
     /// Checks that the profile adds up: bricks + unattributed = wall time, to the nanosecond, in every
-    /// phase and in every pass whose spans were all kept; likewise for each stream of a device.
+    /// phase and in every pass whose spans were all kept; likewise for each stream of a device. Times of requests don't go
+    /// backwards.
     ///
     /// # Errors
     ///
@@ -35,6 +37,8 @@ impl Profile {
                 pass.wall_ns,
             )?;
         }
+        let all_passes_are_kept = self.dropped.passes == 0;
+        request::check(&self.requests, &self.parts, &self.passes, all_passes_are_kept)?;
         if self.dropped.spans == 0 {
             let mut explained = HashMap::<u32, u64>::new();
             for span in &self.spans {

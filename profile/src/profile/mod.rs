@@ -35,6 +35,7 @@ use crate::layers::LayerTables;
 use crate::machine::{Ceilings, Machine, OtherLoad};
 use crate::name::{Name, NameKind};
 use crate::not_finite::NotFinite;
+use crate::request::{PassPart, Request};
 use crate::run::{Imported, Model, Observed, Overhead, Run};
 use crate::save;
 use crate::share::{CpuWait, ThreadShare};
@@ -109,6 +110,12 @@ pub struct Profile {
     pub latency: Latency,
     /// The passes, one by one.
     pub passes: Vec<Pass>,
+    /// The requests of a server, in the order in which they were told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<Request>,
+    /// Which requests passes were for. A pass without any isn't known to be for one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PassPart>,
     /// Tiles by level.
     pub tiles: Vec<TileStats>,
     /// Tiles by thread and level.
@@ -202,6 +209,8 @@ impl Profile {
             totals: Vec::new(),
             latency: Latency::default(),
             passes: Vec::new(),
+            requests: Vec::new(),
+            parts: Vec::new(),
             tiles: Vec::new(),
             tile_threads: Vec::new(),
             tile_balance: None,

@@ -1,0 +1,346 @@
+//! Where the time of requests went: what lies between two tokens of one, and what slow tokens have that others don't.
+//!
+//! From its arrival on, the time of a request is divided into intervals: up to its first token, between tokens, and up to its
+//! end. Each is divided by what was done meanwhile, to the nanosecond:
+//!
+//! ```text
+//! queue + own passes + passes of others + between passes + unattributed = interval
+//! ```
+//!
+//! A pass that several requests share is an own pass of each of them, and is never divided.
+
+mod slow;
+
+use std::fmt;
+
+use brickscope_profile::{PartKind, Profile, Request};
+use serde::Serialize;
+
+pub use self::slow::{Neighbour, Slow};
+
+/// What the server did in a piece of an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Piece {
+    /// The request had no place in the batch yet, whatever ran meanwhile.
+    Queue,
+    /// A pass for this request alone.
+    OwnAlone,
+    /// A pass for it and for prompts of others.
+    OwnBesidePrompts,
+    /// A pass for it and for next tokens of others.
+    OwnBesideDecode,
+    /// A pass for it, and for prompts and next tokens of others.
+    OwnBesideBoth,
+    /// A pass without it, for prompts of others.
+    OtherPrompts,
+    /// A pass without it, for next tokens of others.
+    OtherDecode,
+    /// A pass without it, for prompts and next tokens of others.
+    OtherBoth,
+    /// No pass ran: the host scheduled, sampled, wrote text or sent it.
+    Between,
+    /// A pass ran of which nobody said whom it was for; or nothing is known, since passes were dropped.
+    Unattributed,
+}
+
+impl Piece {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Queue,
+        Self::OwnAlone,
+        Self::OwnBesidePrompts,
+        Self::OwnBesideDecode,
+        Self::OwnBesideBoth,
+        Self::OtherPrompts,
+        Self::OtherDecode,
+        Self::OtherBoth,
+        Self::Between,
+        Self::Unattributed,
+    ];
+
+    /// The name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::OwnAlone => "own pass, alone",
+            Self::OwnBesidePrompts => "own pass, beside prompts of others",
+            Self::OwnBesideDecode => "own pass, beside tokens of others",
+            Self::OwnBesideBoth => "own pass, beside prompts and tokens",
+            Self::OtherPrompts => "other pass: prompts of others",
+            Self::OtherDecode => "other pass: tokens of others",
+            Self::OtherBoth => "other pass: prompts and tokens",
+            Self::Between => "between passes",
+            Self::Unattributed => "(unattributed)",
+        }
+    }
+
+    /// Whether prompts of others were processed.
+    #[must_use]
+    pub const fn has_prompts_of_others(self) -> bool {
+        matches!(
+            self,
+            Self::OwnBesidePrompts | Self::OwnBesideBoth | Self::OtherPrompts | Self::OtherBoth
+        )
+    }
+
+    fn of_pass(is_own: bool, prompts_of_others: u32, tokens_of_others: u32) -> Self {
+        match (is_own, prompts_of_others > 0, tokens_of_others > 0) {
+            (true, false, false) => Self::OwnAlone,
+            (true, true, false) => Self::OwnBesidePrompts,
+            (true, false, true) => Self::OwnBesideDecode,
+            (true, true, true) => Self::OwnBesideBoth,
+            (false, false, false) => Self::Unattributed,
+            (false, true, false) => Self::OtherPrompts,
+            (false, false, true) => Self::OtherDecode,
+            (false, true, true) => Self::OtherBoth,
+        }
+    }
+}
+
+/// What ends an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Until {
+    /// The first token.
+    FirstToken,
+    /// A further token: how many came before it.
+    Token(u32),
+    /// The end of the request.
+    End,
+}
+
+impl fmt::Display for Until {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FirstToken => f.pad("1"),
+            Self::Token(before) => f.pad(&(u64::from(*before) + 1).to_string()),
+            Self::End => f.pad("end"),
+        }
+    }
+}
+
+/// A piece of a request's time, divided by what was done meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interval {
+    /// The request: an index into [`Profile::requests`].
+    pub request: u32,
+    /// What ends it.
+    pub until: Until,
+    /// When it begins, in nanoseconds of the profile's clock.
+    pub from_ns: u64,
+    /// When it ends.
+    pub to_ns: u64,
+    /// The nanoseconds of each [`Piece`], in the order of [`Piece::ALL`]. Together they are the interval.
+    pub pieces: [u64; Piece::ALL.len()],
+}
+
+impl Interval {
+    /// How long it is, in nanoseconds.
+    #[must_use]
+    pub fn ns(&self) -> u64 {
+        self.to_ns - self.from_ns
+    }
+
+    /// The nanoseconds of a piece.
+    #[must_use]
+    pub fn of(&self, piece: Piece) -> u64 {
+        self.pieces[piece as usize]
+    }
+}
+
+/// The requests of a profile, beside its passes.
+///
+/// ```
+/// use brickscope::{BrickProfiler, Ending, MockClock, Part};
+/// use brickscope_analysis::requests::{Piece, Requests};
+///
+/// let hand = MockClock::default();
+/// let profiler = BrickProfiler::with_clock(hand.clock());
+/// profiler.enable();
+/// let (a, b) = (profiler.requests().arrive("a"), profiler.requests().arrive("b"));
+/// hand.advance(1_000); // both wait
+/// profiler.requests().admit(a);
+/// let pass = profiler.begin_pass_of(&[Part::prompt(a, 8, 0)]);
+/// hand.advance(5_000);
+/// profiler.end_pass(pass, 8, 0);
+/// hand.advance(10);
+/// profiler.requests().token(a);
+/// profiler.requests().admit(b);
+/// let pass = profiler.begin_pass_of(&[Part::decode(a, 8), Part::prompt(b, 900, 0)]);
+/// hand.advance(70_000);
+/// profiler.end_pass(pass, 901, 8);
+/// profiler.requests().token(a);
+/// profiler.requests().end(a, Ending::Stop);
+///
+/// let profile = profiler.profile();
+/// let requests = Requests::of(&profile);
+/// let intervals: Vec<_> = requests.intervals(0).collect();
+/// assert_eq!(intervals[0].of(Piece::Queue), 1_000);
+/// assert_eq!(intervals[0].of(Piece::OwnAlone), 5_000);
+/// // The second token took 70 µs, beside the prompt of b.
+/// assert_eq!(intervals[1].of(Piece::OwnBesidePrompts), 70_000);
+/// ```
+#[derive(Debug)]
+pub struct Requests<'p> {
+    profile: &'p Profile,
+    passes: Vec<OfPass>,
+    /// Of each pass, the latest end of it and of those before it.
+    ended_by: Vec<u64>,
+    /// The request, kind and tokens of each part, pass by pass.
+    parts: Vec<(u32, PartKind, u64)>,
+    /// What time is in which no pass ran.
+    idle: Piece,
+}
+
+/// A pass, and whom it was for.
+#[derive(Debug)]
+struct OfPass {
+    start_ns: u64,
+    end_ns: u64,
+    /// A range of the parts.
+    parts: [usize; 2],
+    prompts: u32,
+    tokens: u32,
+}
+
+impl<'p> Requests<'p> {
+    /// Puts requests beside passes.
+    #[must_use]
+    pub fn of(profile: &'p Profile) -> Self {
+        let mut by_pass: Vec<_> = profile.parts.iter().collect();
+        by_pass.sort_by_key(|of| of.pass);
+        let parts = by_pass.iter().map(|of| (of.part.request, of.part.kind, of.part.tokens));
+        let parts: Vec<(u32, PartKind, u64)> = parts.collect();
+        let mut passes: Vec<OfPass> = Vec::with_capacity(profile.passes.len());
+        for pass in &profile.passes {
+            let from = by_pass.partition_point(|of| of.pass < pass.serial);
+            let to = by_pass.partition_point(|of| of.pass <= pass.serial);
+            let of = |wanted: PartKind| {
+                parts[from..to].iter().filter(|(_, kind, _)| *kind == wanted).count() as u32
+            };
+            passes.push(OfPass {
+                start_ns: pass.start_ns,
+                end_ns: pass.start_ns.saturating_add(pass.wall_ns),
+                parts: [from, to],
+                prompts: of(PartKind::Prompt),
+                tokens: of(PartKind::Decode),
+            });
+        }
+        passes.sort_by_key(|pass| pass.start_ns);
+        let ended_by = passes.iter().scan(0, |latest: &mut u64, pass| {
+            *latest = pass.end_ns.max(*latest);
+            Some(*latest)
+        });
+        let ended_by = ended_by.collect();
+        let idle = if profile.dropped.passes > 0 { Piece::Unattributed } else { Piece::Between };
+        Self { profile, passes, ended_by, parts, idle }
+    }
+
+    /// The requests, as they were told.
+    #[must_use]
+    pub fn all(&self) -> &'p [Request] {
+        &self.profile.requests
+    }
+
+    /// The intervals of a request, in order. None if nothing of it ended.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such request.
+    pub fn intervals(&self, request: u32) -> impl Iterator<Item = Interval> + '_ {
+        let of = &self.profile.requests[request as usize];
+        let tokens = of.tokens_ns.iter().zip(0..).map(|(&at, nth)| match nth {
+            0 => (Until::FirstToken, at),
+            _ => (Until::Token(nth), at),
+        });
+        let ends = tokens.chain(of.ended_ns.map(|at| (Until::End, at)));
+        let mut from_ns = of.arrived_ns;
+        ends.map(move |(until, at)| {
+            // Those of a file may go backwards.
+            let to_ns = at.max(from_ns);
+            let pieces = self.divided(request, from_ns, to_ns);
+            let interval = Interval { request, until, from_ns, to_ns, pieces };
+            from_ns = to_ns;
+            interval
+        })
+    }
+
+    /// The intervals of all requests.
+    pub fn all_intervals(&self) -> impl Iterator<Item = Interval> + '_ {
+        (0..self.profile.requests.len() as u32).flat_map(|request| self.intervals(request))
+    }
+
+    /// What was done from a time to another, for a request and for others.
+    fn divided(&self, request: u32, from_ns: u64, to_ns: u64) -> [u64; Piece::ALL.len()] {
+        let mut pieces = [0; Piece::ALL.len()];
+        let admitted = self.profile.requests[request as usize].admitted_ns;
+        let after_queue = admitted.unwrap_or(from_ns).clamp(from_ns, to_ns);
+        pieces[Piece::Queue as usize] = after_queue - from_ns;
+
+        // Begins and ends of passes, each with what it is.
+        let mut changes: Vec<(u64, bool, Piece)> = Vec::new();
+        for pass in self.overlapping(after_queue, to_ns) {
+            let piece = self.piece_of(pass, request);
+            let (begin, end) = (pass.start_ns.max(after_queue), pass.end_ns.min(to_ns));
+            if begin < end {
+                changes.extend([(begin, true, piece), (end, false, piece)]);
+            }
+        }
+        changes.sort_unstable();
+        // Where passes overlap, an own one counts, then one of others.
+        let mut running = [0u32; Piece::ALL.len()];
+        let mut at = after_queue;
+        for (when, begins, piece) in changes {
+            let now = Piece::ALL.into_iter().find(|&piece| running[piece as usize] > 0);
+            pieces[now.unwrap_or(self.idle) as usize] += when - at;
+            at = when;
+            let running = &mut running[piece as usize];
+            *running = if begins { *running + 1 } else { running.saturating_sub(1) };
+        }
+        pieces[self.idle as usize] += to_ns - at;
+        pieces
+    }
+
+    /// The passes that run in a time, by when they begin.
+    fn overlapping(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &OfPass> {
+        let first = self.ended_by.partition_point(|&ended| ended <= from_ns);
+        let passes = self.passes[first..].iter().take_while(move |pass| pass.start_ns < to_ns);
+        passes.filter(move |pass| pass.end_ns > from_ns)
+    }
+
+    fn piece_of(&self, pass: &OfPass, request: u32) -> Piece {
+        let [from, to] = pass.parts;
+        let (mut prompts, mut tokens, mut is_own) = (pass.prompts, pass.tokens, false);
+        for (of, kind, _) in &self.parts[from..to] {
+            if *of == request {
+                is_own = true;
+                match kind {
+                    PartKind::Prompt => prompts -= 1,
+                    PartKind::Decode => tokens -= 1,
+                }
+            }
+        }
+        Piece::of_pass(is_own, prompts, tokens)
+    }
+
+    /// The prompts of others that were processed in an interval, each with its tokens.
+    fn prompts_of_others(&self, interval: &Interval) -> Vec<(u32, u64)> {
+        let admitted = self.profile.requests[interval.request as usize].admitted_ns;
+        let from_ns = interval.from_ns.max(admitted.unwrap_or(0));
+        let mut found: Vec<(u32, u64)> = Vec::new();
+        for pass in self.overlapping(from_ns, interval.to_ns) {
+            let [from, to] = pass.parts;
+            for &(request, kind, tokens) in &self.parts[from..to] {
+                if kind == PartKind::Prompt && request != interval.request {
+                    match found.iter_mut().find(|(of, _)| *of == request) {
+                        Some((_, sum)) => *sum = sum.saturating_add(tokens),
+                        None => found.push((request, tokens)),
+                    }
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,187 @@
+//! Requests as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use brickscope_profile::Profile;
+use brickscope_profile::text::{count, grouped, printable};
+
+use super::layout::wrapped;
+use crate::requests::{Interval, Piece, Requests, Slow, Until};
+use crate::text::{cut, padded, wrap};
+use crate::words::{time, whole_percent};
+
+/// The most names of neighbours on a screen.
+const MOST_NAMES: usize = 3;
+/// Columns of a request's name.
+const NAME: usize = 36;
+
+/// How long requests of a server waited for their tokens, and what the slowest hundredth of tokens have that others don't; at
+/// most 80 columns wide.
+#[must_use]
+pub fn requests(profile: &Profile) -> String {
+    let requests = Requests::of(profile);
+    let all = requests.all();
+    let mut text = String::new();
+    if all.is_empty() {
+        wrapped("This run has no requests: nobody told when they came and got tokens.", &mut text);
+        return text;
+    }
+    let _ = writeln!(text, "requests  {}", how_they_ended(profile));
+    if profile.dropped.passes > 0 {
+        let dropped = count(profile.dropped.passes, "pass");
+        let why = format!("{dropped} had no room, so time between passes is unattributed.");
+        wrapped(&why, &mut text);
+    }
+
+    let of = |wanted: &dyn Fn(Until) -> bool| -> Vec<u64> {
+        let intervals = requests.all_intervals().filter(|interval| wanted(interval.until));
+        sorted(intervals.map(|interval| interval.ns()))
+    };
+    let whole = all.iter().filter_map(|of| Some(of.ended_ns?.saturating_sub(of.arrived_ns)));
+    let rows = [
+        ("first token", of(&|until| until == Until::FirstToken)),
+        ("between tokens", of(&|until| matches!(until, Until::Token(_)))),
+        ("whole request", sorted(whole)),
+    ];
+    let _ = writeln!(
+        text,
+        "\n{:14}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}",
+        "", "p50", "p95", "p99", "longest", "of"
+    );
+    for (name, ns) in &rows {
+        let at = |percentile: u32, fewest: usize| {
+            let stated = (ns.len() >= fewest).then(|| rank(ns, percentile)).flatten();
+            stated.map_or("-".to_owned(), |ns| time(ns as f64))
+        };
+        let _ = writeln!(
+            text,
+            "{name:14}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}",
+            at(50, 7),
+            at(95, 90),
+            at(99, 459),
+            at(100, 1),
+            grouped(ns.len() as u64),
+        );
+    }
+    for (what, wanted) in [
+        ("first token", (|until| until == Until::FirstToken) as fn(Until) -> bool),
+        ("further token", |until| matches!(until, Until::Token(_))),
+    ] {
+        if let Some(slow) = Slow::of(&requests, |interval| wanted(interval.until)) {
+            slow_ones(profile, what, &slow, &mut text);
+        }
+    }
+    text
+}
+
+/// One request, token by token: what its time went to.
+///
+/// # Errors
+///
+/// If the profile has no such request: a sentence that says so.
+pub fn request(profile: &Profile, id: &str) -> Result<String, String> {
+    let requests = Requests::of(profile);
+    let found = requests.all().iter().zip(0..).find(|(of, _)| of.id == id);
+    let Some((of, number)) = found else {
+        let all = count(requests.all().len() as u64, "request");
+        return Err(format!("no request `{}` among {all}", printable(id)));
+    };
+    let mut text = format!("request   {}", cut(&printable(id), 60));
+    if let Some(ending) = of.ending {
+        let _ = write!(text, ", {ending}");
+    }
+    let _ = writeln!(text, "\n\n{:>5}  {:>10}  {:>10}  of that", "token", "at", "took");
+    for interval in requests.intervals(number) {
+        let at = time(interval.to_ns.saturating_sub(of.arrived_ns) as f64);
+        let took = time(interval.ns() as f64);
+        let indent = format!("{:>5}  {at:>10}  {took:>10}  ", interval.until);
+        for (nth, line) in wrap(&pieces_of(&interval), 48).iter().enumerate() {
+            let before = if nth == 0 { indent.as_str() } else { "" };
+            let _ = writeln!(text, "{}", format!("{before:31}{line}").trim_end());
+        }
+    }
+    Ok(text)
+}
+
+fn pieces_of(interval: &Interval) -> String {
+    let mut pieces: Vec<_> = Piece::ALL.into_iter().zip(interval.pieces).collect();
+    pieces.retain(|(_, ns)| *ns > 0);
+    pieces.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let pieces = pieces.iter().map(|(piece, ns)| format!("{} {}", piece.name(), time(*ns as f64)));
+    pieces.collect::<Vec<_>>().join("; ")
+}
+
+fn how_they_ended(profile: &Profile) -> String {
+    let mut endings: BTreeMap<String, u64> = BTreeMap::new();
+    let mut going_on = 0;
+    for request in &profile.requests {
+        match (request.ended_ns, request.ending) {
+            (None, _) => going_on += 1,
+            (Some(_), None) => *endings.entry("ended".to_owned()).or_default() += 1,
+            (Some(_), Some(ending)) => *endings.entry(ending.to_string()).or_default() += 1,
+        }
+    }
+    let mut parts: Vec<String> =
+        endings.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
+    if going_on > 0 {
+        parts.push(format!("not ended {}", grouped(going_on)));
+    }
+    format!("{}: {}", grouped(profile.requests.len() as u64), parts.join(", "))
+}
+
+/// The slowest hundredth beside the others.
+fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
+    text.push('\n');
+    let all = slow.slow + slow.others;
+    wrapped(
+        &format!(
+            "The slowest {} of {} took {} on average, {} more than the others:",
+            grouped(slow.slow),
+            count(all, what),
+            time(slow.slow_ns),
+            time(slow.slow_ns - slow.others_ns),
+        ),
+        text,
+    );
+    let line = |name: &str, slow_ns: f64, others_ns: f64, text: &mut String| {
+        let more = slow_ns - others_ns;
+        let sign = if more < 0.0 { "-" } else { "" };
+        let _ = writeln!(
+            text,
+            "{}  {:>10}  {:>10}  {:>11}  {:>6}",
+            padded(name, NAME),
+            time(slow_ns),
+            time(others_ns),
+            format!("{sign}{}", time(more.abs())),
+            format!("{sign}{}", whole_percent(more.abs() / (slow.slow_ns - slow.others_ns))),
+        );
+    };
+    let _ = writeln!(text, "{:NAME$}  {:>10}  {:>10}  {:>11}", "", "slow", "others", "more");
+    for (piece, slow_ns, others_ns) in &slow.pieces {
+        line(piece.name(), *slow_ns, *others_ns, text);
+    }
+    line("together", slow.slow_ns, slow.others_ns, text);
+    if !slow.neighbours.is_empty() {
+        let names = slow.neighbours.iter().take(MOST_NAMES).map(|of| {
+            let id = profile.requests.get(of.request as usize).map_or("", |request| &request.id);
+            format!("{} ({} tokens) in {}", printable(id), grouped(of.tokens), grouped(of.in_slow))
+        });
+        let names: Vec<String> = names.collect();
+        let rest = slow.neighbours.len() - names.len();
+        let more = if rest > 0 { format!(", and {rest} others") } else { String::new() };
+        wrapped(&format!("Prompts of others in these: {}{more}.", names.join(", ")), text);
+    }
+}
+
+fn sorted(ns: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut ns: Vec<u64> = ns.collect();
+    ns.sort_unstable();
+    ns
+}
+
+/// The least that this many in a hundred don't exceed.
+fn rank(sorted: &[u64], percentile: u32) -> Option<u64> {
+    let nth = (sorted.len() * percentile as usize).div_ceil(100).max(1);
+    sorted.get(nth - 1).copied()
+}

@@ -1,0 +1,137 @@
+//! `brickscope requests`: what the requests of a server waited for.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use brickscope::{Ending, Profile};
+use brickscope_analysis::requests::{Interval, Piece, Requests, Slow, Until};
+use brickscope_analysis::view;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::{output, runs};
+
+/// Say what the requests of a server waited for, and why some tokens were slow.
+///
+/// From its arrival on, a request's time is divided into: the queue, passes for it (alone, or beside others), passes for others
+/// alone, time between passes, and what is unattributed. A pass that several requests share is never divided among them.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --request chatcmpl-7"
+)]
+pub(crate) struct RequestsArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// Show this request, token by token.
+    #[arg(long, value_name = "ID")]
+    pub(crate) request: Option<String>,
+
+    /// Print them as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
+    let profile = runs::load(&args.run)?;
+    if let Err(why) = profile.check() {
+        tell!("note: this profile is inconsistent: {why}");
+    }
+    let wanted = args.request.as_deref();
+    if let Some(id) = wanted
+        && !profile.requests.iter().any(|of| of.id == id)
+    {
+        bail!("{}", view::request(&profile, id).err().unwrap_or_default());
+    }
+    if args.json {
+        return output::print(as_json(&profile, wanted)? + "\n");
+    }
+    output::print(match wanted {
+        Some(id) => view::request(&profile, id).map_err(anyhow::Error::msg)?,
+        None => view::requests(&profile),
+    })
+}
+
+/// Each request with its intervals, and what slow ones have that others don't.
+fn as_json(profile: &Profile, wanted: Option<&str>) -> serde_json::Result<String> {
+    let requests = Requests::of(profile);
+    let numbered = || requests.all().iter().zip(0..);
+    let chosen = || numbered().filter(|(of, _)| wanted.is_none_or(|id| of.id == id));
+    let each = || {
+        chosen().map(|(of, number)| {
+            let requests = &requests;
+            One {
+                id: &of.id,
+                arrived_ns: of.arrived_ns,
+                ending: of.ending,
+                intervals: Each(move || requests.intervals(number).map(as_row)),
+            }
+        })
+    };
+    let slow = |is: fn(Until) -> bool| {
+        Slow::of(&requests, |interval| is(interval.until))
+            .map(|slow| slow_as_json(&requests, &slow))
+    };
+    serde_json::to_string_pretty(&All {
+        requests: Each(each),
+        slow_first_tokens: slow(|until| until == Until::FirstToken),
+        slow_tokens: slow(|until| matches!(until, Until::Token(_))),
+    })
+}
+
+#[derive(Serialize)]
+struct All<R> {
+    requests: R,
+    slow_first_tokens: Option<Value>,
+    slow_tokens: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct One<'p, I> {
+    id: &'p str,
+    arrived_ns: u64,
+    ending: Option<Ending>,
+    intervals: I,
+}
+
+#[derive(Serialize)]
+struct Row {
+    until: String,
+    from_ns: u64,
+    to_ns: u64,
+    pieces: BTreeMap<Piece, u64>,
+}
+
+fn as_row(of: Interval) -> Row {
+    let pieces = Piece::ALL.into_iter().zip(of.pieces).filter(|(_, ns)| *ns > 0).collect();
+    Row { until: of.until.to_string(), from_ns: of.from_ns, to_ns: of.to_ns, pieces }
+}
+
+/// A list that is made while it is written: a day of serving has millions of intervals.
+struct Each<F>(F);
+
+impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq((self.0)())
+    }
+}
+
+fn slow_as_json(requests: &Requests<'_>, slow: &Slow) -> Value {
+    let pieces = slow.pieces.iter().map(|(piece, slow_ns, others_ns)| {
+        json!({ "piece": piece, "slow_ns": slow_ns, "others_ns": others_ns })
+    });
+    let neighbours = slow.neighbours.iter().map(|of| {
+        let id = requests.all().get(of.request as usize).map(|request| &request.id);
+        json!({ "id": id, "in_slow": of.in_slow, "tokens": of.tokens })
+    });
+    json!({
+        "slow": slow.slow,
+        "others": slow.others,
+        "least_ns": slow.least_ns,
+        "slow_ns": slow.slow_ns,
+        "others_ns": slow.others_ns,
+        "pieces": pieces.collect::<Vec<_>>(),
+        "neighbours": neighbours.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,222 @@
+//! Where the time of requests went, beside a reference that looks at each nanosecond by itself.
+
+use brickscope_analysis::requests::{Piece, Requests, Slow, Until};
+use brickscope_analysis::view;
+use brickscope_profile::{
+    ClockInfo, Ending, Part, PartKind, Pass, PassPart, Phase, Profile, Request,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn pass(serial: u32, start_ns: u64, wall_ns: u64) -> Pass {
+    Pass {
+        serial,
+        phase: Phase::Decode,
+        lane: 0,
+        tokens: 1,
+        position: 0,
+        start_ns,
+        wall_ns,
+        attributed_ns: 0,
+        unattributed_ns: wall_ns,
+        disturbance: None,
+        is_left_out: false,
+    }
+}
+
+fn request(id: &str, arrived_ns: u64, admitted_ns: Option<u64>, tokens_ns: Vec<u64>) -> Request {
+    Request { id: id.to_owned(), arrived_ns, admitted_ns, tokens_ns, ..Request::default() }
+}
+
+/// What a nanosecond is of, for a request: the definition, without intervals or sorting.
+fn at(profile: &Profile, number: u32, ns: u64) -> Piece {
+    let request = &profile.requests[number as usize];
+    if request.admitted_ns.is_some_and(|admitted| ns < admitted) {
+        return Piece::Queue;
+    }
+    let runs = |pass: &&Pass| pass.start_ns <= ns && ns < pass.start_ns + pass.wall_ns;
+    let of_pass = |pass: &Pass| {
+        let parts: Vec<Part> =
+            profile.parts.iter().filter(|of| of.pass == pass.serial).map(|of| of.part).collect();
+        let is_own = parts.iter().any(|part| part.request == number);
+        let others = |kind| parts.iter().any(|part| part.request != number && part.kind == kind);
+        match (is_own, others(PartKind::Prompt), others(PartKind::Decode)) {
+            (true, false, false) => Piece::OwnAlone,
+            (true, true, false) => Piece::OwnBesidePrompts,
+            (true, false, true) => Piece::OwnBesideDecode,
+            (true, true, true) => Piece::OwnBesideBoth,
+            (false, true, false) => Piece::OtherPrompts,
+            (false, false, true) => Piece::OtherDecode,
+            (false, true, true) => Piece::OtherBoth,
+            (false, false, false) => Piece::Unattributed,
+        }
+    };
+    let idle = if profile.dropped.passes > 0 { Piece::Unattributed } else { Piece::Between };
+    // Of passes at once, the first in the order of the pieces; one of nobody only where no other runs.
+    let running = profile.passes.iter().filter(runs).map(of_pass);
+    running.min().unwrap_or(idle)
+}
+
+/// Passes that may overlap, requests that come and go at any time, parts of any pass for any request.
+fn schedules() -> impl Strategy<Value = Profile> {
+    let passes = vec((0..150u64, 0..40u64), 0..12);
+    let requests =
+        vec((0..100u64, prop::option::of(0..60u64), vec(0..50u64, 0..6), any::<bool>()), 1..6);
+    let parts = vec((0..12u32, 0..6u32, any::<bool>(), 1..9u64), 0..24);
+    (passes, requests, parts, prop::bool::weighted(0.2)).prop_map(
+        |(passes, requests, parts, drops)| {
+            let mut profile = Profile::empty(ClockInfo::default());
+            profile.dropped.passes = u64::from(drops);
+            for (&(start, wall), serial) in passes.iter().zip(1..) {
+                profile.passes.push(pass(serial, start, wall));
+            }
+            for (arrived, waited, gaps, ends) in requests {
+                let admitted = waited.map(|waited| arrived + waited);
+                let mut now = admitted.unwrap_or(arrived);
+                let mut next = |gap: u64| {
+                    now += gap;
+                    now
+                };
+                let tokens = gaps.into_iter().map(&mut next).collect();
+                let mut request = request("any", arrived, admitted, tokens);
+                request.ended_ns = ends.then(|| next(7));
+                profile.requests.push(request);
+            }
+            let [n_passes, n_requests] = [profile.passes.len(), profile.requests.len()];
+            for (of, request, is_prompt, tokens) in parts {
+                let kind = if is_prompt { PartKind::Prompt } else { PartKind::Decode };
+                if (of as usize) < n_passes && (request as usize) < n_requests {
+                    let part = Part { request, kind, tokens, position: 0, cached: 0 };
+                    profile.parts.push(PassPart { pass: of + 1, part });
+                }
+            }
+            profile
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn each_nanosecond_of_a_request_is_what_the_definition_says(profile in schedules()) {
+        prop_assert_eq!(profile.check(), Ok(()));
+        let requests = Requests::of(&profile);
+        for (request, number) in profile.requests.iter().zip(0..) {
+            let mut from = request.arrived_ns;
+            let ends = request.tokens_ns.iter().chain(&request.ended_ns);
+            let mut intervals = requests.intervals(number);
+            for &to in ends {
+                let interval = intervals.next().expect("one for each token, and one for the end");
+                prop_assert_eq!((interval.from_ns, interval.to_ns), (from, to));
+                let mut expected = [0; Piece::ALL.len()];
+                (from..to).for_each(|ns| expected[at(&profile, number, ns) as usize] += 1);
+                prop_assert_eq!(interval.pieces, expected);
+                prop_assert_eq!(interval.pieces.iter().sum::<u64>(), to - from);
+                from = to;
+            }
+            prop_assert!(intervals.next().is_none());
+        }
+    }
+}
+
+/// Two hundred tokens of one request at 10 ms each; beside the 101st and the 151st, 400 ms of somebody's prompt.
+fn planted() -> Profile {
+    let mut profile = Profile::empty(ClockInfo::default());
+    profile.requests.push(request("slow-one", 0, Some(1_000), Vec::new()));
+    profile.requests.push(request("long\u{7}prompt", 900_000_000, Some(900_000_000), Vec::new()));
+    let mut now = 1_000;
+    for nth in 0..200 {
+        let is_beside = nth == 100 || nth == 150;
+        let wall = if is_beside { 400_000_000 } else { 9_000_000 };
+        profile.passes.push(pass(nth, now, wall));
+        let own =
+            if nth == 0 { Part::prompt(0, 12, 0) } else { Part::decode(0, 12 + u64::from(nth)) };
+        profile.parts.push(PassPart { pass: nth, part: own });
+        if is_beside {
+            profile.parts.push(PassPart { pass: nth, part: Part::prompt(1, 2048, 0) });
+        }
+        now += wall + 1_000_000;
+        profile.requests[0].tokens_ns.push(now);
+    }
+    profile.requests[0].ended_ns = Some(now);
+    profile.requests[0].ending = Some(Ending::Length);
+    profile
+}
+
+#[test]
+fn the_neighbour_of_slow_tokens_is_named_with_what_they_have_more() {
+    let profile = planted();
+    assert_eq!(profile.check(), Ok(()));
+    let requests = Requests::of(&profile);
+    let slow = Slow::of(&requests, |of| matches!(of.until, Until::Token(_))).expect("199 tokens");
+    assert_eq!((slow.slow, slow.others, slow.least_ns), (1, 198, 401_000_000));
+    assert_eq!(slow.pieces[0].0, Piece::OwnBesidePrompts);
+    assert_eq!(slow.neighbours[0].request, 1);
+    // What is more in each piece is the whole difference.
+    let more: f64 = slow.pieces.iter().map(|(_, slow, others)| slow - others).sum();
+    assert!((more - (slow.slow_ns - slow.others_ns)).abs() < 1.0, "{slow:?}");
+
+    let text = view::requests(&profile);
+    assert!(text.contains("The slowest 1 of 199 further tokens took 401 ms"), "{text}");
+    assert!(text.contains("(2,048 tokens) in 1."), "{text}");
+    assert!(!text.contains('\u{7}'), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn one_request_is_shown_token_by_token() {
+    let profile = planted();
+    let text = view::request(&profile, "slow-one").expect("it is there");
+    let of_token = |nth: &str| {
+        let found = text.lines().find(|line| line.trim_start().starts_with(nth));
+        found.unwrap_or_else(|| panic!("{nth}: {text}")).to_owned()
+    };
+    assert!(
+        of_token("101 ").contains("401 ms  own pass, beside prompts of others 400 ms"),
+        "{text}"
+    );
+    assert!(
+        of_token("2 ").contains("10.0 ms  own pass, alone 9.00 ms; between passes 1.00 ms"),
+        "{text}"
+    );
+    assert!(of_token("end ").contains("0 ns"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let why = view::request(&profile, "of\nnobody").expect_err("it isn't there");
+    assert_eq!(why.lines().count(), 1, "{why}");
+}
+
+#[test]
+fn what_nobody_told_is_said() {
+    let mut profile = Profile::empty(ClockInfo::default());
+    assert!(view::requests(&profile).starts_with("This run has no requests"));
+    // One that came, and nothing more.
+    profile.requests.push(request("a", 5, None, Vec::new()));
+    let text = view::requests(&profile);
+    assert!(text.starts_with("requests  1: not ended 1\n"), "{text}");
+    // No percentile of nothing, no slowest of few.
+    assert!(
+        text.contains("first token              -           -           -           -           0"),
+        "{text}"
+    );
+    assert!(!text.contains("The slowest"), "{text}");
+}
+
+#[test]
+fn times_that_go_backwards_and_parts_of_nothing_are_found() {
+    let mut profile = planted();
+    profile.requests[0].tokens_ns.swap(3, 4);
+    assert_eq!(profile.check(), Err("request 0: its times go backwards".to_owned()));
+    // Read all the same, without a panic.
+    assert!(view::requests(&profile).contains("requests  2"));
+
+    let mut profile = planted();
+    profile.parts[0].part.request = 9;
+    assert_eq!(profile.check(), Err("pass 0 is for request 9, which isn't there".to_owned()));
+    assert!(view::requests(&profile).contains("requests  2"));
+
+    let mut profile = planted();
+    profile.parts[0].pass = 999;
+    assert_eq!(profile.check(), Err("a part is of pass 999, which isn't there".to_owned()));
+    profile.dropped.passes = 1;
+    assert_eq!(profile.check(), Ok(()));
+}
