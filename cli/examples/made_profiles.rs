@@ -116,7 +116,7 @@ fn served(requests: u32) -> Profile {
         position: u64,
         tokens_left: u64,
     }
-    let mut random = brickscope_profile::stats::SplitMix64(7);
+    let mut random = brickscope::stats::SplitMix64(7);
     let mut below = |n: u64| random.bits() % n;
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock());
