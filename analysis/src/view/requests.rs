@@ -9,7 +9,7 @@ use brickscope_profile::text::{count, grouped, printable};
 use super::layout::wrapped;
 use crate::requests::{Interval, Piece, Requests, Slow, Until};
 use crate::text::{cut, padded, wrap};
-use crate::words::{time, whole_percent};
+use crate::words::time;
 
 /// The most names of neighbours on a screen.
 const MOST_NAMES: usize = 3;
@@ -149,12 +149,11 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
         let sign = if more < 0.0 { "-" } else { "" };
         let _ = writeln!(
             text,
-            "{}  {:>10}  {:>10}  {:>11}  {:>6}",
+            "{}  {:>10}  {:>10}  {:>11}",
             padded(name, NAME),
             time(slow_ns),
             time(others_ns),
             format!("{sign}{}", time(more.abs())),
-            format!("{sign}{}", whole_percent(more.abs() / (slow.slow_ns - slow.others_ns))),
         );
     };
     let _ = writeln!(text, "{:NAME$}  {:>10}  {:>10}  {:>11}", "", "slow", "others", "more");
