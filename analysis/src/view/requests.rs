@@ -138,7 +138,7 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
         &format!(
             "The slowest {} of {} took {} on average, {} more than the others:",
             grouped(slow.slow),
-            count(all, what),
+            format!("{} {what}s", grouped(all)),
             time(slow.slow_ns),
             time(slow.slow_ns - slow.others_ns),
         ),
