@@ -100,7 +100,7 @@ impl<'a> Shared<'a> {
     /// Of a view of all columns.
     pub(crate) fn new(all: Columns<'a>) -> Self {
         let Columns { start, n_rows, stride, matrix, .. } = all;
-        debug_assert_eq!(all.columns, 0..stride);
+        assert_eq!(all.columns, 0..stride);
         Self { start, n_rows, stride, matrix }
     }
 

@@ -49,6 +49,9 @@ pub struct Dropped {
     /// too many ran before the brick around them ended. The totals have them.
     #[serde(skip_serializing_if = "is_zero")]
     pub unplaced_kernels: u64,
+    /// Requests, tokens of them, and parts of passes that had no room. Of a request, nothing after such a token is recorded.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub requests: u64,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -58,7 +61,7 @@ fn is_zero(count: &u64) -> bool {
 impl Dropped {
     /// Each counter, by the name of its field.
     #[doc(hidden)]
-    pub fn counts(&self) -> [(&'static str, u64); 17] {
+    pub fn counts(&self) -> [(&'static str, u64); 18] {
         // Destructured so that the compiler catches a new counter that is missing below.
         let &Self {
             spans,
@@ -78,6 +81,7 @@ impl Dropped {
             left_out_passes,
             warm_up_passes,
             unplaced_kernels,
+            requests,
         } = self;
         [
             ("spans", spans),
@@ -97,6 +101,7 @@ impl Dropped {
             ("left_out_passes", left_out_passes),
             ("warm_up_passes", warm_up_passes),
             ("unplaced_kernels", unplaced_kernels),
+            ("requests", requests),
         ]
     }
 
@@ -135,6 +140,7 @@ impl Dropped {
                 self.unplaced_kernels,
                 "too many ran before their brick ended; the totals count them",
             ),
+            ("requests, tokens and parts of passes that had no room", self.requests, ""),
         ]
         .into_iter()
         .filter(|&(_, count, _)| count > 0)

@@ -125,8 +125,8 @@ pub(crate) fn check(
 ) -> Result<(), String> {
     for (index, request) in requests.iter().enumerate() {
         let times = [request.arrived_ns].into_iter().chain(request.admitted_ns);
-        let mut times = times.chain(request.tokens_ns.iter().copied()).chain(request.ended_ns);
-        if !times.by_ref().is_sorted() {
+        let times = times.chain(request.tokens_ns.iter().copied()).chain(request.ended_ns);
+        if !times.is_sorted() {
             return Err(format!("request {index}: its times go backwards"));
         }
     }

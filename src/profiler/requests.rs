@@ -1,46 +1,126 @@
 //! Requests of a server: when they came and got tokens, and which passes were for them.
 
+use std::collections::HashSet;
+
 use brickscope_profile::{Ending, Part, PartKind, PassPart, Phase, Profile, Request};
 
 use super::{BrickProfiler, PassTimer, TimedPass, TimedPassError, TimedSpan};
 use crate::sync::lock_unmodelled as lock;
 
+/// The most requests, parts and tokens that are kept: some hundred megabytes together.
+const MOST_REQUESTS: usize = 1 << 20;
+const MOST_PARTS: usize = 1 << 21;
+const MOST_TOKENS: usize = 1 << 22;
+
 /// What was recorded of requests.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// The number of the first: those before were forgotten.
-    first: u32,
+    /// By their numbers.
+    told: Vec<Told>,
+    next: u32,
+    parts: Vec<PassPart>,
+    tokens: usize,
+    /// What had no room.
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Told {
+    number: u32,
+    request: Request,
+    /// Whether nothing more of it is recorded: profiling was off while it went on, or it was there before a reset.
+    is_cut: bool,
+}
+
+/// A copy of what was recorded, taken before passes are collected: each of its tokens came after its pass.
+#[derive(Debug)]
+pub(super) struct Copied {
+    numbers: Vec<u32>,
     requests: Vec<Request>,
     parts: Vec<PassPart>,
+    dropped: u64,
 }
 
 impl Requests {
-    /// Parts of passes that were discarded or abandoned, or had no room, are of none.
-    pub(super) fn fill(&self, profile: &mut Profile) {
-        profile.requests.clone_from(&self.requests);
-        let mut serials: Vec<u32> = profile.passes.iter().map(|pass| pass.serial).collect();
-        serials.sort_unstable();
-        let is_kept = |of: &&PassPart| serials.binary_search(&of.pass).is_ok();
-        let renumbered = |of: &PassPart| {
-            let request = of.part.request.checked_sub(self.first)?;
-            let is_there = (request as usize) < self.requests.len();
-            is_there.then_some(PassPart { part: Part { request, ..of.part }, ..*of })
-        };
-        profile.parts = self.parts.iter().filter(is_kept).filter_map(renumbered).collect();
+    pub(super) fn copied(&self) -> Copied {
+        Copied {
+            numbers: self.told.iter().map(|told| told.number).collect(),
+            requests: self.told.iter().map(|told| told.request.clone()).collect(),
+            parts: self.parts.clone(),
+            dropped: self.dropped,
+        }
     }
 
-    /// Forgets all of it. The numbers of requests are not given again: a server may still use them.
+    fn add(&mut self, request: Request) -> u32 {
+        let number = self.next;
+        self.next += 1;
+        if self.told.len() < MOST_REQUESTS {
+            self.told.push(Told { number, request, is_cut: false });
+        } else {
+            self.dropped += 1;
+        }
+        number
+    }
+
+    fn find(&mut self, number: u32) -> Option<&mut Told> {
+        let at = self.told.binary_search_by_key(&number, |told| told.number).ok()?;
+        Some(&mut self.told[at])
+    }
+
+    fn add_parts(&mut self, pass: u32, parts: &[Part]) {
+        if self.parts.len() + parts.len() <= MOST_PARTS {
+            self.parts.extend(parts.iter().map(|&part| PassPart { pass, part }));
+        } else {
+            self.dropped += parts.len() as u64;
+        }
+    }
+
+    /// From here on nothing more is known of requests that go on: passes for them are missing.
+    pub(super) fn cut(&mut self) {
+        for told in &mut self.told {
+            told.is_cut |= told.request.ended_ns.is_none();
+        }
+    }
+
+    /// Forgets all but the requests that go on, since passes may be for them. Their tokens are forgotten, and no more are
+    /// recorded.
     pub(super) fn reset(&mut self) {
-        self.first += self.requests.len() as u32;
-        self.requests.clear();
+        self.cut();
+        self.told.retain(|told| told.request.ended_ns.is_none());
+        self.told.iter_mut().for_each(|told| told.request.tokens_ns.clear());
         self.parts.clear();
+        (self.tokens, self.dropped) = (0, 0);
+    }
+}
+
+impl Copied {
+    /// Leaves out parts of passes that were discarded or abandoned, or had no room. If a part is of a request that isn't
+    /// known, nobody knows whom its pass was for.
+    pub(super) fn fill(self, profile: &mut Profile) {
+        let Self { numbers, requests, parts, dropped } = self;
+        profile.requests = requests;
+        profile.dropped.requests = dropped;
+        let mut serials: Vec<u32> = profile.passes.iter().map(|pass| pass.serial).collect();
+        serials.sort_unstable();
+        let mut unknown = HashSet::new();
+        let renumbered = parts.into_iter().filter_map(|of| {
+            serials.binary_search(&of.pass).ok()?;
+            let Ok(at) = numbers.binary_search(&of.part.request) else {
+                unknown.insert(of.pass);
+                return None;
+            };
+            Some(PassPart { part: Part { request: at as u32, ..of.part }, ..of })
+        });
+        profile.parts = renumbered.collect();
+        profile.parts.retain(|of| !unknown.contains(&of.pass));
     }
 }
 
 /// Says which requests a server has, and which passes are for them. Made by [`BrickProfiler::requests`].
 ///
-/// Each call takes a lock, between passes. While profiling is off nothing is recorded, and a request that came meanwhile has
-/// no tokens.
+/// Each call takes a lock, outside of what is timed. While profiling is off nothing is recorded. A request that goes on while
+/// it is turned off is recorded up to there; one that came meanwhile isn't, and passes for it are for nobody who is known. Of
+/// requests that go on when the profiler is reset, no more tokens are recorded, since what came before is not known any more.
 ///
 /// ```
 /// use brickscope::{BrickProfiler, Ending, Part};
@@ -81,16 +161,31 @@ impl RequestRecorder<'_> {
     /// A request has got a place in the batch, now. What came before was the queue.
     pub fn admit(self, request: u32) {
         self.change(request, |request, now| {
-            request.admitted_ns.get_or_insert(now);
+            if request.tokens_ns.is_empty() {
+                request.admitted_ns.get_or_insert(now);
+            }
         });
     }
 
     /// A token of a request is there, now.
     pub fn token(self, request: u32) {
-        self.change(request, |request, now| request.tokens_ns.push(now));
+        let mut all = lock(&self.0.requests);
+        let has_room = all.tokens < MOST_TOKENS;
+        let is_told = self.change_in(&mut all, request, |request, now| {
+            if has_room {
+                request.tokens_ns.push(now);
+            }
+        });
+        if is_told && has_room {
+            all.tokens += 1;
+        } else if is_told {
+            // Its further tokens would seem to follow the last that had room.
+            all.dropped += 1;
+            all.find(request).into_iter().for_each(|told| told.is_cut = true);
+        }
     }
 
-    /// A request has ended, now.
+    /// A request has ended, now. What is told of it later is not recorded.
     pub fn end(self, request: u32, ending: Ending) {
         self.change(request, |request, now| {
             request.ended_ns = Some(now);
@@ -101,20 +196,36 @@ impl RequestRecorder<'_> {
     /// Adds a request whose times are known: readings of the profiler's clock. Returns its number.
     pub fn record(self, request: Request) -> u32 {
         let mut all = lock(&self.0.requests);
-        let number = all.first + all.requests.len() as u32;
-        all.requests.push(request);
-        number
+        if self.0.recorder.is_active() {
+            return all.add(request);
+        }
+        // A number that nobody has: passes for it are for a request that isn't known.
+        all.next += 1;
+        all.next - 1
     }
 
     fn change(self, request: u32, change: impl FnOnce(&mut Request, u64)) {
-        if self.0.recorder.is_active() {
-            let mut all = lock(&self.0.requests);
-            // Under the lock, so that times don't go backwards.
-            let now = self.0.recorder.clock().now();
-            let index = request.checked_sub(all.first);
-            if let Some(request) = index.and_then(|at| all.requests.get_mut(at as usize)) {
-                change(request, now);
+        self.change_in(&mut lock(&self.0.requests), request, change);
+    }
+
+    /// Changes a request that goes on. Returns whether there is one, and profiling is on.
+    fn change_in(
+        self,
+        all: &mut Requests,
+        request: u32,
+        change: impl FnOnce(&mut Request, u64),
+    ) -> bool {
+        if !self.0.recorder.is_active() {
+            return false;
+        }
+        // Under the lock, so that times don't go backwards.
+        let now = self.0.recorder.clock().now();
+        match all.find(request) {
+            Some(told) if !told.is_cut && told.request.ended_ns.is_none() => {
+                change(&mut told.request, now);
+                true
             }
+            _ => false,
         }
     }
 }
@@ -131,9 +242,16 @@ impl BrickProfiler {
     /// one of prefill if it processes any prompt, else one of decode.
     pub fn begin_pass_of(&self, parts: &[Part]) -> PassTimer {
         let has_prompt = parts.iter().any(|part| part.kind == PartKind::Prompt);
-        let timer = self.begin_pass(if has_prompt { Phase::Prefill } else { Phase::Decode });
+        let phase = if has_prompt { Phase::Prefill } else { Phase::Decode };
+        if !self.recorder.is_active() {
+            return self.begin_pass(phase);
+        }
+        // Waits and allocates before the pass begins.
+        let mut all = lock(&self.requests);
+        all.parts.reserve(parts.len());
+        let timer = self.begin_pass(phase);
         if let Some(open) = &timer.open {
-            self.add_parts(open.serial(), parts);
+            all.add_parts(open.serial(), parts);
         }
         timer
     }
@@ -150,13 +268,8 @@ impl BrickProfiler {
         parts: &[Part],
     ) -> Result<(), TimedPassError> {
         if let Some(serial) = self.record_timed(pass, spans)? {
-            self.add_parts(serial, parts);
+            lock(&self.requests).add_parts(serial, parts);
         }
         Ok(())
-    }
-
-    fn add_parts(&self, pass: u32, parts: &[Part]) {
-        let parts = parts.iter().map(|&part| PassPart { pass, part });
-        lock(&self.requests).parts.extend(parts);
     }
 }

@@ -54,8 +54,10 @@ impl BrickProfiler {
         let graph = self.graph().by_hand();
         profile.graph = (graph.num_nodes() > 0).then(|| graph.as_ref().clone());
         profile.ptx = self.graph().ptx_registry();
+        // Before the passes: else a token could be there without the pass that made it.
+        let requests = lock(&self.requests).copied();
         collect::fill(&mut profile, &self.recorder, refused);
-        lock(&self.requests).fill(&mut profile);
+        requests.fill(&mut profile);
         let devices = lock(&self.devices).clone();
         profile.devices =
             devices.iter().map(|device| device.profile(&profile.names, refused)).collect();

@@ -84,6 +84,8 @@ impl BrickProfiler {
         if sums_layers {
             self.recorder.sum_layers(true);
         }
+        // The passes of this recorder have the same numbers again.
+        lock(&self.requests).reset();
         self.refresh();
         self
     }
@@ -110,6 +112,7 @@ impl BrickProfiler {
         self.recorder.look(|since: &mut _| self.watch.look_last(since));
         self.enabled.store(false, Relaxed);
         self.refresh();
+        lock(&self.requests).cut();
         self.watch.pause();
     }
 

@@ -7,6 +7,7 @@ mod modules;
 mod porting;
 mod promises;
 mod reconcile;
+mod requests;
 mod security;
 mod tiles;
 mod timed_pass;

@@ -136,9 +136,9 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
     let all = slow.slow + slow.others;
     wrapped(
         &format!(
-            "The slowest {} of {} took {} on average, {} more than the others:",
+            "The slowest {} of {} {what}s took {} on average, {} more than the others:",
             grouped(slow.slow),
-            format!("{} {what}s", grouped(all)),
+            grouped(all),
             time(slow.slow_ns),
             time(slow.slow_ns - slow.others_ns),
         ),

@@ -37,7 +37,14 @@ pub(crate) struct Identity {
     threads: u32,
     backend: String,
     brickscope_version: String,
+    /// How it was measured: see [`METHOD`]. Files of before have none.
+    #[serde(default)]
+    method: u32,
 }
+
+/// Grows when rates are measured by other means, so that none is held against one of before. 1: data is taken out of the caches
+/// before memory is read.
+const METHOD: u32 = 1;
 
 impl Identity {
     fn here(threads: NonZeroUsize, kernels: Kernels) -> Self {
@@ -49,6 +56,7 @@ impl Identity {
             threads: threads.get() as u32,
             backend: kernels.backend().name().to_owned(),
             brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
+            method: METHOD,
         }
     }
 
