@@ -142,7 +142,7 @@ fn passes_and_requests_that_were_timed_elsewhere_are_like_others() {
         disturbance: None,
     };
     profiler.record_pass_of(&timed, &[], &[Part::decode(a, 7)]).expect("it fits");
-    let backwards = TimedPass { end_ns: begun.wrapping_sub(1), start_ns: begun + 9, ..timed };
+    let backwards = TimedPass { start_ns: begun + 9, end_ns: begun + 8, ..timed };
     let refused = profiler.record_pass_of(&backwards, &[], &[Part::decode(a, 8)]);
     assert!(matches!(refused, Err(TimedPassError::PassBackwards)), "{refused:?}");
     let profile = profiler.profile();
