@@ -8,22 +8,23 @@ impl Kernels {
     #[must_use]
     pub fn evicts(self) -> bool {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        return self.has_eight_lanes() && x86::has_clflushopt();
+        let evicts = self.has_eight_lanes() && x86::has_clflushopt();
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        return false;
+        let evicts = false;
+        evicts
     }
 
     /// Takes `words` out of all caches of all cores, and waits until that is done; does nothing where
     /// [`evicts`](Self::evicts) is false.
     pub fn evict(self, words: &[f64]) {
-        if !self.evicts() {
-            return;
-        }
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the CPU has the instruction, as `evicts` found.
-        unsafe {
-            x86::evict(words);
+        if self.evicts() {
+            // SAFETY: the CPU has the instruction, as `evicts` found.
+            unsafe {
+                x86::evict(words);
+            }
         }
+        let _ = words;
     }
 }
 
