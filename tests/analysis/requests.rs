@@ -151,7 +151,7 @@ fn the_neighbour_of_slow_tokens_is_named_with_what_they_have_more() {
     let profile = planted();
     assert_eq!(profile.check(), Ok(()));
     let requests = Requests::of(&profile);
-    let slow = Slow::of(&requests, |of| matches!(of.until, Until::Token(_))).expect("199 tokens");
+    let slow = Slow::of(&requests, |until| matches!(until, Until::Token(_))).expect("199 tokens");
     assert_eq!((slow.slow, slow.others, slow.least_ns), (1, 198, 401_000_000));
     assert_eq!(slow.pieces[0].0, Piece::OwnBesidePrompts);
     assert_eq!(slow.neighbours[0].request, 1);
@@ -165,6 +165,21 @@ fn the_neighbour_of_slow_tokens_is_named_with_what_they_have_more() {
     assert!(!text.contains('\u{7}'), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     insta::assert_snapshot!(text);
+}
+
+#[test]
+fn time_without_a_pass_is_unattributed_where_passes_are_missing() {
+    let mut profile = planted();
+    let between = |profile: &Profile| {
+        let all = Requests::of(profile);
+        let of = |piece| all.all_intervals().map(|interval| interval.of(piece)).sum::<u64>();
+        (of(Piece::Between), of(Piece::Unattributed))
+    };
+    assert_eq!(between(&profile), (200_000_000, 0));
+    profile.dropped.abandoned_passes = 1;
+    assert_eq!(between(&profile), (0, 200_000_000));
+    let text = view::requests(&profile);
+    assert!(text.contains("missing: 1 pass, so time without one is unattributed"), "{text}");
 }
 
 #[test]

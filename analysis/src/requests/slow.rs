@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Interval, Piece, Requests};
+use super::{Piece, Requests, Until};
 
 /// How many intervals there must be, so that the slowest of them is told apart from the others.
 const FEWEST: usize = 20;
@@ -41,15 +41,19 @@ pub struct Neighbour {
 }
 
 impl Slow {
-    /// Of the intervals that are wanted. `None` if there are fewer than 20.
+    /// Of the intervals with an end that is wanted. `None` if there are fewer than 20, or if all take as long.
     #[must_use]
-    pub fn of(requests: &Requests<'_>, is_wanted: impl Fn(&Interval) -> bool) -> Option<Self> {
-        let wanted = || requests.all_intervals().filter(|interval| is_wanted(interval));
-        let mut all: Vec<u64> = wanted().map(|interval| interval.ns()).collect();
+    pub fn of(requests: &Requests<'_>, is_wanted: impl Fn(Until) -> bool) -> Option<Self> {
+        let wanted = || requests.all_intervals().filter(|interval| is_wanted(interval.until));
+        let lengths = requests.lengths().filter(|(until, _)| is_wanted(*until));
+        let mut all: Vec<u64> = lengths.map(|(_, ns)| ns).collect();
         if all.len() < FEWEST {
             return None;
         }
         all.sort_unstable();
+        if all.first() == all.last() {
+            return None;
+        }
         let slow = (all.len() / ONE_OF).max(1);
         let least_ns = all[all.len() - slow];
         // As long as the shortest slow one are others, too: only so many of these are slow.

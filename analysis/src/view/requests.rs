@@ -7,7 +7,7 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::{count, grouped, printable};
 
 use super::layout::wrapped;
-use crate::requests::{Interval, Piece, Requests, Slow, Until};
+use crate::requests::{Interval, Piece, Requests, Slow, Until, missing_passes};
 use crate::text::{cut, padded, wrap};
 use crate::words::time;
 
@@ -28,15 +28,19 @@ pub fn requests(profile: &Profile) -> String {
         return text;
     }
     let _ = writeln!(text, "requests  {}", how_they_ended(profile));
-    if profile.dropped.passes > 0 {
-        let dropped = count(profile.dropped.passes, "pass");
-        let why = format!("{dropped} had no room, so time between passes is unattributed.");
-        wrapped(&why, &mut text);
+    let missing = missing_passes(profile);
+    if missing > 0 {
+        let missing = count(missing, "pass");
+        wrapped(&format!("missing: {missing}, so time without one is unattributed"), &mut text);
+    }
+    let no_room = profile.dropped.requests;
+    if no_room > 0 {
+        let no_room = grouped(no_room);
+        wrapped(&format!("{no_room} requests, tokens and parts of passes had no room"), &mut text);
     }
 
     let of = |wanted: &dyn Fn(Until) -> bool| -> Vec<u64> {
-        let intervals = requests.all_intervals().filter(|interval| wanted(interval.until));
-        sorted(intervals.map(|interval| interval.ns()))
+        sorted(requests.lengths().filter(|(until, _)| wanted(*until)).map(|(_, ns)| ns))
     };
     let whole = all.iter().filter_map(|of| Some(of.ended_ns?.saturating_sub(of.arrived_ns)));
     let rows = [
@@ -68,7 +72,7 @@ pub fn requests(profile: &Profile) -> String {
         ("first token", (|until| until == Until::FirstToken) as fn(Until) -> bool),
         ("further token", |until| matches!(until, Until::Token(_))),
     ] {
-        if let Some(slow) = Slow::of(&requests, |interval| wanted(interval.until)) {
+        if let Some(slow) = Slow::of(&requests, wanted) {
             slow_ones(profile, what, &slow, &mut text);
         }
     }
@@ -164,11 +168,17 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
     if !slow.neighbours.is_empty() {
         let names = slow.neighbours.iter().take(MOST_NAMES).map(|of| {
             let id = profile.requests.get(of.request as usize).map_or("", |request| &request.id);
-            format!("{} ({} tokens) in {}", printable(id), grouped(of.tokens), grouped(of.in_slow))
+            let (id, tokens) = (cut(&printable(id), NAME), grouped(of.tokens));
+            let tokens = if of.tokens == 1 { "1 token".to_owned() } else { tokens + " tokens" };
+            format!("{id} ({tokens}) in {}", grouped(of.in_slow))
         });
         let names: Vec<String> = names.collect();
         let rest = slow.neighbours.len() - names.len();
-        let more = if rest > 0 { format!(", and {rest} others") } else { String::new() };
+        let more = match rest {
+            0 => String::new(),
+            1 => ", and 1 other".to_owned(),
+            _ => format!(", and {} others", grouped(rest as u64)),
+        };
         wrapped(&format!("Prompts of others in these: {}{more}.", names.join(", ")), text);
     }
 }

@@ -69,10 +69,8 @@ fn as_json(profile: &Profile, wanted: Option<&str>) -> serde_json::Result<String
             }
         })
     };
-    let slow = |is: fn(Until) -> bool| {
-        Slow::of(&requests, |interval| is(interval.until))
-            .map(|slow| slow_as_json(&requests, &slow))
-    };
+    let slow =
+        |is: fn(Until) -> bool| Slow::of(&requests, is).map(|slow| slow_as_json(&requests, &slow));
     serde_json::to_string_pretty(&All {
         requests: Each(each),
         slow_first_tokens: slow(|until| until == Until::FirstToken),
@@ -108,7 +106,7 @@ fn as_row(of: Interval) -> Row {
     Row { until: of.until.to_string(), from_ns: of.from_ns, to_ns: of.to_ns, pieces }
 }
 
-/// A list that is made while it is written: a day of serving has millions of intervals.
+/// A list whose items are made one by one as they are written.
 struct Each<F>(F);
 
 impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
