@@ -11,12 +11,12 @@ use crate::machine::caches::{self, caches};
 use crate::machine::meter::Meter;
 
 /// The time for which moving memory, or multiplying, is repeated; the best run counts.
-const NANOS: u64 = 250_000_000;
+const NANOS: u64 = 100_000_000;
 /// The same for data in a cache, where one run takes less than a millisecond.
-const CACHE_NANOS: u64 = 60_000_000;
+const CACHE_NANOS: u64 = 40_000_000;
 
 /// Measures what the threads of `pool` reach together with `kernels`. Takes most of a second, and
-/// 128 MiB of memory per thread, but at most an eighth of free memory; more if caches are larger and the
+/// 32 MiB of memory per thread, but at most an eighth of free memory; more if caches are larger and the
 /// processor can't empty them.
 ///
 /// # Errors
@@ -51,13 +51,13 @@ pub fn ceilings_of_threads(threads: usize) -> Result<Ceilings, Absent> {
 }
 
 /// Bytes that the threads of `pool` read from memory per second: the most of a few short measurements, of which two
-/// [agree](Ceilings::AGREE) if any two of six did. Takes 0.1 to 0.4 s, and memory as [`measure_ceilings`].
+/// [agree](Ceilings::AGREE) if any two of six did. Takes 0.1 to 0.3 s, and memory as [`measure_ceilings`].
 ///
 /// # Errors
 ///
 /// The reason, if there isn't enough memory.
 pub fn measure_memory(kernels: Kernels, pool: &ThreadPool) -> Result<f64, Absent> {
-    const EACH_NANOS: u64 = 60_000_000;
+    const EACH_NANOS: u64 = 24_000_000;
     const MOST_TRIES: usize = 6;
     let meter = Meter::new(kernels, pool, caches());
     let mut rates = Vec::new();
@@ -73,12 +73,12 @@ pub fn measure_memory(kernels: Kernels, pool: &ThreadPool) -> Result<f64, Absent
     Ceilings::confirmed(rates).filter(|&rate| rate > 0.0).ok_or(Absent { reason })
 }
 
-/// What the threads of `pool` reach once more, each for some 40 ms: multiplications and additions per second as `f32` and
+/// What the threads of `pool` reach once more, each for some 20 ms: multiplications and additions per second as `f32` and
 /// `int8`, and bytes per second of each level of cache, by its name, up to the smallest that holds `bytes`. What can't be
 /// measured is left out.
 #[must_use]
 pub fn measure_limits(kernels: Kernels, pool: &ThreadPool, bytes: u64) -> Vec<(String, f64)> {
-    const EACH_NANOS: u64 = 40_000_000;
+    const EACH_NANOS: u64 = 20_000_000;
     let mut caches = caches();
     if let Some(holds) = caches.iter().position(|cache| cache.bytes_per_thread(1) >= bytes) {
         caches.truncate(holds + 1);

@@ -14,15 +14,15 @@ use crate::machine::available_memory;
 use crate::machine::os::{self, Affinity};
 use crate::sync::lock_unmodelled as lock;
 
-/// The bytes of memory that each thread moves in one run.
-const MEMORY_BYTES: u64 = 128 << 20;
-/// The most bytes that all threads move in one run, unless the caches are larger than that.
-const ALL_MEMORY_BYTES: u64 = 1 << 30;
+/// The bytes of memory that each thread moves in one run: some milliseconds. With four times that, machines gave the same
+/// rates within their noise, and what they name as L3 without having it to themselves was memory in half of the cases.
+const MEMORY_BYTES: u64 = 32 << 20;
 /// With fewer bytes per thread, caches would be measured instead of memory.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 /// Where data can't be taken out of the caches, memory is measured with this many times the size of the last level: the rule
-/// of STREAM.
+/// of STREAM. Some systems don't name their last level.
 const TIMES_LAST_LEVEL: u64 = 4;
+const LEAST_LAST_LEVEL: u64 = 64 << 20;
 /// The bytes that a thread moves in one run if they stay in a cache: some hundred microseconds.
 const CACHE_BYTES: u64 = 32 << 20;
 /// Rounds of multiplications in one run: a third of a millisecond. The shorter a run, the likelier one is in
@@ -116,18 +116,19 @@ pub(super) struct Rate {
 }
 
 impl<'p> Meter<'p> {
-    /// Allocates the memory that the loops move: 128 MiB per thread, but at most an eighth of free memory; more if caches are
+    /// Allocates the memory that the loops move: 32 MiB per thread, but at most an eighth of free memory; more if caches are
     /// larger and can't be emptied. Each thread writes to its own part first, so that the memory lies near the thread.
     pub(super) fn new(kernels: Kernels, pool: &'p ThreadPool, caches: Vec<CacheLevel>) -> Self {
         let pool = OwnCpus::new(pool);
         let n_threads = pool.threads() as u64;
-        let last_level = match caches.last() {
-            Some(cache) if !kernels.evicts() => cache.bytes_of(pool.threads() as u32),
-            _ => 0,
+        let last_level = if kernels.evicts() {
+            0
+        } else {
+            let named = caches.last().map(|cache| cache.bytes_of(pool.threads() as u32));
+            named.unwrap_or_default().max(LEAST_LAST_LEVEL)
         };
         let beyond_caches = last_level.saturating_mul(TIMES_LAST_LEVEL);
-        let wanted =
-            (MEMORY_BYTES * n_threads).clamp(beyond_caches, ALL_MEMORY_BYTES.max(beyond_caches));
+        let wanted = (MEMORY_BYTES * n_threads).max(beyond_caches);
         let bytes = available_memory().map_or(wanted, |free| wanted.min(free / 8)) / n_threads;
         let least = LEAST_MEMORY_BYTES.max(last_level.saturating_mul(2) / n_threads);
         let numbers = bytes as usize / size_of::<f64>();

@@ -134,46 +134,39 @@ fn processes(dir: &Path) -> Vec<u32> {
     found
 }
 
-/// Kills each of these jobs in turn, until `kills` of them were running; `prepare` comes before each, with its number. Jobs
-/// that overwrite a run leave one.
-fn kill_in_turns(jobs: &mut [Job], kills: u32, prepare: &mut dyn FnMut(usize, &mut [Job])) {
-    let overwrites = jobs[0].command.get_args().any(|arg| arg == "--overwrite");
+/// Kills a job until `kills` of its runs were running; `prepare` comes before each. One that overwrites a run leaves one.
+fn kill_often(mut job: Job, kills: u32, prepare: &mut dyn FnMut()) {
+    let overwrites = job.command.get_args().any(|arg| arg == "--overwrite");
     // So that there is something to overwrite, and all that a first run makes is there.
-    run(&mut jobs[0].command);
-    let mut durations = Vec::new();
-    for nth in 0..jobs.len() {
-        prepare(nth, jobs);
-        durations.push(jobs[nth].duration());
-    }
-    // How often in a row each of them had ended before it was to be killed.
-    let mut late = vec![0; jobs.len()];
+    run(&mut job.command);
+    prepare();
+    let mut duration = job.duration();
+    // How often in a row it had ended before it was to be killed.
+    let mut late = 0;
 
     let mut killed = 0;
     for attempt in tries() {
-        let nth = attempt as usize % jobs.len();
-        let round = attempt / jobs.len() as u32;
-        prepare(nth, jobs);
-        let job = &mut jobs[nth];
+        prepare();
         // The golden ratio spreads moments evenly, however many there are.
         let part = (f64::from(attempt) * 0.618_033_988_749_895).fract();
-        let moment = match round % 4 {
-            0 => Moment::Change(1 + round / 4 % 4),
-            _ => Moment::After(durations[nth].mul_f64(part)),
+        let moment = match attempt % 4 {
+            0 => Moment::Change(1 + attempt / 4 % 4),
+            _ => Moment::After(duration.mul_f64(part)),
         };
         if job.kill(moment) {
             killed += 1;
-            late[nth] = 0;
+            late = 0;
         } else if let Moment::After(_) = moment {
             // The machine is faster now than before, by little or by much.
-            durations[nth] = durations[nth].mul_f64(0.9);
-            late[nth] += 1;
-            if late[nth] % 5 == 0 {
-                prepare(nth, jobs);
-                durations[nth] = jobs[nth].duration();
+            duration = duration.mul_f64(0.9);
+            late += 1;
+            if late % 5 == 0 {
+                prepare();
+                duration = job.duration();
             }
         }
-        is_whole(&jobs[nth].dir);
-        assert!(!overwrites || !processes(&jobs[nth].dir).is_empty());
+        is_whole(&job.dir);
+        assert!(!overwrites || !processes(&job.dir).is_empty());
         if killed == kills {
             break;
         }
@@ -183,9 +176,9 @@ fn kill_in_turns(jobs: &mut [Job], kills: u32, prepare: &mut dyn FnMut(usize, &m
         skipped(&format!("the rest of {kills} kills: {killed} came before the end of a run"));
     }
     // After all these kills the command still works.
-    prepare(0, jobs);
-    run(&mut jobs[0].command);
-    is_whole(&jobs[0].dir);
+    prepare();
+    run(&mut job.command);
+    is_whole(&job.dir);
 }
 
 const RUN: [&str; 8] = ["benchmark", "--overwrite", "-p", "8", "-n", "4", "-r", "1"];
@@ -196,37 +189,44 @@ const SET: [&str; 10] =
 fn a_kill_of_a_benchmark_leaves_the_old_run_or_the_new_one() {
     let folder = TempDir::new().expect("a temporary folder");
     let dir = folder.path().join("one");
-    let mut jobs = [Job::new(&RUN, dir.clone())];
-    kill_in_turns(&mut jobs, 20, &mut |_, _| ());
+    kill_often(Job::new(&RUN, dir.clone()), 20, &mut || ());
     assert_eq!(processes(&dir), [0]);
 }
 
 #[test]
 fn a_kill_of_a_set_leaves_the_old_run_or_the_new_one() {
     let folder = TempDir::new().expect("a temporary folder");
-    let mut jobs = [Job::new(&SET, folder.path().join("set"))];
-    kill_in_turns(&mut jobs, 20, &mut |_, _| ());
+    kill_often(Job::new(&SET, folder.path().join("set")), 20, &mut || ());
 }
 
 #[test]
 fn a_kill_of_a_profile_leaves_the_whole_run_or_none() {
     let folder = TempDir::new().expect("a temporary folder");
     let dir = folder.path().join("profile");
-    let mut jobs = [Job::new(&["profile", "--tokens", "4"], dir.clone())];
+    let job = Job::new(&["profile", "--tokens", "4"], dir.clone());
     // A profile doesn't overwrite another.
-    kill_in_turns(&mut jobs, 20, &mut |_, _| {
+    kill_often(job, 20, &mut || {
         let _ = fs::remove_dir_all(&dir);
     });
 }
 
 #[test]
-fn a_kill_of_a_run_over_a_set_or_of_a_set_over_a_run_leaves_the_old_one_or_the_new_one() {
+fn a_kill_of_a_run_over_a_set_leaves_one_of_them() {
+    kill_over_another(&RUN, &SET, &[1, 2]);
+}
+
+#[test]
+fn a_kill_of_a_set_over_a_run_leaves_one_of_them() {
+    kill_over_another(&SET, &RUN, &[0]);
+}
+
+/// Kills `words` while it writes over what `before` wrote, which are these processes.
+fn kill_over_another(words: &[&str], before: &[&str], has: &[u32]) {
     let folder = TempDir::new().expect("a temporary folder");
     let dir = folder.path().join("both");
-    let mut jobs = [Job::new(&RUN, dir.clone()), Job::new(&SET, dir.clone())];
-    kill_in_turns(&mut jobs, 40, &mut |nth, jobs| {
-        // So that there is a run of the other kind to overwrite.
-        run(&mut jobs[1 - nth].command);
-        assert_eq!(processes(&dir), if nth == 0 { vec![1, 2] } else { vec![0] });
+    let mut before = Job::new(before, dir.clone());
+    kill_often(Job::new(words, dir.clone()), 20, &mut || {
+        run(&mut before.command);
+        assert_eq!(processes(&dir), has);
     });
 }
