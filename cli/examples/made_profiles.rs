@@ -106,7 +106,7 @@ fn threads() -> Profile {
 }
 
 /// A server with eight places in its batch, to which this many requests come at random: prompts in pieces, cancelled requests,
-/// passes of which nobody says whom they are for.
+/// passes of which nobody says whom they are for, or says that it is somebody.
 fn served(requests: u32) -> Profile {
     const PLACES: usize = 8;
     const PIECE: u64 = 64;
@@ -149,8 +149,11 @@ fn served(requests: u32) -> Profile {
             continue;
         }
         // Now and then nobody says whom a pass is for.
-        let told = if below(20) == 0 { &[][..] } else { &parts[..] };
-        let pass = profiler.begin_pass_of(told);
+        let mut told = if below(20) == 0 { Vec::new() } else { parts.clone() };
+        // Of every tenth request it isn't known which passes are for it.
+        let unknown = told.iter_mut().filter(|part| part.request % 10 == 9);
+        unknown.for_each(|part| part.request = Part::NOBODY);
+        let pass = profiler.begin_pass_of(&told);
         hand.advance(1_000 + parts.iter().map(|part| 10 * part.tokens).sum::<u64>());
         profiler.end_pass(pass, parts.iter().map(|part| part.tokens).sum(), 0);
         going.retain_mut(|of| {

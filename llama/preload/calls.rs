@@ -149,7 +149,7 @@ call!(sample_common, SampleCommon, Call::Sampling, sampler, context, index, is_g
 call!(accept, Accept, kind_of(sampler), sampler, token);
 call!(accept_common, AcceptCommon, Call::Sampling, sampler, token, by_grammar);
 call!(apply, Apply, kind_of(sampler), sampler, candidates);
-call!(tokenize, Tokenize, Call::Tokenizing, vocab, text, len, tokens, most, special, parse);
+call!(tokenize_timed, Tokenize, Call::Tokenizing, vocab, text, len, tokens, most, special, parse);
 call!(piece, Piece, Call::Text, vocab, token, text, len, strip, special);
 call!(detokenize, Detokenize, Call::Text, vocab, tokens, n, text, len, remove, unparse);
 call!(logits, Logits, Call::Results, context);
@@ -158,6 +158,26 @@ call!(embeddings, Embeddings, Call::Results, context);
 call!(embeddings_ith, EmbeddingsIth, Call::Results, context, index);
 call!(embeddings_seq, EmbeddingsSeq, Call::Results, context, sequence);
 call!(synchronize, Synchronize, Call::Results, context);
+
+/// In the place of [`Hook::Tokenize`].
+///
+/// # Safety
+///
+/// As the function that it stands for.
+pub(crate) unsafe extern "C-unwind" fn tokenize<const COPY: usize>(
+    vocab: Word,
+    text: Word,
+    len: Word,
+    tokens: Word,
+    most: Word,
+    special: Word,
+    parse: Word,
+) -> Word {
+    // SAFETY: the arguments are the caller's.
+    let made = unsafe { tokenize_timed::<COPY>(vocab, text, len, tokens, most, special, parse) };
+    crate::sockets::tokenized(made);
+    made
+}
 
 /// The samplers that are grammars, by where they lie; 0 for none. More are taken for others.
 static GRAMMARS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];

@@ -95,12 +95,33 @@ hooks! {
     EmbeddingsIth: c"llama_get_embeddings_ith", crate::calls::embeddings_ith;
     EmbeddingsSeq: c"llama_get_embeddings_seq", crate::calls::embeddings_seq;
     Synchronize: c"llama_synchronize", crate::calls::synchronize;
+    SocketAccept4: c"accept4", crate::sockets::accept4;
+    SocketAccept: c"accept", crate::sockets::accept;
+    SocketRecv: c"recv", crate::sockets::recv;
+    SocketSend: c"send", crate::sockets::send;
     Ask: c"dlsym", ask;
     AskVersion: c"dlvsym", ask_version;
 }
 
 /// Names begin so.
-const BEGINS: [&[u8; 2]; 4] = [b"gg", b"_Z", b"ll", b"dl"];
+const BEGINS: [&[u8; 2]; 7] = [b"gg", b"_Z", b"ll", b"dl", b"ac", b"re", b"se"];
+
+impl Hook {
+    /// Whether it is a function of the system's library, as which any program may call one of its own.
+    fn is_of_system(self) -> bool {
+        matches!(
+            self,
+            Self::SocketAccept4 | Self::SocketAccept | Self::SocketRecv | Self::SocketSend
+        )
+    }
+}
+
+/// Whether an object is the C library, or the part of it that older ones have apart.
+fn is_system(object: &objects::Object) -> bool {
+    let file = object.file.to_bytes();
+    let name = file.rsplit(|&byte| byte == b'/').next().unwrap_or(file);
+    name.starts_with(b"libc.so.") || name.starts_with(b"libpthread.so.")
+}
 
 /// The functions that ours stand in for.
 static REAL: [[AtomicPtr<c_void>; COPIES]; HOOKS.len()] =
@@ -237,6 +258,9 @@ fn look_at_all(seen: &mut Seen, [loaded, unloaded]: [u64; 2]) {
                         continue;
                     }
                 };
+                if HOOKS[nth].is_of_system() && !objects.at(real).is_some_and(is_system) {
+                    continue;
+                }
                 let Some(copy) = number(seen, objects, HOOKS[nth], real) else {
                     note(seen, slot.name, object, "there are more than 8 functions of this name");
                     continue;

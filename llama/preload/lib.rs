@@ -16,6 +16,7 @@
 //! | `ggml_compute_forward_rms_norm_mul_fused` | which two nodes begin that are computed as one |
 //! | `ggml_barrier` | when the next node begins; where that was asked for, how long a thread waits for the others, see [`shares`] |
 //! | `ggml_backend_sched_graph_compute_async` | a graph begins and ends, of which other backends may compute parts; a pass, if it is in none |
+//! | `accept`, `recv`, `send` | a request came to a server, or a piece of its answer left: see [`sockets`] |
 //! | `ggml_backend_sched_set_eval_callback` | the program has a callback of its own, so that ours isn't set |
 //!
 //! It stands in the place of `execve` and the like as well, so that a program that becomes another one is recorded, and what
@@ -45,16 +46,18 @@ mod objects;
 mod offload;
 mod passes;
 mod shares;
+mod sockets;
 mod symbols;
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use file::Recording;
 use format::{Head, Record, word};
@@ -117,6 +120,7 @@ struct State {
     load: load::Load,
     /// The files of models that were written down.
     models: Vec<String>,
+    sockets: sockets::Sockets,
 }
 
 /// The graph that a thread computes.
@@ -237,8 +241,44 @@ extern "C" fn begin() {
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-fn lock() -> std::sync::MutexGuard<'static, Option<State>> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+thread_local! {
+    /// Whether this thread has the lock, or waits for it.
+    static HAS_LOCK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What all threads share, for as long as this is there.
+struct Locked {
+    state: MutexGuard<'static, Option<State>>,
+    // Dropped after the lock is free.
+    _has_lock: HasLock,
+}
+
+struct HasLock;
+
+impl Drop for HasLock {
+    fn drop(&mut self) {
+        HAS_LOCK.set(false);
+    }
+}
+
+impl Deref for Locked {
+    type Target = Option<State>;
+
+    fn deref(&self) -> &Option<State> {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Option<State> {
+        &mut self.state
+    }
+}
+
+fn lock() -> Locked {
+    HAS_LOCK.set(true);
+    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    Locked { state, _has_lock: HasLock }
 }
 
 /// This thread's graph, which is made at its first one and kept until the process ends: a thread that has computed a
@@ -711,6 +751,7 @@ fn is_ready() -> bool {
                 libraries: 0,
                 load: load::Load::new(),
                 models: Vec::new(),
+                sockets: sockets::Sockets::default(),
             });
             symbols::at_fork(|| IS_ON.store(false, Relaxed));
             let asked = environment::asked();

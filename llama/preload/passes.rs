@@ -146,8 +146,11 @@ fn write_pass(
 ) {
     let cached = &running.cached;
     let position = cached[0].first().map(|&tokens| i64::from(tokens));
-    let sequences = cached[0].iter().zip(&cached[1]).filter(|(before, after)| before < after);
-    let sequences: Vec<u64> = sequences.map(|(&before, &after)| word([before, after])).collect();
+    let sequences = (0..).zip(cached[0].iter().zip(&cached[1]));
+    let (numbers, sequences): (Vec<u64>, Vec<u64>) = sequences
+        .filter(|(_, (before, after))| before < after)
+        .map(|(number, (&before, &after))| (number, word([before, after])))
+        .unzip();
     let mut state = lock();
     let Some(state) = &mut *state else { return };
     calls::write(state, running.thread);
@@ -168,6 +171,10 @@ fn write_pass(
     };
     let words =
         [begin, end, known(tokens.map(i64::from)), known(position), status as u64, of_pass.word()];
+    // The first one alone is what most programs have.
+    if !matches!(numbers[..], [] | [0]) {
+        state.recording.write_words(Record::Numbers, &[], &numbers);
+    }
     state.recording.write_words(Record::Pass, &words, &sequences);
     if let Some(words) = state.load.due(end) {
         state.recording.write_words(Record::Load, &words, &[]);

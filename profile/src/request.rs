@@ -58,7 +58,7 @@ impl fmt::Display for Ending {
 /// What a pass does for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The request: an index into [`Profile::requests`](crate::Profile::requests).
+    /// The request: an index into [`Profile::requests`](crate::Profile::requests), or [`Part::NOBODY`].
     pub request: u32,
     /// A piece of its prompt, or its next tokens.
     pub kind: PartKind,
@@ -92,6 +92,9 @@ pub struct PassPart {
 }
 
 impl Part {
+    /// Stands for a request that isn't known: the pass is for somebody, and nobody knows for whom.
+    pub const NOBODY: u32 = u32::MAX;
+
     /// `tokens` of a prompt, of which `position` tokens are in the KV cache.
     #[must_use]
     pub fn prompt(request: u32, tokens: u64, position: u64) -> Self {
@@ -133,7 +136,7 @@ pub(crate) fn check(
     let mut serials: Vec<u32> = passes.iter().map(|pass| pass.serial).collect();
     serials.sort_unstable();
     for PassPart { pass, part } in parts {
-        if part.request as usize >= requests.len() {
+        if part.request != Part::NOBODY && part.request as usize >= requests.len() {
             return Err(format!("pass {pass} is for request {}, which isn't there", part.request));
         }
         if all_passes_are_kept && serials.binary_search(pass).is_err() {

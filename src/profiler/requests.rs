@@ -105,6 +105,9 @@ impl Copied {
         let mut unknown = HashSet::new();
         let renumbered = parts.into_iter().filter_map(|of| {
             serials.binary_search(&of.pass).ok()?;
+            if of.part.request == Part::NOBODY {
+                return Some(of);
+            }
             let Ok(at) = numbers.binary_search(&of.part.request) else {
                 unknown.insert(of.pass);
                 return None;

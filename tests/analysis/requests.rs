@@ -39,6 +39,10 @@ fn at(profile: &Profile, number: u32, ns: u64) -> Piece {
         let parts: Vec<Part> =
             profile.parts.iter().filter(|of| of.pass == pass.serial).map(|of| of.part).collect();
         let is_own = parts.iter().any(|part| part.request == number);
+        let is_for_nobody = parts.iter().any(|part| part.request == Part::NOBODY);
+        if is_for_nobody && !profile.parts.iter().any(|of| of.part.request == number) {
+            return Piece::Unattributed;
+        }
         let others = |kind| parts.iter().any(|part| part.request != number && part.kind == kind);
         match (is_own, others(PartKind::Prompt), others(PartKind::Decode)) {
             (true, false, false) => Piece::OwnAlone,
@@ -85,7 +89,10 @@ fn schedules() -> impl Strategy<Value = Profile> {
             let [n_passes, n_requests] = [profile.passes.len(), profile.requests.len()];
             for (of, request, is_prompt, tokens) in parts {
                 let kind = if is_prompt { PartKind::Prompt } else { PartKind::Decode };
-                if (of as usize) < n_passes && (request as usize) < n_requests {
+                // One beyond the others stands for somebody who isn't known.
+                if (of as usize) < n_passes && (request as usize) <= n_requests {
+                    let is_known = (request as usize) < n_requests;
+                    let request = if is_known { request } else { Part::NOBODY };
                     let part = Part { request, kind, tokens, position: 0, cached: 0 };
                     profile.parts.push(PassPart { pass: of + 1, part });
                 }

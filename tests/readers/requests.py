@@ -11,7 +11,12 @@ import json
 import sys
 
 
-def piece_of(parts, request):
+NOBODY = 0xFFFFFFFF
+
+
+def piece_of(parts, request, is_tied):
+    if not is_tied and any(part["request"] == NOBODY for part in parts):
+        return "unattributed"
     own = any(part["request"] == request for part in parts)
     others = {part["kind"] for part in parts if part["request"] != request}
     beside = {(): "", ("prompt",): "prompts", ("decode",): "decode", ("decode", "prompt"): "both"}[tuple(sorted(others))]
@@ -31,6 +36,7 @@ def main():
     for part in profile.get("parts", []):
         parts[part["pass"]].append(part)
     passes = sorted((of["start_ns"], of["start_ns"] + of["wall_ns"], of["serial"]) for of in profile["passes"])
+    tied = {part["request"] for all in parts.values() for part in all}
     starts = [start for start, _, _ in passes]
     longest = max((end - start for start, end, _ in passes), default=0)
     idle = "unattributed" if profile["dropped"]["passes"] else "between"
@@ -45,7 +51,8 @@ def main():
         cuts = {begin, end} | {at for start, stop, _ in near for at in (start, stop) if begin < at < end}
         cuts = sorted(cuts)
         for left, right in zip(cuts, cuts[1:]):
-            running = [piece_of(parts[serial], request) for start, stop, serial in near if start <= left and right <= stop]
+            now = [parts[serial] for start, stop, serial in near if start <= left and right <= stop]
+            running = [piece_of(of, request, request in tied) for of in now]
             sums[min(running, key=ORDER.index) if running else idle] += right - left
         return {name: ns for name, ns in sums.items() if ns}
 

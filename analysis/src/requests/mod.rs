@@ -14,7 +14,7 @@ mod slow;
 use std::collections::HashMap;
 use std::fmt;
 
-use brickscope_profile::{PartKind, Pass, Profile, Request};
+use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
 use serde::Serialize;
 
 pub use self::slow::{Neighbour, Slow};
@@ -41,8 +41,8 @@ pub enum Piece {
     OtherBoth,
     /// No pass ran: the host scheduled, sampled, wrote text or sent it.
     Between,
-    /// A pass ran of which nobody said whom it was for; or no pass is known, and passes are missing: they had no room, or never
-    /// ended.
+    /// A pass ran of which nobody said whom it was for, or one for somebody who isn't known, and no pass for this one is; or no
+    /// pass is known, and passes are missing: they had no room, or never ended.
     Unattributed,
 }
 
@@ -194,6 +194,8 @@ pub struct Requests<'p> {
     parts: Vec<(u32, PartKind, u64)>,
     /// What time is in which no pass ran.
     idle: Piece,
+    /// Of each request, whether a pass is known that was for it.
+    has_passes: Vec<bool>,
 }
 
 /// A pass, and whom it was for.
@@ -205,6 +207,8 @@ struct OfPass {
     parts: [usize; 2],
     prompts: u32,
     tokens: u32,
+    /// Whether it was for somebody who isn't known.
+    is_for_nobody: bool,
 }
 
 /// Passes that ran and aren't among those of a profile: they had no room, or had not ended.
@@ -233,7 +237,9 @@ impl<'p> Requests<'p> {
             let (parts, [prompts, tokens]) =
                 of_serial.get(&pass.serial).copied().unwrap_or_default();
             let end_ns = pass.start_ns.saturating_add(pass.wall_ns);
-            OfPass { start_ns: pass.start_ns, end_ns, parts, prompts, tokens }
+            let is_for_nobody =
+                by_pass[parts[0]..parts[1]].iter().any(|of| of.part.request == Part::NOBODY);
+            OfPass { start_ns: pass.start_ns, end_ns, parts, prompts, tokens, is_for_nobody }
         };
         let mut passes: Vec<OfPass> = profile.passes.iter().map(of_pass).collect();
         passes.sort_by_key(|pass| pass.start_ns);
@@ -244,7 +250,13 @@ impl<'p> Requests<'p> {
         let ended_by = ended_by.collect();
         // Where passes are missing, nobody knows in which gap.
         let idle = if missing_passes(profile) == 0 { Piece::Between } else { Piece::Unattributed };
-        Self { profile, passes, ended_by, parts, idle }
+        let mut has_passes = vec![false; profile.requests.len()];
+        for (request, ..) in &parts {
+            if let Some(has_passes) = has_passes.get_mut(*request as usize) {
+                *has_passes = true;
+            }
+        }
+        Self { profile, passes, ended_by, parts, idle, has_passes }
     }
 
     /// The requests, as they were told.
@@ -332,6 +344,10 @@ impl<'p> Requests<'p> {
 
     fn piece_of(&self, pass: &OfPass, request: u32) -> Piece {
         let [from, to] = pass.parts;
+        // That may have been this one.
+        if pass.is_for_nobody && !self.has_passes[request as usize] {
+            return Piece::Unattributed;
+        }
         let (mut prompts, mut tokens, mut is_own) = (pass.prompts, pass.tokens, false);
         for (of, kind, _) in &self.parts[from..to] {
             if *of == request {

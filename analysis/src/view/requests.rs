@@ -13,6 +13,8 @@ use crate::words::time;
 
 /// The most names of neighbours on a screen.
 const MOST_NAMES: usize = 3;
+/// Fewer have no median.
+const FEWEST_FOR_MEDIAN: usize = 7;
 /// Columns of a request's name.
 const NAME: usize = 36;
 
@@ -39,15 +41,7 @@ pub fn requests(profile: &Profile) -> String {
         wrapped(&format!("{no_room} requests, tokens and parts of passes had no room"), &mut text);
     }
 
-    let of = |wanted: &dyn Fn(Until) -> bool| -> Vec<u64> {
-        sorted(requests.lengths().filter(|(until, _)| wanted(*until)).map(|(_, ns)| ns))
-    };
-    let whole = all.iter().filter_map(|of| Some(of.ended_ns?.saturating_sub(of.arrived_ns)));
-    let rows = [
-        ("first token", of(&|until| until == Until::FirstToken)),
-        ("between tokens", of(&|until| matches!(until, Until::Token(_)))),
-        ("whole request", sorted(whole)),
-    ];
+    let rows = lengths(&requests);
     let _ = writeln!(
         text,
         "\n{:14}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}",
@@ -61,7 +55,7 @@ pub fn requests(profile: &Profile) -> String {
         let _ = writeln!(
             text,
             "{name:14}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}",
-            at(50, 7),
+            at(50, FEWEST_FOR_MEDIAN),
             at(95, 90),
             at(99, 459),
             at(100, 1),
@@ -77,6 +71,35 @@ pub fn requests(profile: &Profile) -> String {
         }
     }
     text
+}
+
+/// How long requests took to their first tokens, between tokens, and in all: each in order, in nanoseconds.
+fn lengths(requests: &Requests<'_>) -> [(&'static str, Vec<u64>); 3] {
+    let of = |wanted: &dyn Fn(Until) -> bool| -> Vec<u64> {
+        sorted(requests.lengths().filter(|(until, _)| wanted(*until)).map(|(_, ns)| ns))
+    };
+    let whole = requests.all().iter();
+    let whole = whole.filter_map(|of| Some(of.ended_ns?.saturating_sub(of.arrived_ns)));
+    [
+        ("first token", of(&|until| until == Until::FirstToken)),
+        ("between tokens", of(&|until| matches!(until, Until::Token(_)))),
+        ("whole request", sorted(whole)),
+    ]
+}
+
+/// A line for the first screen of a run that has requests.
+pub(super) fn in_summary(profile: &Profile) -> Option<String> {
+    if profile.requests.is_empty() {
+        return None;
+    }
+    let medians = lengths(&Requests::of(profile)).into_iter().take(2).filter_map(|(name, ns)| {
+        let median = rank(&ns, 50).filter(|_| ns.len() >= FEWEST_FOR_MEDIAN)?;
+        Some(format!("{name} {}", time(median as f64)))
+    });
+    let medians: Vec<String> = medians.collect();
+    let medians =
+        if medians.is_empty() { String::new() } else { format!("; p50 {}", medians.join(", ")) };
+    Some(format!("{}{medians}", how_they_ended(profile)))
 }
 
 /// One request, token by token: what its time went to.
@@ -167,7 +190,8 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
     line("together", slow.slow_ns, slow.others_ns, text);
     if !slow.neighbours.is_empty() {
         let names = slow.neighbours.iter().take(MOST_NAMES).map(|of| {
-            let id = profile.requests.get(of.request as usize).map_or("", |request| &request.id);
+            let known = profile.requests.get(of.request as usize);
+            let id = known.map_or("requests that aren't known", |request| &request.id);
             let (id, tokens) = (cut(&printable(id), NAME), grouped(of.tokens));
             let tokens = if of.tokens == 1 { "1 token".to_owned() } else { tokens + " tokens" };
             format!("{id} ({tokens}) in {}", grouped(of.in_slow))

@@ -16,7 +16,7 @@ use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::text::{cut, wrap};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::MOST_DRIFT_PPM;
-use crate::view::{batches, between, device, headline, imported, waits};
+use crate::view::{batches, between, device, headline, imported, requests, waits};
 use crate::words::{digits, fraction, time, times, whole_percent};
 
 /// The room for a summary, in characters.
@@ -180,7 +180,14 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     );
     foot.lines.append(&mut advice.lines);
     let run = run.map_or_else(|| "RUN".to_owned(), printable_text);
-    let commands = [format!("brickscope show {run} --full"), format!("brickscope report {run}")];
+    let mut commands =
+        vec![format!("brickscope show {run} --full"), format!("brickscope report {run}")];
+    if let Some(requests) = requests::in_summary(profile) {
+        for line in wrap(&format!("Requests {requests}"), columns) {
+            foot.line(line);
+        }
+        commands.insert(0, format!("brickscope requests {run}"));
+    }
     let beside = profile.run.iter().flat_map(|run| &run.beside);
     for of in beside.clone().take(MOST_BESIDE) {
         foot.line(cut(&format!("Beside: {}", between::beside(of)), columns));
@@ -193,8 +200,9 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     if line.chars().count() <= columns {
         foot.line(line);
     } else {
-        foot.line(format!("More: {}", commands[0]));
-        foot.line(format!("      {}", commands[1]));
+        for (nth, command) in commands.iter().enumerate() {
+            foot.line(format!("{}{command}", if nth == 0 { "More: " } else { "      " }));
+        }
     }
     let ran = what_ran(profile);
     if !ran.is_empty() {

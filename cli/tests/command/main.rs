@@ -31,6 +31,7 @@ mod report;
 mod requests;
 mod rescue;
 mod run;
+mod serve;
 mod show;
 mod trial;
 #[cfg(feature = "wgpu")]

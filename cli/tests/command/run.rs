@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// The programs: `loads` loads shared libraries, `other` one with other tensors, `old` one that lacks a function, `whole`
 /// has all of it.
-fn programs() -> &'static Path {
+pub(crate) fn programs() -> &'static Path {
     static BUILT: OnceLock<TempDir> = OnceLock::new();
     let dir = BUILT.get_or_init(|| {
         // A static is never dropped, so the folder stays; it is Cargo's own.
@@ -28,9 +28,12 @@ fn programs() -> &'static Path {
             cc.args(["-O1", "-Wall", "-Werror", source, "-o"]).arg(&out).args(flags);
             assert!(cc.status().expect("cc, which links Rust, too").success(), "{cc:?}");
         };
-        for (folder, layout) in
-            [("good", "-DTHIS_LAYOUT"), ("other", "-DOTHER_LAYOUT"), ("old", "-DOLD")]
-        {
+        for (folder, layout) in [
+            ("good", "-DTHIS_LAYOUT"),
+            ("other", "-DOTHER_LAYOUT"),
+            ("old", "-DOLD"),
+            ("serves", "-DSERVES"),
+        ] {
             let at = dir.path().join(folder).display().to_string();
             let search = ["-L", &at, &format!("-Wl,-rpath,{at}")].map(str::to_owned);
             let library = |name: &str, part: &str, needs: &[&str]| {
@@ -86,6 +89,12 @@ fn programs() -> &'static Path {
             cc.arg("-ldl");
             assert!(cc.status().expect("cc").success(), "{cc:?}");
         }
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/serve/server.c");
+        let rpath = format!("-Wl,-rpath,{}", dir.path().join("serves").display());
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-Wall", "-Werror", source, &rpath, "-o"]);
+        cc.arg(dir.path().join("serves/server")).args(["-ldl", "-pthread"]);
+        assert!(cc.status().expect("cc").success(), "{cc:?}");
         let whole = ["-DPROGRAM", "-DWHOLE", "-DBASE", "-DCPU", "-DLLAMA", "-ldl"];
         compile("whole", &whole);
         dir
@@ -119,7 +128,7 @@ impl Ran {
     }
 }
 
-fn command(
+pub(crate) fn command(
     program: &str,
     args: &[&str],
     environment: &[(&str, &str)],

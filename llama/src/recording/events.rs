@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Deserializer};
 
-use super::format::CALLS;
+use super::format::{CALLS, Sent};
 use crate::{LooksAt, Node};
 
 /// Everything that one process recorded.
@@ -24,6 +24,8 @@ pub struct Recorded {
     pub contexts: BTreeMap<u16, Context>,
     /// What happened, in order.
     pub events: Vec<Event>,
+    /// The requests that came to it as a server, by their numbers.
+    pub asked: BTreeMap<u32, Asked>,
     /// The files of its models.
     pub models: Vec<String>,
     /// Why the recording ended before the program.
@@ -176,6 +178,8 @@ pub struct Pass {
     pub position: Option<u64>,
     /// How many tokens were in the cache before and after it, for each sequence that it computed tokens of.
     pub sequences: Vec<[u32; 2]>,
+    /// The numbers of these, if they are known.
+    pub numbers: Vec<u32>,
     /// What llama.cpp returned: 0 if it worked.
     pub status: i32,
     /// Graphs that were computed in it.
@@ -198,6 +202,40 @@ pub struct Pass {
     pub context: Option<u16>,
     /// The number of its thread.
     pub of_thread: u16,
+}
+
+/// A request that came to a server by HTTP. All times are counts of the processor's counter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// When its connection was accepted, if it is the first one of that.
+    pub accepted: Option<u64>,
+    /// When the server had read its first bytes.
+    pub read: u64,
+    /// Milliseconds since something had come on its connection then.
+    pub idle_ms: Option<u64>,
+    /// What was asked for, such as `/v1/completions`.
+    pub path: String,
+    /// What the server calls it, if it says so.
+    pub name: Option<String>,
+    /// How many tokens were made of each text in it.
+    pub tokenized: Vec<u32>,
+    /// The pieces of its answer.
+    pub sent: Vec<SentPiece>,
+    /// When its connection was found closed.
+    pub gone: Option<u64>,
+}
+
+/// A piece of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SentPiece {
+    /// When the server began to send it.
+    pub begin: u64,
+    /// When it was sent, as far as the server can know.
+    pub end: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// What is known of it.
+    pub(crate) what: Sent,
 }
 
 /// How long each thread had run and waited for a CPU until then.

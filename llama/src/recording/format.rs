@@ -41,6 +41,42 @@ pub(crate) const UNKNOWN: u64 = u64::MAX;
 /// The CPU of a thread that isn't known.
 pub(crate) const NO_CPU: u32 = u32::MAX;
 
+/// What is known of a piece of an answer: half a word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Of HTTP, where the answer begins; else 0.
+    pub(crate) status: u16,
+    /// Events that have text; a token each, in most servers.
+    pub(crate) pieces: u8,
+    /// Whether it says why the answer ended.
+    pub(crate) is_last: bool,
+    /// Whether that is because it was as long as it may be.
+    pub(crate) is_limit: bool,
+    /// Whether that is an error.
+    pub(crate) is_error: bool,
+}
+
+impl Sent {
+    pub(crate) fn word(self) -> u32 {
+        u32::from(self.status & 0x3ff)
+            | u32::from(self.pieces) << 10
+            | u32::from(self.is_last) << 18
+            | u32::from(self.is_limit) << 19
+            | u32::from(self.is_error) << 20
+    }
+
+    pub(crate) fn of(word: u32) -> Self {
+        let is = |bit: u32| word >> bit & 1 == 1;
+        Self {
+            status: (word & 0x3ff) as u16,
+            pieces: (word >> 10) as u8,
+            is_last: is(18),
+            is_limit: is(19),
+            is_error: is(20),
+        }
+    }
+}
+
 /// The kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record {
@@ -79,10 +115,22 @@ pub(crate) enum Record {
     Cached = 15,
     /// For each product of experts of the graph before, in order, how many of them it used, or unknown.
     Experts = 16,
+    /// The numbers of the sequences that the next pass adds to, where it isn't the first one alone.
+    Numbers = 17,
+    /// A request came to a server: its number; when its connection was accepted, if no other came by that, or unknown; when it
+    /// was begun to be read, and when its first piece was; milliseconds since something had come then, or unknown; its path.
+    Asked = 18,
+    /// A piece of an answer: [the request, and what it is](Sent); when it was begun to be sent, and when it was; bytes; the name
+    /// of the request, with the first piece that has one.
+    Sent = 19,
+    /// A request; when its connection was found closed. The last of it.
+    Gone = 20,
+    /// [A request, and how many tokens](halves) were made of a text in it, on the thread that had read it.
+    Tokenized = 21,
 }
 
 impl Record {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 21] = [
         Self::Graph,
         Self::Nodes,
         Self::Pass,
@@ -99,6 +147,11 @@ impl Record {
         Self::Inside,
         Self::Cached,
         Self::Experts,
+        Self::Numbers,
+        Self::Asked,
+        Self::Sent,
+        Self::Gone,
+        Self::Tokenized,
     ];
 
     /// The kind that has a number.

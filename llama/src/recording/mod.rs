@@ -11,6 +11,7 @@
 //! | `passes.rs` | passes with their graphs, and how threads waited for a CPU |
 //! | `groups.rs` | which passes belong together: those of one model in one context |
 //! | `replay/` | from a group to a profile: `graphs.rs` a pass and its spans, `phase.rs` its phase, `warm_up.rs` what warms up, `turns.rs` passes in turns, with and without their nodes timed |
+//! | `requests.rs` | which sequences of llama.cpp are which requests of a server |
 //! | `unnamed.rs` | names of weights, from the file of the model |
 //! | `program.rs` | whether a program can be recorded, and why nothing was |
 
@@ -22,10 +23,12 @@ mod passes;
 mod program;
 mod read;
 mod replay;
+mod requests;
 mod unnamed;
 
 pub use events::{
-    Context, Event, Graph, Library, Load, Model, Pass, Recorded, ThreadLoad, ThreadShares,
+    Asked, Context, Event, Graph, Library, Load, Model, Pass, Recorded, SentPiece, ThreadLoad,
+    ThreadShares,
 };
 pub use groups::{Group, groups};
 pub use program::{Loaded, Program, nothing};

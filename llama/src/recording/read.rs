@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::events::{
-    Context, Event, Graph, Library, Load, Pass, Recorded, ThreadLoad, ThreadShares,
+    Asked, Context, Event, Graph, Library, Load, Pass, Recorded, SentPiece, ThreadLoad,
+    ThreadShares,
 };
-use super::format::{HEADER, Head, INSIDE, MAGIC, NO_CPU, OfPass, Record, VERSION, halves};
+use super::format::{
+    HEADER, Head, INSIDE, MAGIC, NO_CPU, OfPass, Record, Sent, UNKNOWN, VERSION, halves,
+};
 use crate::Node;
 use crate::node::original;
 
@@ -80,6 +83,7 @@ impl Recorded {
             ..Self::default()
         };
         let mut at = HEADER;
+        let mut numbers = Vec::new();
         while at < used.len() {
             let (kind, len) = match used.get(at..at + 8) {
                 Some(head) => (head[0], u32::from_le_bytes([head[4], head[5], head[6], head[7]])),
@@ -89,13 +93,14 @@ impl Recorded {
             let record = used.get(body..).and_then(|rest| rest.get(..len as usize));
             let record =
                 record.ok_or_else(|| wrong(at, format!("a record of {len} bytes is cut off")))?;
-            recorded.add(kind, record).map_err(|fault| wrong(at, fault))?;
+            recorded.add(kind, record, &mut numbers).map_err(|fault| wrong(at, fault))?;
             at = body + record.len().next_multiple_of(8);
         }
         Ok(recorded)
     }
 
-    fn add(&mut self, kind: u8, record: &[u8]) -> Result<(), String> {
+    /// `numbers` are those of the sequences of the next pass.
+    fn add(&mut self, kind: u8, record: &[u8], numbers: &mut Vec<u32>) -> Result<(), String> {
         let text = || String::from_utf8_lossy(record).into_owned();
         let values = || {
             if record.len().is_multiple_of(8) {
@@ -138,12 +143,20 @@ impl Recorded {
                     values.split_first_chunk().ok_or_else(short)?;
                 let known = |value: &u64| (*value as i64 >= 0).then_some(*value);
                 let of = OfPass::of(*of);
+                let mut numbers = std::mem::take(numbers);
+                if numbers.is_empty() && sequences.len() == 1 {
+                    numbers.push(0);
+                }
+                if numbers.len() != sequences.len() {
+                    numbers.clear();
+                }
                 self.events.push(Event::Pass(Pass {
                     begin: *begin,
                     end: *end,
                     tokens: known(tokens),
                     position: known(position),
                     sequences: sequences.iter().copied().map(halves).collect(),
+                    numbers,
                     status: *status as i32,
                     graphs: of.graphs,
                     is_decode: of.is_decode,
@@ -248,8 +261,55 @@ impl Recorded {
                 let used = values.into_iter().map(|of| u32::try_from(of).ok());
                 self.last_graph()?.experts = used.collect();
             }
+            Record::Numbers => *numbers = values()?.into_iter().map(|of| of as u32).collect(),
+            Record::Asked => {
+                let (head, path) = record.split_at_checked(5 * 8).ok_or_else(short)?;
+                let [number, accepted, _, read, idle_ms] = words(head)[..] else {
+                    return Err(short());
+                };
+                let known = |value: u64| (value != UNKNOWN).then_some(value);
+                let asked = Asked {
+                    accepted: known(accepted),
+                    read,
+                    idle_ms: known(idle_ms),
+                    path: String::from_utf8_lossy(path).into_owned(),
+                    ..Asked::default()
+                };
+                self.asked.insert(number as u32, asked);
+            }
+            Record::Sent => {
+                let (head, name) = record.split_at_checked(4 * 8).ok_or_else(short)?;
+                let [who, begin, end, bytes] = words(head)[..] else { return Err(short()) };
+                let [number, what] = halves(who);
+                if let Some(asked) = self.asked(number) {
+                    asked.sent.push(SentPiece { begin, end, bytes, what: Sent::of(what) });
+                    if !name.is_empty() {
+                        asked.name = Some(String::from_utf8_lossy(name).into_owned());
+                    }
+                }
+            }
+            Record::Gone => {
+                let values = values()?;
+                let ([number, when], _) = values.split_first_chunk().ok_or_else(short)?;
+                if let Some(asked) = self.asked(*number as u32) {
+                    asked.gone.get_or_insert(*when);
+                }
+            }
+            Record::Tokenized => {
+                let values = values()?;
+                let ([who], _) = values.split_first_chunk().ok_or_else(short)?;
+                let [number, tokens] = halves(*who);
+                if let Some(asked) = self.asked(number) {
+                    asked.tokenized.push(tokens);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// A request that began to be read, or one that was there before it could be seen.
+    fn asked(&mut self, number: u32) -> Option<&mut Asked> {
+        self.asked.get_mut(&number)
     }
 
     fn last_graph(&mut self) -> Result<&mut Graph, String> {
@@ -318,6 +378,7 @@ mod tests {
             tokens: None,
             position,
             sequences: sequences.to_vec(),
+            numbers: Vec::new(),
             status: 0,
             graphs: 1,
             is_decode: true,
@@ -349,6 +410,7 @@ mod tests {
             record(15, &words_of(&[7 | 9 << 32, 3 << 32])),
             record(16, &words_of(&[8, u64::MAX])),
             record(4, &words_of(&[91, 99])),
+            record(17, &words_of(&[2, 5])),
             record(3, &words_of(&[5, 100, 1, nothing, 0, 1 | 1 << 32, 10 | 11 << 32, 3 << 32])),
             record(
                 5,
@@ -394,6 +456,7 @@ mod tests {
                 tokens: Some(1),
                 position: None,
                 sequences: vec![[10, 11], [0, 3]],
+                numbers: vec![2, 5],
                 status: 0,
                 graphs: 1,
                 is_decode: true,
@@ -476,6 +539,49 @@ mod tests {
     }
 
     #[test]
+    fn requests_of_a_server_are_read_and_the_numbers_of_sequences() {
+        let first = Sent { status: 200, pieces: 1, ..Sent::default() };
+        let last = Sent { is_last: true, is_limit: true, ..Sent::default() };
+        let asked = [words_of(&[7, UNKNOWN, 10, 20, 3]), b"/v1/completions".to_vec()].concat();
+        let named = words_of(&[7 | u64::from(first.word()) << 32, 50, 51, 300]);
+        let pass = |sequences: &[u64]| {
+            record(3, &words_of(&[&[5, 100, 1, 9, 0, 1 << 32], sequences].concat()))
+        };
+        let recorded = read(&file(&[
+            record(18, &asked),
+            record(21, &words_of(&[7 | 12 << 32])),
+            record(19, &[named, b"cmpl-1".to_vec()].concat()),
+            record(19, &words_of(&[7 | u64::from(last.word()) << 32, 60, 61, 30])),
+            record(20, &words_of(&[7, 70])),
+            record(20, &words_of(&[7, 80])),
+            // Nothing is known of its begin.
+            record(20, &words_of(&[8, 80])),
+            pass(&[0, 1 << 32]),
+            pass(&[1 << 32]),
+            record(17, &words_of(&[1])),
+            pass(&[1 << 32]),
+        ]));
+        let recorded = recorded.expect("it is whole");
+        let piece = |begin, end, bytes, what| SentPiece { begin, end, bytes, what };
+        let expected = Asked {
+            accepted: None,
+            read: 20,
+            idle_ms: Some(3),
+            path: "/v1/completions".to_owned(),
+            name: Some("cmpl-1".to_owned()),
+            tokenized: vec![12],
+            sent: vec![piece(50, 51, 300, first), piece(60, 61, 30, last)],
+            gone: Some(70),
+        };
+        assert_eq!(recorded.asked, [(7, expected)].into());
+        let numbers = recorded.events.iter().map(|event| match event {
+            Event::Pass(pass) => pass.numbers.clone(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(numbers.collect::<Vec<_>>(), [vec![], vec![0], vec![1]]);
+    }
+
+    #[test]
     fn a_file_that_is_not_one_is_refused_with_the_place() {
         let good = file(&[record(6, b"/m.gguf")]);
         let with = |at: usize, word: u64| {
@@ -489,7 +595,11 @@ mod tests {
             (with(16, 1 << 40), "7.nodes, byte 16: it states 1099511627776 bytes, and has 112"),
             (with(16, 8), "7.nodes, byte 16: it states 8 bytes, and has 112"),
             (with(64, 6 | 1 << 40), "7.nodes, byte 64: a record of 256 bytes is cut off"),
-            (with(64, 17 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 17"),
+            (with(64, 22 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 22"),
+            (with(64, 18 | 7 << 32), "7.nodes, byte 64: a record of kind 18 has only 7 bytes"),
+            (with(64, 19 | 7 << 32), "7.nodes, byte 64: a record of kind 19 has only 7 bytes"),
+            (with(64, 20 | 7 << 32), "7.nodes, byte 64: a record of kind 20 has 7 bytes"),
+            (with(64, 21 | 7 << 32), "7.nodes, byte 64: a record of kind 21 has 7 bytes"),
             (with(64, 15 | 8 << 32), "7.nodes, byte 64: tokens or experts that follow no graph"),
             (with(64, 16 | 7 << 32), "7.nodes, byte 64: a record of kind 16 has 7 bytes"),
             (with(64, 14 | 8 << 32), "7.nodes, byte 64: a record of kind 14 has only 8 bytes"),
@@ -510,7 +620,7 @@ mod tests {
     #[test]
     fn each_kind_has_its_number() {
         let known: Vec<u8> = (0..=u8::MAX).filter(|&number| Record::of(number).is_some()).collect();
-        assert_eq!(known, (1..=16).collect::<Vec<u8>>());
+        assert_eq!(known, (1..=21).collect::<Vec<u8>>());
         assert!(known.iter().all(|&n| Record::of(n).map(|kind| kind as u8) == Some(n)));
     }
 
@@ -519,13 +629,15 @@ mod tests {
         fn what_is_packed_into_a_word_is_read_from_it(word: u64, pair: [u32; 2]) {
             prop_assert_eq!(Head::of(word).word(), word);
             prop_assert_eq!(OfPass::of(word).word(), word);
+            let sent = word as u32 & 0x1f_ffff;
+            prop_assert_eq!(Sent::of(sent).word(), sent);
             prop_assert_eq!(halves(super::super::format::word(pair)), pair);
         }
 
         #[test]
         fn no_file_is_a_panic(
             records in prop::collection::vec(
-                (0_u8..17, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
+                (0_u8..22, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
             flips in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
         ) {
             let records: Vec<_> = records.iter().map(|(kind, body)| record(*kind, body)).collect();

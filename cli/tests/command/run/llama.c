@@ -337,7 +337,18 @@ static void build(struct graph *g, int64_t tokens) {
     g->nodes[g->n++] = make("result_output", F32, MUL_MAT, 320, 1, 200, weight("output.weight", 320, 64), x);
 }
 void *llama_get_memory(const void *context) { return (void *)context; }
+#ifdef SERVES
+// How many tokens each sequence has in the cache, and how many of it the next pass has.
+int llama_sequences[4], llama_adds[4];
+int32_t llama_memory_seq_pos_max(void *memory, int32_t sequence) { (void)memory; return llama_sequences[sequence] - 1; }
+uint32_t llama_n_seq_max(const void *context) { (void)context; return 4; }
+int32_t llama_tokenize(const void *vocab, const char *text, int32_t len, int32_t *tokens, int32_t most, bool special, bool parse) {
+    (void)vocab; (void)len; (void)tokens; (void)special; (void)parse;
+    return atoi(text) <= most ? atoi(text) : -atoi(text);
+}
+#else
 int32_t llama_memory_seq_pos_max(void *memory, int32_t sequence) { (void)sequence; return cached[number(memory)] - 1; }
+#endif
 const void *llama_get_model(const void *context) { return &models[number(context)]; }
 uint32_t llama_n_ctx(const void *context) { (void)context; return 4096; }
 uint32_t llama_n_ubatch(const void *context) { return number(context) ? 64 : 512; }
@@ -412,6 +423,12 @@ int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch 
         ggml_graph_compute(&graph, &plan);
     }
     cached[number(context)] += batch->n_tokens;
+#ifdef SERVES
+    for (int i = 0; i < 4; i++) {
+        llama_sequences[i] += llama_adds[i];
+        llama_adds[i] = 0;
+    }
+#endif
     return getenv("FAILS") && batch->n_tokens == 1 ? 1 : 0;
 }
 int llama_decode(void *context, struct batch batch) { return _ZN13llama_context6decodeERK11llama_batch(context, &batch); }

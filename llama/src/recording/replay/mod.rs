@@ -8,16 +8,20 @@ mod shares;
 mod turns;
 mod warm_up;
 
-use brickscope::{Between, BrickProfiler, Profile, SyncMode};
+use brickscope::{
+    Between, BrickProfiler, Part, PartKind, Pass, PassPart, Phase, Profile, SyncMode,
+};
 
 use self::between::{Gap, between};
 use self::counts::Counts;
 use self::graphs::Graphs;
+pub(crate) use self::phase::output_rows;
 use self::turns::{InTurn, Turns};
 use self::warm_up::{Mark, leave_out_warm_up};
 use super::events::{Graph, Recorded};
 use super::groups::Group;
 use super::passes::{Found, Passes, Waits};
+use super::requests::Requests;
 
 /// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
 const MOST_ROWS: usize = 1 << 23;
@@ -61,21 +65,39 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
     let mut turns = Turns::default();
     let mut waits = Waits::default();
     let mut in_turn = InTurn::default();
+    let at = |count: u64| time_of(&profiler, count);
+    let requests = Requests::of(recorded, of_group(), at);
+    let all = requests.all(at).into_iter();
+    let numbers: Vec<u32> = all.map(|of| profiler.requests().record(of)).collect();
+    let parts_of = requests.parts(&numbers);
+    let mut unseen: Vec<Unseen> = Vec::new();
     for found in of_group() {
-        let at = |count: u64| time_of(&profiler, count);
+        let parts = parts_of(&found);
         let wall_ns = at(found.pass.end).saturating_sub(at(found.pass.begin));
         turns.add(&found, wall_ns);
+        let mut is_unseen = || {
+            if !numbers.is_empty() {
+                let position = found.pass.position().unwrap_or(0);
+                let start_ns = at(found.pass.begin);
+                unseen.push(Unseen { start_ns, wall_ns, position, parts: parts.clone() });
+            }
+        };
         if found.pass.is_bare {
             counts.bare += 1;
             in_turn.pass(&found, &labels, wall_ns, None);
+            is_unseen();
             continue;
         }
         if found.pass.is_whole {
             in_turn.pass(&found, &labels, wall_ns, None);
+            is_unseen();
             continue;
         }
-        let Some((pass, spans)) = labels.pass(&found, &mut counts) else { continue };
-        match profiler.record_pass(&pass, &spans) {
+        let Some((pass, spans)) = labels.pass(&found, &mut counts) else {
+            is_unseen();
+            continue;
+        };
+        match profiler.record_pass_of(&pass, &spans, &parts) {
             Ok(()) => {
                 in_turn.pass(&found, &labels, wall_ns, Some(pass.phase));
                 gaps.push(Gap::of(&found, at));
@@ -91,7 +113,10 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
                 }
                 counts.add_tokens(pass.phase, pass.tokens);
             }
-            Err(_) => counts.misfits += 1,
+            Err(_) => {
+                counts.misfits += 1;
+                is_unseen();
+            }
         }
     }
     let mut profile = profiler.profile();
@@ -110,7 +135,18 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
     if !profile.serialised.is_empty() {
         profile.sync_mode = SyncMode::Immediate;
     }
-    let notes = counts.notes();
+    // By themselves they are nothing to show.
+    if !profile.passes.is_empty() {
+        unseen.into_iter().for_each(|pass| pass.add_to(&mut profile));
+    }
+    let mut notes = counts.notes();
+    if requests.untied() > 0 {
+        let n = requests.untied();
+        let what = if n == 1 { "request is" } else { "requests are" };
+        notes.push(format!(
+            "{n} {what} tied to no passes: by time and length of the prompt, several could be meant"
+        ));
+    }
     Replayed {
         profile,
         threads: counts.threads,
@@ -121,6 +157,38 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
         has_untimed: counts.has_untimed,
         is_llama: counts.is_llama,
         between,
+    }
+}
+
+/// A pass that isn't among those that count. Requests waited for it, or got a token by it.
+struct Unseen {
+    start_ns: u64,
+    wall_ns: u64,
+    position: u64,
+    parts: Vec<Part>,
+}
+
+impl Unseen {
+    /// As one that is left out: nothing of it is in any sum.
+    fn add_to(self, profile: &mut Profile) {
+        let last = profile.passes.iter().map(|pass| pass.serial).max().unwrap_or(0);
+        let Some(serial) = last.checked_add(1) else { return };
+        let Self { start_ns, wall_ns, position, parts } = self;
+        let has_prompt = parts.iter().any(|part| part.kind == PartKind::Prompt);
+        profile.passes.push(Pass {
+            serial,
+            phase: if has_prompt { Phase::Prefill } else { Phase::Decode },
+            lane: 0,
+            tokens: parts.iter().fold(0, |sum, part| u64::saturating_add(sum, part.tokens)),
+            position,
+            start_ns,
+            wall_ns,
+            attributed_ns: 0,
+            unattributed_ns: wall_ns,
+            disturbance: None,
+            is_left_out: true,
+        });
+        profile.parts.extend(parts.into_iter().map(|part| PassPart { pass: serial, part }));
     }
 }
 

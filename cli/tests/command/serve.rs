@@ -1,0 +1,249 @@
+//! `brickscope run` of a server: which requests its passes are for, held against what the server itself says of each pass.
+#![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brickscope::{Ending, Part, PartKind, Profile, Request};
+use brickscope_analysis::requests::Requests;
+use brickscope_testing::command::brickscope;
+
+use crate::run;
+
+/// A server that runs.
+struct Server {
+    child: Child,
+    said: BufReader<std::process::ChildStdout>,
+    port: u16,
+    /// What it says of its passes.
+    passes: Vec<String>,
+}
+
+impl Server {
+    /// Begins one, which ends after as many connections.
+    fn begin(mut command: Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut passes = Vec::new();
+        let port = loop {
+            let mut line = String::new();
+            said.read_line(&mut line).expect("it says something");
+            match line.trim().split_once(' ').expect("two words") {
+                ("port", port) => break port.parse().expect("a port"),
+                (_, of) => passes.push(of.to_owned()),
+            }
+        };
+        Self { child, said, port, passes }
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(("127.0.0.1", self.port)).expect("it listens")
+    }
+
+    /// Waits for its end, and returns what it said of its passes.
+    fn end(mut self) -> Vec<String> {
+        let rest = self.said.by_ref().lines().map(|line| line.expect("text"));
+        let passes = rest.filter_map(|line| Some(line.strip_prefix("pass ")?.to_owned()));
+        self.passes.extend(passes.collect::<Vec<_>>());
+        let ended = self.child.wait_with_output().expect("it ends");
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        self.passes
+    }
+}
+
+fn post(body: &str) -> String {
+    let len = body.len();
+    format!("POST /v1/completions?key=secret HTTP/1.1\r\nContent-Length: {len}\r\n\r\n{body}")
+}
+
+/// Sends something in pieces, and reads up to the end of an answer.
+fn ask(stream: &mut TcpStream, pieces: &[&str], end: &str) -> String {
+    for piece in pieces {
+        stream.write_all(piece.as_bytes()).expect("it reads");
+    }
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.ends_with(end.as_bytes()) {
+        let n = stream.read(&mut byte).expect("it answers");
+        assert_eq!(n, 1, "it ends after {}", String::from_utf8_lossy(&answer));
+        answer.push(byte[0]);
+    }
+    String::from_utf8(answer).expect("text")
+}
+
+const STREAM_ENDS: &str = "\r\n0\r\n\r\n";
+
+/// What clients of all kinds ask, and what they get.
+fn clients(server: &Server) -> Vec<String> {
+    // Streams at once, of different lengths, each of which has a connection for itself.
+    let streams = (0..6).map(|n| {
+        let mut stream = server.connect();
+        thread::spawn(move || {
+            let body = format!("cmpl-{n} {} {} 0 1", 20 + 33 * n, 3 + 2 * n);
+            let all = post(&body);
+            // The head and the body come in two pieces each.
+            let (head, rest) = all.split_at(30);
+            ask(&mut stream, &[head, rest], STREAM_ENDS)
+        })
+    });
+    let streams: Vec<_> = streams.collect();
+    let mut answers: Vec<String> =
+        streams.into_iter().map(|client| client.join().expect("it is answered")).collect();
+
+    // One after another by one connection, with questions that no model answers between them.
+    let mut kept = server.connect();
+    answers.push(ask(&mut kept, &["GET /health HTTP/1.1\r\n\r\n"], "ok"));
+    answers.push(ask(&mut kept, &[&post("whole-1 40 4 0 0")], "\"whole-1\"}"));
+    // What looks like a request is the end of a body.
+    let text = "whole-2 50 4 20 0\nPOST /v1/completions HTTP/1.1\r\n";
+    let all = post(text);
+    let (head, rest) = all.split_at(all.len() - 33);
+    answers.push(ask(&mut kept, &[head, rest], "\"whole-2\"}"));
+    answers.push(ask(&mut kept, &[&post("nonsense")], "\"\"}}"));
+    // Two at once.
+    let both = post("after-1 30 3 0 1") + &post("after-2 60 3 0 1");
+    answers.push(ask(&mut kept, &[&both], STREAM_ENDS));
+    answers.push(ask(&mut kept, &[], STREAM_ENDS));
+
+    // Who goes away in the middle.
+    let mut gone = server.connect();
+    answers.push(ask(&mut gone, &[&post("gone 25 4000 0 1")], "\"0\""));
+    answers
+}
+
+const CONNECTIONS: &str = "8";
+
+/// The profile of a run of clients, what the server said of its passes, and the answers.
+fn served() -> (Profile, Vec<String>, Vec<String>, std::path::PathBuf, tempfile::TempDir) {
+    let (command, run, dir) = run::command("serves/server", &[CONNECTIONS], &[]);
+    let server = Server::begin(command);
+    let answers = clients(&server);
+    let passes = server.end();
+    let profile = Profile::load(&run.join("profile.json")).expect("it was recorded");
+    (profile, passes, answers, run, dir)
+}
+
+fn named<'p>(profile: &'p Profile, id: &str) -> (u32, &'p Request) {
+    let found = profile.requests.iter().zip(0..).find(|(of, _)| of.id == id);
+    let (of, nth) = found.unwrap_or_else(|| panic!("no {id}: {:?}", profile.requests));
+    (nth, of)
+}
+
+#[test]
+fn each_pass_of_a_server_has_the_requests_that_it_was_for() {
+    let (profile, said, answers, run, _dir) = served();
+    assert_eq!(profile.check(), Ok(()));
+
+    // Answers are those that the server gives alone.
+    let mut alone = Command::new(run::programs().join("serves/server"));
+    alone.arg(CONNECTIONS);
+    let server = Server::begin(alone);
+    assert_eq!(clients(&server), answers);
+    server.end();
+
+    // Pass by pass, what it says.
+    let mut passes: Vec<_> = profile.passes.iter().collect();
+    passes.sort_by_key(|pass| pass.start_ns);
+    let mut parts: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
+    for of in &profile.parts {
+        parts.entry(of.pass).or_default().push(of.part);
+    }
+    let seen = passes.iter().map(|pass| {
+        let parts = parts.get(&pass.serial).map_or(&[][..], Vec::as_slice);
+        let part = |part: &Part| {
+            let id = profile.requests.get(part.request as usize).map_or("?", |of| &of.id);
+            let kind = if part.kind == PartKind::Prompt { 'p' } else { 'd' };
+            format!("{id}:{kind}{}@{}", part.tokens, part.position)
+        };
+        parts.iter().map(part).collect::<Vec<_>>().join(" ")
+    });
+    assert_eq!(seen.collect::<Vec<_>>(), said);
+
+    // Each token of a stream left after the pass that computed it, and before those of the next two passes had to.
+    let ends = |id: &str| -> Vec<u64> {
+        let (nth, _) = named(&profile, id);
+        let own = profile.parts.iter().filter(|of| of.part.request == nth);
+        let mut own: Vec<_> = own.collect();
+        own.sort_by_key(|of| of.part.position);
+        let end = |serial: u32| {
+            let pass = profile.passes.iter().find(|pass| pass.serial == serial);
+            pass.map(|pass| pass.start_ns + pass.wall_ns).expect("it is there")
+        };
+        let prompts = own.iter().filter(|of| of.part.kind == PartKind::Prompt).count();
+        own[prompts - 1..].iter().map(|of| end(of.pass)).collect()
+    };
+    for n in 0..6 {
+        let id = format!("cmpl-{n}");
+        let (_, of) = named(&profile, &id);
+        assert_eq!((of.tokens_ns.len(), of.ending), (3 + 2 * n, Some(Ending::Length)), "{id}");
+        let computed = ends(&id);
+        assert_eq!(computed.len(), of.tokens_ns.len(), "{id}");
+        assert!(computed.iter().zip(&of.tokens_ns).all(|(computed, left)| computed <= left));
+    }
+    for (id, tokens, ending) in [
+        ("whole-1", 0, Ending::Length),
+        ("whole-2", 0, Ending::Length),
+        ("after-1", 3, Ending::Length),
+        ("after-2", 3, Ending::Length),
+        ("/v1/completions 9", 0, Ending::Error),
+    ] {
+        let (_, of) = named(&profile, id);
+        assert_eq!((of.tokens_ns.len(), of.ending), (tokens, Some(ending)), "{id}");
+    }
+    let (_, gone) = named(&profile, "gone");
+    assert_eq!(gone.ending, Some(Ending::Cancelled));
+    assert!(!gone.tokens_ns.is_empty() && gone.tokens_ns.len() < 4000);
+    assert_eq!(profile.requests.len(), 12);
+    let whole = std::fs::read_to_string(run.join("profile.json")).expect("text");
+    assert!(!whole.contains("secret"));
+
+    // What a request found in the cache is stated once.
+    let (nth, _) = named(&profile, "whole-2");
+    let own = profile.parts.iter().filter(|of| of.part.request == nth);
+    let cached: Vec<u64> = own.map(|of| of.part.cached).collect();
+    assert_eq!((cached[0], cached[1..].iter().sum::<u64>()), (20, 0));
+
+    for of in Requests::of(&profile).all_intervals() {
+        assert_eq!(of.pieces.iter().sum::<u64>(), of.ns());
+    }
+
+    let mut command = brickscope(&["requests"]);
+    let output = command.arg(&run).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("requests  12: cancelled 1, error 1, length 10\n"), "{text}");
+}
+
+#[test]
+fn who_breaks_off_or_sends_nonsense_harms_nobody() {
+    let (command, run, _dir) = run::command("serves/server", &["7"], &[]);
+    let server = Server::begin(command);
+    let hostile: [&[u8]; 5] = [
+        b"",
+        b"\x16\x03\x01\x02\x00",
+        b"POST",
+        b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\nab",
+    ];
+    for bytes in hostile {
+        server.connect().write_all(bytes).expect("it reads");
+    }
+    // A head that never ends.
+    let mut endless = server.connect();
+    let line = format!("X: {}\r\n", "y".repeat(60));
+    let until = Instant::now() + Duration::from_secs(10);
+    let _ = endless.write_all(b"POST /v1/completions HTTP/1.1\r\n");
+    while Instant::now() < until && endless.write_all(line.as_bytes()).is_ok() {}
+    drop(endless);
+    let answer = ask(&mut server.connect(), &[&post("last 40 5 0 1")], STREAM_ENDS);
+    assert_eq!(answer.matches("\"finish_reason\":null").count(), 5);
+    server.end();
+    let profile = Profile::load(&run.join("profile.json")).expect("it was recorded");
+    assert_eq!(profile.check(), Ok(()));
+    let (_, last) = named(&profile, "last");
+    assert_eq!((last.tokens_ns.len(), last.ending), (5, Some(Ending::Length)));
+}

@@ -1,0 +1,212 @@
+// A server as llama.cpp's: a thread for each connection reads requests and sends what it is given, and one more computes for
+// all of them. What each pass was for it prints, so that a recording can be held against it.
+//
+// A request's body is `NAME PROMPT TOKENS CACHED STREAM`: its name, how many tokens its prompt has, how many it asks for, how
+// many of the prompt are in the cache of whichever slot it gets, and whether each is sent when it is there.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SLOTS = 4, CHUNK = 32, MOST = 4096 };
+
+struct batch { int32_t n_tokens; };
+struct request {
+    char name[32];
+    int prompt, tokens, cached, stream;
+    // How many are there, how many of the prompt and of these are in the cache, and whether who asked has gone.
+    int made, position;
+    bool is_gone;
+    struct request *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct request *waiting, **last = &waiting;
+static int (*decode)(void *, struct batch);
+static int32_t (*tokenize)(const void *, const char *, int32_t, int32_t *, int32_t, bool, bool);
+static int *sequences, *adds;
+static int connections, most_connections;
+
+// Sends all of it, or says that nobody is there.
+static bool tell(int fd, const char *text) {
+    size_t len = strlen(text);
+    while (len > 0) {
+        ssize_t sent = send(fd, text, len, MSG_NOSIGNAL);
+        if (sent <= 0) return false;
+        text += sent;
+        len -= sent;
+    }
+    return true;
+}
+static bool tell_chunk(int fd, const char *text) {
+    char chunk[1024];
+    snprintf(chunk, sizeof chunk, "%zx\r\n%s\r\n", strlen(text), text);
+    return tell(fd, chunk);
+}
+
+static bool answer(int fd, struct request *r) {
+    char text[512], whole[1024];
+    int told = 0;
+    if (r->stream && !tell(fd, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")) return false;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        while (r->made <= told && !(told == 0 && r->tokens == 0)) pthread_cond_wait(&changed, &lock);
+        bool is_last = r->made == r->tokens;
+        pthread_mutex_unlock(&lock);
+        if (r->stream) {
+            snprintf(text, sizeof text, "data: {\"choices\":[{\"text\":\"%d\",\"finish_reason\":null}],\"id\":\"%s\"}\n\n", told, r->name);
+            if (!tell_chunk(fd, text)) return false;
+        }
+        told++;
+        if (is_last && told == r->tokens) break;
+    }
+    // A text that looks like an end is none.
+    snprintf(text, sizeof text, "{\"choices\":[{\"text\":\"\\\"finish_reason\\\":\\\"stop\\\"\",\"finish_reason\":\"length\"}],\"id\":\"%s\"}", r->name);
+    if (r->stream) {
+        snprintf(whole, sizeof whole, "data: %s\n\n", text);
+        return tell_chunk(fd, whole) && tell_chunk(fd, "data: [DONE]\n\n") && tell(fd, "0\r\n\r\n");
+    }
+    snprintf(whole, sizeof whole, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n", strlen(text));
+    return tell(fd, whole) && tell(fd, text);
+}
+
+static void *serve(void *of) {
+    int fd = (int)(intptr_t)of;
+    char buffer[8192];
+    size_t has = 0;
+    for (;;) {
+        buffer[has] = 0;
+        char *end = strstr(buffer, "\r\n\r\n");
+        char *length = strcasestr(buffer, "content-length:");
+        size_t body = end != NULL && length != NULL && length < end ? atoi(length + 15) : 0;
+        if (end == NULL || has < (size_t)(end + 4 - buffer) + body) {
+            ssize_t got = recv(fd, buffer + has, sizeof buffer - 1 - has, 0);
+            if (got <= 0) break;
+            has += got;
+            continue;
+        }
+        bool ok;
+        if (!strncmp(buffer, "GET ", 4)) {
+            ok = tell(fd, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        } else {
+            struct request *r = calloc(1, sizeof *r);
+            int n = sscanf(end + 4, "%31s %d %d %d %d", r->name, &r->prompt, &r->tokens, &r->cached, &r->stream);
+            if (n != 5) {
+                ok = tell(fd, "HTTP/1.1 400 Bad Request\r\nContent-Length: 24\r\n\r\n{\"error\":{\"message\":\"\"}}");
+            } else {
+                char text[16];
+                int32_t ids[MOST];
+                tokenize(NULL, text, snprintf(text, sizeof text, "%d", r->prompt), ids, MOST, true, true);
+                pthread_mutex_lock(&lock);
+                *last = r;
+                last = &r->next;
+                pthread_cond_broadcast(&changed);
+                pthread_mutex_unlock(&lock);
+                ok = answer(fd, r);
+                if (!ok) {
+                    pthread_mutex_lock(&lock);
+                    r->is_gone = true;
+                    pthread_mutex_unlock(&lock);
+                }
+            }
+        }
+        size_t used = end + 4 - buffer + body;
+        memmove(buffer, buffer + used, has - used);
+        has -= used;
+        if (!ok) break;
+    }
+    close(fd);
+    pthread_mutex_lock(&lock);
+    connections++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static void *listen_for_all(void *of) {
+    int server = (int)(intptr_t)of;
+    for (int n = 0; n < most_connections; n++) {
+        int fd = n % 2 ? accept(server, NULL, NULL) : accept4(server, NULL, NULL, SOCK_CLOEXEC);
+        pthread_t thread;
+        pthread_create(&thread, NULL, serve, (void *)(intptr_t)fd);
+        pthread_detach(thread);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    static int context;
+    void *llama = dlopen("libllama.so", RTLD_NOW);
+    if (llama == NULL) return 9;
+    decode = (int (*)(void *, struct batch))dlsym(llama, "llama_decode");
+    tokenize = (int32_t (*)(const void *, const char *, int32_t, int32_t *, int32_t, bool, bool))dlsym(llama, "llama_tokenize");
+    sequences = dlsym(llama, "llama_sequences");
+    adds = dlsym(llama, "llama_adds");
+    most_connections = argc > 1 ? atoi(argv[1]) : 1;
+
+    int server = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    if (bind(server, (struct sockaddr *)&at, sizeof at) || listen(server, 64) || getsockname(server, (struct sockaddr *)&at, &len)) return 8;
+    // As a server that warms up.
+    adds[0] = 2;
+    decode(&context, (struct batch){2});
+    sequences[0] = 0;
+    printf("pass ?:p2@0\nport %d\n", ntohs(at.sin_port));
+    fflush(stdout);
+    pthread_t listener;
+    pthread_create(&listener, NULL, listen_for_all, (void *)(intptr_t)server);
+
+    struct request *slots[SLOTS] = {0};
+    for (;;) {
+        int tokens = 0;
+        char line[512] = "pass";
+        pthread_mutex_lock(&lock);
+        for (;;) {
+            bool is_busy = false;
+            for (int i = 0; i < SLOTS; i++) {
+                if (slots[i] != NULL && slots[i]->is_gone) slots[i] = NULL;
+                if (slots[i] == NULL && waiting != NULL) {
+                    slots[i] = waiting;
+                    waiting = waiting->next;
+                    if (waiting == NULL) last = &waiting;
+                    int cached = slots[i]->cached < sequences[i] ? slots[i]->cached : sequences[i];
+                    slots[i]->position = sequences[i] = cached;
+                }
+                is_busy = is_busy || slots[i] != NULL;
+            }
+            if (is_busy || connections == most_connections) break;
+            pthread_cond_wait(&changed, &lock);
+        }
+        for (int i = 0; i < SLOTS; i++) {
+            struct request *r = slots[i];
+            if (r == NULL) continue;
+            int left = r->prompt - r->position;
+            adds[i] = r->made > 0 ? 1 : left < CHUNK ? left : CHUNK;
+            snprintf(line + strlen(line), sizeof line - strlen(line), " %s:%c%d@%d", r->name, r->made > 0 ? 'd' : 'p', adds[i], r->position);
+            r->position += adds[i];
+            tokens += adds[i];
+        }
+        pthread_mutex_unlock(&lock);
+        if (tokens == 0) break;
+        decode(&context, (struct batch){tokens});
+        puts(line);
+        pthread_mutex_lock(&lock);
+        for (int i = 0; i < SLOTS; i++) {
+            struct request *r = slots[i];
+            if (r == NULL || r->position < r->prompt) continue;
+            if (++r->made == r->tokens) slots[i] = NULL;
+        }
+        pthread_cond_broadcast(&changed);
+        pthread_mutex_unlock(&lock);
+    }
+    return 0;
+}

@@ -1,0 +1,545 @@
+//! Which sequences of llama.cpp are which requests of a server.
+//!
+//! A server uses a sequence for one request after another. Where one begins is found by the cache: the sequence doesn't go on
+//! as it ended, or goes on with several tokens at once. What it does from there on, a [`Turn`], is tied to a request by time: it
+//! begins after the request came, and each token of the answer leaves after the pass that computed it. Where two could be
+//! meant, the length of the prompt decides, and that an answer leaves soon; else neither is tied.
+
+use std::collections::{HashMap, HashSet};
+
+use brickscope::{Ending, Part, PartKind, Request};
+
+use super::events::{Asked, Recorded, SentPiece};
+use super::passes::Found;
+use super::replay::output_rows;
+
+/// Tokens of a sequence that are drafted at most, in one pass.
+const MOST_DRAFTED: u32 = 32;
+/// What a connection says in milliseconds is told by a clock that ticks as seldom as this.
+const TICK_NS: u64 = 10_000_000;
+
+/// What one sequence does for one request: its prompt, and the tokens after it. Times are nanoseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Turn {
+    /// When its first pass began.
+    begin: u64,
+    /// Tokens in the cache after its prompt.
+    prompt: u32,
+    /// When the pass ended that computed its first token, its second one, and its last one.
+    first: u64,
+    second: Option<u64>,
+    last: u64,
+    /// When the second pass after its last one ended, whomever they were for.
+    settled: Option<u64>,
+}
+
+/// What a pass does for a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Does {
+    turn: usize,
+    kind: PartKind,
+    tokens: u32,
+    before: u32,
+    is_first: bool,
+}
+
+/// A request, in nanoseconds.
+#[derive(Debug, Clone, Default)]
+struct Came {
+    asked: Asked,
+    arrived: u64,
+    /// When the first piece of its answer that has text, or ends it, was sent, and when the last one was, if it ended.
+    first: Option<[u64; 2]>,
+    last: Option<[u64; 2]>,
+    /// When nothing more of it happened.
+    until: u64,
+    turn: Option<usize>,
+}
+
+/// The requests of a recording, with what is known of the passes for them.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    turns: Vec<Turn>,
+    /// What each pass does, by its thread and when it begins, in counts.
+    does: HashMap<(u16, u64), Vec<Does>>,
+    came: Vec<Came>,
+}
+
+/// Where a sequence is.
+#[derive(Debug, Clone, Copy)]
+struct Sequence {
+    turn: usize,
+    after: u32,
+    tokens: u32,
+    kind: PartKind,
+}
+
+impl Requests {
+    /// Of passes in the order in which they ended; `at` makes nanoseconds of counts. Nothing, of a program that is no server.
+    pub(crate) fn of<'r>(
+        recorded: &Recorded,
+        passes: impl Iterator<Item = Found<'r>>,
+        at: impl Fn(u64) -> u64,
+    ) -> Self {
+        let mut found = Self::default();
+        if recorded.asked.is_empty() {
+            return found;
+        }
+        found.take_turns(recorded, passes, &at);
+        found.came = recorded.asked.values().map(|asked| Came::of(asked, &at)).collect();
+        found.came.sort_by_key(|came| came.arrived);
+        found.tie();
+        found
+    }
+
+    /// Divides what sequences do into turns.
+    fn take_turns<'r>(
+        &mut self,
+        recorded: &Recorded,
+        passes: impl Iterator<Item = Found<'r>>,
+        at: &impl Fn(u64) -> u64,
+    ) {
+        let mut sequences: HashMap<u32, Sequence> = HashMap::new();
+        let mut has_drafts = false;
+        // Turns that may have ended, and how many passes ago.
+        let mut unsettled: Vec<(usize, u32)> = Vec::new();
+        for Found { pass, graphs, .. } in passes {
+            let [begin, end] = [pass.begin, pass.end].map(at);
+            unsettled.retain_mut(|(turn, passes)| {
+                *passes += 1;
+                self.turns[*turn].settled = (*passes == 2).then_some(end);
+                *passes < 2
+            });
+            if !pass.is_decode || pass.status != 0 {
+                continue;
+            }
+            let grown = pass.numbers.iter().zip(pass.sequences.iter().copied());
+            let grown = grown.map(|(&number, [from, to])| (number, from, to.saturating_sub(from)));
+            let grown: Vec<(u32, u32, u32)> = grown.collect();
+            let all = grown.iter().fold(0_u64, |sum, (.., tokens)| sum + u64::from(*tokens));
+            let nodes = graphs.iter().filter_map(|graph| recorded.graphs.get(&graph.number));
+            let outputs: u64 = nodes.flatten().map(output_rows).sum();
+            // To check what was drafted, each token has an output; of a prompt's, the last one.
+            let has_all_outputs = outputs == all;
+            let mut does = Vec::new();
+            for (number, before, tokens) in grown {
+                let known = sequences.get(&number).copied().filter(|of| {
+                    // What was drafted and refused is taken out again.
+                    let is_drafted = of.kind == PartKind::Decode && of.tokens > 1;
+                    before == of.after
+                        || is_drafted && before < of.after && of.after - before < of.tokens
+                });
+                let is_draft = tokens <= MOST_DRAFTED && (has_all_outputs || has_drafts);
+                let (turn, kind) = match known {
+                    Some(of) if tokens == 1 => (Some(of.turn), PartKind::Decode),
+                    Some(of) if of.kind == PartKind::Prompt => {
+                        let is_draft = is_draft && has_all_outputs;
+                        (Some(of.turn), if is_draft { PartKind::Decode } else { PartKind::Prompt })
+                    }
+                    Some(of) if is_draft => (Some(of.turn), PartKind::Decode),
+                    _ => (None, PartKind::Prompt),
+                };
+                has_drafts |= kind == PartKind::Decode && tokens > 1;
+                let is_first = turn.is_none();
+                let turn = turn.unwrap_or_else(|| {
+                    self.turns.push(Turn { begin, ..Turn::default() });
+                    self.turns.len() - 1
+                });
+                let of = &mut self.turns[turn];
+                match kind {
+                    PartKind::Prompt => {
+                        // An earlier piece of the prompt computed no token.
+                        (of.prompt, of.first) = (before.saturating_add(tokens), end);
+                    }
+                    PartKind::Decode => drop(of.second.get_or_insert(end)),
+                }
+                (of.last, of.settled) = (end, None);
+                unsettled.retain(|(of, _)| *of != turn);
+                unsettled.push((turn, 0));
+                let after = before.saturating_add(tokens);
+                sequences.insert(number, Sequence { turn, after, tokens, kind });
+                does.push(Does { turn, kind, tokens, before, is_first });
+            }
+            self.does.insert((pass.of_thread, pass.begin), does);
+        }
+    }
+
+    /// Ties requests to turns: those that times allow no other, and then those that fit each other and no others.
+    fn tie(&mut self) {
+        let turns = &self.turns;
+        let may_be: Vec<Vec<usize>> = self.came.iter().map(|came| came.may_be(turns)).collect();
+        let mut who: Vec<Vec<usize>> = vec![Vec::new(); turns.len()];
+        for (nth, may_be) in may_be.iter().enumerate() {
+            may_be.iter().for_each(|&turn| who[turn].push(nth));
+        }
+        let mut taken: HashSet<usize> = HashSet::new();
+        let mut look: Vec<usize> = (0..self.came.len()).rev().collect();
+        loop {
+            while let Some(nth) = look.pop() {
+                // One of which nothing left may have gone before it was anybody's turn.
+                if self.came[nth].turn.is_some() || self.came[nth].first.is_none() {
+                    continue;
+                }
+                let mut left = may_be[nth].iter().copied().filter(|turn| !taken.contains(turn));
+                if let (Some(turn), None) = (left.next(), left.next()) {
+                    self.came[nth].turn = Some(turn);
+                    taken.insert(turn);
+                    look.extend(&who[turn]);
+                }
+            }
+            let came = &self.came;
+            // All pairs of a request and a turn that fit each other, and each of which fits no other.
+            let mutual = |fits: fn(&Came, &Turn) -> bool| -> Vec<(usize, usize)> {
+                let fits =
+                    |nth: usize, turn| came[nth].turn.is_none() && fits(&came[nth], &turns[turn]);
+                let of = |(nth, may_be): (usize, &Vec<usize>)| {
+                    let left = may_be.iter().copied().filter(|turn| !taken.contains(turn));
+                    let mut left = left.filter(|turn| fits(nth, *turn));
+                    let (Some(turn), None) = (left.next(), left.next()) else { return None };
+                    let is_only = who[turn].iter().all(|&other| other == nth || !fits(other, turn));
+                    is_only.then_some((nth, turn))
+                };
+                may_be.iter().enumerate().filter_map(of).collect()
+            };
+            let mut pairs = mutual(Came::fits);
+            if pairs.is_empty() {
+                pairs = mutual(Came::is_as_long);
+            }
+            if pairs.is_empty() {
+                return;
+            }
+            for (nth, turn) in pairs {
+                self.came[nth].turn = Some(turn);
+                taken.insert(turn);
+                look.extend(&who[turn]);
+            }
+        }
+    }
+
+    /// The requests, in the order in which they came; `at` makes nanoseconds of counts.
+    pub(crate) fn all(&self, at: impl Fn(u64) -> u64) -> Vec<Request> {
+        let mut names: HashSet<String> = HashSet::new();
+        let of_one = |(came, nth): (&Came, usize)| {
+            let Came { asked, .. } = came;
+            let id = asked.name.clone().unwrap_or_else(|| format!("{} {nth}", asked.path));
+            // A server may call two alike.
+            let id = if names.contains(&id) { format!("{id} {nth}") } else { id };
+            names.insert(id.clone());
+            let ended = came.last.map(|[_, end]| end).or(asked.gone.map(&at));
+            let sent = asked.sent.iter().map(|sent| (at(sent.end), sent.what.pieces));
+            let sent = sent.filter(|(end, _)| ended.is_none_or(|ended| *end <= ended));
+            let tokens = sent.flat_map(|(end, n)| std::iter::repeat_n(end, usize::from(n)));
+            Request {
+                id,
+                arrived_ns: came.arrived,
+                admitted_ns: came.turn.map(|turn| self.turns[turn].begin),
+                tokens_ns: tokens.collect(),
+                ended_ns: ended,
+                ending: ended.map(|_| came.ending()),
+            }
+        };
+        self.came.iter().zip(1..).map(of_one).collect()
+    }
+
+    /// How many requests were answered, and nobody knows by which passes.
+    pub(crate) fn untied(&self) -> u64 {
+        let untied = self.came.iter().filter(|came| came.turn.is_none() && !came.has_failed());
+        untied.filter(|came| came.last.is_some()).count() as u64
+    }
+
+    /// Whom each pass is for, by the numbers that a profiler gave to requests.
+    pub(crate) fn parts(&self, numbers: &[u32]) -> impl Fn(&Found<'_>) -> Vec<Part> {
+        let tied = self.came.iter().zip(numbers);
+        let tied = tied.filter_map(|(came, &number)| Some((came.turn?, number)));
+        let tied: HashMap<usize, u32> = tied.collect();
+        move |found| {
+            let does = self.does.get(&(found.pass.of_thread, found.pass.begin));
+            let part = |does: &Does| Part {
+                request: tied.get(&does.turn).copied().unwrap_or(Part::NOBODY),
+                kind: does.kind,
+                tokens: does.tokens.into(),
+                position: does.before.into(),
+                cached: if does.is_first { does.before.into() } else { 0 },
+            };
+            does.into_iter().flatten().map(part).collect()
+        }
+    }
+}
+
+impl Came {
+    fn of(asked: &Asked, at: &impl Fn(u64) -> u64) -> Self {
+        let [accepted, read] = [asked.accepted.unwrap_or(asked.read), asked.read].map(at);
+        // A server that is busy reads late: what had come with the connection has waited since then.
+        let waited = asked.idle_ms.map_or(0, |ms| ms.saturating_mul(1_000_000));
+        let is_late = accepted < read && waited.saturating_add(TICK_NS) >= read - accepted;
+        let arrived = if is_late { accepted } else { read };
+        let times = |sent: &SentPiece| [sent.begin, sent.end].map(at);
+        let mut sent = asked.sent.iter();
+        let first = sent.clone().find(|sent| sent.what.pieces > 0 || sent.what.is_last);
+        // In the way of OpenAI a last one follows that has nothing new.
+        let last = sent.find(|sent| sent.what.is_last).or_else(|| {
+            let has_pieces = asked.sent.iter().any(|sent| sent.what.pieces > 0);
+            asked.sent.last().filter(|_| !has_pieces && asked.gone.is_none())
+        });
+        let latest = asked.sent.last().map(|sent| at(sent.end)).max(asked.gone.map(at));
+        Self {
+            asked: asked.clone(),
+            arrived,
+            first: first.or(last).map(times),
+            last: last.map(times),
+            until: latest.unwrap_or(u64::MAX),
+            turn: None,
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.asked.sent.iter().any(|sent| sent.what.is_error || sent.what.status >= 400)
+    }
+
+    fn ending(&self) -> Ending {
+        let is_limit = self.asked.sent.iter().any(|sent| sent.what.is_limit);
+        match self.last {
+            _ if self.has_failed() => Ending::Error,
+            None => Ending::Cancelled,
+            Some(_) if is_limit => Ending::Length,
+            Some(_) => Ending::Stop,
+        }
+    }
+
+    /// The turns that could be its own: nothing of its answer left before that was computed.
+    fn may_be(&self, turns: &[Turn]) -> Vec<usize> {
+        if self.has_failed() {
+            return Vec::new();
+        }
+        let from = turns.partition_point(|turn| turn.begin < self.arrived);
+        let later = (from..).zip(&turns[from..]).take_while(|(_, turn)| turn.begin <= self.until);
+        let may_be = later.filter(|(_, turn)| {
+            self.first.is_none_or(|[_, end]| end >= turn.first)
+                && self.last.is_none_or(|[_, end]| end >= turn.last)
+        });
+        may_be.map(|(nth, _)| nth).collect()
+    }
+
+    /// Whether a turn has a prompt as long as its own, which is known.
+    fn is_as_long(&self, turn: &Turn) -> bool {
+        let made = &self.asked.tokenized;
+        let all = made.iter().fold(0_u32, |sum, tokens| sum.saturating_add(*tokens));
+        all == turn.prompt || made.contains(&turn.prompt)
+    }
+
+    /// Whether a turn has its prompt, as far as that is known, and all that was computed left soon.
+    fn fits(&self, turn: &Turn) -> bool {
+        let first = self.first.zip(turn.second);
+        let last = self.last.zip(turn.settled);
+        let is_known = !self.asked.tokenized.is_empty();
+        (self.is_as_long(turn) || !is_known && self.first.is_some())
+            && first.is_none_or(|([begin, _], second)| begin <= second)
+            && last.is_none_or(|([begin, _], settled)| begin <= settled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::events::Pass;
+    use super::super::format::Sent;
+    use super::*;
+
+    /// What somebody asks a server for.
+    #[derive(Debug, Clone)]
+    struct Asks {
+        /// Microseconds after the one before.
+        after: u64,
+        prompt: u32,
+        tokens: u32,
+        /// How much of the prompt is in the cache, in hundredths, if the slot has as much.
+        cached: u32,
+        /// How long each piece takes to leave, in microseconds.
+        late: u64,
+        is_stream: bool,
+        /// After how many tokens who asked goes away.
+        leaves: Option<u32>,
+    }
+
+    /// A request that a server works at.
+    struct At {
+        nth: usize,
+        position: u32,
+        made: u32,
+    }
+
+    /// What a server with so many slots recorded, and which request each sequence was for in each pass, with its tokens.
+    fn served(
+        slots: usize,
+        all: &[Asks],
+    ) -> (Recorded, Vec<Pass>, Vec<Vec<(usize, PartKind, u32)>>) {
+        const CHUNK: u32 = 64;
+        let mut recorded = Recorded::default();
+        let mut arrivals = Vec::new();
+        let mut now = 1_000_000;
+        for (nth, asks) in all.iter().enumerate() {
+            now += asks.after * 1000;
+            arrivals.push(now);
+            let path = "/v1/completions".to_owned();
+            let tokenized = vec![asks.prompt];
+            let asked = Asked { read: now, path, tokenized, ..Asked::default() };
+            recorded.asked.insert(nth as u32 + 1, asked);
+        }
+        let (mut passes, mut truth): (Vec<Pass>, Vec<Vec<(usize, PartKind, u32)>>) =
+            Default::default();
+        let mut waiting: std::collections::VecDeque<usize> = (0..all.len()).collect();
+        let mut at: Vec<Option<At>> = (0..slots).map(|_| None).collect();
+        let mut kept = vec![0_u32; slots];
+        let mut now = 1_000_000_u64;
+        while !waiting.is_empty() || at.iter().any(Option::is_some) {
+            for (slot, at) in at.iter_mut().enumerate() {
+                if at.is_none()
+                    && let Some(&nth) = waiting.front()
+                    && arrivals[nth] <= now
+                {
+                    waiting.pop_front();
+                    let cached = (all[nth].prompt - 1) * all[nth].cached / 100;
+                    *at = Some(At { nth, position: cached.min(kept[slot]), made: 0 });
+                }
+            }
+            if at.iter().all(Option::is_none) {
+                now = arrivals[waiting[0]].max(now);
+                continue;
+            }
+            let mut pass = Pass { begin: now + 20_000, is_decode: true, ..Pass::default() };
+            let mut does = Vec::new();
+            for (slot, at) in at.iter_mut().enumerate() {
+                let Some(at) = at else { continue };
+                let left = all[at.nth].prompt.saturating_sub(at.position);
+                let kind = if at.made == 0 { PartKind::Prompt } else { PartKind::Decode };
+                let n = if at.made == 0 { left.min(CHUNK) } else { 1 };
+                pass.sequences.push([at.position, at.position + n]);
+                pass.numbers.push(slot as u32);
+                does.push((at.nth, kind, n));
+                at.position += n;
+            }
+            pass.end =
+                pass.begin + 300_000 + 10_000 * does.iter().map(|of| u64::from(of.2)).sum::<u64>();
+            now = pass.end;
+            for (slot, of_slot) in at.iter_mut().enumerate() {
+                let Some(at) = of_slot else { continue };
+                let asks = &all[at.nth];
+                if at.position < asks.prompt {
+                    continue;
+                }
+                at.made += 1;
+                kept[slot] = at.position;
+                let asked = recorded.asked.get_mut(&(at.nth as u32 + 1)).expect("all are there");
+                let begin =
+                    (pass.end + asks.late * 1000).max(asked.sent.last().map_or(0, |of| of.end));
+                let mut send = |what: Sent| {
+                    asked.sent.push(SentPiece { begin, end: begin + 10, bytes: 1, what });
+                };
+                if asks.leaves.is_some_and(|after| at.made > after) {
+                    asked.gone = Some(begin);
+                    *of_slot = None;
+                    continue;
+                }
+                if asks.is_stream {
+                    send(Sent { pieces: 1, ..Sent::default() });
+                }
+                if at.made == asks.tokens {
+                    send(Sent { is_last: true, ..Sent::default() });
+                    *of_slot = None;
+                }
+            }
+            passes.push(pass);
+            truth.push(does);
+        }
+        (recorded, passes, truth)
+    }
+
+    fn found(pass: &Pass) -> Found<'static> {
+        Found {
+            pass: pass.clone(),
+            graphs: Vec::new(),
+            described: Vec::new(),
+            inside: Vec::new(),
+            before: None,
+            looked: None,
+        }
+    }
+
+    /// Holds what was tied against what happened. Returns how many were tied.
+    fn is_true(slots: usize, all: &[Asks]) -> Result<usize, TestCaseError> {
+        let (recorded, passes, truth) = served(slots, all);
+        let requests = Requests::of(&recorded, passes.iter().map(found), |count| count);
+        let numbers: Vec<u32> = (0..all.len() as u32).collect();
+        let told = requests.all(|count| count);
+        let of = requests.parts(&numbers);
+        let is_tied: Vec<bool> = told.iter().map(|of| of.admitted_ns.is_some()).collect();
+        for (pass, truth) in passes.iter().zip(&truth) {
+            let parts = of(&found(pass));
+            prop_assert_eq!(parts.len(), truth.len());
+            for (part, (nth, kind, tokens)) in parts.iter().zip(truth) {
+                let who = if is_tied[*nth] { *nth as u32 } else { Part::NOBODY };
+                prop_assert_eq!(part.request, who);
+                // The last piece of a prompt may be one token, which nothing tells from an answer's.
+                if *tokens > 1 {
+                    prop_assert_eq!(part.kind, *kind);
+                }
+                prop_assert_eq!(part.tokens, u64::from(*tokens));
+            }
+        }
+        for (of, asks) in told.iter().zip(all) {
+            let leaves = asks.leaves.filter(|after| *after < asks.tokens);
+            let n = if asks.is_stream { leaves.unwrap_or(asks.tokens) } else { 0 };
+            prop_assert_eq!(of.tokens_ns.len(), n as usize);
+            let ending = if leaves.is_some() { Ending::Cancelled } else { Ending::Stop };
+            prop_assert_eq!(of.ending, Some(ending));
+        }
+        Ok(is_tied.iter().filter(|tied| **tied).count())
+    }
+
+    prop_compose! {
+        fn asks()(
+            after in prop_oneof![Just(0), 0_u64..400, 0_u64..20_000],
+            prompt in 2_u32..200,
+            tokens in 1_u32..12,
+            cached in prop_oneof![Just(0), Just(100), 0_u32..100],
+            late in prop_oneof![9 => 1_u64..20, 1 => 0_u64..3_000],
+            is_stream: bool,
+            leaves in prop_oneof![9 => Just(None), 1 => (0_u32..12).prop_map(Some)],
+        ) -> Asks {
+            Asks { after, prompt, tokens, cached, late, is_stream, leaves }
+        }
+    }
+
+    proptest! {
+        /// Whoever is tied is tied to what was for them.
+        #[test]
+        fn no_request_is_tied_to_what_was_for_another(
+            slots in 1_usize..6,
+            all in prop::collection::vec(asks(), 1..30),
+        ) {
+            is_true(slots, &all)?;
+        }
+    }
+
+    #[test]
+    fn requests_that_differ_are_all_tied() {
+        let asks = |nth: u64| Asks {
+            after: nth % 7 * 900,
+            prompt: 10 + nth as u32 * 3,
+            tokens: 2 + nth as u32 % 9,
+            cached: if nth.is_multiple_of(3) { 60 } else { 0 },
+            late: 10,
+            is_stream: !nth.is_multiple_of(4),
+            leaves: None,
+        };
+        let all: Vec<Asks> = (0..60).map(asks).collect();
+        for slots in [1, 4, 16] {
+            assert_eq!(
+                is_true(slots, &all).expect("none is tied to another's"),
+                60,
+                "{slots} slots"
+            );
+        }
+    }
+}
