@@ -35,10 +35,16 @@ pub(crate) struct Cplan {
     pub(crate) n_threads: i32,
 }
 
-/// `llama_batch`: its first field.
+/// `llama_batch`, whose fields have been these for as long as there has been a `llama_context::decode`.
 #[repr(C)]
 pub(crate) struct Batch {
     pub(crate) n_tokens: i32,
+    token: *const i32,
+    embd: *const f32,
+    pos: *const i32,
+    pub(crate) n_seq_id: *const i32,
+    pub(crate) seq_id: *const *const i32,
+    pub(crate) logits: *const i8,
 }
 
 /// `ggml_cgraph` and `llama_context`, of which nothing is read.

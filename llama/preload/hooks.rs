@@ -95,6 +95,11 @@ hooks! {
     EmbeddingsIth: c"llama_get_embeddings_ith", crate::calls::embeddings_ith;
     EmbeddingsSeq: c"llama_get_embeddings_seq", crate::calls::embeddings_seq;
     Synchronize: c"llama_synchronize", crate::calls::synchronize;
+    BatchClear: c"llama_batch_ext_clear", crate::batch::clear;
+    BatchFree: c"llama_batch_ext_free", crate::batch::free;
+    BatchToken: c"llama_batch_ext_add_token", crate::batch::add_token;
+    BatchEmbd: c"llama_batch_ext_add_embd", crate::batch::add_embd;
+    BatchOutput: c"llama_batch_ext_set_output_logits", crate::batch::set_output;
     SocketAccept4: c"accept4", crate::sockets::accept4;
     SocketAccept: c"accept", crate::sockets::accept;
     SocketRecv: c"recv", crate::sockets::recv;

@@ -16,6 +16,7 @@
 //! | `ggml_compute_forward_rms_norm_mul_fused` | which two nodes begin that are computed as one |
 //! | `ggml_barrier` | when the next node begins; where that was asked for, how long a thread waits for the others, see [`shares`] |
 //! | `ggml_backend_sched_graph_compute_async` | a graph begins and ends, of which other backends may compute parts; a pass, if it is in none |
+//! | `llama_batch_ext_*` | which sequences a pass has tokens of: see [`batch`] |
 //! | `accept`, `recv`, `send` | a request came to a server, or a piece of its answer left: see [`sockets`] |
 //! | `ggml_backend_sched_set_eval_callback` | the program has a callback of its own, so that ours isn't set |
 //!
@@ -31,6 +32,7 @@
 
 #![allow(unsafe_code, non_snake_case, reason = "it stands in the place of functions of C and C++")]
 
+mod batch;
 mod calls;
 mod contexts;
 mod environment;
@@ -147,6 +149,8 @@ struct Running {
     has_untimed: bool,
     /// How many tokens the cache had for each sequence before the open pass, and after it.
     cached: [Vec<u32>; 2],
+    /// What the open pass's batch has of each sequence, once that is wanted.
+    sequences: Vec<batch::OfSequence>,
     /// The context of the open pass, if it may compute several graphs, each with some of its tokens.
     context: Option<(Hook, usize, *const ggml::Context)>,
     /// How many tokens the cache has for each sequence with those of the last graph, and for each that this one adds to, as
@@ -302,6 +306,7 @@ fn running() -> *mut Running {
         is_incomplete: false,
         has_untimed: false,
         cached: [Vec::new(), Vec::new()],
+        sequences: Vec::new(),
         context: None,
         filled: Vec::new(),
         grown: Vec::new(),

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::batch::{self, OfSequence};
 use crate::format::{OfPass, Record, UNKNOWN, word};
 use crate::ggml::{Batch, Context};
 use crate::hooks::Hook;
@@ -149,7 +150,11 @@ fn write_pass(
     let sequences = (0..).zip(cached[0].iter().zip(&cached[1]));
     let (numbers, sequences): (Vec<u64>, Vec<u64>) = sequences
         .filter(|(_, (before, after))| before < after)
-        .map(|(number, (&before, &after))| (number, word([before, after])))
+        .map(|(number, (&before, &after))| {
+            let of = running.sequences.iter().find(|(of, _)| *of == number);
+            let outputs = of.map_or(0, |(_, outputs)| outputs.saturating_add(1));
+            (word([number, outputs]), word([before, after]))
+        })
         .unzip();
     let mut state = lock();
     let Some(state) = &mut *state else { return };
@@ -171,8 +176,8 @@ fn write_pass(
     };
     let words =
         [begin, end, known(tokens.map(i64::from)), known(position), status as u64, of_pass.word()];
-    // The first one alone is what most programs have.
-    if !matches!(numbers[..], [] | [0]) {
+    // Only a server's matter: the others' have no number that anybody asks for.
+    if !numbers.is_empty() && !running.sequences.is_empty() {
         state.recording.write_words(Record::Numbers, &[], &numbers);
     }
     state.recording.write_words(Record::Pass, &words, &sequences);
@@ -188,7 +193,7 @@ fn write_pass(
 
 /// A function in the place of a method of `llama_context`, which runs a pass.
 macro_rules! computes {
-    ($name:ident, $hook:ident, $batch:ty, $tokens:expr, $is_decode:literal) => {
+    ($name:ident, $hook:ident, $batch:ty, $tokens:expr, $sequences:path, $is_decode:literal) => {
         #[doc = concat!("In the place of [`Hook::", stringify!($hook), "`].")]
         ///
         /// # Safety
@@ -201,11 +206,29 @@ macro_rules! computes {
             type Run = unsafe extern "C-unwind" fn(*const Context, *const $batch) -> i32;
             let real = real!(Hook::$hook, COPY, Run);
             let tokens: fn(*const $batch) -> Option<i32> = $tokens;
+            // SAFETY: the batch is the caller's.
+            look(|all| unsafe { $sequences(batch, all) });
             let of = Of::Llama { hook: Hook::$hook, copy: COPY, is_decode: $is_decode };
             // SAFETY: the arguments are the caller's.
             unsafe { pass(Some((context, tokens(batch))), of, || real(context, batch)) }
         }
     };
+}
+
+/// Looks at what a batch has, before the outermost pass of this thread.
+fn look(at: impl FnOnce(&mut Vec<OfSequence>)) {
+    if !batch::IS_WANTED.load(Relaxed) || !IS_ON.load(Relaxed) {
+        return;
+    }
+    guarded((), || {
+        let running = running();
+        // SAFETY: it is this thread's, and no other reference to it is there.
+        unsafe {
+            if (*running).depth == 0 {
+                at(&mut (*running).sequences);
+            }
+        }
+    });
 }
 
 fn tokens_of(batch: *const Batch) -> Option<i32> {
@@ -218,9 +241,9 @@ fn unknown(_: *const c_void) -> Option<i32> {
     None
 }
 
-computes!(decode, Decode, Batch, tokens_of, true);
-computes!(decode_old, DecodeOld, Batch, tokens_of, true);
-computes!(decode_ext, DecodeExt, c_void, unknown, true);
-computes!(encode, Encode, Batch, tokens_of, false);
-computes!(encode_old, EncodeOld, Batch, tokens_of, false);
-computes!(encode_ext, EncodeExt, c_void, unknown, false);
+computes!(decode, Decode, Batch, tokens_of, batch::of, true);
+computes!(decode_old, DecodeOld, Batch, tokens_of, batch::of, true);
+computes!(decode_ext, DecodeExt, c_void, unknown, batch::of_ext, true);
+computes!(encode, Encode, Batch, tokens_of, batch::of, false);
+computes!(encode_old, EncodeOld, Batch, tokens_of, batch::of, false);
+computes!(encode_ext, EncodeExt, c_void, unknown, batch::of_ext, false);

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::batch::IS_WANTED;
 use crate::format::{Record, Sent, UNKNOWN, word};
 use crate::hooks::Hook;
 use crate::{HAS_LOCK, IS_ON, count, guarded, is_ready, lock, real};
@@ -241,6 +242,27 @@ fn has_reason(bytes: &[u8], sent: &mut Sent) -> bool {
     is_limit || has(b"\"finish_reason\":\"") || has(b"\"stop\":true") || has(b"\"stop_reason\":\"")
 }
 
+/// How many tokens an answer says that its prompt has, and itself; 0 for what it doesn't say.
+fn tokens_of(bytes: &[u8]) -> [u32; 2] {
+    let bytes = &bytes[..bytes.len().min(MOST_SEARCHED)];
+    let stated = |key: &[u8]| -> Option<u32> {
+        let at = find(bytes, key)? + key.len();
+        let digits = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        std::str::from_utf8(&bytes[at..at + digits]).ok()?.parse().ok()
+    };
+    let prompt = stated(b"\"prompt_tokens\":").or_else(|| stated(b"\"tokens_evaluated\":"));
+    // The parts of a prompt that were found in a cache, and that were not.
+    let parts = || Some(stated(b"\"cache_n\":")?.saturating_add(stated(b"\"prompt_n\":")?));
+    let keys: [&[u8]; 4] = [
+        b"\"completion_tokens\":",
+        b"\"tokens_predicted\":",
+        b"\"predicted_n\":",
+        b"\"output_tokens\":",
+    ];
+    let answer = keys.into_iter().find_map(stated);
+    [prompt.or_else(parts).unwrap_or(0), answer.unwrap_or(0)]
+}
+
 /// The name that a server gives a request, as it stands in an answer.
 fn name_of(bytes: &[u8]) -> Option<&[u8]> {
     let bytes = &bytes[..bytes.len().min(4096)];
@@ -334,6 +356,7 @@ unsafe fn heard(fd: c_int, bytes: *const u8, len: isize, begin: u64) {
                 return None;
             }
             *requests += 1;
+            IS_WANTED.store(true, Relaxed);
             let idle_ms = idle_ms(fd);
             let head = [u64::from(*requests), accepted.unwrap_or(UNKNOWN), begin, end, idle_ms];
             let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -373,7 +396,9 @@ unsafe fn told(fd: c_int, bytes: *const u8, len: isize, begin: u64) {
         let Some(request) = connection.answers else { return };
         let name = if connection.is_unnamed { name_of(bytes) } else { None };
         connection.is_unnamed &= name.is_none();
-        let head = [word([request, sent.word()]), begin, end, len as u64];
+        let may_state = sent.is_last || sent.pieces == 0;
+        let tokens = if may_state { tokens_of(bytes) } else { [0; 2] };
+        let head = [word([request, sent.word()]), begin, end, len as u64, word(tokens)];
         let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
         record.extend_from_slice(name.unwrap_or_default());
         state.recording.write(Record::Sent, &record);

@@ -33,7 +33,7 @@ impl Server {
         let port = loop {
             let mut line = String::new();
             said.read_line(&mut line).expect("it says something");
-            match line.trim().split_once(' ').expect("two words") {
+            match line.trim_end_matches('\n').split_once(' ').expect("two words") {
                 ("port", port) => break port.parse().expect("a port"),
                 (_, of) => passes.push(of.to_owned()),
             }

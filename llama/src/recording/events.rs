@@ -178,8 +178,8 @@ pub struct Pass {
     pub position: Option<u64>,
     /// How many tokens were in the cache before and after it, for each sequence that it computed tokens of.
     pub sequences: Vec<[u32; 2]>,
-    /// The numbers of these, if they are known.
-    pub numbers: Vec<u32>,
+    /// The numbers of these, and of how many of their tokens llama.cpp computed logits, if that is known.
+    pub numbers: Vec<(u32, Option<u32>)>,
     /// What llama.cpp returned: 0 if it worked.
     pub status: i32,
     /// Graphs that were computed in it.
@@ -234,6 +234,8 @@ pub struct SentPiece {
     pub end: u64,
     /// Its bytes.
     pub bytes: u64,
+    /// How many tokens it says that the prompt has, and the answer, if it does.
+    pub tokens: [Option<u32>; 2],
     /// What is known of it.
     pub(crate) what: Sent,
 }

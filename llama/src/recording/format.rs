@@ -115,13 +115,15 @@ pub(crate) enum Record {
     Cached = 15,
     /// For each product of experts of the graph before, in order, how many of them it used, or unknown.
     Experts = 16,
-    /// The numbers of the sequences that the next pass adds to, where it isn't the first one alone.
+    /// For each sequence that the next pass adds to, [its number](halves), and how many tokens of it have outputs, and one more;
+    /// 0 if that isn't known. Of a server, from its first request on.
     Numbers = 17,
     /// A request came to a server: its number; when its connection was accepted, if no other came by that, or unknown; when it
     /// was begun to be read, and when its first piece was; milliseconds since something had come then, or unknown; its path.
     Asked = 18,
-    /// A piece of an answer: [the request, and what it is](Sent); when it was begun to be sent, and when it was; bytes; the name
-    /// of the request, with the first piece that has one.
+    /// A piece of an answer: [the request, and what it is](Sent); when it was begun to be sent, and when it was; bytes; the
+    /// [tokens](halves) of the prompt and of the answer that it states, or 0; the name of the request, with the first piece that
+    /// has one.
     Sent = 19,
     /// A request; when its connection was found closed. The last of it.
     Gone = 20,

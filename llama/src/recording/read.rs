@@ -100,7 +100,12 @@ impl Recorded {
     }
 
     /// `numbers` are those of the sequences of the next pass.
-    fn add(&mut self, kind: u8, record: &[u8], numbers: &mut Vec<u32>) -> Result<(), String> {
+    fn add(
+        &mut self,
+        kind: u8,
+        record: &[u8],
+        numbers: &mut Vec<(u32, Option<u32>)>,
+    ) -> Result<(), String> {
         let text = || String::from_utf8_lossy(record).into_owned();
         let values = || {
             if record.len().is_multiple_of(8) {
@@ -144,9 +149,6 @@ impl Recorded {
                 let known = |value: &u64| (*value as i64 >= 0).then_some(*value);
                 let of = OfPass::of(*of);
                 let mut numbers = std::mem::take(numbers);
-                if numbers.is_empty() && sequences.len() == 1 {
-                    numbers.push(0);
-                }
                 if numbers.len() != sequences.len() {
                     numbers.clear();
                 }
@@ -261,7 +263,10 @@ impl Recorded {
                 let used = values.into_iter().map(|of| u32::try_from(of).ok());
                 self.last_graph()?.experts = used.collect();
             }
-            Record::Numbers => *numbers = values()?.into_iter().map(|of| of as u32).collect(),
+            Record::Numbers => {
+                let of = |[number, outputs]: [u32; 2]| (number, outputs.checked_sub(1));
+                *numbers = values()?.into_iter().map(halves).map(of).collect();
+            }
             Record::Asked => {
                 let (head, path) = record.split_at_checked(5 * 8).ok_or_else(short)?;
                 let [number, accepted, _, read, idle_ms] = words(head)[..] else {
@@ -278,11 +283,14 @@ impl Recorded {
                 self.asked.insert(number as u32, asked);
             }
             Record::Sent => {
-                let (head, name) = record.split_at_checked(4 * 8).ok_or_else(short)?;
-                let [who, begin, end, bytes] = words(head)[..] else { return Err(short()) };
+                let (head, name) = record.split_at_checked(5 * 8).ok_or_else(short)?;
+                let [who, begin, end, bytes, tokens] = words(head)[..] else {
+                    return Err(short());
+                };
+                let tokens = halves(tokens).map(|n| Some(n).filter(|&n| n > 0));
                 let [number, what] = halves(who);
                 if let Some(asked) = self.asked(number) {
-                    asked.sent.push(SentPiece { begin, end, bytes, what: Sent::of(what) });
+                    asked.sent.push(SentPiece { begin, end, bytes, tokens, what: Sent::of(what) });
                     if !name.is_empty() {
                         asked.name = Some(String::from_utf8_lossy(name).into_owned());
                     }
@@ -410,7 +418,7 @@ mod tests {
             record(15, &words_of(&[7 | 9 << 32, 3 << 32])),
             record(16, &words_of(&[8, u64::MAX])),
             record(4, &words_of(&[91, 99])),
-            record(17, &words_of(&[2, 5])),
+            record(17, &words_of(&[2, 5 | 1 << 32])),
             record(3, &words_of(&[5, 100, 1, nothing, 0, 1 | 1 << 32, 10 | 11 << 32, 3 << 32])),
             record(
                 5,
@@ -456,7 +464,7 @@ mod tests {
                 tokens: Some(1),
                 position: None,
                 sequences: vec![[10, 11], [0, 3]],
-                numbers: vec![2, 5],
+                numbers: vec![(2, None), (5, Some(0))],
                 status: 0,
                 graphs: 1,
                 is_decode: true,
@@ -543,7 +551,7 @@ mod tests {
         let first = Sent { status: 200, pieces: 1, ..Sent::default() };
         let last = Sent { is_last: true, is_limit: true, ..Sent::default() };
         let asked = [words_of(&[7, UNKNOWN, 10, 20, 3]), b"/v1/completions".to_vec()].concat();
-        let named = words_of(&[7 | u64::from(first.word()) << 32, 50, 51, 300]);
+        let named = words_of(&[7 | u64::from(first.word()) << 32, 50, 51, 300, 0]);
         let pass = |sequences: &[u64]| {
             record(3, &words_of(&[&[5, 100, 1, 9, 0, 1 << 32], sequences].concat()))
         };
@@ -551,18 +559,20 @@ mod tests {
             record(18, &asked),
             record(21, &words_of(&[7 | 12 << 32])),
             record(19, &[named, b"cmpl-1".to_vec()].concat()),
-            record(19, &words_of(&[7 | u64::from(last.word()) << 32, 60, 61, 30])),
+            record(19, &words_of(&[7 | u64::from(last.word()) << 32, 60, 61, 30, 12 | 3 << 32])),
             record(20, &words_of(&[7, 70])),
             record(20, &words_of(&[7, 80])),
             // Nothing is known of its begin.
             record(20, &words_of(&[8, 80])),
             pass(&[0, 1 << 32]),
+            record(17, &words_of(&[1 | 2 << 32])),
             pass(&[1 << 32]),
+            // One of them isn't known.
             record(17, &words_of(&[1])),
-            pass(&[1 << 32]),
+            pass(&[1 << 32, 1 << 32]),
         ]));
         let recorded = recorded.expect("it is whole");
-        let piece = |begin, end, bytes, what| SentPiece { begin, end, bytes, what };
+        let piece = |begin, end, bytes, tokens, what| SentPiece { begin, end, bytes, tokens, what };
         let expected = Asked {
             accepted: None,
             read: 20,
@@ -570,7 +580,10 @@ mod tests {
             path: "/v1/completions".to_owned(),
             name: Some("cmpl-1".to_owned()),
             tokenized: vec![12],
-            sent: vec![piece(50, 51, 300, first), piece(60, 61, 30, last)],
+            sent: vec![
+                piece(50, 51, 300, [None; 2], first),
+                piece(60, 61, 30, [Some(12), Some(3)], last),
+            ],
             gone: Some(70),
         };
         assert_eq!(recorded.asked, [(7, expected)].into());
@@ -578,7 +591,7 @@ mod tests {
             Event::Pass(pass) => pass.numbers.clone(),
             other => panic!("{other:?}"),
         });
-        assert_eq!(numbers.collect::<Vec<_>>(), [vec![], vec![0], vec![1]]);
+        assert_eq!(numbers.collect::<Vec<_>>(), [vec![], vec![(1, Some(1))], vec![]]);
     }
 
     #[test]

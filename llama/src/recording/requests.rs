@@ -3,7 +3,8 @@
 //! A server uses a sequence for one request after another. Where one begins is found by the cache: the sequence doesn't go on
 //! as it ended, or goes on with several tokens at once. What it does from there on, a [`Turn`], is tied to a request by time: it
 //! begins after the request came, and each token of the answer leaves after the pass that computed it. Where two could be
-//! meant, the length of the prompt decides, and that an answer leaves soon; else neither is tied.
+//! meant, that an answer leaves soon decides; else neither is tied. A prompt or an answer of another length is never meant,
+//! where the server tells how long they are.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,10 +12,7 @@ use brickscope::{Ending, Part, PartKind, Request};
 
 use super::events::{Asked, Recorded, SentPiece};
 use super::passes::Found;
-use super::replay::output_rows;
 
-/// Tokens of a sequence that are drafted at most, in one pass.
-const MOST_DRAFTED: u32 = 32;
 /// What a connection says in milliseconds is told by a clock that ticks as seldom as this.
 const TICK_NS: u64 = 10_000_000;
 
@@ -29,6 +27,9 @@ struct Turn {
     first: u64,
     second: Option<u64>,
     last: u64,
+    /// How many passes computed tokens of the answer, and whether one of them had several.
+    outputs: u32,
+    has_drafts: bool,
     /// When the second pass after its last one ended, whomever they were for.
     settled: Option<u64>,
 }
@@ -72,6 +73,8 @@ struct Sequence {
     after: u32,
     tokens: u32,
     kind: PartKind,
+    /// Whether the pass computed a token of the answer.
+    has_output: bool,
 }
 
 impl Requests {
@@ -85,7 +88,7 @@ impl Requests {
         if recorded.asked.is_empty() {
             return found;
         }
-        found.take_turns(recorded, passes, &at);
+        found.take_turns(passes, &at);
         found.came = recorded.asked.values().map(|asked| Came::of(asked, &at)).collect();
         found.came.sort_by_key(|came| came.arrived);
         found.tie();
@@ -95,15 +98,13 @@ impl Requests {
     /// Divides what sequences do into turns.
     fn take_turns<'r>(
         &mut self,
-        recorded: &Recorded,
         passes: impl Iterator<Item = Found<'r>>,
         at: &impl Fn(u64) -> u64,
     ) {
         let mut sequences: HashMap<u32, Sequence> = HashMap::new();
-        let mut has_drafts = false;
         // Turns that may have ended, and how many passes ago.
         let mut unsettled: Vec<(usize, u32)> = Vec::new();
-        for Found { pass, graphs, .. } in passes {
+        for Found { pass, .. } in passes {
             let [begin, end] = [pass.begin, pass.end].map(at);
             unsettled.retain_mut(|(turn, passes)| {
                 *passes += 1;
@@ -113,33 +114,22 @@ impl Requests {
             if !pass.is_decode || pass.status != 0 {
                 continue;
             }
-            let grown = pass.numbers.iter().zip(pass.sequences.iter().copied());
-            let grown = grown.map(|(&number, [from, to])| (number, from, to.saturating_sub(from)));
-            let grown: Vec<(u32, u32, u32)> = grown.collect();
-            let all = grown.iter().fold(0_u64, |sum, (.., tokens)| sum + u64::from(*tokens));
-            let nodes = graphs.iter().filter_map(|graph| recorded.graphs.get(&graph.number));
-            let outputs: u64 = nodes.flatten().map(output_rows).sum();
-            // To check what was drafted, each token has an output; of a prompt's, the last one.
-            let has_all_outputs = outputs == all;
             let mut does = Vec::new();
-            for (number, before, tokens) in grown {
+            for (&(number, outputs), &[before, after]) in pass.numbers.iter().zip(&pass.sequences) {
+                let tokens = after.saturating_sub(before);
                 let known = sequences.get(&number).copied().filter(|of| {
                     // What was drafted and refused is taken out again.
                     let is_drafted = of.kind == PartKind::Decode && of.tokens > 1;
                     before == of.after
                         || is_drafted && before < of.after && of.after - before < of.tokens
                 });
-                let is_draft = tokens <= MOST_DRAFTED && (has_all_outputs || has_drafts);
+                // Of what was drafted, each token has an output; of a prompt, the last one.
+                let is_answer = tokens == 1 || outputs == Some(tokens);
                 let (turn, kind) = match known {
-                    Some(of) if tokens == 1 => (Some(of.turn), PartKind::Decode),
-                    Some(of) if of.kind == PartKind::Prompt => {
-                        let is_draft = is_draft && has_all_outputs;
-                        (Some(of.turn), if is_draft { PartKind::Decode } else { PartKind::Prompt })
-                    }
-                    Some(of) if is_draft => (Some(of.turn), PartKind::Decode),
+                    Some(of) if of.has_output && is_answer => (Some(of.turn), PartKind::Decode),
+                    Some(of) if !of.has_output => (Some(of.turn), PartKind::Prompt),
                     _ => (None, PartKind::Prompt),
                 };
-                has_drafts |= kind == PartKind::Decode && tokens > 1;
                 let is_first = turn.is_none();
                 let turn = turn.unwrap_or_else(|| {
                     self.turns.push(Turn { begin, ..Turn::default() });
@@ -150,14 +140,20 @@ impl Requests {
                     PartKind::Prompt => {
                         // An earlier piece of the prompt computed no token.
                         (of.prompt, of.first) = (before.saturating_add(tokens), end);
+                        of.outputs = 1;
                     }
-                    PartKind::Decode => drop(of.second.get_or_insert(end)),
+                    PartKind::Decode => {
+                        of.second.get_or_insert(end);
+                        of.outputs += 1;
+                        of.has_drafts |= tokens > 1;
+                    }
                 }
                 (of.last, of.settled) = (end, None);
                 unsettled.retain(|(of, _)| *of != turn);
                 unsettled.push((turn, 0));
                 let after = before.saturating_add(tokens);
-                sequences.insert(number, Sequence { turn, after, tokens, kind });
+                let has_output = outputs.is_none_or(|outputs| outputs > 0);
+                sequences.insert(number, Sequence { turn, after, tokens, kind, has_output });
                 does.push(Does { turn, kind, tokens, before, is_first });
             }
             self.does.insert((pass.of_thread, pass.begin), does);
@@ -201,10 +197,7 @@ impl Requests {
                 };
                 may_be.iter().enumerate().filter_map(of).collect()
             };
-            let mut pairs = mutual(Came::fits);
-            if pairs.is_empty() {
-                pairs = mutual(Came::is_as_long);
-            }
+            let pairs = mutual(Came::is_soon);
             if pairs.is_empty() {
                 return;
             }
@@ -316,23 +309,44 @@ impl Came {
         let may_be = later.filter(|(_, turn)| {
             self.first.is_none_or(|[_, end]| end >= turn.first)
                 && self.last.is_none_or(|[_, end]| end >= turn.last)
+                && self.is_as_long(turn)
         });
         may_be.map(|(nth, _)| nth).collect()
     }
 
-    /// Whether a turn has a prompt as long as its own, which is known.
-    fn is_as_long(&self, turn: &Turn) -> bool {
+    /// How long its prompt may be, if that is known: as it says itself, or as any text of it, or all.
+    fn prompts(&self) -> Vec<u32> {
+        let stated = self.asked.sent.iter().filter_map(|sent| sent.tokens[0]).max();
         let made = &self.asked.tokenized;
-        let all = made.iter().fold(0_u32, |sum, tokens| sum.saturating_add(*tokens));
-        all == turn.prompt || made.contains(&turn.prompt)
+        match stated {
+            Some(stated) => vec![stated],
+            None if made.is_empty() => Vec::new(),
+            None => {
+                let all = made.iter().fold(0_u32, |sum, tokens| sum.saturating_add(*tokens));
+                made.iter().copied().chain([all]).collect()
+            }
+        }
     }
 
-    /// Whether a turn has its prompt, as far as that is known, and all that was computed left soon.
-    fn fits(&self, turn: &Turn) -> bool {
+    /// Whether a turn's prompt and its answer may be as long as its own.
+    fn is_as_long(&self, turn: &Turn) -> bool {
+        let prompts = self.prompts();
+        let pieces = self.asked.sent.iter().map(|sent| u32::from(sent.what.pieces)).sum::<u32>();
+        let stated = self.asked.sent.iter().filter_map(|sent| sent.tokens[1]).max();
+        let is_as_long = match stated {
+            _ if turn.has_drafts => true,
+            // A token that ends an answer, but isn't part of it.
+            Some(stated) => [stated, stated.saturating_add(1)].contains(&turn.outputs),
+            None => pieces <= turn.outputs,
+        };
+        is_as_long && (prompts.is_empty() || prompts.contains(&turn.prompt))
+    }
+
+    /// Whether all that a turn computed left soon. Of one of which nothing left, only a known length tells.
+    fn is_soon(&self, turn: &Turn) -> bool {
         let first = self.first.zip(turn.second);
         let last = self.last.zip(turn.settled);
-        let is_known = !self.asked.tokenized.is_empty();
-        (self.is_as_long(turn) || !is_known && self.first.is_some())
+        (self.first.is_some() || !self.prompts().is_empty())
             && first.is_none_or(|([begin, _], second)| begin <= second)
             && last.is_none_or(|([begin, _], settled)| begin <= settled)
     }
@@ -358,9 +372,14 @@ mod tests {
         /// How long each piece takes to leave, in microseconds.
         late: u64,
         is_stream: bool,
+        /// Whether the server tells how long the prompt and the answer are.
+        tells: bool,
         /// After how many tokens who asked goes away.
         leaves: Option<u32>,
     }
+
+    /// The requests of a pass: of each, what it processes, and how many tokens.
+    type Done = Vec<(usize, PartKind, u32)>;
 
     /// A request that a server works at.
     struct At {
@@ -370,10 +389,7 @@ mod tests {
     }
 
     /// What a server with so many slots recorded, and which request each sequence was for in each pass, with its tokens.
-    fn served(
-        slots: usize,
-        all: &[Asks],
-    ) -> (Recorded, Vec<Pass>, Vec<Vec<(usize, PartKind, u32)>>) {
+    fn served(slots: usize, all: &[Asks]) -> (Recorded, Vec<Pass>, Vec<Done>) {
         const CHUNK: u32 = 64;
         let mut recorded = Recorded::default();
         let mut arrivals = Vec::new();
@@ -386,8 +402,7 @@ mod tests {
             let asked = Asked { read: now, path, tokenized, ..Asked::default() };
             recorded.asked.insert(nth as u32 + 1, asked);
         }
-        let (mut passes, mut truth): (Vec<Pass>, Vec<Vec<(usize, PartKind, u32)>>) =
-            Default::default();
+        let (mut passes, mut truth): (Vec<Pass>, Vec<Done>) = Default::default();
         let mut waiting: std::collections::VecDeque<usize> = (0..all.len()).collect();
         let mut at: Vec<Option<At>> = (0..slots).map(|_| None).collect();
         let mut kept = vec![0_u32; slots];
@@ -400,7 +415,14 @@ mod tests {
                 {
                     waiting.pop_front();
                     let cached = (all[nth].prompt - 1) * all[nth].cached / 100;
-                    *at = Some(At { nth, position: cached.min(kept[slot]), made: 0 });
+                    let mut position = cached.min(kept[slot]);
+                    // An answer that goes on as a prompt's last token looks like one that never ended, unless the server says
+                    // how long they are.
+                    let tells = all.iter().all(|asks| asks.tells);
+                    if position == kept[slot] && position + 1 == all[nth].prompt && !tells {
+                        position -= 1;
+                    }
+                    *at = Some(At { nth, position, made: 0 });
                 }
             }
             if at.iter().all(Option::is_none) {
@@ -415,7 +437,7 @@ mod tests {
                 let kind = if at.made == 0 { PartKind::Prompt } else { PartKind::Decode };
                 let n = if at.made == 0 { left.min(CHUNK) } else { 1 };
                 pass.sequences.push([at.position, at.position + n]);
-                pass.numbers.push(slot as u32);
+                pass.numbers.push((slot as u32, Some(u32::from(n == left || at.made > 0))));
                 does.push((at.nth, kind, n));
                 at.position += n;
             }
@@ -433,8 +455,10 @@ mod tests {
                 let asked = recorded.asked.get_mut(&(at.nth as u32 + 1)).expect("all are there");
                 let begin =
                     (pass.end + asks.late * 1000).max(asked.sent.last().map_or(0, |of| of.end));
+                let all = if asks.tells { [asks.prompt, asks.tokens].map(Some) } else { [None; 2] };
                 let mut send = |what: Sent| {
-                    asked.sent.push(SentPiece { begin, end: begin + 10, bytes: 1, what });
+                    let tokens = if what.is_last { all } else { [None; 2] };
+                    asked.sent.push(SentPiece { begin, end: begin + 10, bytes: 1, tokens, what });
                 };
                 if asks.leaves.is_some_and(|after| at.made > after) {
                     asked.gone = Some(begin);
@@ -480,8 +504,7 @@ mod tests {
             for (part, (nth, kind, tokens)) in parts.iter().zip(truth) {
                 let who = if is_tied[*nth] { *nth as u32 } else { Part::NOBODY };
                 prop_assert_eq!(part.request, who);
-                // The last piece of a prompt may be one token, which nothing tells from an answer's.
-                if *tokens > 1 {
+                if is_tied[*nth] {
                     prop_assert_eq!(part.kind, *kind);
                 }
                 prop_assert_eq!(part.tokens, u64::from(*tokens));
@@ -505,9 +528,10 @@ mod tests {
             cached in prop_oneof![Just(0), Just(100), 0_u32..100],
             late in prop_oneof![9 => 1_u64..20, 1 => 0_u64..3_000],
             is_stream: bool,
+            tells: bool,
             leaves in prop_oneof![9 => Just(None), 1 => (0_u32..12).prop_map(Some)],
         ) -> Asks {
-            Asks { after, prompt, tokens, cached, late, is_stream, leaves }
+            Asks { after, prompt, tokens, cached, late, is_stream, tells, leaves }
         }
     }
 
@@ -531,6 +555,7 @@ mod tests {
             cached: if nth.is_multiple_of(3) { 60 } else { 0 },
             late: 10,
             is_stream: !nth.is_multiple_of(4),
+            tells: nth.is_multiple_of(2),
             leaves: None,
         };
         let all: Vec<Asks> = (0..60).map(asks).collect();

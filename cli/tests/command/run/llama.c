@@ -41,7 +41,7 @@ struct tensor {
 struct params { int ith, nth; };
 struct plan { size_t work_size; void *work_data; int n_threads; };
 struct graph { int n; struct tensor *nodes[64]; };
-struct batch { int32_t n_tokens; };
+struct batch { int32_t n_tokens; const int32_t *token; const float *embd; const int32_t *pos, *n_seq_id; const int32_t *const *seq_id; const int8_t *logits; };
 // A GPU's computes what it is told to while the caller goes on. What it is told at once takes it half the time.
 struct backend { const char *name; bool is_cpu; };
 typedef bool (*callback)(struct tensor *t, bool ask, void *data);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct batch { int32_t n_tokens; };
+struct batch { int32_t n_tokens; const int32_t *token; const float *embd; const int32_t *pos, *n_seq_id; const int32_t *const *seq_id; const int8_t *logits; };
 #ifdef LINKED
 int llama_decode(void *context, struct batch batch);
 int32_t llama_sampler_sample(void *sampler, void *context, int32_t index);

@@ -17,7 +17,7 @@
 
 enum { SLOTS = 4, CHUNK = 32, MOST = 4096 };
 
-struct batch { int32_t n_tokens; };
+struct batch { int32_t n_tokens; const int32_t *token; const float *embd; const int32_t *pos, *n_seq_id; const int32_t *const *seq_id; const int8_t *logits; };
 struct request {
     char name[32];
     int prompt, tokens, cached, stream;
@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
     adds[0] = 2;
     decode(&context, (struct batch){2});
     sequences[0] = 0;
-    printf("pass ?:p2@0\nport %d\n", ntohs(at.sin_port));
+    printf("pass \nport %d\n", ntohs(at.sin_port));
     fflush(stdout);
     pthread_t listener;
     pthread_create(&listener, NULL, listen_for_all, (void *)(intptr_t)server);
@@ -168,6 +168,9 @@ int main(int argc, char **argv) {
     struct request *slots[SLOTS] = {0};
     for (;;) {
         int tokens = 0;
+        static int32_t ones[MOST], slot_of[SLOTS];
+        static const int32_t *seq_ids[MOST];
+        static int8_t logits[MOST];
         char line[512] = "pass";
         pthread_mutex_lock(&lock);
         for (;;) {
@@ -193,11 +196,16 @@ int main(int argc, char **argv) {
             adds[i] = r->made > 0 ? 1 : left < CHUNK ? left : CHUNK;
             snprintf(line + strlen(line), sizeof line - strlen(line), " %s:%c%d@%d", r->name, r->made > 0 ? 'd' : 'p', adds[i], r->position);
             r->position += adds[i];
-            tokens += adds[i];
+            slot_of[i] = i;
+            for (int n = 0; n < adds[i]; n++, tokens++) {
+                ones[tokens] = 1;
+                seq_ids[tokens] = &slot_of[i];
+                logits[tokens] = n + 1 == adds[i] && r->position >= r->prompt;
+            }
         }
         pthread_mutex_unlock(&lock);
         if (tokens == 0) break;
-        decode(&context, (struct batch){tokens});
+        decode(&context, (struct batch){.n_tokens = tokens, .n_seq_id = ones, .seq_id = seq_ids, .logits = logits});
         puts(line);
         pthread_mutex_lock(&lock);
         for (int i = 0; i < SLOTS; i++) {

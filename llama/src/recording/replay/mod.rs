@@ -15,7 +15,6 @@ use brickscope::{
 use self::between::{Gap, between};
 use self::counts::Counts;
 use self::graphs::Graphs;
-pub(crate) use self::phase::output_rows;
 use self::turns::{InTurn, Turns};
 use self::warm_up::{Mark, leave_out_warm_up};
 use super::events::{Graph, Recorded};

@@ -42,6 +42,7 @@ fn pass(nth: u64, sequences: &[[u32; 2]]) -> Pass {
         tokens: Some(sequences.iter().map(|[from, to]| u64::from(to - from)).sum()),
         position: Some(0),
         sequences: sequences.to_vec(),
+        numbers: Vec::new(),
         status: 0,
         graphs: 1,
         is_decode: true,
