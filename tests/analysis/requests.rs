@@ -1,9 +1,9 @@
 //! Where the time of requests went, beside a reference that looks at each nanosecond by itself.
 
-use brickscope_analysis::requests::{Piece, Requests, Slow, Until};
+use brickscope_analysis::requests::{Cause, Causes, Piece, Requests, Slow, Until};
 use brickscope_analysis::view;
 use brickscope_profile::{
-    ClockInfo, Ending, Part, PartKind, Pass, PassPart, Phase, Profile, Request,
+    ClockInfo, Disturbance, Ending, Part, PartKind, Pass, PassPart, Phase, Profile, Request,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -187,6 +187,103 @@ fn time_without_a_pass_is_unattributed_where_passes_are_missing() {
     assert_eq!(between(&profile), (0, 200_000_000));
     let text = view::requests(&profile);
     assert!(text.contains("missing: 1 pass, so time without one is unattributed"), "{text}");
+}
+
+/// What is planted beside one of many equal tokens.
+#[derive(Debug, Clone, Copy)]
+enum Planted {
+    /// A prompt of another request, in its own pass or in one before.
+    Beside,
+    Before,
+    /// Passes for tokens of others alone.
+    Others,
+    /// A pass in which a thread waits for a CPU for all of the time, or for a tenth.
+    Waits,
+    Slow,
+    /// One that reads from a disk.
+    Reads,
+    /// Time without a pass.
+    Between,
+    /// A pass of which nobody says for whom it is.
+    Nobodys,
+}
+
+#[test]
+fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
+    const MS: u64 = 1_000_000;
+    let planted = [
+        (Planted::Beside, Cause::Prompts),
+        (Planted::Before, Cause::Prompts),
+        (Planted::Others, Cause::TokensOfOthers),
+        (Planted::Waits, Cause::Cpu),
+        (Planted::Slow, Cause::Own),
+        (Planted::Reads, Cause::Disk),
+        (Planted::Between, Cause::Between),
+        (Planted::Nobodys, Cause::Unattributed),
+    ];
+    let mut profile = Profile::empty(ClockInfo::default());
+    profile.requests.push(request("mine", 0, Some(0), Vec::new()));
+    profile.requests.push(request("other", 0, Some(0), Vec::new()));
+    let (mut now, mut serial) = (0, 0);
+    let mut causes = Vec::new();
+    for nth in 0..240_u64 {
+        let (what, cause) = match nth % 30 {
+            17 => {
+                let (what, cause) = planted[nth as usize / 30];
+                (Some(what), Some(cause))
+            }
+            _ => (None, None),
+        };
+        let mut run = |ns: u64, parts: &[Part], disturbance: Option<Disturbance>| {
+            profile.passes.push(Pass { disturbance, ..pass(serial, now, ns) });
+            let parts = parts.iter().map(|&part| PassPart { pass: serial, part });
+            profile.parts.extend(parts);
+            serial += 1;
+            now += ns;
+        };
+        let waits = |longest_wait_ns| {
+            let longest_wait_ns = Some(longest_wait_ns);
+            Some(Disturbance { passes: 1, wall_ns: 40 * MS, longest_wait_ns, ..Default::default() })
+        };
+        let others = Part::decode(1, nth);
+        match what {
+            Some(Planted::Before) => run(30 * MS, &[Part::prompt(1, 900, 0)], None),
+            Some(Planted::Others) => run(30 * MS, &[others], None),
+            Some(Planted::Nobodys) => run(30 * MS, &[], None),
+            _ => {}
+        }
+        let own = if nth == 0 { Part::prompt(0, 5, 0) } else { Part::decode(0, nth) };
+        match what {
+            Some(Planted::Beside) => run(40 * MS, &[own, Part::prompt(1, 900, 0)], None),
+            Some(Planted::Waits) => run(40 * MS, &[own, others], waits(39 * MS)),
+            Some(Planted::Slow) => run(40 * MS, &[own, others], waits(4 * MS)),
+            Some(Planted::Reads) => {
+                let disk_faults = Some(3);
+                let reads = Disturbance { disk_faults, ..Disturbance::default() };
+                run(40 * MS, &[own, others], Some(reads));
+            }
+            // Now and then a bit longer, and beside a short prompt.
+            _ if nth % 7 == 0 => run(11 * MS, &[own, Part::prompt(1, 3, 0)], waits(0)),
+            _ => run(10 * MS, &[own, others], None),
+        }
+        now += if let Some(Planted::Between) = what { 30 * MS } else { MS };
+        profile.requests[0].tokens_ns.push(now);
+        causes.extend(cause.map(|cause| (Until::Token(nth as u32), cause)));
+    }
+    assert_eq!(profile.check(), Ok(()));
+    let found = Causes::of(&Requests::of(&profile), |until| matches!(until, Until::Token(_)));
+    let found = found.expect("many tokens");
+    assert_eq!((found.of, found.median_ns), (239, 11 * MS));
+    let named: Vec<_> = found.slow.iter().map(|of| (of.interval.until, of.cause)).collect();
+    assert_eq!(named, causes);
+    assert!(found.slow.iter().all(|of| (29 * MS..31 * MS).contains(&of.more_ns)), "{found:?}");
+    assert_eq!(found.counts()[0], (Cause::Prompts, 2));
+
+    let text = view::requests(&profile);
+    let said = "8 of 239 further tokens took at least 2 times the median, 11.0 ms.";
+    assert!(unwrapped(&text).contains(said), "{text}");
+    assert!(unwrapped(&text).contains("prompts of others 2 tokens of others 1"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]

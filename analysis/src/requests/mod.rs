@@ -9,6 +9,7 @@
 //!
 //! A pass that several requests share is an own pass of each of them, and is never divided.
 
+mod cause;
 mod slow;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use std::fmt;
 use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
 use serde::Serialize;
 
+pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub use self::slow::{Neighbour, Slow};
 
 /// What the server did in a piece of an interval.
@@ -201,6 +203,8 @@ pub struct Requests<'p> {
 /// A pass, and whom it was for.
 #[derive(Debug)]
 struct OfPass {
+    /// An index into the profile's.
+    nth: usize,
     start_ns: u64,
     end_ns: u64,
     /// A range of the parts.
@@ -233,15 +237,16 @@ impl<'p> Requests<'p> {
             range[1] = at + 1;
             counts[usize::from(of.part.kind == PartKind::Decode)] += 1;
         }
-        let of_pass = |pass: &Pass| {
+        let of_pass = |(nth, pass): (usize, &Pass)| {
             let (parts, [prompts, tokens]) =
                 of_serial.get(&pass.serial).copied().unwrap_or_default();
             let end_ns = pass.start_ns.saturating_add(pass.wall_ns);
             let is_for_nobody =
                 by_pass[parts[0]..parts[1]].iter().any(|of| of.part.request == Part::NOBODY);
-            OfPass { start_ns: pass.start_ns, end_ns, parts, prompts, tokens, is_for_nobody }
+            let start_ns = pass.start_ns;
+            OfPass { nth, start_ns, end_ns, parts, prompts, tokens, is_for_nobody }
         };
-        let mut passes: Vec<OfPass> = profile.passes.iter().map(of_pass).collect();
+        let mut passes: Vec<OfPass> = profile.passes.iter().enumerate().map(of_pass).collect();
         passes.sort_by_key(|pass| pass.start_ns);
         let ended_by = passes.iter().scan(0, |latest: &mut u64, pass| {
             *latest = pass.end_ns.max(*latest);

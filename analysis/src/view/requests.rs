@@ -7,7 +7,7 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::{count, grouped, printable};
 
 use super::layout::wrapped;
-use crate::requests::{Interval, Piece, Requests, Slow, Until, missing_passes};
+use crate::requests::{Causes, Interval, Piece, Requests, SLOW, Slow, Until, missing_passes};
 use crate::text::{cut, padded, wrap};
 use crate::words::time;
 
@@ -68,6 +68,9 @@ pub fn requests(profile: &Profile) -> String {
     ] {
         if let Some(slow) = Slow::of(&requests, wanted) {
             slow_ones(profile, what, &slow, &mut text);
+        }
+        if let Some(causes) = Causes::of(&requests, wanted) {
+            why(what, &causes, &mut text);
         }
     }
     text
@@ -155,6 +158,26 @@ fn how_they_ended(profile: &Profile) -> String {
         parts.push(format!("not ended {}", grouped(going_on)));
     }
     format!("{}: {}", grouped(profile.requests.len() as u64), parts.join(", "))
+}
+
+/// How many took much longer than the median, and what each of these waited for most.
+fn why(what: &str, causes: &Causes, text: &mut String) {
+    let Causes { of, median_ns, slow } = causes;
+    text.push('\n');
+    let median = time(*median_ns as f64);
+    if slow.is_empty() {
+        let none = format!("No {what} of {} took {SLOW} times the median, {median}.", grouped(*of));
+        return wrapped(&none, text);
+    }
+    let slow = grouped(slow.len() as u64);
+    let some = format!(
+        "{slow} of {} {what}s took at least {SLOW} times the median, {median}. Most of what was more:",
+        grouped(*of)
+    );
+    wrapped(&some, text);
+    for (cause, count) in causes.counts() {
+        let _ = writeln!(text, "{}  {:>10}", padded(cause.name(), NAME), grouped(count));
+    }
 }
 
 /// The slowest hundredth beside the others.

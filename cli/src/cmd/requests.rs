@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use brickscope::{Ending, Profile};
-use brickscope_analysis::requests::{Interval, Piece, Requests, Slow, Until};
+use brickscope_analysis::requests::{Causes, Interval, Piece, Requests, Slow, Until};
 use brickscope_analysis::view;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -71,10 +71,15 @@ fn as_json(profile: &Profile, wanted: Option<&str>) -> serde_json::Result<String
     };
     let slow =
         |is: fn(Until) -> bool| Slow::of(&requests, is).map(|slow| slow_as_json(&requests, &slow));
+    let causes = |is: fn(Until) -> bool| {
+        Causes::of(&requests, is).map(|causes| causes_as_json(&requests, &causes))
+    };
     serde_json::to_string_pretty(&All {
         requests: Each(each),
         slow_first_tokens: slow(|until| until == Until::FirstToken),
         slow_tokens: slow(|until| matches!(until, Until::Token(_))),
+        causes_of_first_tokens: causes(|until| until == Until::FirstToken),
+        causes_of_tokens: causes(|until| matches!(until, Until::Token(_))),
     })
 }
 
@@ -83,6 +88,8 @@ struct All<R> {
     requests: R,
     slow_first_tokens: Option<Value>,
     slow_tokens: Option<Value>,
+    causes_of_first_tokens: Option<Value>,
+    causes_of_tokens: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -113,6 +120,16 @@ impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq((self.0)())
     }
+}
+
+fn causes_as_json(requests: &Requests<'_>, causes: &Causes) -> Value {
+    let slow = causes.slow.iter().map(|of| {
+        let id = requests.all().get(of.interval.request as usize).map(|request| &request.id);
+        let until = of.interval.until.to_string();
+        let (ns, more_ns) = (of.interval.ns(), of.more_ns);
+        json!({ "id": id, "until": until, "ns": ns, "cause": of.cause, "more_ns": more_ns })
+    });
+    json!({ "of": causes.of, "median_ns": causes.median_ns, "slow": slow.collect::<Vec<_>>() })
 }
 
 fn slow_as_json(requests: &Requests<'_>, slow: &Slow) -> Value {

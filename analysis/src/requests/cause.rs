@@ -1,0 +1,182 @@
+//! Why a token took much longer than others: the one thing that it waited for most, beyond what is typical.
+
+use serde::Serialize;
+
+use super::{Interval, Piece, Requests, Until};
+
+/// How many intervals there must be, so that a median says what is typical.
+const FEWEST: usize = 20;
+/// How many times the median an interval takes that asks for a reason.
+pub const SLOW: u64 = 2;
+
+/// What a slow interval waited for most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// The request had no place in the batch.
+    Queue,
+    /// Prompts of others were processed, in its own passes or before them.
+    Prompts,
+    /// Tokens of more others than is typical, or passes for others alone.
+    TokensOfOthers,
+    /// Passes ran in which a thread of the program waited for a CPU for half of the time or more.
+    Cpu,
+    /// The program waited for pages that came from a disk.
+    Disk,
+    /// Its own passes took long, and nothing of the above says why: a long prompt of its own, say.
+    Own,
+    /// Between passes: the host scheduled, sampled, made text or sent it.
+    Between,
+    /// Nobody knows what ran.
+    Unattributed,
+}
+
+impl Cause {
+    /// The name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "no place in the batch",
+            Self::Prompts => "prompts of others",
+            Self::TokensOfOthers => "tokens of others",
+            Self::Cpu => "waiting for a CPU",
+            Self::Disk => "waiting for a disk",
+            Self::Own => "its own passes",
+            Self::Between => "the host, between passes",
+            Self::Unattributed => "(unattributed)",
+        }
+    }
+}
+
+/// An interval that took at least [`SLOW`] times the median, with its cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caused {
+    /// The interval.
+    pub interval: Interval,
+    /// What it waited for most.
+    pub cause: Cause,
+    /// How much longer that took than it typically does, in nanoseconds.
+    pub more_ns: u64,
+}
+
+/// The slow intervals of some, and what is typical.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Causes {
+    /// How many intervals there are.
+    pub of: u64,
+    /// Their median, in nanoseconds.
+    pub median_ns: u64,
+    /// Those that take at least [`SLOW`] times as long.
+    pub slow: Vec<Caused>,
+}
+
+/// The parts of an interval that are held against what is typical of them.
+const GROUPS: [&[Piece]; 5] = [
+    &[Piece::Queue],
+    &[Piece::OwnAlone, Piece::OwnBesidePrompts, Piece::OwnBesideDecode, Piece::OwnBesideBoth],
+    &[Piece::OtherPrompts, Piece::OtherDecode, Piece::OtherBoth],
+    &[Piece::Between],
+    &[Piece::Unattributed],
+];
+
+fn grouped(interval: &Interval) -> [u64; GROUPS.len()] {
+    GROUPS.map(|pieces| pieces.iter().map(|&piece| interval.of(piece)).sum())
+}
+
+fn median(values: &mut [u64]) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+impl Causes {
+    /// Of the intervals with an end that is wanted. `None` if there are fewer than 20.
+    ///
+    /// A slow one has the cause whose time exceeds its median most. Where that is in passes, it is the first of these that took
+    /// half of it or more: passes in which a thread waited for a CPU, passes that read from a disk, passes with prompts of others,
+    /// passes for tokens of others, if some were for these alone.
+    #[must_use]
+    pub fn of(requests: &Requests<'_>, is_wanted: impl Fn(Until) -> bool) -> Option<Self> {
+        let lengths = requests.lengths().filter(|(until, _)| is_wanted(*until));
+        let mut lengths: Vec<u64> = lengths.map(|(_, ns)| ns).collect();
+        if lengths.len() < FEWEST {
+            return None;
+        }
+        let median_ns = median(&mut lengths);
+        let wanted = || requests.all_intervals().filter(|interval| is_wanted(interval.until));
+        let all: Vec<[u64; GROUPS.len()]> = wanted().map(|interval| grouped(&interval)).collect();
+        let mut typical = [0; GROUPS.len()];
+        for (group, typical) in typical.iter_mut().enumerate() {
+            *typical = median(&mut all.iter().map(|of| of[group]).collect::<Vec<_>>());
+        }
+        let is_slow =
+            |interval: &Interval| median_ns > 0 && interval.ns() >= median_ns.saturating_mul(SLOW);
+        let slow = wanted().filter(is_slow).map(|interval| {
+            let more = grouped(&interval).into_iter().zip(typical);
+            let more = more.map(|(ns, typical)| ns.saturating_sub(typical));
+            let (group, more_ns) = more
+                .enumerate()
+                .max_by_key(|(group, ns)| (*ns, GROUPS.len() - group))
+                .unwrap_or_default();
+            let cause = match group {
+                0 => Cause::Queue,
+                1 | 2 => requests.cause_in_passes(&interval, more_ns),
+                3 => Cause::Between,
+                _ => Cause::Unattributed,
+            };
+            Caused { interval, cause, more_ns }
+        });
+        Some(Self { of: lengths.len() as u64, median_ns, slow: slow.collect() })
+    }
+
+    /// How many slow intervals each cause has, most first.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(Cause, u64)> {
+        let mut counts: Vec<(Cause, u64)> = Vec::new();
+        for of in &self.slow {
+            match counts.iter_mut().find(|(cause, _)| *cause == of.cause) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((of.cause, 1)),
+            }
+        }
+        counts.sort_by_key(|&(cause, count)| (std::cmp::Reverse(count), cause));
+        counts
+    }
+}
+
+impl Requests<'_> {
+    /// Why the passes of an interval took so much longer than is typical.
+    fn cause_in_passes(&self, interval: &Interval, more_ns: u64) -> Cause {
+        let (mut waiting_ns, mut has_read) = (0_u64, false);
+        for pass in self.overlapping(interval.from_ns, interval.to_ns) {
+            let Some(of) = self.profile.passes[pass.nth].disturbance else { continue };
+            has_read |= of.disk_faults.is_some_and(|faults| faults > 0);
+            let waited_ns = of.longest_wait_ns.unwrap_or(0);
+            if waited_ns > 0 && waited_ns >= of.wall_ns / 2 {
+                let (from, to) = (interval.from_ns, interval.to_ns);
+                waiting_ns += pass.end_ns.min(to) - pass.start_ns.max(from);
+            }
+        }
+        let beside: u64 =
+            [Piece::OwnBesidePrompts, Piece::OwnBesideBoth, Piece::OtherPrompts, Piece::OtherBoth]
+                .into_iter()
+                .map(|piece| interval.of(piece))
+                .sum();
+        let others: u64 = [Piece::OwnBesideDecode, Piece::OtherDecode]
+            .into_iter()
+            .map(|piece| interval.of(piece))
+            .sum();
+        let is_half = |ns: u64| ns >= more_ns / 2;
+        if is_half(waiting_ns) && waiting_ns > 0 {
+            Cause::Cpu
+        } else if has_read {
+            Cause::Disk
+        } else if is_half(beside) && beside > 0 {
+            Cause::Prompts
+        } else if interval.of(Piece::OtherDecode) > 0 && is_half(others) {
+            Cause::TokensOfOthers
+        } else {
+            Cause::Own
+        }
+    }
+}
