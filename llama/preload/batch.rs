@@ -24,12 +24,19 @@ pub(crate) type OfSequence = (u32, u32);
 /// An entry of a `llama_batch_ext`: its sequence, and whether it has an output.
 type Entry = (i32, bool);
 
-thread_local! {
-    /// The entries of each `llama_batch_ext` that this thread fills.
-    static FILLED: RefCell<Vec<(usize, Vec<Entry>)>> = const { RefCell::new(Vec::new()) };
+/// A `llama_batch_ext` that a thread fills, since it was cleared.
+struct Filled {
+    at: usize,
+    entries: Vec<Entry>,
+    /// Whether entries were added that weren't seen.
+    has_gaps: bool,
 }
 
-fn add(all: &mut Vec<OfSequence>, sequence: i32, has_output: bool) {
+thread_local! {
+    static FILLED: RefCell<Vec<Filled>> = const { RefCell::new(Vec::new()) };
+}
+
+fn count_in(all: &mut Vec<OfSequence>, sequence: i32, has_output: bool) {
     let Ok(sequence) = u32::try_from(sequence) else { return };
     match all.iter_mut().rfind(|of| of.0 == sequence) {
         Some(of) => of.1 += u32::from(has_output),
@@ -55,12 +62,12 @@ pub(crate) unsafe fn of(batch: *const Batch, all: &mut Vec<OfSequence>) {
         for nth in 0..n {
             let has_output = if logits.is_null() { nth + 1 == n } else { *logits.add(nth) != 0 };
             if n_seq_id.is_null() || seq_id.is_null() {
-                add(all, 0, has_output);
+                count_in(all, 0, has_output);
                 continue;
             }
             let sequences = *seq_id.add(nth);
             for of in 0..usize::try_from(*n_seq_id.add(nth)).unwrap_or(0) {
-                add(all, *sequences.add(of), has_output);
+                count_in(all, *sequences.add(of), has_output);
             }
         }
     }
@@ -73,47 +80,71 @@ pub(crate) unsafe fn of(batch: *const Batch, all: &mut Vec<OfSequence>) {
 /// As [`of`]'s, though nothing of it is read.
 pub(crate) unsafe fn of_ext(batch: *const c_void, all: &mut Vec<OfSequence>) {
     all.clear();
-    with(batch, |entries| {
-        entries.iter().for_each(|&(sequence, has_output)| add(all, sequence, has_output));
+    with(batch, |filled| {
+        if !filled.has_gaps {
+            let entries = filled.entries.iter();
+            entries.for_each(|&(sequence, has_output)| count_in(all, sequence, has_output));
+        }
     });
 }
 
-/// Looks at the entries of a batch.
-fn with(batch: *const c_void, look: impl FnOnce(&mut Vec<Entry>)) {
+/// Looks at a batch.
+fn with(batch: *const c_void, look: impl FnOnce(&mut Filled)) {
     if !IS_WANTED.load(Relaxed) || !IS_ON.load(Relaxed) {
         return;
     }
+    let at = batch as usize;
     guarded((), || {
-        FILLED.with_borrow_mut(|filled| {
-            let at = filled.iter().position(|(known, _)| *known == batch as usize);
-            let at = at.unwrap_or_else(|| {
-                if filled.len() == MOST_BATCHES {
-                    filled.remove(0);
+        // A thread that ends may free batches when it has none of this any more.
+        let _ = FILLED.try_with(|all| {
+            let Ok(mut all) = all.try_borrow_mut() else { return };
+            if !all.iter().any(|filled| filled.at == at) {
+                if all.len() == MOST_BATCHES {
+                    all.remove(0);
                 }
-                filled.push((batch as usize, Vec::new()));
-                filled.len() - 1
-            });
-            look(&mut filled[at].1);
+                all.push(Filled { at, entries: Vec::new(), has_gaps: false });
+            }
+            all.iter_mut().find(|filled| filled.at == at).into_iter().for_each(look_once(look));
         });
     });
 }
 
-fn set(batch: *const c_void, index: c_int, change: impl FnOnce(&mut Entry)) {
-    with(batch, |entries| {
-        let entry = usize::try_from(index).ok().and_then(|index| entries.get_mut(index));
-        if let Some(entry) = entry {
-            change(entry);
+/// Something to be done once, as something that may be done more often.
+fn look_once(look: impl FnOnce(&mut Filled)) -> impl FnMut(&mut Filled) {
+    let mut look = Some(look);
+    move |filled| {
+        if let Some(look) = look.take() {
+            look(filled);
+        }
+    }
+}
+
+/// Whether the entry at an index has an output.
+fn set(batch: *const c_void, index: c_int, has_output: bool) {
+    with(batch, |filled| {
+        match usize::try_from(index).ok().and_then(|index| filled.entries.get_mut(index)) {
+            Some(entry) => entry.1 = has_output,
+            None => filled.has_gaps = true,
         }
     });
 }
 
-/// An entry was added at this index.
+/// An entry was added at this index, or none if that is below 0.
 fn added(batch: *const c_void, sequence: c_int, index: c_int) {
-    with(batch, |entries| {
-        // One whose begin wasn't seen isn't known.
-        if usize::try_from(index).is_ok_and(|index| index == entries.len() && index < MOST_TOKENS) {
-            entries.push((sequence, false));
+    let Ok(index) = usize::try_from(index) else { return };
+    with(batch, |filled| {
+        if index == filled.entries.len() && index < MOST_TOKENS {
+            filled.entries.push((sequence, false));
+        } else {
+            filled.has_gaps = true;
         }
+    });
+}
+
+fn emptied(batch: *const c_void) {
+    with(batch, |filled| {
+        filled.entries.clear();
+        filled.has_gaps = false;
     });
 }
 
@@ -134,7 +165,7 @@ pub(crate) struct Embd {
 pub(crate) unsafe extern "C-unwind" fn clear<const COPY: usize>(batch: *mut c_void) {
     type Clear = unsafe extern "C-unwind" fn(*mut c_void);
     let real = real!(Hook::BatchClear, COPY, Clear);
-    with(batch, Vec::clear);
+    emptied(batch);
     // SAFETY: the argument is the caller's.
     unsafe { real(batch) }
 }
@@ -147,7 +178,7 @@ pub(crate) unsafe extern "C-unwind" fn clear<const COPY: usize>(batch: *mut c_vo
 pub(crate) unsafe extern "C-unwind" fn free<const COPY: usize>(batch: *mut c_void) {
     type Free = unsafe extern "C-unwind" fn(*mut c_void);
     let real = real!(Hook::BatchFree, COPY, Free);
-    with(batch, Vec::clear);
+    emptied(batch);
     // SAFETY: the argument is the caller's.
     unsafe { real(batch) }
 }
@@ -200,7 +231,41 @@ pub(crate) unsafe extern "C-unwind" fn set_output<const COPY: usize>(
 ) -> bool {
     type Set = unsafe extern "C-unwind" fn(*mut c_void, c_int, bool) -> bool;
     let real = real!(Hook::BatchOutput, COPY, Set);
-    set(batch, index, |entry| entry.1 = value);
+    set(batch, index, value);
     // SAFETY: the arguments are the caller's.
     unsafe { real(batch, index, value) }
+}
+
+/// In the place of llama.cpp's function.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+pub(crate) unsafe extern "C-unwind" fn set_output_embd<const COPY: usize>(
+    batch: *mut c_void,
+    index: c_int,
+    value: bool,
+) -> bool {
+    type Set = unsafe extern "C-unwind" fn(*mut c_void, c_int, bool) -> bool;
+    let real = real!(Hook::BatchOutputEmbd, COPY, Set);
+    set(batch, index, value);
+    // SAFETY: the arguments are the caller's.
+    unsafe { real(batch, index, value) }
+}
+
+/// In the place of llama.cpp's function.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+pub(crate) unsafe extern "C-unwind" fn add<const COPY: usize>(
+    batch: *mut c_void,
+    sequence: c_int,
+) -> c_int {
+    type Add = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
+    let real = real!(Hook::BatchAny, COPY, Add);
+    // SAFETY: the arguments are the caller's.
+    let index = unsafe { real(batch, sequence) };
+    added(batch, sequence, index);
+    index
 }

@@ -99,24 +99,31 @@ hooks! {
     BatchFree: c"llama_batch_ext_free", crate::batch::free;
     BatchToken: c"llama_batch_ext_add_token", crate::batch::add_token;
     BatchEmbd: c"llama_batch_ext_add_embd", crate::batch::add_embd;
+    BatchAny: c"llama_batch_ext_add", crate::batch::add;
     BatchOutput: c"llama_batch_ext_set_output_logits", crate::batch::set_output;
+    BatchOutputEmbd: c"llama_batch_ext_set_output_embd", crate::batch::set_output_embd;
     SocketAccept4: c"accept4", crate::sockets::accept4;
     SocketAccept: c"accept", crate::sockets::accept;
     SocketRecv: c"recv", crate::sockets::recv;
+    SocketRecvChk: c"__recv_chk", crate::sockets::recv_chk;
     SocketSend: c"send", crate::sockets::send;
     Ask: c"dlsym", ask;
     AskVersion: c"dlvsym", ask_version;
 }
 
 /// Names begin so.
-const BEGINS: [&[u8; 2]; 7] = [b"gg", b"_Z", b"ll", b"dl", b"ac", b"re", b"se"];
+const BEGINS: [&[u8; 2]; 8] = [b"gg", b"_Z", b"ll", b"dl", b"ac", b"re", b"se", b"__"];
 
 impl Hook {
     /// Whether it is a function of the system's library, as which any program may call one of its own.
     fn is_of_system(self) -> bool {
         matches!(
             self,
-            Self::SocketAccept4 | Self::SocketAccept | Self::SocketRecv | Self::SocketSend
+            Self::SocketAccept4
+                | Self::SocketAccept
+                | Self::SocketRecv
+                | Self::SocketRecvChk
+                | Self::SocketSend
         )
     }
 }

@@ -57,7 +57,7 @@ use std::ffi::{c_int, c_void};
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -78,6 +78,8 @@ const MOST_GRAPHS: usize = 4096;
 /// Whether this process records. It doesn't once anything went wrong, and in the child of a fork.
 static IS_ON: AtomicBool = AtomicBool::new(true);
 static STATE: Mutex<Option<State>> = Mutex::new(None);
+/// Whether there is one, or one is being made.
+static HAS_STATE: AtomicBool = AtomicBool::new(false);
 /// Whether only every other pass is looked at, so that what that costs can be measured.
 static IS_TURNING: AtomicBool = AtomicBool::new(false);
 /// Threads that have computed graphs so far.
@@ -236,6 +238,12 @@ extern "C" fn begin() {
     std::panic::set_hook(Box::new(|_| {}));
     guarded((), || {
         environment::take();
+        // In the child of a fork another thread may have the lock.
+        symbols::at_fork(|| {
+            if HAS_STATE.load(Relaxed) {
+                IS_ON.store(false, Relaxed);
+            }
+        });
         file::greet();
         hooks::look();
     });
@@ -743,6 +751,7 @@ fn write_part(parts: &mut Parts) {
 
 /// Makes the recording at the first pass, and says whether there is one.
 fn is_ready() -> bool {
+    HAS_STATE.store(true, Release);
     let mut state = lock();
     if state.is_some() {
         return true;
@@ -758,7 +767,6 @@ fn is_ready() -> bool {
                 models: Vec::new(),
                 sockets: sockets::Sockets::default(),
             });
-            symbols::at_fork(|| IS_ON.store(false, Relaxed));
             let asked = environment::asked();
             if asked.shares {
                 shares::turn_on();

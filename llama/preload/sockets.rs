@@ -4,29 +4,37 @@
 //! A request is one of HTTP/1 that asks a model for something. What is encrypted isn't seen.
 
 use std::cell::Cell;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::batch::IS_WANTED;
+use crate::file::Recording;
 use crate::format::{Record, Sent, UNKNOWN, word};
 use crate::hooks::Hook;
-use crate::{HAS_LOCK, IS_ON, count, guarded, is_ready, lock, real};
+use crate::{HAS_LOCK, HAS_STATE, IS_ON, State, count, guarded, is_ready, lock, real};
 
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
     fn getsockopt(fd: c_int, level: c_int, name: c_int, to: *mut c_void, len: *mut u32) -> c_int;
 }
 
-/// `recv` only looks at what will be read.
-const PEEK: c_int = 2;
+/// With these flags `recv` doesn't give the next bytes of a stream: it looks at them, leaves them, or gives others.
+const NO_STREAM: c_int = OUT_OF_BAND | PEEK | TRUNCATED | ERRORS;
+const OUT_OF_BAND: c_int = 0x1;
+const PEEK: c_int = 0x2;
+const TRUNCATED: c_int = 0x20;
+const ERRORS: c_int = 0x2000;
+
+/// Errors by which a connection is known to be gone: EPIPE, ECONNRESET, ETIMEDOUT.
+const GONE: [c_int; 3] = [32, 104, 110];
 
 /// The most bytes of a request's head that are kept until it is whole. Servers refuse longer ones.
 const MOST_HEAD: usize = 64 << 10;
 /// The most bytes of an answer that are searched at once.
 const MOST_SEARCHED: usize = 64 << 10;
-/// The most connections, by their file descriptors.
-const MOST_CONNECTIONS: usize = 1 << 16;
 /// The most of a path, and of a request's name, that is kept.
 const MOST_TEXT: usize = 96;
 
@@ -44,6 +52,29 @@ const ASKING: [&[u8]; 11] = [
     b"chat",
     b"generate",
 ];
+
+/// The connections that are known, a bit for each file descriptor, so that nothing is done for others. Higher ones aren't
+/// looked at.
+static KNOWN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+
+fn is_known(fd: c_int) -> bool {
+    let word = usize::try_from(fd).ok().and_then(|fd| KNOWN.get(fd / 64));
+    word.is_some_and(|word| word.load(Relaxed) >> (fd % 64) & 1 == 1)
+}
+
+/// Whether there is room to know it.
+fn know(fd: c_int, is: bool) -> bool {
+    let Some(word) = usize::try_from(fd).ok().and_then(|fd| KNOWN.get(fd / 64)) else {
+        return false;
+    };
+    let bit = 1 << (fd % 64);
+    if is {
+        word.fetch_or(bit, Relaxed)
+    } else {
+        word.fetch_and(!bit, Relaxed)
+    };
+    true
+}
 
 thread_local! {
     /// Whether this thread is in the middle of work of this file.
@@ -67,10 +98,22 @@ struct Connection {
     reads: Reads,
     /// Requests that were read and not answered, in order; `None` for those that ask no model.
     waiting: VecDeque<Option<u32>>,
-    /// The request that is being answered.
+    /// The request that is being answered, and how its answer ends.
     answers: Option<u32>,
+    ends: Ends,
     /// Whether the name of that one isn't known.
     is_unnamed: bool,
+}
+
+/// How the body of an answer ends.
+#[derive(Clone, Copy)]
+enum Ends {
+    /// After so many bytes more.
+    After(u64),
+    /// With an empty chunk.
+    Chunk,
+    /// With the connection.
+    Unknown,
 }
 
 enum Reads {
@@ -89,8 +132,14 @@ impl Connection {
             reads: Reads::Head(Vec::new()),
             waiting: VecDeque::new(),
             answers: None,
+            ends: Ends::Unknown,
             is_unnamed: false,
         }
+    }
+
+    /// Those of which something is still to be answered.
+    fn unanswered(&self) -> impl Iterator<Item = u32> {
+        self.waiting.iter().copied().chain([self.answers]).flatten()
     }
 
     /// Takes what was read. Calls `begins` with the path of each request that begins, whole or not, which returns its number if
@@ -114,6 +163,11 @@ impl Connection {
                             self.reads = Reads::Lost;
                             return;
                         };
+                        // Whose answer begins in the middle of what is sent can't be told.
+                        if !self.waiting.is_empty() || self.answers.is_some() {
+                            self.reads = Reads::Lost;
+                            return;
+                        }
                         let number = if begun.is_post { begins(begun.path) } else { None };
                         self.waiting.push_back(number);
                     }
@@ -184,19 +238,39 @@ fn find(all: &[u8], what: &[u8]) -> Option<usize> {
     all.windows(what.len()).position(|window| window == what)
 }
 
-/// What was sent, by its first bytes and what stands in it.
+/// The status of HTTP that an answer begins with, or 0.
+fn status_of(bytes: &[u8]) -> u16 {
+    let digits = bytes.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2..5));
+    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// How the body ends of an answer that begins with this, and how much of that is there.
+fn ends_of(bytes: &[u8]) -> (Ends, usize) {
+    let Some(end) = find(bytes, b"\r\n\r\n").map(|at| at + 4) else { return (Ends::Unknown, 0) };
+    let is_chunked =
+        |line: &[u8]| line.len() > 18 && line[..18].eq_ignore_ascii_case(b"transfer-encoding:");
+    let head = &bytes[..end];
+    let has_length = find(&head.to_ascii_lowercase(), b"content-length:").is_some();
+    let ends = match body_of(head) {
+        Some(length) if has_length => Ends::After(length),
+        _ if head.split(|&byte| byte == b'\n').any(is_chunked) => Ends::Chunk,
+        _ => Ends::Unknown,
+    };
+    (ends, bytes.len() - end)
+}
+
+/// What was sent, by what stands in it.
 fn sent_of(bytes: &[u8]) -> Sent {
     let bytes = &bytes[..bytes.len().min(MOST_SEARCHED)];
     let mut sent = Sent::default();
-    if let Some(rest) = bytes.strip_prefix(b"HTTP/1.") {
-        let status = rest.get(2..5).and_then(|digits| std::str::from_utf8(digits).ok());
-        sent.status = status.and_then(|status| status.parse().ok()).unwrap_or(0);
-    }
     // In a text that is quoted, quotes have a backslash before them, so none of these is found there.
     let mut events = 0_u32;
     let mut from = 0;
     while let Some(at) = find(&bytes[from..], b"data: ").map(|at| from + at) {
-        let end = find(&bytes[at..], b"\n\n").map_or(bytes.len(), |len| at + len);
+        let rest = &bytes[at..];
+        let ends = [find(rest, b"\n\n"), find(rest, b"\r\n\r\n")];
+        let end = ends.into_iter().flatten().min().map_or(bytes.len(), |len| at + len);
         let is_begin = at == 0 || bytes[at - 1] == b'\n';
         if is_begin {
             events += 1;
@@ -210,7 +284,8 @@ fn sent_of(bytes: &[u8]) -> Sent {
         from = end.max(at + 6);
     }
     if events == 0 {
-        sent.is_last = has_reason(bytes, &mut sent);
+        let body = find(bytes, b"\r\n\r\n").filter(|_| status_of(bytes) > 0);
+        sent.is_last = has_reason(&bytes[body.map_or(0, |at| at + 4)..], &mut sent);
     }
     sent
 }
@@ -220,10 +295,11 @@ fn has_text(event: &[u8]) -> bool {
     let has = |what: &[u8]| find(event, what).is_some();
     if event.starts_with(b"{\"type\":\"") {
         // In the ways of Anthropic, and of OpenAI's responses.
-        return has(b"\"content_block_delta\"") || has(b".delta\"");
+        let is_delta = has(b"\"content_block_delta\"") || has(b".delta\"");
+        return is_delta && !has(b"\"signature_delta\"");
     }
     // The first one of a chat says who speaks, and the last one how much was said.
-    let is_null = has(b"\"content\":null") && !has(b"_content\":\"");
+    let is_null = has(b"\"content\":null") && !has(b"_content\":\"") && !has(b"\"tool_calls\":");
     !is_null && !has(b"\"choices\":[]")
 }
 
@@ -231,22 +307,28 @@ fn has_text(event: &[u8]) -> bool {
 /// text; others in one that may have.
 fn has_reason(bytes: &[u8], sent: &mut Sent) -> bool {
     let has = |what: &[u8]| find(bytes, what).is_some();
-    if has(b"\"error\":{") {
+    if bytes.starts_with(b"{\"error\":") || has(b"\"type\":\"response.failed\"") {
         sent.is_error = true;
         return true;
     }
     let is_limit = has(b"\"finish_reason\":\"length\"")
         || has(b"\"stop_type\":\"limit\"")
-        || has(b"\"stop_reason\":\"max_tokens\"");
+        || has(b"\"stop_reason\":\"max_tokens\"")
+        || has(b"\"type\":\"response.incomplete\"");
     sent.is_limit |= is_limit;
-    is_limit || has(b"\"finish_reason\":\"") || has(b"\"stop\":true") || has(b"\"stop_reason\":\"")
+    is_limit
+        || has(b"\"finish_reason\":\"")
+        || has(b"\"stop\":true")
+        || has(b"\"stop_reason\":\"")
+        || has(b"\"type\":\"response.completed\"")
 }
 
 /// How many tokens an answer says that its prompt has, and itself; 0 for what it doesn't say.
 fn tokens_of(bytes: &[u8]) -> [u32; 2] {
     let bytes = &bytes[..bytes.len().min(MOST_SEARCHED)];
     let stated = |key: &[u8]| -> Option<u32> {
-        let at = find(bytes, key)? + key.len();
+        // Behind what a model made, which may have anything in it.
+        let at = bytes.windows(key.len()).rposition(|window| window == key)? + key.len();
         let digits = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         std::str::from_utf8(&bytes[at..at + digits]).ok()?.parse().ok()
     };
@@ -263,14 +345,22 @@ fn tokens_of(bytes: &[u8]) -> [u32; 2] {
     [prompt.or_else(parts).unwrap_or(0), answer.unwrap_or(0)]
 }
 
-/// The name that a server gives a request, as it stands in an answer.
+/// The name that a server gives a request, as it stands in an answer: one that begins as those of servers do, since a model may
+/// make such a field, too.
 fn name_of(bytes: &[u8]) -> Option<&[u8]> {
-    let bytes = &bytes[..bytes.len().min(4096)];
-    let at = find(bytes, b"\"id\":\"")? + 6;
-    let len = bytes[at..].iter().position(|&byte| byte == b'"')?;
-    let name = &bytes[at..at + len];
-    let is_name = |&byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-    (!name.is_empty() && len <= MOST_TEXT && name.iter().all(is_name)).then_some(name)
+    const BEGINS: [&[u8]; 4] = [b"chatcmpl-", b"cmpl-", b"msg_", b"resp_"];
+    let mut bytes = &bytes[..bytes.len().min(MOST_SEARCHED)];
+    while let Some(at) = find(bytes, b"\"id\":\"") {
+        bytes = &bytes[at + 6..];
+        let len = bytes.iter().position(|&byte| byte == b'"')?;
+        let name = &bytes[..len];
+        let is_name = |&byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        let begins = BEGINS.iter().any(|begin| name.starts_with(begin));
+        if begins && len <= MOST_TEXT && name.iter().all(is_name) {
+            return Some(name);
+        }
+    }
+    None
 }
 
 /// Milliseconds since something came on a TCP connection, as the system has them, in a word.
@@ -302,16 +392,39 @@ fn noted(work: impl FnOnce()) {
 
 /// A connection has been accepted.
 fn accepted(fd: c_int) {
-    if fd < 0 {
+    // Without a recording there is nothing to write to, and no lock to wait for.
+    if fd < 0 || !HAS_STATE.load(Acquire) {
         return;
     }
     let now = count();
     noted(|| {
-        if let Some(state) = &mut *lock() {
-            let sockets = &mut state.sockets;
-            if sockets.there.len() < MOST_CONNECTIONS || sockets.there.contains_key(&fd) {
-                sockets.there.insert(fd, Connection::new(Some(now)));
-            }
+        if let Some(state) = &mut *lock()
+            && know(fd, true)
+        {
+            let before = state.sockets.there.insert(fd, Connection::new(Some(now)));
+            gone(&mut state.recording, before.as_ref(), now);
+        }
+    });
+}
+
+/// Writes that nobody waits any more for what was asked on a connection.
+fn gone(recording: &mut Recording, connection: Option<&Connection>, when: u64) {
+    for request in connection.into_iter().flat_map(Connection::unanswered) {
+        recording.write_words(Record::Gone, &[u64::from(request), when], &[]);
+    }
+}
+
+/// A connection has been found closed. Its answer may go on, if it is so in one direction only.
+fn closed(fd: c_int) {
+    if !is_known(fd) {
+        return;
+    }
+    let now = count();
+    noted(|| {
+        let Some(state) = &mut *lock() else { return };
+        if let Some(connection) = state.sockets.there.get_mut(&fd) {
+            connection.reads = Reads::Lost;
+            gone(&mut state.recording, Some(connection), now);
         }
     });
 }
@@ -321,36 +434,29 @@ fn accepted(fd: c_int) {
 /// # Safety
 ///
 /// `bytes` are there.
-unsafe fn heard(fd: c_int, bytes: *const u8, len: isize, begin: u64) {
+unsafe fn heard(fd: c_int, bytes: *const u8, len: usize, begin: u64) {
     let end = count();
+    // SAFETY: the caller says so.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, len) };
+    let is_first = bytes.starts_with(b"POST /");
+    if !is_known(fd) && !is_first {
+        return;
+    }
     noted(|| {
-        // SAFETY: the caller says so.
-        let bytes = unsafe { std::slice::from_raw_parts(bytes, len.max(0) as usize) };
         // A request may come before the first pass.
-        if bytes.starts_with(b"POST /") && !is_ready() {
+        if is_first && !is_ready() {
             return;
         }
         let Some(state) = &mut *lock() else { return };
         let sockets = &mut state.sockets;
-        if len <= 0 {
-            let gone = sockets.there.remove(&fd);
-            let all = gone
-                .iter()
-                .flat_map(|gone| gone.waiting.iter().copied().chain([gone.answers]).flatten());
-            for request in all {
-                state.recording.write_words(Record::Gone, &[u64::from(request), end], &[]);
-            }
-            return;
-        }
-        if !sockets.there.contains_key(&fd) {
-            if !bytes.starts_with(b"POST /") || sockets.there.len() == MOST_CONNECTIONS {
-                return;
-            }
-            sockets.there.insert(fd, Connection::new(None));
-        }
-        let Some(connection) = sockets.there.get_mut(&fd) else { return };
+        let connection = match sockets.there.entry(fd) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) if is_first && know(fd, true) => new.insert(Connection::new(None)),
+            Entry::Vacant(_) => return,
+        };
         let (requests, recording) = (&mut sockets.requests, &mut state.recording);
         let accepted = connection.accepted.take();
+        let was_lost = matches!(connection.reads, Reads::Lost);
         connection.read(bytes, &mut |path| {
             if !Begun::asks(path) {
                 return None;
@@ -365,43 +471,76 @@ unsafe fn heard(fd: c_int, bytes: *const u8, len: isize, begin: u64) {
             READS.set(*requests);
             Some(*requests)
         });
+        if matches!(connection.reads, Reads::Lost) && !was_lost {
+            let has_answer = connection.unanswered().next().is_some();
+            if has_answer {
+                recording.lose(
+                    "requests on a connection where one came before the one before it was answered, or without a length",
+                );
+            } else {
+                sockets.there.remove(&fd);
+                know(fd, false);
+            }
+        }
     });
 }
 
-/// Something has been sent, or could not be.
+/// Something has been sent.
 ///
 /// # Safety
 ///
 /// `bytes` are there.
-unsafe fn told(fd: c_int, bytes: *const u8, len: isize, begin: u64) {
+unsafe fn told(fd: c_int, bytes: *const u8, len: usize, begin: u64) {
     let end = count();
+    if !is_known(fd) {
+        return;
+    }
+    // SAFETY: the caller says so.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, len) };
     noted(|| {
-        // SAFETY: the caller says so.
-        let bytes = unsafe { std::slice::from_raw_parts(bytes, len.max(0) as usize) };
-        let Some(state) = &mut *lock() else { return };
-        let Some(connection) = state.sockets.there.get_mut(&fd) else { return };
-        if len < 0 {
-            if let Some(request) = connection.answers {
-                state.recording.write_words(Record::Gone, &[u64::from(request), end], &[]);
+        let status = status_of(bytes);
+        let answers = |state: &mut State| {
+            let connection = state.sockets.there.get_mut(&fd)?;
+            // No answer yet.
+            if (1..200).contains(&status) {
+                return None;
             }
-            return;
-        }
-        let sent = sent_of(bytes);
-        // A status below 200 is no answer yet.
-        if sent.status >= 200 {
-            connection.answers = connection.waiting.pop_front().flatten();
-            connection.is_unnamed = true;
-            READS.set(0);
-        }
-        let Some(request) = connection.answers else { return };
-        let name = if connection.is_unnamed { name_of(bytes) } else { None };
-        connection.is_unnamed &= name.is_none();
+            let mut body = bytes.len();
+            if status >= 200 && connection.answers.is_none() {
+                connection.answers = connection.waiting.pop_front().flatten();
+                connection.is_unnamed = true;
+                (connection.ends, body) = ends_of(bytes);
+                READS.set(0);
+            }
+            let request = connection.answers?;
+            let is_end = match &mut connection.ends {
+                Ends::After(left) => {
+                    *left = left.saturating_sub(body as u64);
+                    *left == 0
+                }
+                Ends::Chunk => bytes == b"0\r\n\r\n" || bytes.ends_with(b"\r\n0\r\n\r\n"),
+                Ends::Unknown => false,
+            };
+            if is_end {
+                connection.answers = None;
+            }
+            Some((request, is_end, connection.is_unnamed))
+        };
+        let Some((request, is_end, is_unnamed)) = lock().as_mut().and_then(answers) else { return };
+        // Without the lock, which passes wait for.
+        let sent = Sent { status, is_end, ..sent_of(bytes) };
         let may_state = sent.is_last || sent.pieces == 0;
         let tokens = if may_state { tokens_of(bytes) } else { [0; 2] };
+        let name = if is_unnamed { name_of(bytes) } else { None };
         let head = [word([request, sent.word()]), begin, end, len as u64, word(tokens)];
         let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
         record.extend_from_slice(name.unwrap_or_default());
-        state.recording.write(Record::Sent, &record);
+        if let Some(state) = &mut *lock() {
+            state.recording.write(Record::Sent, &record);
+            if let Some(connection) = state.sockets.there.get_mut(&fd) {
+                connection.is_unnamed &= name.is_none();
+            }
+        }
     });
 }
 
@@ -458,6 +597,34 @@ pub(crate) unsafe extern "C-unwind" fn accept<const COPY: usize>(
     made
 }
 
+/// What became of a call of `recv`.
+///
+/// # Safety
+///
+/// The call has written what it says.
+unsafe fn received(fd: c_int, to: *const u8, len: usize, flags: c_int, got: isize, begin: u64) {
+    match usize::try_from(got) {
+        // To ask for nothing says nothing.
+        Ok(0) if len > 0 => closed(fd),
+        Ok(0) => {}
+        // Who only looks reads it later.
+        Ok(got) if flags & NO_STREAM == 0 && !to.is_null() => {
+            // SAFETY: so many bytes have been written, and no more than there is room for.
+            unsafe { heard(fd, to, got.min(len), begin) };
+        }
+        Ok(_) => {}
+        Err(_) => failed(fd),
+    }
+}
+
+/// A call has failed. That there is nothing yet is no end.
+fn failed(fd: c_int) {
+    // SAFETY: each thread has one.
+    if GONE.contains(&unsafe { *__errno_location() }) {
+        closed(fd);
+    }
+}
+
 /// In the place of the system's function.
 ///
 /// # Safety
@@ -472,14 +639,36 @@ pub(crate) unsafe extern "C-unwind" fn recv<const COPY: usize>(
     type Recv = unsafe extern "C-unwind" fn(c_int, *mut u8, usize, c_int) -> isize;
     let real = real!(Hook::SocketRecv, COPY, Recv);
     let begin = count();
-    // SAFETY: the arguments are the caller's.
-    let got = unsafe { real(fd, to, len, flags) };
-    // That there is nothing yet is no end; nor is to ask for nothing. Who only looks reads it later.
-    if got > 0 && flags & PEEK == 0 || got == 0 && len > 0 {
-        // SAFETY: the function has written so many bytes.
-        unsafe { heard(fd, to, got, begin) };
+    // SAFETY: the arguments are the caller's, and what it has written is there.
+    unsafe {
+        let got = real(fd, to, len, flags);
+        received(fd, to, len, flags, got, begin);
+        got
     }
-    got
+}
+
+/// In the place of the function that is `recv` where a program was compiled with `_FORTIFY_SOURCE`: it is given the size of the
+/// buffer, too.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+pub(crate) unsafe extern "C-unwind" fn recv_chk<const COPY: usize>(
+    fd: c_int,
+    to: *mut u8,
+    len: usize,
+    room: usize,
+    flags: c_int,
+) -> isize {
+    type Recv = unsafe extern "C-unwind" fn(c_int, *mut u8, usize, usize, c_int) -> isize;
+    let real = real!(Hook::SocketRecvChk, COPY, Recv);
+    let begin = count();
+    // SAFETY: as above.
+    unsafe {
+        let got = real(fd, to, len, room, flags);
+        received(fd, to, len, flags, got, begin);
+        got
+    }
 }
 
 /// In the place of the system's function.
@@ -493,18 +682,145 @@ pub(crate) unsafe extern "C-unwind" fn send<const COPY: usize>(
     len: usize,
     flags: c_int,
 ) -> isize {
-    const AGAIN: c_int = 11;
-    const INTERRUPTED: c_int = 4;
     type Send = unsafe extern "C-unwind" fn(c_int, *const u8, usize, c_int) -> isize;
     let real = real!(Hook::SocketSend, COPY, Send);
     let begin = count();
     // SAFETY: the arguments are the caller's.
     let gone = unsafe { real(fd, from, len, flags) };
-    // SAFETY: each thread has one.
-    let is_wait = gone < 0 && matches!(unsafe { *__errno_location() }, AGAIN | INTERRUPTED);
-    if !is_wait {
+    match usize::try_from(gone) {
+        Ok(0) => {}
         // SAFETY: the caller has so many bytes there, of which these were sent.
-        unsafe { told(fd, from, gone, begin) };
+        Ok(sent) if !from.is_null() => unsafe { told(fd, from, sent.min(len), begin) },
+        Ok(_) => {}
+        Err(_) => failed(fd),
     }
     gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(text: &str) -> (u8, bool) {
+        let sent = sent_of(text.as_bytes());
+        (sent.pieces, sent.is_last)
+    }
+
+    #[test]
+    fn pieces_with_text_are_counted_and_the_last_one_is_known() {
+        for (text, expected) in [
+            (r#"data: {"choices":[{"text":"a","finish_reason":null}]}"#, (1, false)),
+            (r#"data: {"choices":[{"delta":{"role":"assistant","content":null}}]}"#, (0, false)),
+            (r#"data: {"choices":[{"delta":{"content":null,"tool_calls":[]}}]}"#, (1, false)),
+            (r#"data: {"choices":[{"delta":{"content":"a \"stop\":true b"}}]}"#, (1, false)),
+            (r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}]}"#, (0, true)),
+            (r#"data: {"choices":[],"usage":{"prompt_tokens":3}}"#, (0, false)),
+            (r#"data: {"content":"a","stop":false}"#, (1, false)),
+            (r#"data: {"content":"","stop":true,"stop_type":"limit"}"#, (0, true)),
+            ("data: [DONE]", (0, true)),
+            (": ping", (0, false)),
+            (r#"data: {"type":"message_start","message":{}}"#, (0, false)),
+            (r#"data: {"type":"content_block_delta","delta":{"type":"text_delta"}}"#, (1, false)),
+            (
+                r#"data: {"type":"content_block_delta","delta":{"type":"signature_delta"}}"#,
+                (0, false),
+            ),
+            (r#"data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#, (0, true)),
+            (r#"data: {"type":"response.output_text.delta","delta":"a"}"#, (1, false)),
+            (r#"data: {"type":"response.completed","response":{}}"#, (0, true)),
+        ] {
+            for end in ["\n\n", "\r\n\r\n"] {
+                assert_eq!(pieces(&format!("{text}{end}")), expected, "{text}");
+                let event = format!("1a\r\nevent: any\n{text}{end}\r\n");
+                assert_eq!(pieces(&event), expected, "{event}");
+            }
+        }
+        let both = "data: {\"content\":\"a\"}\r\n\r\ndata: {\"content\":\"b\"}\r\n\r\n";
+        assert_eq!(pieces(both), (2, false));
+        let whole = r#"{"choices":[{"finish_reason":"length","message":{"content":"data: x"}}]}"#;
+        let sent = sent_of(whole.as_bytes());
+        assert_eq!((sent.pieces, sent.is_last, sent.is_limit), (0, true, true));
+        let error = b"HTTP/1.1 500 X\r\n\r\n{\"error\":{\"code\":500}}";
+        assert!(sent_of(error).is_error);
+        // What a model made.
+        assert!(!sent_of(br#"{"input":{"error":{}},"a":1}"#).is_error);
+    }
+
+    #[test]
+    fn lengths_and_names_are_those_of_the_server() {
+        let whole =
+            br#"{"input":{"prompt_tokens":5},"usage":{"prompt_tokens":70,"completion_tokens":9}}"#;
+        assert_eq!(tokens_of(whole), [70, 9]);
+        let own = br#"{"timings":{"cache_n":40,"prompt_n":30,"predicted_n":12}}"#;
+        assert_eq!(tokens_of(own), [70, 12]);
+        assert_eq!(tokens_of(b"{\"prompt_tokens\":x}"), [0, 0]);
+        let tools = br#"{"choices":[{"tool_calls":[{"id":"call_1"}]}],"id":"chatcmpl-Ab_9"}"#;
+        assert_eq!(name_of(tools), Some(&b"chatcmpl-Ab_9"[..]));
+        assert_eq!(name_of(br#"{"id":"patient-4711"}"#), None);
+        assert_eq!(name_of(b"{\"id\":\"cmpl-\x1b[31m\"}"), None);
+        assert_eq!(name_of(b"{\"id\":\"cmpl-1"), None);
+    }
+
+    /// The paths of requests, read in pieces of any size.
+    fn paths(bytes: &[u8], size: usize) -> (Vec<String>, bool) {
+        let mut connection = Connection::new(None);
+        let mut paths = Vec::new();
+        for piece in bytes.chunks(size) {
+            connection.read(piece, &mut |path| {
+                paths.push(String::from_utf8_lossy(path).into_owned());
+                Some(paths.len() as u32)
+            });
+            // As if each were answered at once.
+            connection.waiting.clear();
+        }
+        (paths, matches!(connection.reads, Reads::Lost))
+    }
+
+    #[test]
+    fn requests_begin_where_the_ones_before_end_however_they_are_cut() {
+        let all = b"POST /v1/completions?key=1 HTTP/1.1\r\nA: b\r\ncontent-length:  25 \r\n\r\n\
+            POST /v1/chat HTTP/1.1\r\n\nGET /health HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\n\r\n";
+        // The head and the body of the first one, each in pieces or whole.
+        for size in [33, 50, 92] {
+            let (found, is_lost) = paths(&all[..92], size);
+            assert_eq!(
+                (&found[..], is_lost),
+                (&["/v1/completions".to_owned()][..], false),
+                "{size}"
+            );
+        }
+        let mut connection = Connection::new(None);
+        let mut found = Vec::new();
+        for piece in [&all[..50], &all[50..90], &all[90..92], &all[92..116], &all[116..]] {
+            connection.read(piece, &mut |path| {
+                found.push(String::from_utf8_lossy(path).into_owned());
+                None
+            });
+            connection.waiting.clear();
+        }
+        assert_eq!(found, ["/v1/completions", "/b"]);
+        for lost in [
+            &b"\x16\x03\x01"[..],
+            b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"POST /a HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            b"POST /a HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\n\r\n",
+        ] {
+            assert!(paths(lost, 1000).1, "{}", String::from_utf8_lossy(lost));
+        }
+        let endless = [&b"POST /a HTTP/1.1\r\n"[..], &[b'x'; MOST_HEAD]].concat();
+        assert!(paths(&endless, 4096).1);
+    }
+
+    #[test]
+    fn how_an_answer_ends_is_in_its_head() {
+        let of = |head: &str| match ends_of(head.as_bytes()) {
+            (Ends::After(left), body) => format!("{left} {body}"),
+            (Ends::Chunk, body) => format!("chunk {body}"),
+            (Ends::Unknown, body) => format!("unknown {body}"),
+        };
+        assert_eq!(of("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nabc"), "7 3");
+        assert_eq!(of("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), "chunk 0");
+        assert_eq!(of("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"), "unknown 0");
+        assert_eq!(of("HTTP/1.1 200 OK\r\n"), "unknown 0");
+    }
 }

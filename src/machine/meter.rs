@@ -20,7 +20,7 @@ const MEMORY_BYTES: u64 = 32 << 20;
 /// With fewer bytes per thread, caches would be measured instead of memory.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 /// Where data can't be taken out of the caches, memory is measured with this many times the size of the last level: the rule
-/// of STREAM. Some systems don't name their last level.
+/// of STREAM. Some systems don't name their last level: where there is enough, it is taken to be as large as this.
 const TIMES_LAST_LEVEL: u64 = 4;
 const LEAST_LAST_LEVEL: u64 = 64 << 20;
 /// The bytes that a thread moves in one run if they stay in a cache: some hundred microseconds.
@@ -121,13 +121,10 @@ impl<'p> Meter<'p> {
     pub(super) fn new(kernels: Kernels, pool: &'p ThreadPool, caches: Vec<CacheLevel>) -> Self {
         let pool = OwnCpus::new(pool);
         let n_threads = pool.threads() as u64;
-        let last_level = if kernels.evicts() {
-            0
-        } else {
-            let named = caches.last().map(|cache| cache.bytes_of(pool.threads() as u32));
-            named.unwrap_or_default().max(LEAST_LAST_LEVEL)
-        };
-        let beyond_caches = last_level.saturating_mul(TIMES_LAST_LEVEL);
+        let named = caches.last().map(|cache| cache.bytes_of(pool.threads() as u32));
+        let last_level = if kernels.evicts() { 0 } else { named.unwrap_or_default() };
+        let beyond = if kernels.evicts() { 0 } else { last_level.max(LEAST_LAST_LEVEL) };
+        let beyond_caches = beyond.saturating_mul(TIMES_LAST_LEVEL);
         let wanted = (MEMORY_BYTES * n_threads).max(beyond_caches);
         let bytes = available_memory().map_or(wanted, |free| wanted.min(free / 8)) / n_threads;
         let least = LEAST_MEMORY_BYTES.max(last_level.saturating_mul(2) / n_threads);

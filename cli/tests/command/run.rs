@@ -90,11 +90,17 @@ pub(crate) fn programs() -> &'static Path {
             assert!(cc.status().expect("cc").success(), "{cc:?}");
         }
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/serve/server.c");
-        let rpath = format!("-Wl,-rpath,{}", dir.path().join("serves").display());
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-Wall", "-Werror", source, &rpath, "-o"]);
-        cc.arg(dir.path().join("serves/server")).args(["-ldl", "-pthread"]);
-        assert!(cc.status().expect("cc").success(), "{cc:?}");
+        let serves = dir.path().join("serves").display().to_string();
+        let rpath = format!("-Wl,-rpath,{serves}");
+        for (name, flags) in [
+            ("server", &["-U_FORTIFY_SOURCE"][..]),
+            ("server-ext", &["-DEXT", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]),
+        ] {
+            let mut cc = Command::new("cc");
+            cc.args(["-O1", "-Wall", "-Werror", source, "-o"]).arg(format!("{serves}/{name}"));
+            cc.args(flags).args(["-L", &serves, &rpath, "-lllama", "-pthread"]);
+            assert!(cc.status().expect("cc").success(), "{cc:?}");
+        }
         let whole = ["-DPROGRAM", "-DWHOLE", "-DBASE", "-DCPU", "-DLLAMA", "-ldl"];
         compile("whole", &whole);
         dir

@@ -98,29 +98,30 @@ fn clients(server: &Server) -> Vec<String> {
     // One after another by one connection, with questions that no model answers between them.
     let mut kept = server.connect();
     answers.push(ask(&mut kept, &["GET /health HTTP/1.1\r\n\r\n"], "ok"));
-    answers.push(ask(&mut kept, &[&post("whole-1 40 4 0 0")], "\"whole-1\"}"));
+    let expects =
+        post("cmpl-whole-1 40 4 0 0").replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n");
+    answers.push(ask(&mut kept, &[&expects], "\"cmpl-whole-1\"}"));
     // What looks like a request is the end of a body.
-    let text = "whole-2 50 4 20 0\nPOST /v1/completions HTTP/1.1\r\n";
+    let text = "cmpl-whole-2 50 4 20 0\nPOST /v1/completions HTTP/1.1\r\n";
     let all = post(text);
     let (head, rest) = all.split_at(all.len() - 33);
-    answers.push(ask(&mut kept, &[head, rest], "\"whole-2\"}"));
+    answers.push(ask(&mut kept, &[head, rest], "\"cmpl-whole-2\"}"));
     answers.push(ask(&mut kept, &[&post("nonsense")], "\"\"}}"));
-    // Two at once.
-    let both = post("after-1 30 3 0 1") + &post("after-2 60 3 0 1");
-    answers.push(ask(&mut kept, &[&both], STREAM_ENDS));
-    answers.push(ask(&mut kept, &[], STREAM_ENDS));
+    answers.push(ask(&mut kept, &[&post("cmpl-after 60 3 0 1")], STREAM_ENDS));
 
     // Who goes away in the middle.
     let mut gone = server.connect();
-    answers.push(ask(&mut gone, &[&post("gone 25 4000 0 1")], "\"0\""));
+    answers.push(ask(&mut gone, &[&post("cmpl-gone 25 4000 0 1")], "\"0\""));
     answers
 }
 
 const CONNECTIONS: &str = "8";
 
 /// The profile of a run of clients, what the server said of its passes, and the answers.
-fn served() -> (Profile, Vec<String>, Vec<String>, std::path::PathBuf, tempfile::TempDir) {
-    let (command, run, dir) = run::command("serves/server", &[CONNECTIONS], &[]);
+fn served(
+    server: &str,
+) -> (Profile, Vec<String>, Vec<String>, std::path::PathBuf, tempfile::TempDir) {
+    let (command, run, dir) = run::command(server, &[CONNECTIONS], &[]);
     let server = Server::begin(command);
     let answers = clients(&server);
     let passes = server.end();
@@ -136,11 +137,21 @@ fn named<'p>(profile: &'p Profile, id: &str) -> (u32, &'p Request) {
 
 #[test]
 fn each_pass_of_a_server_has_the_requests_that_it_was_for() {
-    let (profile, said, answers, run, _dir) = served();
+    is_as_it_says("serves/server");
+}
+
+/// Batches of newer versions, and a program that was compiled with `_FORTIFY_SOURCE`.
+#[test]
+fn each_pass_of_a_server_with_other_batches_has_the_requests_that_it_was_for() {
+    is_as_it_says("serves/server-ext");
+}
+
+fn is_as_it_says(server: &str) {
+    let (profile, said, answers, run, _dir) = served(server);
     assert_eq!(profile.check(), Ok(()));
 
     // Answers are those that the server gives alone.
-    let mut alone = Command::new(run::programs().join("serves/server"));
+    let mut alone = Command::new(run::programs().join(server));
     alone.arg(CONNECTIONS);
     let server = Server::begin(alone);
     assert_eq!(clients(&server), answers);
@@ -186,24 +197,27 @@ fn each_pass_of_a_server_has_the_requests_that_it_was_for() {
         assert!(computed.iter().zip(&of.tokens_ns).all(|(computed, left)| computed <= left));
     }
     for (id, tokens, ending) in [
-        ("whole-1", 0, Ending::Length),
-        ("whole-2", 0, Ending::Length),
-        ("after-1", 3, Ending::Length),
-        ("after-2", 3, Ending::Length),
+        ("cmpl-whole-1", 0, Ending::Length),
+        ("cmpl-whole-2", 0, Ending::Length),
+        ("cmpl-after", 3, Ending::Length),
         ("/v1/completions 9", 0, Ending::Error),
     ] {
         let (_, of) = named(&profile, id);
         assert_eq!((of.tokens_ns.len(), of.ending), (tokens, Some(ending)), "{id}");
     }
-    let (_, gone) = named(&profile, "gone");
+    let (_, gone) = named(&profile, "cmpl-gone");
     assert_eq!(gone.ending, Some(Ending::Cancelled));
     assert!(!gone.tokens_ns.is_empty() && gone.tokens_ns.len() < 4000);
-    assert_eq!(profile.requests.len(), 12);
+    assert_eq!(profile.requests.len(), 11);
+    // Neither of the address, of a question or of an answer.
     let whole = std::fs::read_to_string(run.join("profile.json")).expect("text");
-    assert!(!whole.contains("secret"));
+    assert!(whole.contains("/v1/completions"));
+    for text in ["secret", "HTTP/1.1", "finish_reason"] {
+        assert!(!whole.contains(text), "{text}");
+    }
 
     // What a request found in the cache is stated once.
-    let (nth, _) = named(&profile, "whole-2");
+    let (nth, _) = named(&profile, "cmpl-whole-2");
     let own = profile.parts.iter().filter(|of| of.part.request == nth);
     let cached: Vec<u64> = own.map(|of| of.part.cached).collect();
     assert_eq!((cached[0], cached[1..].iter().sum::<u64>()), (20, 0));
@@ -215,12 +229,12 @@ fn each_pass_of_a_server_has_the_requests_that_it_was_for() {
     let mut command = brickscope(&["requests"]);
     let output = command.arg(&run).output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.starts_with("requests  12: cancelled 1, error 1, length 10\n"), "{text}");
+    assert!(text.starts_with("requests  11: cancelled 1, error 1, length 9\n"), "{text}");
 }
 
 #[test]
 fn who_breaks_off_or_sends_nonsense_harms_nobody() {
-    let (command, run, _dir) = run::command("serves/server", &["7"], &[]);
+    let (command, run, _dir) = run::command("serves/server", &["8"], &[]);
     let server = Server::begin(command);
     let hostile: [&[u8]; 5] = [
         b"",
@@ -239,11 +253,22 @@ fn who_breaks_off_or_sends_nonsense_harms_nobody() {
     let _ = endless.write_all(b"POST /v1/completions HTTP/1.1\r\n");
     while Instant::now() < until && endless.write_all(line.as_bytes()).is_ok() {}
     drop(endless);
-    let answer = ask(&mut server.connect(), &[&post("last 40 5 0 1")], STREAM_ENDS);
+    // Two at once: whose answers are whose can't be told.
+    let mut both = server.connect();
+    let first =
+        ask(&mut both, &[&(post("cmpl-1 30 3 0 1") + &post("cmpl-2 60 3 0 1"))], STREAM_ENDS);
+    assert!(first.contains("cmpl-1"), "{first}");
+    let second = ask(&mut both, &[], STREAM_ENDS);
+    assert!(second.contains("cmpl-2") && !second.contains("cmpl-1"), "{second}");
+    drop(both);
+    let answer = ask(&mut server.connect(), &[&post("cmpl-last 40 5 0 1")], STREAM_ENDS);
     assert_eq!(answer.matches("\"finish_reason\":null").count(), 5);
     server.end();
     let profile = Profile::load(&run.join("profile.json")).expect("it was recorded");
     assert_eq!(profile.check(), Ok(()));
-    let (_, last) = named(&profile, "last");
-    assert_eq!((last.tokens_ns.len(), last.ending), (5, Some(Ending::Length)));
+    for (id, tokens) in [("cmpl-1", 3), ("cmpl-last", 5)] {
+        let (_, of) = named(&profile, id);
+        assert_eq!((of.tokens_ns.len(), of.ending), (tokens, Some(Ending::Length)), "{id}");
+    }
+    assert!(!profile.requests.iter().any(|of| of.id == "cmpl-2"));
 }

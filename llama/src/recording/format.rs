@@ -54,6 +54,8 @@ pub(crate) struct Sent {
     pub(crate) is_limit: bool,
     /// Whether that is an error.
     pub(crate) is_error: bool,
+    /// Whether the answer is whole.
+    pub(crate) is_end: bool,
 }
 
 impl Sent {
@@ -63,6 +65,7 @@ impl Sent {
             | u32::from(self.is_last) << 18
             | u32::from(self.is_limit) << 19
             | u32::from(self.is_error) << 20
+            | u32::from(self.is_end) << 21
     }
 
     pub(crate) fn of(word: u32) -> Self {
@@ -73,6 +76,7 @@ impl Sent {
             is_last: is(18),
             is_limit: is(19),
             is_error: is(20),
+            is_end: is(21),
         }
     }
 }

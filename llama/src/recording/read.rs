@@ -642,7 +642,7 @@ mod tests {
         fn what_is_packed_into_a_word_is_read_from_it(word: u64, pair: [u32; 2]) {
             prop_assert_eq!(Head::of(word).word(), word);
             prop_assert_eq!(OfPass::of(word).word(), word);
-            let sent = word as u32 & 0x1f_ffff;
+            let sent = word as u32 & 0x3f_ffff;
             prop_assert_eq!(Sent::of(sent).word(), sent);
             prop_assert_eq!(halves(super::super::format::word(pair)), pair);
         }

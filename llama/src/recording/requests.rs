@@ -15,6 +15,10 @@ use super::passes::Found;
 
 /// What a connection says in milliseconds is told by a clock that ticks as seldom as this.
 const TICK_NS: u64 = 10_000_000;
+/// A request that may be more turns than this is none of them.
+const MOST_TURNS: usize = 1 << 12;
+/// The most tokens that are listed with their times.
+const MOST_TOKENS: usize = 1 << 25;
 
 /// What one sequence does for one request: its prompt, and the tokens after it. Times are nanoseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +31,8 @@ struct Turn {
     first: u64,
     second: Option<u64>,
     last: u64,
+    /// When its last pass began, and the one before that.
+    begins: [u64; 2],
     /// How many passes computed tokens of the answer, and whether one of them had several.
     outputs: u32,
     has_drafts: bool,
@@ -124,7 +130,7 @@ impl Requests {
                         || is_drafted && before < of.after && of.after - before < of.tokens
                 });
                 // Of what was drafted, each token has an output; of a prompt, the last one.
-                let is_answer = tokens == 1 || outputs == Some(tokens);
+                let is_answer = tokens == 1 && outputs != Some(0) || outputs == Some(tokens);
                 let (turn, kind) = match known {
                     Some(of) if of.has_output && is_answer => (Some(of.turn), PartKind::Decode),
                     Some(of) if !of.has_output => (Some(of.turn), PartKind::Prompt),
@@ -149,6 +155,7 @@ impl Requests {
                     }
                 }
                 (of.last, of.settled) = (end, None);
+                of.begins = [begin, of.begins[0]];
                 unsettled.retain(|(of, _)| *of != turn);
                 unsettled.push((turn, 0));
                 let after = before.saturating_add(tokens);
@@ -176,12 +183,19 @@ impl Requests {
                 if self.came[nth].turn.is_some() || self.came[nth].first.is_none() {
                     continue;
                 }
-                let mut left = may_be[nth].iter().copied().filter(|turn| !taken.contains(turn));
-                if let (Some(turn), None) = (left.next(), left.next()) {
+                let Some(turn) = only(&may_be[nth], &taken) else { continue };
+                // If another one has no other turn, either, one of the two has a turn that wasn't found.
+                let claims = |&other: &usize| {
+                    other != nth
+                        && self.came[other].turn.is_none()
+                        && self.came[other].first.is_some()
+                        && only(&may_be[other], &taken) == Some(turn)
+                };
+                if !who[turn].iter().any(claims) {
                     self.came[nth].turn = Some(turn);
-                    taken.insert(turn);
-                    look.extend(&who[turn]);
                 }
+                taken.insert(turn);
+                look.extend(&who[turn]);
             }
             let came = &self.came;
             // All pairs of a request and a turn that fit each other, and each of which fits no other.
@@ -189,8 +203,8 @@ impl Requests {
                 let fits =
                     |nth: usize, turn| came[nth].turn.is_none() && fits(&came[nth], &turns[turn]);
                 let of = |(nth, may_be): (usize, &Vec<usize>)| {
-                    let left = may_be.iter().copied().filter(|turn| !taken.contains(turn));
-                    let mut left = left.filter(|turn| fits(nth, *turn));
+                    let mut left = may_be.iter().copied().filter(|turn| !taken.contains(turn));
+                    let mut left = left.by_ref().filter(|turn| fits(nth, *turn));
                     let (Some(turn), None) = (left.next(), left.next()) else { return None };
                     let is_only = who[turn].iter().all(|&other| other == nth || !fits(other, turn));
                     is_only.then_some((nth, turn))
@@ -212,6 +226,7 @@ impl Requests {
     /// The requests, in the order in which they came; `at` makes nanoseconds of counts.
     pub(crate) fn all(&self, at: impl Fn(u64) -> u64) -> Vec<Request> {
         let mut names: HashSet<String> = HashSet::new();
+        let mut room = MOST_TOKENS;
         let of_one = |(came, nth): (&Came, usize)| {
             let Came { asked, .. } = came;
             let id = asked.name.clone().unwrap_or_else(|| format!("{} {nth}", asked.path));
@@ -219,14 +234,17 @@ impl Requests {
             let id = if names.contains(&id) { format!("{id} {nth}") } else { id };
             names.insert(id.clone());
             let ended = came.last.map(|[_, end]| end).or(asked.gone.map(&at));
-            let sent = asked.sent.iter().map(|sent| (at(sent.end), sent.what.pieces));
-            let sent = sent.filter(|(end, _)| ended.is_none_or(|ended| *end <= ended));
-            let tokens = sent.flat_map(|(end, n)| std::iter::repeat_n(end, usize::from(n)));
+            // A client may have a piece before the call that sends it returns.
+            let sent = asked.sent.iter().map(|sent| (at(sent.begin), sent.what.pieces));
+            let sent = sent.filter(|(begin, _)| ended.is_none_or(|ended| *begin <= ended));
+            let tokens = sent.flat_map(|(begin, n)| std::iter::repeat_n(begin, usize::from(n)));
+            let tokens_ns: Vec<u64> = tokens.take(room).collect();
+            room -= tokens_ns.len();
             Request {
                 id,
                 arrived_ns: came.arrived,
                 admitted_ns: came.turn.map(|turn| self.turns[turn].begin),
-                tokens_ns: tokens.collect(),
+                tokens_ns,
                 ended_ns: ended,
                 ending: ended.map(|_| came.ending()),
             }
@@ -259,21 +277,27 @@ impl Requests {
     }
 }
 
+/// The only turn of these that isn't taken.
+fn only(turns: &[usize], taken: &HashSet<usize>) -> Option<usize> {
+    let mut left = turns.iter().copied().filter(|turn| !taken.contains(turn));
+    left.next().filter(|_| left.next().is_none())
+}
+
 impl Came {
     fn of(asked: &Asked, at: &impl Fn(u64) -> u64) -> Self {
         let [accepted, read] = [asked.accepted.unwrap_or(asked.read), asked.read].map(at);
         // A server that is busy reads late: what had come with the connection has waited since then.
         let waited = asked.idle_ms.map_or(0, |ms| ms.saturating_mul(1_000_000));
-        let is_late = accepted < read && waited.saturating_add(TICK_NS) >= read - accepted;
+        let is_late = waited >= TICK_NS
+            && accepted < read
+            && waited.saturating_add(TICK_NS) >= read - accepted;
         let arrived = if is_late { accepted } else { read };
         let times = |sent: &SentPiece| [sent.begin, sent.end].map(at);
         let mut sent = asked.sent.iter();
         let first = sent.clone().find(|sent| sent.what.pieces > 0 || sent.what.is_last);
-        // In the way of OpenAI a last one follows that has nothing new.
-        let last = sent.find(|sent| sent.what.is_last).or_else(|| {
-            let has_pieces = asked.sent.iter().any(|sent| sent.what.pieces > 0);
-            asked.sent.last().filter(|_| !has_pieces && asked.gone.is_none())
-        });
+        // In the way of OpenAI a last one follows that has nothing new. Others don't say why they end.
+        let last = sent.clone().find(|sent| sent.what.is_last);
+        let last = last.or_else(|| sent.find(|sent| sent.what.is_end));
         let latest = asked.sent.last().map(|sent| at(sent.end)).max(asked.gone.map(at));
         Self {
             asked: asked.clone(),
@@ -306,12 +330,16 @@ impl Came {
         }
         let from = turns.partition_point(|turn| turn.begin < self.arrived);
         let later = (from..).zip(&turns[from..]).take_while(|(_, turn)| turn.begin <= self.until);
+        // The server learns that somebody has gone while a pass runs, and stops after it.
+        let may_go_on = |turn: &Turn| self.last.is_some() || turn.begins[1] <= self.until;
         let may_be = later.filter(|(_, turn)| {
             self.first.is_none_or(|[_, end]| end >= turn.first)
                 && self.last.is_none_or(|[_, end]| end >= turn.last)
                 && self.is_as_long(turn)
+                && may_go_on(turn)
         });
-        may_be.map(|(nth, _)| nth).collect()
+        let may_be: Vec<usize> = may_be.map(|(nth, _)| nth).take(MOST_TURNS + 1).collect();
+        if may_be.len() > MOST_TURNS { Vec::new() } else { may_be }
     }
 
     /// How long its prompt may be, if that is known: as it says itself, or as any text of it, or all.
@@ -331,13 +359,13 @@ impl Came {
     /// Whether a turn's prompt and its answer may be as long as its own.
     fn is_as_long(&self, turn: &Turn) -> bool {
         let prompts = self.prompts();
-        let pieces = self.asked.sent.iter().map(|sent| u32::from(sent.what.pieces)).sum::<u32>();
+        let pieces = self.asked.sent.iter().map(|sent| u64::from(sent.what.pieces)).sum::<u64>();
         let stated = self.asked.sent.iter().filter_map(|sent| sent.tokens[1]).max();
         let is_as_long = match stated {
             _ if turn.has_drafts => true,
             // A token that ends an answer, but isn't part of it.
             Some(stated) => [stated, stated.saturating_add(1)].contains(&turn.outputs),
-            None => pieces <= turn.outputs,
+            None => pieces <= turn.outputs.into(),
         };
         is_as_long && (prompts.is_empty() || prompts.contains(&turn.prompt))
     }

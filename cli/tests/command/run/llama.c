@@ -431,6 +431,24 @@ int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch 
 #endif
     return getenv("FAILS") && batch->n_tokens == 1 ? 1 : 0;
 }
+#ifdef SERVES
+// A batch of newer versions, of which nobody knows what it looks like.
+struct ext { int n; };
+struct ext *llama_batch_ext_init(void *context) { (void)context; return calloc(1, sizeof(struct ext)); }
+void llama_batch_ext_clear(struct ext *ext) { ext->n = 0; }
+void llama_batch_ext_free(struct ext *ext) { free(ext); }
+int32_t llama_batch_ext_add_token(struct ext *ext, int32_t sequence, int32_t token) { (void)sequence; (void)token; return ext->n++; }
+int32_t llama_batch_ext_add(struct ext *ext, int32_t sequence) { (void)sequence; return ext->n++; }
+struct embd { const float *data; size_t rows, width; };
+int32_t llama_batch_ext_add_embd(struct ext *ext, int32_t sequence, struct embd embd) { (void)sequence; return embd.width == 7 ? ext->n++ : -1; }
+bool llama_batch_ext_set_output_logits(struct ext *ext, int32_t index, bool value) { (void)value; return index < ext->n; }
+bool llama_batch_ext_set_output_embd(struct ext *ext, int32_t index, bool value) { (void)value; return index < ext->n; }
+int _ZN13llama_context6decodeERK15llama_batch_ext(void *context, const struct ext *ext) {
+    struct batch batch = {.n_tokens = ext->n};
+    return _ZN13llama_context6decodeERK11llama_batch(context, &batch);
+}
+int32_t llama_process(void *context, int32_t type, struct ext *ext) { (void)type; return _ZN13llama_context6decodeERK15llama_batch_ext(context, ext); }
+#endif
 int llama_decode(void *context, struct batch batch) { return _ZN13llama_context6decodeERK11llama_batch(context, &batch); }
 #endif
 

@@ -3,9 +3,10 @@
 //
 // A request's body is `NAME PROMPT TOKENS CACHED STREAM`: its name, how many tokens its prompt has, how many it asks for, how
 // many of the prompt are in the cache of whichever slot it gets, and whether each is sent when it is there.
+//
+// With EXT, batches are those of newer versions.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,9 +31,16 @@ struct request {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct request *waiting, **last = &waiting;
-static int (*decode)(void *, struct batch);
-static int32_t (*tokenize)(const void *, const char *, int32_t, int32_t *, int32_t, bool, bool);
-static int *sequences, *adds;
+int llama_decode(void *, struct batch);
+int32_t llama_tokenize(const void *, const char *, int32_t, int32_t *, int32_t, bool, bool);
+extern int llama_sequences[SLOTS], llama_adds[SLOTS];
+struct embd { const float *data; size_t rows, width; };
+struct ext *llama_batch_ext_init(void *);
+void llama_batch_ext_clear(struct ext *);
+int32_t llama_batch_ext_add_token(struct ext *, int32_t, int32_t);
+int32_t llama_batch_ext_add_embd(struct ext *, int32_t, struct embd);
+bool llama_batch_ext_set_output_logits(struct ext *, int32_t, bool);
+int32_t llama_process(void *, int32_t, struct ext *);
 static int connections, most_connections;
 
 // Sends all of it, or says that nobody is there.
@@ -88,8 +96,12 @@ static void *serve(void *of) {
         char *length = strcasestr(buffer, "content-length:");
         size_t body = end != NULL && length != NULL && length < end ? atoi(length + 15) : 0;
         if (end == NULL || has < (size_t)(end + 4 - buffer) + body) {
-            ssize_t got = recv(fd, buffer + has, sizeof buffer - 1 - has, 0);
+            char piece[2048];
+            // So that the compiler doesn't know that it fits, and checks it where it is told to.
+            volatile size_t room = sizeof buffer - 1 - has < sizeof piece ? sizeof buffer - 1 - has : sizeof piece;
+            ssize_t got = recv(fd, piece, room, 0);
             if (got <= 0) break;
+            memcpy(buffer + has, piece, got);
             has += got;
             continue;
         }
@@ -98,13 +110,15 @@ static void *serve(void *of) {
             ok = tell(fd, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         } else {
             struct request *r = calloc(1, sizeof *r);
+            // As a server that reads with care, and one that says what it waits for.
+            if (strcasestr(buffer, "expect: 100") != NULL) tell(fd, "HTTP/1.1 100 Continue\r\n\r\n");
             int n = sscanf(end + 4, "%31s %d %d %d %d", r->name, &r->prompt, &r->tokens, &r->cached, &r->stream);
             if (n != 5) {
                 ok = tell(fd, "HTTP/1.1 400 Bad Request\r\nContent-Length: 24\r\n\r\n{\"error\":{\"message\":\"\"}}");
             } else {
                 char text[16];
                 int32_t ids[MOST];
-                tokenize(NULL, text, snprintf(text, sizeof text, "%d", r->prompt), ids, MOST, true, true);
+                llama_tokenize(NULL, text, snprintf(text, sizeof text, "%d", r->prompt), ids, MOST, true, true);
                 pthread_mutex_lock(&lock);
                 *last = r;
                 last = &r->next;
@@ -144,12 +158,7 @@ static void *listen_for_all(void *of) {
 
 int main(int argc, char **argv) {
     static int context;
-    void *llama = dlopen("libllama.so", RTLD_NOW);
-    if (llama == NULL) return 9;
-    decode = (int (*)(void *, struct batch))dlsym(llama, "llama_decode");
-    tokenize = (int32_t (*)(const void *, const char *, int32_t, int32_t *, int32_t, bool, bool))dlsym(llama, "llama_tokenize");
-    sequences = dlsym(llama, "llama_sequences");
-    adds = dlsym(llama, "llama_adds");
+    int *sequences = llama_sequences, *adds = llama_adds;
     most_connections = argc > 1 ? atoi(argv[1]) : 1;
 
     int server = socket(AF_INET, SOCK_STREAM, 0);
@@ -158,7 +167,7 @@ int main(int argc, char **argv) {
     if (bind(server, (struct sockaddr *)&at, sizeof at) || listen(server, 64) || getsockname(server, (struct sockaddr *)&at, &len)) return 8;
     // As a server that warms up.
     adds[0] = 2;
-    decode(&context, (struct batch){2});
+    llama_decode(&context, (struct batch){.n_tokens = 2});
     sequences[0] = 0;
     printf("pass \nport %d\n", ntohs(at.sin_port));
     fflush(stdout);
@@ -205,7 +214,19 @@ int main(int argc, char **argv) {
         }
         pthread_mutex_unlock(&lock);
         if (tokens == 0) break;
-        decode(&context, (struct batch){.n_tokens = tokens, .n_seq_id = ones, .seq_id = seq_ids, .logits = logits});
+#ifdef EXT
+        (void)ones;
+        static struct ext *ext;
+        if (ext == NULL) ext = llama_batch_ext_init(&context);
+        llama_batch_ext_clear(ext);
+        for (int n = 0; n < tokens; n++) {
+            int at = n % 3 ? llama_batch_ext_add_token(ext, *seq_ids[n], n) : llama_batch_ext_add_embd(ext, *seq_ids[n], (struct embd){NULL, 1, 7});
+            if (logits[n]) llama_batch_ext_set_output_logits(ext, at, true);
+        }
+        llama_process(&context, 0, ext);
+#else
+        llama_decode(&context, (struct batch){.n_tokens = tokens, .n_seq_id = ones, .seq_id = seq_ids, .logits = logits});
+#endif
         puts(line);
         pthread_mutex_lock(&lock);
         for (int i = 0; i < SLOTS; i++) {

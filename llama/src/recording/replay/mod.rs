@@ -135,15 +135,25 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
         profile.sync_mode = SyncMode::Immediate;
     }
     // By themselves they are nothing to show.
-    if !profile.passes.is_empty() {
-        unseen.into_iter().for_each(|pass| pass.add_to(&mut profile));
+    if !profile.passes.is_empty() && !numbers.is_empty() {
+        // Those of other contexts ran meanwhile, for nobody who is known here.
+        let of_others = Passes::of(recorded).filter(|found| !group.has(recorded, found));
+        unseen.extend(of_others.map(|found| {
+            let (start_ns, position) = (at(found.pass.begin), found.pass.position().unwrap_or(0));
+            let wall_ns = at(found.pass.end).saturating_sub(start_ns);
+            Unseen { start_ns, wall_ns, position, parts: Vec::new() }
+        }));
+        let last = profile.passes.iter().map(|pass| pass.serial).max().unwrap_or(0);
+        for (pass, serial) in unseen.into_iter().zip(last.saturating_add(1)..) {
+            pass.add_to(&mut profile, serial);
+        }
     }
     let mut notes = counts.notes();
     if requests.untied() > 0 {
         let n = requests.untied();
         let what = if n == 1 { "request is" } else { "requests are" };
         notes.push(format!(
-            "{n} {what} tied to no passes: by time and length of the prompt, several could be meant"
+            "{n} {what} tied to no passes: by time and by lengths none could be meant, or several"
         ));
     }
     Replayed {
@@ -169,9 +179,7 @@ struct Unseen {
 
 impl Unseen {
     /// As one that is left out: nothing of it is in any sum.
-    fn add_to(self, profile: &mut Profile) {
-        let last = profile.passes.iter().map(|pass| pass.serial).max().unwrap_or(0);
-        let Some(serial) = last.checked_add(1) else { return };
+    fn add_to(self, profile: &mut Profile, serial: u32) {
         let Self { start_ns, wall_ns, position, parts } = self;
         let has_prompt = parts.iter().any(|part| part.kind == PartKind::Prompt);
         profile.passes.push(Pass {
