@@ -13,8 +13,8 @@ use brickscope::{Ending, Part, PartKind, Request};
 use super::events::{Asked, Recorded, SentPiece};
 use super::passes::Found;
 
-/// What a connection says in milliseconds is told by a clock that ticks as seldom as this.
-const TICK_NS: u64 = 10_000_000;
+/// What a connection says in milliseconds is told by a clock that ticks as seldom as this, in nanoseconds.
+const TICK_NS: u64 = 4_000_000;
 /// A request that may be more turns than this is none of them.
 const MOST_TURNS: usize = 1 << 12;
 /// The most tokens that are listed with their times.
@@ -33,6 +33,9 @@ struct Turn {
     last: u64,
     /// When its last pass began, and the one before that.
     begins: [u64; 2],
+    /// A hash of its passes, and of what each did. Of turns that are alike in this, nothing that anybody sees depends on which
+    /// one a request is.
+    passes: u64,
     /// How many passes computed tokens of the answer, and whether one of them had several.
     outputs: u32,
     has_drafts: bool,
@@ -156,6 +159,10 @@ impl Requests {
                 }
                 (of.last, of.settled) = (end, None);
                 of.begins = [begin, of.begins[0]];
+                for what in [begin, before.into(), tokens.into(), kind as u64] {
+                    of.passes =
+                        (of.passes.rotate_left(5) ^ what).wrapping_mul(0x517c_c1b7_2722_0a95);
+                }
                 unsettled.retain(|(of, _)| *of != turn);
                 unsettled.push((turn, 0));
                 let after = before.saturating_add(tokens);
@@ -183,15 +190,15 @@ impl Requests {
                 if self.came[nth].turn.is_some() || self.came[nth].first.is_none() {
                     continue;
                 }
-                let Some(turn) = only(&may_be[nth], &taken) else { continue };
-                // If another one has no other turn, either, one of the two has a turn that wasn't found.
-                let claims = |&other: &usize| {
-                    other != nth
-                        && self.came[other].turn.is_none()
+                let only = |nth: usize| only(&may_be[nth], &taken, turns);
+                let Some((turn, n)) = only(nth) else { continue };
+                // If more have no other turn than there are, one of them has a turn that wasn't found.
+                let claims = |&&other: &&usize| {
+                    self.came[other].turn.is_none()
                         && self.came[other].first.is_some()
-                        && only(&may_be[other], &taken) == Some(turn)
+                        && only(other).is_some_and(|(of, _)| turns[of].passes == turns[turn].passes)
                 };
-                if !who[turn].iter().any(claims) {
+                if who[turn].iter().filter(claims).count() <= n {
                     self.came[nth].turn = Some(turn);
                 }
                 taken.insert(turn);
@@ -277,10 +284,18 @@ impl Requests {
     }
 }
 
-/// The only turn of these that isn't taken.
-fn only(turns: &[usize], taken: &HashSet<usize>) -> Option<usize> {
-    let mut left = turns.iter().copied().filter(|turn| !taken.contains(turn));
-    left.next().filter(|_| left.next().is_none())
+/// The only turn of these that isn't taken, or the first of several that are alike, and how many these are.
+fn only(of: &[usize], taken: &HashSet<usize>, turns: &[Turn]) -> Option<(usize, usize)> {
+    let mut left = of.iter().copied().filter(|turn| !taken.contains(turn));
+    let first = left.next()?;
+    let mut n = 1;
+    for other in left {
+        if turns[other].passes != turns[first].passes {
+            return None;
+        }
+        n += 1;
+    }
+    Some((first, n))
 }
 
 impl Came {
@@ -288,9 +303,8 @@ impl Came {
         let [accepted, read] = [asked.accepted.unwrap_or(asked.read), asked.read].map(at);
         // A server that is busy reads late: what had come with the connection has waited since then.
         let waited = asked.idle_ms.map_or(0, |ms| ms.saturating_mul(1_000_000));
-        let is_late = waited >= TICK_NS
-            && accepted < read
-            && waited.saturating_add(TICK_NS) >= read - accepted;
+        let is_late =
+            waited > 0 && accepted < read && waited.saturating_add(TICK_NS) >= read - accepted;
         let arrived = if is_late { accepted } else { read };
         let times = |sent: &SentPiece| [sent.begin, sent.end].map(at);
         let mut sent = asked.sent.iter();
