@@ -325,6 +325,29 @@ fn what_nobody_told_is_said() {
 }
 
 #[test]
+fn requests_that_nobody_knows_the_passes_of_are_counted() {
+    let mut profile = planted();
+    let all = |profile: &Profile| Requests::of(profile).untied();
+    assert_eq!(all(&profile), 0);
+    profile.parts.retain(|of| of.part.request != 0);
+    assert_eq!(all(&profile), 1);
+    let text = view::requests(&profile);
+    assert!(text.contains("1 request tied to no passes: these are unattributed"), "{text}");
+    // Passes that are for somebody may be for it, and the others are not.
+    let of = |profile: &Profile, piece| {
+        let all = Requests::of(profile);
+        all.intervals(0).map(|interval| interval.of(piece)).sum::<u64>()
+    };
+    assert_eq!(of(&profile, Piece::OtherPrompts), 800_000_000);
+    profile.parts[0].part.request = Part::NOBODY;
+    assert_eq!(of(&profile, Piece::OtherPrompts), 400_000_000);
+    assert_eq!(of(&profile, Piece::Unattributed), 198 * 9_000_000 + 400_000_000);
+    // Nobody said of any.
+    profile.parts.clear();
+    assert_eq!(all(&profile), 0);
+}
+
+#[test]
 fn times_that_go_backwards_and_parts_of_nothing_are_found() {
     let mut profile = planted();
     profile.requests[0].tokens_ns.swap(3, 4);

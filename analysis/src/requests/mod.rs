@@ -15,7 +15,7 @@ mod slow;
 use std::collections::HashMap;
 use std::fmt;
 
-use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
+use brickscope_profile::{Ending, Part, PartKind, Pass, Profile, Request};
 use serde::Serialize;
 
 pub use self::cause::{Cause, Caused, Causes, SLOW};
@@ -268,6 +268,17 @@ impl<'p> Requests<'p> {
     #[must_use]
     pub fn all(&self) -> &'p [Request] {
         &self.profile.requests
+    }
+
+    /// How many requests ended well, and nobody knows which passes were for them; 0 where that isn't known of any.
+    #[must_use]
+    pub fn untied(&self) -> u64 {
+        let has_ended = |of: &Request| {
+            of.ended_ns.is_some() && !matches!(of.ending, Some(Ending::Error | Ending::Cancelled))
+        };
+        let all = self.all().iter().zip(&self.has_passes);
+        let untied = all.filter(|(of, has_passes)| has_ended(of) && !**has_passes).count();
+        if self.parts.is_empty() { 0 } else { untied as u64 }
     }
 
     /// The intervals of a request, in order. None if nothing of it ended.

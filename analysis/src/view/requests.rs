@@ -35,6 +35,11 @@ pub fn requests(profile: &Profile) -> String {
         let missing = count(missing, "pass");
         wrapped(&format!("missing: {missing}, so time without one is unattributed"), &mut text);
     }
+    let untied = requests.untied();
+    if untied > 0 {
+        let untied = count(untied, "request");
+        wrapped(&format!("{untied} tied to no passes: these are unattributed"), &mut text);
+    }
     let no_room = profile.dropped.requests;
     if no_room > 0 {
         let no_room = grouped(no_room);

@@ -347,8 +347,8 @@ impl Came {
         // The server learns that somebody has gone while a pass runs, and stops after it.
         let may_go_on = |turn: &Turn| self.last.is_some() || turn.begins[1] <= self.until;
         let may_be = later.filter(|(_, turn)| {
-            self.first.is_none_or(|[_, end]| end >= turn.first)
-                && self.last.is_none_or(|[_, end]| end >= turn.last)
+            self.first.is_none_or(|[begin, _]| begin >= turn.first)
+                && self.last.is_none_or(|[begin, _]| begin >= turn.last)
                 && self.is_as_long(turn)
                 && may_go_on(turn)
         });
