@@ -276,7 +276,7 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
     assert_eq!((found.of, found.median_ns), (239, 11 * MS));
     let named: Vec<_> = found.slow.iter().map(|of| (of.interval.until, of.cause)).collect();
     assert_eq!(named, causes);
-    assert!(found.slow.iter().all(|of| (29 * MS..31 * MS).contains(&of.more_ns)), "{found:?}");
+    assert!(found.slow.iter().all(|of| (29 * MS..=31 * MS).contains(&of.more_ns)), "{found:?}");
     assert_eq!(found.counts()[0], (Cause::Prompts, 2));
 
     let text = view::requests(&profile);

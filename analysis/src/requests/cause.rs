@@ -22,7 +22,7 @@ pub enum Cause {
     TokensOfOthers,
     /// Passes ran in which a thread of the program waited for a CPU for half of the time or more.
     Cpu,
-    /// The program waited for pages that came from a disk.
+    /// Passes ran that waited for pages from a disk.
     Disk,
     /// Its own passes took long, and nothing of the above says why: a long prompt of its own, say.
     Own,
@@ -72,10 +72,17 @@ pub struct Causes {
 }
 
 /// The parts of an interval that are held against what is typical of them.
-const GROUPS: [&[Piece]; 5] = [
+const GROUPS: [&[Piece]; 4] = [
     &[Piece::Queue],
-    &[Piece::OwnAlone, Piece::OwnBesidePrompts, Piece::OwnBesideDecode, Piece::OwnBesideBoth],
-    &[Piece::OtherPrompts, Piece::OtherDecode, Piece::OtherBoth],
+    &[
+        Piece::OwnAlone,
+        Piece::OwnBesidePrompts,
+        Piece::OwnBesideDecode,
+        Piece::OwnBesideBoth,
+        Piece::OtherPrompts,
+        Piece::OtherDecode,
+        Piece::OtherBoth,
+    ],
     &[Piece::Between],
     &[Piece::Unattributed],
 ];
@@ -119,9 +126,11 @@ impl Causes {
                 .max_by_key(|(group, ns)| (*ns, GROUPS.len() - group))
                 .unwrap_or_default();
             let cause = match group {
+                // Each is as it typically is, and only together they are not.
+                _ if more_ns == 0 => Cause::Unattributed,
                 0 => Cause::Queue,
-                1 | 2 => requests.cause_in_passes(&interval, more_ns),
-                3 => Cause::Between,
+                1 => requests.cause_in_passes(&interval, more_ns),
+                2 => Cause::Between,
                 _ => Cause::Unattributed,
             };
             Caused { interval, cause, more_ns }
@@ -147,14 +156,19 @@ impl Causes {
 impl Requests<'_> {
     /// Why the passes of an interval took so much longer than is typical.
     fn cause_in_passes(&self, interval: &Interval, more_ns: u64) -> Cause {
-        let (mut waiting_ns, mut has_read) = (0_u64, false);
-        for pass in self.overlapping(interval.from_ns, interval.to_ns) {
+        // What ran while it was in the queue is of the queue.
+        let admitted = self.profile.requests[interval.request as usize].admitted_ns;
+        let from = admitted.unwrap_or(0).clamp(interval.from_ns, interval.to_ns);
+        let (mut waiting_ns, mut reading_ns) = (0_u64, 0_u64);
+        for pass in self.overlapping(from, interval.to_ns) {
             let Some(of) = self.profile.passes[pass.nth].disturbance else { continue };
-            has_read |= of.disk_faults.is_some_and(|faults| faults > 0);
+            let ns = pass.end_ns.min(interval.to_ns).saturating_sub(pass.start_ns.max(from));
+            if of.disk_faults.is_some_and(|faults| faults > 0) {
+                reading_ns = reading_ns.saturating_add(ns);
+            }
             let waited_ns = of.longest_wait_ns.unwrap_or(0);
             if waited_ns > 0 && waited_ns >= of.wall_ns / 2 {
-                let (from, to) = (interval.from_ns, interval.to_ns);
-                waiting_ns += pass.end_ns.min(to) - pass.start_ns.max(from);
+                waiting_ns = waiting_ns.saturating_add(ns);
             }
         }
         let beside: u64 =
@@ -169,7 +183,7 @@ impl Requests<'_> {
         let is_half = |ns: u64| ns >= more_ns / 2;
         if is_half(waiting_ns) && waiting_ns > 0 {
             Cause::Cpu
-        } else if has_read {
+        } else if is_half(reading_ns) && reading_ns > 0 {
             Cause::Disk
         } else if is_half(beside) && beside > 0 {
             Cause::Prompts

@@ -17,6 +17,8 @@ use super::passes::Found;
 const TICK_NS: u64 = 4_000_000;
 /// A request that may be more turns than this is none of them.
 const MOST_TURNS: usize = 1 << 12;
+/// As many requests and turns that may be each other are looked at in all; later requests are none.
+const MOST_PAIRS: usize = 1 << 22;
 /// The most tokens that are listed with their times.
 const MOST_TOKENS: usize = 1 << 25;
 
@@ -33,6 +35,8 @@ struct Turn {
     last: u64,
     /// When its last pass began, and the one before that.
     begins: [u64; 2],
+    /// Whether its first passes may be for another request than its last ones.
+    is_doubtful: bool,
     /// A hash of its passes, and of what each did. Of turns that are alike in this, nothing that anybody sees depends on which
     /// one a request is.
     passes: u64,
@@ -84,6 +88,10 @@ struct Sequence {
     kind: PartKind,
     /// Whether the pass computed a token of the answer.
     has_output: bool,
+    /// Whether each of several tokens of a prompt had an output, as embeddings have.
+    has_all_outputs: bool,
+    /// When the pass ended.
+    ended: u64,
 }
 
 impl Requests {
@@ -97,9 +105,9 @@ impl Requests {
         if recorded.asked.is_empty() {
             return found;
         }
-        found.take_turns(passes, &at);
         found.came = recorded.asked.values().map(|asked| Came::of(asked, &at)).collect();
         found.came.sort_by_key(|came| came.arrived);
+        found.take_turns(passes, &at);
         found.tie();
         found
     }
@@ -110,6 +118,9 @@ impl Requests {
         passes: impl Iterator<Item = Found<'r>>,
         at: &impl Fn(u64) -> u64,
     ) {
+        // Requests that were gone before anything of their answers left.
+        let is_gone = |came: &&Came| came.first.is_none() && came.until < u64::MAX;
+        let gone: Vec<&Came> = self.came.iter().filter(is_gone).collect();
         let mut sequences: HashMap<u32, Sequence> = HashMap::new();
         // Turns that may have ended, and how many passes ago.
         let mut unsettled: Vec<(usize, u32)> = Vec::new();
@@ -134,7 +145,11 @@ impl Requests {
                 });
                 // Of what was drafted, each token has an output; of a prompt, the last one.
                 let is_answer = tokens == 1 && outputs != Some(0) || outputs == Some(tokens);
+                let has_all_outputs = tokens > 1 && outputs == Some(tokens);
                 let (turn, kind) = match known {
+                    Some(of) if of.has_all_outputs && has_all_outputs => {
+                        (Some(of.turn), PartKind::Prompt)
+                    }
                     Some(of) if of.has_output && is_answer => (Some(of.turn), PartKind::Decode),
                     Some(of) if !of.has_output => (Some(of.turn), PartKind::Prompt),
                     _ => (None, PartKind::Prompt),
@@ -144,7 +159,20 @@ impl Requests {
                     self.turns.push(Turn { begin, ..Turn::default() });
                     self.turns.len() - 1
                 });
+                // The request of a prompt that goes on may have gone, and another one have begun where it stopped.
+                let began = self.turns[turn].begin;
+                let may_be_anothers = |of: &Sequence| {
+                    let may_be_of = |came: &&Came| {
+                        let prompts = came.prompts();
+                        (of.ended..=begin).contains(&came.until)
+                            && came.arrived <= began
+                            && (prompts.is_empty() || prompts.iter().any(|&n| n > before))
+                    };
+                    of.turn == turn && !of.has_output && gone.iter().any(may_be_of)
+                };
+                let is_doubtful = known.as_ref().is_some_and(may_be_anothers);
                 let of = &mut self.turns[turn];
+                of.is_doubtful |= is_doubtful;
                 match kind {
                     PartKind::Prompt => {
                         // An earlier piece of the prompt computed no token.
@@ -167,7 +195,11 @@ impl Requests {
                 unsettled.push((turn, 0));
                 let after = before.saturating_add(tokens);
                 let has_output = outputs.is_none_or(|outputs| outputs > 0);
-                sequences.insert(number, Sequence { turn, after, tokens, kind, has_output });
+                let has_all_outputs = has_all_outputs && kind == PartKind::Prompt;
+                let ended = end;
+                let sequence =
+                    Sequence { turn, after, tokens, kind, has_output, has_all_outputs, ended };
+                sequences.insert(number, sequence);
                 does.push(Does { turn, kind, tokens, before, is_first });
             }
             self.does.insert((pass.of_thread, pass.begin), does);
@@ -177,7 +209,13 @@ impl Requests {
     /// Ties requests to turns: those that times allow no other, and then those that fit each other and no others.
     fn tie(&mut self) {
         let turns = &self.turns;
-        let may_be: Vec<Vec<usize>> = self.came.iter().map(|came| came.may_be(turns)).collect();
+        let mut room = MOST_PAIRS;
+        let may_be = self.came.iter().map(|came| {
+            let may_be = came.may_be(turns, MOST_TURNS.min(room));
+            room -= may_be.len();
+            may_be
+        });
+        let may_be: Vec<Vec<usize>> = may_be.collect();
         let mut who: Vec<Vec<usize>> = vec![Vec::new(); turns.len()];
         for (nth, may_be) in may_be.iter().enumerate() {
             may_be.iter().for_each(|&turn| who[turn].push(nth));
@@ -311,7 +349,9 @@ impl Came {
         let first = sent.clone().find(|sent| sent.what.pieces > 0 || sent.what.is_last);
         // In the way of OpenAI a last one follows that has nothing new. Others don't say why they end.
         let last = sent.clone().find(|sent| sent.what.is_last);
-        let last = last.or_else(|| sent.find(|sent| sent.what.is_end));
+        // Nor does a server that ends an answer since nobody waits for it.
+        let is_waited_for = |sent: &&SentPiece| asked.gone.is_none_or(|gone| sent.begin < gone);
+        let last = last.or_else(|| sent.find(|sent| sent.what.is_end).filter(is_waited_for));
         let latest = asked.sent.last().map(|sent| at(sent.end)).max(asked.gone.map(at));
         Self {
             asked: asked.clone(),
@@ -338,8 +378,9 @@ impl Came {
     }
 
     /// The turns that could be its own: nothing of its answer left before that was computed.
-    fn may_be(&self, turns: &[Turn]) -> Vec<usize> {
-        if self.has_failed() {
+    fn may_be(&self, turns: &[Turn], most: usize) -> Vec<usize> {
+        let is_unknown = self.first.is_none() && self.prompts().is_empty();
+        if self.has_failed() || is_unknown || self.has_several() {
             return Vec::new();
         }
         let from = turns.partition_point(|turn| turn.begin < self.arrived);
@@ -351,9 +392,18 @@ impl Came {
                 && self.last.is_none_or(|[begin, _]| begin >= turn.last)
                 && self.is_as_long(turn)
                 && may_go_on(turn)
+                && !turn.is_doubtful
         });
-        let may_be: Vec<usize> = may_be.map(|(nth, _)| nth).take(MOST_TURNS + 1).collect();
-        if may_be.len() > MOST_TURNS { Vec::new() } else { may_be }
+        let may_be: Vec<usize> = may_be.map(|(nth, _)| nth).take(most + 1).collect();
+        if may_be.len() > most { Vec::new() } else { may_be }
+    }
+
+    /// Whether the prompt that is stated is that of several texts together, each of which has a turn of its own.
+    fn has_several(&self) -> bool {
+        let made = &self.asked.tokenized;
+        let all = made.iter().fold(0_u32, |sum, tokens| sum.saturating_add(*tokens));
+        let stated = self.asked.sent.iter().filter_map(|sent| sent.tokens[0]).max();
+        made.len() > 1 && stated == Some(all) && !made.contains(&all)
     }
 
     /// How long its prompt may be, if that is known: as it says itself, or as any text of it, or all.

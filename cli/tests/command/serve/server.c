@@ -4,6 +4,8 @@
 // A request's body is `NAME PROMPT TOKENS CACHED STREAM`: its name, how many tokens its prompt has, how many it asks for, how
 // many of the prompt are in the cache of whichever slot it gets, and whether each is sent when it is there.
 //
+// Who asks by the name `cmpl-gone` gets five tokens, and then is waited for until they go away.
+//
 // With EXT, batches are those of newer versions.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -54,6 +56,7 @@ static bool tell(int fd, const char *text) {
     }
     return true;
 }
+static bool is_held(const struct request *r) { return !strcmp(r->name, "cmpl-gone") && r->made >= 5; }
 static bool tell_chunk(int fd, const char *text) {
     char chunk[1024];
     snprintf(chunk, sizeof chunk, "%zx\r\n%s\r\n", strlen(text), text);
@@ -74,13 +77,16 @@ static bool answer(int fd, struct request *r) {
             if (!tell_chunk(fd, text)) return false;
         }
         told++;
+        char byte;
+        // As a server that looks whether somebody is there still.
+        if (is_held(r) && told == 5 && recv(fd, &byte, 1, MSG_PEEK) <= 0) return false;
         if (is_last && told == r->tokens) break;
     }
     // A text that looks like an end is none.
     snprintf(text, sizeof text, "{\"choices\":[{\"text\":\"\\\"finish_reason\\\":\\\"stop\\\"\",\"finish_reason\":\"length\"}],\"id\":\"%s\"}", r->name);
     if (r->stream) {
         snprintf(whole, sizeof whole, "data: %s\n\n", text);
-        return tell_chunk(fd, whole) && tell_chunk(fd, "data: [DONE]\n\n") && tell(fd, "0\r\n\r\n");
+        return tell_chunk(fd, whole) && tell_chunk(fd, "data: [DONE]\n\n") && tell(fd, "0\r\n") && tell(fd, "\r\n");
     }
     snprintf(whole, sizeof whole, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n", strlen(text));
     return tell(fd, whole) && tell(fd, text);
@@ -193,14 +199,14 @@ int main(int argc, char **argv) {
                     int cached = slots[i]->cached < sequences[i] ? slots[i]->cached : sequences[i];
                     slots[i]->position = sequences[i] = cached;
                 }
-                is_busy = is_busy || slots[i] != NULL;
+                is_busy = is_busy || (slots[i] != NULL && !is_held(slots[i]));
             }
             if (is_busy || connections == most_connections) break;
             pthread_cond_wait(&changed, &lock);
         }
         for (int i = 0; i < SLOTS; i++) {
             struct request *r = slots[i];
-            if (r == NULL) continue;
+            if (r == NULL || is_held(r)) continue;
             int left = r->prompt - r->position;
             adds[i] = r->made > 0 ? 1 : left < CHUNK ? left : CHUNK;
             snprintf(line + strlen(line), sizeof line - strlen(line), " %s:%c%d@%d", r->name, r->made > 0 ? 'd' : 'p', adds[i], r->position);
@@ -231,7 +237,7 @@ int main(int argc, char **argv) {
         pthread_mutex_lock(&lock);
         for (int i = 0; i < SLOTS; i++) {
             struct request *r = slots[i];
-            if (r == NULL || r->position < r->prompt) continue;
+            if (r == NULL || is_held(r) || r->position < r->prompt) continue;
             if (++r->made == r->tokens) slots[i] = NULL;
         }
         pthread_cond_broadcast(&changed);
