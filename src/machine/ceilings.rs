@@ -143,7 +143,7 @@ pub fn survey_steps(most: NonZeroUsize, caches: usize) -> usize {
 }
 
 /// Measures everything on 1, 2, 4, … and `most` threads, calling `step` after each rate. Takes
-/// some three seconds for each number of threads, and memory as [`measure_ceilings`].
+/// some two seconds for each number of threads, and memory as [`measure_ceilings`].
 ///
 /// # Errors
 ///

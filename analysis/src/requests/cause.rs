@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Interval, Piece, Requests, Until};
+use super::{Interval, Piece, Requests, Until, rank};
 
 /// How many intervals there must be, so that a median says what is typical.
 const FEWEST: usize = 20;
@@ -93,7 +93,7 @@ fn grouped(interval: &Interval) -> [u64; GROUPS.len()] {
 
 fn median(values: &mut [u64]) -> u64 {
     values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+    rank(values, 50).unwrap_or(0)
 }
 
 impl Causes {

@@ -222,6 +222,12 @@ pub(crate) fn missing_passes(profile: &Profile) -> u64 {
     missing.into_iter().fold(0, u64::saturating_add)
 }
 
+/// The least that this many in a hundred don't exceed: one of them, so that screens and causes have the same median.
+pub(crate) fn rank(sorted: &[u64], percentile: u32) -> Option<u64> {
+    let nth = (sorted.len() * percentile as usize).div_ceil(100).max(1);
+    sorted.get(nth - 1).copied()
+}
+
 impl<'p> Requests<'p> {
     /// Puts requests beside passes.
     #[must_use]

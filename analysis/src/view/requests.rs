@@ -7,7 +7,7 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::{count, grouped, printable};
 
 use super::layout::wrapped;
-use crate::requests::{Causes, Interval, Piece, Requests, SLOW, Slow, Until, missing_passes};
+use crate::requests::{Causes, Interval, Piece, Requests, SLOW, Slow, Until, missing_passes, rank};
 use crate::text::{cut, padded, wrap};
 use crate::words::time;
 
@@ -239,10 +239,4 @@ fn sorted(ns: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut ns: Vec<u64> = ns.collect();
     ns.sort_unstable();
     ns
-}
-
-/// The least that this many in a hundred don't exceed.
-fn rank(sorted: &[u64], percentile: u32) -> Option<u64> {
-    let nth = (sorted.len() * percentile as usize).div_ceil(100).max(1);
-    sorted.get(nth - 1).copied()
 }
