@@ -23,6 +23,7 @@ use crate::cmd::gate::GateArgs;
 use crate::cmd::history::HistoryArgs;
 use crate::cmd::import::ImportArgs;
 use crate::cmd::lake::LakeArgs;
+use crate::cmd::load::LoadArgs;
 use crate::cmd::logits::LogitsArgs;
 use crate::cmd::machine::MachineArgs;
 use crate::cmd::man::ManArgs;
@@ -117,6 +118,7 @@ pub(crate) enum Command {
     Show(ShowArgs),
     Findings(FindingsArgs),
     Requests(RequestsArgs),
+    Load(LoadArgs),
     Try(TryArgs),
     Explain(ExplainArgs),
     Top(TopArgs),

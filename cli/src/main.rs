@@ -146,6 +146,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Show(args) => cmd::show::run(args),
         Command::Findings(args) => cmd::findings::run(args),
         Command::Requests(args) => cmd::requests::run(args),
+        Command::Load(args) => cmd::load::run(args),
         Command::Collect(args) => cmd::collect::run(args),
         Command::Lake(args) => cmd::lake::run(args),
         Command::Top(args) => cmd::top::run(args),

@@ -19,6 +19,12 @@ pub(crate) fn steps(what: &'static str, total: u64) -> ProgressBar {
     bar(what, total, "{msg:10} [{bar:40}] {pos}/{len}")
 }
 
+/// A bar of `total` requests, with how many are going on, and how long it will take.
+#[cfg_attr(not(feature = "load"), allow(dead_code))]
+pub(crate) fn requests(total: u64) -> ProgressBar {
+    bar("asking", total, "{msg:10} [{bar:30}] {pos}/{len}, {prefix}, {eta} left")
+}
+
 /// A bar of `total` milliseconds, with a note on the state of the result.
 pub(crate) fn time(what: &'static str, total: u64) -> ProgressBar {
     bar(what, total, "{msg:10} [{bar:40}] {prefix}")

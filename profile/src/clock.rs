@@ -48,3 +48,56 @@ pub struct Anchor {
     /// How long the readings took. `at_ns` is in the middle, so its error is at most half of this.
     pub width_ns: u64,
 }
+
+impl ClockInfo {
+    /// When a moment of this clock was on `CLOCK_MONOTONIC`, which all programs of a machine share. `None` if the clocks were
+    /// never read together, or ran at different rates: the machine was suspended, say.
+    #[must_use]
+    pub fn monotonic_ns(&self, at_ns: u64) -> Option<u64> {
+        let (first, last) = (self.anchors.first()?, self.anchors.last()?);
+        let ours = last.at_ns.saturating_sub(first.at_ns);
+        let system = last.monotonic_ns.saturating_sub(first.monotonic_ns);
+        // Between two readings that are close, their own length counts as a rate.
+        let rate = if ours >= LEAST_APART { system as f64 / ours as f64 } else { 1.0 };
+        if !(0.999..1.001).contains(&rate) {
+            return None;
+        }
+        let since = i128::from(at_ns) - i128::from(first.at_ns);
+        // Some days at most, where `f64` has nanoseconds.
+        let at = i128::from(first.monotonic_ns) + (since as f64 * rate).round() as i128;
+        u64::try_from(at).ok()
+    }
+}
+
+/// So far apart in nanoseconds two readings tell how fast a clock runs.
+const LEAST_APART: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(anchors: &[(u64, u64)]) -> ClockInfo {
+        let anchors = anchors.iter().map(|&(at_ns, monotonic_ns)| Anchor {
+            at_ns,
+            monotonic_ns,
+            monotonic_raw_ns: 0,
+            width_ns: 50,
+        });
+        ClockInfo { anchors: anchors.collect(), ..ClockInfo::default() }
+    }
+
+    #[test]
+    fn a_moment_is_found_on_the_system_s_clock() {
+        const SECOND: u64 = 1_000_000_000;
+        assert_eq!(clock(&[]).monotonic_ns(5), None);
+        assert_eq!(clock(&[(100, 1_100)]).monotonic_ns(50), Some(1_050));
+        // 20 nanoseconds in a microsecond say nothing of how fast it runs.
+        assert_eq!(clock(&[(0, 1_000), (1_000, 2_020)]).monotonic_ns(SECOND), Some(SECOND + 1_000));
+        let slow = clock(&[(0, 7 * SECOND), (10 * SECOND, 17 * SECOND + 10_000)]);
+        assert_eq!(slow.monotonic_ns(5 * SECOND), Some(12 * SECOND + 5_000));
+        assert_eq!(slow.monotonic_ns(20 * SECOND), Some(27 * SECOND + 20_000));
+        assert_eq!(clock(&[(0, 0), (SECOND, 2 * SECOND)]).monotonic_ns(1), None);
+        // Before the system's clock began.
+        assert_eq!(clock(&[(100, 50)]).monotonic_ns(10), None);
+    }
+}

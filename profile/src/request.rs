@@ -27,6 +27,27 @@ pub struct Request {
     /// How it ended, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
+    /// How many tokens its prompt had; `gen_ai.usage.input_tokens`. `None` if nobody said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens: Option<u64>,
+    /// How many tokens its answer had; `gen_ai.usage.output_tokens`. `None` if nobody said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u64>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Request {
+    /// The mean time of a token after the first one, in nanoseconds: from the first piece to the last, by the tokens after the
+    /// first. Where nobody said how many there are, a piece is a token. `None` of fewer than two.
+    #[must_use]
+    pub fn mean_token_ns(&self) -> Option<u64> {
+        let (first, last) = (self.tokens_ns.first()?, self.tokens_ns.last()?);
+        let pieces = self.tokens_ns.len() as u64;
+        let further = self.output_tokens.unwrap_or(pieces).max(pieces) - 1;
+        (pieces > 1).then(|| last.saturating_sub(*first) / further)
+    }
 }
 
 /// How a request ended; `gen_ai.response.finish_reasons` of OpenTelemetry.

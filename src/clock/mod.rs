@@ -216,7 +216,8 @@ impl Clock {
 
     /// This moment on this clock and on the system's; `None` for a mock clock, and if the system has no
     /// clock that other programs can read too.
-    pub(crate) fn anchor(&self) -> Option<Anchor> {
+    #[must_use]
+    pub fn anchor(&self) -> Option<Anchor> {
         if self.is_mock() { None } else { anchor::now(self) }
     }
 

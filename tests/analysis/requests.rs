@@ -55,7 +55,8 @@ fn at(profile: &Profile, number: u32, ns: u64) -> Piece {
             (false, false, false) => Piece::Unattributed,
         }
     };
-    let idle = if profile.dropped.passes > 0 { Piece::Unattributed } else { Piece::Between };
+    let is_missing = profile.dropped.passes > 0 || profile.passes.is_empty();
+    let idle = if is_missing { Piece::Unattributed } else { Piece::Between };
     // Of passes at once, the first in the order of the pieces; one of nobody only where no other runs.
     let running = profile.passes.iter().filter(runs).map(of_pass);
     running.min().unwrap_or(idle)

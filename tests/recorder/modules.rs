@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Every package of the workspace, by its folder.
-const PACKAGES: [&str; 14] = [
-    ".", "analysis", "cli", "engine", "formats", "kernels", "lake", "live", "llama", "profile",
-    "receipt", "report", "sampler", "tracing",
+const PACKAGES: [&str; 15] = [
+    ".", "analysis", "cli", "engine", "formats", "kernels", "lake", "live", "llama", "load",
+    "profile", "receipt", "report", "sampler", "tracing",
 ];
 
 /// What a package may depend on, where that is a rule; names as in its manifest.

@@ -10,7 +10,9 @@
 //! A pass that several requests share is an own pass of each of them, and is never divided.
 
 mod cause;
+mod client;
 mod slow;
+mod times;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +21,9 @@ use brickscope_profile::{Ending, Part, PartKind, Pass, Profile, Request};
 use serde::Serialize;
 
 pub use self::cause::{Cause, Caused, Causes, SLOW};
+pub use self::client::{Client, NoClient, Way};
 pub use self::slow::{Neighbour, Slow};
+pub use self::times::{Times, times};
 
 /// What the server did in a piece of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -259,8 +263,9 @@ impl<'p> Requests<'p> {
             Some(*latest)
         });
         let ended_by = ended_by.collect();
-        // Where passes are missing, nobody knows in which gap.
-        let idle = if missing_passes(profile) == 0 { Piece::Between } else { Piece::Unattributed };
+        // Where passes are missing, nobody knows in which gap; and a run of a client has none.
+        let is_missing = missing_passes(profile) > 0 || profile.passes.is_empty();
+        let idle = if is_missing { Piece::Unattributed } else { Piece::Between };
         let mut has_passes = vec![false; profile.requests.len()];
         for (request, ..) in &parts {
             if let Some(has_passes) = has_passes.get_mut(*request as usize) {

@@ -7,14 +7,14 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::{count, grouped, printable};
 
 use super::layout::wrapped;
-use crate::requests::{Causes, Interval, Piece, Requests, SLOW, Slow, Until, missing_passes, rank};
+use crate::requests::{
+    Causes, Client, Interval, Piece, Requests, SLOW, Slow, Times, Until, missing_passes, times,
+};
 use crate::text::{cut, padded, wrap};
 use crate::words::time;
 
 /// The most names of neighbours on a screen.
 const MOST_NAMES: usize = 3;
-/// Fewer have no median.
-const FEWEST_FOR_MEDIAN: usize = 7;
 /// Columns of a request's name.
 const NAME: usize = 36;
 
@@ -46,26 +46,12 @@ pub fn requests(profile: &Profile) -> String {
         wrapped(&format!("{no_room} requests, tokens and parts of passes had no room"), &mut text);
     }
 
-    let rows = lengths(&requests);
-    let _ = writeln!(
-        text,
-        "\n{:14}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}",
-        "", "p50", "p95", "p99", "longest", "of"
-    );
-    for (name, ns) in &rows {
-        let at = |percentile: u32, fewest: usize| {
-            let stated = (ns.len() >= fewest).then(|| rank(ns, percentile)).flatten();
-            stated.map_or("-".to_owned(), |ns| time(ns as f64))
-        };
-        let _ = writeln!(
-            text,
-            "{name:14}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}",
-            at(50, FEWEST_FOR_MEDIAN),
-            at(95, 90),
-            at(99, 459),
-            at(100, 1),
-            grouped(ns.len() as u64),
-        );
+    text.push('\n');
+    text.push_str(&times_of_requests(profile));
+    if profile.passes.is_empty() {
+        text.push('\n');
+        wrapped("No passes are in this run, so it doesn't say what tokens waited for.", &mut text);
+        return text;
     }
     for (what, wanted) in [
         ("first token", (|until| until == Until::FirstToken) as fn(Until) -> bool),
@@ -81,18 +67,65 @@ pub fn requests(profile: &Profile) -> String {
     text
 }
 
-/// How long requests took to their first tokens, between tokens, and in all: each in order, in nanoseconds.
-fn lengths(requests: &Requests<'_>) -> [(&'static str, Vec<u64>); 3] {
-    let of = |wanted: &dyn Fn(Until) -> bool| -> Vec<u64> {
-        sorted(requests.lengths().filter(|(until, _)| wanted(*until)).map(|(_, ns)| ns))
-    };
-    let whole = requests.all().iter();
-    let whole = whole.filter_map(|of| Some(of.ended_ns?.saturating_sub(of.arrived_ns)));
-    [
-        ("first token", of(&|until| until == Until::FirstToken)),
-        ("between tokens", of(&|until| matches!(until, Until::Token(_)))),
-        ("whole request", sorted(whole)),
-    ]
+/// Percentiles of times, a row each.
+fn table<'t>(rows: impl IntoIterator<Item = &'t Times>, width: usize, text: &mut String) {
+    let _ = writeln!(
+        text,
+        "{:width$}  {:>10}  {:>10}  {:>10}  {:>10}  {:>7}",
+        "", "p50", "p95", "p99", "longest", "of"
+    );
+    for times in rows {
+        let shown = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| time(ns as f64));
+        let _ = writeln!(
+            text,
+            "{:width$}  {:>10}  {:>10}  {:>10}  {:>10}  {:>7}",
+            times.what,
+            shown(times.p50_ns),
+            shown(times.p95_ns),
+            shown(times.p99_ns),
+            shown(times.longest_ns),
+            grouped(times.of),
+        );
+    }
+}
+
+/// How long requests took, as a table of at most 80 columns.
+#[must_use]
+pub fn times_of_requests(profile: &Profile) -> String {
+    let mut text = String::new();
+    table(&times(profile), 14, &mut text);
+    text
+}
+
+/// What lies between a server and its client, which saw the same requests; at most 80 columns wide.
+#[must_use]
+pub fn client(client: &Client) -> String {
+    let mut text = String::new();
+    wrapped(&format!("{} as the client saw them:", count(client.both, "request")), &mut text);
+    text.push('\n');
+    table(&client.times(), 20, &mut text);
+    let mut notes = Vec::new();
+    if client.client_alone > 0 {
+        notes.push(format!("The server's run has {} of the client's not.", client.client_alone));
+    }
+    if client.other_pieces > 0 {
+        let n = count(client.other_pieces, "request");
+        notes.push(format!("Of {n} the client had more or fewer pieces than the server sent."));
+    }
+    if client.of > 0 {
+        notes.push(format!(
+            "{} of {} further tokens took the client at least {SLOW} times its median. Most of what was more was on \
+             the way in {}.",
+            grouped(client.slow),
+            grouped(client.of),
+            grouped(client.slow_by_way),
+        ));
+    }
+    for note in notes {
+        text.push('\n');
+        wrapped(&note, &mut text);
+    }
+    text
 }
 
 /// A line for the first screen of a run that has requests.
@@ -100,10 +133,10 @@ pub(super) fn in_summary(profile: &Profile) -> Option<String> {
     if profile.requests.is_empty() {
         return None;
     }
-    let medians = lengths(&Requests::of(profile)).into_iter().take(2).filter_map(|(name, ns)| {
-        let median = rank(&ns, 50).filter(|_| ns.len() >= FEWEST_FOR_MEDIAN)?;
-        Some(format!("{name} {}", time(median as f64)))
-    });
+    let medians = times(profile)
+        .into_iter()
+        .take(2)
+        .filter_map(|of| Some(format!("{} {}", of.what, time(of.p50_ns? as f64))));
     let medians: Vec<String> = medians.collect();
     let medians =
         if medians.is_empty() { String::new() } else { format!("; p50 {}", medians.join(", ")) };
@@ -233,10 +266,4 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
         };
         wrapped(&format!("Prompts of others in these: {}{more}.", names.join(", ")), text);
     }
-}
-
-fn sorted(ns: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut ns: Vec<u64> = ns.collect();
-    ns.sort_unstable();
-    ns
 }

@@ -15,6 +15,7 @@ pub(crate) mod gate;
 pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod lake;
+pub(crate) mod load;
 pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod man;

@@ -1,11 +1,13 @@
 //! `brickscope requests`: what the requests of a server waited for.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use brickscope::{Ending, Profile};
-use brickscope_analysis::requests::{Causes, Interval, Piece, Requests, Slow, Until};
+use brickscope_analysis::requests::{
+    Causes, Client, Interval, Piece, Requests, Slow, Times, Until, times,
+};
 use brickscope_analysis::view;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ use crate::{output, runs};
 /// alone, time between passes, and what is unattributed. A pass that several requests share is never divided among them.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --request chatcmpl-7"
+    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD"
 )]
 pub(crate) struct RequestsArgs {
     /// The run's folder, or its profile.json.
@@ -27,6 +29,11 @@ pub(crate) struct RequestsArgs {
     /// Show this request, token by token.
     #[arg(long, value_name = "ID")]
     pub(crate) request: Option<String>,
+
+    /// Put the run of their client beside it, which `brickscope load` made on the same machine, and say what the client and the
+    /// way took.
+    #[arg(long, value_name = "RUN", conflicts_with = "request")]
+    pub(crate) client: Option<PathBuf>,
 
     /// Print them as JSON.
     #[arg(long)]
@@ -44,17 +51,31 @@ pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
     {
         bail!("{}", view::request(&profile, id).err().unwrap_or_default());
     }
+    let client = args.client.as_deref().map(|run| beside(&profile, &args.run, run)).transpose()?;
     if args.json {
-        return output::print(as_json(&profile, wanted)? + "\n");
+        return output::print(as_json(&profile, wanted, client)? + "\n");
     }
-    output::print(match wanted {
+    let text = match wanted {
         Some(id) => view::request(&profile, id).map_err(anyhow::Error::msg)?,
         None => view::requests(&profile),
+    };
+    let client = client.map(|client| format!("\n{}", view::requests_of_client(&client)));
+    output::print(text + &client.unwrap_or_default())
+}
+
+fn beside(server: &Profile, of_server: &Path, run: &Path) -> Result<Client> {
+    let client = runs::load(run)?;
+    Client::of(server, &client).map_err(|why| {
+        anyhow!("can't put {} beside {}: {why}", output::shown(run), output::shown(of_server))
     })
 }
 
 /// Each request with its intervals, and what slow ones have that others don't.
-fn as_json(profile: &Profile, wanted: Option<&str>) -> serde_json::Result<String> {
+fn as_json(
+    profile: &Profile,
+    wanted: Option<&str>,
+    client: Option<Client>,
+) -> serde_json::Result<String> {
     let requests = Requests::of(profile);
     let numbered = || requests.all().iter().zip(0..);
     let chosen = || numbered().filter(|(of, _)| wanted.is_none_or(|id| of.id == id));
@@ -75,21 +96,26 @@ fn as_json(profile: &Profile, wanted: Option<&str>) -> serde_json::Result<String
         Causes::of(&requests, is).map(|causes| causes_as_json(&requests, &causes))
     };
     serde_json::to_string_pretty(&All {
+        times: times(profile),
         requests: Each(each),
         slow_first_tokens: slow(|until| until == Until::FirstToken),
         slow_tokens: slow(|until| matches!(until, Until::Token(_))),
         causes_of_first_tokens: causes(|until| until == Until::FirstToken),
         causes_of_tokens: causes(|until| matches!(until, Until::Token(_))),
+        client: client.map(|client| client_as_json(&client)),
     })
 }
 
 #[derive(Serialize)]
 struct All<R> {
+    times: [Times; 4],
     requests: R,
     slow_first_tokens: Option<Value>,
     slow_tokens: Option<Value>,
     causes_of_first_tokens: Option<Value>,
     causes_of_tokens: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -130,6 +156,18 @@ fn causes_as_json(requests: &Requests<'_>, causes: &Causes) -> Value {
         json!({ "id": id, "until": until, "ns": ns, "cause": of.cause, "more_ns": more_ns })
     });
     json!({ "of": causes.of, "median_ns": causes.median_ns, "slow": slow.collect::<Vec<_>>() })
+}
+
+fn client_as_json(client: &Client) -> Value {
+    json!({
+        "both": client.both,
+        "client_alone": client.client_alone,
+        "other_pieces": client.other_pieces,
+        "times": client.times(),
+        "slow": client.slow,
+        "of": client.of,
+        "slow_by_way": client.slow_by_way,
+    })
 }
 
 fn slow_as_json(requests: &Requests<'_>, slow: &Slow) -> Value {

@@ -11,7 +11,7 @@ use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::save::write_atomically;
-use brickscope::{Absent, Clock, LoadWatch, OtherLoad, PairedError, PairedRatio, Profile};
+use brickscope::{Absent, Anchor, Clock, LoadWatch, OtherLoad, PairedError, PairedRatio, Profile};
 use brickscope_analysis::view;
 use brickscope_llama::recording::{self, Recorded};
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
@@ -140,6 +140,8 @@ struct Ended<'r> {
     load: Result<OtherLoad, Absent>,
     /// It was made when the recording began, or tells the time since.
     clock: Clock,
+    /// When the recording began, on the machine's clocks, too.
+    anchor: Option<Anchor>,
 }
 
 impl Ended<'_> {
@@ -170,7 +172,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             "note: {runs} did not come to the end: `brickscope run --recover` reports what was recorded"
         );
     }
-    let mut records = Records::create(&Mark::new(&args.command, &created, &clock))?;
+    let mark = Mark::new(&args.command, &created, &clock);
+    let mut records = Records::create(&mark)?;
     let library = Records::library(&args.command)?;
     ensure!(
         !args.follow || !library.as_ref().is_some_and(Library::is_passing),
@@ -181,7 +184,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let status = watch(&args.command, library.as_ref(), records.path(), args)?;
     let load = load.and_then(|load| load.others());
     let command = &args.command;
-    let ended = Ended { command, created: &created, dir, status: Some(status), load, clock };
+    let (status, anchor) = (Some(status), mark.anchor);
+    let ended = Ended { command, created: &created, dir, status, load, clock, anchor };
     match to.finish(&mut records, &ended) {
         Ok(reported) => reported,
         Err(why) => {
@@ -242,7 +246,8 @@ impl To<'_> {
         let dir = RunDir::create_late(self.args.out.as_deref(), &mark.created)?;
         let absent = Absent { reason: "brickscope ended before the program".to_owned() };
         let (status, load) = (None, Err(absent));
-        let ended = Ended { command: &command, created: &mark.created, dir, status, load, clock };
+        let (command, created, anchor) = (&command[..], &*mark.created, mark.anchor);
+        let ended = Ended { command, created, dir, status, load, clock, anchor };
         self.finish(records, &ended)?.map(drop)
     }
 
@@ -276,6 +281,7 @@ impl To<'_> {
                 nth,
                 line: ended.command,
                 files: &files,
+                anchor: ended.anchor,
             };
             let is_first = described.is_empty();
             match of.described(&ended.clock, &mut notes, is_first) {

@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use brickscope::{
-    Absent, Beside, BrickProfiler, Clock, Engine, Model, Overhead, Phase, PhaseBeside, PhaseTotal,
-    Profile, Run, Serialised,
+    Absent, Anchor, Beside, BrickProfiler, Clock, Engine, Model, Overhead, Phase, PhaseBeside,
+    PhaseTotal, Profile, Run, Serialised,
 };
 use brickscope_analysis::typical;
 use brickscope_llama::recording::{Files, Group, Recorded, Replayed, replay};
@@ -24,6 +24,8 @@ pub(crate) struct Of<'r> {
     pub(crate) line: &'r [OsString],
     /// The models that graphs have weights of, where their file was read for names.
     pub(crate) files: &'r Files,
+    /// When the program began, on the machine's clocks, too.
+    pub(crate) anchor: Option<Anchor>,
 }
 
 /// A run, with what is known of the machine and the model.
@@ -78,6 +80,10 @@ impl Of<'_> {
             return None;
         }
         profile.process = Some(self.recorded.process);
+        if let (Some(began), Some(profiled)) = (self.anchor, profile.clock.anchors.first_mut()) {
+            // It was profiled before it was read.
+            *profiled = began;
+        }
         profile.overhead = Overhead {
             span_ns: None,
             spans: profile.overhead.spans,

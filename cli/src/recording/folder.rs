@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use brickscope::load::{self, Limit};
-use brickscope::{Absent, Clock, MachineDetails};
+use brickscope::{Absent, Anchor, Clock, MachineDetails};
 use brickscope_llama::recording::{Loaded, MOST as MOST_BYTES, Program, Recorded};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,9 @@ pub(crate) struct Mark {
     pub(crate) began: u64,
     /// The system's id for the time since it was started: counters begin anew then.
     pub(crate) boot: Option<String>,
+    /// When it began, on the machine's clocks, too.
+    #[serde(default)]
+    pub(crate) anchor: Option<Anchor>,
 }
 
 impl Mark {
@@ -46,6 +49,7 @@ impl Mark {
             created: created.to_owned(),
             began: clock.count().unwrap_or(0),
             boot: MachineDetails::read().boot_id,
+            anchor: clock.anchor(),
         }
     }
 

@@ -19,6 +19,8 @@ mod import;
 mod kill;
 #[cfg(feature = "parquet")]
 mod lake;
+#[cfg(feature = "load")]
+mod load;
 mod man;
 mod metrics;
 mod no_end;

@@ -40,3 +40,11 @@ fn a_build_without_parquet_says_how_to_get_it() {
     let said = text(&output.stderr);
     assert!(said.contains("built without it") && said.contains("--features full"), "{said}");
 }
+
+#[test]
+fn a_build_without_a_client_says_how_to_get_it() {
+    let Some(output) = answer(&["load", "http://localhost"]) else { return };
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("built without it") && said.contains("--features full"), "{said}");
+}

@@ -7,6 +7,7 @@ pub mod gguf;
 #[cfg(unix)]
 pub mod live;
 pub mod llama_bench;
+pub mod load_trace;
 pub mod nodes;
 pub mod perf_data;
 pub mod profile;

@@ -62,6 +62,11 @@ fn any_file_of_another_program_is_imported_or_refused() {
     }
 }
 
+#[test]
+fn any_trace_of_requests_is_a_plan_or_is_refused() {
+    replay("fuzz/corpus/load_trace", 3, with_text(load_trace::run));
+}
+
 #[cfg(unix)]
 #[test]
 fn whatever_a_publisher_sends_is_shown_or_refused() {

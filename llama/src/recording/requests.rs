@@ -292,6 +292,7 @@ impl Requests {
                 tokens_ns,
                 ended_ns: ended,
                 ending: ended.map(|_| came.ending()),
+                ..Request::default()
             }
         };
         self.came.iter().zip(1..).map(of_one).collect()

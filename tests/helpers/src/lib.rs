@@ -7,6 +7,7 @@ pub mod fake_cuda;
 pub mod hostile;
 #[cfg(feature = "receipts")]
 pub mod made;
+pub mod model_server;
 #[cfg(feature = "models")]
 pub mod models;
 #[cfg(feature = "nesting")]

@@ -1,0 +1,124 @@
+//! Prompts of a wanted length. Only the server knows how many tokens a text is, so it is asked first.
+
+use brickscope_profile::stats::SplitMix64;
+
+use crate::plan::Ask;
+
+/// How many tokens words are, by what a server said of two prompts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Words {
+    /// Tokens of a prompt without words: a template for chats, say.
+    pub base: f64,
+    /// Tokens of a word.
+    pub each: f64,
+}
+
+/// Without an answer from the server: a token each.
+impl Default for Words {
+    fn default() -> Self {
+        Self { base: 0.0, each: 1.0 }
+    }
+}
+
+/// A token each in most vocabularies, with the space before it.
+const WORDS: [&str; 64] = [
+    "the", "of", "and", "to", "in", "is", "for", "on", "that", "with", "as", "was", "at", "by",
+    "it", "from", "or", "an", "be", "are", "this", "not", "have", "all", "one", "new", "more",
+    "can", "has", "but", "time", "what", "about", "which", "when", "there", "out", "other", "some",
+    "so", "people", "like", "two", "may", "over", "only", "any", "first", "work", "after", "most",
+    "such", "world", "day", "great", "long", "little", "own", "under", "old", "good", "high",
+    "year", "place",
+];
+
+/// The tokens of a block of Mooncake's traces.
+const BLOCK: u64 = 512;
+
+impl Words {
+    /// By the tokens of two prompts with this many words.
+    pub(crate) fn by(few: (u64, u64), many: (u64, u64)) -> Option<Self> {
+        let words = many.0.checked_sub(few.0).filter(|words| *words > 0)?;
+        let tokens = many.1.checked_sub(few.1).filter(|tokens| *tokens > 0)?;
+        let each = tokens as f64 / words as f64;
+        Some(Self { base: (few.1 as f64 - each * few.0 as f64).max(0.0), each })
+    }
+
+    /// How many words such a prompt has, one at least.
+    fn of(self, tokens: u64) -> u64 {
+        ((tokens as f64 - self.base) / self.each).round().max(1.0) as u64
+    }
+
+    /// The prompt of the `nth` request. It shares no beginning with others, but for blocks that both have.
+    pub(crate) fn prompt(self, ask: &Ask, nth: usize, seed: u64) -> String {
+        let mut left = self.of(ask.prompt_tokens);
+        let in_block = ((BLOCK as f64 / self.each).round() as u64).max(1);
+        let mut text = String::with_capacity(left.min(1 << 20) as usize * 5);
+        for block in &ask.blocks {
+            let words = left.min(in_block);
+            add(&mut text, words, seed ^ block.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            left -= words;
+        }
+        add(&mut text, left, !seed ^ (nth as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9));
+        text
+    }
+}
+
+/// This many words of no meaning.
+pub(crate) fn words(number: u64, seed: u64) -> String {
+    let mut text = String::new();
+    add(&mut text, number, seed);
+    text
+}
+
+fn add(text: &mut String, number: u64, seed: u64) {
+    let mut random = SplitMix64(seed);
+    for _ in 0..number {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(WORDS[(random.bits() % WORDS.len() as u64) as usize]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(prompt_tokens: u64, blocks: &[u64]) -> Ask {
+        Ask { due_ns: 0, prompt_tokens, blocks: blocks.to_vec(), answer_tokens: 1 }
+    }
+
+    fn number(text: &str) -> usize {
+        text.split(' ').count()
+    }
+
+    #[test]
+    fn a_prompt_has_as_many_words_as_make_its_tokens() {
+        let words = Words::by((16, 30), (272, 542)).expect("two prompts");
+        assert_eq!(words, Words { base: 0.0, each: 2.0 });
+        assert_eq!(number(&words.prompt(&ask(400, &[]), 0, 1)), 200);
+        let chat = Words::by((16, 36), (272, 292)).expect("two prompts");
+        assert_eq!(chat, Words { base: 20.0, each: 1.0 });
+        assert_eq!(number(&chat.prompt(&ask(100, &[]), 0, 1)), 80);
+        // Shorter than it can be.
+        assert_eq!(number(&chat.prompt(&ask(3, &[]), 0, 1)), 1);
+        // A server that says the same of both says nothing.
+        assert_eq!(Words::by((16, 5), (272, 5)), None);
+    }
+
+    #[test]
+    fn prompts_begin_alike_where_their_blocks_are() {
+        let words = Words::default();
+        let [a, b, c] =
+            [(ask(1100, &[7, 8, 9]), 0), (ask(1100, &[7, 8, 10]), 1), (ask(700, &[7]), 2)]
+                .map(|(ask, nth)| words.prompt(&ask, nth, 3));
+        let shared =
+            |a: &str, b: &str| a.split(' ').zip(b.split(' ')).take_while(|(a, b)| a == b).count();
+        assert_eq!((number(&a), number(&b), number(&c)), (1100, 1100, 700));
+        assert!((1024..1034).contains(&shared(&a, &b)), "{}", shared(&a, &b));
+        assert!((512..522).contains(&shared(&a, &c)), "{}", shared(&a, &c));
+        // Others are alike by chance only.
+        let [d, e] = [0, 1].map(|nth| words.prompt(&ask(300, &[]), nth, 3));
+        assert!(shared(&d, &e) < 5);
+        assert_eq!(d, words.prompt(&ask(300, &[]), 0, 3));
+    }
+}
