@@ -27,6 +27,7 @@ mod machine;
 mod overview;
 mod page;
 mod path;
+mod requests;
 mod roofline;
 mod source;
 mod threads;
@@ -160,6 +161,15 @@ pub fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
             title: "Findings",
             lead: "What slows this run down, what would be gained, and how to test it.",
             html: findings::section(all),
+        },
+    );
+    sections.insert(
+        1,
+        Section {
+            id: "requests",
+            title: "Requests",
+            lead: "How long who asked this server waited, and what slow tokens waited for.",
+            html: requests::section(all),
         },
     );
     let mut devices = machine::devices(profile);

@@ -78,6 +78,22 @@ class Profile:
             slices["pass", one["phase"], one["start_ns"], one["wall_ns"]] += 1
         return slices
 
+    def request_slices(self):
+        """The same of requests: the queue, and what is between tokens."""
+        slices = collections.Counter()
+        for request in self.json.get("requests", []):
+            ends = [("first token" if n == 0 else "token", at) for n, at in enumerate(request.get("tokens_ns", []))]
+            ends += [("to the end", request["ended_ns"])] if request.get("ended_ns") is not None else []
+            since = request["arrived_ns"]
+            for name, at in ends:
+                admitted = min(max(request.get("admitted_ns", since), since), at)
+                if admitted > since:
+                    slices["request", "queue", since, admitted - since] += 1
+                if admitted == since or admitted < at:
+                    slices["request", name, admitted, at - admitted] += 1
+                since = at
+        return slices
+
     def launches(self):
         """(device, stream, launch, span) of each, a launch being its columns by name."""
         for (d, s), table in self.tables.items():

@@ -150,7 +150,15 @@ def main(profile_path, *paths):
     profile = Profile(profile_path)
     parts = [Part(path) for path in paths]
     slices = sum((part.slices for part in parts), collections.Counter())
-    same("slices", slices, profile.slices())
+    same("slices", slices, profile.slices() + profile.request_slices())
+    tracks = {track.name for part in parts for track in part.tracks.values()}
+    if missing := {request["id"] for request in profile.json.get("requests", []) if request.get("tokens_ns")} - tracks:
+        sys.exit(f"requests without a track: {missing}")
+    for part in parts:
+        for kind, name, start, duration, annotations in part.annotations:
+            if kind == "request" and name != "queue":
+                pieces = sum(ns for key, ns in annotations.items() if key not in ("token", "ending"))
+                same(f"the pieces of {name} at {start}", pieces, duration)
 
     # To the nanosecond, as the profile itself has added them up.
     if profile.is_whole():

@@ -23,7 +23,7 @@ use serde::Serialize;
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub use self::client::{Client, NoClient, Way};
 pub use self::slow::{Neighbour, Slow};
-pub use self::times::{Times, times};
+pub use self::times::{Times, percentile, times};
 
 /// What the server did in a piece of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -228,8 +228,12 @@ pub(crate) fn missing_passes(profile: &Profile) -> u64 {
 
 /// The least that this many in a hundred don't exceed: one of them, so that screens and causes have the same median.
 pub(crate) fn rank(sorted: &[u64], percentile: u32) -> Option<u64> {
-    let nth = (sorted.len() * percentile as usize).div_ceil(100).max(1);
-    sorted.get(nth - 1).copied()
+    sorted.get(rank_of(sorted.len(), percentile)).copied()
+}
+
+/// Where that is.
+fn rank_of(number: usize, percentile: u32) -> usize {
+    (number * percentile as usize).div_ceil(100).max(1) - 1
 }
 
 impl<'p> Requests<'p> {

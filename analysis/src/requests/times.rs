@@ -3,7 +3,7 @@
 use brickscope_profile::{Profile, Request};
 use serde::Serialize;
 
-use super::{Requests, Until, rank};
+use super::{Requests, Until, rank_of};
 
 /// Percentiles of some times, in nanoseconds. One is stated where the longest time is beyond it with a confidence of 99 %: of 7
 /// times the median, of 90 the 95th percentile, of 459 the 99th (1 − 0.99⁴⁵⁹ is 0.99).
@@ -29,18 +29,27 @@ impl Times {
     pub fn of(what: &'static str, ns: impl Iterator<Item = u64>) -> Self {
         let mut ns: Vec<u64> = ns.collect();
         ns.sort_unstable();
-        let at = |percentile: u32, fewest: usize| {
-            (ns.len() >= fewest).then(|| rank(&ns, percentile)).flatten()
-        };
+        let at = |nth| percentile(&ns, nth).copied();
         Self {
             what,
             of: ns.len() as u64,
-            p50_ns: at(50, 7),
-            p95_ns: at(95, 90),
-            p99_ns: at(99, 459),
+            p50_ns: at(50),
+            p95_ns: at(95),
+            p99_ns: at(99),
             longest_ns: ns.last().copied(),
         }
     }
+}
+
+/// The 50th, 95th or 99th percentile of what is sorted: one of them. `None` where [too few](Times) tell it.
+#[must_use]
+pub fn percentile<T>(sorted: &[T], nth: u32) -> Option<&T> {
+    let fewest = match nth {
+        ..=50 => 7,
+        51..=95 => 90,
+        _ => 459,
+    };
+    sorted.get(rank_of(sorted.len(), nth)).filter(|_| sorted.len() >= fewest)
 }
 
 /// How long requests took to their first tokens (TTFT), between tokens (ITL), for a further token on average (TPOT), and in all.

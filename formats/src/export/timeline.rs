@@ -71,6 +71,7 @@ pub(super) struct Slice<'p> {
     /// The arrow that begins or ends here.
     pub(super) flow: Option<Flow>,
     pub(super) launch: Option<Launched>,
+    pub(super) is_on_host: bool,
 }
 
 /// When the host launched a span of a device.
@@ -441,7 +442,8 @@ impl<'p> Timeline<'p> {
             What::Pass(_) => (None, None),
         };
         let flow = flow.or(arrow);
-        sink.begin(&Slice { track, start_ns, duration_ns, what, flow, launch })?;
+        let is_on_host = self.lanes[self.lane].group == 0;
+        sink.begin(&Slice { track, start_ns, duration_ns, what, flow, launch, is_on_host })?;
         let lane = &mut self.lanes[self.lane];
         lane.stacks[nth].open.push(Open { end_ns, what: opened, counts_bytes });
         match what {

@@ -3,7 +3,9 @@
 //! The messages are those parts of
 //! <https://github.com/google/perfetto/blob/main/protos/perfetto/trace/trace_packet.proto> that are
 //! needed. Threads are tracks of the process, streams are tracks of their device; passes, layers,
-//! bricks and kernels are slices on them. Slices of a track nest.
+//! bricks and kernels are slices on them. Slices of a track nest. Each request of a server has a track of its own.
+
+mod requests;
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -11,6 +13,7 @@ use std::io::{self, Write};
 use brickscope_profile::{LaunchKind, Name, Phase, Profile, Span};
 use prost::Message;
 
+use self::requests::OfRequests;
 use super::Counted;
 use super::facts::{self, Fact, facts};
 use super::timeline::{
@@ -195,11 +198,18 @@ const HAND_OFF: u64 = PASSES + 8;
 const TAKE_OVER: u64 = PASSES + 9;
 const RUN: u64 = PASSES + 10;
 const GRAPH: u64 = PASSES + 11;
+const QUEUE: u64 = PASSES + 12;
+const FIRST_TOKEN: u64 = PASSES + 13;
+const TOKEN: u64 = PASSES + 14;
+const TO_THE_END: u64 = PASSES + 15;
+const FOR_A_REQUEST: u64 = PASSES + 16;
+const OF_A_PASS: u64 = PASSES + 17;
 
-const CATEGORIES: [&str; 7] = ["pass", "layer", "brick", "kernel", "hand-off", "run", "launch"];
+const CATEGORIES: [&str; 8] =
+    ["pass", "layer", "brick", "kernel", "hand-off", "run", "launch", "request"];
 
 /// The keys of annotations.
-const KEYS: [&str; 31] = [
+const KEYS: [&str; 43] = [
     "row",
     "pass",
     "layer",
@@ -231,6 +241,19 @@ const KEYS: [&str; 31] = [
     "start_after_launch_ns",
     "clock_error_ns",
     "oddity",
+    "token",
+    "ending",
+    // What lies in a stretch of a request: nanoseconds of each `Piece`.
+    "queue",
+    "own pass, alone",
+    "own pass, beside prompts of others",
+    "own pass, beside tokens of others",
+    "own pass, beside prompts and tokens",
+    "other pass: prompts of others",
+    "other pass: tokens of others",
+    "other pass: prompts and tokens",
+    "between passes",
+    "(unattributed)",
 ];
 
 fn key(name: &str) -> Option<u64> {
@@ -249,6 +272,8 @@ pub struct Trace<'p> {
     profile: &'p Profile,
     timeline: Timeline<'p>,
     words: Words,
+    requests: OfRequests<'p>,
+    part_bytes: u64,
     parts: u64,
 }
 
@@ -267,7 +292,8 @@ impl<'p> Trace<'p> {
     #[must_use]
     pub fn new(profile: &'p Profile, part_bytes: u64) -> Self {
         let timeline = Timeline::new(profile, part_bytes);
-        Self { profile, timeline, words: Words::new(profile), parts: 0 }
+        let requests = OfRequests::new(profile);
+        Self { profile, timeline, words: Words::new(profile), requests, part_bytes, parts: 0 }
     }
 
     /// Whether every part was written. There is at least one.
@@ -290,9 +316,13 @@ impl<'p> Trace<'p> {
         self.timeline.check()?;
         self.parts += 1;
         let tail = facts::bytes(&facts(self.profile, self.parts, 0));
+        // Requests may be more than fits; a part has passes, too.
+        let tail = tail.saturating_add(self.requests.bytes().min(self.part_bytes / 2));
         let mut file = File {
             profile: self.profile,
             words: &self.words,
+            has_requests: !self.profile.parts.is_empty(),
+            passes: HashMap::new(),
             out: Counted::new(out),
             event: TrackEvent::default(),
             bytes: Vec::new(),
@@ -302,6 +332,8 @@ impl<'p> Trace<'p> {
         };
         file.head()?;
         let mut part = self.timeline.write_part(&mut file, tail, progress)?;
+        let until = if self.timeline.is_done() { u64::MAX } else { part.last_ns.unwrap_or(0) };
+        self.requests.write(&mut file, until)?;
         let facts = facts(self.profile, self.parts, part.left_out);
         let at = part.first_ns.unwrap_or_default();
         file.facts(at, facts)?;
@@ -369,6 +401,9 @@ impl Words {
 struct File<'f, W: ?Sized> {
     profile: &'f Profile,
     words: &'f Words,
+    has_requests: bool,
+    /// Where and when passes of the host began that are in this part, by their serials.
+    passes: HashMap<u32, (u64, u64)>,
     out: Counted<'f, W>,
     event: TrackEvent,
     bytes: Vec<u8>,
@@ -406,6 +441,12 @@ impl<W: Write + ?Sized> File<'_, W> {
             text(TAKE_OVER, "take-over"),
             text(RUN, "what is known of this run"),
             text(GRAPH, "graph"),
+            text(QUEUE, "queue"),
+            text(FIRST_TOKEN, "first token"),
+            text(TOKEN, "token"),
+            text(TO_THE_END, "to the end"),
+            text(FOR_A_REQUEST, "for a request"),
+            text(OF_A_PASS, "of a pass"),
         ]);
         let mut texts: Vec<Text> =
             self.words.texts.iter().map(|(words, &iid)| text(iid, words)).collect();
@@ -661,6 +702,10 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
                 self.count("unattributed_ns", Some(pass.unattributed_ns));
                 self.count("disturbed", pass.is_disturbed().then_some(1));
                 self.count("left_out", pass.is_left_out.then_some(1));
+                if slice.is_on_host && self.has_requests {
+                    let track = self.track_uuid(slice.track);
+                    self.passes.insert(pass.serial, (track, slice.start_ns));
+                }
                 ("pass", PASSES + pass.phase as u64, None)
             }
             What::Span(row, span) => {

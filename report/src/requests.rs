@@ -1,0 +1,178 @@
+//! Requests of a server: how long they took, a picture of the slowest, and why tokens were slow.
+
+use std::cmp::Reverse;
+use std::fmt::Write;
+
+use brickscope_analysis::requests::{Causes, Piece, Requests, SLOW, Until, percentile};
+use brickscope_profile::{Phase, Profile, Request};
+
+use super::figure::{From, absent, at, count, counted, sub, time};
+use super::html::{Table, note, reason, told};
+
+/// The most requests of the picture.
+const MOST: usize = 60;
+/// The most passes of the picture: the longest.
+const MOST_PASSES: usize = 2_000;
+/// The picture, in its own units.
+const WIDE: f64 = 720.0;
+const LANE: f64 = 9.0;
+
+/// A time, and where its two ends are in the file.
+type Measured = (u64, [String; 2]);
+
+pub(super) fn section(profile: &Profile) -> String {
+    if profile.requests.is_empty() {
+        return String::new();
+    }
+    let mut html = lengths(profile);
+    html.push_str(&picture(profile));
+    if profile.passes.is_empty() {
+        html.push_str(&reason(
+            "No passes are in this run, so it doesn't say what tokens waited for.",
+        ));
+        return html;
+    }
+    let requests = Requests::of(profile);
+    for (what, wanted) in [
+        ("first tokens", (|until| until == Until::FirstToken) as fn(Until) -> bool),
+        ("further tokens", |until| matches!(until, Until::Token(_))),
+    ] {
+        if let Some(causes) = Causes::of(&requests, wanted) {
+            html.push_str(&why(what, &causes));
+        }
+    }
+    html
+}
+
+/// How long requests took: each figure is of one request, which the file has.
+fn lengths(profile: &Profile) -> String {
+    let (mut first, mut between, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    for (nth, of) in profile.requests.iter().enumerate() {
+        let field = |name: &str| format!("/requests/{nth}/{name}");
+        let mut since = (of.arrived_ns, field("arrived_ns"));
+        for (token, &now) in of.tokens_ns.iter().enumerate() {
+            let now = (now, field(&format!("tokens_ns/{token}")));
+            let ns = now.0.saturating_sub(since.0);
+            let times = if token == 0 { &mut first } else { &mut between };
+            times.push((ns, [now.1.clone(), since.1]));
+            since = now;
+        }
+        if let Some(ended) = of.ended_ns {
+            let ns = ended.saturating_sub(of.arrived_ns);
+            whole.push((ns, [field("ended_ns"), field("arrived_ns")]));
+        }
+    }
+    let columns = ["Time", "#p50", "#p95", "#p99", "#Longest", "#Of"];
+    let mut table = Table::new("How long requests took", &columns);
+    for (name, mut times) in
+        [("to the first token", first), ("between tokens", between), ("whole request", whole)]
+    {
+        times.sort_by_key(|(ns, _)| *ns);
+        let shown = |of: Option<&Measured>| match of {
+            Some((ns, [end, begin])) => time(*ns, sub(at(end.clone()), at(begin.clone()))),
+            None => absent("-"),
+        };
+        let [p50, p95, p99] = [50, 95, 99].map(|nth| shown(percentile(&times, nth)));
+        let number = times.len() as u64;
+        let of = count(number, From::Array(vec!["const".into(), number.into()]));
+        table.row(&[name, &p50, &p95, &p99, &shown(times.last()), &of]);
+    }
+    table.end() + &note("Percentiles of too few requests are not shown.")
+}
+
+/// The slowest requests below the passes that ran meanwhile.
+fn picture(profile: &Profile) -> String {
+    let end = |of: &Request| of.ended_ns.or(of.tokens_ns.last().copied()).unwrap_or(of.arrived_ns);
+    let end_in_file = |(nth, of): &(usize, &Request)| match (of.ended_ns, of.tokens_ns.len()) {
+        (Some(_), _) => format!("/requests/{nth}/ended_ns"),
+        (None, 0) => format!("/requests/{nth}/arrived_ns"),
+        (None, tokens) => format!("/requests/{nth}/tokens_ns/{}", tokens - 1),
+    };
+    let mut slowest: Vec<(usize, &Request)> = profile.requests.iter().enumerate().collect();
+    slowest.sort_by_key(|(_, of)| Reverse(end(of).saturating_sub(of.arrived_ns)));
+    slowest.truncate(MOST);
+    slowest.sort_by_key(|(_, of)| of.arrived_ns);
+    let (Some(first), Some(last)) = (slowest.first(), slowest.iter().max_by_key(|(_, of)| end(of)))
+    else {
+        return String::new();
+    };
+    let (from, to) = (first.1.arrived_ns, end(last.1));
+    if to <= from {
+        return String::new();
+    }
+    let spans = sub(at(end_in_file(last)), at(format!("/requests/{}/arrived_ns", first.0)));
+    let spans = time(to - from, spans);
+    let x = |ns: u64| WIDE * ns.clamp(from, to).saturating_sub(from) as f64 / (to - from) as f64;
+    let mut svg = String::new();
+    let mut bar = |class: &str, lane: usize, from_ns: u64, to_ns: u64| {
+        let (left, right) = (x(from_ns), x(to_ns));
+        let _ = writeln!(
+            svg,
+            "<rect class=\"{class}\" x=\"{left:.2}\" y=\"{:.1}\" width=\"{:.2}\" height=\"{:.1}\"/>",
+            lane as f64 * LANE + 1.0,
+            (right - left).max(0.4),
+            LANE - 2.0
+        );
+    };
+    let ends = |start: u64, wall: u64| start.saturating_add(wall);
+    let mut passes: Vec<_> = profile.passes.iter().collect();
+    passes.retain(|pass| pass.start_ns < to && ends(pass.start_ns, pass.wall_ns) > from);
+    passes.sort_by_key(|pass| Reverse(pass.wall_ns));
+    let left_out = passes.len().saturating_sub(MOST_PASSES);
+    passes.truncate(MOST_PASSES);
+    for pass in passes {
+        let class = if pass.phase == Phase::Prefill { "c-slow" } else { "c-path" };
+        bar(class, 0, pass.start_ns, ends(pass.start_ns, pass.wall_ns));
+    }
+    for (lane, (_, of)) in (1..).zip(&slowest) {
+        let admitted = of.admitted_ns.unwrap_or(of.arrived_ns);
+        let first = of.tokens_ns.first().copied().unwrap_or(end(of));
+        bar("c-unattributed", lane, of.arrived_ns, admitted.min(first));
+        bar("c-slow", lane, admitted.min(first), first);
+        bar("c-path", lane, first, end(of));
+    }
+    let high = (slowest.len() + 1) as f64 * LANE;
+    let mut html = format!(
+        "<figure><svg viewBox=\"0 0 {WIDE} {high:.0}\" role=\"img\" aria-label=\"The slowest requests over time: the table \
+         above has their times\">\n{svg}</svg></figure>\n"
+    );
+    html.push_str(&note(&format!(
+        "{spans} from left to right. The first line has passes, those with prompts and those without. Each line below is a \
+         request, one of the slowest, in the order of their arrival: in the queue, up to the first token, then up to the end.",
+    )));
+    if left_out > 0 {
+        let n = left_out as u64;
+        let n = counted(n, "shorter pass", From::Array(vec!["const".into(), n.into()]));
+        html.push_str(&note(&format!("{n} are not drawn.")));
+    }
+    html
+}
+
+/// Tokens that took much longer than the median, by what each waited for most.
+fn why(what: &str, causes: &Causes) -> String {
+    let sentence = match causes.slow.len() {
+        0 => format!("No one of {} {what} took {SLOW} times the median.", causes.of),
+        slow => {
+            let counts = causes.counts().into_iter();
+            let counts = counts.map(|(cause, count)| format!("{} {count}", cause.name()));
+            let counts: Vec<String> = counts.collect();
+            format!(
+                "{slow} of {} {what} took at least {SLOW} times the median. Most of what was more: {}.",
+                causes.of,
+                counts.join("; ")
+            )
+        }
+    };
+    let neighbours = causes.slow.iter().filter(|of| {
+        Piece::ALL
+            .into_iter()
+            .any(|piece| piece.has_prompts_of_others() && of.interval.of(piece) > 0)
+    });
+    let beside = neighbours.count();
+    let beside = if beside > 0 {
+        format!(" Prompts of others ran in {beside} of them.")
+    } else {
+        String::new()
+    };
+    format!("<p>{}</p>\n", told(&(sentence + &beside)))
+}
