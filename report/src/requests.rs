@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
-use brickscope_analysis::requests::{Causes, Piece, Requests, SLOW, Until, percentile};
+use brickscope_analysis::requests::percentile;
+use brickscope_analysis::view;
 use brickscope_profile::{Phase, Profile, Request};
 
-use super::figure::{From, absent, at, count, counted, sub, time};
-use super::html::{Table, note, reason, told};
+use super::figure::{absent, at, sub, time};
+use super::html::{Table, note, told};
 
 /// The most requests of the picture.
 const MOST: usize = 60;
@@ -26,20 +27,8 @@ pub(super) fn section(profile: &Profile) -> String {
     }
     let mut html = lengths(profile);
     html.push_str(&picture(profile));
-    if profile.passes.is_empty() {
-        html.push_str(&reason(
-            "No passes are in this run, so it doesn't say what tokens waited for.",
-        ));
-        return html;
-    }
-    let requests = Requests::of(profile);
-    for (what, wanted) in [
-        ("first tokens", (|until| until == Until::FirstToken) as fn(Until) -> bool),
-        ("further tokens", |until| matches!(until, Until::Token(_))),
-    ] {
-        if let Some(causes) = Causes::of(&requests, wanted) {
-            html.push_str(&why(what, &causes));
-        }
+    for sentence in view::requests_in_words(profile) {
+        let _ = writeln!(html, "<p>{}</p>", told(&sentence));
     }
     html
 }
@@ -62,7 +51,7 @@ fn lengths(profile: &Profile) -> String {
             whole.push((ns, [field("ended_ns"), field("arrived_ns")]));
         }
     }
-    let columns = ["Time", "#p50", "#p95", "#p99", "#Longest", "#Of"];
+    let columns = ["Time", "#p50", "#p95", "#p99", "#Longest"];
     let mut table = Table::new("How long requests took", &columns);
     for (name, mut times) in
         [("to the first token", first), ("between tokens", between), ("whole request", whole)]
@@ -73,9 +62,7 @@ fn lengths(profile: &Profile) -> String {
             None => absent("-"),
         };
         let [p50, p95, p99] = [50, 95, 99].map(|nth| shown(percentile(&times, nth)));
-        let number = times.len() as u64;
-        let of = count(number, From::Array(vec!["const".into(), number.into()]));
-        table.row(&[name, &p50, &p95, &p99, &shown(times.last()), &of]);
+        table.row(&[name, &p50, &p95, &p99, &shown(times.last())]);
     }
     table.end() + &note("Percentiles of too few requests are not shown.")
 }
@@ -141,38 +128,7 @@ fn picture(profile: &Profile) -> String {
          request, one of the slowest, in the order of their arrival: in the queue, up to the first token, then up to the end.",
     )));
     if left_out > 0 {
-        let n = left_out as u64;
-        let n = counted(n, "shorter pass", From::Array(vec!["const".into(), n.into()]));
-        html.push_str(&note(&format!("{n} are not drawn.")));
+        html.push_str(&note("Of so many passes only the longest are drawn."));
     }
     html
-}
-
-/// Tokens that took much longer than the median, by what each waited for most.
-fn why(what: &str, causes: &Causes) -> String {
-    let sentence = match causes.slow.len() {
-        0 => format!("No one of {} {what} took {SLOW} times the median.", causes.of),
-        slow => {
-            let counts = causes.counts().into_iter();
-            let counts = counts.map(|(cause, count)| format!("{} {count}", cause.name()));
-            let counts: Vec<String> = counts.collect();
-            format!(
-                "{slow} of {} {what} took at least {SLOW} times the median. Most of what was more: {}.",
-                causes.of,
-                counts.join("; ")
-            )
-        }
-    };
-    let neighbours = causes.slow.iter().filter(|of| {
-        Piece::ALL
-            .into_iter()
-            .any(|piece| piece.has_prompts_of_others() && of.interval.of(piece) > 0)
-    });
-    let beside = neighbours.count();
-    let beside = if beside > 0 {
-        format!(" Prompts of others ran in {beside} of them.")
-    } else {
-        String::new()
-    };
-    format!("<p>{}</p>\n", told(&(sentence + &beside)))
 }

@@ -56,7 +56,9 @@ pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::{ceilings, machine};
 pub use self::report::report;
-pub use self::requests::{client as requests_of_client, request, requests, times_of_requests};
+pub use self::requests::{
+    client as requests_of_client, request, requests, requests_in_words, times_of_requests,
+};
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;

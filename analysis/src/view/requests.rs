@@ -13,6 +13,14 @@ use crate::requests::{
 use crate::text::{cut, padded, wrap};
 use crate::words::time;
 
+const NO_PASSES: &str = "No passes are in this run, so it doesn't say what tokens waited for.";
+
+/// The kinds of tokens that are held against each other.
+const KINDS: [(&str, fn(Until) -> bool); 2] = [
+    ("first token", |until| until == Until::FirstToken),
+    ("further token", |until| matches!(until, Until::Token(_))),
+];
+
 /// The most names of neighbours on a screen.
 const MOST_NAMES: usize = 3;
 /// Columns of a request's name.
@@ -50,13 +58,10 @@ pub fn requests(profile: &Profile) -> String {
     text.push_str(&times_of_requests(profile));
     if profile.passes.is_empty() {
         text.push('\n');
-        wrapped("No passes are in this run, so it doesn't say what tokens waited for.", &mut text);
+        wrapped(NO_PASSES, &mut text);
         return text;
     }
-    for (what, wanted) in [
-        ("first token", (|until| until == Until::FirstToken) as fn(Until) -> bool),
-        ("further token", |until| matches!(until, Until::Token(_))),
-    ] {
+    for (what, wanted) in KINDS {
         if let Some(slow) = Slow::of(&requests, wanted) {
             slow_ones(profile, what, &slow, &mut text);
         }
@@ -200,22 +205,49 @@ fn how_they_ended(profile: &Profile) -> String {
 
 /// How many took much longer than the median, and what each of these waited for most.
 fn why(what: &str, causes: &Causes, text: &mut String) {
-    let Causes { of, median_ns, slow } = causes;
     text.push('\n');
-    let median = time(*median_ns as f64);
-    if slow.is_empty() {
-        let none = format!("No {what} of {} took {SLOW} times the median, {median}.", grouped(*of));
-        return wrapped(&none, text);
-    }
-    let slow = grouped(slow.len() as u64);
-    let some = format!(
-        "{slow} of {} {what}s took at least {SLOW} times the median, {median}. Most of what was more:",
-        grouped(*of)
-    );
-    wrapped(&some, text);
+    wrapped(&how_many_slow(what, causes), text);
     for (cause, count) in causes.counts() {
         let _ = writeln!(text, "{}  {:>10}", padded(cause.name(), NAME), grouped(count));
     }
+}
+
+fn how_many_slow(what: &str, causes: &Causes) -> String {
+    let Causes { of, median_ns, slow } = causes;
+    let median = time(*median_ns as f64);
+    if slow.is_empty() {
+        return format!("No {what} of {} took {SLOW} times the median, {median}.", grouped(*of));
+    }
+    let slow = grouped(slow.len() as u64);
+    format!(
+        "{slow} of {} {what}s took at least {SLOW} times the median, {median}. Most of what was more:",
+        grouped(*of)
+    )
+}
+
+/// Requests in sentences: how they ended, how many tokens they had, and why some were slow.
+#[must_use]
+pub fn requests_in_words(profile: &Profile) -> Vec<String> {
+    let requests = Requests::of(profile);
+    let numbers = times(profile).map(|of| format!("{}: {}", of.what, grouped(of.of)));
+    let mut words = vec![
+        format!("Requests: {}.", how_they_ended(profile)),
+        format!("Times by what they are of: {}.", numbers.join("; ")),
+    ];
+    if profile.passes.is_empty() {
+        words.push(NO_PASSES.to_owned());
+        return words;
+    }
+    for (what, wanted) in KINDS {
+        let Some(causes) = Causes::of(&requests, wanted) else { continue };
+        let counts = causes.counts().into_iter();
+        let counts = counts.map(|(cause, count)| format!("{} {}", cause.name(), grouped(count)));
+        let counts: Vec<String> = counts.collect();
+        let end =
+            if counts.is_empty() { String::new() } else { format!(" {}.", counts.join("; ")) };
+        words.push(how_many_slow(what, &causes) + &end);
+    }
+    words
 }
 
 /// The slowest hundredth beside the others.

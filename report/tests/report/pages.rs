@@ -321,6 +321,50 @@ fn section(page: &str, id: &str) -> String {
     found.unwrap_or_else(|| panic!("no section {id}"))
 }
 
+/// A server: thirty requests, of which the tenth has a long prompt, beside which the others decode.
+fn served() -> Profile {
+    let hand = brickscope::MockClock::default();
+    let profiler = brickscope::BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let requests = profiler.requests();
+    for nth in 0..30 {
+        let request = requests.arrive(&format!("<{nth}>"));
+        hand.advance(40);
+        requests.admit(request);
+        for token in 0..4 {
+            let part = match token {
+                0 => brickscope::Part::prompt(request, 9, 0),
+                _ => brickscope::Part::decode(request, 8 + token),
+            };
+            let pass = profiler.begin_pass_of(&[part]);
+            hand.advance(if nth == 10 && token == 0 { 9_000 } else { 1_000 });
+            profiler.end_pass(pass, 1, token);
+            requests.token(request);
+        }
+        requests.end(request, brickscope::Ending::Length);
+    }
+    profiler.profile()
+}
+
+#[test]
+fn a_page_of_a_server_says_how_long_who_asked_waited() {
+    let profile = served();
+    let (page, numbers) = traced(&profile);
+    assert!(numbers > 10);
+    let text = section(&page, "requests");
+    assert!(text.contains("Requests: 30: length 30."), "{text}");
+    assert!(text.contains("1 of 30 first tokens took at least 2 times the median"), "{text}");
+    assert!(text.contains("its own passes 1"), "{text}");
+    // The queue, up to the first token and up to the end, for each; and the passes.
+    assert_eq!(html_of(&page, "requests").matches("<rect").count(), 30 * 3 + 120);
+    // A run without requests has no such section.
+    assert!(!page_of_no_requests().contains("<section id=\"requests\""));
+}
+
+fn page_of_no_requests() -> String {
+    page(&sample("moe"))
+}
+
 #[test]
 fn layers_and_flames_are_of_the_passes_that_tables_are_of() {
     let mut profile = sample("moe");

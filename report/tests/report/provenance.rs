@@ -223,6 +223,7 @@ impl<'f> Files<'f> {
         told.extend(profile.not_finite.as_ref().map(ToString::to_string));
         told.extend(brickscope_analysis::typical::notes(profile));
         told.push(left_out(profile));
+        told.extend(view::requests_in_words(profile));
         for [_, part, times] in view::busy_in_words(profile) {
             told.extend([part, times]);
         }
