@@ -200,6 +200,8 @@ enum Planted {
     /// A pass in which a thread waits for a CPU for all of the time, or for a tenth.
     Waits,
     Slow,
+    /// One in which it waits, and that was looked at together with others.
+    Among,
     /// One that reads from a disk.
     Reads,
     /// Time without a pass.
@@ -217,6 +219,7 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
         (Planted::Others, Cause::TokensOfOthers),
         (Planted::Waits, Cause::Cpu),
         (Planted::Slow, Cause::Own),
+        (Planted::Among, Cause::Cpu),
         (Planted::Reads, Cause::Disk),
         (Planted::Between, Cause::Between),
         (Planted::Nobodys, Cause::Unattributed),
@@ -226,7 +229,7 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
     profile.requests.push(request("other", 0, Some(0), Vec::new()));
     let (mut now, mut serial) = (0, 0);
     let mut causes = Vec::new();
-    for nth in 0..240_u64 {
+    for nth in 0..270_u64 {
         let (what, cause) = match nth % 30 {
             17 => {
                 let (what, cause) = planted[nth as usize / 30];
@@ -257,6 +260,12 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
             Some(Planted::Beside) => run(40 * MS, &[own, Part::prompt(1, 900, 0)], None),
             Some(Planted::Waits) => run(40 * MS, &[own, others], waits(39 * MS)),
             Some(Planted::Slow) => run(40 * MS, &[own, others], waits(4 * MS)),
+            Some(Planted::Among) => {
+                let longest_wait_ns = Some(30 * MS);
+                let (passes, wall_ns) = (4, 70 * MS);
+                let among = Disturbance { passes, wall_ns, longest_wait_ns, ..Default::default() };
+                run(40 * MS, &[own, others], Some(among));
+            }
             Some(Planted::Reads) => {
                 let disk_faults = Some(3);
                 let reads = Disturbance { disk_faults, ..Disturbance::default() };
@@ -273,16 +282,16 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
     assert_eq!(profile.check(), Ok(()));
     let found = Causes::of(&Requests::of(&profile), |until| matches!(until, Until::Token(_)));
     let found = found.expect("many tokens");
-    assert_eq!((found.of, found.median_ns), (239, 11 * MS));
+    assert_eq!((found.of, found.median_ns), (269, 11 * MS));
     let named: Vec<_> = found.slow.iter().map(|of| (of.interval.until, of.cause)).collect();
     assert_eq!(named, causes);
     assert!(found.slow.iter().all(|of| (29 * MS..=31 * MS).contains(&of.more_ns)), "{found:?}");
     assert_eq!(found.counts()[0], (Cause::Prompts, 2));
 
     let text = view::requests(&profile);
-    let said = "8 of 239 further tokens took at least 2 times the median, 11.0 ms.";
+    let said = "9 of 269 further tokens took at least 2 times the median, 11.0 ms.";
     assert!(unwrapped(&text).contains(said), "{text}");
-    assert!(unwrapped(&text).contains("prompts of others 2 tokens of others 1"), "{text}");
+    assert!(unwrapped(&text).contains("prompts of others 2 waiting for a CPU 2 tokens of others 1"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
