@@ -204,6 +204,8 @@ enum Planted {
     Among,
     /// One that reads from a disk.
     Reads,
+    /// A pass for others after its own, before it is sent.
+    Held,
     /// Time without a pass.
     Between,
     /// A pass of which nobody says for whom it is.
@@ -221,6 +223,7 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
         (Planted::Slow, Cause::Own),
         (Planted::Among, Cause::Cpu),
         (Planted::Reads, Cause::Disk),
+        (Planted::Held, Cause::Sending),
         (Planted::Between, Cause::Between),
         (Planted::Nobodys, Cause::Unattributed),
     ];
@@ -229,7 +232,7 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
     profile.requests.push(request("other", 0, Some(0), Vec::new()));
     let (mut now, mut serial) = (0, 0);
     let mut causes = Vec::new();
-    for nth in 0..270_u64 {
+    for nth in 0..300_u64 {
         let (what, cause) = match nth % 30 {
             17 => {
                 let (what, cause) = planted[nth as usize / 30];
@@ -275,6 +278,9 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
             _ if nth % 7 == 0 => run(11 * MS, &[own, Part::prompt(1, 3, 0)], waits(0)),
             _ => run(10 * MS, &[own, others], None),
         }
+        if let Some(Planted::Held) = what {
+            run(30 * MS, &[others], None);
+        }
         now += if let Some(Planted::Between) = what { 30 * MS } else { MS };
         profile.requests[0].tokens_ns.push(now);
         causes.extend(cause.map(|cause| (Until::Token(nth as u32), cause)));
@@ -282,16 +288,19 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
     assert_eq!(profile.check(), Ok(()));
     let found = Causes::of(&Requests::of(&profile), |until| matches!(until, Until::Token(_)));
     let found = found.expect("many tokens");
-    assert_eq!((found.of, found.median_ns), (269, 11 * MS));
+    assert_eq!((found.of, found.median_ns), (299, 11 * MS));
     let named: Vec<_> = found.slow.iter().map(|of| (of.interval.until, of.cause)).collect();
     assert_eq!(named, causes);
     assert!(found.slow.iter().all(|of| (29 * MS..=31 * MS).contains(&of.more_ns)), "{found:?}");
     assert_eq!(found.counts()[0], (Cause::Prompts, 2));
 
     let text = view::requests(&profile);
-    let said = "9 of 269 further tokens took at least 2 times the median, 11.0 ms.";
+    let said = "10 of 299 further tokens took at least 2 times the median, 11.0 ms.";
     assert!(unwrapped(&text).contains(said), "{text}");
-    assert!(unwrapped(&text).contains("prompts of others 2 waiting for a CPU 2 tokens of others 1"), "{text}");
+    assert!(
+        unwrapped(&text).contains("prompts of others 2 waiting for a CPU 2 tokens of others 1"),
+        "{text}"
+    );
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
