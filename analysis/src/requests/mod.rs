@@ -420,9 +420,10 @@ impl<'p> Requests<'p> {
         };
         let of = &self.outputs[interval.request as usize];
         let tokens = self.profile.requests[interval.request as usize].tokens_ns.len();
-        let computed = of.passes.get(nth).map(|&pass| self.passes[pass].end_ns);
-        // A token may have no text, or one that leaves with the next one's.
-        let computed = computed.filter(|_| !of.has_several && of.passes.len() == tokens);
+        // A token may have no text, or one that leaves with the next one's: then it is the latest pass that may be meant.
+        let more = of.passes.len().checked_sub(tokens).filter(|_| !of.has_several);
+        let computed = more.and_then(|more| of.passes.get(nth + more));
+        let computed = computed.map(|&pass| self.passes[pass].end_ns);
         let next = computed.and_then(|computed| {
             let next = self.passes.partition_point(|pass| pass.start_ns < computed);
             self.passes.get(next)
