@@ -201,8 +201,12 @@ enum Planted {
     /// A pass in which a thread waits for a CPU for all of the time, or for a tenth.
     Waits,
     Slow,
+    /// One in which it waits, and that was looked at together with others.
+    Among,
     /// One that reads from a disk.
     Reads,
+    /// A pass for others after its own, before it is sent.
+    Held,
     /// Time without a pass.
     Between,
     /// A pass of which nobody says for whom it is.
@@ -218,7 +222,9 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
         (Planted::Others, Cause::TokensOfOthers),
         (Planted::Waits, Cause::Cpu),
         (Planted::Slow, Cause::Own),
+        (Planted::Among, Cause::Cpu),
         (Planted::Reads, Cause::Disk),
+        (Planted::Held, Cause::Sending),
         (Planted::Between, Cause::Between),
         (Planted::Nobodys, Cause::Unattributed),
     ];
@@ -227,7 +233,7 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
     profile.requests.push(request("other", 0, Some(0), Vec::new()));
     let (mut now, mut serial) = (0, 0);
     let mut causes = Vec::new();
-    for nth in 0..240_u64 {
+    for nth in 0..300_u64 {
         let (what, cause) = match nth % 30 {
             17 => {
                 let (what, cause) = planted[nth as usize / 30];
@@ -258,6 +264,12 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
             Some(Planted::Beside) => run(40 * MS, &[own, Part::prompt(1, 900, 0)], None),
             Some(Planted::Waits) => run(40 * MS, &[own, others], waits(39 * MS)),
             Some(Planted::Slow) => run(40 * MS, &[own, others], waits(4 * MS)),
+            Some(Planted::Among) => {
+                let longest_wait_ns = Some(30 * MS);
+                let (passes, wall_ns) = (4, 70 * MS);
+                let among = Disturbance { passes, wall_ns, longest_wait_ns, ..Default::default() };
+                run(40 * MS, &[own, others], Some(among));
+            }
             Some(Planted::Reads) => {
                 let disk_faults = Some(3);
                 let reads = Disturbance { disk_faults, ..Disturbance::default() };
@@ -267,6 +279,9 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
             _ if nth % 7 == 0 => run(11 * MS, &[own, Part::prompt(1, 3, 0)], waits(0)),
             _ => run(10 * MS, &[own, others], None),
         }
+        if let Some(Planted::Held) = what {
+            run(30 * MS, &[others], None);
+        }
         now += if let Some(Planted::Between) = what { 30 * MS } else { MS };
         profile.requests[0].tokens_ns.push(now);
         causes.extend(cause.map(|cause| (Until::Token(nth as u32), cause)));
@@ -274,16 +289,19 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
     assert_eq!(profile.check(), Ok(()));
     let found = Causes::of(&Requests::of(&profile), |until| matches!(until, Until::Token(_)));
     let found = found.expect("many tokens");
-    assert_eq!((found.of, found.median_ns), (239, 11 * MS));
+    assert_eq!((found.of, found.median_ns), (299, 11 * MS));
     let named: Vec<_> = found.slow.iter().map(|of| (of.interval.until, of.cause)).collect();
     assert_eq!(named, causes);
     assert!(found.slow.iter().all(|of| (29 * MS..=31 * MS).contains(&of.more_ns)), "{found:?}");
     assert_eq!(found.counts()[0], (Cause::Prompts, 2));
 
     let text = view::requests(&profile);
-    let said = "8 of 239 further tokens took at least 2 times the median, 11.0 ms.";
+    let said = "10 of 299 further tokens took at least 2 times the median, 11.0 ms.";
     assert!(unwrapped(&text).contains(said), "{text}");
-    assert!(unwrapped(&text).contains("prompts of others 2 tokens of others 1"), "{text}");
+    assert!(
+        unwrapped(&text).contains("prompts of others 2 waiting for a CPU 2 tokens of others 1"),
+        "{text}"
+    );
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 

@@ -20,10 +20,12 @@ pub enum Cause {
     Prompts,
     /// Tokens of more others than is typical, or passes for others alone.
     TokensOfOthers,
-    /// Passes ran in which a thread of the program waited for a CPU for half of the time or more.
+    /// A thread of the program waited for a CPU while its passes ran.
     Cpu,
     /// Passes ran that waited for pages from a disk.
     Disk,
+    /// It had been computed, and was not sent: who asked reads slowly, or what sends it had no CPU.
+    Sending,
     /// Its own passes took long, and nothing of the above says why: a long prompt of its own, say.
     Own,
     /// Between passes: the host scheduled, sampled, made text or sent it.
@@ -42,6 +44,7 @@ impl Cause {
             Self::TokensOfOthers => "tokens of others",
             Self::Cpu => "waiting for a CPU",
             Self::Disk => "waiting for a disk",
+            Self::Sending => "being sent",
             Self::Own => "its own passes",
             Self::Between => "the host, between passes",
             Self::Unattributed => "(unattributed)",
@@ -99,9 +102,10 @@ fn median(values: &mut [u64]) -> u64 {
 impl Causes {
     /// Of the intervals with an end that is wanted. `None` if there are fewer than 20.
     ///
-    /// A slow one has the cause whose time exceeds its median most. Where that is in passes, it is the first of these that took
-    /// half of it or more: passes in which a thread waited for a CPU, passes that read from a disk, passes with prompts of others,
-    /// passes for tokens of others, if some were for these alone.
+    /// One that had been computed for half of what it took more has that cause: whatever ran then wasn't for it. Any other has
+    /// the cause whose time exceeds its median most. Where that is in passes, it is the first of these that took
+    /// half of it or more: what a thread waited for a CPU, passes that read from a disk, passes with prompts of others, passes for
+    /// tokens of others, if some were for these alone.
     #[must_use]
     pub fn of(requests: &Requests<'_>, is_wanted: impl Fn(Until) -> bool) -> Option<Self> {
         let lengths = requests.lengths().filter(|(until, _)| is_wanted(*until));
@@ -119,6 +123,10 @@ impl Causes {
         let is_slow =
             |interval: &Interval| median_ns > 0 && interval.ns() >= median_ns.saturating_mul(SLOW);
         let slow = wanted().filter(is_slow).map(|interval| {
+            let sending_ns = requests.sending_ns(&interval);
+            if sending_ns > 0 && sending_ns >= (interval.ns() - median_ns) / 2 {
+                return Caused { interval, cause: Cause::Sending, more_ns: sending_ns };
+            }
             let more = grouped(&interval).into_iter().zip(typical);
             let more = more.map(|(ns, typical)| ns.saturating_sub(typical));
             let (group, more_ns) = more
@@ -166,10 +174,10 @@ impl Requests<'_> {
             if of.disk_faults.is_some_and(|faults| faults > 0) {
                 reading_ns = reading_ns.saturating_add(ns);
             }
-            let waited_ns = of.longest_wait_ns.unwrap_or(0);
-            if waited_ns > 0 && waited_ns >= of.wall_ns / 2 {
-                waiting_ns = waiting_ns.saturating_add(ns);
-            }
+            // Threads are looked at every few passes, so a wait is of all of these, as long as each took.
+            let waited_ns = u128::from(of.longest_wait_ns.unwrap_or(0)) * u128::from(ns);
+            let waited_ns = waited_ns / u128::from(of.wall_ns.max(1));
+            waiting_ns = waiting_ns.saturating_add(waited_ns.min(ns.into()) as u64);
         }
         let beside: u64 =
             [Piece::OwnBesidePrompts, Piece::OwnBesideBoth, Piece::OtherPrompts, Piece::OtherBoth]

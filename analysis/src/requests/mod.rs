@@ -202,6 +202,19 @@ pub struct Requests<'p> {
     idle: Piece,
     /// Of each request, whether a pass is known that was for it.
     has_passes: Vec<bool>,
+    /// Of each request, the passes that computed its tokens.
+    outputs: Vec<Outputs>,
+}
+
+/// The passes that computed the tokens of a request, one each.
+#[derive(Debug, Clone, Default)]
+struct Outputs {
+    /// By when they begin.
+    passes: Vec<usize>,
+    /// Whether the last one of them was for its prompt.
+    is_prompt: bool,
+    /// Whether one computed several.
+    has_several: bool,
 }
 
 /// A pass, and whom it was for.
@@ -276,7 +289,21 @@ impl<'p> Requests<'p> {
                 *has_passes = true;
             }
         }
-        Self { profile, passes, ended_by, parts, idle, has_passes }
+        let mut outputs = vec![Outputs::default(); profile.requests.len()];
+        for (at, pass) in passes.iter().enumerate() {
+            for &(request, kind, tokens) in &parts[pass.parts[0]..pass.parts[1]] {
+                let Some(of) = outputs.get_mut(request as usize) else { continue };
+                let is_prompt = kind == PartKind::Prompt;
+                // Of a prompt in several passes, the last one computes a token.
+                if of.is_prompt && is_prompt {
+                    of.passes.pop();
+                }
+                of.passes.push(at);
+                of.is_prompt = is_prompt;
+                of.has_several |= !is_prompt && tokens != 1;
+            }
+        }
+        Self { profile, passes, ended_by, parts, idle, has_passes, outputs }
     }
 
     /// The requests, as they were told.
@@ -390,6 +417,27 @@ impl<'p> Requests<'p> {
             }
         }
         Piece::of_pass(is_own, prompts, tokens)
+    }
+
+    /// How long a token that ends an interval had been there and not left: it was computed, and the next pass had begun. An
+    /// engine begins that once it has chosen the token. 0 where nobody knows which pass computed which token.
+    fn sending_ns(&self, interval: &Interval) -> u64 {
+        let nth = match interval.until {
+            Until::FirstToken => 0,
+            Until::Token(nth) => nth as usize,
+            Until::End => return 0,
+        };
+        let of = &self.outputs[interval.request as usize];
+        let tokens = self.profile.requests[interval.request as usize].tokens_ns.len();
+        // A token may have no text, or one that leaves with the next one's: then it is the latest pass that may be meant.
+        let more = of.passes.len().checked_sub(tokens).filter(|_| !of.has_several);
+        let computed = more.and_then(|more| of.passes.get(nth + more));
+        let computed = computed.map(|&pass| self.passes[pass].end_ns);
+        let next = computed.and_then(|computed| {
+            let next = self.passes.partition_point(|pass| pass.start_ns < computed);
+            self.passes.get(next)
+        });
+        next.map_or(0, |next| interval.to_ns.saturating_sub(next.start_ns.max(interval.from_ns)))
     }
 
     /// The prompts of others that were processed in an interval, each with its tokens.

@@ -247,6 +247,8 @@ pub struct Load {
     pub at: u64,
     /// Each thread that was there.
     pub threads: Vec<ThreadLoad>,
+    /// How many pages they had waited for that were read from a disk, if that is known.
+    pub disk_faults: Option<u64>,
 }
 
 /// How long a thread had run and waited for a CPU.

@@ -93,7 +93,8 @@ pub(crate) enum Record {
     Pass = 3,
     /// Begin and end of describing a graph, which is in its pass; the thread's number.
     Described = 4,
-    /// Count; then for each thread its number and its CPU, as [halves], ns on a CPU, ns waiting for one.
+    /// Count; then for each thread its number and its CPU, as [halves], ns on a CPU, ns waiting for one; then how many pages they
+    /// have waited for that were read from a disk, or unknown.
     Load = 5,
     /// The path of a GGUF file that the process has mapped.
     Model = 6,

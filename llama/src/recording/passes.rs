@@ -37,6 +37,8 @@ pub(crate) struct Looked {
     /// Counts.
     pub(crate) from_to: [u64; 2],
     pub(crate) threads: Vec<Grown>,
+    /// How many pages they waited for that were read from a disk.
+    pub(crate) disk_faults: Option<u64>,
 }
 
 /// What one thread did, in nanoseconds.
@@ -206,7 +208,9 @@ impl Looked {
             let ran = threads.iter().filter(is_there).map(|of| of.ran_ns);
             threads[at].others_ran_ns = ran.fold(0, u64::saturating_add);
         }
-        Self { from_to: [before.at, now.at], threads }
+        let disk_faults = now.disk_faults.zip(before.disk_faults);
+        let disk_faults = disk_faults.and_then(|(now, before)| now.checked_sub(before));
+        Self { from_to: [before.at, now.at], threads, disk_faults }
     }
 
     /// See [`Disturbance`] for what the figures mean. `ns` is the nanoseconds between two counts.
@@ -217,6 +221,7 @@ impl Looked {
             run_queue_wait_ns: Some(waited.fold(0, u64::saturating_add)),
             longest_wait_ns: Some(longest.waited_ns),
             own_wait_ns: Some(longest.own_ns(ns(self.from_to))),
+            disk_faults: self.disk_faults,
             ..Disturbance::default()
         })
     }
@@ -234,7 +239,7 @@ impl Waits {
         looked: Option<&Looked>,
         ns: impl Fn([u64; 2]) -> u64,
     ) {
-        let Some(Looked { from_to, threads }) = looked else { return };
+        let Some(Looked { from_to, threads, .. }) = looked else { return };
         let looked_ns = ns(*from_to);
         for grown in threads {
             let Grown { thread, cpu, ran_ns, waited_ns, .. } = *grown;

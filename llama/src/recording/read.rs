@@ -186,9 +186,11 @@ impl Recorded {
                     let cpu = Some(cpu).filter(|&cpu| cpu != NO_CPU);
                     ThreadLoad { thread, cpu, ran_ns: *ran_ns, waited_ns: *waited_ns }
                 };
-                let (threads, _) = threads.as_chunks();
+                let (threads, rest) = threads.as_chunks();
                 let threads = threads.iter().map(thread).collect();
-                self.events.push(Event::Load(Load { at: *at, threads }));
+                // Old recordings have none.
+                let disk_faults = rest.first().copied().filter(|&faults| faults != UNKNOWN);
+                self.events.push(Event::Load(Load { at: *at, threads, disk_faults }));
             }
             Record::Model => self.models.push(text()),
             Record::Fault => self.fault = Some(text()),
@@ -480,6 +482,7 @@ mod tests {
             Event::Load(Load {
                 at: 101,
                 threads: vec![thread(77, Some(3), 1000, 50), thread(78, None, 1, 2)],
+                disk_faults: None,
             }),
         ];
         assert_eq!(recorded.events, expected);

@@ -113,7 +113,11 @@ fn starved(cpus: [u32; 2], wait_ns: u64, waits: impl Fn(u64) -> bool) -> Profile
             ran_ns: ran_ns[n],
             waited_ns: waited_ns[n],
         });
-        recorded.events.push(Event::Load(Load { at, threads: threads.to_vec() }));
+        recorded.events.push(Event::Load(Load {
+            at,
+            threads: threads.to_vec(),
+            disk_faults: Some(0),
+        }));
     }
     let mut profile = replayed(&recorded).profile;
     let run =
