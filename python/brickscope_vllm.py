@@ -4,22 +4,22 @@
     BRICKSCOPE_OUT=run.json vllm serve MODEL
     brickscope requests run.json
 
-Each step of an engine core (V1) that computes tokens is a pass, with its parts: for which requests it was, how many tokens
-of each, from where on, and how many were found in the prefix cache. Of each request: when it arrived, was admitted, got
-each of its tokens and ended, and how.
+Each step of an engine core (V1) that computes tokens is a pass, with its parts: for which requests it was, how many
+tokens of each, from where on, and how many were found in the prefix cache. Of each request: when it arrived, was
+admitted, got each of its tokens and ended, and how.
 
 Times are readings of CLOCK_MONOTONIC, which the processes of a host share. A pass lasts from the call that hands it to
-the executor until its result, with sampling, is there: it has the model's work, and what the executor takes to send and to
-fetch. Scheduling and taking in the result are no part of it; they are spans of their own, outside of passes. With async
-scheduling a step is handed over while the one before it runs: it begins with the result of that one then, since a device
-does one after the other; only with pipeline parallelism do passes overlap.
+the executor until its result, with sampling, is there: it has the model's work, and what the executor takes to send and
+to fetch. Scheduling and taking in the result are no part of it; they are spans of their own, outside of passes. With
+async scheduling a step is handed over while the one before it runs: it begins with the result of that one then, since a
+device does one after the other; only with pipeline parallelism do passes overlap.
 
-vLLM kills its engine core right after it asked it to end, so nothing can be left for its end: each process appends what it
-sees to a file of its own, in a hidden folder beside the run, and the process that started them makes the run of these when
-it ends. If that was killed, too, `python -m brickscope_vllm FOLDER run.json` makes it.
+vLLM kills its engine core right after it asked it to end, so nothing can be left for its end: each process appends what
+it sees to a file of its own, in a hidden folder beside the run, and the process that started them makes the run of
+these when it ends. If that was killed, too, `python -m brickscope_vllm FOLDER run.json` makes it.
 
-Without BRICKSCOPE_OUT nothing is touched. With it, no answer changes: a hook that fails says so once on stderr, and turns
-all of them off. The file needs nothing but Python 3.9, its standard library and `brickscope.py` beside it.
+Without BRICKSCOPE_OUT nothing is touched. With it, no answer changes: a hook that fails says so once on stderr, and
+turns all of them off. The file needs nothing but Python 3.9, its standard library and `brickscope.py` beside it.
 """
 
 import array
@@ -46,7 +46,8 @@ OUT = "BRICKSCOPE_OUT"
 FOLDER = "BRICKSCOPE_VLLM_FOLDER"
 
 # The most that is recorded of an engine core. What comes later is counted, and nothing else: a request whose passes are
-# missing would seem to wait for nothing. The files have at most some 60 MB then; making the run takes some 400 MB.
+# missing would seem to wait for nothing. Nothing of it is in memory before the run is made; that takes some 400 MB and
+# ten seconds then, of files of some 30 MB.
 MOST_PASSES = 1 << 17
 MOST_PARTS = 1 << 20
 MOST_REQUESTS = 1 << 16
@@ -68,6 +69,7 @@ clock = time.monotonic_ns
 # Hooks.
 
 _is_off = False
+_lock = threading.Lock()
 _cores, _notes, _owned = {}, None, None
 # When the HTTP request came that is being answered: a list, so that it can be taken away for all that know it.
 _came = contextvars.ContextVar("brickscope_came", default=None)
@@ -89,10 +91,10 @@ def _fail(where, error):
 def _hook(owner, name, before=None, after=None):
     """Calls `before` with the arguments of a method, and `after` with what that returned and the method's result.
 
-    They see the errors of neither, and none of theirs gets out.
+    An error of the method is the caller's, and an error of theirs is nobody's.
     """
-    original = getattr(owner, name, None)
-    if original is None or getattr(original, "_is_brickscopes", False):
+    original = getattr(owner, name)
+    if getattr(original, "_is_brickscopes", False):
         return
 
     @functools.wraps(original)
@@ -159,7 +161,7 @@ def _finish_once():
     try:
         for written, requests, passes in finish(folder, file):
             print("brickscope: wrote %s: requests %d, passes %d" % (written, requests, passes), file=sys.stderr)
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
     except Exception as error:
         told = "%s: %s" % (type(error).__name__, error)
         print("brickscope: vLLM's run isn't written, its parts are in %s: %s" % (folder, told), file=sys.stderr)
@@ -215,8 +217,9 @@ def _of_core(module):
     def add(self, request, *_, **__):
         _core_of(self).add(request, clock())
 
-    # The first is called when the process got the request, by its own thread; the second between two steps.
-    _hook(cls, "preprocess_add_request", got)
+    # The first is called when the process got the request, by a thread of its own; the second between two steps.
+    if hasattr(cls, "preprocess_add_request"):
+        _hook(cls, "preprocess_add_request", got)
     _hook(cls, "add_request", add)
 
 
@@ -240,6 +243,9 @@ def _of_http(module):
     module.FastAPI.__call__ = called
 
 
+_text = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
 class _Log:
     """A file of one process, to which each line is appended at once: nothing is lost if the process is killed."""
 
@@ -252,7 +258,7 @@ class _Log:
 
     def write(self, line):
         self.lines += 1
-        os.write(self.file, (json.dumps(line, separators=(",", ":")) + "\n").encode())
+        os.write(self.file, (_text(line) + "\n").encode())
 
 
 def _boot():
@@ -305,28 +311,32 @@ def _stopped(_, result):
 # The process of the engine core.
 
 class _Known:
-    __slots__ = ("number", "is_admitted", "prompt_end")
+    __slots__ = ("number", "is_admitted", "prompt_end", "decodes_from")
 
     def __init__(self, number):
         self.number, self.is_admitted, self.prompt_end = number, False, 0
+        # From this position on it decodes, and nothing needs to be looked up. None: of a session, the prompt grows.
+        self.decodes_from = NOBODY
 
 
 class _Step:
-    __slots__ = ("output", "scheduled", "parts", "admitted", "begin", "returned", "done", "is_unwatched")
+    __slots__ = ("output", "scheduled", "parts", "decode", "admitted", "begin", "returned", "done", "is_unwatched")
 
     def __init__(self, output, scheduled):
         # The output is kept, so that no other one has its address.
         self.output, self.scheduled = output, scheduled
-        self.parts, self.admitted = [], []
+        # Parts, and those that decode one token, of which there are most: the request and its position.
+        self.parts, self.decode, self.admitted = [], [], []
         self.begin, self.returned, self.done, self.is_unwatched = None, 0, 0, False
 
 
 def _core_of(engine):
-    core = _cores.get(id(engine))
-    if core is None or core.process != os.getpid() or core.engine is not engine:
-        core = _cores[id(engine)] = _Core(engine)
-        core.attach()
-    return core
+    with _lock:
+        core = _cores.get(id(engine))
+        if core is None or core.process != os.getpid() or core.engine is not engine:
+            core = _cores[id(engine)] = _Core(engine)
+            core.attach()
+        return core
 
 
 class _Core:
@@ -352,7 +362,9 @@ class _Core:
         _hook(scheduler, "update_from_output", self.has_result, self.taken_in)
         _hook(scheduler, "finish_requests", self.is_ending, self.ended)
         _hook(executor, "execute_model", self.begins, self.handed_over)
-        _hook(executor, "sample_tokens", lambda *_, **__: self.last, self.handed_over)
+        if hasattr(executor, "sample_tokens"):
+            # Older ones sample where they execute.
+            _hook(executor, "sample_tokens", lambda *_, **__: self.last, self.handed_over)
 
     def got(self, request_id, external, now):
         if len(self.came) > MOST_REQUESTS:
@@ -362,8 +374,9 @@ class _Core:
 
     def add(self, request, now):
         came, external = self.came.pop(request.request_id, (now, None))
-        if request.request_id in self.known:
-            # A session goes on.
+        session = self.known.get(request.request_id)
+        if session is not None:
+            session.decodes_from = None
             return
         if self.is_full or self.requests >= MOST_REQUESTS:
             self.miss()
@@ -394,24 +407,34 @@ class _Core:
         resumed = getattr(cached, "resumed_req_ids", None)
         if resumed is None:
             resumed = {of for of, is_resumed in zip(cached.req_ids, cached.resumed_from_preemption) if is_resumed}
+        known_of, decode = self.known.get, step.decode
         for request_id, position in zip(cached.req_ids, cached.num_computed_tokens):
-            self.part(step, self.known.get(request_id), request_id, counts, position, request_id in resumed)
+            known = known_of(request_id)
+            if (known is not None and known.decodes_from is not None and position >= known.decodes_from
+                    and request_id not in resumed and counts.get(request_id) == 1):
+                decode.append(known.number)
+                decode.append(position)
+            else:
+                self.part(step, known, request_id, counts, position, request_id in resumed)
         self.steps[id(output)] = step
 
     def part(self, step, known, request_id, counts, position, is_resumed):
         tokens = counts.get(request_id, 0)
         if not tokens:
             return
-        if known is None:
-            step.parts += [NOBODY, DECODE, tokens, position, 0]
-            return
-        # Of a session, it grows.
+        # Of a session, its prompt grows.
         live, found = self.requests_of.get(request_id), 0
+        if known is None:
+            kind = PROMPT if live is not None and position < live.num_prompt_tokens else DECODE
+            step.parts += [NOBODY, kind, tokens, position, 0]
+            return
         if live is not None:
             known.prompt_end = max(known.prompt_end, live.num_prompt_tokens)
             if is_resumed:
                 # All that it had is computed again, its answer up to here, too.
                 known.prompt_end = live.num_tokens
+            if known.decodes_from is not None:
+                known.decodes_from = known.prompt_end
         if not known.is_admitted:
             known.is_admitted = True
             step.admitted.append(known.number)
@@ -458,21 +481,25 @@ class _Core:
         if held is None:
             return
         step, begin, end, is_behind, taken = held
-        tokens, ends = [], []
+        # A request is named once for each token.
+        tokens, ends, known_of = [], [], self.known.get
         for of_client in outputs.values():
             for output in of_client.outputs:
-                known = self.known.get(output.request_id)
+                known = known_of(output.request_id)
                 if known is None:
                     continue
-                if output.new_token_ids:
-                    tokens += [known.number, len(output.new_token_ids)]
+                count = len(output.new_token_ids)
+                if count == 1:
+                    tokens.append(known.number)
+                elif count:
+                    tokens.extend([known.number] * count)
                 if output.finish_reason is not None:
                     ends += [known.number, ENDINGS.get(output.finish_reason.name)]
                     del self.known[output.request_id]
         self.passes += 1
-        self.parts += len(step.parts) // 5
+        self.parts += len(step.parts) // 5 + len(step.decode) // 2
         times = [*step.scheduled, begin, end, taken, now]
-        self.log.write(["pass", times, is_behind, step.parts, step.admitted, tokens, ends])
+        self.log.write(["pass", times, is_behind, step.parts, step.decode, step.admitted, tokens, ends])
 
     def is_ending(self, request_ids, finished_status, *_, **__):
         if request_ids is None:
@@ -595,8 +622,10 @@ class _Run:
                 self.without += not is_known
                 external = external or outside or request_id
                 ids[external] = ids.get(external, 0) + 1
-                one = {"id": external, "arrived_ns": at if is_known else came, "tokens_ns": array.array("q"),
-                       "inner": request_id, "is_stopped": (boot, request_id) in stopped}
+                # `received_ns` is when the engine core had it: the queue before that is none for a place in the batch.
+                one = {"id": external, "arrived_ns": at if is_known else came, "received_ns": came,
+                       "tokens_ns": array.array("q"), "inner": request_id,
+                       "is_stopped": (boot, request_id) in stopped}
                 self.requests.append(one)
                 origin = one["arrived_ns"] if origin is None else min(origin, one["arrived_ns"])
             elif line[0] == "pass":
@@ -608,6 +637,7 @@ class _Run:
                 # Several prompts or answers of one question.
                 one["id"] = inner
             one["arrived_ns"] -= self.origin
+            one["received_ns"] -= self.origin
         for line in _lines(path):
             if line[0] == "engine":
                 self.about = line[1]
@@ -623,7 +653,9 @@ class _Run:
                     self.end(number, line[1] - self.origin, line[2])
         self.passes = serial
 
-    def add_pass(self, serial, times, is_behind, parts, admitted, tokens, ends):
+    def add_pass(self, serial, times, is_behind, parts, decode, admitted, tokens, ends):
+        for at in range(0, len(decode), 2):
+            parts += [decode[at], DECODE, 1, decode[at + 1], 0]
         scheduling, scheduled, begin, end, taking, taken = (at - self.origin for at in times)
         self.behind += is_behind
         kinds = parts[1::5]
@@ -641,8 +673,8 @@ class _Run:
             self.parts.extend(parts[at:at + 5])
         for number in admitted:
             self.requests[number]["admitted_ns"] = scheduled
-        for number, count in zip(tokens[::2], tokens[1::2]):
-            self.requests[number]["tokens_ns"].extend([taken] * count)
+        for number in tokens:
+            self.requests[number]["tokens_ns"].append(taken)
         for number, ending in zip(ends[::2], ends[1::2]):
             self.end(number, taken, ending)
 
@@ -682,8 +714,8 @@ class _Run:
             lacks.append("all after a hook failed, in " + self.off)
         doubts = []
         if self.behind:
-            doubts.append("async scheduling: %d passes were handed over before the one before had its result, and begin "
-                          "with that result" % self.behind)
+            doubts.append("async scheduling: %d passes were handed over before the one before had its result, and "
+                          "begin with that result" % self.behind)
         left_out = [["requests and passes after there was no more room, at least", self.missed]] if self.missed else []
         return brickscope._profile(
             "brickscope_vllm.py",
@@ -739,12 +771,13 @@ class _Run:
         if middle < self.origin:
             # Made after a reboot.
             return []
-        return [{"at_ns": middle - self.origin, "monotonic_ns": middle, "monotonic_raw_ns": raw, "width_ns": after - before}]
+        at, width = middle - self.origin, after - before
+        return [{"at_ns": at, "monotonic_ns": middle, "monotonic_raw_ns": raw, "width_ns": width}]
 
 
 def main(arguments):
     if len(arguments) != 2 or not os.path.isdir(arguments[0]):
-        print("usage: python -m brickscope_vllm FOLDER run.json    (a folder that a killed server left)", file=sys.stderr)
+        print("usage: python -m brickscope_vllm FOLDER run.json    (of a killed server)", file=sys.stderr)
         return 2
     for written, requests, passes in finish(arguments[0], brickscope._file_of(arguments[1])):
         print("%s: requests %d, passes %d" % (written, requests, passes))

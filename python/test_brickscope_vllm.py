@@ -1,5 +1,5 @@
-"""Tests of brickscope_vllm.py: with an engine that only looks like vLLM's and a clock turned by hand, and with vLLM's own
-classes where it is installed.
+"""Tests of brickscope_vllm.py: with an engine that only looks like vLLM's and a clock turned by hand, and with vLLM's
+own classes where it is installed.
 
     python3 python/test_brickscope_vllm.py
 """
@@ -272,12 +272,13 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         for _ in range(3):
             engine.step()
         run = self.run_of()
-        self.assertEqual(self.parts(run, 0), [("prompt", 8, 0, 0), ("prompt", 3, 8, 0), ("decode", 1, 11, 0), ("decode", 1, 12, 0)])
+        own = [("prompt", 8, 0, 0), ("prompt", 3, 8, 0), ("decode", 1, 11, 0), ("decode", 1, 12, 0)]
+        self.assertEqual(self.parts(run, 0), own)
         self.assertEqual(self.parts(run, 1), [("prompt", 4, 0, 0), ("decode", 1, 4, 0)])
         a, b = run["requests"]
         self.assertEqual((a["id"], b["id"], a["ending"], b["ending"]), ("a", "b", "length", "length"))
         # Scheduled in 10, then 8 tokens and sampling, and what comes after is in no pass.
-        self.assertEqual((a["arrived_ns"], a["admitted_ns"]), (0, 13))
+        self.assertEqual((a["arrived_ns"], a["received_ns"], a["admitted_ns"]), (0, 0, 13))
         first = run["passes"][0]
         self.assertEqual((first["start_ns"], first["wall_ns"], first["phase"]), (13, 850, "prefill"))
         # The second step has the rest, and so a token: one reading after the result was taken in.
@@ -334,7 +335,8 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         engine.step()
         engine.step()
         run = self.run_of()
-        self.assertEqual(self.parts(run, 0), [("prompt", 6, 0, 0), ("decode", 1, 6, 0), ("prompt", 8, 0, 0), ("decode", 1, 8, 0)])
+        own = [("prompt", 6, 0, 0), ("decode", 1, 6, 0), ("prompt", 8, 0, 0), ("decode", 1, 8, 0)]
+        self.assertEqual(self.parts(run, 0), own)
         self.assertEqual(len(run["requests"][0]["tokens_ns"]), 4)
 
     def test_who_waits_for_room_is_admitted_later(self):
@@ -377,6 +379,7 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         engine.step()
         run = self.run_of()
         self.assertEqual([(of["id"], of["arrived_ns"]) for of in run["requests"]], [("a", 0), ("b", 100)])
+        self.assertEqual(run["requests"][0]["received_ns"], 100 + 50)
         self.assertEqual(run["requests"][0]["admitted_ns"], 100 + 50 + 3 + 3 + 10)
 
     def test_several_answers_to_one_question_have_names_of_their_own(self):
@@ -390,7 +393,7 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         engine = self.engine()
         self.ask(engine, "a", 2, 3)
         engine.step()
-        plugin._core_of(engine).part = mock.Mock(side_effect=ValueError("broken"))
+        self.enter(mock.patch.object(plugin, "_Step", side_effect=ValueError("broken")))
         for _ in range(2):
             engine.step()
         self.assertEqual(engine.scheduler.requests, {})
@@ -472,6 +475,13 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.assertEqual(seen, [module])
         self.assertFalse(any(isinstance(of, plugin._Importing) for of in sys.meta_path))
 
+    def test_a_version_without_what_is_hooked_is_said(self):
+        engine = self.engine()
+        engine.scheduler = Of(requests={})
+        self.ask(engine, "a", 2, 1)
+        self.assertIn("in preprocess_add_request: AttributeError", self.said.getvalue())
+        self.assertEqual(list(engine.scheduler.requests), ["a"])
+
     def test_a_folder_that_cannot_be_made_is_said_and_that_is_all(self):
         os.environ[plugin.OUT] = str(self.file / "run.json")
         self.file.write_text("")
@@ -503,7 +513,8 @@ class WithVllm(unittest.TestCase):
             for name in names:
                 self.assertTrue(hasattr(cls, name), (cls, name))
         fields = SchedulerOutput.__dataclass_fields__
-        for name in ["scheduled_new_reqs", "scheduled_cached_reqs", "num_scheduled_tokens", "total_num_scheduled_tokens"]:
+        names = ["scheduled_new_reqs", "scheduled_cached_reqs", "num_scheduled_tokens", "total_num_scheduled_tokens"]
+        for name in names:
             self.assertIn(name, fields)
         fields = CachedRequestData.__dataclass_fields__
         self.assertTrue({"req_ids", "num_computed_tokens"} <= set(fields))
