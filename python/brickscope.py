@@ -217,8 +217,7 @@ class Recorder:
 
     def __init__(self, model, path, bricks=None, clock=time.perf_counter_ns):
         self._model, self._path, self._clock = model, os.path.abspath(path), clock
-        is_file = self._path.endswith(".json")
-        self._file = self._path if is_file else os.path.join(self._path, "profile.json")
+        self._file = _file_of(path)
         self._modules, self._wrapped, self._passes, self._pass = [], [], [], None
         self._unfinished, self._elsewhere, self._refused = 0, 0, 0
         self._thread = threading.get_ident()
@@ -415,20 +414,7 @@ class Recorder:
         return "absent: it was not measured, or is less than could be measured"
 
     def _write(self):
-        text = json.dumps(self.profile(), indent=None, separators=(",", ":")) + "\n"
-        # As a whole or not at all.
-        folder = os.path.dirname(self._file)
-        handle, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=folder)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(partial, 0o666 & ~umask)
-            os.replace(partial, self._file)
-        except BaseException:
-            os.unlink(partial)
-            raise
+        _save(self._file, self.profile())
 
     def profile(self):
         """The run, in the form of its file."""
@@ -468,12 +454,10 @@ class Recorder:
         weights = list(self._model.parameters())
         layers = [layer for _, layer in self._modules if layer is not None]
         kind = type(self._model).__name__
-        profile = {
-            "schema_version": SCHEMA_VERSION,
-            "brickscope_version": VERSION,
-            "created": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "dropped": {},
-            "run": {
+        profile = _profile(
+            "brickscope.py",
+            host,
+            run={
                 "command": _without_secrets(sys.argv),
                 "backend": "PyTorch on " + self._kind,
                 "threads": _threads(torch),
@@ -481,7 +465,7 @@ class Recorder:
                 "generated_tokens": generated,
                 "seed": None,
             },
-            "model": {
+            model={
                 "path": "",
                 "name": kind,
                 "architecture": "",
@@ -492,29 +476,13 @@ class Recorder:
                 "embedding_length": 0,
                 "synthetic": False,
             },
-            "machine": None,
-            "ceilings": None,
-            "ceilings_absent": {"reason": "brickscope.py doesn't measure the machine"},
-            "process": os.getpid(),
-            "clock": _clock_info(),
-            "sync_mode": "deferred",
-            "overhead": {
+            overhead={
                 "span_ns": self._cost,
                 "spans": len(host.spans),
                 "basis": self._basis(),
             },
-            "counters_absent": {"reason": "brickscope.py reads no hardware counters"},
-            "other_load_absent": {"reason": "brickscope.py doesn't watch other programs"},
-            "phases": host.phases(),
-            "totals": host.totals("host"),
-            "passes": host.passes,
-            "tiles": [],
-            "checksums": [],
-            "observed": {"l2_cache_hit_rate": None, "zero_copy": False},
-            "names": names.rows,
-            "lanes": [{"name": threading.current_thread().name, "tid": threading.get_native_id()}],
-            "spans": host.span_table(),
-            "imported": {
+            lanes=[{"name": threading.current_thread().name, "tid": threading.get_native_id()}],
+            imported={
                 "format": "brickscope.py",
                 "file": os.path.basename(self._path),
                 "program": "PyTorch %s" % version if version else None,
@@ -522,7 +490,7 @@ class Recorder:
                 **({"doubts": [WAITS]} if device.passes else {}),
                 "left_out": left_out,
             },
-        }
+        )
         if device.passes:
             profile["devices"] = [_device(torch, device)]
         return profile
@@ -596,6 +564,16 @@ class _Table:
                                 unattributed_ns=wall - attributed, disturbance=None, is_left_out=False))
         self._phase[given["serial"]] = given["phase"]
 
+    def add_outside(self, brick, start, stop, source=0):
+        """A span that is in no pass."""
+        duration = stop - start
+        self.spans.append([self._names.index(brick), source, 0, None, None, None,
+                           start, duration, duration, 0, None, None])
+
+    def names(self):
+        """Names of bricks, in the order of their numbers."""
+        return self._names.rows
+
     def phases(self):
         rows = []
         for phase in ("prefill", "decode"):
@@ -609,7 +587,7 @@ class _Table:
     def totals(self, source):
         groups = {}
         for span in self.spans:
-            groups.setdefault((self._phase[span[3]], span[0]), []).append((span[7], span[8]))
+            groups.setdefault((self._phase.get(span[3]), span[0]), []).append((span[7], span[8]))
         rows = []
         for (phase, name), times in groups.items():
             row = self._names.rows[name]
@@ -621,6 +599,62 @@ class _Table:
     def span_table(self):
         sources = ["host", "host_order", "device"]
         return {"columns": self.COLUMNS, "sources": sources, "rows": self.spans}
+
+
+def _file_of(path):
+    """The file of a path: itself if it is one, or `profile.json` in the folder that it is to be."""
+    path = os.path.abspath(path)
+    return path if path.endswith(".json") else os.path.join(path, "profile.json")
+
+
+def _profile(recorder, table, **fields):
+    """What is the same in each run, whichever of these files recorded it, and the fields that aren't."""
+    profile = {
+        "schema_version": SCHEMA_VERSION,
+        "brickscope_version": VERSION,
+        "created": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "dropped": {},
+        "machine": None,
+        "ceilings": None,
+        "ceilings_absent": {"reason": "%s doesn't measure the machine" % recorder},
+        "process": os.getpid(),
+        "clock": _clock_info(),
+        "sync_mode": "deferred",
+        "counters_absent": {"reason": "%s reads no hardware counters" % recorder},
+        "other_load_absent": {"reason": "%s doesn't watch other programs" % recorder},
+        "phases": table.phases(),
+        "totals": table.totals("host"),
+        "passes": table.passes,
+        "tiles": [],
+        "checksums": [],
+        "observed": {"l2_cache_hit_rate": None, "zero_copy": False},
+        "names": table.names(),
+        "spans": table.span_table(),
+    }
+    profile.update(fields)
+    return profile
+
+
+def _save(path, profile, parts=()):
+    """Writes a run as a whole or not at all. Its parts, which may be a million, are rows of text."""
+    folder = os.path.dirname(path)
+    handle, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=folder)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            text = json.dumps(profile, indent=None, separators=(",", ":"))
+            if parts:
+                file.write(text[:-1] + ',"parts":[')
+                for nth, part in enumerate(parts):
+                    file.write("," + part if nth else part)
+                text = "]}"
+            file.write(text + "\n")
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(partial, 0o666 & ~umask)
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
 
 
 def _statistics(name, times):
@@ -721,9 +755,9 @@ def _size(weight):
         return 0
 
 
-def _clock_info():
-    info = time.get_clock_info("perf_counter")
-    source = "Python's perf_counter_ns, %s" % info.implementation
+def _clock_info(clock="perf_counter"):
+    info = time.get_clock_info(clock)
+    source = "Python's %s_ns, %s" % (clock, info.implementation)
     return {"source": source, "resolution_ns": max(1, round(info.resolution * 1e9))}
 
 

@@ -356,7 +356,8 @@ pub struct Observed {
 /// The file of another program that a profile was imported from. That program measured the times.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Imported {
-    /// The format: `llama-bench`, `chrome`, `vk-perf-logger`, `folded`; or `brickscope.py`, which writes such runs.
+    /// The format: `llama-bench`, `chrome`, `vk-perf-logger`, `folded`; or `brickscope.py` and `brickscope_vllm.py`, which
+    /// write such runs.
     pub format: String,
     /// The file.
     pub file: String,
