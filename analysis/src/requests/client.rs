@@ -103,8 +103,13 @@ impl Client {
     ///
     /// If they have none in common, or their times can't be compared.
     pub fn of(server: &Profile, client: &Profile) -> Result<Self, NoClient> {
-        let known: HashMap<&str, &Request> =
-            server.requests.iter().map(|request| (request.id.as_str(), request)).collect();
+        let mut known: HashMap<&str, &Request> = HashMap::new();
+        // vLLM's engine numbers the prompts of a request: `cmpl-7-0`.
+        for request in &server.requests {
+            let whole = request.id.rsplit_once('-').map(|(whole, _)| whole);
+            whole.into_iter().for_each(|whole| drop(known.entry(whole).or_insert(request)));
+        }
+        known.extend(server.requests.iter().map(|request| (request.id.as_str(), request)));
         let mut found = Self {
             both: 0,
             client_alone: 0,
@@ -213,6 +218,14 @@ mod tests {
         assert_eq!(found.ways, [vec![10], vec![20], vec![5], vec![20]]);
         // The whole time of the first token, as its client sees it.
         assert_eq!(10 + 20 + (1_200 - 1_130) + 5, 255 - 150);
+    }
+
+    #[test]
+    fn a_request_is_found_by_the_name_that_its_client_knows() {
+        let server = run(0, vec![request("cmpl-7-0", &[5, 6, 9]), request("cmpl-8-0", &[5, 6, 9])]);
+        let client = run(0, vec![request("cmpl-8", &[1, 2, 10]), request("cmpl", &[1, 2, 10])]);
+        let found = Client::of(&server, &client).expect("one machine");
+        assert_eq!((found.both, found.client_alone), (1, 1));
     }
 
     #[test]
