@@ -337,7 +337,7 @@ fn what_nobody_told_is_said() {
     assert!(text.starts_with("requests  1: not ended 1\n"), "{text}");
     // No percentile of nothing, no slowest of few.
     assert!(
-        text.contains("first token              -           -           -           -           0"),
+        text.contains("first token              -           -           -           -        0"),
         "{text}"
     );
     assert!(!text.contains("The slowest"), "{text}");

@@ -54,12 +54,19 @@ fn what_a_server_answers_is_a_run_with_the_same_figures_everywhere() {
     assert_eq!(table(&requests), table(&text));
     assert!(requests.contains("No passes are in this run"), "{requests}");
 
-    // Beside itself, nothing lies between.
+    // Beside a server that had each request when it was sent, and sent each piece when it was here, nothing lies between.
+    let server = dir.path().join("server.json");
+    let mut profile = profile;
+    for request in &mut profile.requests {
+        request.arrived_ns = request.admitted_ns.expect("it was sent");
+    }
+    profile.save(&server).expect("it is written");
     let mut beside = brickscope(&[]);
-    beside.arg("requests").arg(&run).arg("--json").arg("--client").arg(&run);
+    beside.arg("requests").arg(&server).arg("--json").arg("--client").arg(&run);
     let beside: Value =
         serde_json::from_slice(&beside.output().expect("it runs").stdout).expect("JSON");
     assert_eq!(beside["client"]["both"], 12);
+    assert_eq!(beside["client"]["times"][1]["longest_ns"], 0);
     assert_eq!(beside["client"]["times"][3]["longest_ns"], 0);
     assert_eq!(beside["client"]["times"][3]["of"], 48);
     assert_eq!(beside["times"][0]["of"], 12);
