@@ -134,6 +134,10 @@ fn served(requests: u32) -> Profile {
         while going.len() < PLACES
             && let Some(request) = queue.pop_front()
         {
+            if request % 3 == 0 {
+                recorder.receive(request);
+                hand.advance(below(300));
+            }
             recorder.admit(request);
             let (prompt_left, tokens_left) = (1 + below(300), below(20));
             going.push(Going { request, prompt_left, position: 0, tokens_left });

@@ -63,6 +63,7 @@ impl Answer {
             prompt_tokens: self.prompt_tokens,
             output_tokens: self.answer_tokens,
             error: self.failure.clone(),
+            ..Request::default()
         }
     }
 }

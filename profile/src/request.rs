@@ -15,6 +15,10 @@ pub struct Request {
     pub id: String,
     /// When it came.
     pub arrived_ns: u64,
+    /// When the engine had it, its text as tokens. What came before is no wait for a place in the batch. `None` if that isn't
+    /// known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_ns: Option<u64>,
     /// When it got a place in the batch. `None` if that isn't known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admitted_ns: Option<u64>,
@@ -148,7 +152,8 @@ pub(crate) fn check(
     all_passes_are_kept: bool,
 ) -> Result<(), String> {
     for (index, request) in requests.iter().enumerate() {
-        let times = [request.arrived_ns].into_iter().chain(request.admitted_ns);
+        let times = [request.arrived_ns].into_iter().chain(request.received_ns);
+        let times = times.chain(request.admitted_ns);
         let times = times.chain(request.tokens_ns.iter().copied()).chain(request.ended_ns);
         if !times.is_sorted() {
             return Err(format!("request {index}: its times go backwards"));

@@ -161,6 +161,16 @@ impl RequestRecorder<'_> {
         self.record(Request { id: id.to_owned(), arrived_ns: now, ..Request::default() })
     }
 
+    /// The engine has a request, now, its text as tokens: what comes from here on is the queue. Servers that read requests
+    /// elsewhere say so.
+    pub fn receive(self, request: u32) {
+        self.change(request, |request, now| {
+            if request.tokens_ns.is_empty() && request.admitted_ns.is_none() {
+                request.received_ns.get_or_insert(now);
+            }
+        });
+    }
+
     /// A request has got a place in the batch, now. What came before was the queue.
     pub fn admit(self, request: u32) {
         self.change(request, |request, now| {

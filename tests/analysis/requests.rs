@@ -31,6 +31,9 @@ fn request(id: &str, arrived_ns: u64, admitted_ns: Option<u64>, tokens_ns: Vec<u
 /// What a nanosecond is of, for a request: the definition, without intervals or sorting.
 fn at(profile: &Profile, number: u32, ns: u64) -> Piece {
     let request = &profile.requests[number as usize];
+    if request.received_ns.is_some_and(|received| ns < received) {
+        return Piece::Receiving;
+    }
     if request.admitted_ns.is_some_and(|admitted| ns < admitted) {
         return Piece::Queue;
     }
@@ -84,6 +87,7 @@ fn schedules() -> impl Strategy<Value = Profile> {
                 };
                 let tokens = gaps.into_iter().map(&mut next).collect();
                 let mut request = request("any", arrived, admitted, tokens);
+                request.received_ns = ends.then(|| arrived + waited.unwrap_or(0) / 2);
                 request.ended_ns = ends.then(|| next(7));
                 profile.requests.push(request);
             }

@@ -86,9 +86,12 @@ class Profile:
             ends += [("to the end", request["ended_ns"])] if request.get("ended_ns") is not None else []
             since = request["arrived_ns"]
             for name, at in ends:
-                admitted = min(max(request.get("admitted_ns", since), since), at)
-                if admitted > since:
-                    slices["request", "queue", since, admitted - since] += 1
+                received = min(max(request.get("received_ns", since), since), at)
+                admitted = min(max(request.get("admitted_ns", received), received), at)
+                if received > since:
+                    slices["request", "before the engine", since, received - since] += 1
+                if admitted > received:
+                    slices["request", "queue", received, admitted - received] += 1
                 if admitted == since or admitted < at:
                     slices["request", name, admitted, at - admitted] += 1
                 since = at

@@ -156,7 +156,7 @@ def main(profile_path, *paths):
         sys.exit(f"requests without a track: {missing}")
     for part in parts:
         for kind, name, start, duration, annotations in part.annotations:
-            if kind == "request" and name != "queue":
+            if kind == "request" and name not in ("before the engine", "queue"):
                 pieces = sum(ns for key, ns in annotations.items() if key not in ("token", "ending"))
                 same(f"the pieces of {name} at {start}", pieces, duration)
 

@@ -39,10 +39,14 @@ def main():
     tied = {part["request"] for all in parts.values() for part in all}
     starts = [start for start, _, _ in passes]
     longest = max((end - start for start, end, _ in passes), default=0)
-    idle = "unattributed" if profile["dropped"]["passes"] else "between"
+    idle = "unattributed" if profile["dropped"]["passes"] or not passes else "between"
 
     def divided(request, begin, end):
         sums = collections.Counter()
+        received = profile["requests"][request].get("received_ns")
+        if received is not None and received > begin:
+            sums["receiving"] = min(received, end) - begin
+            begin = min(received, end)
         admitted = profile["requests"][request].get("admitted_ns")
         if admitted is not None and admitted > begin:
             sums["queue"] = min(admitted, end) - begin

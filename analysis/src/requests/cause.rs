@@ -14,6 +14,8 @@ pub const SLOW: u64 = 2;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Cause {
+    /// The engine did not have it yet: it was read, and its text made tokens.
+    Receiving,
     /// The request had no place in the batch.
     Queue,
     /// Prompts of others were processed, in its own passes or before them.
@@ -39,6 +41,7 @@ impl Cause {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Receiving => "before the engine: HTTP, its text",
             Self::Queue => "no place in the batch",
             Self::Prompts => "prompts of others",
             Self::TokensOfOthers => "tokens of others",
@@ -75,7 +78,8 @@ pub struct Causes {
 }
 
 /// The parts of an interval that are held against what is typical of them.
-const GROUPS: [&[Piece]; 4] = [
+const GROUPS: [&[Piece]; 5] = [
+    &[Piece::Receiving],
     &[Piece::Queue],
     &[
         Piece::OwnAlone,
@@ -136,9 +140,10 @@ impl Causes {
             let cause = match group {
                 // Each is as it typically is, and only together they are not.
                 _ if more_ns == 0 => Cause::Unattributed,
-                0 => Cause::Queue,
-                1 => requests.cause_in_passes(&interval, more_ns),
-                2 => Cause::Between,
+                0 => Cause::Receiving,
+                1 => Cause::Queue,
+                2 => requests.cause_in_passes(&interval, more_ns),
+                3 => Cause::Between,
                 _ => Cause::Unattributed,
             };
             Caused { interval, cause, more_ns }

@@ -107,7 +107,9 @@ impl Client {
         // vLLM's engine numbers the prompts of a request: `cmpl-7-0`.
         for request in &server.requests {
             let whole = request.id.rsplit_once('-').map(|(whole, _)| whole);
-            whole.into_iter().for_each(|whole| drop(known.entry(whole).or_insert(request)));
+            if let Some(whole) = whole {
+                known.entry(whole).or_insert(request);
+            }
         }
         known.extend(server.requests.iter().map(|request| (request.id.as_str(), request)));
         let mut found = Self {

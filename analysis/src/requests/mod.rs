@@ -4,7 +4,7 @@
 //! end. Each is divided by what was done meanwhile, to the nanosecond:
 //!
 //! ```text
-//! queue + own passes + passes of others + between passes + unattributed = interval
+//! before the engine + queue + own passes + passes of others + between passes + unattributed = interval
 //! ```
 //!
 //! A pass that several requests share is an own pass of each of them, and is never divided.
@@ -29,6 +29,8 @@ pub use self::times::{Times, percentile, times};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Piece {
+    /// The engine did not have the request yet: it was read, and its text made tokens.
+    Receiving,
     /// The request had no place in the batch yet, whatever ran meanwhile.
     Queue,
     /// A pass for this request alone.
@@ -54,7 +56,8 @@ pub enum Piece {
 
 impl Piece {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::Receiving,
         Self::Queue,
         Self::OwnAlone,
         Self::OwnBesidePrompts,
@@ -71,6 +74,7 @@ impl Piece {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Receiving => "before the engine",
             Self::Queue => "queue",
             Self::OwnAlone => "own pass, alone",
             Self::OwnBesidePrompts => "own pass, beside prompts of others",
@@ -365,9 +369,11 @@ impl<'p> Requests<'p> {
     /// What was done from a time to another, for a request and for others.
     fn divided(&self, request: u32, from_ns: u64, to_ns: u64) -> [u64; Piece::ALL.len()] {
         let mut pieces = [0; Piece::ALL.len()];
-        let admitted = self.profile.requests[request as usize].admitted_ns;
-        let after_queue = admitted.unwrap_or(from_ns).clamp(from_ns, to_ns);
-        pieces[Piece::Queue as usize] = after_queue - from_ns;
+        let of = &self.profile.requests[request as usize];
+        let received_ns = of.received_ns.unwrap_or(from_ns).clamp(from_ns, to_ns);
+        let after_queue = of.admitted_ns.unwrap_or(received_ns).clamp(received_ns, to_ns);
+        pieces[Piece::Receiving as usize] = received_ns - from_ns;
+        pieces[Piece::Queue as usize] = after_queue - received_ns;
 
         // Begins and ends of passes, each with what it is.
         let mut changes: Vec<(u64, bool, Piece)> = Vec::new();

@@ -15,8 +15,11 @@ use crate::words::time;
 
 const NO_PASSES: &str = "No passes are in this run, so it doesn't say what tokens waited for.";
 
+/// A kind of tokens: its name, and whether an interval ends with one.
+type Kind = (&'static str, fn(Until) -> bool);
+
 /// The kinds of tokens that are held against each other.
-const KINDS: [(&str, fn(Until) -> bool); 2] = [
+const KINDS: [Kind; 2] = [
     ("first token", |until| until == Until::FirstToken),
     ("further token", |until| matches!(until, Until::Token(_))),
 ];

@@ -256,7 +256,11 @@ impl Requests {
                 };
                 may_be.iter().enumerate().filter_map(of).collect()
             };
-            let pairs = mutual(Came::is_soon);
+            let mut pairs = mutual(Came::is_soon);
+            if pairs.is_empty() {
+                // Who reads slowly has what comes last late.
+                pairs = mutual(Came::begins_soon);
+            }
             if pairs.is_empty() {
                 return;
             }
@@ -433,6 +437,12 @@ impl Came {
             None => pieces <= turn.outputs.into(),
         };
         is_as_long && (prompts.is_empty() || prompts.contains(&turn.prompt))
+    }
+
+    /// Whether the first token that a turn computed left soon.
+    fn begins_soon(&self, turn: &Turn) -> bool {
+        let first = self.first.zip(turn.second);
+        first.is_some_and(|([begin, _], second)| begin <= second)
     }
 
     /// Whether all that a turn computed left soon. Of one of which nothing left, only a known length tells.

@@ -202,6 +202,7 @@ const QUEUE: u64 = PASSES + 12;
 const FIRST_TOKEN: u64 = PASSES + 13;
 const TOKEN: u64 = PASSES + 14;
 const TO_THE_END: u64 = PASSES + 15;
+const BEFORE: u64 = PASSES + 18;
 const FOR_A_REQUEST: u64 = PASSES + 16;
 const OF_A_PASS: u64 = PASSES + 17;
 
@@ -209,7 +210,7 @@ const CATEGORIES: [&str; 8] =
     ["pass", "layer", "brick", "kernel", "hand-off", "run", "launch", "request"];
 
 /// The keys of annotations.
-const KEYS: [&str; 43] = [
+const KEYS: [&str; 44] = [
     "row",
     "pass",
     "layer",
@@ -244,6 +245,7 @@ const KEYS: [&str; 43] = [
     "token",
     "ending",
     // What lies in a stretch of a request: nanoseconds of each `Piece`.
+    "before the engine",
     "queue",
     "own pass, alone",
     "own pass, beside prompts of others",
@@ -441,6 +443,7 @@ impl<W: Write + ?Sized> File<'_, W> {
             text(TAKE_OVER, "take-over"),
             text(RUN, "what is known of this run"),
             text(GRAPH, "graph"),
+            text(BEFORE, "before the engine"),
             text(QUEUE, "queue"),
             text(FIRST_TOKEN, "first token"),
             text(TOKEN, "token"),

@@ -7,7 +7,7 @@ use brickscope_analysis::requests::{Interval, Piece, Requests, Until};
 use brickscope_profile::{Part, Pass, Profile};
 
 use super::{
-    DebugAnnotation, FIRST_TOKEN, FOR_A_REQUEST, File, INSTANT, OF_A_PASS, QUEUE,
+    BEFORE, DebugAnnotation, FIRST_TOKEN, FOR_A_REQUEST, File, INSTANT, OF_A_PASS, QUEUE,
     SIBLINGS_STAY_APART, SLICE_BEGIN, SLICE_END, TO_THE_END, TOKEN, TrackDescriptor, category, key,
 };
 
@@ -100,20 +100,23 @@ impl<'p> OfRequests<'p> {
         Ok(())
     }
 
-    /// An interval: the queue, then the rest.
+    /// An interval: what was before the engine, the queue, then the rest.
     fn slices<W: Write + ?Sized>(
         &self,
         file: &mut File<'_, W>,
         track: u64,
         interval: &Interval,
     ) -> io::Result<()> {
-        let queued_ns = interval.of(Piece::Queue);
-        let admitted_ns = interval.from_ns.saturating_add(queued_ns);
-        if queued_ns > 0 {
-            slice(file, track, QUEUE, [interval.from_ns, admitted_ns])?;
-            if admitted_ns == interval.to_ns {
-                return Ok(());
+        let mut begin_ns = interval.from_ns;
+        for (piece, name) in [(Piece::Receiving, BEFORE), (Piece::Queue, QUEUE)] {
+            let end_ns = begin_ns.saturating_add(interval.of(piece));
+            if end_ns > begin_ns {
+                slice(file, track, name, [begin_ns, end_ns])?;
+                begin_ns = end_ns;
             }
+        }
+        if begin_ns > interval.from_ns && begin_ns == interval.to_ns {
+            return Ok(());
         }
         let (name, token) = match interval.until {
             Until::FirstToken => (FIRST_TOKEN, Some(1)),
@@ -129,10 +132,11 @@ impl<'p> OfRequests<'p> {
                 ..Default::default()
             }));
         }
-        for piece in Piece::ALL.into_iter().filter(|piece| *piece != Piece::Queue) {
+        let is_drawn = |piece: &Piece| matches!(piece, Piece::Receiving | Piece::Queue);
+        for piece in Piece::ALL.into_iter().filter(|piece| !is_drawn(piece)) {
             file.count(piece.name(), Some(interval.of(piece)).filter(|ns| *ns > 0));
         }
-        slice(file, track, name, [admitted_ns, interval.to_ns])
+        slice(file, track, name, [begin_ns, interval.to_ns])
     }
 }
 
