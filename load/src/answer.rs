@@ -1,7 +1,7 @@
 //! One request, and what comes back: events of a stream, each with the time at which it was here.
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use brickscope_profile::{Ending, Request};
 use serde::Deserialize;
@@ -10,8 +10,10 @@ use ureq::http::Response;
 
 /// The longest line of a stream, in bytes.
 const MOST_LINE: u64 = 8 << 20;
-/// The longest answer that isn't a stream, and the longest reason of a refusal that is read.
+/// The longest answer that isn't a stream.
 const MOST_WHOLE: u64 = 64 << 20;
+/// What is read of a refusal, and of what comes after the end of a stream.
+const MOST_REST: u64 = 64 << 10;
 /// The most pieces of an answer: more than any model's context.
 const MOST_PIECES: usize = 1 << 24;
 /// The longest reason that is kept.
@@ -30,8 +32,8 @@ pub struct Answer {
     pub sent_ns: u64,
     /// When each piece of the answer that has text was here.
     pub pieces_ns: Vec<u64>,
-    /// When its end was here.
-    pub ended_ns: u64,
+    /// When its end was here. `None` if it was given up before.
+    pub ended_ns: Option<u64>,
     /// How it ended, if the server said.
     pub ending: Option<Ending>,
     /// The tokens of its prompt, by the server.
@@ -47,7 +49,8 @@ pub struct Answer {
 impl Answer {
     pub(crate) fn failed(sent_ns: u64, ended_ns: u64, why: String) -> Self {
         let ending = Some(Ending::Error);
-        Self { sent_ns, ended_ns, ending, failure: Some(why), ..Self::default() }
+        let (ended_ns, failure) = (Some(ended_ns), Some(why));
+        Self { sent_ns, ended_ns, ending, failure, ..Self::default() }
     }
 
     /// As a profile has it: it arrives when it is due, and has its place when it is sent.
@@ -58,7 +61,7 @@ impl Answer {
             arrived_ns: self.due_ns,
             admitted_ns: Some(self.sent_ns),
             tokens_ns: self.pieces_ns.clone(),
-            ended_ns: Some(self.ended_ns),
+            ended_ns: self.ended_ns,
             ending: self.ending,
             prompt_tokens: self.prompt_tokens,
             output_tokens: self.answer_tokens,
@@ -77,8 +80,16 @@ struct Event {
     error: Option<serde_json::Value>,
 }
 
+impl Event {
+    fn is_answer(&self) -> bool {
+        self.choices.is_some() || self.usage.is_some()
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Choice {
+    /// Of several answers to one request, the first one is timed.
+    index: Option<u64>,
     text: Option<String>,
     delta: Option<Delta>,
     finish_reason: Option<String>,
@@ -134,7 +145,7 @@ pub(crate) fn read(
     if !status.is_success() {
         let mut text = Vec::new();
         // What breaks off is still a reason.
-        let _ = body.take(MOST_WHOLE).read_to_end(&mut text);
+        let _ = body.take(MOST_REST).read_to_end(&mut text);
         let why = format!("HTTP {}{}", status.as_u16(), reason(&text));
         return Answer::failed(sent_ns, now(), why);
     }
@@ -144,7 +155,7 @@ pub(crate) fn read(
     } else {
         read_whole(body, &mut answer)
     };
-    answer.ended_ns = now();
+    answer.ended_ns.get_or_insert_with(now);
     if let Err(why) = ended {
         answer.failure = Some(why);
         answer.ending = Some(Ending::Error);
@@ -155,8 +166,10 @@ pub(crate) fn read(
 fn read_whole(body: impl Read, answer: &mut Answer) -> Result<(), String> {
     let mut text = Vec::new();
     body.take(MOST_WHOLE).read_to_end(&mut text).map_err(|error| error.to_string())?;
-    let event = serde_json::from_slice(&text).map_err(|_| "the answer is no JSON".to_owned())?;
-    take(&event, answer).map(drop)
+    let event: Event = serde_json::from_slice(&text)
+        .map_err(|error| shortened(&format!("the answer can't be read: {error}")))?;
+    take(&event, answer)?;
+    event.is_answer().then_some(()).ok_or_else(|| "the answer has no choices".to_owned())
 }
 
 /// Reads events: <https://html.spec.whatwg.org/multipage/server-sent-events.html>.
@@ -167,6 +180,7 @@ fn read_stream(
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), String> {
     let mut line = Vec::new();
+    let mut is_answer = false;
     loop {
         line.clear();
         let read = stream.take(MOST_LINE).read_until(b'\n', &mut line);
@@ -189,11 +203,15 @@ fn read_stream(
         let Some(data) = line.strip_prefix(b"data:") else { continue };
         let data = data.trim_ascii();
         if data == b"[DONE]" {
+            answer.ended_ns = Some(at);
+            // Up to the end, so that the server ends the connection, and has none of it lying about.
+            let _ = io::copy(&mut stream.take(MOST_REST), &mut io::sink());
             // Servers that don't say why it ended have said that it did.
-            return Ok(());
+            return is_answer.then_some(()).ok_or_else(|| "the stream has no answer".to_owned());
         }
-        let event: Event =
-            serde_json::from_slice(data).map_err(|_| "an event is no JSON".to_owned())?;
+        let event: Event = serde_json::from_slice(data)
+            .map_err(|error| shortened(&format!("an event can't be read: {error}")))?;
+        is_answer |= event.is_answer();
         if answer.pieces_ns.len() == MOST_PIECES {
             return Err(format!("more than {MOST_PIECES} pieces"));
         }
@@ -212,7 +230,8 @@ fn take(event: &Event, answer: &mut Answer) -> Result<bool, String> {
         answer.id.get_or_insert_with(|| shortened(id));
     }
     let mut has_text = false;
-    for choice in event.choices.iter().flatten() {
+    let choices = event.choices.iter().flatten();
+    for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
         has_text |= choice.has_text();
         if let Some(why) = &choice.finish_reason {
             answer.ending = Some(match why.as_str() {
@@ -241,7 +260,7 @@ fn reason(text: &[u8]) -> String {
             .map(str::to_owned)
     });
     let told = told.unwrap_or_else(|| String::from_utf8_lossy(text).into_owned());
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = told.split_whitespace().take(MOST_REASON).collect::<Vec<_>>().join(" ");
     if told.is_empty() { String::new() } else { format!(": {}", shortened(&told)) }
 }
 
@@ -318,13 +337,29 @@ mod tests {
     }
 
     #[test]
+    fn of_several_answers_the_first_is_timed() {
+        let events = [
+            r#"{"choices":[{"index":1,"text":"b"}]}"#,
+            r#"{"choices":[{"index":0,"text":"a"}]}"#,
+            r#"{"choices":[{"index":1,"text":"b","finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"index":0,"text":"a","finish_reason":"length"}]}"#,
+        ];
+        let text: String = events.iter().map(|event| format!("data: {event}\n")).collect();
+        let (answer, ended) = streamed(&text);
+        assert_eq!((ended, answer.pieces_ns), (Ok(()), vec![2, 4]));
+        assert_eq!(answer.ending, Some(Ending::Length));
+    }
+
+    #[test]
     fn what_breaks_off_is_no_answer() {
         let event = "data: {\"choices\":[{\"text\":\"a\"}]}\n\n";
         let (answer, ended) = streamed(event);
         assert_eq!(ended, Err("the stream broke off".to_owned()));
         assert_eq!(answer.pieces_ns, [1]);
         assert_eq!(streamed(&format!("{event}data: [DONE]\n")).1, Ok(()));
-        assert_eq!(streamed("data: {\n").1, Err("an event is no JSON".to_owned()));
+        let (_, ended) = streamed("data: {\n");
+        assert!(ended.expect_err("no JSON").starts_with("an event can't be read: EOF"));
+        assert!(streamed("data: [DONE]\n").1.is_err());
         let (_, ended) = streamed("data: {\"error\":{\"message\":\"no slot\"}}\n");
         assert!(ended.expect_err("an error").contains("no slot"));
         let mut answer = Answer::default();

@@ -1,8 +1,9 @@
 //! All requests, each on a thread of its own: none waits for a connection or a thread that another one has.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,8 @@ pub struct Driven {
     pub ended_ns: u64,
     /// The requests of the plan that were not begun.
     pub not_begun: usize,
+    /// In a closed loop, the clients that could be started: fewer than were wanted where the system has no threads left.
+    pub clients: Option<usize>,
     profiler: BrickProfiler,
 }
 
@@ -88,7 +91,7 @@ impl Shared {
     }
 
     fn prompt(&self, nth: usize) -> String {
-        self.words.prompt(&self.plan.asks[nth], nth, self.plan.seed)
+        self.words.prompt(&self.plan, nth)
     }
 
     fn ask(&self, nth: usize, due_ns: u64, prompt: &str, to: &Sender<Message>) {
@@ -97,7 +100,12 @@ impl Shared {
             return;
         }
         let most = self.plan.asks[nth].answer_tokens;
-        let answer = self.server.ask(prompt, most, &|| self.clock.now(), &|| self.is_over());
+        let ask = || self.server.ask(prompt, most, &|| self.clock.now(), &|| self.is_over());
+        // A mistake in reading one answer is no reason to lose the others.
+        let answer = catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|_| {
+            let why = "a mistake in brickscope's client".to_owned();
+            Answer::failed(begun.sent_ns, self.clock.now(), why)
+        });
         // Nobody listens any more if it was given up.
         let _ = to.send(Message::Ended(Answer { nth, due_ns, ..answer }));
     }
@@ -135,51 +143,40 @@ pub fn drive(
         is_over: AtomicBool::new(false),
     });
     let (to, from) = mpsc::channel();
+    let mut clients = None;
     match plan.pace {
         Pace::Open => {
             let shared = Arc::clone(&shared);
             start(move || send_when_due(&shared, &to));
         }
-        Pace::Closed(clients) => {
+        Pace::Closed(wanted) => {
             let next = Arc::new(AtomicUsize::new(0));
-            for _ in 0..clients.get().min(plan.asks.len()) {
+            let started = (0..wanted.get().min(plan.asks.len())).take_while(|_| {
                 let (shared, next, to) = (Arc::clone(&shared), Arc::clone(&next), to.clone());
-                start(move || ask_again(&shared, &next, &to));
-            }
+                start(move || ask_again(&shared, &next, &to))
+            });
+            clients = Some(started.count());
             // The threads have theirs: without any left, all have ended.
             drop(to);
         }
     }
     let answers = collect(&shared, &from, stop, progress);
-    let ended_ns = answers.iter().map(|answer| answer.ended_ns).max();
+    let ended_ns = answers.iter().filter_map(|answer| answer.ended_ns).max();
     let began_ns = answers.iter().map(|answer| answer.due_ns).min();
     let began_ns = began_ns.unwrap_or(shared.began_ns);
     Driven {
         began_ns,
         ended_ns: ended_ns.unwrap_or(began_ns),
         not_begun: plan.asks.len() - answers.len(),
+        clients,
         answers,
         profiler,
     }
 }
 
-/// Starts a thread. Where the system has none left, this one does it: late, which the times show.
-fn start(work: impl FnOnce() + Send + 'static) {
-    let work = Arc::new(Mutex::new(Some(work)));
-    fn take<W>(work: &Mutex<Option<W>>) -> Option<W> {
-        work.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-    let of_thread = Arc::clone(&work);
-    let run = move || {
-        if let Some(work) = take(&of_thread) {
-            work();
-        }
-    };
-    if thread::Builder::new().name("load".to_owned()).stack_size(STACK).spawn(run).is_err()
-        && let Some(work) = take(&work)
-    {
-        work();
-    }
+/// Starts a thread. Returns whether the system had one left.
+fn start(work: impl FnOnce() + Send + 'static) -> bool {
+    thread::Builder::new().name("load".to_owned()).stack_size(STACK).spawn(work).is_ok()
 }
 
 fn send_when_due(shared: &Arc<Shared>, to: &Sender<Message>) {
@@ -188,13 +185,20 @@ fn send_when_due(shared: &Arc<Shared>, to: &Sender<Message>) {
         if !shared.wait_until(due_ns.saturating_sub(AHEAD.as_nanos() as u64)) {
             return;
         }
-        let (shared, to) = (Arc::clone(shared), to.clone());
-        start(move || {
-            let prompt = shared.prompt(nth);
-            if shared.wait_until(due_ns) {
-                shared.ask(nth, due_ns, &prompt, &to);
+        let (of_thread, to_collect) = (Arc::clone(shared), to.clone());
+        let is_started = start(move || {
+            let prompt = of_thread.prompt(nth);
+            if of_thread.wait_until(due_ns) {
+                of_thread.ask(nth, due_ns, &prompt, &to_collect);
             }
         });
+        if !is_started && shared.wait_until(due_ns) {
+            let now = shared.clock.now();
+            let why = "the system has no thread left for it".to_owned();
+            let _ = to.send(Message::Begun(Begun { nth, due_ns, sent_ns: now }));
+            let _ =
+                to.send(Message::Ended(Answer { nth, due_ns, ..Answer::failed(now, now, why) }));
+        }
     }
 }
 
@@ -246,12 +250,10 @@ fn collect(
         }
     }
     // Of these nothing is known but that they didn't end.
-    let ended_ns = shared.clock.now();
     answers.extend(begun.into_iter().flatten().map(|Begun { nth, due_ns, sent_ns }| Answer {
         nth,
         due_ns,
         sent_ns,
-        ended_ns,
         ending: Some(Ending::Cancelled),
         ..Answer::default()
     }));

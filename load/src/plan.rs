@@ -4,6 +4,9 @@ use std::num::NonZeroUsize;
 
 use brickscope_profile::stats::SplitMix64;
 
+/// The tokens of a block of Mooncake's traces.
+pub(crate) const BLOCK: u64 = 512;
+
 /// Requests, in the order in which they are due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
@@ -13,6 +16,8 @@ pub struct Plan {
     pub pace: Pace,
     /// What the words of prompts are chosen by.
     pub seed: u64,
+    /// The tokens of a block.
+    pub block_tokens: u64,
 }
 
 /// When requests are sent.
@@ -32,8 +37,8 @@ pub struct Ask {
     pub due_ns: u64,
     /// The tokens of its prompt.
     pub prompt_tokens: u64,
-    /// The blocks of 512 tokens that its prompt begins with, as Mooncake's traces number them: prompts with the same numbers
-    /// begin with the same words.
+    /// The blocks that its prompt begins with, as Mooncake's traces number them: prompts with the same numbers begin with the
+    /// same words.
     pub blocks: Vec<u64>,
     /// The most tokens of its answer.
     pub answer_tokens: u64,
@@ -82,7 +87,7 @@ impl Plan {
             blocks: Vec::new(),
             answer_tokens: answer,
         };
-        Self { asks: due.map(ask).collect(), pace: Pace::Open, seed }
+        Self { asks: due.map(ask).collect(), pace: Pace::Open, seed, block_tokens: BLOCK }
     }
 
     /// The requests a second that are due, on average; `None` in a closed loop, and of fewer than two.

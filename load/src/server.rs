@@ -13,9 +13,6 @@ use crate::text::{self, Words};
 /// The words of the two prompts that tell how many tokens a word is.
 const FEW: u64 = 16;
 const MANY: u64 = 144;
-/// A connection that nobody uses is used again for so long. Servers close it after five seconds, and a request that meets that
-/// is lost.
-const IDLE: Duration = Duration::from_secs(2);
 /// How long a server may take to say what its model is called.
 const FOR_NAME: Duration = Duration::from_secs(5);
 
@@ -68,7 +65,7 @@ pub struct Settings {
     pub key: Option<String>,
     /// A JSON object: what is added to each request, or replaces what is there. Null removes.
     pub body: Option<String>,
-    /// How long a request may take.
+    /// How long an answer may take to begin, and then to end.
     pub timeout: Duration,
 }
 
@@ -114,11 +111,15 @@ impl Server {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("brickscope/", env!("CARGO_PKG_VERSION")))
-            .timeout_global(Some(timeout))
-            // As many as there are requests at once.
-            .max_idle_connections(usize::MAX)
-            .max_idle_connections_per_host(usize::MAX)
-            .max_idle_age(IDLE);
+            // What is asked goes to the address that was named.
+            .proxy(None)
+            // No time for the whole: each request would have a thread more, by which its name is resolved.
+            .timeout_connect(Some(timeout))
+            .timeout_send_request(Some(timeout))
+            .timeout_send_body(Some(timeout))
+            .timeout_recv_response(Some(timeout))
+            .timeout_recv_body(Some(timeout))
+            .max_idle_connections(0);
         let mut server = Self {
             agent: config.build().into(),
             url,
@@ -176,7 +177,9 @@ impl Server {
             .agent
             .post(&self.url)
             .header("content-type", "application/json")
-            .header("accept", "text/event-stream");
+            .header("accept", "text/event-stream")
+            // A connection that waits for the next request has a thread of many servers.
+            .header("connection", "close");
         if let Some(key) = &self.key {
             request = request.header("authorization", key.clone());
         }
@@ -230,7 +233,7 @@ fn addresses(url: &str, api: Api) -> Result<(String, String, Api), LoadError> {
     let failed = |url: &str, why| Err(LoadError::Url { url: url.to_owned(), why });
     let with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let Ok(uri) = with_scheme.parse::<Uri>() else {
-        return failed(url, "it is no address: use one such as http://localhost:8080");
+        return failed("the address", "it is none: use one such as http://localhost:8080");
     };
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return failed("the address", "--api-key takes what is secret");
@@ -242,7 +245,7 @@ fn addresses(url: &str, api: Api) -> Result<(String, String, Api), LoadError> {
         return failed(url, "it names no host");
     }
     if uri.query().is_some() || url.contains('#') {
-        return failed(url, "it must end with the path");
+        return failed("the address", "it must end with the path");
     }
     let trimmed = with_scheme.trim_end_matches('/');
     let (base, api) = if let Some(base) = trimmed.strip_suffix("/chat/completions") {

@@ -2,7 +2,7 @@
 
 use brickscope_profile::stats::SplitMix64;
 
-use crate::plan::Ask;
+use crate::plan::Plan;
 
 /// How many tokens words are, by what a server said of two prompts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,9 +30,6 @@ const WORDS: [&str; 64] = [
     "year", "place",
 ];
 
-/// The tokens of a block of Mooncake's traces.
-const BLOCK: u64 = 512;
-
 impl Words {
     /// By the tokens of two prompts with this many words.
     pub(crate) fn by(few: (u64, u64), many: (u64, u64)) -> Option<Self> {
@@ -48,9 +45,10 @@ impl Words {
     }
 
     /// The prompt of the `nth` request. It shares no beginning with others, but for blocks that both have.
-    pub(crate) fn prompt(self, ask: &Ask, nth: usize, seed: u64) -> String {
+    pub(crate) fn prompt(self, plan: &Plan, nth: usize) -> String {
+        let (ask, seed) = (&plan.asks[nth], plan.seed);
         let mut left = self.of(ask.prompt_tokens);
-        let in_block = ((BLOCK as f64 / self.each).round() as u64).max(1);
+        let in_block = ((plan.block_tokens as f64 / self.each).round() as u64).max(1);
         let mut text = String::with_capacity(left.min(1 << 20) as usize * 5);
         for block in &ask.blocks {
             let words = left.min(in_block);
@@ -82,9 +80,16 @@ fn add(text: &mut String, number: u64, seed: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Ask, Pace};
 
-    fn ask(prompt_tokens: u64, blocks: &[u64]) -> Ask {
-        Ask { due_ns: 0, prompt_tokens, blocks: blocks.to_vec(), answer_tokens: 1 }
+    fn plan(asks: &[(u64, &[u64])], block_tokens: u64) -> Plan {
+        let ask = |&(prompt_tokens, blocks): &(u64, &[u64])| Ask {
+            due_ns: 0,
+            prompt_tokens,
+            blocks: blocks.to_vec(),
+            answer_tokens: 1,
+        };
+        Plan { asks: asks.iter().map(ask).collect(), pace: Pace::Open, seed: 3, block_tokens }
     }
 
     fn number(text: &str) -> usize {
@@ -93,32 +98,43 @@ mod tests {
 
     #[test]
     fn a_prompt_has_as_many_words_as_make_its_tokens() {
+        let of = |words: Words, tokens: u64| number(&words.prompt(&plan(&[(tokens, &[])], 512), 0));
         let words = Words::by((16, 30), (272, 542)).expect("two prompts");
         assert_eq!(words, Words { base: 0.0, each: 2.0 });
-        assert_eq!(number(&words.prompt(&ask(400, &[]), 0, 1)), 200);
+        assert_eq!(of(words, 400), 200);
         let chat = Words::by((16, 36), (272, 292)).expect("two prompts");
         assert_eq!(chat, Words { base: 20.0, each: 1.0 });
-        assert_eq!(number(&chat.prompt(&ask(100, &[]), 0, 1)), 80);
+        assert_eq!(of(chat, 100), 80);
         // Shorter than it can be.
-        assert_eq!(number(&chat.prompt(&ask(3, &[]), 0, 1)), 1);
+        assert_eq!(of(chat, 3), 1);
         // A server that says the same of both says nothing.
         assert_eq!(Words::by((16, 5), (272, 5)), None);
     }
 
     #[test]
     fn prompts_begin_alike_where_their_blocks_are() {
-        let words = Words::default();
-        let [a, b, c] =
-            [(ask(1100, &[7, 8, 9]), 0), (ask(1100, &[7, 8, 10]), 1), (ask(700, &[7]), 2)]
-                .map(|(ask, nth)| words.prompt(&ask, nth, 3));
         let shared =
             |a: &str, b: &str| a.split(' ').zip(b.split(' ')).take_while(|(a, b)| a == b).count();
-        assert_eq!((number(&a), number(&b), number(&c)), (1100, 1100, 700));
-        assert!((1024..1034).contains(&shared(&a, &b)), "{}", shared(&a, &b));
-        assert!((512..522).contains(&shared(&a, &c)), "{}", shared(&a, &c));
-        // Others are alike by chance only.
-        let [d, e] = [0, 1].map(|nth| words.prompt(&ask(300, &[]), nth, 3));
-        assert!(shared(&d, &e) < 5);
-        assert_eq!(d, words.prompt(&ask(300, &[]), 0, 3));
+        // Also where all is a quarter as long.
+        for (part, block) in [(1, 512), (4, 128)] {
+            let asks: [(u64, &[u64]); 5] = [
+                (1_100 / part, &[7, 8, 9]),
+                (1_100 / part, &[7, 8, 10]),
+                (700 / part, &[7]),
+                (300 / part, &[]),
+                (300 / part, &[]),
+            ];
+            let plan = plan(&asks, block as u64);
+            let all: Vec<String> = (0..5).map(|nth| Words::default().prompt(&plan, nth)).collect();
+            assert_eq!(
+                all.iter().map(|text| number(text) as u64).collect::<Vec<_>>(),
+                asks.map(|of| of.0)
+            );
+            assert!((2 * block..2 * block + 10).contains(&shared(&all[0], &all[1])));
+            assert!((block..block + 10).contains(&shared(&all[0], &all[2])));
+            // Others are alike by chance only.
+            assert!(shared(&all[3], &all[4]) < 5);
+            assert_eq!(all[3], Words::default().prompt(&plan, 3));
+        }
     }
 }

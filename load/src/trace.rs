@@ -8,7 +8,7 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::plan::{Ask, Pace, Plan};
+use crate::plan::{Ask, BLOCK, Pace, Plan};
 
 /// The longest prompt or answer, in tokens: more is a mistake in the file.
 const MOST_TOKENS: u64 = 1 << 24;
@@ -91,7 +91,8 @@ pub fn read(text: &str, seed: u64) -> Result<(Plan, Vec<usize>, Option<String>),
     // Of signed numbers the difference may have more bits.
     let since = |at: i64| u64::try_from(i128::from(at) - i128::from(began)).unwrap_or(0);
     let asks = asks.into_iter().map(|(at, ask)| Ask { due_ns: since(at), ..ask }).collect();
-    Ok((Plan { asks, pace: Pace::Open, seed }, left_out, why_first))
+    let plan = Plan { asks, pace: Pace::Open, seed, block_tokens: BLOCK };
+    Ok((plan, left_out, why_first))
 }
 
 impl Plan {
@@ -100,6 +101,8 @@ impl Plan {
     pub fn changed(mut self, most: usize, speed: f64, lengths: f64) -> Self {
         self.asks.truncate(most);
         let long = |tokens: u64| ((tokens as f64 * lengths).round() as u64).clamp(1, MOST_TOKENS);
+        // Prompts share as much of each other as they did.
+        self.block_tokens = long(self.block_tokens);
         for ask in &mut self.asks {
             ask.due_ns = (ask.due_ns as f64 / speed) as u64;
             ask.prompt_tokens = long(ask.prompt_tokens);
@@ -281,6 +284,7 @@ mod tests {
         let plan = read(text, 1).expect("a trace").0.changed(2, 4.0, 0.1);
         let seen = plan.asks.iter().map(|ask| (ask.due_ns, ask.prompt_tokens, ask.answer_tokens));
         assert_eq!(seen.collect::<Vec<_>>(), [(0, 10, 1), (250_000_000, 3, 1)]);
+        assert_eq!(plan.block_tokens, 51);
     }
 
     proptest! {

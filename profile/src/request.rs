@@ -43,6 +43,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether it ended, and neither failed nor was cancelled.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.ended_ns.is_some() && !matches!(self.ending, Some(Ending::Error | Ending::Cancelled))
+    }
+
     /// The mean time of a token after the first one, in nanoseconds: from the first piece to the last, by the tokens after the
     /// first. Where nobody said how many there are, a piece is a token. `None` of fewer than two.
     #[must_use]

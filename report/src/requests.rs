@@ -46,7 +46,7 @@ fn lengths(profile: &Profile) -> String {
             times.push((ns, [now.1.clone(), since.1]));
             since = now;
         }
-        if let Some(ended) = of.ended_ns {
+        if let Some(ended) = of.ended_ns.filter(|_| of.is_answered()) {
             let ns = ended.saturating_sub(of.arrived_ns);
             whole.push((ns, [field("ended_ns"), field("arrived_ns")]));
         }

@@ -1,7 +1,7 @@
 //! Requests as their client saw them, beside the server's own times: what the client, the network and the way into the server
 //! took.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use brickscope_profile::{Profile, Request};
@@ -80,6 +80,8 @@ pub struct Client {
     pub both: u64,
     /// Requests that the client alone knows, and that were answered.
     pub client_alone: u64,
+    /// Requests of the client whose name another one has, too, here or there: nobody knows which is which.
+    pub alike: u64,
     /// Each [`Way`]'s times in nanoseconds, in the order of [`Way::ALL`].
     pub ways: [Vec<u64>; Way::ALL.len()],
     /// Requests of both whose pieces are not as many here as there, so that their ways back aren't known.
@@ -103,18 +105,21 @@ impl Client {
     ///
     /// If they have none in common, or their times can't be compared.
     pub fn of(server: &Profile, client: &Profile) -> Result<Self, NoClient> {
-        let mut known: HashMap<&str, &Request> = HashMap::new();
-        // vLLM's engine numbers the prompts of a request: `cmpl-7-0`.
+        let mut known: HashMap<&str, Option<&Request>> = HashMap::new();
         for request in &server.requests {
+            // vLLM's engine numbers the prompts of a request: `cmpl-7-0`.
             let whole = request.id.rsplit_once('-').map(|(whole, _)| whole);
-            if let Some(whole) = whole {
-                known.entry(whole).or_insert(request);
+            for id in whole.into_iter().chain([request.id.as_str()]) {
+                known.entry(id).and_modify(|of| *of = None).or_insert(Some(request));
             }
         }
-        known.extend(server.requests.iter().map(|request| (request.id.as_str(), request)));
+        let mut here: HashSet<&str> = HashSet::new();
+        let ids = client.requests.iter().map(|request| request.id.as_str());
+        let here_twice: HashSet<&str> = ids.filter(|id| !here.insert(id)).collect();
         let mut found = Self {
             both: 0,
             client_alone: 0,
+            alike: 0,
             ways: Default::default(),
             other_pieces: 0,
             slow: 0,
@@ -127,8 +132,13 @@ impl Client {
         let mut gaps: Vec<(u64, u64)> = Vec::new();
         let mut earliest = 0;
         for of_client in &client.requests {
-            let Some(of_server) = known.get(of_client.id.as_str()) else {
-                found.client_alone += u64::from(of_client.error.is_none());
+            let of_server = known.get(of_client.id.as_str()).copied();
+            if here_twice.contains(of_client.id.as_str()) || of_server == Some(None) {
+                found.alike += 1;
+                continue;
+            }
+            let Some(of_server) = of_server.flatten() else {
+                found.client_alone += u64::from(of_client.is_answered());
                 continue;
             };
             found.both += 1;
@@ -214,7 +224,9 @@ mod tests {
     fn what_lies_between_a_client_and_its_server_is_measured_on_one_clock() {
         // The server's clock began 1,000 earlier than the machine's, the client's 50.
         let server = run(1_000, vec![request("a", &[1_130, 1_140, 1_200, 1_300])]);
-        let client = run(50, vec![request("a", &[150, 160, 255, 370]), request("b", &[1, 2, 3])]);
+        let mut alone = request("b", &[1, 2, 3]);
+        alone.ended_ns = Some(3);
+        let client = run(50, vec![request("a", &[150, 160, 255, 370]), alone]);
         let found = Client::of(&server, &client).expect("one machine");
         assert_eq!((found.both, found.client_alone, found.other_pieces), (1, 1, 0));
         assert_eq!(found.ways, [vec![10], vec![20], vec![5], vec![20]]);
@@ -225,9 +237,11 @@ mod tests {
     #[test]
     fn a_request_is_found_by_the_name_that_its_client_knows() {
         let server = run(0, vec![request("cmpl-7-0", &[5, 6, 9]), request("cmpl-8-0", &[5, 6, 9])]);
-        let client = run(0, vec![request("cmpl-8", &[1, 2, 10]), request("cmpl", &[1, 2, 10])]);
+        let ids = ["cmpl-8", "cmpl", "twice", "twice"];
+        let client = run(0, ids.map(|id| request(id, &[1, 2, 10])).to_vec());
         let found = Client::of(&server, &client).expect("one machine");
-        assert_eq!((found.both, found.client_alone), (1, 1));
+        // Several of the server's begin with the second.
+        assert_eq!((found.both, found.alike, found.client_alone), (1, 3, 0));
     }
 
     #[test]

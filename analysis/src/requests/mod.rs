@@ -17,7 +17,7 @@ mod times;
 use std::collections::HashMap;
 use std::fmt;
 
-use brickscope_profile::{Ending, Part, PartKind, Pass, Profile, Request};
+use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
 use serde::Serialize;
 
 pub use self::cause::{Cause, Caused, Causes, SLOW};
@@ -319,11 +319,8 @@ impl<'p> Requests<'p> {
     /// How many requests ended well, and nobody knows which passes were for them; 0 where that isn't known of any.
     #[must_use]
     pub fn untied(&self) -> u64 {
-        let has_ended = |of: &Request| {
-            of.ended_ns.is_some() && !matches!(of.ending, Some(Ending::Error | Ending::Cancelled))
-        };
         let all = self.all().iter().zip(&self.has_passes);
-        let untied = all.filter(|(of, has_passes)| has_ended(of) && !**has_passes).count();
+        let untied = all.filter(|(of, has_passes)| of.is_answered() && !**has_passes).count();
         if self.parts.is_empty() { 0 } else { untied as u64 }
     }
 
@@ -333,7 +330,21 @@ impl<'p> Requests<'p> {
     ///
     /// If there is no such request.
     pub fn intervals(&self, request: u32) -> impl Iterator<Item = Interval> + '_ {
-        self.spans(request).map(move |(until, from_ns, to_ns)| {
+        self.intervals_to(request, |_| true)
+    }
+
+    /// The intervals of a request that end at times that are wanted: only these are divided.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such request.
+    pub fn intervals_to(
+        &self,
+        request: u32,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> impl Iterator<Item = Interval> {
+        let wanted = self.spans(request).filter(move |(.., to_ns)| is_wanted(*to_ns));
+        wanted.map(move |(until, from_ns, to_ns)| {
             let pieces = self.divided(request, from_ns, to_ns);
             Interval { request, until, from_ns, to_ns, pieces }
         })
@@ -433,6 +444,9 @@ impl<'p> Requests<'p> {
             Until::Token(nth) => nth as usize,
             Until::End => return 0,
         };
+        if missing_passes(self.profile) > 0 || self.profile.dropped.requests > 0 {
+            return 0;
+        }
         let of = &self.outputs[interval.request as usize];
         let tokens = self.profile.requests[interval.request as usize].tokens_ns.len();
         // A token may have no text, or one that leaves with the next one's: then it is the latest pass that may be meant.

@@ -52,7 +52,8 @@ pub fn percentile<T>(sorted: &[T], nth: u32) -> Option<&T> {
     sorted.get(rank_of(sorted.len(), nth)).filter(|_| sorted.len() >= fewest)
 }
 
-/// How long requests took to their first tokens (TTFT), between tokens (ITL), for a further token on average (TPOT), and in all.
+/// How long requests took to their first tokens (TTFT), between tokens (ITL), for a further token on average (TPOT), and in all
+/// if they were answered.
 #[must_use]
 pub fn times(profile: &Profile) -> [Times; 4] {
     let requests = Requests::of(profile);
@@ -60,7 +61,8 @@ pub fn times(profile: &Profile) -> [Times; 4] {
         requests.lengths().filter(move |(until, _)| wanted(*until)).map(|(_, ns)| ns)
     };
     let all = || profile.requests.iter();
-    let whole = all().filter_map(|of| Some(of.ended_ns?.saturating_sub(of.arrived_ns)));
+    let answered = all().filter(|of| of.is_answered());
+    let whole = answered.filter_map(|of| Some(of.ended_ns?.saturating_sub(of.arrived_ns)));
     [
         Times::of("first token", of(|until| until == Until::FirstToken)),
         Times::of("between tokens", of(|until| matches!(until, Until::Token(_)))),

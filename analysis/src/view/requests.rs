@@ -116,6 +116,10 @@ pub fn client(client: &Client) -> String {
     if client.client_alone > 0 {
         notes.push(format!("The server's run has {} of the client's not.", client.client_alone));
     }
+    if client.alike > 0 {
+        let n = count(client.alike, "request");
+        notes.push(format!("{n} of the client's have a name that others have, too."));
+    }
     if client.other_pieces > 0 {
         let n = count(client.other_pieces, "request");
         notes.push(format!("Of {n} the client had more or fewer pieces than the server sent."));

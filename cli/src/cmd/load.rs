@@ -1,6 +1,5 @@
 //! `brickscope load`: asks a server as many clients would.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -31,8 +30,8 @@ pub(crate) struct LoadArgs {
     pub(crate) constant: bool,
 
     /// This many clients, each of which asks again when it has its answer.
-    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "trace"])]
-    pub(crate) concurrency: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "trace"], value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    pub(crate) concurrency: Option<u32>,
 
     /// Ask what a trace of a real server says, when it says: Mooncake's JSON lines or Azure's CSV.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "prompt", "output"])]
@@ -47,8 +46,8 @@ pub(crate) struct LoadArgs {
     pub(crate) lengths: f64,
 
     /// How many requests. By default 100, or the whole trace.
-    #[arg(long, value_name = "N")]
-    pub(crate) requests: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    pub(crate) requests: Option<u32>,
 
     /// The tokens of each prompt.
     #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
@@ -78,13 +77,14 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "JSON")]
     pub(crate) body: Option<String>,
 
-    /// The longest time of a request, in seconds.
+    /// How long an answer may take to begin, and then to end, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
 
-    /// What times and words are chosen by.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
+    /// What times and words are chosen by: the same asks the same again, which a server may have in a cache. By default another
+    /// one each time.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
     #[arg(long, value_name = "DIR")]
@@ -125,9 +125,9 @@ mod asking {
     use std::fmt::Write;
     use std::num::NonZeroUsize;
     use std::path::Path;
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-    use anyhow::{Context, Result};
+    use anyhow::{Context, Result, bail};
     use brickscope::load::{self as file, Limit};
     use brickscope::text::grouped;
     use brickscope::{Profile, Run};
@@ -139,6 +139,7 @@ mod asking {
     use serde_json::json;
 
     use super::{Endpoint, LoadArgs};
+    use crate::figures::pass_time;
     use crate::runs::RunDir;
     use crate::text::{self, count, printable_text, wrapped};
     use crate::{interrupt, output, progress};
@@ -188,11 +189,19 @@ mod asking {
             bar.set_prefix(format!("{} going on{failed}", now.begun - now.ended));
         });
         bar.finish_and_clear();
+        if let (Pace::Closed(wanted), Some(clients)) = (plan.pace, driven.clients)
+            && clients < wanted.get().min(plan.asks.len())
+        {
+            tell!("note: {} only: the system has no more threads", count(clients as u64, "client"));
+        }
+        if driven.answers.is_empty() && !interrupt::was_heeded() {
+            bail!("nothing was asked: the system has no thread left");
+        }
         if driven.answers.is_empty() {
             return Err(interrupt::Nothing.into());
         }
         let figures = Figures::of(&driven, slo.as_ref());
-        let profile = described(&driven, &figures);
+        let profile = described(&driven, &figures, plan.seed);
         let written = dir.write(|dir| dir.save(&profile));
         let shown =
             Shown { args, plan: &plan, server: &server, figures: &figures, profile: &profile };
@@ -202,8 +211,10 @@ mod asking {
     }
 
     fn plan(args: &LoadArgs) -> Result<Plan> {
-        let LoadArgs { prompt, output, seed, .. } = *args;
-        let requests = args.requests.map_or(100, NonZeroUsize::get);
+        let LoadArgs { prompt, output, .. } = *args;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = args.seed.unwrap_or(now.as_nanos() as u64);
+        let requests = args.requests.unwrap_or(100) as usize;
         if let Some(path) = &args.trace {
             let name = path.display();
             let text = file::text(path, TRACE).with_context(|| name.to_string())?;
@@ -216,21 +227,23 @@ mod asking {
                     printable_text(&why)
                 );
             }
-            let most = args.requests.map_or(usize::MAX, NonZeroUsize::get);
+            let most = args.requests.map_or(usize::MAX, |requests| requests as usize);
             return Ok(plan.changed(most, args.speed, args.lengths));
         }
         Ok(match args.rate {
             Some(rate) if args.constant => Plan::constant(rate, requests, prompt, output, seed),
             Some(rate) => Plan::poisson(rate, requests, prompt, output, seed),
             None => {
-                let clients = args.concurrency.unwrap_or(NonZeroUsize::MIN);
+                let clients =
+                    args.concurrency.and_then(|clients| NonZeroUsize::new(clients as usize));
+                let clients = clients.unwrap_or(NonZeroUsize::MIN);
                 Plan::closed(clients, requests, prompt, output, seed)
             }
         })
     }
 
     /// The run, as far as a client knows it.
-    fn described(driven: &Driven, figures: &Figures) -> Profile {
+    fn described(driven: &Driven, figures: &Figures, seed: u64) -> Profile {
         let mut profile = driven.profile();
         let cut_short = (figures.not_sent > 0)
             .then(|| format!("{} not sent", count(figures.not_sent, "request")));
@@ -239,6 +252,7 @@ mod asking {
             backend: "a client of a server".to_owned(),
             prompt_tokens: figures.prompt_tokens.unwrap_or(0),
             generated_tokens: figures.answer_tokens.unwrap_or(figures.pieces),
+            seed: Some(seed),
             cut_short,
             ..Run::default()
         });
@@ -272,16 +286,14 @@ mod asking {
                     per_second(*sent)
                 ),
             );
-            let late = |ns: u64| view_time(ns);
             if self.plan.pace == Pace::Open {
-                let Figures { late_p50_ns, late_longest_ns, .. } = self.figures;
+                let of = &self.figures.late;
+                let shown = |ns: Option<u64>| ns.map(|ns| pass_time(ns as f64));
+                let p50 = shown(of.p50_ns).map_or(String::new(), |p50| format!("{p50} at p50, "));
+                let most = shown(of.longest_ns).unwrap_or_default();
                 row(
                     "late     ",
-                    format!(
-                        "{} after they were due at p50, {} at most: part of all times",
-                        late(*late_p50_ns),
-                        late(*late_longest_ns)
-                    ),
+                    format!("{p50}{most} at most: from due to sent, part of all times"),
                 );
             }
             let more = failed.len().saturating_sub(MOST_REASONS);
@@ -378,9 +390,5 @@ mod asking {
         } else {
             format!("{rate:.2}")
         }
-    }
-
-    fn view_time(ns: u64) -> String {
-        crate::figures::pass_time(ns as f64)
     }
 }

@@ -162,6 +162,7 @@ fn client_as_json(client: &Client) -> Value {
     json!({
         "both": client.both,
         "client_alone": client.client_alone,
+        "alike": client.alike,
         "other_pieces": client.other_pieces,
         "times": client.times(),
         "slow": client.slow,

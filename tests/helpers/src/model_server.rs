@@ -184,8 +184,8 @@ fn answer(
         return false;
     }
     event(&format!(r#"{{"id":"fake-{nth}","choices":[],{usage}}}"#));
-    event("[DONE]");
     is_done();
+    event("[DONE]");
     let _ = write!(stream, "0\r\n\r\n");
     true
 }

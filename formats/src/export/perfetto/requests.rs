@@ -30,6 +30,7 @@ struct Own {
 #[derive(Debug)]
 pub(super) struct OfRequests<'p> {
     profile: &'p Profile,
+    requests: Requests<'p>,
     /// By request: the passes for it, in the order in which they end.
     passes: Vec<Vec<Own>>,
     /// What ends before is written.
@@ -52,7 +53,7 @@ impl<'p> OfRequests<'p> {
             }
         }
         passes.iter_mut().for_each(|passes| passes.sort_unstable());
-        Self { profile, passes, written_ns: 0 }
+        Self { profile, requests: Requests::of(profile), passes, written_ns: 0 }
     }
 
     /// What they take at most in all parts.
@@ -69,20 +70,19 @@ impl<'p> OfRequests<'p> {
     ) -> io::Result<()> {
         let since_ns = self.written_ns;
         self.written_ns = until_ns.max(since_ns);
-        let requests = Requests::of(self.profile);
         let is_now = |at: u64| since_ns <= at && (at < until_ns || until_ns == u64::MAX);
         let mut has_group = false;
         for (number, of) in (0..).zip(&self.profile.requests) {
             let track = TRACKS + 1 + u64::from(number);
             let mut is_told = false;
             let mut passes = self.passes[number as usize].iter().peekable();
-            for interval in requests.intervals(number) {
+            for interval in self.requests.intervals_to(number, is_now) {
                 let mut own = Vec::new();
                 while let Some(pass) = passes.next_if(|pass| pass.end_ns <= interval.to_ns) {
-                    own.push(*pass);
-                }
-                if !is_now(interval.to_ns) {
-                    continue;
+                    // Of tokens before these, which are in an earlier part.
+                    if pass.end_ns > interval.from_ns {
+                        own.push(*pass);
+                    }
                 }
                 if !has_group {
                     has_group = true;
