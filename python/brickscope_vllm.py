@@ -36,6 +36,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 
 import brickscope
 
@@ -70,7 +71,8 @@ clock = time.monotonic_ns
 
 _is_off = False
 _lock = threading.Lock()
-_cores, _notes, _owned = {}, None, None
+# Of `_fail` alone: vLLM leaves it to gc to free an engine and its device's memory, so nothing here may hold one.
+_cores, _notes, _owned = weakref.WeakSet(), None, None
 # When the HTTP request came that is being answered: a list, so that it can be taken away for all that know it.
 _came = contextvars.ContextVar("brickscope_came", default=None)
 
@@ -82,7 +84,7 @@ def _fail(where, error):
         try:
             told = "%s: %s" % (type(error).__name__, error)
             print("brickscope: vLLM isn't recorded any further, in %s: %s" % (where, told), file=sys.stderr, flush=True)
-            for core in list(_cores.values()):
+            for core in list(_cores):
                 core.log.write(["off", where, told])
         except Exception:
             pass
@@ -253,6 +255,8 @@ class _Log:
         name = "%s-%d-%d.jsonl" % (kind, os.getpid(), clock())
         self.file = os.open(os.path.join(os.environ[FOLDER], name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.process, self.lines = os.getpid(), 0
+        # Not at the end of the process, where lines may still come.
+        weakref.finalize(self, os.close, self.file).atexit = False
         # Readings of a monotonic clock mean nothing on another host, nor after a reboot.
         self.write(["host", _boot()])
 
@@ -332,16 +336,17 @@ class _Step:
 
 def _core_of(engine):
     with _lock:
-        core = _cores.get(id(engine))
-        if core is None or core.process != os.getpid() or core.engine is not engine:
-            core = _cores[id(engine)] = _Core(engine)
-            core.attach()
+        core = engine.__dict__.get("_brickscope_core")
+        if core is None or core.process != os.getpid():
+            core = engine.__dict__["_brickscope_core"] = _Core(engine)
+            _cores.add(core)
+            core.attach(engine)
         return core
 
 
 class _Core:
     def __init__(self, engine):
-        self.engine, self.process = engine, os.getpid()
+        self.process = os.getpid()
         self.known, self.came, self.steps, self.last = {}, {}, {}, None
         self.previous_end = 0
         self.passes = self.parts = self.requests = self.missed = 0
@@ -355,8 +360,8 @@ class _Core:
         self.log = _Log("core")
         self.log.write(["engine", _about(engine)])
 
-    def attach(self):
-        scheduler, executor = self.engine.scheduler, self.engine.model_executor
+    def attach(self, engine):
+        scheduler, executor = engine.scheduler, engine.model_executor
         self.requests_of = scheduler.requests
         _hook(scheduler, "schedule", lambda *_, **__: clock(), self.scheduled)
         _hook(scheduler, "update_from_output", self.has_result, self.taken_in)

@@ -8,6 +8,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import enum
+import gc
 import importlib
 import io
 import json
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import types
 import unittest
+import weakref
 from types import SimpleNamespace as Of
 from unittest import mock
 
@@ -222,7 +224,7 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.enter(mock.patch.dict(os.environ, {plugin.OUT: str(self.file)}))
         os.environ.pop(plugin.FOLDER, None)
         self.enter(mock.patch.multiple(
-            plugin, clock=self.clock, _is_off=False, _cores={}, _notes=None, _owned=None, _held={}))
+            plugin, clock=self.clock, _is_off=False, _cores=weakref.WeakSet(), _notes=None, _owned=None, _held={}))
         self.enter(mock.patch.object(plugin.atexit, "register"))
         self.enter(mock.patch.object(plugin.signal, "signal"))
         self.said = io.StringIO()
@@ -458,6 +460,18 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
             engine.step()
         self.assertEqual(self.run_of()["requests"][0]["id"], "a")
         self.assertEqual(json.loads((self.folder / "run-2.json").read_text())["requests"][0]["id"], "b")
+
+    def test_an_engine_that_nobody_has_any_more_is_freed(self):
+        engine = self.engine()
+        self.ask(engine, "a", 2, 2)
+        engine.step()
+        file, engine = engine.__dict__["_brickscope_core"].log.file, weakref.ref(engine)
+        gc.collect()
+        self.assertIsNone(engine())
+        self.assertEqual(len(plugin._cores), 0)
+        with self.assertRaises(OSError):
+            os.fstat(file)
+        self.assertEqual(len(self.run_of()["passes"]), 1)
 
     def test_without_the_variable_nothing_is_touched(self):
         del os.environ[plugin.OUT]
