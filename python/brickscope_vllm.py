@@ -254,7 +254,7 @@ class _Log:
     def __init__(self, kind):
         name = "%s-%d-%d.jsonl" % (kind, os.getpid(), clock())
         self.file = os.open(os.path.join(os.environ[FOLDER], name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self.process, self.lines = os.getpid(), 0
+        self.process, self.lines, self.is_cut = os.getpid(), 0, False
         # Not at the end of the process, where lines may still come.
         weakref.finalize(self, os.close, self.file).atexit = False
         # Readings of a monotonic clock mean nothing on another host, nor after a reboot.
@@ -262,7 +262,13 @@ class _Log:
 
     def write(self, line):
         self.lines += 1
-        os.write(self.file, (_text(line) + "\n").encode())
+        # After a line that was cut, which then is one by itself.
+        written = (("\n" if self.is_cut else "") + _text(line) + "\n").encode()
+        count = os.write(self.file, written)
+        if count != len(written):
+            self.is_cut = True
+            raise OSError("of a line of %d bytes, %d were written" % (len(written), count))
+        self.is_cut = False
 
 
 def _boot():
@@ -576,47 +582,64 @@ def _about(engine):
 
 def finish(folder, file):
     """Makes runs of the files in a folder: one for each engine core. Returns the file, requests and passes of each."""
-    arrived, stopped, written = {}, set(), []
+    arrived, stopped, written, broken = {}, set(), [], 0
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "front-*.jsonl"))):
-        boot = None
-        for line in _lines(path):
+        boot, lines = None, _Lines(path)
+        for line in lines:
             if line[0] == "host":
                 boot = line[1]
             elif line[0] == "asked":
                 arrived.setdefault((boot, line[1]), (line[2], line[3]))
             elif line[0] == "stopped":
                 stopped.update((boot, of) for of in line[1])
+        broken += lines.broken
     cores = glob.glob(os.path.join(glob.escape(folder), "core-*.jsonl"))
     # By when they began.
     for nth, path in enumerate(sorted(cores, key=lambda path: int(path.rsplit("-", 1)[1][:-6]))):
         made = file if nth == 0 else "%s-%d.json" % (file[:-5], nth + 1)
-        run = _Run(path, arrived, stopped)
+        run = _Run(path, arrived, stopped, broken)
         brickscope._save(made, run.profile(made), run.rows())
         written.append((made, len(run.requests), run.passes))
     return written
 
 
-def _lines(path):
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                # The last one, if its process was killed meanwhile.
-                return
+class _Lines:
+    """The lines that a file has now: its writer may go on, and who reads twice is to read the same."""
+
+    def __init__(self, path):
+        self.path, self.size, self.broken = path, os.stat(path).st_size, 0
+
+    def __iter__(self):
+        left, self.broken = self.size, 0
+        with open(self.path, "rb") as file:
+            for text in file:
+                left -= len(text)
+                if left < 0 or not text.endswith(b"\n"):
+                    # The last one, if its process was killed meanwhile, or hasn't written all of it yet.
+                    return
+                try:
+                    line = json.loads(text)
+                except ValueError:
+                    line = None
+                if isinstance(line, list) and line:
+                    yield line
+                else:
+                    self.broken += 1
 
 
 class _Run:
-    def __init__(self, path, arrived, stopped):
+    def __init__(self, path, arrived, stopped, broken):
         self.about, self.requests, self.missed, self.off, self.behind = {}, [], 0, None, 0
         self.parts = array.array("q")
         self.passes = 0
         self.without = 0
         self.table = brickscope._Table(brickscope._Names(), [])
         boot, origin, serial = None, None, 0
-        ids = {}
+        # By the engine core's numbers: a line of one may be broken.
+        self.index = {}
+        ids, lines = {}, _Lines(path)
         # Twice, since times count from the first one, and a request may have come before the first line.
-        for line in _lines(path):
+        for line in lines:
             if line[0] == "host":
                 boot = line[1]
             elif line[0] == "request":
@@ -631,6 +654,7 @@ class _Run:
                 one = {"id": external, "arrived_ns": at if is_known else came, "received_ns": came,
                        "tokens_ns": array.array("q"), "inner": request_id,
                        "is_stopped": (boot, request_id) in stopped}
+                self.index[number] = len(self.requests)
                 self.requests.append(one)
                 origin = one["arrived_ns"] if origin is None else min(origin, one["arrived_ns"])
             elif line[0] == "pass":
@@ -643,7 +667,7 @@ class _Run:
                 one["id"] = inner
             one["arrived_ns"] -= self.origin
             one["received_ns"] -= self.origin
-        for line in _lines(path):
+        for line in lines:
             if line[0] == "engine":
                 self.about = line[1]
             elif line[0] == "full":
@@ -656,7 +680,7 @@ class _Run:
             elif line[0] == "ended":
                 for number in line[3]:
                     self.end(number, line[1] - self.origin, line[2])
-        self.passes = serial
+        self.passes, self.broken = serial, broken + lines.broken
 
     def add_pass(self, serial, times, is_behind, parts, decode, admitted, tokens, ends):
         for at in range(0, len(decode), 2):
@@ -675,16 +699,21 @@ class _Run:
         self.table.add_outside("Taking in the result", taking, taken)
         for at in range(0, len(parts), 5):
             self.parts.append(serial)
-            self.parts.extend(parts[at:at + 5])
+            self.parts.append(self.index.get(parts[at], NOBODY))
+            self.parts.extend(parts[at + 1:at + 5])
         for number in admitted:
-            self.requests[number]["admitted_ns"] = scheduled
+            if number in self.index:
+                self.requests[self.index[number]]["admitted_ns"] = scheduled
         for number in tokens:
-            self.requests[number]["tokens_ns"].append(taken)
+            if number in self.index:
+                self.requests[self.index[number]]["tokens_ns"].append(taken)
         for number, ending in zip(ends[::2], ends[1::2]):
             self.end(number, taken, ending)
 
     def end(self, number, at, ending):
-        one = self.requests[number]
+        if number not in self.index:
+            return
+        one = self.requests[self.index[number]]
         one["ended_ns"] = at
         if ending == "cancelled" and one["is_stopped"]:
             ending = "stop"
@@ -717,6 +746,8 @@ class _Run:
             lacks.append("when %d requests arrived: they count from when the engine core had them" % self.without)
         if self.off:
             lacks.append("all after a hook failed, in " + self.off)
+        if self.broken:
+            lacks.append("what was in %d lines that can't be read" % self.broken)
         doubts = []
         if self.behind:
             doubts.append("async scheduling: %d passes were handed over before the one before had its result, and "

@@ -440,6 +440,57 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.assertEqual(len(json.loads((self.folder / "other.json").read_text())["passes"]), 1)
         self.run_of()
 
+    def test_a_line_that_cannot_be_read_is_left_out_and_counted(self):
+        engine = self.engine()
+        self.ask(engine, "a", 2, 2)
+        self.ask(engine, "b", 2, 2)
+        engine.step()
+        log = next(pathlib.Path(os.environ[plugin.FOLDER]).glob("core-*"))
+        broken = [line for line in log.read_text().splitlines() if line.startswith('["request",0')]
+        self.assertEqual(len(broken), 1)
+        log.write_text(log.read_text().replace(broken[0], broken[0][:9]))
+        run = self.run_of()
+        self.assertEqual([(of["id"], len(of["tokens_ns"])) for of in run["requests"]], [("b", 1)])
+        self.assertEqual([of["request"] for of in run["parts"]], [plugin.NOBODY, 0])
+        self.assertTrue(any("in 1 lines that can't be read" in of["reason"] for of in run["imported"]["lacks"]))
+
+    def test_a_line_that_is_cut_short_turns_all_off(self):
+        engine = self.engine()
+        self.ask(engine, "a", 2, 3)
+        engine.step()
+        write = os.write
+        with mock.patch.object(os, "write", lambda file, text: write(file, text[:20])):
+            engine.step()
+        self.assertIn("in update_from_output: OSError", self.said.getvalue())
+        self.assertEqual(len(self.run_of()["passes"]), 1)
+
+    def test_what_follows_a_line_that_was_cut_short_is_read(self):
+        self.engine()
+        log, write = plugin._Log("core"), os.write
+        with mock.patch.object(os, "write", lambda file, text: write(file, text[:3])):
+            self.assertRaises(OSError, log.write, ["cut"])
+        log.write(["whole"])
+        lines = plugin._Lines(next(pathlib.Path(os.environ[plugin.FOLDER]).glob("core-*")))
+        self.assertEqual([of[0] for of in lines], ["host", "whole"])
+        self.assertEqual(lines.broken, 1)
+
+    def test_an_engine_may_go_on_while_its_run_is_made(self):
+        engine = self.engine()
+        self.ask(engine, "a", 2, 2)
+        engine.step()
+
+        class Table(plugin.brickscope._Table):
+            def add_pass(table, *given):
+                # Between both times that the file is read.
+                self.ask(engine, "b", 2, 2)
+                engine.step()
+                super().add_pass(*given)
+
+        with mock.patch.object(plugin.brickscope, "_Table", Table):
+            run = self.run_of()
+        self.assertNotIn("isn't written", self.said.getvalue())
+        self.assertEqual((len(run["requests"]), len(run["passes"])), (1, 1))
+
     def test_times_of_another_host_are_not_taken(self):
         engine = self.engine()
         front = sys.modules["vllm.v1.engine.output_processor"].OutputProcessor()
