@@ -330,14 +330,15 @@ class _Known:
 
 
 class _Step:
-    __slots__ = ("output", "scheduled", "parts", "decode", "admitted", "begin", "returned", "done", "is_unwatched")
+    __slots__ = ("output", "scheduled", "parts", "decode", "admitted", "begin", "returned", "done", "handed",
+                 "is_later")
 
     def __init__(self, output, scheduled):
         # The output is kept, so that no other one has its address.
         self.output, self.scheduled = output, scheduled
         # Parts, and those that decode one token, of which there are most: the request and its position.
         self.parts, self.decode, self.admitted = [], [], []
-        self.begin, self.returned, self.done, self.is_unwatched = None, 0, 0, False
+        self.begin, self.returned, self.done, self.handed, self.is_later = None, 0, 0, 0, False
 
 
 def _core_of(engine):
@@ -462,12 +463,15 @@ class _Core:
         if step is None:
             return
         step.returned = clock()
-        if hasattr(result, "add_done_callback"):
+        step.done, step.handed = 0, step.handed + 1
+        is_watched, nth = hasattr(result, "add_done_callback"), step.handed
+        step.is_later = is_watched or (hasattr(result, "result") and not hasattr(result, "sampled_token_ids"))
+        if is_watched:
             def done(_):
-                step.done = clock()
+                # What computes has a result of its own, which may come after sampling was handed over.
+                if step.handed == nth:
+                    step.done = clock()
             result.add_done_callback(done)
-        elif hasattr(result, "result") and not hasattr(result, "sampled_token_ids"):
-            step.is_unwatched = True
 
     def has_result(self, scheduler_output, *_, **__):
         now = clock()
@@ -476,7 +480,8 @@ class _Core:
             return None
         if self.is_inline:
             end = step.returned
-        elif step.is_unwatched:
+        elif step.is_later and not step.done:
+            # Nothing tells when it is done, or not yet: who waits is woken before the callbacks are called.
             end = now
         else:
             end = max(step.returned, step.done)
@@ -505,8 +510,11 @@ class _Core:
                 elif count:
                     tokens.extend([known.number] * count)
                 if output.finish_reason is not None:
-                    ends += [known.number, ENDINGS.get(output.finish_reason.name)]
-                    del self.known[output.request_id]
+                    live = self.requests_of.get(output.request_id)
+                    # Of a session, a turn may have ended alone: then it is there again, to go on.
+                    if live is None or live.is_finished():
+                        ends += [known.number, ENDINGS.get(output.finish_reason.name)]
+                        del self.known[output.request_id]
         self.passes += 1
         self.parts += len(step.parts) // 5 + len(step.decode) // 2
         times = [*step.scheduled, begin, end, taken, now]

@@ -56,6 +56,7 @@ class Request:
     def __init__(self, request_id, prompt, most):
         self.request_id, self.num_prompt_tokens, self.most = request_id, prompt, most
         self.num_computed, self.answer, self.is_new, self.has_finished = 0, 0, True, False
+        self.resumable = False
 
     @property
     def num_tokens(self):
@@ -114,7 +115,7 @@ class Scheduler:
             request.answer += 1
             reason = Finish.LENGTH if request.answer == request.most else None
             outputs.append(Of(request_id=request_id, new_token_ids=[7], finish_reason=reason))
-            if reason:
+            if reason and not request.resumable:
                 self.free(request)
         return {0: Of(outputs=outputs)}
 
@@ -139,7 +140,8 @@ class Executor:
     def execute_model(self, scheduler_output, non_block=False):
         if self.is_async:
             self.ran = scheduler_output.total_num_scheduled_tokens * 100
-            return concurrent.futures.Future()
+            self.computed = concurrent.futures.Future()
+            return self.computed
         self.clock.now += scheduler_output.total_num_scheduled_tokens * 100
         return None
 
@@ -340,6 +342,44 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         own = [("prompt", 6, 0, 0), ("decode", 1, 6, 0), ("prompt", 8, 0, 0), ("decode", 1, 8, 0)]
         self.assertEqual(self.parts(run, 0), own)
         self.assertEqual(len(run["requests"][0]["tokens_ns"]), 4)
+
+    def test_a_session_goes_on_after_a_turn(self):
+        engine = self.engine()
+        request = self.ask(engine, "a", 4, 1)
+        request.resumable = True
+        engine.step()
+        # The token of the first turn is dropped, and the prompt grows.
+        request.num_prompt_tokens, request.answer, request.resumable = 7, 0, False
+        engine.add_request(request)
+        engine.step()
+        run = self.run_of()
+        [one] = run["requests"]
+        self.assertEqual(self.parts(run, 0), [("prompt", 4, 0, 0), ("prompt", 3, 4, 0)])
+        self.assertEqual((len(one["tokens_ns"]), one["ending"]), (2, "length"))
+        self.assertEqual(one["ended_ns"], one["tokens_ns"][1])
+
+    def test_a_result_whose_callback_comes_late_is_there_when_it_is_taken_in(self):
+        class Late(concurrent.futures.Future):
+            def add_done_callback(self, then):
+                pass
+
+        engine = self.engine(is_async=True)
+        self.ask(engine, "a", 4, 1)
+        with mock.patch.object(concurrent.futures, "Future", Late):
+            for _ in range(2):
+                engine.step_with_queue()
+        # Up to the first reading afterwards.
+        self.assertEqual([of["wall_ns"] for of in self.run_of()["passes"]], [10 + 4 * 100 + 50 + 1])
+
+    def test_a_result_of_computing_alone_is_not_the_end_of_a_pass(self):
+        engine = self.engine(is_async=True)
+        self.ask(engine, "a", 4, 1)
+        engine.step_with_queue()
+        self.clock.now += 20
+        engine.model_executor.computed.set_result(None)
+        with mock.patch.object(concurrent.futures.Future, "_invoke_callbacks"):
+            engine.step_with_queue()
+        self.assertEqual([of["wall_ns"] for of in self.run_of()["passes"]], [20 + 10 + 4 * 100 + 50 + 1])
 
     def test_who_waits_for_room_is_admitted_later(self):
         engine = self.engine(room=1)
