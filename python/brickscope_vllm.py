@@ -9,10 +9,10 @@ tokens of each, from where on, and how many were found in the prefix cache. Of e
 admitted, got each of its tokens and ended, and how.
 
 Times are readings of CLOCK_MONOTONIC, which the processes of a host share. A pass lasts from the call that hands it to
-the executor until its result, with sampling, is there: it has the model's work, and what the executor takes to send and
-to fetch. Scheduling and taking in the result are no part of it; they are spans of their own, outside of passes. With
-async scheduling a step is handed over while the one before it runs: it begins with the result of that one then, since a
-device does one after the other; only with pipeline parallelism do passes overlap.
+the executor until its result, with sampling, is there: it has the model's work, and what the executor takes to send
+and to fetch. Scheduling and taking in the result are spans of their own, outside of passes; with async scheduling,
+inside the next one: a step is handed over while the one before it runs. It begins with the result of that one then,
+since a device does one after the other; only with pipeline parallelism do passes overlap.
 
 vLLM kills its engine core right after it asked it to end, so nothing can be left for its end: each process appends what
 it sees to a file of its own, in a hidden folder beside the run, and the process that started them makes the run of
@@ -315,7 +315,7 @@ def _outputs_of(_, engine_core_outputs, *__, **___):
 def _stopped(_, result):
     # The engine core knows no text: one at which to stop is found here, and there the request is aborted.
     if result.reqs_to_abort:
-        _note(["stopped", list(result.reqs_to_abort)])
+        _note(["stopped", clock(), list(result.reqs_to_abort)])
 
 
 # The process of the engine core.
@@ -361,6 +361,9 @@ class _Core:
         config = engine.vllm_config
         parallel = config.parallel_config
         self.is_in_order = getattr(parallel, "pipeline_parallel_size", 1) == 1
+        # Whether tokens are drafted is seen later, once.
+        self.is_async = bool(getattr(getattr(config, "scheduler_config", None), "async_scheduling", False))
+        self.has_drafts = False
         # Then the work is done when the call returns, whenever its result is fetched.
         device = getattr(getattr(config, "device_config", None), "device_type", None)
         self.is_inline = device == "cpu" and hasattr(engine.model_executor, "driver_worker")
@@ -411,6 +414,9 @@ class _Core:
         if self.is_full or self.passes >= MOST_PASSES or self.parts + len(counts) > MOST_PARTS:
             self.miss()
             return
+        if self.is_async and not self.has_drafts and getattr(output, "scheduled_spec_decode_tokens", None):
+            self.has_drafts = True
+            self.log.write(["drafts"])
         for new in output.scheduled_new_reqs:
             # Some runners get requests that were preempted as new ones.
             known = self.known.get(new.req_id)
@@ -564,6 +570,7 @@ def _about(engine):
     return {
         "version": str(getattr(vllm, "__version__", "")),
         "process": os.getpid(),
+        "command": brickscope._without_secrets(getattr(sys, "argv", [])),
         # Of a path, its last part.
         "model": os.path.basename(model.rstrip("/")),
         "architecture": str(of("model_config.hf_text_config.model_type") or ""),
@@ -590,16 +597,18 @@ def _about(engine):
 
 def finish(folder, file):
     """Makes runs of the files in a folder: one for each engine core. Returns the file, requests and passes of each."""
-    arrived, stopped, written, broken = {}, set(), [], 0
+    # Of each name all, since names may come again.
+    arrived, stopped, written, broken = {}, {}, [], 0
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "front-*.jsonl"))):
         boot, lines = None, _Lines(path)
         for line in lines:
             if line[0] == "host":
                 boot = line[1]
             elif line[0] == "asked":
-                arrived.setdefault((boot, line[1]), (line[2], line[3]))
+                arrived.setdefault((boot, line[1]), []).append((line[2], line[3]))
             elif line[0] == "stopped":
-                stopped.update((boot, of) for of in line[1])
+                for of in line[2]:
+                    stopped.setdefault((boot, of), []).append(line[1])
         broken += lines.broken
     cores = glob.glob(os.path.join(glob.escape(folder), "core-*.jsonl"))
     # By when they began.
@@ -640,28 +649,31 @@ class _Run:
         self.about, self.requests, self.missed, self.off, self.behind = {}, [], 0, None, 0
         self.parts = array.array("q")
         self.passes = 0
-        self.without = 0
+        self.without, self.has_drafts = 0, False
         self.table = brickscope._Table(brickscope._Names(), [])
-        boot, origin, serial = None, None, 0
+        self.boot, origin, serial = None, None, 0
         # By the engine core's numbers: a line of one may be broken.
         self.index = {}
         ids, lines = {}, _Lines(path)
         # Twice, since times count from the first one, and a request may have come before the first line.
         for line in lines:
             if line[0] == "host":
-                boot = line[1]
+                self.boot = line[1]
             elif line[0] == "request":
                 _, number, request_id, external, came = line
-                at, outside = arrived.get((boot, request_id), (None, None))
-                # It can't come after the engine core had it.
-                is_known = at is not None and at <= came
+                asked = arrived.get((self.boot, request_id), [])
+                # The latest of its name, each for one request. It can't come after the engine core had it.
+                nth = max((nth for nth, of in enumerate(asked) if of[0] <= came), default=None,
+                          key=lambda nth: asked[nth][0])
+                is_known = nth is not None
+                at, outside = asked.pop(nth) if is_known else (None, None)
                 self.without += not is_known
                 external = external or outside or request_id
                 ids[external] = ids.get(external, 0) + 1
                 # `received_ns` is when the engine core had it: the queue before that is none for a place in the batch.
                 one = {"id": external, "arrived_ns": at if is_known else came, "received_ns": came,
                        "tokens_ns": array.array("q"), "inner": request_id,
-                       "is_stopped": (boot, request_id) in stopped}
+                       "stopped_ns": stopped.get((self.boot, request_id), [])}
                 self.index[number] = len(self.requests)
                 self.requests.append(one)
                 origin = one["arrived_ns"] if origin is None else min(origin, one["arrived_ns"])
@@ -678,6 +690,8 @@ class _Run:
         for line in lines:
             if line[0] == "engine":
                 self.about = line[1]
+            elif line[0] == "drafts":
+                self.has_drafts = True
             elif line[0] == "full":
                 self.missed = line[1]
             elif line[0] == "off":
@@ -723,7 +737,8 @@ class _Run:
             return
         one = self.requests[self.index[number]]
         one["ended_ns"] = at
-        if ending == "cancelled" and one["is_stopped"]:
+        # Said while it was there: others may have had its name.
+        if ending == "cancelled" and any(one["received_ns"] <= of - self.origin <= at for of in one["stopped_ns"]):
             ending = "stop"
         if ending is not None:
             one["ending"] = ending
@@ -740,7 +755,7 @@ class _Run:
         about, kinds, tokens = self.about, self.parts[2::6], self.parts[3::6]
         requests = []
         for one in self.requests:
-            one = {name: value for name, value in one.items() if name != "is_stopped"}
+            one = {name: value for name, value in one.items() if name != "stopped_ns"}
             one["tokens_ns"] = one["tokens_ns"].tolist()
             if not one["tokens_ns"]:
                 del one["tokens_ns"]
@@ -760,13 +775,17 @@ class _Run:
         if self.behind:
             doubts.append("async scheduling: %d passes were handed over before the one before had its result, and "
                           "begin with that result" % self.behind)
+        if self.has_drafts:
+            doubts.append("speculative decoding with async scheduling: positions are as if all drafts under way had "
+                          "been accepted")
         left_out = [["requests and passes after there was no more room, at least", self.missed]] if self.missed else []
         return brickscope._profile(
             "brickscope_vllm.py",
             self.table,
             dropped={"passes": 0},
             run={
-                "command": brickscope._without_secrets(sys.argv),
+                # Who makes the run may be another program than who served.
+                "command": about.get("command", []),
                 "backend": "vLLM on " + (about.get("device") or "an unknown device"),
                 # Unknown: the workers have them.
                 "threads": 0,
@@ -806,15 +825,13 @@ class _Run:
         )
 
     def anchors(self):
-        if not hasattr(time, "CLOCK_MONOTONIC_RAW"):
+        # Made after a reboot, or on another host, it has no clock to read any more.
+        if not hasattr(time, "CLOCK_MONOTONIC_RAW") or self.boot is None or self.boot != _boot():
             return []
         before = clock()
         raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         after = clock()
         middle = (before + after) // 2
-        if middle < self.origin:
-            # Made after a reboot.
-            return []
         at, width = middle - self.origin, after - before
         return [{"at_ns": at, "monotonic_ns": middle, "monotonic_raw_ns": raw, "width_ns": width}]
 

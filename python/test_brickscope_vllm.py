@@ -71,7 +71,7 @@ class Scheduler:
 
     def __init__(self, clock, room):
         self.clock, self.room = clock, room
-        self.requests, self.running, self.resumed, self.cached = {}, [], set(), {}
+        self.requests, self.running, self.resumed, self.cached, self.drafts = {}, [], set(), {}, {}
 
     def schedule(self):
         self.clock.now += 10
@@ -99,7 +99,7 @@ class Scheduler:
             self.requests[request_id].num_computed += count
         cached = Of(req_ids=old, num_computed_tokens=positions, resumed_req_ids=resumed)
         return Of(scheduled_new_reqs=new, scheduled_cached_reqs=cached, num_scheduled_tokens=counts,
-                  total_num_scheduled_tokens=sum(counts.values()))
+                  total_num_scheduled_tokens=sum(counts.values()), scheduled_spec_decode_tokens=self.drafts)
 
     def preempt(self, request_id):
         self.requests[request_id].num_computed = 0
@@ -424,6 +424,40 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.assertEqual(run["requests"][0]["received_ns"], 100 + 50)
         self.assertEqual(run["requests"][0]["admitted_ns"], 100 + 50 + 3 + 3 + 10)
 
+    def test_a_name_that_comes_again_is_another_request(self):
+        engine = self.engine()
+        front = sys.modules["vllm.v1.engine.output_processor"].OutputProcessor()
+        # The engine core never had it.
+        front.add_request(Of(request_id="a", external_req_id="refused"), "text")
+        self.clock.now += 500
+        for nth in range(2):
+            front.add_request(Of(request_id="a", external_req_id="question-%d" % nth), "text")
+            self.clock.now += 100
+            self.ask(engine, "a", 2, 9)
+            engine.step()
+            if nth == 0:
+                front.process_outputs([Of(request_id="a", is_stopped=True, finish_reason=None)])
+            engine.scheduler.finish_requests(["a"], Status.FINISHED_ABORTED)
+            self.clock.now += 1000
+        # One that came after both.
+        front.add_request(Of(request_id="a", external_req_id="question-2"), "text")
+        requests = self.run_of()["requests"]
+        self.assertEqual([of["id"] for of in requests], ["question-0", "question-1"])
+        self.assertEqual([of["received_ns"] - of["arrived_ns"] for of in requests], [100, 100])
+        self.assertEqual([of["ending"] for of in requests], ["stop", "cancelled"])
+
+    def test_one_that_nobody_is_seen_to_ask_takes_no_arrival_of_its_name(self):
+        engine = self.engine()
+        front = sys.modules["vllm.v1.engine.output_processor"].OutputProcessor()
+        front.add_request(Of(request_id="a", external_req_id="question"), "text")
+        for _ in range(2):
+            self.clock.now += 100
+            self.ask(engine, "a", 2, 1)
+            engine.step()
+        run = self.run_of()
+        self.assertEqual([of["id"] for of in run["requests"]], ["question", "a"])
+        self.assertTrue(any("when 1 requests arrived" in of["reason"] for of in run["imported"]["lacks"]))
+
     def test_several_answers_to_one_question_have_names_of_their_own(self):
         engine = self.engine()
         self.ask(engine, "0_a", 2, 1, "a")
@@ -444,6 +478,17 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.assertEqual((len(run["passes"]), len(run["requests"][0]["tokens_ns"])), (1, 1))
         self.assertNotIn("ended_ns", run["requests"][0])
         self.assertTrue(any("a hook failed, in schedule" in of["reason"] for of in run["imported"]["lacks"]))
+
+    def test_positions_of_drafts_under_async_scheduling_are_doubted(self):
+        for is_async in False, True:
+            engine = self.engine()
+            engine.vllm_config.scheduler_config = Of(async_scheduling=is_async)
+            engine.scheduler.drafts = {"a": [-1]}
+            self.ask(engine, "a", 2, 2)
+            engine.step()
+            engine.step()
+            doubts = self.run_of()["imported"]["doubts"]
+            self.assertEqual([of.startswith("speculative decoding") for of in doubts], [True] * is_async)
 
     def test_an_error_of_the_engine_is_its_own(self):
         engine = self.engine()
@@ -477,8 +522,24 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(plugin.main([str(folder), str(self.folder / "other.json")]), 0)
             self.assertEqual(plugin.main([]), 2)
-        self.assertEqual(len(json.loads((self.folder / "other.json").read_text())["passes"]), 1)
+        other = json.loads((self.folder / "other.json").read_text())
+        self.assertEqual((len(other["passes"]), len(other["clock"]["anchors"])), (1, 1))
         self.run_of()
+
+    def test_a_run_made_elsewhere_has_the_servers_command_and_no_anchor(self):
+        with mock.patch.object(sys, "argv", ["vllm", "serve", "--api-key", "secret"]):
+            engine = self.engine()
+            self.ask(engine, "a", 2, 9)
+        for boot in "elsewhere", None:
+            with mock.patch.object(plugin, "_boot", return_value=boot), contextlib.redirect_stdout(io.StringIO()):
+                plugin.main([os.environ[plugin.FOLDER], str(self.folder / "other.json")])
+            other = json.loads((self.folder / "other.json").read_text())
+            self.assertEqual(other["clock"]["anchors"], [])
+            self.assertEqual(other["run"]["command"], ["vllm", "serve", "--api-key", "***"])
+        self.run_of()
+        with mock.patch.object(plugin, "_boot", return_value=None):
+            self.ask(self.engine(), "a", 2, 9)
+            self.assertEqual(self.run_of()["clock"]["anchors"], [])
 
     def test_a_line_that_cannot_be_read_is_left_out_and_counted(self):
         engine = self.engine()
