@@ -45,6 +45,8 @@ __all__ = ["finish", "register"]
 OUT = "BRICKSCOPE_OUT"
 # The folder of the files of all processes; set by the one that was there first.
 FOLDER = "BRICKSCOPE_VLLM_FOLDER"
+# What `OUT` was then: a program that was started with another one is no part of the run.
+FOLDER_OF = "BRICKSCOPE_VLLM_OUT"
 
 # The most that is recorded of an engine core. What comes later is counted, and nothing else: a request whose passes are
 # missing would seem to wait for nothing. Nothing of it is in memory before the run is made; that takes some 400 MB and
@@ -132,11 +134,11 @@ def register():
 def _install():
     global _owned
     folder = os.environ.get(FOLDER)
-    if not folder or not os.path.isdir(folder):
+    if not folder or os.environ.get(FOLDER_OF) != os.environ[OUT] or not os.path.isdir(folder):
         file = brickscope._file_of(os.environ[OUT])
         os.makedirs(os.path.dirname(file), exist_ok=True)
         folder = tempfile.mkdtemp(prefix=".", suffix=".vllm", dir=os.path.dirname(file))
-        os.environ[FOLDER] = folder
+        os.environ.update({FOLDER: folder, FOLDER_OF: os.environ[OUT]})
         _owned = (os.getpid(), folder, file)
         atexit.register(_finish_once)
         # Its default ends a process at once.
@@ -160,6 +162,7 @@ def _finish_once():
         return
     (_, folder, file), _owned = _owned, None
     os.environ.pop(FOLDER, None)
+    os.environ.pop(FOLDER_OF, None)
     try:
         for written, requests, passes in finish(folder, file):
             print("brickscope: wrote %s: requests %d, passes %d" % (written, requests, passes), file=sys.stderr)
@@ -174,23 +177,37 @@ class _Importing(importlib.abc.MetaPathFinder):
 
     def __init__(self, name, then):
         self.name, self.then = name, then
+        # Those that it asks may ask all, and so it again.
+        self.asking = threading.local()
 
     def find_spec(self, name, path, target=None):
-        if name != self.name:
+        if name != self.name or getattr(self.asking, "is_on", False):
             return None
-        sys.meta_path.remove(self)
-        for finder in sys.meta_path:
+        self.asking.is_on = True
+        try:
+            return self.found(name, path, target)
+        except Exception as error:
+            _fail("import of " + name, error)
+            return None
+        finally:
+            self.asking.is_on = False
+
+    def found(self, name, path, target):
+        for finder in list(sys.meta_path):
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
                 break
         else:
             return None
         if hasattr(spec.loader, "exec_module"):
-            execute, then = spec.loader.exec_module, self.then
+            execute = spec.loader.exec_module
 
             def exec_module(module):
                 execute(module)
-                _safely(then, module)
+                # Here and not before: others look for a module and don't import it.
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    _safely(self.then, module)
 
             spec.loader.exec_module = exec_module
         return spec

@@ -10,6 +10,7 @@ import contextlib
 import enum
 import gc
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -225,6 +226,7 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
             self.enter(mock.patch.dict(sys.modules, {name: module}))
         self.enter(mock.patch.dict(os.environ, {plugin.OUT: str(self.file)}))
         os.environ.pop(plugin.FOLDER, None)
+        os.environ.pop(plugin.FOLDER_OF, None)
         self.enter(mock.patch.multiple(
             plugin, clock=self.clock, _is_off=False, _cores=weakref.WeakSet(), _notes=None, _owned=None, _held={}))
         self.enter(mock.patch.object(plugin.atexit, "register"))
@@ -637,9 +639,60 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         seen = []
         plugin._when_imported("imported_later", seen.append)
         self.addCleanup(sys.modules.pop, "imported_later", None)
+        # Who only looks for it, imports nothing.
+        self.assertIsNotNone(importlib.util.find_spec("imported_later"))
         module = importlib.import_module("imported_later")
         self.assertEqual(seen, [module])
         self.assertFalse(any(isinstance(of, plugin._Importing) for of in sys.meta_path))
+
+    def later(self, finder):
+        """Imports a module for which hooks wait, beside another finder that looks for it."""
+        (self.folder / "imported_later.py").write_text("")
+        self.enter(mock.patch.object(sys, "path", [str(self.folder), *sys.path]))
+        self.enter(mock.patch.object(sys, "meta_path", [finder, *sys.meta_path]))
+        self.addCleanup(sys.modules.pop, "imported_later", None)
+        seen = []
+        plugin._when_imported("imported_later", seen.append)
+        importlib.import_module("imported_later")
+        return seen
+
+    def test_a_finder_that_asks_all_the_others_is_no_trouble(self):
+        class Finder:
+            is_on = False
+
+            def find_spec(self, name, path, target=None):
+                if self.is_on:
+                    return None
+                self.is_on = True
+                spec = importlib.util.find_spec(name)
+                self.is_on = False
+                return spec
+
+        self.assertEqual(len(self.later(Finder())), 1)
+        self.assertEqual(self.said.getvalue(), "")
+
+    def test_a_finder_that_fails_is_said_and_the_import_goes_on(self):
+        class Finder:
+            def find_spec(self, name, path, target=None):
+                if name == "imported_later" and not plugin._is_off:
+                    raise ValueError("broken")
+
+        self.assertEqual(self.later(Finder()), [])
+        self.assertIn("in import of imported_later: ValueError: broken", self.said.getvalue())
+
+    def test_a_program_that_is_to_write_elsewhere_has_a_folder_of_its_own(self):
+        self.engine()
+        folder, owned = os.environ[plugin.FOLDER], plugin._owned
+        # One that is started by it, to write the same run, and another one.
+        plugin._owned = None
+        plugin.register()
+        self.assertEqual((os.environ[plugin.FOLDER], plugin._owned), (folder, None))
+        os.environ[plugin.OUT] = str(self.folder / "other.json")
+        plugin.register()
+        self.assertNotEqual(os.environ[plugin.FOLDER], folder)
+        self.assertEqual(plugin._owned[2], str(self.folder / "other.json"))
+        for plugin._owned in plugin._owned, owned:
+            plugin._finish_once()
 
     def test_a_version_without_what_is_hooked_is_said(self):
         engine = self.engine()
