@@ -9,10 +9,10 @@ tokens of each, from where on, and how many were found in the prefix cache. Of e
 admitted, got each of its tokens and ended, and how.
 
 Times are readings of CLOCK_MONOTONIC, which the processes of a host share. A pass lasts from the call that hands it to
-the executor until its result, with sampling, is there: it has the model's work, and what the executor takes to send and
-to fetch. Scheduling and taking in the result are no part of it; they are spans of their own, outside of passes. With
-async scheduling a step is handed over while the one before it runs: it begins with the result of that one then, since a
-device does one after the other; only with pipeline parallelism do passes overlap.
+the executor until its result, with sampling, is there: it has the model's work, and what the executor takes to send
+and to fetch. Scheduling and taking in the result are spans of their own, outside of passes; with async scheduling,
+inside the next one: a step is handed over while the one before it runs. It begins with the result of that one then,
+since a device does one after the other; only with pipeline parallelism do passes overlap.
 
 vLLM kills its engine core right after it asked it to end, so nothing can be left for its end: each process appends what
 it sees to a file of its own, in a hidden folder beside the run, and the process that started them makes the run of
@@ -36,6 +36,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 
 import brickscope
 
@@ -44,6 +45,8 @@ __all__ = ["finish", "register"]
 OUT = "BRICKSCOPE_OUT"
 # The folder of the files of all processes; set by the one that was there first.
 FOLDER = "BRICKSCOPE_VLLM_FOLDER"
+# What `OUT` was then: a program that was started with another one is no part of the run.
+FOLDER_OF = "BRICKSCOPE_VLLM_OUT"
 
 # The most that is recorded of an engine core. What comes later is counted, and nothing else: a request whose passes are
 # missing would seem to wait for nothing. Nothing of it is in memory before the run is made; that takes some 400 MB and
@@ -70,7 +73,8 @@ clock = time.monotonic_ns
 
 _is_off = False
 _lock = threading.Lock()
-_cores, _notes, _owned = {}, None, None
+# Of `_fail` alone: vLLM leaves it to gc to free an engine and its device's memory, so nothing here may hold one.
+_cores, _notes, _owned = weakref.WeakSet(), None, None
 # When the HTTP request came that is being answered: a list, so that it can be taken away for all that know it.
 _came = contextvars.ContextVar("brickscope_came", default=None)
 
@@ -82,7 +86,7 @@ def _fail(where, error):
         try:
             told = "%s: %s" % (type(error).__name__, error)
             print("brickscope: vLLM isn't recorded any further, in %s: %s" % (where, told), file=sys.stderr, flush=True)
-            for core in list(_cores.values()):
+            for core in list(_cores):
                 core.log.write(["off", where, told])
         except Exception:
             pass
@@ -130,11 +134,11 @@ def register():
 def _install():
     global _owned
     folder = os.environ.get(FOLDER)
-    if not folder or not os.path.isdir(folder):
+    if not folder or os.environ.get(FOLDER_OF) != os.environ[OUT] or not os.path.isdir(folder):
         file = brickscope._file_of(os.environ[OUT])
         os.makedirs(os.path.dirname(file), exist_ok=True)
         folder = tempfile.mkdtemp(prefix=".", suffix=".vllm", dir=os.path.dirname(file))
-        os.environ[FOLDER] = folder
+        os.environ.update({FOLDER: folder, FOLDER_OF: os.environ[OUT]})
         _owned = (os.getpid(), folder, file)
         atexit.register(_finish_once)
         # Its default ends a process at once.
@@ -158,6 +162,7 @@ def _finish_once():
         return
     (_, folder, file), _owned = _owned, None
     os.environ.pop(FOLDER, None)
+    os.environ.pop(FOLDER_OF, None)
     try:
         for written, requests, passes in finish(folder, file):
             print("brickscope: wrote %s: requests %d, passes %d" % (written, requests, passes), file=sys.stderr)
@@ -172,23 +177,37 @@ class _Importing(importlib.abc.MetaPathFinder):
 
     def __init__(self, name, then):
         self.name, self.then = name, then
+        # Those that it asks may ask all, and so it again.
+        self.asking = threading.local()
 
     def find_spec(self, name, path, target=None):
-        if name != self.name:
+        if name != self.name or getattr(self.asking, "is_on", False):
             return None
-        sys.meta_path.remove(self)
-        for finder in sys.meta_path:
+        self.asking.is_on = True
+        try:
+            return self.found(name, path, target)
+        except Exception as error:
+            _fail("import of " + name, error)
+            return None
+        finally:
+            self.asking.is_on = False
+
+    def found(self, name, path, target):
+        for finder in list(sys.meta_path):
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
                 break
         else:
             return None
         if hasattr(spec.loader, "exec_module"):
-            execute, then = spec.loader.exec_module, self.then
+            execute = spec.loader.exec_module
 
             def exec_module(module):
                 execute(module)
-                _safely(then, module)
+                # Here and not before: others look for a module and don't import it.
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    _safely(self.then, module)
 
             spec.loader.exec_module = exec_module
         return spec
@@ -252,13 +271,21 @@ class _Log:
     def __init__(self, kind):
         name = "%s-%d-%d.jsonl" % (kind, os.getpid(), clock())
         self.file = os.open(os.path.join(os.environ[FOLDER], name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self.process, self.lines = os.getpid(), 0
+        self.process, self.lines, self.is_cut = os.getpid(), 0, False
+        # Not at the end of the process, where lines may still come.
+        weakref.finalize(self, os.close, self.file).atexit = False
         # Readings of a monotonic clock mean nothing on another host, nor after a reboot.
         self.write(["host", _boot()])
 
     def write(self, line):
         self.lines += 1
-        os.write(self.file, (_text(line) + "\n").encode())
+        # After a line that was cut, which then is one by itself.
+        written = (("\n" if self.is_cut else "") + _text(line) + "\n").encode()
+        count = os.write(self.file, written)
+        if count != len(written):
+            self.is_cut = True
+            raise OSError("of a line of %d bytes, %d were written" % (len(written), count))
+        self.is_cut = False
 
 
 def _boot():
@@ -305,7 +332,7 @@ def _outputs_of(_, engine_core_outputs, *__, **___):
 def _stopped(_, result):
     # The engine core knows no text: one at which to stop is found here, and there the request is aborted.
     if result.reqs_to_abort:
-        _note(["stopped", list(result.reqs_to_abort)])
+        _note(["stopped", clock(), list(result.reqs_to_abort)])
 
 
 # The process of the engine core.
@@ -320,28 +347,30 @@ class _Known:
 
 
 class _Step:
-    __slots__ = ("output", "scheduled", "parts", "decode", "admitted", "begin", "returned", "done", "is_unwatched")
+    __slots__ = ("output", "scheduled", "parts", "decode", "admitted", "begin", "returned", "done", "handed",
+                 "is_later")
 
     def __init__(self, output, scheduled):
         # The output is kept, so that no other one has its address.
         self.output, self.scheduled = output, scheduled
         # Parts, and those that decode one token, of which there are most: the request and its position.
         self.parts, self.decode, self.admitted = [], [], []
-        self.begin, self.returned, self.done, self.is_unwatched = None, 0, 0, False
+        self.begin, self.returned, self.done, self.handed, self.is_later = None, 0, 0, 0, False
 
 
 def _core_of(engine):
     with _lock:
-        core = _cores.get(id(engine))
-        if core is None or core.process != os.getpid() or core.engine is not engine:
-            core = _cores[id(engine)] = _Core(engine)
-            core.attach()
+        core = engine.__dict__.get("_brickscope_core")
+        if core is None or core.process != os.getpid():
+            core = engine.__dict__["_brickscope_core"] = _Core(engine)
+            _cores.add(core)
+            core.attach(engine)
         return core
 
 
 class _Core:
     def __init__(self, engine):
-        self.engine, self.process = engine, os.getpid()
+        self.process = os.getpid()
         self.known, self.came, self.steps, self.last = {}, {}, {}, None
         self.previous_end = 0
         self.passes = self.parts = self.requests = self.missed = 0
@@ -349,14 +378,17 @@ class _Core:
         config = engine.vllm_config
         parallel = config.parallel_config
         self.is_in_order = getattr(parallel, "pipeline_parallel_size", 1) == 1
+        # Whether tokens are drafted is seen later, once.
+        self.is_async = bool(getattr(getattr(config, "scheduler_config", None), "async_scheduling", False))
+        self.has_drafts = False
         # Then the work is done when the call returns, whenever its result is fetched.
         device = getattr(getattr(config, "device_config", None), "device_type", None)
         self.is_inline = device == "cpu" and hasattr(engine.model_executor, "driver_worker")
         self.log = _Log("core")
         self.log.write(["engine", _about(engine)])
 
-    def attach(self):
-        scheduler, executor = self.engine.scheduler, self.engine.model_executor
+    def attach(self, engine):
+        scheduler, executor = engine.scheduler, engine.model_executor
         self.requests_of = scheduler.requests
         _hook(scheduler, "schedule", lambda *_, **__: clock(), self.scheduled)
         _hook(scheduler, "update_from_output", self.has_result, self.taken_in)
@@ -399,6 +431,9 @@ class _Core:
         if self.is_full or self.passes >= MOST_PASSES or self.parts + len(counts) > MOST_PARTS:
             self.miss()
             return
+        if self.is_async and not self.has_drafts and getattr(output, "scheduled_spec_decode_tokens", None):
+            self.has_drafts = True
+            self.log.write(["drafts"])
         for new in output.scheduled_new_reqs:
             # Some runners get requests that were preempted as new ones.
             known = self.known.get(new.req_id)
@@ -451,12 +486,15 @@ class _Core:
         if step is None:
             return
         step.returned = clock()
-        if hasattr(result, "add_done_callback"):
+        step.done, step.handed = 0, step.handed + 1
+        is_watched, nth = hasattr(result, "add_done_callback"), step.handed
+        step.is_later = is_watched or (hasattr(result, "result") and not hasattr(result, "sampled_token_ids"))
+        if is_watched:
             def done(_):
-                step.done = clock()
+                # What computes has a result of its own, which may come after sampling was handed over.
+                if step.handed == nth:
+                    step.done = clock()
             result.add_done_callback(done)
-        elif hasattr(result, "result") and not hasattr(result, "sampled_token_ids"):
-            step.is_unwatched = True
 
     def has_result(self, scheduler_output, *_, **__):
         now = clock()
@@ -465,7 +503,8 @@ class _Core:
             return None
         if self.is_inline:
             end = step.returned
-        elif step.is_unwatched:
+        elif step.is_later and not step.done:
+            # Nothing tells when it is done, or not yet: who waits is woken before the callbacks are called.
             end = now
         else:
             end = max(step.returned, step.done)
@@ -494,8 +533,11 @@ class _Core:
                 elif count:
                     tokens.extend([known.number] * count)
                 if output.finish_reason is not None:
-                    ends += [known.number, ENDINGS.get(output.finish_reason.name)]
-                    del self.known[output.request_id]
+                    live = self.requests_of.get(output.request_id)
+                    # Of a session, a turn may have ended alone: then it is there again, to go on.
+                    if live is None or live.is_finished():
+                        ends += [known.number, ENDINGS.get(output.finish_reason.name)]
+                        del self.known[output.request_id]
         self.passes += 1
         self.parts += len(step.parts) // 5 + len(step.decode) // 2
         times = [*step.scheduled, begin, end, taken, now]
@@ -545,6 +587,7 @@ def _about(engine):
     return {
         "version": str(getattr(vllm, "__version__", "")),
         "process": os.getpid(),
+        "command": brickscope._without_secrets(getattr(sys, "argv", [])),
         # Of a path, its last part.
         "model": os.path.basename(model.rstrip("/")),
         "architecture": str(of("model_config.hf_text_config.model_type") or ""),
@@ -571,61 +614,84 @@ def _about(engine):
 
 def finish(folder, file):
     """Makes runs of the files in a folder: one for each engine core. Returns the file, requests and passes of each."""
-    arrived, stopped, written = {}, set(), []
+    # Of each name all, since names may come again.
+    arrived, stopped, written, broken = {}, {}, [], 0
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "front-*.jsonl"))):
-        boot = None
-        for line in _lines(path):
+        boot, lines = None, _Lines(path)
+        for line in lines:
             if line[0] == "host":
                 boot = line[1]
             elif line[0] == "asked":
-                arrived.setdefault((boot, line[1]), (line[2], line[3]))
+                arrived.setdefault((boot, line[1]), []).append((line[2], line[3]))
             elif line[0] == "stopped":
-                stopped.update((boot, of) for of in line[1])
+                for of in line[2]:
+                    stopped.setdefault((boot, of), []).append(line[1])
+        broken += lines.broken
     cores = glob.glob(os.path.join(glob.escape(folder), "core-*.jsonl"))
     # By when they began.
     for nth, path in enumerate(sorted(cores, key=lambda path: int(path.rsplit("-", 1)[1][:-6]))):
         made = file if nth == 0 else "%s-%d.json" % (file[:-5], nth + 1)
-        run = _Run(path, arrived, stopped)
+        run = _Run(path, arrived, stopped, broken)
         brickscope._save(made, run.profile(made), run.rows())
         written.append((made, len(run.requests), run.passes))
     return written
 
 
-def _lines(path):
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                # The last one, if its process was killed meanwhile.
-                return
+class _Lines:
+    """The lines that a file has now: its writer may go on, and who reads twice is to read the same."""
+
+    def __init__(self, path):
+        self.path, self.size, self.broken = path, os.stat(path).st_size, 0
+
+    def __iter__(self):
+        left, self.broken = self.size, 0
+        with open(self.path, "rb") as file:
+            for text in file:
+                left -= len(text)
+                if left < 0 or not text.endswith(b"\n"):
+                    # The last one, if its process was killed meanwhile, or hasn't written all of it yet.
+                    return
+                try:
+                    line = json.loads(text)
+                except ValueError:
+                    line = None
+                if isinstance(line, list) and line:
+                    yield line
+                else:
+                    self.broken += 1
 
 
 class _Run:
-    def __init__(self, path, arrived, stopped):
+    def __init__(self, path, arrived, stopped, broken):
         self.about, self.requests, self.missed, self.off, self.behind = {}, [], 0, None, 0
         self.parts = array.array("q")
         self.passes = 0
-        self.without = 0
+        self.without, self.has_drafts = 0, False
         self.table = brickscope._Table(brickscope._Names(), [])
-        boot, origin, serial = None, None, 0
-        ids = {}
+        self.boot, origin, serial = None, None, 0
+        # By the engine core's numbers: a line of one may be broken.
+        self.index = {}
+        ids, lines = {}, _Lines(path)
         # Twice, since times count from the first one, and a request may have come before the first line.
-        for line in _lines(path):
+        for line in lines:
             if line[0] == "host":
-                boot = line[1]
+                self.boot = line[1]
             elif line[0] == "request":
                 _, number, request_id, external, came = line
-                at, outside = arrived.get((boot, request_id), (None, None))
-                # It can't come after the engine core had it.
-                is_known = at is not None and at <= came
+                asked = arrived.get((self.boot, request_id), [])
+                # The latest of its name, each for one request. It can't come after the engine core had it.
+                nth = max((nth for nth, of in enumerate(asked) if of[0] <= came), default=None,
+                          key=lambda nth: asked[nth][0])
+                is_known = nth is not None
+                at, outside = asked.pop(nth) if is_known else (None, None)
                 self.without += not is_known
                 external = external or outside or request_id
                 ids[external] = ids.get(external, 0) + 1
                 # `received_ns` is when the engine core had it: the queue before that is none for a place in the batch.
                 one = {"id": external, "arrived_ns": at if is_known else came, "received_ns": came,
                        "tokens_ns": array.array("q"), "inner": request_id,
-                       "is_stopped": (boot, request_id) in stopped}
+                       "stopped_ns": stopped.get((self.boot, request_id), [])}
+                self.index[number] = len(self.requests)
                 self.requests.append(one)
                 origin = one["arrived_ns"] if origin is None else min(origin, one["arrived_ns"])
             elif line[0] == "pass":
@@ -638,9 +704,11 @@ class _Run:
                 one["id"] = inner
             one["arrived_ns"] -= self.origin
             one["received_ns"] -= self.origin
-        for line in _lines(path):
+        for line in lines:
             if line[0] == "engine":
                 self.about = line[1]
+            elif line[0] == "drafts":
+                self.has_drafts = True
             elif line[0] == "full":
                 self.missed = line[1]
             elif line[0] == "off":
@@ -651,7 +719,7 @@ class _Run:
             elif line[0] == "ended":
                 for number in line[3]:
                     self.end(number, line[1] - self.origin, line[2])
-        self.passes = serial
+        self.passes, self.broken = serial, broken + lines.broken
 
     def add_pass(self, serial, times, is_behind, parts, decode, admitted, tokens, ends):
         for at in range(0, len(decode), 2):
@@ -670,18 +738,24 @@ class _Run:
         self.table.add_outside("Taking in the result", taking, taken)
         for at in range(0, len(parts), 5):
             self.parts.append(serial)
-            self.parts.extend(parts[at:at + 5])
+            self.parts.append(self.index.get(parts[at], NOBODY))
+            self.parts.extend(parts[at + 1:at + 5])
         for number in admitted:
-            self.requests[number]["admitted_ns"] = scheduled
+            if number in self.index:
+                self.requests[self.index[number]]["admitted_ns"] = scheduled
         for number in tokens:
-            self.requests[number]["tokens_ns"].append(taken)
+            if number in self.index:
+                self.requests[self.index[number]]["tokens_ns"].append(taken)
         for number, ending in zip(ends[::2], ends[1::2]):
             self.end(number, taken, ending)
 
     def end(self, number, at, ending):
-        one = self.requests[number]
+        if number not in self.index:
+            return
+        one = self.requests[self.index[number]]
         one["ended_ns"] = at
-        if ending == "cancelled" and one["is_stopped"]:
+        # Said while it was there: others may have had its name.
+        if ending == "cancelled" and any(one["received_ns"] <= of - self.origin <= at for of in one["stopped_ns"]):
             ending = "stop"
         if ending is not None:
             one["ending"] = ending
@@ -698,7 +772,7 @@ class _Run:
         about, kinds, tokens = self.about, self.parts[2::6], self.parts[3::6]
         requests = []
         for one in self.requests:
-            one = {name: value for name, value in one.items() if name != "is_stopped"}
+            one = {name: value for name, value in one.items() if name != "stopped_ns"}
             one["tokens_ns"] = one["tokens_ns"].tolist()
             if not one["tokens_ns"]:
                 del one["tokens_ns"]
@@ -712,17 +786,23 @@ class _Run:
             lacks.append("when %d requests arrived: they count from when the engine core had them" % self.without)
         if self.off:
             lacks.append("all after a hook failed, in " + self.off)
+        if self.broken:
+            lacks.append("what was in %d lines that can't be read" % self.broken)
         doubts = []
         if self.behind:
             doubts.append("async scheduling: %d passes were handed over before the one before had its result, and "
                           "begin with that result" % self.behind)
+        if self.has_drafts:
+            doubts.append("speculative decoding with async scheduling: positions are as if all drafts under way had "
+                          "been accepted")
         left_out = [["requests and passes after there was no more room, at least", self.missed]] if self.missed else []
         return brickscope._profile(
             "brickscope_vllm.py",
             self.table,
             dropped={"passes": 0},
             run={
-                "command": brickscope._without_secrets(sys.argv),
+                # Who makes the run may be another program than who served.
+                "command": about.get("command", []),
                 "backend": "vLLM on " + (about.get("device") or "an unknown device"),
                 # Unknown: the workers have them.
                 "threads": 0,
@@ -762,15 +842,13 @@ class _Run:
         )
 
     def anchors(self):
-        if not hasattr(time, "CLOCK_MONOTONIC_RAW"):
+        # Made after a reboot, or on another host, it has no clock to read any more.
+        if not hasattr(time, "CLOCK_MONOTONIC_RAW") or self.boot is None or self.boot != _boot():
             return []
         before = clock()
         raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         after = clock()
         middle = (before + after) // 2
-        if middle < self.origin:
-            # Made after a reboot.
-            return []
         at, width = middle - self.origin, after - before
         return [{"at_ns": at, "monotonic_ns": middle, "monotonic_raw_ns": raw, "width_ns": width}]
 

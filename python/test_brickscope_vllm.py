@@ -8,7 +8,9 @@ import asyncio
 import concurrent.futures
 import contextlib
 import enum
+import gc
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import types
 import unittest
+import weakref
 from types import SimpleNamespace as Of
 from unittest import mock
 
@@ -54,6 +57,7 @@ class Request:
     def __init__(self, request_id, prompt, most):
         self.request_id, self.num_prompt_tokens, self.most = request_id, prompt, most
         self.num_computed, self.answer, self.is_new, self.has_finished = 0, 0, True, False
+        self.resumable = False
 
     @property
     def num_tokens(self):
@@ -68,7 +72,7 @@ class Scheduler:
 
     def __init__(self, clock, room):
         self.clock, self.room = clock, room
-        self.requests, self.running, self.resumed, self.cached = {}, [], set(), {}
+        self.requests, self.running, self.resumed, self.cached, self.drafts = {}, [], set(), {}, {}
 
     def schedule(self):
         self.clock.now += 10
@@ -96,7 +100,7 @@ class Scheduler:
             self.requests[request_id].num_computed += count
         cached = Of(req_ids=old, num_computed_tokens=positions, resumed_req_ids=resumed)
         return Of(scheduled_new_reqs=new, scheduled_cached_reqs=cached, num_scheduled_tokens=counts,
-                  total_num_scheduled_tokens=sum(counts.values()))
+                  total_num_scheduled_tokens=sum(counts.values()), scheduled_spec_decode_tokens=self.drafts)
 
     def preempt(self, request_id):
         self.requests[request_id].num_computed = 0
@@ -112,7 +116,7 @@ class Scheduler:
             request.answer += 1
             reason = Finish.LENGTH if request.answer == request.most else None
             outputs.append(Of(request_id=request_id, new_token_ids=[7], finish_reason=reason))
-            if reason:
+            if reason and not request.resumable:
                 self.free(request)
         return {0: Of(outputs=outputs)}
 
@@ -137,7 +141,8 @@ class Executor:
     def execute_model(self, scheduler_output, non_block=False):
         if self.is_async:
             self.ran = scheduler_output.total_num_scheduled_tokens * 100
-            return concurrent.futures.Future()
+            self.computed = concurrent.futures.Future()
+            return self.computed
         self.clock.now += scheduler_output.total_num_scheduled_tokens * 100
         return None
 
@@ -221,8 +226,9 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
             self.enter(mock.patch.dict(sys.modules, {name: module}))
         self.enter(mock.patch.dict(os.environ, {plugin.OUT: str(self.file)}))
         os.environ.pop(plugin.FOLDER, None)
+        os.environ.pop(plugin.FOLDER_OF, None)
         self.enter(mock.patch.multiple(
-            plugin, clock=self.clock, _is_off=False, _cores={}, _notes=None, _owned=None, _held={}))
+            plugin, clock=self.clock, _is_off=False, _cores=weakref.WeakSet(), _notes=None, _owned=None, _held={}))
         self.enter(mock.patch.object(plugin.atexit, "register"))
         self.enter(mock.patch.object(plugin.signal, "signal"))
         self.said = io.StringIO()
@@ -339,6 +345,44 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.assertEqual(self.parts(run, 0), own)
         self.assertEqual(len(run["requests"][0]["tokens_ns"]), 4)
 
+    def test_a_session_goes_on_after_a_turn(self):
+        engine = self.engine()
+        request = self.ask(engine, "a", 4, 1)
+        request.resumable = True
+        engine.step()
+        # The token of the first turn is dropped, and the prompt grows.
+        request.num_prompt_tokens, request.answer, request.resumable = 7, 0, False
+        engine.add_request(request)
+        engine.step()
+        run = self.run_of()
+        [one] = run["requests"]
+        self.assertEqual(self.parts(run, 0), [("prompt", 4, 0, 0), ("prompt", 3, 4, 0)])
+        self.assertEqual((len(one["tokens_ns"]), one["ending"]), (2, "length"))
+        self.assertEqual(one["ended_ns"], one["tokens_ns"][1])
+
+    def test_a_result_whose_callback_comes_late_is_there_when_it_is_taken_in(self):
+        class Late(concurrent.futures.Future):
+            def add_done_callback(self, then):
+                pass
+
+        engine = self.engine(is_async=True)
+        self.ask(engine, "a", 4, 1)
+        with mock.patch.object(concurrent.futures, "Future", Late):
+            for _ in range(2):
+                engine.step_with_queue()
+        # Up to the first reading afterwards.
+        self.assertEqual([of["wall_ns"] for of in self.run_of()["passes"]], [10 + 4 * 100 + 50 + 1])
+
+    def test_a_result_of_computing_alone_is_not_the_end_of_a_pass(self):
+        engine = self.engine(is_async=True)
+        self.ask(engine, "a", 4, 1)
+        engine.step_with_queue()
+        self.clock.now += 20
+        engine.model_executor.computed.set_result(None)
+        with mock.patch.object(concurrent.futures.Future, "_invoke_callbacks"):
+            engine.step_with_queue()
+        self.assertEqual([of["wall_ns"] for of in self.run_of()["passes"]], [20 + 10 + 4 * 100 + 50 + 1])
+
     def test_who_waits_for_room_is_admitted_later(self):
         engine = self.engine(room=1)
         self.ask(engine, "a", 4, 2)
@@ -382,6 +426,40 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.assertEqual(run["requests"][0]["received_ns"], 100 + 50)
         self.assertEqual(run["requests"][0]["admitted_ns"], 100 + 50 + 3 + 3 + 10)
 
+    def test_a_name_that_comes_again_is_another_request(self):
+        engine = self.engine()
+        front = sys.modules["vllm.v1.engine.output_processor"].OutputProcessor()
+        # The engine core never had it.
+        front.add_request(Of(request_id="a", external_req_id="refused"), "text")
+        self.clock.now += 500
+        for nth in range(2):
+            front.add_request(Of(request_id="a", external_req_id="question-%d" % nth), "text")
+            self.clock.now += 100
+            self.ask(engine, "a", 2, 9)
+            engine.step()
+            if nth == 0:
+                front.process_outputs([Of(request_id="a", is_stopped=True, finish_reason=None)])
+            engine.scheduler.finish_requests(["a"], Status.FINISHED_ABORTED)
+            self.clock.now += 1000
+        # One that came after both.
+        front.add_request(Of(request_id="a", external_req_id="question-2"), "text")
+        requests = self.run_of()["requests"]
+        self.assertEqual([of["id"] for of in requests], ["question-0", "question-1"])
+        self.assertEqual([of["received_ns"] - of["arrived_ns"] for of in requests], [100, 100])
+        self.assertEqual([of["ending"] for of in requests], ["stop", "cancelled"])
+
+    def test_one_that_nobody_is_seen_to_ask_takes_no_arrival_of_its_name(self):
+        engine = self.engine()
+        front = sys.modules["vllm.v1.engine.output_processor"].OutputProcessor()
+        front.add_request(Of(request_id="a", external_req_id="question"), "text")
+        for _ in range(2):
+            self.clock.now += 100
+            self.ask(engine, "a", 2, 1)
+            engine.step()
+        run = self.run_of()
+        self.assertEqual([of["id"] for of in run["requests"]], ["question", "a"])
+        self.assertTrue(any("when 1 requests arrived" in of["reason"] for of in run["imported"]["lacks"]))
+
     def test_several_answers_to_one_question_have_names_of_their_own(self):
         engine = self.engine()
         self.ask(engine, "0_a", 2, 1, "a")
@@ -402,6 +480,17 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.assertEqual((len(run["passes"]), len(run["requests"][0]["tokens_ns"])), (1, 1))
         self.assertNotIn("ended_ns", run["requests"][0])
         self.assertTrue(any("a hook failed, in schedule" in of["reason"] for of in run["imported"]["lacks"]))
+
+    def test_positions_of_drafts_under_async_scheduling_are_doubted(self):
+        for is_async in False, True:
+            engine = self.engine()
+            engine.vllm_config.scheduler_config = Of(async_scheduling=is_async)
+            engine.scheduler.drafts = {"a": [-1]}
+            self.ask(engine, "a", 2, 2)
+            engine.step()
+            engine.step()
+            doubts = self.run_of()["imported"]["doubts"]
+            self.assertEqual([of.startswith("speculative decoding") for of in doubts], [True] * is_async)
 
     def test_an_error_of_the_engine_is_its_own(self):
         engine = self.engine()
@@ -435,8 +524,75 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(plugin.main([str(folder), str(self.folder / "other.json")]), 0)
             self.assertEqual(plugin.main([]), 2)
-        self.assertEqual(len(json.loads((self.folder / "other.json").read_text())["passes"]), 1)
+        other = json.loads((self.folder / "other.json").read_text())
+        self.assertEqual((len(other["passes"]), len(other["clock"]["anchors"])), (1, 1))
         self.run_of()
+
+    def test_a_run_made_elsewhere_has_the_servers_command_and_no_anchor(self):
+        with mock.patch.object(sys, "argv", ["vllm", "serve", "--api-key", "secret"]):
+            engine = self.engine()
+            self.ask(engine, "a", 2, 9)
+        for boot in "elsewhere", None:
+            with mock.patch.object(plugin, "_boot", return_value=boot), contextlib.redirect_stdout(io.StringIO()):
+                plugin.main([os.environ[plugin.FOLDER], str(self.folder / "other.json")])
+            other = json.loads((self.folder / "other.json").read_text())
+            self.assertEqual(other["clock"]["anchors"], [])
+            self.assertEqual(other["run"]["command"], ["vllm", "serve", "--api-key", "***"])
+        self.run_of()
+        with mock.patch.object(plugin, "_boot", return_value=None):
+            self.ask(self.engine(), "a", 2, 9)
+            self.assertEqual(self.run_of()["clock"]["anchors"], [])
+
+    def test_a_line_that_cannot_be_read_is_left_out_and_counted(self):
+        engine = self.engine()
+        self.ask(engine, "a", 2, 2)
+        self.ask(engine, "b", 2, 2)
+        engine.step()
+        log = next(pathlib.Path(os.environ[plugin.FOLDER]).glob("core-*"))
+        broken = [line for line in log.read_text().splitlines() if line.startswith('["request",0')]
+        self.assertEqual(len(broken), 1)
+        log.write_text(log.read_text().replace(broken[0], broken[0][:9]))
+        run = self.run_of()
+        self.assertEqual([(of["id"], len(of["tokens_ns"])) for of in run["requests"]], [("b", 1)])
+        self.assertEqual([of["request"] for of in run["parts"]], [plugin.NOBODY, 0])
+        self.assertTrue(any("in 1 lines that can't be read" in of["reason"] for of in run["imported"]["lacks"]))
+
+    def test_a_line_that_is_cut_short_turns_all_off(self):
+        engine = self.engine()
+        self.ask(engine, "a", 2, 3)
+        engine.step()
+        write = os.write
+        with mock.patch.object(os, "write", lambda file, text: write(file, text[:20])):
+            engine.step()
+        self.assertIn("in update_from_output: OSError", self.said.getvalue())
+        self.assertEqual(len(self.run_of()["passes"]), 1)
+
+    def test_what_follows_a_line_that_was_cut_short_is_read(self):
+        self.engine()
+        log, write = plugin._Log("core"), os.write
+        with mock.patch.object(os, "write", lambda file, text: write(file, text[:3])):
+            self.assertRaises(OSError, log.write, ["cut"])
+        log.write(["whole"])
+        lines = plugin._Lines(next(pathlib.Path(os.environ[plugin.FOLDER]).glob("core-*")))
+        self.assertEqual([of[0] for of in lines], ["host", "whole"])
+        self.assertEqual(lines.broken, 1)
+
+    def test_an_engine_may_go_on_while_its_run_is_made(self):
+        engine = self.engine()
+        self.ask(engine, "a", 2, 2)
+        engine.step()
+
+        class Table(plugin.brickscope._Table):
+            def add_pass(table, *given):
+                # Between both times that the file is read.
+                self.ask(engine, "b", 2, 2)
+                engine.step()
+                super().add_pass(*given)
+
+        with mock.patch.object(plugin.brickscope, "_Table", Table):
+            run = self.run_of()
+        self.assertNotIn("isn't written", self.said.getvalue())
+        self.assertEqual((len(run["requests"]), len(run["passes"])), (1, 1))
 
     def test_times_of_another_host_are_not_taken(self):
         engine = self.engine()
@@ -459,6 +615,18 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.assertEqual(self.run_of()["requests"][0]["id"], "a")
         self.assertEqual(json.loads((self.folder / "run-2.json").read_text())["requests"][0]["id"], "b")
 
+    def test_an_engine_that_nobody_has_any_more_is_freed(self):
+        engine = self.engine()
+        self.ask(engine, "a", 2, 2)
+        engine.step()
+        file, engine = engine.__dict__["_brickscope_core"].log.file, weakref.ref(engine)
+        gc.collect()
+        self.assertIsNone(engine())
+        self.assertEqual(len(plugin._cores), 0)
+        with self.assertRaises(OSError):
+            os.fstat(file)
+        self.assertEqual(len(self.run_of()["passes"]), 1)
+
     def test_without_the_variable_nothing_is_touched(self):
         del os.environ[plugin.OUT]
         self.engine()
@@ -471,9 +639,60 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         seen = []
         plugin._when_imported("imported_later", seen.append)
         self.addCleanup(sys.modules.pop, "imported_later", None)
+        # Who only looks for it, imports nothing.
+        self.assertIsNotNone(importlib.util.find_spec("imported_later"))
         module = importlib.import_module("imported_later")
         self.assertEqual(seen, [module])
         self.assertFalse(any(isinstance(of, plugin._Importing) for of in sys.meta_path))
+
+    def later(self, finder):
+        """Imports a module for which hooks wait, beside another finder that looks for it."""
+        (self.folder / "imported_later.py").write_text("")
+        self.enter(mock.patch.object(sys, "path", [str(self.folder), *sys.path]))
+        self.enter(mock.patch.object(sys, "meta_path", [finder, *sys.meta_path]))
+        self.addCleanup(sys.modules.pop, "imported_later", None)
+        seen = []
+        plugin._when_imported("imported_later", seen.append)
+        importlib.import_module("imported_later")
+        return seen
+
+    def test_a_finder_that_asks_all_the_others_is_no_trouble(self):
+        class Finder:
+            is_on = False
+
+            def find_spec(self, name, path, target=None):
+                if self.is_on:
+                    return None
+                self.is_on = True
+                spec = importlib.util.find_spec(name)
+                self.is_on = False
+                return spec
+
+        self.assertEqual(len(self.later(Finder())), 1)
+        self.assertEqual(self.said.getvalue(), "")
+
+    def test_a_finder_that_fails_is_said_and_the_import_goes_on(self):
+        class Finder:
+            def find_spec(self, name, path, target=None):
+                if name == "imported_later" and not plugin._is_off:
+                    raise ValueError("broken")
+
+        self.assertEqual(self.later(Finder()), [])
+        self.assertIn("in import of imported_later: ValueError: broken", self.said.getvalue())
+
+    def test_a_program_that_is_to_write_elsewhere_has_a_folder_of_its_own(self):
+        self.engine()
+        folder, owned = os.environ[plugin.FOLDER], plugin._owned
+        # One that is started by it, to write the same run, and another one.
+        plugin._owned = None
+        plugin.register()
+        self.assertEqual((os.environ[plugin.FOLDER], plugin._owned), (folder, None))
+        os.environ[plugin.OUT] = str(self.folder / "other.json")
+        plugin.register()
+        self.assertNotEqual(os.environ[plugin.FOLDER], folder)
+        self.assertEqual(plugin._owned[2], str(self.folder / "other.json"))
+        for plugin._owned in plugin._owned, owned:
+            plugin._finish_once()
 
     def test_a_version_without_what_is_hooked_is_said(self):
         engine = self.engine()
