@@ -389,3 +389,26 @@ fn times_that_go_backwards_and_parts_of_nothing_are_found() {
     profile.dropped.passes = 1;
     assert_eq!(profile.check(), Ok(()));
 }
+
+#[test]
+fn what_to_try_is_said_where_most_slow_tokens_have_one_cause() {
+    // Every tenth token comes after a long pass for somebody's prompt, beside which it was computed.
+    let of = |slow: u64| {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.requests.push(request("own", 0, Some(0), Vec::new()));
+        profile.requests.push(request("other", 0, Some(0), Vec::new()));
+        for nth in 0..100_u64 {
+            let is_long = nth % 10 == 9 && nth / 10 < slow;
+            let start = profile.requests[0].tokens_ns.last().copied().unwrap_or(0);
+            let wall = if is_long { 50_000 } else { 1_000 };
+            profile.passes.push(pass(nth as u32, start, wall));
+            let mut parts = vec![Part::decode(0, nth)];
+            parts.extend(is_long.then(|| Part::prompt(1, 500, 0)));
+            profile.parts.extend(parts.into_iter().map(|part| PassPart { pass: nth as u32, part }));
+            profile.requests[0].tokens_ns.push(start + wall);
+        }
+        unwrapped(&view::requests(&profile))
+    };
+    assert!(of(10).contains("prompts of others 10 Next: prompts in smaller pieces"), "{}", of(10));
+    assert!(of(4).contains("prompts of others 4") && !of(4).contains("Next:"), "{}", of(4));
+}

@@ -55,6 +55,36 @@ impl Cause {
     }
 }
 
+impl Cause {
+    /// What to try against it, if that is known: flags of llama-server and of vLLM.
+    #[must_use]
+    pub const fn advice(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Receiving => {
+                "more processes that read requests (vLLM: --api-server-count), or shorter prompts"
+            }
+            Self::Queue => {
+                "more places in the batch (llama-server: -np; vLLM: --max-num-seqs), or fewer requests at once"
+            }
+            Self::Prompts => {
+                "prompts in smaller pieces (llama-server: a lower -b; vLLM: --max-num-batched-tokens), or long ones elsewhere"
+            }
+            Self::TokensOfOthers => {
+                "fewer places in the batch (llama-server: -np; vLLM: --max-num-seqs)"
+            }
+            Self::Cpu => {
+                "no other programs on these CPUs, or fewer threads (llama-server: -t, -tb)"
+            }
+            Self::Disk => "more free memory, or weights that stay in it (llama-server: --mlock)",
+            Self::Sending => "look at who asked: it reads slowly, or the network is slow",
+            Self::Between => {
+                "look at grammars, samplers and logging of these requests: `--request ID` shows one"
+            }
+            Self::Own | Self::Unattributed => return None,
+        })
+    }
+}
+
 /// An interval that took at least [`SLOW`] times the median, with its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caused {

@@ -217,6 +217,17 @@ fn why(what: &str, causes: &Causes, text: &mut String) {
     for (cause, count) in causes.counts() {
         let _ = writeln!(text, "{}  {:>10}", padded(cause.name(), NAME), grouped(count));
     }
+    if let Some(advice) = advice(causes) {
+        wrapped(&format!("Next: {advice}"), text);
+    }
+}
+
+/// What to try against the cause that most of the slow ones have, if they are some.
+fn advice(causes: &Causes) -> Option<&'static str> {
+    const FEWEST: usize = 5;
+    let (cause, count) = causes.counts().into_iter().next()?;
+    let is_most = causes.slow.len() >= FEWEST && 2 * count > causes.slow.len() as u64;
+    cause.advice().filter(|_| is_most)
 }
 
 fn how_many_slow(what: &str, causes: &Causes) -> String {
@@ -253,6 +264,7 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         let end =
             if counts.is_empty() { String::new() } else { format!(" {}.", counts.join("; ")) };
         words.push(how_many_slow(what, &causes) + &end);
+        words.extend(advice(&causes).map(|advice| format!("Next: {advice}.")));
     }
     words
 }
