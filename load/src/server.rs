@@ -10,9 +10,9 @@ use ureq::http::{HeaderValue, Uri};
 use crate::answer::{self, Answer};
 use crate::text::{self, Words};
 
-/// The words of the two prompts that tell how many tokens a word is.
-const FEW: u64 = 16;
-const MANY: u64 = 144;
+/// The words of the two prompts that tell how many tokens a word is: all words once, and three times.
+const FEW: u64 = 64;
+const MANY: u64 = 192;
 /// How long a server may take to say what its model is called.
 const FOR_NAME: Duration = Duration::from_secs(5);
 
