@@ -80,15 +80,9 @@ struct Event {
     error: Option<serde_json::Value>,
 }
 
-impl Event {
-    fn is_answer(&self) -> bool {
-        self.choices.is_some() || self.usage.is_some()
-    }
-}
-
 #[derive(Debug, Deserialize)]
 struct Choice {
-    /// Of several answers to one request, the first one is timed.
+    /// Which of several answers it is of.
     index: Option<u64>,
     text: Option<String>,
     delta: Option<Delta>,
@@ -129,10 +123,11 @@ impl Choice {
     }
 }
 
-/// Reads an answer to its end, or until nobody wants it any more.
+/// Reads an answer to its end, or until nobody wants it any more. Where several were asked for, the first one is timed.
 pub(crate) fn read(
     mut response: Response<Body>,
     sent_ns: u64,
+    are_several: bool,
     now: &dyn Fn() -> u64,
     is_over: &dyn Fn() -> bool,
 ) -> Answer {
@@ -149,12 +144,14 @@ pub(crate) fn read(
         let why = format!("HTTP {}{}", status.as_u16(), reason(&text));
         return Answer::failed(sent_ns, now(), why);
     }
-    let mut answer = Answer { sent_ns, ..Answer::default() };
+    let answer = Answer { sent_ns, ..Answer::default() };
+    let mut reading = Reading { answer, are_several, is_answer: false };
     let ended = if is_stream {
-        read_stream(&mut BufReader::new(body), &mut answer, now, is_over)
+        reading.read_stream(&mut BufReader::new(body), now, is_over)
     } else {
-        read_whole(body, &mut answer)
+        reading.read_whole(body)
     };
+    let Reading { mut answer, .. } = reading;
     answer.ended_ns.get_or_insert_with(now);
     if let Err(why) = ended {
         answer.failure = Some(why);
@@ -163,90 +160,105 @@ pub(crate) fn read(
     answer
 }
 
-fn read_whole(body: impl Read, answer: &mut Answer) -> Result<(), String> {
-    let mut text = Vec::new();
-    body.take(MOST_WHOLE).read_to_end(&mut text).map_err(|error| error.to_string())?;
-    let event: Event = serde_json::from_slice(&text)
-        .map_err(|error| shortened(&format!("the answer can't be read: {error}")))?;
-    take(&event, answer)?;
-    event.is_answer().then_some(()).ok_or_else(|| "the answer has no choices".to_owned())
+/// An answer while it is read.
+#[derive(Debug, Default)]
+struct Reading {
+    answer: Answer,
+    are_several: bool,
+    /// Whether anything came that is one.
+    is_answer: bool,
 }
 
-/// Reads events: <https://html.spec.whatwg.org/multipage/server-sent-events.html>.
-fn read_stream(
-    stream: &mut dyn BufRead,
-    answer: &mut Answer,
-    now: &dyn Fn() -> u64,
-    is_over: &dyn Fn() -> bool,
-) -> Result<(), String> {
-    let mut line = Vec::new();
-    let mut is_answer = false;
-    loop {
-        line.clear();
-        let read = stream.take(MOST_LINE).read_until(b'\n', &mut line);
-        let at = now();
-        if is_over() {
-            answer.ending = Some(Ending::Cancelled);
-            return Ok(());
-        }
-        let read = read.map_err(|error| in_words(&error))?;
-        if read as u64 == MOST_LINE && line.last() != Some(&b'\n') {
-            return Err("a line of the stream has more than 8 MiB".to_owned());
-        }
-        if read == 0 {
-            // Without its end nobody knows that it is whole.
-            return match answer.ending {
-                Some(_) => Ok(()),
-                None => Err("the stream broke off".to_owned()),
-            };
-        }
-        let Some(data) = line.strip_prefix(b"data:") else { continue };
-        let data = data.trim_ascii();
-        if data == b"[DONE]" {
-            answer.ended_ns = Some(at);
-            // Up to the end, so that the server ends the connection, and has none of it lying about.
-            let _ = io::copy(&mut stream.take(MOST_REST), &mut io::sink());
-            // Servers that don't say why it ended have said that it did.
-            return is_answer.then_some(()).ok_or_else(|| "the stream has no answer".to_owned());
-        }
-        let event: Event = serde_json::from_slice(data)
-            .map_err(|error| shortened(&format!("an event can't be read: {error}")))?;
-        is_answer |= event.is_answer();
-        if answer.pieces_ns.len() == MOST_PIECES {
-            return Err(format!("more than {MOST_PIECES} pieces"));
-        }
-        if take(&event, answer)? {
-            answer.pieces_ns.push(at);
-        }
+impl Reading {
+    fn read_whole(&mut self, body: impl Read) -> Result<(), String> {
+        let mut text = Vec::new();
+        body.take(MOST_WHOLE).read_to_end(&mut text).map_err(|error| error.to_string())?;
+        let event: Event = serde_json::from_slice(&text)
+            .map_err(|error| shortened(&format!("the answer can't be read: {error}")))?;
+        self.take(&event)?;
+        self.is_answer.then_some(()).ok_or_else(|| "the answer has no choices".to_owned())
     }
-}
 
-/// Takes what an event says. Returns whether it has text.
-fn take(event: &Event, answer: &mut Answer) -> Result<bool, String> {
-    if let Some(error) = event.error.as_ref().filter(|error| !error.is_null()) {
-        return Err(format!("an error in the stream{}", reason(error.to_string().as_bytes())));
-    }
-    if let Some(id) = event.id.as_ref().filter(|id| !id.is_empty()) {
-        answer.id.get_or_insert_with(|| shortened(id));
-    }
-    let mut has_text = false;
-    let choices = event.choices.iter().flatten();
-    for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
-        has_text |= choice.has_text();
-        if let Some(why) = &choice.finish_reason {
-            answer.ending = Some(match why.as_str() {
-                "length" => Ending::Length,
-                _ => Ending::Stop,
-            });
+    /// Reads events: <https://html.spec.whatwg.org/multipage/server-sent-events.html>.
+    fn read_stream(
+        &mut self,
+        stream: &mut dyn BufRead,
+        now: &dyn Fn() -> u64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = stream.take(MOST_LINE).read_until(b'\n', &mut line);
+            let at = now();
+            if is_over() {
+                self.answer.ending = Some(Ending::Cancelled);
+                return Ok(());
+            }
+            let read = read.map_err(|error| in_words(&error))?;
+            if read as u64 == MOST_LINE && line.last() != Some(&b'\n') {
+                return Err("a line of the stream has more than 8 MiB".to_owned());
+            }
+            if read == 0 {
+                // Without its end nobody knows that it is whole.
+                return match self.answer.ending {
+                    Some(_) => Ok(()),
+                    None => Err("the stream broke off".to_owned()),
+                };
+            }
+            let Some(data) = line.strip_prefix(b"data:") else { continue };
+            let data = data.trim_ascii();
+            if data == b"[DONE]" {
+                self.answer.ended_ns = Some(at);
+                // Up to the end, so that the server ends the connection, and has none of it lying about.
+                let _ = io::copy(&mut stream.take(MOST_REST), &mut io::sink());
+                // Servers that don't say why it ended have said that it did.
+                return self
+                    .is_answer
+                    .then_some(())
+                    .ok_or_else(|| "the stream is empty".to_owned());
+            }
+            let event: Event = serde_json::from_slice(data)
+                .map_err(|error| shortened(&format!("an event can't be read: {error}")))?;
+            if self.answer.pieces_ns.len() == MOST_PIECES {
+                return Err(format!("more than {MOST_PIECES} pieces"));
+            }
+            if self.take(&event)? {
+                self.answer.pieces_ns.push(at);
+            }
         }
     }
-    if let Some(usage) = &event.usage {
-        answer.prompt_tokens = usage.prompt_tokens.or(answer.prompt_tokens);
-        answer.answer_tokens = usage.completion_tokens.or(answer.answer_tokens);
-        let cached = usage.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
-        answer.cached_tokens = cached.or(answer.cached_tokens);
+
+    /// Takes what an event says. Returns whether it has text.
+    fn take(&mut self, event: &Event) -> Result<bool, String> {
+        if let Some(error) = event.error.as_ref().filter(|error| !error.is_null()) {
+            return Err(format!("an error in the stream{}", reason(error.to_string().as_bytes())));
+        }
+        self.is_answer |= event.choices.is_some() || event.usage.is_some();
+        let answer = &mut self.answer;
+        if let Some(id) = event.id.as_ref().filter(|id| !id.is_empty()) {
+            answer.id.get_or_insert_with(|| shortened(id));
+        }
+        let mut has_text = false;
+        let is_timed = |choice: &&Choice| !self.are_several || choice.index.unwrap_or(0) == 0;
+        for choice in event.choices.iter().flatten().filter(is_timed) {
+            has_text |= choice.has_text();
+            if let Some(why) = &choice.finish_reason {
+                answer.ending = Some(match why.as_str() {
+                    "length" => Ending::Length,
+                    _ => Ending::Stop,
+                });
+            }
+        }
+        if let Some(usage) = &event.usage {
+            answer.prompt_tokens = usage.prompt_tokens.or(answer.prompt_tokens);
+            answer.answer_tokens = usage.completion_tokens.or(answer.answer_tokens);
+            let details = usage.prompt_tokens_details.as_ref();
+            let cached = details.and_then(|details| details.cached_tokens);
+            answer.cached_tokens = cached.or(answer.cached_tokens);
+        }
+        Ok(has_text)
     }
-    Ok(has_text)
 }
 
 /// What a server says of a refusal, after a colon, as one line.
@@ -292,14 +304,18 @@ mod tests {
 
     /// What is read of a stream, by a clock that says how often it was read.
     fn streamed(text: &str) -> (Answer, Result<(), String>) {
+        streamed_of(false, text)
+    }
+
+    fn streamed_of(are_several: bool, text: &str) -> (Answer, Result<(), String>) {
         let reads = Cell::new(0);
         let now = || {
             reads.set(reads.get() + 1);
             reads.get()
         };
-        let mut answer = Answer::default();
-        let ended = read_stream(&mut text.as_bytes(), &mut answer, &now, &|| false);
-        (answer, ended)
+        let mut reading = Reading { are_several, ..Reading::default() };
+        let ended = reading.read_stream(&mut text.as_bytes(), &now, &|| false);
+        (reading.answer, ended)
     }
 
     #[test]
@@ -345,9 +361,11 @@ mod tests {
             r#"{"choices":[{"index":0,"text":"a","finish_reason":"length"}]}"#,
         ];
         let text: String = events.iter().map(|event| format!("data: {event}\n")).collect();
-        let (answer, ended) = streamed(&text);
+        let (answer, ended) = streamed_of(true, &text);
         assert_eq!((ended, answer.pieces_ns), (Ok(()), vec![2, 4]));
         assert_eq!(answer.ending, Some(Ending::Length));
+        // GuideLLM's stand-in for a server numbers the pieces of one.
+        assert_eq!(streamed(&text).0.pieces_ns, [1, 2, 3, 4]);
     }
 
     #[test]
@@ -362,9 +380,9 @@ mod tests {
         assert!(streamed("data: [DONE]\n").1.is_err());
         let (_, ended) = streamed("data: {\"error\":{\"message\":\"no slot\"}}\n");
         assert!(ended.expect_err("an error").contains("no slot"));
-        let mut answer = Answer::default();
-        let ended = read_stream(&mut event.as_bytes(), &mut answer, &|| 1, &|| true);
-        assert_eq!((ended, answer.ending), (Ok(()), Some(Ending::Cancelled)));
+        let mut reading = Reading::default();
+        let ended = reading.read_stream(&mut event.as_bytes(), &|| 1, &|| true);
+        assert_eq!((ended, reading.answer.ending), (Ok(()), Some(Ending::Cancelled)));
     }
 
     #[test]

@@ -185,9 +185,15 @@ impl Server {
         }
         let sent_ns = now();
         match request.send(&body[..]) {
-            Ok(response) => answer::read(response, sent_ns, now, is_over),
+            Ok(response) => answer::read(response, sent_ns, self.asks_several(), now, is_over),
             Err(error) => Answer::failed(sent_ns, now(), answer::in_words(&error)),
         }
+    }
+
+    /// Whether each request asks for several answers.
+    fn asks_several(&self) -> bool {
+        let number = |name| self.more.get(name).and_then(Value::as_u64);
+        [number("n"), number("best_of")].into_iter().flatten().any(|number| number > 1)
     }
 
     fn body(&self, prompt: &str, most: u64) -> Vec<u8> {
