@@ -58,7 +58,13 @@ fn judgement(profile: &Profile) -> String {
         if profile.imported.is_some() {
             return imported::without_passes(profile);
         }
-        return "No pass was recorded, so there is no wall time to attribute.".to_owned();
+        return match profile.requests.is_empty() {
+            true => "No pass was recorded, so there is no wall time to attribute.",
+            false => {
+                "Requests as who asked a server saw them: what it did meanwhile isn't in this run."
+            }
+        }
+        .to_owned();
     };
     let name = total.phase.heading();
     let wall = total.wall_ns as f64;

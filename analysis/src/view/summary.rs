@@ -894,6 +894,10 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
                 "use another sync mode: the mode `none` times nothing".to_owned()
             }
             Some(_) => "time bricks inside the pass, to see where its time goes".to_owned(),
+            None if !profile.requests.is_empty() => {
+                "put it beside the server's run: brickscope requests SERVER_RUN --client RUN"
+                    .to_owned()
+            }
             None => "begin a pass and time bricks inside it".to_owned(),
         };
     }

@@ -276,11 +276,15 @@ mod asking {
                 self.server.model().map(|model| format!(", model {}", printable_text(model)));
             row("server   ", format!("{}{}", self.server.url(), model.unwrap_or_default()));
             let seconds = *lasted_ns as f64 / 1e9;
+            let not_sent = match self.figures.not_sent {
+                0 => String::new(),
+                not_sent => format!("; {} more were not sent", grouped(not_sent)),
+            };
             let per_second = |number: u64| format!("{}/s", digits(self.figures.rate_of(number)));
             row(
                 "sent     ",
                 format!(
-                    "{}, {}; in {seconds:.1} s, {}",
+                    "{}, {}; in {seconds:.1} s, {}{not_sent}",
                     count(*sent, "request"),
                     self.pace(),
                     per_second(*sent)

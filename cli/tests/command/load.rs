@@ -54,6 +54,11 @@ fn what_a_server_answers_is_a_run_with_the_same_figures_everywhere() {
     assert_eq!(table(&requests), table(&text));
     assert!(requests.contains("No passes are in this run"), "{requests}");
 
+    let show = brickscope(&[]).arg("show").arg(&run).output().expect("it runs");
+    let show = String::from_utf8(show.stdout).expect("text");
+    assert!(show.starts_with("Requests as who asked a server saw them"), "{show}");
+    assert!(show.contains("Next: put it beside the server's run"), "{show}");
+
     // Beside a server that had each request when it was sent, and sent each piece when it was here, nothing lies between.
     let server = dir.path().join("server.json");
     let mut profile = profile;
