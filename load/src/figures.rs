@@ -26,8 +26,8 @@ pub struct Figures {
     pub lasted_ns: u64,
     /// The tokens of their prompts, by the server; `None` unless it said so of each one that was answered.
     pub prompt_tokens: Option<u64>,
-    /// How many of these were found in a cache, as far as the server said.
-    pub cached_tokens: u64,
+    /// How many of these were found in a cache, by the server.
+    pub cached_tokens: Option<u64>,
     /// The tokens of their answers, by the server.
     pub answer_tokens: Option<u64>,
     /// The pieces with text of their answers.
@@ -64,7 +64,7 @@ impl Figures {
             failed,
             lasted_ns: driven.ended_ns.saturating_sub(driven.began_ns),
             prompt_tokens: sum(|answer| answer.prompt_tokens),
-            cached_tokens: whole().filter_map(|answer| answer.cached_tokens).sum(),
+            cached_tokens: sum(|answer| answer.cached_tokens),
             answer_tokens: sum(|answer| answer.answer_tokens),
             pieces: whole().map(|answer| answer.pieces_ns.len() as u64).sum(),
             late: Times::of("due until sent", late),

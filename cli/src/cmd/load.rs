@@ -247,11 +247,14 @@ mod asking {
         let mut profile = driven.profile();
         let cut_short = (figures.not_sent > 0)
             .then(|| format!("{} not sent", count(figures.not_sent, "request")));
+        // Both are 0 in a run that doesn't state them; pieces are no tokens.
+        let tokens = figures.prompt_tokens.zip(figures.answer_tokens);
+        let (prompt_tokens, generated_tokens) = tokens.unwrap_or((0, 0));
         profile.run = Some(Run {
             command: text::command_line(),
             backend: "a client of a server".to_owned(),
-            prompt_tokens: figures.prompt_tokens.unwrap_or(0),
-            generated_tokens: figures.answer_tokens.unwrap_or(figures.pieces),
+            prompt_tokens,
+            generated_tokens,
             seed: Some(seed),
             cut_short,
             ..Run::default()
@@ -314,10 +317,9 @@ mod asking {
             row("answered ", format!("{}{reasons}{more}", grouped(*answered)));
             if let Some(tokens) = self.figures.answer_tokens {
                 let prompts = self.figures.prompt_tokens.map_or(String::new(), |prompts| {
-                    let cached = match self.figures.cached_tokens {
-                        0 => String::new(),
-                        cached => format!(", {} of them cached", grouped(cached)),
-                    };
+                    let cached = self.figures.cached_tokens.map_or(String::new(), |cached| {
+                        format!(", {} of them cached", grouped(cached))
+                    });
                     format!("; {} of prompts{cached}", grouped(prompts))
                 });
                 row(
