@@ -1,6 +1,7 @@
 //! What a change brings, by runs with it and without it in turns.
 
 use brickscope_profile::save::now_rfc3339;
+use brickscope_profile::stats;
 use brickscope_profile::{
     Absent, Change, PairedRatio, PassTime, Phase, Profile, Trial, TrialVerdict,
 };
@@ -97,9 +98,7 @@ impl Question {
     ) -> Result<Trial, Absent> {
         let ratio = PairedRatio::new(pairs).map_err(|e| Absent { reason: e.to_string() })?;
         let median = |of: fn(&(f64, f64)) -> f64| {
-            let mut times: Vec<f64> = pairs.iter().map(of).collect();
-            times.sort_by(f64::total_cmp);
-            f64::midpoint(times[(times.len() - 1) / 2], times[times.len() / 2])
+            stats::median(&pairs.iter().map(of).collect::<Vec<_>>()).unwrap_or(0.0)
         };
         Ok(Trial {
             measured: now_rfc3339(),

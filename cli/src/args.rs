@@ -38,6 +38,7 @@ use crate::cmd::tokenize::TokenizeArgs;
 use crate::cmd::top::TopArgs;
 use crate::cmd::trial::TryArgs;
 use crate::cmd::verify_receipt::VerifyReceiptArgs;
+use crate::cmd::versus::VersusArgs;
 use crate::flags::profile::ProfileArgs;
 
 /// See where an LLM's time goes: brick by brick, measured.
@@ -113,6 +114,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Benchmark(BenchmarkArgs),
     Compare(CompareArgs),
+    Versus(VersusArgs),
     Gate(GateArgs),
     Bisect(BisectArgs),
     Show(ShowArgs),

@@ -15,6 +15,7 @@ pub(crate) fn compared(a: &Side, b: &Side, how: &ComparisonArgs) -> Result<Compa
         threshold: how.threshold,
         min_share: how.min_share.unwrap_or(usual.min_share),
         is_forced: how.force,
+        ..usual
     };
     compare(a, b, &options).map_err(|error| match error {
         CompareError::Unlike(_) => {

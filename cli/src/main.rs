@@ -121,6 +121,7 @@ fn run(command: &Command) -> ExitCode {
     };
     let result = match command {
         Command::Compare(args) => return code(cmd::compare::run(args)),
+        Command::Versus(args) => return code(cmd::versus::run(args)),
         Command::Gate(args) => return code(cmd::gate::run(args)),
         Command::Flamegraph(args) if args.diff.is_some() => {
             return code(cmd::flamegraph::run(args));

@@ -62,6 +62,7 @@ mod from_profile;
 mod from_receipt;
 #[cfg(feature = "receipt")]
 mod limits;
+mod moved;
 mod ratio;
 mod turns;
 pub(crate) mod verdict;
@@ -78,6 +79,7 @@ pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
 #[cfg(feature = "receipt")]
 pub use self::limits::{Held, Limit};
+pub use self::moved::{Moved, MovedPart, Versus, look_after, of_most_tokens, versus};
 use self::ratio::Ratio;
 use self::turns::Order;
 pub use self::turns::{Pairing, Turn, turns_at_random};
@@ -194,12 +196,14 @@ pub struct Options {
     pub min_share: f64,
     /// Compare even sides that ran under different conditions.
     pub is_forced: bool,
+    /// The probability of a false alarm: [`LEVEL`], or less of it for who compares more than once.
+    pub level: f64,
 }
 
 impl Default for Options {
     /// A threshold of 3 %, rows from 1 % of their test on, and equal conditions only.
     fn default() -> Self {
-        Self { threshold: 0.03, min_share: 0.01, is_forced: false }
+        Self { threshold: 0.03, min_share: 0.01, is_forced: false, level: LEVEL }
     }
 }
 
@@ -389,6 +393,17 @@ impl std::error::Error for CompareError {}
 /// See [`CompareError`]. Too few processes are not an error: every verdict is then
 /// [`Verdict::Inconclusive`].
 pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, CompareError> {
+    compare_beside(a, b, [a, b], options)
+}
+
+/// As [`compare`], where `whole` has the samples that sides of fewer samples were made from: they say how times change
+/// within a process.
+fn compare_beside(
+    a: &Side,
+    b: &Side,
+    whole: [&Side; 2],
+    options: &Options,
+) -> Result<Comparison, CompareError> {
     if !(options.threshold > 0.0 && options.threshold.is_finite()) {
         return Err(CompareError::Threshold(options.threshold));
     }
@@ -415,11 +430,11 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
     }
     let order = turns::order(a, b);
     let mut tests: Vec<Rows> =
-        names.iter().map(|name| Rows::new(name, a, b, &order, options)).collect();
-    verdict::judge(&mut tests, options.threshold);
+        names.iter().map(|name| Rows::new(name, [a, b], whole, &order, options)).collect();
+    verdict::judge(&mut tests, options);
     Ok(Comparison {
         threshold: options.threshold,
-        level: LEVEL,
+        level: options.level,
         power: POWER,
         a: Compared::new(a),
         b: Compared::new(b),
@@ -506,17 +521,23 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(name: &str, a: &Side, b: &Side, order: &Order, options: &Options) -> Self {
-        let sides = [a, b].map(|side| {
-            let test = |process| test_of(process, name);
-            side.processes.iter().filter_map(test).collect::<Vec<&Test>>()
-        });
+    fn new(
+        name: &str,
+        [a, b]: [&Side; 2],
+        whole: [&Side; 2],
+        order: &Order,
+        options: &Options,
+    ) -> Self {
+        let tests_of = |side: &'_ Side| -> Vec<&Test> {
+            side.processes.iter().filter_map(|process| test_of(process, name)).collect()
+        };
+        let (sides, samples) = ([a, b].map(tests_of), whole.map(tests_of));
         let walls = sides.each_ref().map(|side| medians(side, |test| Some(test.wall_ns.clone())));
         let seconds = seconds(a, b);
         let row = |name: &str, of: &dyn Fn(&Test) -> Option<Vec<u64>>| {
             let times = sides.each_ref().map(|side| medians(side, of));
             let few = sides.iter().any(|side| side.len() < ratio::PAIRS_THAT_DECIDE);
-            let within = few.then(|| within(&sides, of)).flatten();
+            let within = few.then(|| within(&samples, of)).flatten();
             let row = Row::new(name, &times, &walls, order, seconds.as_ref());
             Row { within, ..row }
         };

@@ -447,7 +447,7 @@ fn kept(n: usize) -> usize {
     n - 2 * trimmed(n)
 }
 
-fn trimmed(n: usize) -> usize {
+pub(super) fn trimmed(n: usize) -> usize {
     if n < TRIMMED_FROM { 0 } else { n / 5 }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Comparison, LEVEL, POWER, Row, Rows};
+use super::{Comparison, Options, POWER, Row, Rows};
 
 /// The verdict on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -76,7 +76,7 @@ impl Comparison {
 }
 
 /// Fills in what follows from the ratios.
-pub(super) fn judge(tests: &mut [Rows], threshold: f64) {
+pub(super) fn judge(tests: &mut [Rows], options: &Options) {
     let families: [fn(&mut Rows) -> Vec<&mut Row>; 3] = [
         |test| vec![&mut test.whole],
         |test| test.categories.iter_mut().collect(),
@@ -88,7 +88,7 @@ pub(super) fn judge(tests: &mut [Rows], threshold: f64) {
     let families: Vec<_> = families.iter().filter(has_rows).copied().collect();
     for family in &families {
         let rows = tests.iter_mut().flat_map(family).collect();
-        judge_family(rows, LEVEL / 2.0 / families.len() as f64, threshold);
+        judge_family(rows, options.level / 2.0 / families.len() as f64, options.threshold);
     }
 }
 

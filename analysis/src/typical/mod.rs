@@ -14,7 +14,7 @@ mod one_pass;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use brickscope_profile::stats::student;
+use brickscope_profile::stats::{median_ns, student};
 use brickscope_profile::text::{count, percent, printable};
 use brickscope_profile::{
     BrickStats, Disturbance, Disturber, Grain, NameKind, Pass, Phase, Profile, Source, Total, Work,
@@ -268,7 +268,7 @@ impl<'p> Passes<'p> {
 
     fn medians(&self) -> HashMap<Group, u64> {
         let enough = self.spans.iter().filter(|(_, times)| times.len() >= LEAST_SPANS);
-        enough.map(|(group, times)| (*group, median(times.clone()))).collect()
+        enough.filter_map(|(group, times)| Some((*group, median_ns(times.clone())?))).collect()
     }
 
     /// The median of a field of the passes with as many tokens.
@@ -277,7 +277,8 @@ impl<'p> Passes<'p> {
         for pass in &self.all {
             by_tokens.entry(pass.tokens).or_default().push(field(pass));
         }
-        by_tokens.into_iter().map(|(tokens, all)| (tokens, (all.len(), median(all)))).collect()
+        let of = |(tokens, all): (u64, Vec<u64>)| Some((tokens, (all.len(), median_ns(all)?)));
+        by_tokens.into_iter().filter_map(of).collect()
     }
 
     fn stalls(&self, profile: &Profile, phase: Phase) -> Vec<Stall> {
@@ -329,14 +330,6 @@ impl<'p> Passes<'p> {
         stalls.sort_by_key(|stall| (std::cmp::Reverse(stall.ns), stall.pass));
         stalls
     }
-}
-
-fn median(mut times: Vec<u64>) -> u64 {
-    if times.is_empty() {
-        return 0;
-    }
-    let middle = (times.len() - 1) / 2;
-    *times.select_nth_unstable(middle).1
 }
 
 /// The mean of some passes, with Student's interval of the means of up to ten batches of consecutive ones: a pass is much as

@@ -148,7 +148,7 @@ fn inconclusive(names: &[String], rows: &[&Change], comparison: &Comparison) -> 
     )
 }
 
-fn title(test: &TestChange) -> String {
+pub(super) fn title(test: &TestChange) -> String {
     match test.phase {
         Some(phase) if phase.name() != test.name => {
             format!("{} ({})", phase.name(), printable(&test.name))
@@ -178,7 +178,7 @@ fn plain(part: f64) -> String {
     format!("{percent:.digits$}")
 }
 
-fn percent(part: f64) -> String {
+pub(super) fn percent(part: f64) -> String {
     format!("{} %", plain(part))
 }
 
@@ -189,7 +189,7 @@ fn seen(part: f64) -> String {
 }
 
 /// A change in percent, with its sign.
-fn signed(part: f64) -> String {
+pub(super) fn signed(part: f64) -> String {
     let text = plain(part);
     let is_zero = text.chars().all(|c| !c.is_ascii_digit() || c == '0');
     match (is_zero, text.strip_prefix('-')) {
@@ -200,7 +200,7 @@ fn signed(part: f64) -> String {
 }
 
 /// Nanoseconds in the unit that leaves three digits or four.
-fn duration(ns: f64) -> String {
+pub(super) fn duration(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 1e3 => (ns, "ns"),
         ns if ns < 1e6 => (ns / 1e3, "µs"),
@@ -212,7 +212,7 @@ fn duration(ns: f64) -> String {
 }
 
 /// As [`duration`], for a time that a side may lack.
-fn duration_or_absent(ns: Option<f64>) -> String {
+pub(super) fn duration_or_absent(ns: Option<f64>) -> String {
     ns.map_or_else(|| "absent".to_owned(), duration)
 }
 

@@ -29,6 +29,7 @@ mod svg;
 mod tables;
 mod tiles;
 mod trials;
+mod versus;
 mod waits;
 
 pub use brickscope_profile::graph::{
@@ -55,7 +56,7 @@ pub use self::history::{history, history_csv, history_json, history_markdown, hi
 pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::{ceilings, machine};
-pub use self::report::report;
+pub use self::report::{machine_in_words, report};
 pub use self::requests::{
     client as requests_of_client, request, requests, requests_in_words, times_of_requests,
 };
@@ -64,6 +65,7 @@ pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_limit, summary};
 pub use self::trials::{trials, tried};
+pub use self::versus::{Circumstances, versus, versus_json, versus_markdown};
 pub use crate::text::wrap;
 pub use crate::words::quoted;
 

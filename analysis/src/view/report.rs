@@ -415,14 +415,7 @@ fn what_ran(profile: &Profile, text: &mut String) {
             lines.push(("weights", weights(&model.weights)));
         }
     }
-    if let Some(machine) = &profile.machine {
-        let cpu = machine.cpu.as_deref().unwrap_or("unnamed CPU");
-        let mut parts = vec![printable(cpu)];
-        parts.extend(machine.logical_cpus.map(|n| format!("{n} CPUs")));
-        parts.extend(machine.memory_bytes.map(|n| format!("{:.1} GB", n as f64 / 1e9)));
-        parts.push(format!("{} {}", printable(&machine.os), printable(&machine.arch)));
-        lines.push(("machine", parts.join(", ")));
-    }
+    lines.extend(machine_in_words(profile).map(|machine| ("machine", machine)));
     if let Some(ceilings) = &profile.ceilings {
         lines.push(("ceilings", machine::told(ceilings)));
     }
@@ -541,4 +534,15 @@ fn clock(profile: &Profile) -> String {
         clock.instead.as_ref().map(|why| format!("counter not used: {}", printable_text(why))),
     );
     parts.join(", ")
+}
+
+/// The machine in a line: its processor, CPUs, memory and system.
+#[must_use]
+pub fn machine_in_words(profile: &Profile) -> Option<String> {
+    let machine = profile.machine.as_ref()?;
+    let mut parts = vec![printable(machine.cpu.as_deref().unwrap_or("unnamed CPU"))];
+    parts.extend(machine.logical_cpus.map(|n| format!("{n} CPUs")));
+    parts.extend(machine.memory_bytes.map(|n| format!("{:.1} GB", n as f64 / 1e9)));
+    parts.push(format!("{} {}", printable(&machine.os), printable(&machine.arch)));
+    Some(parts.join(", "))
 }

@@ -31,3 +31,4 @@ pub(crate) mod tokenize;
 pub(crate) mod top;
 pub(crate) mod trial;
 pub(crate) mod verify_receipt;
+pub(crate) mod versus;

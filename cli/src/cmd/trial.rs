@@ -1,6 +1,5 @@
 //! `brickscope try`: measures what a change brings, in turns with the run as it was.
 
-use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use brickscope_engine::synth::SynthQuant;
 use tempfile::TempDir;
 
 use crate::flags::threads;
-use crate::runs::again::{Again, Changed, Read, make};
+use crate::runs::again::{Again, Changed, Line, Read, make};
 use crate::text::printable;
 use crate::{interrupt, output, private, progress, runs};
 
@@ -335,7 +334,7 @@ type Pairs = Vec<(f64, f64)>;
 /// Makes the runs: first the one without a change and then the others, or the other way round, equally often.
 fn measure(
     args: &TryArgs,
-    arms: &[(PathBuf, Vec<OsString>)],
+    arms: &[Line],
     questions: &[Question],
     folders: &Folders,
     switch: &Switch<'_>,

@@ -121,7 +121,7 @@ impl Again {
         matches!(self.made_by, MadeBy::Profile { .. })
     }
 
-    /// The program and its words, without `--out`.
+    /// The command, without `--out`.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Again {
     pub(crate) fn command(
         &self,
         changed: Option<&Changed<'_>>,
-    ) -> Result<(PathBuf, Vec<OsString>)> {
+    ) -> Result<Line> {
         let mut program = self.program.clone();
         if let Some(Change::Program(other)) = changed.map(|changed| changed.change) {
             program = PathBuf::from(other);
@@ -139,7 +139,7 @@ impl Again {
             MadeBy::Profile { args, model } => of_profile(args, model, changed)?,
             MadeBy::Run { words } => of_run(words, changed)?,
         };
-        Ok((program, words))
+        Ok(Line { program, words, env: Vec::new() })
     }
 }
 
@@ -227,17 +227,28 @@ fn set_threads(command: &mut Vec<String>, threads: u32) {
     }
 }
 
+/// A command that writes a run to the folder that `--out` names.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) program: PathBuf,
+    /// The first is one of brickscope's commands.
+    pub(crate) words: Vec<OsString>,
+    /// Variables of its environment, beside those of this process.
+    pub(crate) env: Vec<(OsString, OsString)>,
+}
+
 /// Runs it, and reads the run that it wrote to the new folder `out`.
 ///
 /// # Errors
 ///
 /// If it fails; [`interrupt::Nothing`] if a signal ended it.
-pub(crate) fn make((program, words): &(PathBuf, Vec<OsString>), out: &Path) -> Result<Profile> {
+pub(crate) fn make(Line { program, words, env }: &Line, out: &Path) -> Result<Profile> {
     let program = std::path::absolute(program)?;
     let mut command = Command::new(&program);
     let _tied = family::tie(&mut command)?;
     let (first, rest) = words.split_first().context("a command has words")?;
     let output = command
+        .envs(env.iter().map(|(name, value)| (name, value)))
         .arg(first)
         .arg("--out")
         .arg(out)
@@ -295,7 +306,7 @@ mod tests {
 
     fn words(again: &Again, change: Option<&Change>) -> String {
         let changed = change.map(|change| Changed { change, model: Some(Path::new("other.gguf")) });
-        let (_, words) = again.command(changed.as_ref()).expect("a command");
+        let Line { words, .. } = again.command(changed.as_ref()).expect("a command");
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }

@@ -36,6 +36,7 @@ mod run;
 mod serve;
 mod show;
 mod trial;
+mod versus;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 mod without;

@@ -14,7 +14,7 @@ pub use self::paired::{PairedError, PairedRatio, RatioOfRuns};
 #[doc(hidden)]
 pub use self::random::SplitMix64;
 #[doc(hidden)]
-pub use self::sample::{mean, median, std_dev};
+pub use self::sample::{mean, median, median_ns, std_dev};
 use crate::brick::{BrickCategory, Data, Work};
 
 /// The statistics of one brick, over all its spans.

@@ -22,6 +22,12 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(if odd { upper } else { sorted[sorted.len() / 2 - 1] / 2.0 + upper / 2.0 })
 }
 
+/// The middle time; of an even number the earlier of the two, which is one that was measured. `None` for no times.
+pub fn median_ns(mut times: Vec<u64>) -> Option<u64> {
+    let middle = times.len().checked_sub(1)? / 2;
+    Some(*times.select_nth_unstable(middle).1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +41,6 @@ mod tests {
         // 25 + 9 + 4 + 0 over 3.
         assert_eq!(std_dev(&values), Some((38.0_f64 / 3.0).sqrt()));
         assert_eq!(median(&[f64::MAX, f64::MAX]), Some(f64::MAX));
+        assert_eq!([vec![], vec![3], vec![9, 1, 4, 2]].map(median_ns), [None, Some(3), Some(2)]);
     }
 }

@@ -1,0 +1,363 @@
+//! Two sides that run in turns, compared after each few pairs: which is slower, and what of a pass moved.
+//!
+//! A process counts by one sample of each test: the mean of those passes that are in the middle half by their time. All bricks
+//! are taken from the same passes, so what they moved by adds up to what the pass moved by. Medians of single bricks would not
+//! add up.
+//!
+//! Who compares after each few pairs and stops at the first verdict has several chances of a false one. So look number n has
+//! 1 ÷ (n (n + 1)) of the level; of any number of looks, these add up to less than the level.
+
+use std::collections::HashMap;
+
+use brickscope_profile::stats::{self, student};
+use brickscope_profile::{Phase, Profile};
+use serde::Serialize;
+
+use super::{
+    Brick, CompareError, Comparison, Options, Pairing, Process, Sample, Side, Test, TestChange,
+    UNATTRIBUTED, Verdict, compare_beside, ratio, test_of,
+};
+
+/// The probability that an interval of a difference misses it.
+const MISSED: f64 = 0.05;
+
+/// The name of what streams of a device do at once, which is in the time of several bricks.
+const OVERLAP: &str = "(at once)";
+
+/// Two sides compared, with what moved.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Versus {
+    /// The verdicts.
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// What moved, of each test of the comparison.
+    pub moved: Vec<Moved>,
+}
+
+/// What a pass of one test takes on either side, and what of it moved.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Moved {
+    /// The name of the test.
+    pub test: String,
+    /// Nanoseconds of a pass of A: the mean of its processes.
+    pub a_ns: f64,
+    /// The same of B.
+    pub b_ns: f64,
+    /// The 95 % interval of `b_ns − a_ns`, by Student's t of the pairs' differences; `None` of one pair.
+    pub interval_ns: Option<[f64; 2]>,
+    /// The bricks, and the time in no brick: those that moved most first. They add up to the whole.
+    pub parts: Vec<MovedPart>,
+}
+
+/// What one brick of a pass moved by.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MovedPart {
+    /// Its name.
+    pub name: String,
+    /// Nanoseconds of a pass of A that it took, without nested bricks; `None` if A has no such brick.
+    pub a_ns: Option<f64>,
+    /// The same of B.
+    pub b_ns: Option<f64>,
+    /// B − A, where an absent brick took none of the pass.
+    pub moved_ns: f64,
+    /// Its 95 % interval; `None` of one pair.
+    pub interval_ns: Option<[f64; 2]>,
+}
+
+impl Moved {
+    /// B − A, in nanoseconds.
+    #[must_use]
+    pub fn moved_ns(&self) -> f64 {
+        self.b_ns - self.a_ns
+    }
+}
+
+/// After which numbers of pairs there is a look, and which one it is: 5, 7, 10, 14, 19 and so on, each by a third more.
+#[must_use]
+pub fn look_after(pairs: usize) -> Option<u32> {
+    let (mut at, mut look) = (ratio::MIN_PROCESSES, 1);
+    while at < pairs {
+        at += at.div_ceil(3);
+        look += 1;
+    }
+    (at == pairs).then_some(look)
+}
+
+/// Compares sides whose processes ran in turns, the first of A beside the first of B and so on, at look number `look`.
+/// Conditions that differ are listed, and no reason to refuse: they are what is asked about.
+///
+/// # Errors
+///
+/// If a side is empty, they have no test in common, or two files hold the same process: see [`CompareError`].
+pub fn versus(a: &Side, b: &Side, look: u32, threshold: f64) -> Result<Versus, CompareError> {
+    let middle = [a, b].map(of_middle);
+    let usual = Options::default();
+    let look = f64::from(look.max(1));
+    let level = usual.level / (look * (look + 1.0));
+    let options = Options { threshold, is_forced: true, level, ..usual };
+    let comparison = compare_beside(&middle[0], &middle[1], [a, b], &options)?;
+    let pairs: Vec<(usize, usize)> = match &comparison.pairing {
+        Pairing::Paired { pairs } => pairs.clone(),
+        Pairing::Unpaired { .. } => {
+            (0..a.processes.len().min(b.processes.len())).map(|nth| (nth, nth)).collect()
+        }
+    };
+    let moved = comparison.tests.iter().map(|test| moved(&test.name, &middle, &pairs)).collect();
+    Ok(Versus { comparison, moved })
+}
+
+impl Versus {
+    /// Whether every test of the comparison has a verdict.
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        self.comparison.tests.iter().all(|test| test.whole.verdict != Verdict::Inconclusive)
+    }
+
+    /// The tests with what of them moved.
+    pub fn tests(&self) -> impl Iterator<Item = (&TestChange, &Moved)> {
+        self.comparison.tests.iter().zip(&self.moved)
+    }
+}
+
+/// Leaves of each phase the passes with the number of tokens that most of them have, or the larger of two such numbers: a
+/// pass of 512 tokens and one of 88 are not two samples of one thing. Returns how many were taken away.
+pub fn of_most_tokens(profile: &mut Profile) -> usize {
+    let mut times: HashMap<(Phase, u64), usize> = HashMap::new();
+    for pass in profile.passes.iter().filter(|pass| !pass.is_left_out) {
+        *times.entry((pass.phase, pass.tokens)).or_default() += 1;
+    }
+    let mut most: HashMap<Phase, (usize, u64)> = HashMap::new();
+    for (&(phase, tokens), &n) in &times {
+        let of = most.entry(phase).or_default();
+        *of = (*of).max((n, tokens));
+    }
+    let before = profile.passes.len();
+    profile.passes.retain(|pass| {
+        pass.is_left_out || most.get(&pass.phase).is_some_and(|&(_, tokens)| pass.tokens == tokens)
+    });
+    before - profile.passes.len()
+}
+
+fn of_middle(side: &Side) -> Side {
+    let of = |process: &Process| Process {
+        tests: process.tests.iter().filter(|test| !test.wall_ns.is_empty()).map(middle_of).collect(),
+        ..process.clone()
+    };
+    Side { name: side.name.clone(), processes: side.processes.iter().map(of).collect() }
+}
+
+/// The test with one sample: the mean of the passes without the quarter of the shortest and that of the longest.
+fn middle_of(test: &Test) -> Test {
+    let mut order: Vec<usize> = (0..test.wall_ns.len()).collect();
+    order.sort_by_key(|&nth| test.wall_ns[nth]);
+    let cut = order.len() / 4;
+    let kept = &order[cut..order.len() - cut];
+    let mean = |ns: &Vec<u64>| -> Vec<u64> {
+        // Without the times of each pass there is no mean.
+        if ns.len() != test.wall_ns.len() {
+            return Vec::new();
+        }
+        let sum: u128 = kept.iter().map(|&nth| u128::from(ns[nth])).sum();
+        let n = kept.len() as u128;
+        vec![((sum + n / 2) / n) as u64]
+    };
+    let brick = |brick: &Brick| Brick { ns: mean(&brick.ns), ..brick.clone() };
+    Test {
+        sample: Sample::Pass,
+        wall_ns: mean(&test.wall_ns),
+        unattributed_ns: mean(&test.unattributed_ns),
+        bricks: test.bricks.iter().map(brick).collect(),
+        ..test.clone()
+    }
+}
+
+/// The time of a test of one sample in the bricks of a name.
+fn in_brick(test: &Test, name: &str) -> Option<f64> {
+    if name == UNATTRIBUTED {
+        return test.unattributed_ns.first().map(|&ns| ns as f64);
+    }
+    let mut of_name = test.bricks.iter().filter(|brick| brick.name == name).peekable();
+    of_name.peek()?;
+    Some(of_name.filter_map(|brick| brick.ns.first()).map(|&ns| ns as f64).sum())
+}
+
+fn moved(name: &str, sides: &[Side; 2], pairs: &[(usize, usize)]) -> Moved {
+    let wall = |test: &Test| test.wall_ns.first().map_or(0.0, |&ns| ns as f64);
+    let of = |&(a, b): &(usize, usize)| -> Option<[&Test; 2]> {
+        Some([test_of(&sides[0].processes[a], name)?, test_of(&sides[1].processes[b], name)?])
+    };
+    let mut pairs: Vec<[&Test; 2]> = pairs.iter().filter_map(of).collect();
+    // The pairs that the verdict leaves out, too.
+    let cut = ratio::trimmed(pairs.len());
+    pairs.sort_by(|x, y| {
+        let log = |[a, b]: &[&Test; 2]| (wall(b) / wall(a).max(1.0)).ln();
+        log(x).total_cmp(&log(y))
+    });
+    let pairs = &pairs[cut..pairs.len() - cut];
+
+    let mut names: Vec<&str> = Vec::new();
+    for brick in pairs.iter().flatten().flat_map(|test| &test.bricks) {
+        if !names.contains(&&*brick.name) {
+            names.push(&brick.name);
+        }
+    }
+    if pairs.iter().flatten().all(|test| !test.unattributed_ns.is_empty()) {
+        names.push(UNATTRIBUTED);
+    }
+    let mut parts: Vec<MovedPart> = names
+        .into_iter()
+        .map(|name| {
+            let times = [0, 1].map(|side| {
+                pairs.iter().map(|pair| in_brick(pair[side], name)).collect::<Vec<_>>()
+            });
+            let mean_of = |times: &[Option<f64>]| {
+                let is_there = times.iter().any(Option::is_some);
+                is_there.then(|| mean(times.iter().map(|time| time.unwrap_or(0.0))))
+            };
+            let differences = times[0].iter().zip(&times[1]);
+            let differences = differences.map(|(a, b)| b.unwrap_or(0.0) - a.unwrap_or(0.0));
+            let differences: Vec<f64> = differences.collect();
+            MovedPart {
+                name: name.to_owned(),
+                a_ns: mean_of(&times[0]),
+                b_ns: mean_of(&times[1]),
+                moved_ns: mean(differences.iter().copied()),
+                interval_ns: interval(&differences),
+            }
+        })
+        .collect();
+    let [a_ns, b_ns] = [0, 1].map(|side| mean(pairs.iter().map(|pair| wall(pair[side]))));
+    let differences: Vec<f64> = pairs.iter().map(|[a, b]| wall(b) - wall(a)).collect();
+    let sum = |of: fn(&MovedPart) -> Option<f64>| parts.iter().filter_map(of).sum::<f64>();
+    let more = [a_ns - sum(|part| part.a_ns), b_ns - sum(|part| part.b_ns)];
+    // Each mean is rounded to a nanosecond.
+    let rounding = parts.len() as f64;
+    if !parts.is_empty() && more.iter().any(|ns| ns.abs() > rounding) {
+        let [a, b] = more;
+        parts.push(MovedPart {
+            name: OVERLAP.to_owned(),
+            a_ns: Some(a),
+            b_ns: Some(b),
+            moved_ns: b - a,
+            interval_ns: None,
+        });
+    }
+    parts.sort_by(|x, y| y.moved_ns.abs().total_cmp(&x.moved_ns.abs()));
+    Moved { test: name.to_owned(), a_ns, b_ns, interval_ns: interval(&differences), parts }
+}
+
+/// The mean of at least one value.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    stats::mean(&values.collect::<Vec<_>>()).unwrap_or(0.0)
+}
+
+/// Student's interval of the mean.
+fn interval(values: &[f64]) -> Option<[f64; 2]> {
+    let error = stats::std_dev(values)? / (values.len() as f64).sqrt();
+    let middle = mean(values.iter().copied());
+    let half = student::quantile(MISSED, values.len() as f64 - 1.0) * error;
+    Some([middle - half, middle + half])
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_profile::stats::SplitMix64;
+
+    use super::super::{Turn, Verdict};
+    use super::*;
+
+    /// A process with ten passes of two bricks, of which the second takes `slow` times as long; each process takes up to 2 %
+    /// more as a whole, each pass up to 4 %, and the last pass ten times as long.
+    fn process(place: u64, slow: f64, random: &mut SplitMix64) -> Process {
+        let mut part = |most: f64| 1.0 + most * (random.bits() >> 11) as f64 / (1_u64 << 53) as f64;
+        let own = part(0.02);
+        let mut test = Test { name: "decode".to_owned(), ..Test::default() };
+        test.bricks = ["Attention", "Feed"]
+            .map(|name| Brick { name: name.to_owned(), ..Brick::default() })
+            .to_vec();
+        for pass in 0..10 {
+            let pass = own * part(0.04) * if pass == 9 { 10.0 } else { 1.0 };
+            let times = [400_000.0, 500_000.0 * slow, 100_000.0].map(|ns| (ns * pass) as u64);
+            test.bricks[0].ns.push(times[0]);
+            test.bricks[1].ns.push(times[1]);
+            test.unattributed_ns.push(times[2]);
+            test.wall_ns.push(times.iter().sum());
+        }
+        Process {
+            turns: vec![Turn { among: "here".to_owned(), place }],
+            tests: vec![test],
+            ..Process::default()
+        }
+    }
+
+    fn sides(pairs: u64, slow: f64, seed: u64) -> [Side; 2] {
+        let mut random = SplitMix64(seed);
+        let mut sides = [Side::default(), Side::default()];
+        for pair in 0..pairs {
+            let a_first = pair % 2;
+            sides[0].processes.push(process(2 * pair + a_first, 1.0, &mut random));
+            sides[1].processes.push(process(2 * pair + 1 - a_first, slow, &mut random));
+        }
+        sides
+    }
+
+    #[test]
+    fn looks_are_rarer_the_more_pairs_there_are() {
+        let looks: Vec<usize> = (0..60).filter(|&pairs| look_after(pairs).is_some()).collect();
+        assert_eq!(looks, [5, 7, 10, 14, 19, 26, 35, 47]);
+        assert_eq!([5, 7, 47].map(look_after), [Some(1), Some(2), Some(8)]);
+        let levels = (1..1000).map(|look| 1.0 / f64::from(look * (look + 1)));
+        assert!(levels.sum::<f64>() < 1.0);
+    }
+
+    #[test]
+    fn parts_add_up_to_what_the_pass_moved_by() {
+        let [a, b] = sides(7, 1.2, 1);
+        let versus = versus(&a, &b, 1, 0.03).expect("compared");
+        assert_eq!(versus.comparison.tests[0].whole.verdict, Verdict::Slower);
+        assert!(versus.is_decided());
+        let moved = &versus.moved[0];
+        let sum: f64 = moved.parts.iter().map(|part| part.moved_ns).sum();
+        assert!((sum - moved.moved_ns()).abs() <= 3.0, "{moved:?}");
+        assert_eq!(moved.parts[0].name, "Feed");
+        // A fifth of half a pass, which the longest pass doesn't move.
+        assert!((moved.parts[0].moved_ns - 103_000.0).abs() < 5_000.0, "{moved:?}");
+        let [low, high] = moved.interval_ns.expect("of seven pairs");
+        assert!(low < moved.moved_ns() && moved.moved_ns() < high);
+    }
+
+    #[test]
+    fn a_brick_that_one_side_lacks_took_nothing_there() {
+        let [a, mut b] = sides(5, 1.0, 2);
+        for process in &mut b.processes {
+            process.tests[0].bricks[1].name = "Fused".to_owned();
+        }
+        let versus = versus(&a, &b, 1, 0.03).expect("compared");
+        let moved = &versus.moved[0];
+        let of = |name: &str| moved.parts.iter().find(|part| part.name == name).expect("there");
+        assert!(of("Feed").b_ns.is_none() && of("Feed").moved_ns < -490_000.0);
+        assert!(of("Fused").a_ns.is_none() && of("Fused").moved_ns > 490_000.0);
+        let sum: f64 = moved.parts.iter().map(|part| part.moved_ns).sum();
+        assert!((sum - moved.moved_ns()).abs() <= 4.0, "{moved:?}");
+    }
+
+    #[test]
+    fn who_looks_often_and_stops_is_seldom_wrong() {
+        let mut alarms = 0;
+        for seed in 0..300 {
+            let [mut a, mut b] = sides(35, 1.0, 100 + seed);
+            let all = (a.processes.clone(), b.processes.clone());
+            let verdict = (1..=35).find_map(|pairs| {
+                let look = look_after(pairs)?;
+                a.processes = all.0[..pairs].to_vec();
+                b.processes = all.1[..pairs].to_vec();
+                let versus = versus(&a, &b, look, 0.002).expect("compared");
+                let verdict = versus.comparison.tests[0].whole.verdict;
+                (verdict != Verdict::Inconclusive).then_some(verdict)
+            });
+            alarms += usize::from(matches!(verdict, Some(Verdict::Slower | Verdict::Faster)));
+        }
+        // Half of one per cent of 300, and what luck adds.
+        assert!(alarms <= 5, "{alarms} of 300");
+    }
+}

@@ -1,0 +1,297 @@
+//! Two commands in turns: which is slower, what of a pass moved, and what differs between them.
+
+use std::fmt::Write;
+
+use brickscope_profile::save;
+use brickscope_profile::text::{count, printable, printable_text, screened, screened_lines};
+use serde::Serialize;
+
+use super::comparison::{comparison_headline, percent, signed, title};
+use crate::compare::{
+    Change, Difference, LEVEL, Moved, MovedPart, Outcome, TestChange, Verdict, Versus,
+};
+use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
+use crate::words::{digits, time};
+
+/// How two commands ran.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Circumstances {
+    /// What was compared, as a shell would have it.
+    pub commands: [String; 2],
+    /// The engine of either side, with its version, if it is known.
+    pub engines: [Option<String>; 2],
+    /// The machine.
+    pub machine: Option<String>,
+    /// The part of the CPU time that other programs used, 0 to 1.
+    pub others_share: Option<f64>,
+    /// The pairs of runs that were measured.
+    pub pairs: usize,
+    /// How long all of it took.
+    pub seconds: f64,
+    /// What else a reader has to know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A part of a pass is shown from this share of all that moved on.
+const LEAST: f64 = 0.02;
+/// The most parts.
+const MOST: usize = 8;
+
+/// Two commands compared, as text of at most 80 columns.
+#[must_use]
+pub fn versus(versus: &Versus, ran: &Circumstances) -> String {
+    let mut out = String::new();
+    for line in wrap(&comparison_headline(&versus.comparison), WIDTH) {
+        let _ = writeln!(out, "{line}");
+    }
+    let _ = writeln!(out, "\n{:20}{:>13}{:>13}  B takes", "", "A", "B");
+    for (test, moved) in versus.tests() {
+        let [a, b] = [moved.a_ns, moved.b_ns].map(|ns| pace(test, ns));
+        let name = cut(&title(test), 19);
+        let line = format!("{}{a:>13}{b:>13}  {}", padded(&name, 20), takes(&test.whole));
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    for (test, moved) in versus.tests().filter(|(test, moved)| is_told(test, moved)) {
+        let title = format!("a {} pass", title(test));
+        let _ = writeln!(
+            out,
+            "\n{}{:>10}{:>10}{:>11}{}",
+            padded(&cut(&title, 25), 26),
+            "A",
+            "B",
+            "B − A",
+            if is_moved(test) { "  of it" } else { "" }
+        );
+        for line in rows(test, moved) {
+            let _ = writeln!(out, "{}", line.text(is_moved(test)));
+        }
+    }
+    let _ = writeln!(out);
+    for (label, text) in lines(versus, ran) {
+        let _ = writeln!(out, "{}", labelled(label, &text));
+    }
+    screened_lines(out)
+}
+
+/// The same as Markdown, for an issue.
+#[must_use]
+pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
+    let mut out = format!("**{}**\n\n", markdown(&comparison_headline(&versus.comparison)));
+    let _ = write!(out, "| | A | B | B takes |\n|---|--:|--:|---|\n");
+    for (test, moved) in versus.tests() {
+        let [a, b] = [moved.a_ns, moved.b_ns].map(|ns| pace(test, ns));
+        let (name, takes) = (markdown(&title(test)), takes(&test.whole));
+        let _ = writeln!(out, "| {name} | {a} | {b} | {takes} |");
+        if !is_told(test, moved) {
+            continue;
+        }
+        for row in rows(test, moved) {
+            let _ = writeln!(out, "{}", row.markdown(is_moved(test)));
+        }
+    }
+    let _ = writeln!(out);
+    for (label, text) in lines(versus, ran) {
+        let label = label.trim();
+        let is_command = label == "A" || label == "B";
+        // Nothing in code is markup, but the sign that ends it.
+        let text = match is_command {
+            true => format!("`{}`", printable_text(&text).replace('`', "'")),
+            false => markdown(&text),
+        };
+        let _ = writeln!(out, "- {label}: {text}");
+    }
+    screened_lines(out)
+}
+
+/// The same as JSON: `outcome` and `headline` first.
+#[must_use]
+pub fn versus_json(versus: &Versus, ran: &Circumstances) -> String {
+    #[derive(Serialize)]
+    struct All<'v> {
+        outcome: Outcome,
+        headline: String,
+        #[serde(flatten)]
+        versus: &'v Versus,
+        ran: &'v Circumstances,
+    }
+    let headline = comparison_headline(&versus.comparison);
+    let outcome = versus.comparison.outcome();
+    screened(save::to_json(&All { outcome, headline, versus, ran }))
+}
+
+/// Tokens a second, or the time of a pass whose tokens aren't known.
+fn pace(test: &TestChange, ns: f64) -> String {
+    match test.tokens {
+        0 => time(ns),
+        tokens => format!("{} tok/s", digits(tokens as f64 * 1e9 / ns.max(1.0))),
+    }
+}
+
+/// `+12.3 % [+11.1, +13.4]  slower`.
+fn takes(whole: &Change) -> String {
+    let verdict = whole.verdict.name();
+    match (whole.change, whole.low, whole.high) {
+        (Some(change), Some(low), Some(high)) => {
+            format!("{} % [{}, {}], {verdict}", signed(change), signed(low), signed(high))
+        }
+        _ => match whole.a_ns.zip(whole.b_ns).filter(|(a, _)| *a > 0.0) {
+            Some((a, b)) => format!("{} %, {verdict}", signed(b / a - 1.0)),
+            None => verdict.to_owned(),
+        },
+    }
+}
+
+fn is_moved(test: &TestChange) -> bool {
+    matches!(test.whole.verdict, Verdict::Slower | Verdict::Faster)
+}
+
+/// Whether the parts of a test are worth a table: not of one that is the same.
+fn is_told(test: &TestChange, moved: &Moved) -> bool {
+    !moved.parts.is_empty() && test.whole.verdict != Verdict::Unchanged
+}
+
+/// A row of the table of parts.
+struct Row {
+    name: String,
+    a_ns: Option<f64>,
+    b_ns: Option<f64>,
+    moved_ns: f64,
+    interval_ns: Option<[f64; 2]>,
+    of_it: f64,
+}
+
+impl Row {
+    fn text(&self, is_moved: bool) -> String {
+        let ns = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
+        let of_it = match is_moved {
+            true => format!("{:>5.0} %", 100.0 * self.of_it),
+            false => String::new(),
+        };
+        let interval = self.interval_ns.map_or_else(String::new, |ends| {
+            format!("  [{}, {}]", change_of(ends[0]), change_of(ends[1]))
+        });
+        let [a, b] = [self.a_ns, self.b_ns].map(ns);
+        let moved = change_of(self.moved_ns);
+        let name = padded(&cut(&printable(&self.name), 25), 26);
+        // Where the interval has no room, the other columns tell.
+        let line = format!("{name}{a:>10}{b:>10}{moved:>11}{of_it}");
+        if line.chars().count() + interval.chars().count() > WIDTH { line } else { line + &interval }
+    }
+
+    fn markdown(&self, is_moved: bool) -> String {
+        let ns = |ns: Option<f64>| ns.map_or_else(|| "absent".to_owned(), time);
+        let of_it = match is_moved {
+            true => format!(", {:.0} % of the difference", 100.0 * self.of_it),
+            false => String::new(),
+        };
+        let (name, moved) = (markdown(&self.name), change_of(self.moved_ns));
+        format!("| · {name} | {} | {} | {moved}{of_it} |", ns(self.a_ns), ns(self.b_ns))
+    }
+}
+
+/// The parts that moved, the others as one, and the whole.
+fn rows(test: &TestChange, moved: &Moved) -> Vec<Row> {
+    let all: f64 = moved.parts.iter().map(|part| part.moved_ns.abs()).sum();
+    let is_large = |part: &&MovedPart| part.moved_ns.abs() >= LEAST * all;
+    let n = moved.parts.iter().take_while(is_large).count().min(MOST);
+    let (large, small) = moved.parts.split_at(n);
+    let of_it = |ns: f64| if moved.moved_ns() == 0.0 { 0.0 } else { ns / moved.moved_ns() };
+    let mut rows: Vec<Row> = large
+        .iter()
+        .map(|part| Row {
+            name: part.name.clone(),
+            a_ns: part.a_ns,
+            b_ns: part.b_ns,
+            moved_ns: part.moved_ns,
+            interval_ns: part.interval_ns,
+            of_it: of_it(part.moved_ns),
+        })
+        .collect();
+    if !small.is_empty() {
+        let sum = |of: fn(&MovedPart) -> Option<f64>| Some(small.iter().filter_map(of).sum());
+        let moved_ns = small.iter().map(|part| part.moved_ns).sum();
+        rows.push(Row {
+            name: count(small.len() as u64, "other"),
+            a_ns: sum(|part| part.a_ns),
+            b_ns: sum(|part| part.b_ns),
+            moved_ns,
+            interval_ns: None,
+            of_it: of_it(moved_ns),
+        });
+    }
+    rows.push(Row {
+        name: test.sample.whole().to_owned(),
+        a_ns: Some(moved.a_ns),
+        b_ns: Some(moved.b_ns),
+        moved_ns: moved.moved_ns(),
+        interval_ns: moved.interval_ns,
+        of_it: 1.0,
+    });
+    rows
+}
+
+/// A difference of times, with its sign.
+fn change_of(ns: f64) -> String {
+    let text = time(ns.abs());
+    match ns {
+        _ if text.starts_with("0 ") => text,
+        ns if ns < 0.0 => format!("−{text}"),
+        _ => format!("+{text}"),
+    }
+}
+
+/// What was compared, and how.
+fn lines(versus: &Versus, ran: &Circumstances) -> Vec<(&'static str, String)> {
+    let comparison = &versus.comparison;
+    let mut lines: Vec<(&str, String)> =
+        ["A        ", "B        "].into_iter().zip(ran.commands.iter().cloned()).collect();
+    let [a, b] = &ran.engines;
+    if let (Some(a), true) = (a, a == b) {
+        lines.push(("engine   ", a.clone()));
+    }
+    // The engines are in the differences, if they differ.
+    let differ: Vec<String> = comparison
+        .forced
+        .iter()
+        .chain(&comparison.differences)
+        .map(Difference::to_string)
+        .collect();
+    if !differ.is_empty() {
+        lines.push(("differ   ", differ.join("; ")));
+    }
+    for (test, _) in versus.tests() {
+        for (letter, names) in [("A", &test.only_in_a), ("B", &test.only_in_b)] {
+            if !names.is_empty() {
+                let names: Vec<String> = names.iter().map(|name| printable(name)).collect();
+                let what = format!("{}: only {letter} has {}", title(test), names.join(", "));
+                lines.push(("bricks   ", what));
+            }
+        }
+    }
+    lines.extend(ran.machine.iter().map(|machine| ("machine  ", machine.clone())));
+    let [a, b] = [&comparison.a, &comparison.b];
+    let mut how = format!(
+        "{} of runs in turns in {}",
+        count(ran.pairs as u64, "pair"),
+        time(ran.seconds * 1e9)
+    );
+    if let Some(share) = ran.others_share {
+        let _ = write!(how, "; other programs used {} of the CPUs", percent(share));
+    }
+    let disturbed = a.disturbed + b.disturbed;
+    if disturbed > 0 {
+        let of = count(a.samples + b.samples, "pass");
+        let _ = write!(how, "; {disturbed} of {of} were disturbed");
+    }
+    lines.push(("measured ", how));
+    lines.extend(ran.notes.iter().map(|note| ("note     ", note.clone())));
+    let level = 100.0 * LEVEL;
+    lines.push((
+        "         ",
+        format!(
+            "B − A is of the passes in the middle half of each run, with 95 % intervals over the pairs. Of comparisons of \
+             two equal commands, at most {level} % end with a verdict of slower or faster."
+        ),
+    ));
+    lines
+}

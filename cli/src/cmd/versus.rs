@@ -1,0 +1,386 @@
+//! `brickscope versus`: two commands in turns, until it is known which is slower, and what of it moved.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use brickscope::stats::SplitMix64;
+use brickscope::{Profile, secrets};
+use brickscope_analysis::compare::{
+    Process, Side, Turn, Versus, look_after, of_most_tokens, versus,
+};
+use brickscope_analysis::view::{self, Circumstances};
+
+use crate::comparison::exit_code;
+use crate::flags::threshold;
+use crate::runs::RunDir;
+use crate::runs::again::{Line, make};
+use crate::{interrupt, output, private, progress};
+
+/// Run two commands in turns, and say which is slower, by how much, and what in it moved.
+///
+/// Each is a command that `brickscope run` takes, such as `llama-bench -m model.gguf`: of two builds, with two models, two
+/// flags, or variables before it (`GGML_X=1 llama-bench …`). It may also be `profile …`, or another build's `brickscope
+/// profile …`. They run in pairs, first one or the other, until each phase has a verdict or the time is over. One run of
+/// each goes before, and doesn't count.
+///
+/// The exit code is 0 if B is nowhere slower, 1 if it is slower, 3 if the time was too short to tell, 2 if they can't be
+/// compared.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope versus 'old/llama-bench -m m.gguf -n 64' 'new/llama-bench -m m.gguf -n 64'\n  brickscope versus 'llama-bench -m m.gguf -fa 0' 'llama-bench -m m.gguf -fa 1' --markdown\n  brickscope versus 'profile q8_0.gguf' 'profile q4_k_m.gguf' --within 3m"
+)]
+pub(crate) struct VersusArgs {
+    /// The command to compare with.
+    pub(crate) a: String,
+
+    /// The command that may be slower.
+    pub(crate) b: String,
+
+    /// Begin no further pair of runs after so long.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    pub(crate) within: Duration,
+
+    /// The smallest change that matters.
+    #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = threshold, allow_hyphen_values = true)]
+    pub(crate) threshold: f64,
+
+    /// Keep the runs in this new folder: `a/1`, `b/1` and so on.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print a table to paste into an issue. Files are named without their folders.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+
+    /// With --markdown: name files with their folders.
+    #[arg(long, requires = "markdown")]
+    pub(crate) paths: bool,
+
+    /// Print every figure as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// More pairs decide nothing that these don't.
+const MOST_PAIRS: usize = 500;
+
+pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
+    let lines = [
+        line(&args.a).with_context(|| format!("A: {}", args.a))?,
+        line(&args.b).with_context(|| format!("B: {}", args.b))?,
+    ];
+    let kept = match &args.out {
+        Some(_) => {
+            Some(RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?)
+        }
+        None => None,
+    };
+    let temporary = private::temporary()?;
+    let root = kept.as_ref().map_or(temporary.path(), RunDir::path);
+    interrupt::watch()?;
+    interrupt::keep();
+    let measured = Turns::new(&lines, root, kept.is_some()).measure(args)?;
+    let Some(Measured { versus, mut ran, is_cut_short }) = measured else {
+        return Err(interrupt::Nothing.into());
+    };
+    ran.commands = [&args.a, &args.b].map(|command| told(command, !args.markdown || args.paths));
+    let text = match () {
+        () if args.json => view::versus_json(&versus, &ran),
+        () if args.markdown => view::versus_markdown(&versus, &ran),
+        () => view::versus(&versus, &ran),
+    };
+    output::print(text)?;
+    if kept.is_some() {
+        let [a, b] = ["a", "b"].map(|side| output::shown(&root.join(side)));
+        tell!("the runs: {a} and {b}");
+    }
+    Ok(match interrupt::exit_code().filter(|_| is_cut_short) {
+        Some(code) => ExitCode::from(code),
+        None => exit_code(&versus.comparison),
+    })
+}
+
+/// What came of the turns.
+struct Measured {
+    versus: Versus,
+    ran: Circumstances,
+    /// A signal asked to stop.
+    is_cut_short: bool,
+}
+
+/// The words of a command line as a shell has them, without expansions; and the command by which brickscope runs them.
+fn line(command: &str) -> Result<Line> {
+    let words = shlex::split(command).context("a quotation mark has no other")?;
+    let is_variable = |word: &&String| {
+        word.split_once('=').is_some_and(|(name, _)| {
+            !name.is_empty()
+                && !name.starts_with(|c: char| c.is_ascii_digit())
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        })
+    };
+    let n = words.iter().take_while(is_variable).count();
+    let (variables, words) = words.split_at(n);
+    let variables = variables.iter().filter_map(|word| word.split_once('='));
+    let env = variables.map(|(name, value)| (name.into(), value.into())).collect();
+    let [program, rest @ ..] = words else {
+        anyhow::bail!("it names no program");
+    };
+    let own = std::env::current_exe().context("can't find this program's file")?;
+    let is_brickscope = Path::new(program).file_name().is_some_and(|name| name == "brickscope");
+    let (program, words) = match (program.as_str(), rest.first().map(String::as_str)) {
+        ("profile", _) => (own, words.to_vec()),
+        (_, Some("profile")) if is_brickscope => {
+            // The one that runs now, unless a path names another.
+            let other = Path::new(program).components().count() > 1;
+            (if other { PathBuf::from(program) } else { own }, rest.to_vec())
+        }
+        (_, other) if is_brickscope => {
+            let other = other.unwrap_or("nothing");
+            anyhow::bail!("of brickscope's own commands only `profile` can be compared, not `{other}`");
+        }
+        _ => {
+            ensure!(
+                !program.contains("server"),
+                "a server doesn't end by itself: `brickscope load` and `brickscope requests` tell how fast it is"
+            );
+            let own_words = ["run", "--quiet", "--"].map(str::to_owned);
+            (own, own_words.into_iter().chain(words.iter().cloned()).collect())
+        }
+    };
+    Ok(Line { program, words: words.into_iter().map(OsString::from).collect(), env })
+}
+
+/// A command as it is told: without secrets and, for others' eyes, without the folders of files.
+fn told(command: &str, has_paths: bool) -> String {
+    let words = shlex::split(command).unwrap_or_default();
+    let words = secrets::without(words).into_iter().map(|word| {
+        if has_paths || word.contains("://") {
+            return word;
+        }
+        // `--model=/a/b` is a word, too.
+        let (flag, path) = match word.split_once('=') {
+            Some((flag, path)) => (format!("{flag}="), path.to_owned()),
+            None => (String::new(), word),
+        };
+        let name = Path::new(&path).file_name().filter(|_| path.contains('/'));
+        flag + &name.map_or(path.clone(), |name| name.to_string_lossy().into_owned())
+    });
+    let words: Vec<String> = words.collect();
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+}
+
+/// Two commands that run in turns.
+struct Turns<'t> {
+    lines: &'t [Line; 2],
+    root: &'t Path,
+    is_kept: bool,
+    sides: [Side; 2],
+    /// What is said of the machine and the engines, by the first run of either side.
+    ran: Circumstances,
+    others: Vec<f64>,
+}
+
+impl<'t> Turns<'t> {
+    fn new(lines: &'t [Line; 2], root: &'t Path, is_kept: bool) -> Self {
+        let sides = ["A", "B"].map(|name| Side { name: name.to_owned(), processes: Vec::new() });
+        Self {
+            lines,
+            root,
+            is_kept,
+            sides,
+            ran: Circumstances::default(),
+            others: Vec::new(),
+        }
+    }
+
+    /// Runs pairs until each test has a verdict, the time is over, or a signal asks to stop. `None` if there is no pair by
+    /// then.
+    fn measure(mut self, args: &VersusArgs) -> Result<Option<Measured>> {
+        let began = Instant::now();
+        let limit = args.within;
+        let bar = progress::time("measuring", u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        bar.set_prefix("one run of each that doesn't count");
+        for side in [0, 1] {
+            let profile = self.run(side, 0)?;
+            self.learn(side, &profile);
+        }
+        let warmed = began.elapsed();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut random = SplitMix64(now.as_nanos() as u64);
+        let mut is_a_first = true;
+        let mut latest: Option<Versus> = None;
+        let mut is_cut_short = false;
+        while self.sides[1].processes.len() < MOST_PAIRS {
+            let pairs = self.sides[1].processes.len();
+            // Of each two pairs, either side goes first in one: whenever this ends, they are even.
+            is_a_first = if pairs.is_multiple_of(2) { random.bits() & 1 == 0 } else { !is_a_first };
+            let turns = if is_a_first { [0, 1] } else { [1, 0] };
+            match self.pair(turns) {
+                Ok(()) => {}
+                // What ran before still counts.
+                Err(error) if error.is::<interrupt::Nothing>() => {
+                    is_cut_short = true;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            let pairs = pairs + 1;
+            let elapsed = began.elapsed();
+            bar.set_position(elapsed.as_millis() as u64);
+            if let Some(look) = look_after(pairs) {
+                let found = versus(&self.sides[0], &self.sides[1], look, args.threshold)?;
+                let is_decided = found.is_decided();
+                latest = Some(found);
+                if is_decided {
+                    break;
+                }
+            }
+            let of_pair = (elapsed - warmed) / pairs as u32;
+            bar.set_prefix(so_far(latest.as_ref(), pairs, of_pair));
+            if elapsed + of_pair > limit {
+                break;
+            }
+        }
+        bar.finish_and_clear();
+        let pairs = self.sides[1].processes.len();
+        if pairs == 0 {
+            return Ok(None);
+        }
+        self.sides[0].processes.truncate(pairs);
+        // At the end of the time there is a look whatever the number of pairs: it is the next one.
+        let is_seen = latest.as_ref().is_some_and(|of| of.comparison.a.processes == pairs);
+        let versus = match latest.filter(|_| is_seen) {
+            Some(versus) => versus,
+            None => {
+                let looks = (0..pairs).filter_map(look_after).max().unwrap_or(0);
+                versus(&self.sides[0], &self.sides[1], looks + 1, args.threshold)?
+            }
+        };
+        self.ran.pairs = pairs;
+        self.ran.seconds = began.elapsed().as_secs_f64();
+        let n = self.others.len();
+        self.ran.others_share = (n > 0).then(|| self.others.iter().sum::<f64>() / n as f64);
+        if is_cut_short {
+            self.ran.notes.push("it was ended before there was a verdict".to_owned());
+        } else if !versus.is_decided() {
+            self.ran.notes.push(format!(
+                "the time was over before each test had a verdict: --within gives it more than {}",
+                humantime::format_duration(limit)
+            ));
+        }
+        Ok(Some(Measured { versus, ran: self.ran, is_cut_short }))
+    }
+
+    /// Runs both once, in this order. If the second one doesn't come to its end, there is no pair.
+    fn pair(&mut self, turns: [usize; 2]) -> Result<()> {
+        let place = 2 * self.sides[1].processes.len() as u64;
+        let nth = self.sides[1].processes.len() + 1;
+        let mut pair: [Option<Process>; 2] = [None, None];
+        for (turn, side) in turns.into_iter().enumerate() {
+            if interrupt::is_asked() {
+                return Err(interrupt::Nothing.into());
+            }
+            let profile = self.run(side, nth)?;
+            let name = format!("{}, run {nth}", self.sides[side].name);
+            let mut process = process(&name, profile)?;
+            let place = place + turn as u64;
+            process.turns = vec![Turn { among: "turns".to_owned(), place }];
+            pair[side] = Some(process);
+        }
+        for (side, process) in self.sides.iter_mut().zip(pair) {
+            side.processes.extend(process);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, side: usize, nth: usize) -> Result<Profile> {
+        let letter = ["a", "b"][side];
+        let out = self.root.join(letter).join(nth.to_string());
+        let profile = make(&self.lines[side], &out).with_context(|| self.sides[side].name.clone())?;
+        // The one that doesn't count isn't kept either: a set of runs begins with 1.
+        if !self.is_kept || nth == 0 {
+            let _ = std::fs::remove_dir_all(&out);
+        }
+        self.others.extend(profile.other_load.as_ref().map(|load| load.others_share()));
+        Ok(profile)
+    }
+
+    fn learn(&mut self, side: usize, profile: &Profile) {
+        self.ran.engines[side] = profile.run.as_ref().map(|run| run.backend.clone());
+        if self.ran.machine.is_none() {
+            self.ran.machine = view::machine_in_words(profile);
+        }
+    }
+}
+
+fn process(name: &str, mut profile: Profile) -> Result<Process> {
+    let left = of_most_tokens(&mut profile);
+    let mut process =
+        Process::from_profile(name, &profile).with_context(|| format!("{name} can't be compared"))?;
+    if left > 0 {
+        process.doubts.push(format!(
+            "{left} of its passes are left out: they have other numbers of tokens than most"
+        ));
+    }
+    Ok(process)
+}
+
+/// What is known by now, for the bar.
+fn so_far(latest: Option<&Versus>, pairs: usize, of_pair: Duration) -> String {
+    let tests = latest.into_iter().flat_map(Versus::tests).map(|(test, _)| {
+        let change = test.whole.change.map_or_else(String::new, |change| {
+            format!(" {:+.1} %", 100.0 * change)
+        });
+        format!("{}{change} {}", test.name, test.whole.verdict.name())
+    });
+    let known: Vec<String> = tests.collect();
+    let known = if known.is_empty() { String::new() } else { format!(", {}", known.join(", ")) };
+    let next = (pairs + 1..).find(|&pairs| look_after(pairs).is_some()).unwrap_or(pairs + 1);
+    let left = of_pair * (next - pairs) as u32;
+    format!("{pairs} pairs{known}; a look in {} s", left.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &str) -> String {
+        let line = line(command).expect("a command");
+        let words: Vec<_> = line.words.iter().map(|word| word.to_string_lossy()).collect();
+        words.join("|")
+    }
+
+    #[test]
+    fn a_command_runs_under_run_unless_it_is_one_of_brickscope() {
+        assert_eq!(words("llama-bench -p 'a b'"), "run|--quiet|--|llama-bench|-p|a b");
+        assert_eq!(words("profile m.gguf"), "profile|m.gguf");
+        assert_eq!(words("brickscope profile m.gguf"), "profile|m.gguf");
+        let other = line("old/brickscope profile m.gguf").expect("a command");
+        assert_eq!(other.program, Path::new("old/brickscope"));
+        let with = line("GGML_X=1 B= ./llama-bench X=2").expect("a command");
+        let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        assert_eq!(with.env, [variable("GGML_X", "1"), variable("B", "")]);
+        assert_eq!(with.words.last().map(OsString::as_os_str), Some("X=2".as_ref()));
+    }
+
+    #[test]
+    fn what_can_not_be_compared_is_refused() {
+        let refused = |command: &str| line(command).expect_err("refused").to_string();
+        assert!(refused("it's").contains("quotation mark"));
+        assert!(refused("A=1").contains("names no program"));
+        assert!(refused("brickscope show RUN").contains("not `show`"));
+        assert!(refused("llama-server -m m.gguf").contains("doesn't end by itself"));
+    }
+
+    #[test]
+    fn others_see_no_folders_and_no_secrets() {
+        let line = "/home/me/new/llama-bench -m '/data/a b.gguf' --path=/x/y.bin --api-key abc";
+        let shown = told(line, false);
+        assert!(shown.starts_with("llama-bench -m 'a b.gguf' --path=y.bin"), "{shown}");
+        assert!(!shown.contains("abc"), "{shown}");
+        assert!(told(line, true).contains("/home/me/new/llama-bench"));
+    }
+}

@@ -1,0 +1,101 @@
+//! `brickscope versus`: two commands in turns.
+#![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use brickscope_testing::command::{self, text};
+use brickscope_testing::patience::skipped;
+
+use crate::run::programs;
+
+fn versus(args: &[&str]) -> Output {
+    let mut command = Command::new(command::program());
+    command.arg("versus").args(args).env("BRICKSCOPE_CACHE", command::cache());
+    command.output().expect("it starts")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|why| panic!("{why}: {output:?}"))
+}
+
+fn test<'v>(found: &'v Value, name: &str) -> (&'v Value, &'v Value) {
+    let of = |list: &'v str, key: &str| {
+        let list = found[list].as_array().expect("a list");
+        list.iter().find(|of| of[key] == name).unwrap_or_else(|| panic!("no {name}: {found}"))
+    };
+    (of("tests", "name"), of("moved", "test"))
+}
+
+/// The program, in which a node takes four times as long.
+fn slow(program: &str) -> String {
+    format!("SLOW=l_out-1 TIMES=4 {program}")
+}
+
+#[test]
+fn a_node_that_became_slower_is_named_with_what_the_pass_takes_more() {
+    let program = programs().join("good/loads").display().to_string();
+    let output = versus(&[&program, &slow(&program), "--json"]);
+    let found = json(&output);
+    let (decode, moved) = test(&found, "decode");
+    if decode["whole"]["verdict"] == "inconclusive" {
+        return skipped(&format!("the machine is too busy to compare: {}", decode["whole"]));
+    }
+    assert_eq!(output.status.code(), Some(1), "{found}");
+    assert_eq!(decode["whole"]["verdict"], "slower", "{found}");
+    let parts = moved["parts"].as_array().expect("a list");
+    assert_eq!(parts[0]["name"], "DownProjection", "{moved}");
+    let ns = |value: &Value| value.as_f64().expect("a number");
+    let whole = ns(&moved["b_ns"]) - ns(&moved["a_ns"]);
+    let sum: f64 = parts.iter().map(|part| ns(&part["moved_ns"])).sum();
+    assert!((sum - whole).abs() <= parts.len() as f64, "{moved}");
+    // Whatever else moved is what the machine does.
+    assert!(ns(&parts[0]["moved_ns"]) > 0.5 * whole, "{moved}");
+    let pairs = found["ran"]["pairs"].as_u64().expect("a number");
+    assert!(pairs >= 5, "{found}");
+}
+
+#[test]
+fn a_time_that_is_too_short_shows_what_there_is_without_a_verdict() {
+    let dir = TempDir::new().expect("a folder");
+    let out = dir.path().join("runs");
+    let program = programs().join("good/loads").display().to_string();
+    let out_text = out.display().to_string();
+    let output = versus(&[&program, &slow(&program), "--within", "1ms", "--out", &out_text]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let said = text(&output.stdout);
+    assert!(said.starts_with("Inconclusive: one pair only"), "{said}");
+    for expected in ["DownProjection", "B − A", "%, inconclusive", "--within"] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let is_short = |line: &str| line.chars().count() <= 80 || line.contains(&program);
+    assert!(said.lines().all(is_short), "{said}");
+    for run in ["a/1", "b/1"] {
+        assert!(out.join(run).join("profile.json").is_file(), "{run}");
+    }
+    assert!(!out.join("a/0").exists(), "the run that doesn't count");
+}
+
+#[test]
+fn a_table_for_an_issue_has_no_folders() {
+    let program = programs().join("good/loads").display().to_string();
+    let output = versus(&[&program, &slow(&program), "--within", "1ms", "--markdown"]);
+    let said = text(&output.stdout);
+    assert!(said.contains("- A: `loads`\n- B: `SLOW=l_out-1 TIMES=4 loads`\n"), "{said}");
+    let folder = Path::new(&program).parent().expect("a folder").display().to_string();
+    assert!(!said.contains(&folder), "{said}");
+    assert!(said.contains("| · DownProjection |"), "{said}");
+}
+
+#[test]
+fn a_side_that_fails_is_named_with_what_it_said() {
+    let program = programs().join("good/loads").display().to_string();
+    let output = versus(&[&program, "/nonexistent/llama-bench -m x"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("B: ") && said.contains("/nonexistent/llama-bench"), "{said}");
+}
