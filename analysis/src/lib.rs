@@ -14,7 +14,7 @@
 //! | folder or file | contents |
 //! |---|---|
 //! | `view/` | text and pictures for people; one file for each: `report.rs`, `comparison.rs`, `roofline_svg.rs` … |
-//! | `requests/` | where the time of a server's requests went, and what slow tokens have that others don't |
+//! | `requests/` | where the time of a server's requests went, what slow tokens have that others don't, and what prompts of others cost |
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
 //! | `rate.rs` | how fast a run was: the figure that every screen says first |
 //! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |

@@ -30,6 +30,12 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
+/// The same of a difference.
+pub(crate) fn signed(ns: f64) -> String {
+    let sign = if ns < 0.0 { "-" } else { "" };
+    format!("{sign}{}", time(ns.abs()))
+}
+
 /// Three digits or more.
 pub(crate) fn digits(rate: f64) -> String {
     match rate {

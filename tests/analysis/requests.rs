@@ -132,13 +132,18 @@ proptest! {
 
 /// Two hundred tokens of one request at 10 ms each; beside the 101st and the 151st, 400 ms of somebody's prompt.
 fn planted() -> Profile {
+    planted_among(|_| 9_000_000)
+}
+
+/// The same, where the other passes take what is said.
+fn planted_among(wall_ns: impl Fn(u32) -> u64) -> Profile {
     let mut profile = Profile::empty(ClockInfo::default());
     profile.requests.push(request("slow-one", 0, Some(1_000), Vec::new()));
     profile.requests.push(request("long\u{7}prompt", 900_000_000, Some(900_000_000), Vec::new()));
     let mut now = 1_000;
     for nth in 0..200 {
         let is_beside = nth == 100 || nth == 150;
-        let wall = if is_beside { 400_000_000 } else { 9_000_000 };
+        let wall = if is_beside { 400_000_000 } else { wall_ns(nth) };
         profile.passes.push(pass(nth, now, wall));
         let own =
             if nth == 0 { Part::prompt(0, 12, 0) } else { Part::decode(0, 12 + u64::from(nth)) };
@@ -332,6 +337,49 @@ fn one_request_is_shown_token_by_token() {
 }
 
 #[test]
+fn what_a_prompt_cost_is_said_of_each_token_and_of_all() {
+    let profile = planted();
+    // 56 passes are near each, of which the nearest 50 count, and one of them is near both.
+    let said = "A prompt of another in the same pass cost its token 391 ms (median of 2; 391 ms to 391 ms for all): \
+                predicted from 99 passes with as much decode and no prompt.";
+    let all = view::requests(&profile);
+    assert!(unwrapped(&all).contains(said), "{all}");
+    let of = |profile: &Profile| {
+        let text = view::request(profile, "slow-one").expect("it is there");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        unwrapped(&text)
+    };
+    let said = "prompts of others, in the same pass, cost 391 ms (391 ms to 391 ms in 92 % of such cases): predicted from \
+                50 passes";
+    assert_eq!(of(&profile).matches(said).count(), 2, "{}", of(&profile));
+
+    // Passes are now and then as slow without one.
+    let profile = planted_among(|nth| if nth % 10 == 5 { 500_000_000 } else { 9_000_000 });
+    let said = "prompts of others, in the same pass, cost what is not distinguishable from 0 (-100 ms to 391 ms in 92 % of \
+                such cases): predicted from 50 passes";
+    assert_eq!(of(&profile).matches(said).count(), 2, "{}", of(&profile));
+    let said = "What a prompt of another in the same pass cost its token is not distinguishable from 0 (median of 2; 391 ms to \
+                391 ms for all, of which 2 can't be told from 0): predicted from 99 passes";
+    let all = view::requests(&profile);
+    assert!(unwrapped(&all).contains(said), "{all}");
+}
+
+#[test]
+fn what_a_prompt_cost_is_not_known_without_passes_like_that() {
+    let mut profile = planted();
+    // All that it decodes is beside somebody's prompt.
+    let beside = (1..200).map(|pass| PassPart { pass, part: Part::prompt(1, 1, 0) });
+    profile.parts.extend(beside);
+    let why = "0 passes of this run have as many decode tokens at like positions and no prompt, 5 are needed";
+    let all = view::requests(&profile);
+    let said = format!("Of 2, what a prompt cost is not known: at most {why}.");
+    assert!(unwrapped(&all).contains(&said), "{all}");
+    let one = view::request(&profile, "slow-one").expect("it is there");
+    let said = format!("what prompts of others, in the same pass, cost is not known: {why}");
+    assert_eq!(unwrapped(&one).matches(&said).count(), 2, "{one}");
+}
+
+#[test]
 fn what_nobody_told_is_said() {
     let mut profile = Profile::empty(ClockInfo::default());
     assert!(view::requests(&profile).starts_with("This run has no requests"));
@@ -409,6 +457,7 @@ fn what_to_try_is_said_where_most_slow_tokens_have_one_cause() {
         }
         unwrapped(&view::requests(&profile))
     };
-    assert!(of(10).contains("prompts of others 10 Next: prompts in smaller pieces"), "{}", of(10));
+    assert!(of(10).contains("prompts of others 10 A prompt of another in"), "{}", of(10));
+    assert!(of(10).contains("Next: prompts in smaller pieces"), "{}", of(10));
     assert!(of(4).contains("prompts of others 4") && !of(4).contains("Next:"), "{}", of(4));
 }

@@ -128,7 +128,8 @@ fn grouped(interval: &Interval) -> [u64; GROUPS.len()] {
     GROUPS.map(|pieces| pieces.iter().map(|&piece| interval.of(piece)).sum())
 }
 
-fn median(values: &mut [u64]) -> u64 {
+/// The median, of what is sorted for it.
+pub(super) fn median(values: &mut [u64]) -> u64 {
     values.sort_unstable();
     rank(values, 50).unwrap_or(0)
 }

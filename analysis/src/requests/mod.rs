@@ -7,10 +7,12 @@
 //! before the engine + queue + own passes + passes of others + between passes + unattributed = interval
 //! ```
 //!
-//! A pass that several requests share is an own pass of each of them, and is never divided.
+//! A pass that several requests share is an own pass of each of them, and is never divided. What prompts of others [cost](Cost)
+//! in it is a second figure, which is predicted.
 
 mod cause;
 mod client;
+mod neighbour;
 mod slow;
 mod times;
 
@@ -22,6 +24,8 @@ use serde::Serialize;
 
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub use self::client::{Client, NoClient, Way};
+pub(crate) use self::neighbour::is_distinct;
+pub use self::neighbour::{Cost, Costs, NotKnown, PromptCost, WithoutPrompts};
 pub use self::slow::{Neighbour, Slow};
 pub use self::times::{Times, percentile, times};
 

@@ -18,6 +18,7 @@ mod json;
 mod kernels;
 mod layout;
 mod machine;
+mod neighbour;
 mod report;
 mod requests;
 mod roofline;

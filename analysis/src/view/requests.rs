@@ -7,11 +7,13 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::{count, grouped, printable};
 
 use super::layout::wrapped;
+use super::neighbour;
 use crate::requests::{
-    Causes, Client, Interval, Piece, Requests, SLOW, Slow, Times, Until, missing_passes, times,
+    Cause, Causes, Client, Costs, Interval, Piece, Requests, SLOW, Slow, Times, Until,
+    WithoutPrompts, missing_passes, times,
 };
 use crate::text::{cut, padded, wrap};
-use crate::words::time;
+use crate::words::{signed, time};
 
 const NO_PASSES: &str = "No passes are in this run, so it doesn't say what tokens waited for.";
 
@@ -64,12 +66,13 @@ pub fn requests(profile: &Profile) -> String {
         wrapped(NO_PASSES, &mut text);
         return text;
     }
+    let without = WithoutPrompts::of(&requests);
     for (what, wanted) in KINDS {
         if let Some(slow) = Slow::of(&requests, wanted) {
             slow_ones(profile, what, &slow, &mut text);
         }
         if let Some(causes) = Causes::of(&requests, wanted) {
-            why(what, &causes, &mut text);
+            why(what, &causes, &Costs::of(&without, &causes.slow), &mut text);
         }
     }
     text
@@ -171,12 +174,22 @@ pub fn request(profile: &Profile, id: &str) -> Result<String, String> {
     if let Some(ending) = of.ending {
         let _ = write!(text, ", {ending}");
     }
+    let causes = KINDS.into_iter().filter_map(|(_, wanted)| Causes::of(&requests, wanted));
+    let mut slow: Vec<_> = causes.flat_map(|causes| causes.slow).collect();
+    slow.retain(|of| of.interval.request == number && of.cause == Cause::Prompts);
+    let without = WithoutPrompts::of(&requests);
     let _ = writeln!(text, "\n\n{:>5}  {:>10}  {:>10}  of that", "token", "at", "took");
     for interval in requests.intervals(number) {
         let at = time(interval.to_ns.saturating_sub(of.arrived_ns) as f64);
         let took = time(interval.ns() as f64);
         let indent = format!("{:>5}  {at:>10}  {took:>10}  ", interval.until);
-        for (nth, line) in wrap(&pieces_of(&interval), 48).iter().enumerate() {
+        let mut lines = wrap(&pieces_of(&interval), 48);
+        if slow.iter().any(|of| of.interval == interval) {
+            for sentence in neighbour::of_token(&without.cost(&interval)) {
+                lines.extend(wrap(&sentence, 48));
+            }
+        }
+        for (nth, line) in lines.iter().enumerate() {
             let before = if nth == 0 { indent.as_str() } else { "" };
             let _ = writeln!(text, "{}", format!("{before:31}{line}").trim_end());
         }
@@ -210,12 +223,15 @@ fn how_they_ended(profile: &Profile) -> String {
     format!("{}: {}", grouped(profile.requests.len() as u64), parts.join(", "))
 }
 
-/// How many took much longer than the median, and what each of these waited for most.
-fn why(what: &str, causes: &Causes, text: &mut String) {
+/// How many took much longer than the median, what each of these waited for most, and what prompts of others cost them.
+fn why(what: &str, causes: &Causes, costs: &Costs, text: &mut String) {
     text.push('\n');
     wrapped(&how_many_slow(what, causes), text);
     for (cause, count) in causes.counts() {
         let _ = writeln!(text, "{}  {:>10}", padded(cause.name(), NAME), grouped(count));
+    }
+    for sentence in neighbour::of_tokens(costs) {
+        wrapped(&sentence, text);
     }
     if let Some(advice) = advice(causes) {
         wrapped(&format!("Next: {advice}"), text);
@@ -284,15 +300,13 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
         text,
     );
     let line = |name: &str, slow_ns: f64, others_ns: f64, text: &mut String| {
-        let more = slow_ns - others_ns;
-        let sign = if more < 0.0 { "-" } else { "" };
         let _ = writeln!(
             text,
             "{}  {:>10}  {:>10}  {:>11}",
             padded(name, NAME),
             time(slow_ns),
             time(others_ns),
-            format!("{sign}{}", time(more.abs())),
+            signed(slow_ns - others_ns),
         );
     };
     let _ = writeln!(text, "{:NAME$}  {:>10}  {:>10}  {:>11}", "", "slow", "others", "more");

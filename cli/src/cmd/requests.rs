@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail};
 use brickscope::{Ending, Profile};
 use brickscope_analysis::requests::{
-    Causes, Client, Interval, Piece, Requests, Slow, Times, Until, times,
+    Cause, Causes, Client, Interval, NotKnown, Piece, PromptCost, Requests, Slow, Times, Until,
+    WithoutPrompts, times,
 };
 use brickscope_analysis::view;
 use serde::{Serialize, Serializer};
@@ -17,7 +18,8 @@ use crate::{output, runs};
 /// Say what the requests of a server waited for, and why some tokens were slow.
 ///
 /// From its arrival on, a request's time is divided into: the queue, passes for it (alone, or beside others), passes for others
-/// alone, time between passes, and what is unattributed. A pass that several requests share is never divided among them.
+/// alone, time between passes, and what is unattributed. A pass that several requests share is never divided among them. What
+/// prompts of others cost in it is predicted, from passes with as much decode and no prompt.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD"
@@ -92,8 +94,9 @@ fn as_json(
     };
     let slow =
         |is: fn(Until) -> bool| Slow::of(&requests, is).map(|slow| slow_as_json(&requests, &slow));
+    let without = WithoutPrompts::of(&requests);
     let causes = |is: fn(Until) -> bool| {
-        Causes::of(&requests, is).map(|causes| causes_as_json(&requests, &causes))
+        Causes::of(&requests, is).map(|causes| causes_as_json(&requests, &without, &causes))
     };
     serde_json::to_string_pretty(&All {
         times: times(profile),
@@ -148,12 +151,26 @@ impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
     }
 }
 
-fn causes_as_json(requests: &Requests<'_>, causes: &Causes) -> Value {
+fn causes_as_json(
+    requests: &Requests<'_>,
+    without: &WithoutPrompts<'_, '_>,
+    causes: &Causes,
+) -> Value {
     let slow = causes.slow.iter().map(|of| {
         let id = requests.all().get(of.interval.request as usize).map(|request| &request.id);
         let until = of.interval.until.to_string();
         let (ns, more_ns) = (of.interval.ns(), of.more_ns);
-        json!({ "id": id, "until": until, "ns": ns, "cause": of.cause, "more_ns": more_ns })
+        let mut slow =
+            json!({ "id": id, "until": until, "ns": ns, "cause": of.cause, "more_ns": more_ns });
+        if of.cause == Cause::Prompts {
+            let PromptCost { shared, alone_ns } = without.cost(&of.interval);
+            if let Some(shared) = shared {
+                let not_known = |why: NotKnown| json!({ "not_known": why.to_string() });
+                slow["neighbour"] = shared.map_or_else(not_known, |cost| json!(cost));
+            }
+            slow["prompts_alone_ns"] = json!(alone_ns);
+        }
+        slow
     });
     json!({ "of": causes.of, "median_ns": causes.median_ns, "slow": slow.collect::<Vec<_>>() })
 }
