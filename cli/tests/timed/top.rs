@@ -385,7 +385,13 @@ impl Terminal {
     }
 
     fn wait_for(&self, word: &str) -> String {
-        self.wait(word, |screen| screen.contains(word).then_some(())).1
+        self.wait_for_all(&[word])
+    }
+
+    /// The screen once it has all of these words: a screen may be seen while it is drawn, when it is partly an older one.
+    fn wait_for_all(&self, words: &[&str]) -> String {
+        let has_all = |screen: &str| words.iter().all(|word| screen.contains(word));
+        self.wait(&words.join(", "), |screen| has_all(screen).then_some(())).1
     }
 
     /// Before a further key: a program that reads Escape and another one at once takes both for one key.
@@ -413,17 +419,14 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
         model().display()
     );
     let Some(terminal) = Terminal::run("views", &command) else { return };
-    let screen = terminal.wait_for("QkvProjection");
-    for word in ["brickscope top: ", "tok/s now", "KV cache", "Brick ", "unattributed"] {
-        assert!(screen.contains(word), "{word}:\n{screen}");
-    }
+    let words = ["brickscope top: ", "tok/s now", "KV cache", "Brick ", "QkvProjection", "unattributed"];
+    terminal.wait_for_all(&words);
     terminal.press("Enter");
     terminal.wait_for("Kernels, since a viewer attached");
     terminal.press("Escape");
     terminal.wait_until_gone("Kernels, since a viewer attached");
     terminal.press("2");
-    let screen = terminal.wait_for("layers by bricks");
-    assert!(screen.contains(".:-=+*#%@, each half the next"), "{screen}");
+    terminal.wait_for_all(&["layers by bricks", ".:-=+*#%@, each half the next"]);
     terminal.press("3");
     terminal.wait_for("+ layer 0");
     terminal.press("Enter");
@@ -440,12 +443,16 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
 
     let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
     assert!(killed.expect("kill is there").success());
-    let screen = terminal.wait_for("THE ENGINE HAS DIED");
-    assert!(screen.lines().next().expect("a title").contains("SIGKILL"), "{screen}");
+    terminal.wait("the engine's death in the title", |screen| {
+        let title = screen.lines().next()?;
+        (title.contains("SIGKILL") && screen.contains("THE ENGINE HAS DIED")).then_some(())
+    });
     terminal.press("1");
-    let screen = terminal.wait_for("bricks by share");
-    assert!(screen.contains("QkvProjection"), "the last screen stays:\n{screen}");
+    // The last screen stays.
+    terminal.wait_for_all(&["bricks by share", "QkvProjection"]);
     terminal.press("q");
-    let screen = terminal.wait_for("CODE 0");
-    assert!(!screen.contains("THE ENGINE"), "the screen is as it was before:\n{screen}");
+    // The screen is as it was before.
+    terminal.wait("the screen from before", |screen| {
+        (screen.contains("CODE 0") && !screen.contains("THE ENGINE")).then_some(())
+    });
 }
