@@ -25,8 +25,9 @@
 //! | `text.rs` | text by columns: cut, padded, broken into lines |
 //! | `backends.rs` | backends side by side |
 //! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
-//! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
+//! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`), of a device (`device.rs`); the difference of two (`diff.rs`) |
 //! | `passes.rs` | whose the passes of a profile are, which have bricks, who disturbed them |
+//! | `place.rs` | where a run ran, if nobody says what to show: the host, or a device |
 //! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `limits.rs` absolute limits |
 //! | `fleet/` | many commits on many machines: is it the commit or the machine? |
 //! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
@@ -43,6 +44,7 @@ pub mod fleet;
 pub mod history;
 pub mod machine_name;
 mod passes;
+pub mod place;
 pub mod rate;
 pub mod requests;
 pub mod roofline;

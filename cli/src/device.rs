@@ -2,7 +2,10 @@
 
 use anyhow::{Result, ensure};
 use brickscope::save::now_rfc3339;
-use brickscope::{Absent, CeilingReading, Ceilings, DeviceProfile, Profile, ReadingTime, Total};
+use brickscope::{Absent, CeilingReading, Ceilings, Profile, ReadingTime};
+pub(crate) use brickscope_analysis::place::shown_first;
+use brickscope_analysis::place::that_ran;
+use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_engine::executor::cuda::{self, Cuda, CudaOptions};
 use brickscope_engine::executor::gpu::GpuError;
 #[cfg(feature = "wgpu")]
@@ -118,22 +121,6 @@ pub(crate) fn is_device(backend: Backend) -> bool {
     matches!(backend, Backend::Wgpu | Backend::Cuda)
 }
 
-/// The device whose bricks a profile is of, if its host did nothing but issue the work and wait.
-pub(crate) fn that_ran(profile: &Profile) -> Option<usize> {
-    let waits = |total: &Total| total.stats.name == "DeviceWait";
-    let has_spans = |device: &DeviceProfile| device.streams.iter().any(|s| !s.spans.is_empty());
-    let wanted = profile.totals.is_empty() || profile.totals.iter().any(waits);
-    (wanted && profile.devices.first().is_some_and(has_spans)).then_some(0)
-}
-
-/// The device that a tree or a table of a run is of, if nobody says which: as [`that_ran`], and of another program's trace of
-/// a GPU, whose host has the functions that launch, the first one that ran something, as on the first screen.
-pub(crate) fn shown_first(profile: &Profile) -> Option<usize> {
-    let has_spans = |device: &DeviceProfile| device.streams.iter().any(|s| !s.spans.is_empty());
-    let of_trace = || profile.devices.iter().position(has_spans);
-    that_ran(profile).or_else(|| profile.imported.as_ref().and_then(|_| of_trace()))
-}
-
 /// A profile of the device that ran the bricks, if one did, and a note that says so; else as it is. `what`
 /// is done with its bricks.
 pub(crate) fn where_it_ran(profile: Profile, what: &str) -> Profile {
@@ -144,6 +131,30 @@ pub(crate) fn where_it_ran(profile: Profile, what: &str) -> Profile {
         "note: {what} by the clock of {name}, which ran the bricks; what the host did is in the report"
     );
     on_device
+}
+
+/// What stacks are of, if nobody says which: a device of another program's trace, as [`Some`] of its number; or else the
+/// profile's own spans, of the device that ran the bricks if one did.
+pub(crate) fn of_stacks(profile: Profile, what: &str) -> (Profile, Option<usize>) {
+    match shown_first(&profile).filter(|_| profile.imported.is_some()) {
+        Some(index) => {
+            tell!("note: {what}: what ran on device {index}, without what launched it");
+            (profile, Some(index))
+        }
+        None => (where_it_ran(profile, what), None),
+    }
+}
+
+/// The stacks of a device of another program's trace, or else of the profile's own spans.
+pub(crate) fn stacks(
+    profile: &Profile,
+    device: Option<usize>,
+    by: By,
+    blocks: usize,
+) -> Result<Stacks> {
+    let Some(index) = device else { return Ok(Stacks::of_spans(profile, by, blocks)) };
+    Stacks::of_device(profile, index, by, blocks)
+        .map_err(|absent| anyhow::anyhow!("device {index} has no stacks: {}", absent.reason))
 }
 
 /// A session of `context` tokens on the device of a backend.

@@ -1,10 +1,10 @@
 //! Two runs side by side: the library's verdicts, then the figures of both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_analysis::compare::{Change, Comparison, Sample, TestChange, Verdict};
-use brickscope_analysis::view;
-use brickscope_profile::{Phase, Profile};
+use brickscope_analysis::{place, view};
+use brickscope_profile::{Absent, DeviceProfile, DeviceStream, NameKind, Phase, Profile, Total};
 use serde_json::json;
 
 use super::figure::{From, Unit, absent, count, counted, div, percent, signed, sub, time};
@@ -171,43 +171,187 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
         html: html + &cards,
     }];
     if let [(_, a), (_, b)] = profiles[..] {
+        let places = [Place::of(a, "A:"), Place::of(b, "B:")];
         sections.push(Section {
             id: "bricks",
             title: "Bricks side by side",
             lead: "Time per token of each brick, or per pass where tokens aren’t stated. Differences between single runs aren’t verdicts.",
-            html: bricks(a, b),
+            html: bricks([&places[0], &places[1]]),
         });
         sections.push(Section {
             id: "layers",
             title: "Layers side by side",
             lead: "The layers and bricks in which a token takes longer in B than in A.",
-            html: difference::section([&Source::host(a, "A:"), &Source::host(b, "B:")]),
+            html: layers([&places[0], &places[1]]),
         });
         sections.push(Section {
             id: "tokens",
             title: "Tokens",
-            lead: "How long a user waits for each token, in both runs.",
+            lead: "How long a user waits for each token, in both runs, by the host’s clock.",
             html: tokens(a, b),
         });
     }
     sections
 }
 
-fn bricks(a: &Profile, b: &Profile) -> String {
-    let sources = [Source::host(a, "A:"), Source::host(b, "B:")];
+/// Where a run's bricks ran: what `show`, `compare` and the verdicts above are of.
+struct Place<'p> {
+    profile: &'p Profile,
+    /// The device that ran them, if it isn't the host that did.
+    device: Option<(usize, &'p DeviceProfile)>,
+    /// `A:` or `B:`.
+    run: &'static str,
+}
+
+/// A figure and its place in the file.
+type Figure = (u64, From);
+
+/// The sums of a phase.
+struct Sums {
+    passes: Figure,
+    tokens: Figure,
+    wall: Figure,
+    /// In no brick.
+    rest: Figure,
+}
+
+impl<'p> Place<'p> {
+    fn of(profile: &'p Profile, run: &'static str) -> Self {
+        let device = place::shown_first(profile);
+        let device = device.and_then(|index| Some((index, profile.devices.get(index)?)));
+        Self { profile, device, run }
+    }
+
+    /// The beginning of its pointers: of the host, or of a device's stream.
+    fn base(&self, stream: usize) -> String {
+        let run = self.run;
+        match self.device {
+            Some((device, _)) => format!("{run}/devices/{device}/streams/{stream}"),
+            None => run.to_owned(),
+        }
+    }
+
+    /// The sums of a phase, or why they aren't known.
+    fn sums(&self, phase: Phase) -> Result<Option<Sums>, Absent> {
+        let phases = match self.device {
+            None => &self.profile.phases,
+            Some((_, DeviceProfile { streams, .. })) if streams.len() == 1 => &streams[0].phases,
+            Some((index, device)) => {
+                let has_phase = |of: &DeviceStream| of.passes.iter().any(|p| p.phase == phase);
+                if !device.streams.iter().any(has_phase) {
+                    return Ok(None);
+                }
+                let busy = device.busy(Some(phase))?;
+                let base = format!("{}/devices/{index}", self.run);
+                let at = |field: &str| json!(["busy", base, phase.name(), field]);
+                return Ok(Some(Sums {
+                    passes: (busy.passes, at("passes")),
+                    // Each stream has the pass and its tokens, and they can't be summed.
+                    tokens: (0, at("passes")),
+                    wall: (busy.span_ns, at("span_ns")),
+                    rest: (busy.idle_ns, at("idle_ns")),
+                }));
+            }
+        };
+        let nth = phases.iter().position(|of| of.phase == phase);
+        Ok(nth.map(|nth| {
+            let of = &phases[nth];
+            let at = |field: &str| json!(format!("{}/phases/{nth}/{field}", self.base(0)));
+            Sums {
+                passes: (of.passes, at("passes")),
+                tokens: (of.tokens, at("tokens")),
+                wall: (of.wall_ns, at("wall_ns")),
+                rest: (of.unattributed_ns, at("unattributed_ns")),
+            }
+        }))
+    }
+
+    /// The time of each brick, on all streams of a device, the longest first.
+    fn bricks(&self, phase: Phase) -> Vec<(&'p str, Figure)> {
+        let all: Vec<&'p [Total]> = match self.device {
+            None => vec![&self.profile.totals],
+            Some((_, device)) => device.streams.iter().map(|of| &of.totals[..]).collect(),
+        };
+        // A brick may have a row for each source of its times, and on each stream.
+        let mut sums: BTreeMap<&str, (u64, Vec<From>)> = BTreeMap::new();
+        for (stream, totals) in all.into_iter().enumerate() {
+            for (nth, total) in totals.iter().enumerate() {
+                if total.phase == Some(phase) && total.kind == NameKind::Brick {
+                    let (ns, froms) = sums.entry(&total.stats.name).or_default();
+                    *ns = ns.saturating_add(total.stats.exclusive_ns);
+                    let base = self.base(stream);
+                    froms.push(json!(format!("{base}/totals/{nth}/exclusive_ns")));
+                }
+            }
+        }
+        let sums = sums.into_iter();
+        let mut bricks: Vec<(&str, Figure)> =
+            sums.map(|(name, (ns, froms))| (name, (ns, super::figure::sum(froms)))).collect();
+        bricks.sort_by_key(|(_, (ns, _))| std::cmp::Reverse(*ns));
+        bricks
+    }
+}
+
+/// Says where the figures of both runs are from, if not from the host's clock.
+fn of_places(places: [&Place<'_>; 2]) -> String {
+    let told = places.iter().filter_map(|of| {
+        let (_, device) = of.device?;
+        let letter = of.run.trim_end_matches(':');
+        Some(note(&format!(
+            "{letter}: what ran on {}, by its clock, on all of its streams; where these ran at once, bricks are more than the \
+             wall. The report of {letter} alone has the host, too.",
+            said(&device.name)
+        )))
+    });
+    told.collect()
+}
+
+/// The layers of both runs, if each has one clock's spans.
+fn layers(places: [&Place<'_>; 2]) -> String {
+    let mut owned = Vec::new();
+    for of in places {
+        match of.device {
+            None => owned.push(None),
+            Some((index, device)) if device.streams.len() == 1 => {
+                owned.push(of.profile.on_device(index, 0));
+            }
+            Some(_) => {
+                return reason("A device ran several streams, whose layers aren’t compared.");
+            }
+        }
+    }
+    let source = |side: usize| match &owned[side] {
+        None => Source::host(places[side].profile, places[side].run),
+        Some(profile) => {
+            Source { title: None, base: places[side].base(0), profile, is_device: true }
+        }
+    };
+    difference::section([&source(0), &source(1)])
+}
+
+fn bricks(places: [&Place<'_>; 2]) -> String {
     let mut html = String::new();
+    let mut unknown = String::new();
     for phase in Phase::SHOWN {
-        let (Some(of_a), Some(of_b)) = (a.phase(phase), b.phase(phase)) else { continue };
+        let sums = places.map(|place| place.sums(phase));
+        for (side, place) in sums.iter().zip(places) {
+            if let Err(why) = side {
+                let letter = place.run.trim_end_matches(':');
+                unknown.push_str(&reason(&format!("{letter}, {phase}: {}", why.reason)));
+            }
+        }
+        let [Ok(Some(of_a)), Ok(Some(of_b))] = &sums else { continue };
+        let sums = [of_a, of_b];
         // A trace of another program may not say how many tokens its passes had.
-        let has_tokens = of_a.tokens > 0 && of_b.tokens > 0;
-        let (what, field) = if has_tokens { ("token", "tokens") } else { ("pass", "passes") };
-        let n = [of_a, of_b].map(|of| if has_tokens { of.tokens } else { of.passes });
-        if n.contains(&0) {
+        let has_tokens = sums.iter().all(|of| of.tokens.0 > 0);
+        let what = if has_tokens { "token" } else { "pass" };
+        let n = sums.map(|of| if has_tokens { &of.tokens } else { &of.passes });
+        if n.iter().any(|(n, _)| *n == 0) {
             continue;
         }
-        let each = |ns: u64, side: usize| ns as f64 / n[side] as f64;
-        let from = |side: usize, from: From| div(from, sources[side].of_phase(phase, field));
-        let unit = Unit::of(each(of_a.wall_ns, 0).max(each(of_b.wall_ns, 1)) as u64);
+        let each = |ns: u64, side: usize| ns as f64 / n[side].0 as f64;
+        let from = |side: usize, from: From| div(from, n[side].1.clone());
+        let unit = Unit::of(each(of_a.wall.0, 0).max(each(of_b.wall.0, 1)) as u64);
         let columns = [
             format!("#A, {} a {what}", unit.name),
             format!("#B, {} a {what}", unit.name),
@@ -227,21 +371,16 @@ fn bricks(a: &Profile, b: &Profile) -> String {
         // The bricks of A, the longest first, then those that only B has.
         let mut names: Vec<&str> = Vec::new();
         let mut known = BTreeSet::new();
-        let (of_side_a, of_side_b) = (a.bricks(Some(phase)), b.bricks(Some(phase)));
-        for total in of_side_a.iter().chain(&of_side_b) {
-            if known.insert(total.stats.name.as_str()) {
-                names.push(&total.stats.name);
+        let sides = places.map(|place| place.bricks(phase));
+        for (name, _) in sides.iter().flatten() {
+            if known.insert(*name) {
+                names.push(name);
             }
         }
-        let sides = [&of_side_a, &of_side_b];
-        let walls = [of_a.wall_ns, of_b.wall_ns];
-        // A brick may have a row for each source of its times.
-        let sum = |side: usize, name: &str| -> Option<(u64, From)> {
-            let totals = sides[side].iter().filter(|total| total.stats.name == name);
-            let froms = totals.clone().map(|t| sources[side].of_total(t, "exclusive_ns"));
-            let froms: Vec<From> = froms.collect();
-            let ns = totals.fold(0, |sum, t| u64::saturating_add(sum, t.stats.exclusive_ns));
-            (!froms.is_empty()).then(|| (ns, super::figure::sum(froms)))
+        let walls = sums.map(|of| of.wall.0);
+        let sum = |side: usize, name: &str| -> Option<Figure> {
+            let found = sides[side].iter().find(|(of, _)| *of == name);
+            found.map(|(_, figure)| figure.clone())
         };
         let mut add = |name: &str, class: &str, of: [Option<(u64, From)>; 2]| {
             let time = |side: usize| {
@@ -256,7 +395,7 @@ fn bricks(a: &Profile, b: &Profile) -> String {
                 of.map_or_else(
                     || absent("absent"),
                     |(ns, place)| {
-                        let whole = sources[side].of_phase(phase, "wall_ns");
+                        let whole = sums[side].wall.1.clone();
                         percent(*ns as f64 / walls[side] as f64, div(place.clone(), whole))
                     },
                 )
@@ -286,18 +425,16 @@ fn bricks(a: &Profile, b: &Profile) -> String {
         for name in names.iter().take(MOST_ROWS) {
             add(&said(name), "", [sum(0, name), sum(1, name)]);
         }
-        for (name, field, class) in
-            [("unattributed", "unattributed_ns", "unattributed"), ("wall", "wall_ns", "wall")]
-        {
-            let of = |side: usize, total: &brickscope_profile::PhaseTotal| {
-                let ns = if class == "wall" { total.wall_ns } else { total.unattributed_ns };
-                Some((ns, sources[side].of_phase(phase, field)))
-            };
-            add(name, class, [of(0, of_a), of(1, of_b)]);
-        }
+        let is_device = places.iter().all(|place| place.device.is_some());
+        let rest = if is_device { "gaps" } else { "unattributed" };
+        add(rest, "unattributed", sums.map(|of| Some(of.rest.clone())));
+        add("wall", "wall", sums.map(|of| Some(of.wall.clone())));
         html.push_str(&format!("<h3>{}</h3>\n{}", heading(Some(phase)), table.end()));
     }
-    if html.is_empty() { reason("No phase was recorded on both sides.") } else { html }
+    match html.is_empty() {
+        true => unknown + &reason("No phase was recorded on both sides."),
+        false => of_places(places) + &html + &unknown,
+    }
 }
 
 fn tokens(a: &Profile, b: &Profile) -> String {

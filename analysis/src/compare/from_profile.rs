@@ -67,15 +67,26 @@ impl Process {
             !pass.is_left_out
                 && kept.fold(0, |sum: u64, ns| sum.saturating_add(*ns)) == pass.attributed_ns
         };
-        let whole: Vec<&Pass> = profile.passes.iter().filter(is_whole).collect();
+        let on_devices = on_devices(profile)?;
+        // Of another program's trace the host's part of a phase is its launches, if the phase ran on a device: the same passes
+        // again, which would count twice.
+        let is_hosts = |pass: &&Pass| {
+            let is_phase = |(phase, _): &(Phase, Test)| *phase == pass.phase;
+            profile.imported.is_none() || !on_devices.iter().any(is_phase)
+        };
+        let of_host: Vec<&Pass> = profile.passes.iter().filter(is_hosts).collect();
+        let whole: Vec<&Pass> = of_host.iter().copied().filter(is_whole).collect();
         let tests: Vec<Test> = Phase::ALL
             .into_iter()
             .filter_map(|phase| test(phase, &whole, &times, profile).transpose())
             .collect::<Result<_, _>>()?;
-        let on_devices = on_devices(profile)?;
-        // Of another program's trace the host's part is its launches, and what took the time ran on the device.
+        let idle = match profile.imported.is_some() {
+            true => without_work(profile, &on_devices),
+            false => 0,
+        };
+        let on_devices = on_devices.into_iter().map(|(_, test)| test);
         let tests: Vec<Test> = match profile.imported.is_some() {
-            true => on_devices.into_iter().chain(tests).collect(),
+            true => on_devices.chain(tests).collect(),
             false => tests.into_iter().chain(on_devices).collect(),
         };
         let of_list = profile.imported.as_ref().filter(|_| tests.is_empty());
@@ -97,10 +108,15 @@ impl Process {
         if warm_ups > 0 {
             doubts.push(format!("{warm_ups} of its passes are left out, since they warm up"));
         }
-        let left = profile.passes.len() - whole.len() - warm_ups;
+        let left = of_host.iter().filter(|pass| !pass.is_left_out).count() - whole.len();
         if left > 0 {
             doubts.push(format!(
                 "{left} of its passes are left out: not all of their spans were kept"
+            ));
+        }
+        if idle > 0 {
+            doubts.push(format!(
+                "{idle} of its passes are left out: the file doesn't tell all that the device did for them"
             ));
         }
         Ok(Self {
@@ -190,7 +206,7 @@ fn test(
 /// What each device did in the passes of each phase: a sample is the time from a pass's first mark on any stream to the last
 /// one, its bricks are those of all streams, and what no stream fills is unattributed. Where streams overlap, the bricks
 /// are more than the whole.
-fn on_devices(profile: &Profile) -> Result<Vec<Test>, UnusableProfile> {
+fn on_devices(profile: &Profile) -> Result<Vec<(Phase, Test)>, UnusableProfile> {
     let mut tests = Vec::new();
     for (nth, device) in profile.devices.iter().enumerate() {
         for phase in Phase::ALL {
@@ -227,19 +243,32 @@ fn on_devices(profile: &Profile) -> Result<Vec<Test>, UnusableProfile> {
                 1 => "the device".to_owned(),
                 _ => format!("device {nth}"),
             };
-            tests.push(Test {
+            // In an imported file a pass has one serial, on the host and on devices.
+            let hosts = profile.passes.iter().filter(|pass| samples.contains_key(&pass.serial));
+            let of_test = Test {
                 name: format!("{} on {which}", phase.name()),
                 phase: None,
                 tokens: 0,
                 sample: Sample::Pass,
-                facts: Vec::new(),
+                facts: facts_of_test(phase, hosts, profile),
                 wall_ns: passes.values().map(|busy| busy.span_ns).collect(),
                 unattributed_ns: passes.values().map(|busy| busy.idle_ns).collect(),
                 bricks: bricks.into_values().collect(),
-            });
+            };
+            tests.push((phase, of_test));
         }
     }
     Ok(tests)
+}
+
+/// How many passes of a trace have no sample though their phase is compared on devices: nothing of them ran there, or not all
+/// that did was kept.
+fn without_work(profile: &Profile, on_devices: &[(Phase, Test)]) -> usize {
+    let of_devices = profile.devices.iter().map(|device| device.busy_by_pass(None));
+    let known: HashSet<u32> = of_devices.flat_map(|passes| passes.into_keys()).collect();
+    let is_compared = |pass: &&Pass| on_devices.iter().any(|(phase, _)| *phase == pass.phase);
+    let passes = profile.passes.iter().filter(is_compared);
+    passes.filter(|pass| !pass.is_left_out && !known.contains(&pass.serial)).count()
 }
 
 /// Tokens of a pass; 0 if they differ. Other programs define passes otherwise, and steps of servers have now more, now

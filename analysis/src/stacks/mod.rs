@@ -2,6 +2,7 @@
 //! [`Stacks`] is the data, [`Class`] the kind of work of a frame, [`diff`] the comparison of shares.
 
 mod class;
+mod device;
 pub mod diff;
 mod spans;
 mod sums;

@@ -27,7 +27,7 @@ pub const OUTSIDE: &str = "outside of passes";
 
 /// The most frames of a stack. What nests deeper is drawn at this depth, since unlimited stacks could
 /// take memory quadratic in the number of spans.
-const MOST_FRAMES: u32 = 256;
+pub(super) const MOST_FRAMES: u32 = 256;
 
 impl Stacks {
     /// The stacks of a profile's spans, in nanoseconds. Each weight is a sum of differences between clock
@@ -99,7 +99,7 @@ enum Home {
 
 /// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SpanKind {
+pub(super) enum SpanKind {
     Layer,
     Brick,
     Kernel,
@@ -276,7 +276,7 @@ impl Helpers {
     }
 }
 
-fn kind_of(profile: &Profile, span: &Span) -> SpanKind {
+pub(super) fn kind_of(profile: &Profile, span: &Span) -> SpanKind {
     match span.name {
         None => SpanKind::Layer,
         Some(name) => match profile.names.get(usize::from(name)) {
@@ -287,7 +287,7 @@ fn kind_of(profile: &Profile, span: &Span) -> SpanKind {
     }
 }
 
-fn name_of(profile: &Profile, index: u16) -> String {
+pub(super) fn name_of(profile: &Profile, index: u16) -> String {
     match profile.names.get(usize::from(index)) {
         Some(name) => name.name.clone(),
         None if index == OTHER_BRICK || index == OTHER_KERNEL => "(other)".to_owned(),
@@ -718,7 +718,7 @@ impl Drawing<'_> {
 }
 
 /// Which of `blocks` of equal size contains number `rank` of `count`.
-fn block(rank: usize, count: usize, blocks: usize) -> usize {
+pub(super) fn block(rank: usize, count: usize, blocks: usize) -> usize {
     (rank as u128 * blocks as u128 / count as u128) as usize
 }
 

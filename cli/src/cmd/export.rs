@@ -167,15 +167,15 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
             })
         }
         ExportFormat::Speedscope => {
-            let stacks = stacks(profile, args);
+            let stacks = stacks(profile, args)?;
             to.write(|out| export::speedscope::write(&stacks, &title, out))
         }
         ExportFormat::Folded => {
-            let stacks = stacks(profile, args);
+            let stacks = stacks(profile, args)?;
             to.write(|out| export::folded::write(&stacks, out))
         }
         ExportFormat::Pprof => {
-            let stacks = stacks(profile, args);
+            let stacks = stacks(profile, args)?;
             to.write(|out| export::pprof::write(&stacks, out))
         }
         ExportFormat::Csv => to.write(|out| match args.table.unwrap_or(Table::Spans) {
@@ -405,10 +405,10 @@ fn with_bar<T>(profile: &Profile, write: impl FnOnce(&mut dyn FnMut(u64)) -> T) 
 }
 
 /// The stacks of the spans, on the device if it ran the bricks.
-fn stacks(profile: Profile, args: &ExportArgs) -> Stacks {
+fn stacks(profile: Profile, args: &ExportArgs) -> Result<Stacks> {
     let by = args.by.unwrap_or(By::Layer).into();
-    let profile = device::where_it_ran(profile, "stacks");
-    Stacks::of_spans(&profile, by, 0)
+    let (profile, device) = device::of_stacks(profile, "stacks");
+    device::stacks(&profile, device, by, 0)
 }
 
 /// The title that a viewer shows above a run.

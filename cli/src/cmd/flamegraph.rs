@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{Profile, time_rfc3339, write_atomically};
-use brickscope_analysis::stacks::Stacks;
+use brickscope_analysis::stacks::{Stacks, Unit};
 use brickscope_formats::export;
 use brickscope_sampler::{Sampled, Sampler};
 
@@ -79,6 +79,15 @@ pub(crate) struct FlamegraphArgs {
     /// With a perf.data file: the run whose spans to join with its samples.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<PathBuf>,
+
+    /// With the folder of a run: draw only what ran on this device, timed by its own clock. By default the first device if the
+    /// host only issued work to it and waited, or if the run is a trace of a GPU.
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<usize>,
+
+    /// With the folder of a run: draw only the host's spans of a run on a device.
+    #[arg(long, conflicts_with = "device")]
+    pub(crate) host: bool,
 
     /// Compare with this flamegraph: its folder, its flamegraph.json or its folded stacks.
     #[arg(long, value_name = "BASELINE")]
@@ -186,8 +195,21 @@ fn check(args: &FlamegraphArgs, input: &Input) -> Result<()> {
                 path.display()
             )
         }
+        (Input::PerfData(_), _) if args.device.is_some() || args.host => {
+            bail!("--device and --host go with the folder of a run")
+        }
         (Input::PerfData(_), _) => Ok(()),
         _ if args.run.is_some() => bail!("--run goes with a perf.data file"),
+        (Input::Run(run), _)
+            if args.device.is_some()
+                && args.via != Some(Via::Spans)
+                && record::of_run(runs::folder_of(run)).is_some() =>
+        {
+            bail!("--device: samples are of the host; --via spans draws what was measured")
+        }
+        (Input::Run(_), _) => Ok(()),
+        _ if args.device.is_some() => bail!("--device goes with the folder of a run"),
+        _ if args.host => bail!("--host goes with the folder of a run"),
         _ => Ok(()),
     }
 }
@@ -198,6 +220,8 @@ struct Material {
     _new: Option<RunDir>,
     place: Place,
     profile: Option<Profile>,
+    /// The device of another program's trace whose kernels are drawn.
+    device: Option<usize>,
     sampled: Option<Sampled>,
     folded: Option<Rc<Stacks>>,
     command: Option<Vec<String>>,
@@ -218,6 +242,7 @@ impl Material {
                 _new: new,
                 place,
                 profile,
+                device: None,
                 sampled,
                 folded: None,
                 command: None,
@@ -267,17 +292,20 @@ impl Material {
                 let sampled = samples.as_deref().map(record::read).transpose()?;
                 // A command that wrote no spans leaves samples only.
                 let has_profile = !run.is_dir() || runs::profile_in(run).exists();
-                let profile = match &sampled {
-                    Some(_) if !has_profile => None,
-                    Some(_) => Some(runs::load(run)?),
-                    None => Some(device::where_it_ran(runs::load(run)?, "drawn")),
+                let (profile, device) = match &sampled {
+                    Some(_) if !has_profile => (None, None),
+                    Some(_) => (Some(runs::load(run)?), None),
+                    None => {
+                        let (profile, device) = spans_to_draw(runs::load(run)?, args)?;
+                        (Some(profile), device)
+                    }
                 };
                 let before = Summary::load(folder).ok();
                 let (place, new) = place(Some(folder))?;
                 let command = before.as_ref().and_then(|before| before.command.clone());
                 let recorded = before.map_or(started.clone(), |before| before.generated);
                 let material = of(place, new, Recorded { profile, sampled });
-                Self { only_passes: command.is_none(), command, recorded, ..material }
+                Self { only_passes: command.is_none(), command, recorded, device, ..material }
             }
             Input::PerfData(path) => {
                 let profile = args.run.as_deref().map(runs::load).transpose()?;
@@ -329,7 +357,9 @@ impl Material {
                 agreement_absent = Some(brickscope::Absent { reason });
                 Rc::new(join::alone(sampled, first))
             }
-            (None, None, Some(profile)) => Rc::new(Stacks::of_spans(profile, first.into(), BLOCKS)),
+            (None, None, Some(profile)) => {
+                Rc::new(device::stacks(profile, self.device, first.into(), BLOCKS)?)
+            }
             (None, None, None) => bail!("there is nothing to draw"),
         };
         if stacks.is_empty() {
@@ -337,6 +367,9 @@ impl Material {
         }
         if let Some(sampled) = &self.sampled {
             warnings.extend(of_samples(sampled));
+        }
+        if let (Some(profile), Some(index)) = (&self.profile, self.device) {
+            warnings.extend(of_device(profile, index));
         }
         if let Some(profile) = &self.profile {
             warnings.extend(profile.dropped.lines());
@@ -395,7 +428,11 @@ impl Material {
                 frequency: sampled.frequency,
             },
             None => {
-                let via = if self.folded.is_some() { "folded" } else { "spans" };
+                let via = match (&self.folded, self.device) {
+                    (Some(_), _) => "folded",
+                    (None, Some(_)) => "device",
+                    (None, None) => "spans",
+                };
                 Source { via: via.to_owned(), event: None, frequency: None }
             }
         }
@@ -419,6 +456,43 @@ impl Material {
             (None, None) => "there are no stacks to draw".to_owned(),
         }
     }
+}
+
+/// The profile to draw, and which device of it if it is of another program: as `show` chooses it.
+fn spans_to_draw(mut profile: Profile, args: &FlamegraphArgs) -> Result<(Profile, Option<usize>)> {
+    if args.host {
+        profile.devices.clear();
+        return Ok((profile, None));
+    }
+    let Some(index) = args.device else { return Ok(device::of_stacks(profile, "drawn")) };
+    if index >= profile.devices.len() {
+        match profile.devices.len() {
+            0 => bail!("this run used no device"),
+            n => bail!("there is no device {index}: the run has {n}, numbered from 0"),
+        }
+    }
+    if profile.imported.is_some() {
+        return Ok((profile, Some(index)));
+    }
+    Ok((profile.whole_device(index).context("this device has no streams")?, None))
+}
+
+/// What a picture of a device is of, and what isn't in it.
+fn of_device(profile: &Profile, index: usize) -> Vec<String> {
+    let mut said = vec![format!(
+        "of what ran on device {index}, without the time in which nothing did; `--host` draws what launched it"
+    )];
+    let Some(device) = profile.devices.get(index) else { return said };
+    let has_passes =
+        !profile.passes.is_empty() || device.streams.iter().any(|of| !of.passes.is_empty());
+    let spans = device.streams.iter().flat_map(|stream| &stream.spans);
+    let outside = spans.filter(|span| span.pass.is_none());
+    let ns = outside.fold(0, |sum: u64, span| sum.saturating_add(span.exclusive_ns));
+    if has_passes && ns > 0 {
+        let ns = draw::amount(ns, Unit::Nanoseconds);
+        said.push(format!("{ns} of bricks on device {index} are in no pass, and not drawn"));
+    }
+    said
 }
 
 /// Whether two paths name the same folder.

@@ -109,6 +109,7 @@ pub(super) fn build(summary: &Summary) -> String {
 pub(super) fn source(source: &Source) -> String {
     let mut text = match source.via.as_str() {
         "spans" => "measured spans".to_owned(),
+        "device" => "measured spans of a device".to_owned(),
         "sampler" => "samples of perf events".to_owned(),
         "timer" => "samples by a timer".to_owned(),
         "perf" => "samples recorded by perf".to_owned(),

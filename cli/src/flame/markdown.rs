@@ -82,7 +82,7 @@ fn hotspots(summary: &Summary, text: &mut String) {
     });
     if functions.is_empty() {
         text.push_str(match summary.source.via.as_str() {
-            "spans" => "Spans have no functions: sample the run to see them.\n",
+            "spans" | "device" => "Spans have no functions: sample the run to see them.\n",
             _ => "No functions are known.\n",
         });
     } else {

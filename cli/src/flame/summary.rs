@@ -72,7 +72,7 @@ pub(crate) struct Frames {
 /// The source of the stacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Source {
-    /// `spans`, `sampler`, `timer`, `perf` or `folded`.
+    /// `spans`, `device` (the spans of one in another program's trace), `sampler`, `timer`, `perf` or `folded`.
     pub(crate) via: String,
     /// The event that triggers samples.
     pub(crate) event: Option<String>,

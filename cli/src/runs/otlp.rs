@@ -10,7 +10,7 @@ mod built {
 
     use anyhow::{Context, Result};
     use brickscope::Profile;
-    use brickscope_analysis::stacks::{By, Stacks};
+    use brickscope_analysis::stacks::{By, Stacks, Unit};
     use brickscope_live::otlp::{Collector, Pushed, PushedStacks, Pusher, Settings};
 
     use crate::flags::OtlpArgs;
@@ -77,8 +77,12 @@ mod built {
             // A signal from now on ends the pauses between tries.
             let was_asked = interrupt::was_asked();
             let go_on = || was_asked || !interrupt::was_asked();
-            let on_device = device::where_it_ran(profile.clone(), "stacks");
-            let stacks = Stacks::of_spans(&on_device, By::Layer, 0);
+            let (on_device, of) = device::of_stacks(profile.clone(), "stacks");
+            let stacks = device::stacks(&on_device, of, By::Layer, 0).unwrap_or_else(|why| {
+                // The metrics are worth pushing by themselves.
+                tell!("note: {why:#}");
+                Stacks::new(Unit::Nanoseconds, 0)
+            });
             let pushed = self.collector.push(&profile, &stacks, &go_on);
             note.finish_and_clear();
             self.tell(&pushed?);

@@ -312,6 +312,58 @@ fn a_sweep_of_llama_bench_is_shown_and_compared_as_it_is() {
 }
 
 #[test]
+fn a_flamegraph_of_a_trace_of_a_gpu_is_of_what_ran_there() {
+    let dir = imported(&data("kineto-streams.json"), &[]);
+    let drawn = |args: &[&str]| {
+        let out = TempDir::new().expect("a temporary folder");
+        let mut command = brickscope(&["flamegraph", "--json"]);
+        command.arg(dir.path()).arg("--out").arg(out.path().join("flames")).args(args);
+        let output = run(&mut command);
+        let summary: serde_json::Value =
+            serde_json::from_str(text(&output.stdout)).expect("flamegraph.json");
+        (summary, text(&output.stderr).to_owned())
+    };
+    let (summary, said) = drawn(&[]);
+    assert!(said.contains("what ran on device 0"), "{said}");
+    // What `show` says: busy 1.40 ms.
+    assert_eq!(summary["total"], 1_403_000);
+    assert_eq!(summary["source"]["via"], "device");
+    let doubts = summary["doubts"].to_string();
+    assert!(doubts.contains("`--host` draws what launched it"), "{doubts}");
+    assert!(doubts.contains("are in no pass, and not drawn"), "{doubts}");
+    let (of_device, said) = drawn(&["--device", "0"]);
+    assert_eq!(of_device["bricks"], summary["bricks"]);
+    assert!(!said.contains("what ran on device 0"), "nobody has to be told: {said}");
+    let (of_host, _) = drawn(&["--host"]);
+    assert_eq!(of_host["source"]["via"], "spans");
+    assert_ne!(of_host["bricks"], summary["bricks"]);
+    let folded = run(brickscope(&["export", "-f", "folded", "-o", "-"]).arg(dir.path()));
+    let weights = text(&folded.stdout).lines().filter_map(|line| line.rsplit_once(' '));
+    let total: u64 = weights.map(|(_, weight)| weight.parse::<u64>().expect("a number")).sum();
+    assert_eq!(total, 1_403_000);
+    let output = brickscope(&["flamegraph", "--device", "1"]).arg(dir.path()).output();
+    let output = output.expect("it starts");
+    assert!(text(&output.stderr).contains("there is no device 1"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn two_traces_of_gpus_are_compared_by_what_ran_there() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let slower = folder.path().join("slower.json");
+    let trace = std::fs::read_to_string(data("kineto-streams.json")).expect("it is there");
+    std::fs::write(&slower, trace.replace("\"dur\":30,", "\"dur\":31,")).expect("room");
+    let (a, b) = (imported(&data("kineto-streams.json"), &[]), imported(&slower, &[]));
+    let output =
+        brickscope(&["compare", "--json"]).arg(a.path()).arg(b.path()).output().expect("it starts");
+    let said: serde_json::Value = serde_json::from_str(text(&output.stdout)).expect("JSON");
+    // Two passes a side, each once.
+    assert_eq!(said["a"]["samples"], 2);
+    assert_eq!(said["b"]["samples"], 2);
+    assert_eq!(said["tests"].as_array().map(Vec::len), Some(1));
+    assert_eq!(said["tests"][0]["name"], "decode on the device");
+}
+
+#[test]
 fn the_tables_of_a_trace_of_a_gpu_are_of_what_ran_there() {
     let dir = imported(&data("kineto-streams.json"), &[]);
     let shown = |args: &[&str]| {

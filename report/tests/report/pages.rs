@@ -1042,6 +1042,44 @@ fn the_first_figure_of_a_trace_of_a_gpu_is_how_busy_the_gpu_was() {
     );
 }
 
+/// The streams of this trace run at once, so neither alone has what the first screen says.
+#[test]
+fn two_traces_of_gpus_are_side_by_side_by_what_the_gpus_did() {
+    use brickscope_formats::import::{Format, Options, read};
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import/kineto-streams.json");
+    let text = std::fs::read_to_string(file).expect("a file");
+    let of = |text: &str| {
+        read(text, file.as_ref(), Format::Chrome, &Options::default()).expect("read")
+    };
+    let (a, b) = (of(&text), of(&text.replace("\"dur\":400,", "\"dur\":410,")));
+    let why = "not compared".to_owned();
+    let page = of_two(["a", "b"], &Err(why.clone()), [&Ok(a.clone()), &Ok(b.clone())]);
+    let mut files = Files::of_two(&a.to_json(), &b.to_json(), serde_json::Value::Null, &["a", "b"]);
+    files.told.insert(why);
+    assert!(check(&page, &mut files) > 20);
+    let bricks = section(&page, "bricks");
+    for said in ["AllReduce", "MatMul", "gaps", "a device", "200.0", "205.0", "795.0"] {
+        assert!(bricks.contains(said), "{said}: {bricks:.3000}");
+    }
+    // What the host did is in the report of one run.
+    assert!(!bricks.contains("Launch") && !bricks.contains("unattributed"), "{bricks:.3000}");
+}
+
+/// The host of such a run only waits.
+#[test]
+fn runs_on_a_device_are_side_by_side_by_its_clock() {
+    let why = "not compared".to_owned();
+    let profile = on_a_device();
+    let page = of_two(["a", "b"], &Err(why.clone()), [&Ok(profile.clone()), &Ok(profile.clone())]);
+    let json = profile.to_json();
+    let mut files = Files::of_two(&json, &json, serde_json::Value::Null, &["a", "b"]);
+    files.told.insert(why);
+    assert!(check(&page, &mut files) > 10);
+    let bricks = section(&page, "bricks");
+    assert!(bricks.contains("LmHead") && bricks.contains(" a token"), "{bricks:.3000}");
+    assert!(!bricks.contains("DeviceWait"), "{bricks:.3000}");
+}
+
 #[test]
 fn traces_without_tokens_are_side_by_side_by_pass() {
     use brickscope_formats::import::{Format, Options, read};

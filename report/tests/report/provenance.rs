@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use brickscope::{ExecutionGraph, Profile};
+use brickscope::{ExecutionGraph, Phase, Profile};
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::typical::{Basis, Typical};
 use brickscope_analysis::view::{self, PathSummary, path_summary};
@@ -339,6 +339,15 @@ impl<'f> Files<'f> {
             "flame" => self.flame(&text(0), &text(1), rest[2].as_array().expect("a path")),
             "passes" => self.passes(&text(0), rest[1].as_object().expect("a filter")),
             "path" | "graph" | "ping-pong" => self.analysis(parts),
+            "busy" => {
+                let (file, place) = self.file(&text(0));
+                let profile = Profile::from_json(&file.to_string(), "profile.json".as_ref());
+                let nth = place.rsplit('/').next().and_then(|nth| nth.parse::<usize>().ok());
+                let device = profile.expect("a profile").devices.swap_remove(nth.expect("a number"));
+                let phase = Phase::ALL.into_iter().find(|phase| phase.name() == text(1));
+                let busy = json!(device.busy(phase).map_err(|absent| absent.reason)?);
+                Number::of(&busy[text(2)]).ok_or(format!("no {from}"))
+            }
             "compare" => {
                 let value = self.comparison.pointer(&text(0));
                 value.and_then(Number::of).ok_or(format!("no {from}"))

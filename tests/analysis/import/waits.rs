@@ -1,9 +1,12 @@
 //! What devices waited for, by the traces that `tests/traces/run` has, too: what is shown of them is what a script finds there.
 
+use std::collections::BTreeMap;
+
 use brickscope::{Phase, Profile};
-use brickscope_analysis::compare::Process;
+use brickscope_analysis::compare::{Options, Process, Side, compare};
 use brickscope_analysis::explain;
 use brickscope_analysis::findings::Findings;
+use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_analysis::view::{self, Size};
 use brickscope_formats::import::Format;
 
@@ -78,11 +81,11 @@ fn of_several_devices_the_one_that_waits_is_named() {
 }
 
 #[test]
-fn what_is_compared_of_a_trace_is_the_device_first() {
+fn what_is_compared_of_a_trace_is_the_device_and_a_pass_counts_once() {
     let profile = imported(&first_step(), Format::Chrome);
     let process = Process::from_profile("a", &profile).expect("it has passes");
     let names: Vec<&str> = process.tests.iter().map(|test| &*test.name).collect();
-    assert_eq!(names, ["decode on the device", "decode"]);
+    assert_eq!(names, ["decode on the device"]);
     // From 4010.125 to 4730.125 µs, of which nothing ran from 4600 to 4710.
     let test = &process.tests[0];
     assert_eq!((&test.wall_ns[..], &test.unattributed_ns[..]), (&[720_000][..], &[110_000][..]));
@@ -90,6 +93,79 @@ fn what_is_compared_of_a_trace_is_the_device_first() {
         test.bricks.iter().map(|brick| (&*brick.name, brick.ns[0])).collect();
     bricks.sort_unstable();
     assert_eq!(bricks, [("AllReduce", 400_000), ("Copy", 20_125), ("MatMul", 550_750)]);
+    // Without the host's passes of 5000.5 and 500 µs, which only launched this.
+    let both = imported(STREAMS, Format::Chrome);
+    assert_eq!(both.passes.len(), 2);
+    let process = Process::from_profile("b", &both).expect("it has passes");
+    assert_eq!(process.tests.len(), 1);
+    assert_eq!(process.tests[0].wall_ns, [720_000, 870_000]);
+    assert!(process.doubts.is_empty(), "{:?}", process.doubts);
+    // What must be alike of passes is asked of them wherever they ran.
+    assert!(process.tests[0].facts.iter().any(|fact| fact.name == "tokens of a decode pass"));
+}
+
+#[test]
+fn two_traces_have_as_many_samples_as_passes() {
+    let side = |name: &str, text: &str| Side {
+        name: name.to_owned(),
+        processes: vec![
+            Process::from_profile(name, &imported(text, Format::Chrome)).expect("it has passes"),
+        ],
+    };
+    let slower = STREAMS.replace("\"dur\":30,", "\"dur\":31,");
+    let compared = compare(&side("a", STREAMS), &side("b", &slower), &Options::default());
+    let compared = compared.expect("they are alike");
+    assert_eq!((compared.a.samples, compared.b.samples), (2, 2));
+    let tests: Vec<&str> = compared.tests.iter().map(|test| &*test.name).collect();
+    assert_eq!(tests, ["decode on the device"]);
+}
+
+#[test]
+fn a_pass_that_launched_nothing_is_no_sample_and_said_to_be_left_out() {
+    // The second step is there without its kernels.
+    let second = |line: &&str| !line.contains("\"ts\":5006") || line.contains("execute_context");
+    let text: String = STREAMS.lines().filter(second).map(|line| format!("{line}\n")).collect();
+    let profile = imported(&text, Format::Chrome);
+    assert_eq!(profile.passes.len(), 2);
+    let process = Process::from_profile("a", &profile).expect("it has a pass");
+    assert_eq!(process.tests[0].wall_ns, [720_000]);
+    assert!(process.doubts[0].starts_with("1 of its passes are left out"), "{:?}", process.doubts);
+}
+
+#[test]
+fn stacks_of_a_device_add_up_to_how_busy_it_is_said_to_be() {
+    let profile = imported(STREAMS, Format::Chrome);
+    let device = &profile.devices[0];
+    let busy = device.busy(Some(Phase::Decode)).expect("it is known").busy_ns;
+    assert!(screen(&profile).contains("is busy 1.40 ms of 1.59 ms"), "{}", screen(&profile));
+    for (by, blocks) in [(By::Brick, 0), (By::Layer, 2), (By::Thread, 3)] {
+        let stacks = Stacks::of_device(&profile, 0, by, blocks).expect("it has passes");
+        assert_eq!((stacks.total(), busy), (1_403_000, 1_403_000), "{by:?}");
+    }
+    let stacks = Stacks::of_device(&profile, 0, By::Brick, 0).expect("it has passes");
+    let mut bricks: BTreeMap<&str, u64> = BTreeMap::new();
+    for stack in stacks.iter() {
+        let names: Vec<&str> = stacks.frames_of(stack).map(|frame| &*frame.name).collect();
+        assert_eq!(names[0], "decode");
+        *bricks.entry(names[1]).or_default() += stack.weight;
+    }
+    // From 4200 to 4560.875 µs both streams run: that is counted once, and given to neither.
+    assert_eq!(bricks["AllReduce and MatMul at once"], 360_875);
+    assert_eq!(bricks["AllReduce"], 400_000 - 360_875);
+    assert_eq!(bricks["MatMul"], 550_750 - 360_875 + 602_000);
+    assert_eq!(bricks["Copy"], 20_125);
+    // Nothing of the host, which isn't the device's time.
+    assert!(!bricks.contains_key("Launch"), "{bricks:?}");
+}
+
+#[test]
+fn stacks_of_a_device_without_passes_are_of_all_that_it_ran() {
+    let text = STREAMS.replace("execute_context_0(0)_generation_4(4)", "a range");
+    let profile = imported(&text, Format::Chrome);
+    let busy = profile.devices[0].busy_overall().expect("all is kept");
+    let stacks = Stacks::of_device(&profile, 0, By::Brick, 0).expect("something ran");
+    assert_eq!((stacks.total(), busy.busy_ns), (1_415_000, 1_415_000));
+    assert!(Stacks::of_device(&profile, 1, By::Brick, 0).is_err());
 }
 
 #[test]
