@@ -140,7 +140,12 @@ pub fn of_most_tokens(profile: &mut Profile) -> usize {
 
 fn of_middle(side: &Side) -> Side {
     let of = |process: &Process| Process {
-        tests: process.tests.iter().filter(|test| !test.wall_ns.is_empty()).map(middle_of).collect(),
+        tests: process
+            .tests
+            .iter()
+            .filter(|test| !test.wall_ns.is_empty())
+            .map(middle_of)
+            .collect(),
         ..process.clone()
     };
     Side { name: side.name.clone(), processes: side.processes.iter().map(of).collect() }

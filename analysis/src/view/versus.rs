@@ -175,7 +175,11 @@ impl Row {
         let name = padded(&cut(&printable(&self.name), 25), 26);
         // Where the interval has no room, the other columns tell.
         let line = format!("{name}{a:>10}{b:>10}{moved:>11}{of_it}");
-        if line.chars().count() + interval.chars().count() > WIDTH { line } else { line + &interval }
+        if line.chars().count() + interval.chars().count() > WIDTH {
+            line
+        } else {
+            line + &interval
+        }
     }
 
     fn markdown(&self, is_moved: bool) -> String {

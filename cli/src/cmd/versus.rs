@@ -139,7 +139,9 @@ fn line(command: &str) -> Result<Line> {
         }
         (_, other) if is_brickscope => {
             let other = other.unwrap_or("nothing");
-            anyhow::bail!("of brickscope's own commands only `profile` can be compared, not `{other}`");
+            anyhow::bail!(
+                "of brickscope's own commands only `profile` can be compared, not `{other}`"
+            );
         }
         _ => {
             ensure!(
@@ -186,14 +188,7 @@ struct Turns<'t> {
 impl<'t> Turns<'t> {
     fn new(lines: &'t [Line; 2], root: &'t Path, is_kept: bool) -> Self {
         let sides = ["A", "B"].map(|name| Side { name: name.to_owned(), processes: Vec::new() });
-        Self {
-            lines,
-            root,
-            is_kept,
-            sides,
-            ran: Circumstances::default(),
-            others: Vec::new(),
-        }
+        Self { lines, root, is_kept, sides, ran: Circumstances::default(), others: Vec::new() }
     }
 
     /// Runs pairs until each test has a verdict, the time is over, or a signal asks to stop. `None` if there is no pair by
@@ -299,7 +294,8 @@ impl<'t> Turns<'t> {
     fn run(&mut self, side: usize, nth: usize) -> Result<Profile> {
         let letter = ["a", "b"][side];
         let out = self.root.join(letter).join(nth.to_string());
-        let profile = make(&self.lines[side], &out).with_context(|| self.sides[side].name.clone())?;
+        let profile =
+            make(&self.lines[side], &out).with_context(|| self.sides[side].name.clone())?;
         // The one that doesn't count isn't kept either: a set of runs begins with 1.
         if !self.is_kept || nth == 0 {
             let _ = std::fs::remove_dir_all(&out);
@@ -318,8 +314,8 @@ impl<'t> Turns<'t> {
 
 fn process(name: &str, mut profile: Profile) -> Result<Process> {
     let left = of_most_tokens(&mut profile);
-    let mut process =
-        Process::from_profile(name, &profile).with_context(|| format!("{name} can't be compared"))?;
+    let mut process = Process::from_profile(name, &profile)
+        .with_context(|| format!("{name} can't be compared"))?;
     if left > 0 {
         process.doubts.push(format!(
             "{left} of its passes are left out: they have other numbers of tokens than most"
@@ -331,9 +327,10 @@ fn process(name: &str, mut profile: Profile) -> Result<Process> {
 /// What is known by now, for the bar.
 fn so_far(latest: Option<&Versus>, pairs: usize, of_pair: Duration) -> String {
     let tests = latest.into_iter().flat_map(Versus::tests).map(|(test, _)| {
-        let change = test.whole.change.map_or_else(String::new, |change| {
-            format!(" {:+.1} %", 100.0 * change)
-        });
+        let change = test
+            .whole
+            .change
+            .map_or_else(String::new, |change| format!(" {:+.1} %", 100.0 * change));
         format!("{}{change} {}", test.name, test.whole.verdict.name())
     });
     let known: Vec<String> = tests.collect();

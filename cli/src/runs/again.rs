@@ -126,10 +126,7 @@ impl Again {
     /// # Errors
     ///
     /// If the change changes nothing, or can't be made.
-    pub(crate) fn command(
-        &self,
-        changed: Option<&Changed<'_>>,
-    ) -> Result<Line> {
+    pub(crate) fn command(&self, changed: Option<&Changed<'_>>) -> Result<Line> {
         let mut program = self.program.clone();
         if let Some(Change::Program(other)) = changed.map(|changed| changed.change) {
             program = PathBuf::from(other);

@@ -19,8 +19,7 @@ fn versus(args: &[&str]) -> Output {
 }
 
 fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|why| panic!("{why}: {output:?}"))
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {output:?}"))
 }
 
 fn test<'v>(found: &'v Value, name: &str) -> (&'v Value, &'v Value) {

@@ -419,7 +419,8 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
         model().display()
     );
     let Some(terminal) = Terminal::run("views", &command) else { return };
-    let words = ["brickscope top: ", "tok/s now", "KV cache", "Brick ", "QkvProjection", "unattributed"];
+    let words =
+        ["brickscope top: ", "tok/s now", "KV cache", "Brick ", "QkvProjection", "unattributed"];
     terminal.wait_for_all(&words);
     terminal.press("Enter");
     terminal.wait_for("Kernels, since a viewer attached");

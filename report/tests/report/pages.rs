@@ -1048,9 +1048,8 @@ fn two_traces_of_gpus_are_side_by_side_by_what_the_gpus_did() {
     use brickscope_formats::import::{Format, Options, read};
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/import/kineto-streams.json");
     let text = std::fs::read_to_string(file).expect("a file");
-    let of = |text: &str| {
-        read(text, file.as_ref(), Format::Chrome, &Options::default()).expect("read")
-    };
+    let of =
+        |text: &str| read(text, file.as_ref(), Format::Chrome, &Options::default()).expect("read");
     let (a, b) = (of(&text), of(&text.replace("\"dur\":400,", "\"dur\":410,")));
     let why = "not compared".to_owned();
     let page = of_two(["a", "b"], &Err(why.clone()), [&Ok(a.clone()), &Ok(b.clone())]);

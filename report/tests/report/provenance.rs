@@ -343,7 +343,8 @@ impl<'f> Files<'f> {
                 let (file, place) = self.file(&text(0));
                 let profile = Profile::from_json(&file.to_string(), "profile.json".as_ref());
                 let nth = place.rsplit('/').next().and_then(|nth| nth.parse::<usize>().ok());
-                let device = profile.expect("a profile").devices.swap_remove(nth.expect("a number"));
+                let device =
+                    profile.expect("a profile").devices.swap_remove(nth.expect("a number"));
                 let phase = Phase::ALL.into_iter().find(|phase| phase.name() == text(1));
                 let busy = json!(device.busy(phase).map_err(|absent| absent.reason)?);
                 Number::of(&busy[text(2)]).ok_or(format!("no {from}"))

@@ -240,10 +240,8 @@ fn runs() -> impl Strategy<Value = Profile> {
     vec((decodes, any::<bool>(), any::<bool>(), 1..1_000_u64), 1..80).prop_map(|passes| {
         let mut run = Run::of(4);
         for (decodes, has_prompt, is_disturbed, wall_ns) in passes {
-            let decode = |(request, (tokens, position))| Part {
-                tokens,
-                ..Part::decode(request, position)
-            };
+            let decode =
+                |(request, (tokens, position))| Part { tokens, ..Part::decode(request, position) };
             let mut parts: Vec<Part> = (0..).zip(decodes).map(decode).collect();
             parts.extend(has_prompt.then(|| Part::prompt(3, 64, 0)));
             if is_disturbed {
