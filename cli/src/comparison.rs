@@ -9,12 +9,19 @@ use brickscope_analysis::view;
 use crate::flags::{ComparisonArgs, ComparisonFormat};
 use crate::output;
 
-pub(crate) fn compared(a: &Side, b: &Side, how: &ComparisonArgs) -> Result<Comparison> {
+/// `models_may_differ` if what another model brings is a question, and not if a change is judged.
+pub(crate) fn compared(
+    a: &Side,
+    b: &Side,
+    how: &ComparisonArgs,
+    models_may_differ: bool,
+) -> Result<Comparison> {
     let usual = Options::default();
     let options = Options {
         threshold: how.threshold,
         min_share: how.min_share.unwrap_or(usual.min_share),
         is_forced: how.force,
+        models_may_differ,
         ..usual
     };
     compare(a, b, &options).map_err(|error| match error {

@@ -23,6 +23,8 @@ pub struct Fact {
 pub enum Weight {
     /// They can't be compared: it is other work.
     Must,
+    /// They can't be compared, unless the question is what another model or other weights bring: it is other work.
+    Model,
     /// They can't be compared: it is another machine.
     Machine,
     /// They can't be compared. It is an option of another program, and a build that doesn't state it, since it is older
@@ -37,6 +39,12 @@ impl Fact {
     #[must_use]
     pub fn must(name: &str, value: impl Into<String>) -> Self {
         Self { name: name.to_owned(), value: value.into(), weight: Weight::Must }
+    }
+
+    /// A fact about the model, which must be equal unless models are what is compared.
+    #[must_use]
+    pub fn model(name: &str, value: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), value: value.into(), weight: Weight::Model }
     }
 
     /// A fact about the machine that must be equal.
@@ -84,13 +92,24 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The differences between processes of either side, or between these tests of theirs: first those that
-/// forbid a comparison, then the rest.
+/// The differences between processes of either side, or between these tests of theirs.
+#[derive(Debug, Default)]
+pub(super) struct Differences {
+    /// Those that forbid a comparison.
+    pub(super) unlike: Vec<Difference>,
+    /// Those of models, if each side has one of its own.
+    pub(super) models: Vec<Difference>,
+    /// Those that may be.
+    pub(super) may: Vec<Difference>,
+}
+
+/// The differences; those of models forbid a comparison unless `models_may_differ`.
 pub(super) fn differences(
     a: &Side,
     b: &Side,
     tests: &[String],
-) -> (Vec<Difference>, Vec<Difference>) {
+    models_may_differ: bool,
+) -> Differences {
     let mut names: Vec<(&str, Weight)> = Vec::new();
     let all = a.processes.iter().chain(&b.processes);
     for fact in all.flat_map(facts).filter(|(test, _)| is_in(*test, tests)).map(|(_, fact)| fact) {
@@ -98,7 +117,7 @@ pub(super) fn differences(
             names.push((&fact.name, fact.weight));
         }
     }
-    let (mut must, mut may) = (Vec::new(), Vec::new());
+    let mut found = Differences::default();
     for (name, weight) in names {
         let (a, b) = (values(a, name), values(b, name));
         if a.len() > 1 || a != b {
@@ -108,26 +127,37 @@ pub(super) fn differences(
             if is_new {
                 continue;
             }
-            let differences = if weight == Weight::May { &mut may } else { &mut must };
+            let differences = match weight {
+                Weight::May => &mut found.may,
+                // Two models on one side are no question.
+                Weight::Model if models_may_differ && a.len() == 1 && b.len() == 1 => {
+                    &mut found.models
+                }
+                _ => &mut found.unlike,
+            };
             differences.push(Difference { name: name.to_owned(), a, b });
         }
     }
-    (must, may)
+    found
 }
 
 /// The value of what a process doesn't state.
 const NOT_STATED: &str = "not stated";
 
-/// Whether an option does nothing, or is one of llama-bench's with a default that does something.
+/// Whether an option does nothing, or is one of llama.cpp's with a default that does something.
 pub(super) fn is_default(name: &str, value: &str) -> bool {
     // Builds that don't state it do this. Each has one such value, so that two values are never one work.
-    const DEFAULTS: [(&str, &str); 6] = [
+    const DEFAULTS: [(&str, &str); 10] = [
         ("use_mmap", "1"),
         ("split_mode", "layer"),
         ("poll", "50"),
         ("n_gpu_layers", "99"),
         ("cpu_mask", "0x0"),
         ("devices", "auto"),
+        ("-b", "2048"),
+        ("-ub", "512"),
+        ("-ctk", "f16"),
+        ("-ctv", "f16"),
     ];
     if let Some((_, default)) = DEFAULTS.iter().find(|(of, _)| *of == name) {
         return value == *default;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use brickscope_profile::name::category_of;
 use brickscope_profile::{
-    BrickCategory, BrickId, Imported, ImportedTest, NameKind, Pass, Phase, Profile,
+    BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile,
 };
 
 use super::{Brick, Fact, Process, Sample, Test};
@@ -378,6 +378,18 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
             ]);
         }
     }
+    let engine = profile.run.as_ref().and_then(|run| run.engine.as_ref());
+    for (name, value) in engine.into_iter().flat_map(Engine::settings) {
+        facts.extend(match name {
+            "library" | "version" | "commit" => {
+                Some(Fact::may(&format!("{name} of the engine"), value))
+            }
+            "-b" | "-ub" | "-ctk" | "-ctv" => Some(Fact::option(name, value)),
+            // Builds differ in what they do if nobody asks for either.
+            "-fa" => Some(Fact::may("flash attention", value)),
+            _ => None,
+        });
+    }
     for serialised in &profile.serialised {
         let (phase, devices) = (serialised.phase, serialised.devices.join(", "));
         facts.push(Fact::must(&format!("one at a time in {phase}"), devices));
@@ -385,9 +397,9 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
     if let Some(model) = &profile.model {
         let what = format!("{}, {} weights", model.architecture, model.parameters);
         facts.extend([
-            Fact::must("model", model.name.clone().unwrap_or(what)),
-            Fact::must("quantisation", &*model.quantization),
-            Fact::must("bytes of the model", model.file_bytes.to_string()),
+            Fact::model("model", model.name.clone().unwrap_or(what)),
+            Fact::model("quantisation", &*model.quantization),
+            Fact::model("bytes of the model", model.file_bytes.to_string()),
         ]);
         if let Some(place) = &model.weights_in {
             facts.push(Fact::may("weights in", place.as_str()));

@@ -94,8 +94,8 @@ pub(super) fn facts(receipt: &Receipt) -> Vec<Fact> {
     let mut facts = vec![
         Fact::must("measured by", "benchmark"),
         Fact::must("backend", &*receipt.backend),
-        Fact::must("model", short(&model.sha256)),
-        Fact::must("quantisation", &*model.quantization),
+        Fact::model("model", short(&model.sha256)),
+        Fact::model("quantisation", &*model.quantization),
         Fact::must("instruction set", &*run.kernels),
         Fact::must("threads", run.threads.to_string()),
         Fact::must("batch", run.batch.to_string()),

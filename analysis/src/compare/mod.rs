@@ -75,6 +75,7 @@ use brickscope_profile::stats::median;
 use brickscope_profile::text::{printable, printable_text};
 use serde::Serialize;
 
+use self::environment::Differences;
 pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
 #[cfg(feature = "receipt")]
@@ -196,6 +197,8 @@ pub struct Options {
     pub min_share: f64,
     /// Compare even sides that ran under different conditions.
     pub is_forced: bool,
+    /// Compare sides with two models, or with two formats of one: what that brings is the question.
+    pub models_may_differ: bool,
     /// The probability of a false alarm: [`LEVEL`], or less of it for who compares more than once.
     pub level: f64,
 }
@@ -203,7 +206,13 @@ pub struct Options {
 impl Default for Options {
     /// A threshold of 3 %, rows from 1 % of their test on, and equal conditions only.
     fn default() -> Self {
-        Self { threshold: 0.03, min_share: 0.01, is_forced: false, level: LEVEL }
+        Self {
+            threshold: 0.03,
+            min_share: 0.01,
+            is_forced: false,
+            models_may_differ: false,
+            level: LEVEL,
+        }
     }
 }
 
@@ -224,6 +233,8 @@ pub struct Comparison {
     pub pairing: Pairing,
     /// Conditions that differ although they should not; only if the comparison was forced.
     pub forced: Vec<Difference>,
+    /// How the sides' models differ, if [that may be](Options::models_may_differ).
+    pub models: Vec<Difference>,
     /// Conditions that differ and may: builds, boots.
     pub differences: Vec<Difference>,
     /// The tests, in the order of side A.
@@ -421,7 +432,8 @@ fn compare_beside(
         .into_iter()
         .filter(|name| is_everywhere(name, a) && is_everywhere(name, b))
         .collect();
-    let (unlike, differences) = environment::differences(a, b, &names);
+    let Differences { unlike, models, may } =
+        environment::differences(a, b, &names, options.models_may_differ);
     if !unlike.is_empty() && !options.is_forced {
         return Err(CompareError::Unlike(unlike));
     }
@@ -440,7 +452,8 @@ fn compare_beside(
         b: Compared::new(b),
         pairing: order.pairing,
         forced: unlike,
-        differences,
+        models,
+        differences: may,
         tests: tests.into_iter().map(Rows::into_change).collect(),
     })
 }

@@ -94,7 +94,7 @@ pub fn versus(a: &Side, b: &Side, look: u32, threshold: f64) -> Result<Versus, C
     let usual = Options::default();
     let look = f64::from(look.max(1));
     let level = usual.level / (look * (look + 1.0));
-    let options = Options { threshold, is_forced: true, level, ..usual };
+    let options = Options { threshold, is_forced: true, models_may_differ: true, level, ..usual };
     let comparison = compare_beside(&middle[0], &middle[1], [a, b], &options)?;
     let pairs: Vec<(usize, usize)> = match &comparison.pairing {
         Pairing::Paired { pairs } => pairs.clone(),

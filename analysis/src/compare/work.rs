@@ -34,7 +34,7 @@ impl Work {
     fn of(of_process: &[Fact], of_test: &[Fact]) -> Self {
         // An option at its default is as one that a build doesn't state.
         let is_work = |fact: &&Fact| match fact.weight {
-            Weight::Must => true,
+            Weight::Must | Weight::Model => true,
             Weight::Option => !is_default(&fact.name, &fact.value),
             Weight::Machine | Weight::May => false,
         };

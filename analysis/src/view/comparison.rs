@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::compare::{Change, Compared, Comparison, Outcome, Pairing, TestChange, Verdict};
 use crate::text::{markdown, wrap};
+use crate::words::digits;
 
 /// The sentence that says what changed, and where.
 #[must_use]
@@ -61,11 +62,23 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
     }
     let mut text = sentences.join("; ");
     text.push('.');
+    text.push_str(&as_measured(comparison));
     // The first letter, unless it is a name's.
     if text.starts_with(|c: char| c.is_ascii_lowercase()) {
         text[..1].make_ascii_uppercase();
     }
-    screened_lines(not_verified(comparison) + &text)
+    screened_lines(not_verified(comparison) + &of_models(comparison) + &text)
+}
+
+/// What the comparison is about, if it is about models.
+fn of_models(comparison: &Comparison) -> String {
+    let models: Vec<String> =
+        comparison.models.iter().map(|of| printable_text(&of.to_string())).collect();
+    if models.is_empty() {
+        String::new()
+    } else {
+        format!("Other weights ({}). ", models.join("; "))
+    }
 }
 
 /// What stands before any verdict if it rests on receipts that may be forged.
@@ -146,6 +159,20 @@ fn inconclusive(names: &[String], rows: &[&Change], comparison: &Comparison) -> 
         "inconclusive{of}: the smallest change that this comparison could have seen is {}; {needed}",
         seen(worst)
     )
+}
+
+/// How often what A takes goes into what B takes, of tests without a verdict for want of processes.
+fn as_measured(comparison: &Comparison) -> String {
+    let few = comparison
+        .tests
+        .iter()
+        .filter(|test| test.whole.verdict == Verdict::Inconclusive && test.whole.visible.is_none());
+    let of_test = |test: &TestChange| {
+        let (a, b) = test.whole.a_ns.zip(test.whole.b_ns).filter(|(a, _)| *a > 0.0)?;
+        Some(format!("{} times as long in {}", digits(b / a), title(test)))
+    };
+    let all: Vec<String> = few.filter_map(of_test).collect();
+    if all.is_empty() { String::new() } else { format!(" As measured, B took {}.", all.join(", ")) }
 }
 
 pub(super) fn title(test: &TestChange) -> String {

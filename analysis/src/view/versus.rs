@@ -255,8 +255,9 @@ fn lines(versus: &Versus, ran: &Circumstances) -> Vec<(&'static str, String)> {
     }
     // The engines are in the differences, if they differ.
     let differ: Vec<String> = comparison
-        .forced
+        .models
         .iter()
+        .chain(&comparison.forced)
         .chain(&comparison.differences)
         .map(Difference::to_string)
         .collect();

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
             sides::load(&args.b, args.how.force).context("B")?,
         ],
     };
-    let comparison = compared(&a, &b, &args.how)?;
+    let comparison = compared(&a, &b, &args.how, true)?;
     print(&comparison, &args.how)?;
     Ok(exit_code(&comparison))
 }

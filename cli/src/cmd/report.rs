@@ -125,7 +125,7 @@ fn receipt_of(run: &Path) -> Result<Option<Receipt>> {
 fn two(a: &Path, b: &Path, is_forced: bool) -> Result<(String, String)> {
     let names = [a, b].map(|path| path.display().to_string());
     let note = progress::note("comparing");
-    let options = Options { is_forced, ..Options::default() };
+    let options = Options { is_forced, models_may_differ: true, ..Options::default() };
     let comparison = sides::load(a, is_forced)
         .context("A")
         .and_then(|a| Ok((a, sides::load(b, is_forced).context("B")?)))

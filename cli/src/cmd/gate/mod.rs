@@ -119,7 +119,7 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     }
     let a = sides::load(baseline, args.how.force).context("the baseline")?;
     let b = sides::load(&run, args.how.force).context("the run")?;
-    let comparison = compared(&a, &b, &args.how)?;
+    let comparison = compared(&a, &b, &args.how, false)?;
     print(&comparison, &args.how)?;
     let is_unpaired = matches!(comparison.pairing, Pairing::Unpaired { .. });
     if is_unpaired && comparison.outcome() != Outcome::Pass {
