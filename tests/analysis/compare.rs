@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use brickscope::Phase;
 use brickscope_analysis::compare::{
     Brick, Change, Comparison, Fact, Options, Outcome, Process, Sample, Side, Test, TestChange,
-    Turn, Verdict, compare,
+    Turn, Verdict, compare, versus,
 };
 use brickscope_analysis::view;
 use serde::Deserialize;
@@ -431,6 +431,52 @@ fn a_single_process_is_no_replicate_however_many_samples_it_took() {
     };
     assert!(comparison.tests.iter().flat_map(rows).all(inconclusive), "{comparison:?}");
     insta::assert_snapshot!("single", view::comparison_headline(&comparison));
+}
+
+#[test]
+fn two_commands_are_told_with_what_moved_and_what_differs() {
+    let [a, mut b] = made_sides(7, 1.1, 0.01);
+    for process in &mut b.processes {
+        process.facts[1].value = "brickscope 0.2.0".to_owned();
+        // It has another name there.
+        process.tests[1].bricks[3].name = "FusedNorm".to_owned();
+    }
+    let found = versus(&a, &b, 2, 0.03).expect("they have tests in common");
+    let ran = view::Circumstances {
+        commands: ["old/engine -m 'a b.gguf'", "new/engine -m 'a b.gguf'"].map(str::to_owned),
+        engines: [None, None],
+        machine: Some("a CPU, 2 CPUs, 8.2 GB, linux x86_64".to_owned()),
+        others_share: Some(0.031),
+        pairs: 7,
+        seconds: 61.5,
+        notes: vec!["a note".to_owned()],
+    };
+    let text = view::versus(&found, &ran);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    insta::assert_snapshot!("versus", text);
+    insta::assert_snapshot!("versus_markdown", view::versus_markdown(&found, &ran));
+    let json: serde_json::Value =
+        serde_json::from_str(&view::versus_json(&found, &ran)).expect("JSON");
+    assert_eq!((&json["outcome"], &json["ran"]["pairs"]), (&"slower".into(), &7.into()));
+    assert_eq!(json["moved"][1]["parts"][0]["name"], "GateProjection");
+}
+
+#[test]
+fn other_models_are_a_question_where_they_may_be_one() {
+    let [a, mut b] = made_sides(7, 1.0, 0.01);
+    b.processes.iter_mut().for_each(|of| of.facts.push(Fact::model("quantisation", "q4_k")));
+    let mut sides = [a, b];
+    sides[0].processes.iter_mut().for_each(|of| of.facts.push(Fact::model("quantisation", "q8_0")));
+    let refused = compare(&sides[0], &sides[1], &Options::default()).expect_err("they differ");
+    assert!(refused.to_string().contains("quantisation: q8_0 and q4_k"), "{refused}");
+    let asked = Options { models_may_differ: true, ..Options::default() };
+    let comparison = compare(&sides[0], &sides[1], &asked).expect("that is the question");
+    let headline = view::comparison_headline(&comparison);
+    assert!(headline.starts_with("Other weights (quantisation: q8_0 and q4_k). "), "{headline}");
+    // Two on one side are none.
+    sides[1].processes[0].facts.pop();
+    sides[1].processes[0].facts.push(Fact::model("quantisation", "q6_k"));
+    assert!(compare(&sides[0], &sides[1], &asked).is_err());
 }
 
 #[test]
