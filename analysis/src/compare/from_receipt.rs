@@ -264,7 +264,10 @@ mod tests {
             let fact = process.facts.iter().find(|fact| fact.name == name);
             fact.unwrap_or_else(|| panic!("no {name}")).weight
         };
-        for name in ["model", "quantisation", "threads", "instruction set", "batch"] {
+        for name in ["model", "quantisation"] {
+            assert_eq!(weight(name), Weight::Model, "{name}");
+        }
+        for name in ["threads", "instruction set", "batch"] {
             assert_eq!(weight(name), Weight::Must, "{name}");
         }
         for name in ["cpu", "governor", "memory"] {

@@ -421,7 +421,7 @@ fn compare_beside(
     if let Some(side) = [a, b].into_iter().find(|side| side.processes.is_empty()) {
         return Err(CompareError::Empty { side: side.name.clone() });
     }
-    if let Some((one, other)) = copies(a, b) {
+    if let Some((one, other)) = copies(whole[0], whole[1]) {
         return Err(CompareError::Copy { one, other });
     }
     let first = |side: &Side| {
@@ -448,8 +448,8 @@ fn compare_beside(
         threshold: options.threshold,
         level: options.level,
         power: POWER,
-        a: Compared::new(a),
-        b: Compared::new(b),
+        a: Compared::new(whole[0]),
+        b: Compared::new(whole[1]),
         pairing: order.pairing,
         forced: unlike,
         models,
@@ -541,10 +541,8 @@ impl Rows {
         order: &Order,
         options: &Options,
     ) -> Self {
-        let tests_of = |side: &'_ Side| -> Vec<&Test> {
-            side.processes.iter().filter_map(|process| test_of(process, name)).collect()
-        };
-        let (sides, samples) = ([a, b].map(tests_of), whole.map(tests_of));
+        let (sides, samples) =
+            ([a, b].map(|side| tests_of(side, name)), whole.map(|side| tests_of(side, name)));
         let walls = sides.each_ref().map(|side| medians(side, |test| Some(test.wall_ns.clone())));
         let seconds = seconds(a, b);
         let row = |name: &str, of: &dyn Fn(&Test) -> Option<Vec<u64>>| {
@@ -728,6 +726,10 @@ fn within(sides: &[Vec<&Test>; 2], of: &dyn Fn(&Test) -> Option<Vec<u64>>) -> Op
     let mut spreads: Vec<f64> = sides.iter().flatten().filter_map(of_one).collect();
     spreads.sort_by(f64::total_cmp);
     spreads.get(3 * spreads.len() / 4).copied()
+}
+
+fn tests_of<'s>(side: &'s Side, name: &str) -> Vec<&'s Test> {
+    side.processes.iter().filter_map(|process| test_of(process, name)).collect()
 }
 
 fn test_of<'p>(process: &'p Process, name: &str) -> Option<&'p Test> {

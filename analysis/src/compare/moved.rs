@@ -317,8 +317,8 @@ mod tests {
 
     #[test]
     fn parts_add_up_to_what_the_pass_moved_by() {
-        let [a, b] = sides(7, 1.2, 1);
-        let versus = versus(&a, &b, 1, 0.03).expect("compared");
+        let [a, b] = sides(10, 1.2, 1);
+        let versus = versus(&a, &b, 3, 0.03).expect("compared");
         assert_eq!(versus.comparison.tests[0].whole.verdict, Verdict::Slower);
         assert!(versus.is_decided());
         let moved = &versus.moved[0];
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(moved.parts[0].name, "Feed");
         // A fifth of half a pass, which the longest pass doesn't move.
         assert!((moved.parts[0].moved_ns - 103_000.0).abs() < 5_000.0, "{moved:?}");
-        let [low, high] = moved.interval_ns.expect("of seven pairs");
+        let [low, high] = moved.interval_ns.expect("of ten pairs");
         assert!(low < moved.moved_ns() && moved.moved_ns() < high);
     }
 

@@ -55,12 +55,13 @@ pub fn versus(versus: &Versus, ran: &Circumstances) -> String {
         let title = format!("a {} pass", title(test));
         let _ = writeln!(
             out,
-            "\n{}{:>10}{:>10}{:>11}{}",
+            "\n{}{:>10}{:>10}{:>11}{:>9}{}",
             padded(&cut(&title, 25), 26),
             "A",
             "B",
             "B − A",
-            if is_moved(test) { "  of it" } else { "" }
+            if moved.interval_ns.is_some() { "±" } else { "" },
+            if is_moved(test) { "   of it" } else { "" }
         );
         for line in rows(test, moved) {
             let _ = writeln!(out, "{}", line.text(is_moved(test)));
@@ -98,7 +99,10 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
             true => format!("`{}`", printable_text(&text).replace('`', "'")),
             false => markdown(&text),
         };
-        let _ = writeln!(out, "- {label}: {text}");
+        let _ = match label {
+            "" => writeln!(out, "\n{text}"),
+            label => writeln!(out, "- {label}: {text}"),
+        };
     }
     screened_lines(out)
 }
@@ -163,29 +167,25 @@ struct Row {
 impl Row {
     fn text(&self, is_moved: bool) -> String {
         let ns = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
-        let of_it = match is_moved {
-            true => format!("{:>5.0} %", 100.0 * self.of_it),
-            false => String::new(),
-        };
-        let interval = self.interval_ns.map_or_else(String::new, |ends| {
-            format!("  [{}, {}]", change_of(ends[0]), change_of(ends[1]))
-        });
+        let of_it = if is_moved { format!("{:>8}", self.of_it()) } else { String::new() };
+        let half =
+            self.interval_ns.map_or_else(String::new, |[low, high]| time((high - low) / 2.0));
         let [a, b] = [self.a_ns, self.b_ns].map(ns);
         let moved = change_of(self.moved_ns);
         let name = padded(&cut(&printable(&self.name), 25), 26);
-        // Where the interval has no room, the other columns tell.
-        let line = format!("{name}{a:>10}{b:>10}{moved:>11}{of_it}");
-        if line.chars().count() + interval.chars().count() > WIDTH {
-            line
-        } else {
-            line + &interval
-        }
+        let line = format!("{name}{a:>10}{b:>10}{moved:>11}{half:>9}{of_it}");
+        line.trim_end().to_owned()
+    }
+
+    /// The share of the difference, in whole per cent.
+    fn of_it(&self) -> String {
+        format!("{:.0} %", 100.0 * self.of_it).replace("-0 %", "0 %").replace('-', "−")
     }
 
     fn markdown(&self, is_moved: bool) -> String {
         let ns = |ns: Option<f64>| ns.map_or_else(|| "absent".to_owned(), time);
         let of_it = match is_moved {
-            true => format!(", {:.0} % of the difference", 100.0 * self.of_it),
+            true => format!(", {} of the difference", self.of_it()),
             false => String::new(),
         };
         let (name, moved) = (markdown(&self.name), change_of(self.moved_ns));

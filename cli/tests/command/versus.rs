@@ -67,7 +67,7 @@ fn a_time_that_is_too_short_shows_what_there_is_without_a_verdict() {
     let output = versus(&[&program, &slow(&program), "--within", "1ms", "--out", &out_text]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let said = text(&output.stdout);
-    assert!(said.starts_with("Inconclusive: one pair only"), "{said}");
+    assert!(said.starts_with("Inconclusive: one process only"), "{said}");
     for expected in ["DownProjection", "B − A", "%, inconclusive", "--within"] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
