@@ -12,11 +12,11 @@
 //! | `args` | the list of commands; each command's arguments are in its `cmd/` file |
 //! | `cmd/` | the commands, which import none of each other |
 //! | `flags/` | flags that several commands share, and the parsers of their values; `profile.rs` those that make a run |
-//! | `runs/` | runs in folders: `folder.rs` where they lie, `finish.rs` how one ends, `again.rs` making one again, `sides.rs` those on each side of a comparison, `lake.rs` and `otlp.rs` where they go |
+//! | `runs/` | runs in folders: `folder.rs` where they lie, `finish.rs` how one ends, `again.rs` making one again, `command.rs` command lines that are measured, `sides.rs` those on each side of a comparison, `lake.rs` and `otlp.rs` where they go |
 //! | `measure` | how much of a run is kept; ceilings for a run that was made before |
 //! | `comparison` | two sides compared: printed, with an exit code |
 //! | `benchmark/` | measuring repeatedly: plan, warm-up, samples, receipt, tables, warnings |
-//! | `bisect/` | finding a slow commit: git, builds in worktrees, measurements, the file to go on from |
+//! | `bisect/` | finding a slow commit or version: git, builds in worktrees, what is fetched, measurements, the file to go on from |
 //! | `doctor/` | one probe per capability of the machine |
 //! | `recording/` | what `run` does around a recording of another program; `llama/` writes and reads it |
 //! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |

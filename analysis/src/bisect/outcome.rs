@@ -110,6 +110,12 @@ impl Bisect {
         self.pairs.len()
     }
 
+    /// Whether it is known already that the last revision is slower than the first one.
+    #[must_use]
+    pub fn ends_differ(&self) -> bool {
+        self.places.is_some()
+    }
+
     /// How much slower revision `b` is than `a`, by the pairs that they were measured in; `None` without any.
     #[must_use]
     pub fn beside(&self, a: usize, b: usize) -> Option<Estimate> {

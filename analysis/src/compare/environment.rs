@@ -3,12 +3,12 @@
 use std::fmt;
 
 use brickscope_profile::text::printable;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Process, Side};
 
 /// A condition that a process ran under.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
     /// Its name.
     pub name: String,
@@ -19,7 +19,8 @@ pub struct Fact {
 }
 
 /// What follows if two processes differ in a [`Fact`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Weight {
     /// They can't be compared: it is other work.
     Must,

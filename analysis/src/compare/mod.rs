@@ -73,17 +73,19 @@ use std::fmt;
 use brickscope_profile::Phase;
 use brickscope_profile::stats::median;
 use brickscope_profile::text::{printable, printable_text};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::environment::Differences;
 pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
 #[cfg(feature = "receipt")]
 pub use self::limits::{Held, Limit};
-pub use self::moved::{Moved, MovedPart, Versus, look_after, of_most_tokens, versus};
+pub use self::moved::{
+    Moved, MovedPart, Versus, look_after, middle_ns, of_most_tokens, versus,
+};
 use self::ratio::Ratio;
 use self::turns::Order;
-pub use self::turns::{Pairing, Turn, turns_at_random};
+pub use self::turns::{Pairing, Turn, evened, turns_at_random};
 pub use self::verdict::{Outcome, Verdict};
 pub use self::work::Work;
 
@@ -112,7 +114,7 @@ pub struct Side {
 }
 
 /// One measuring process.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Process {
     /// A name for people: the path of its file.
     pub name: String,
@@ -134,7 +136,7 @@ pub struct Process {
 }
 
 /// One kind of work, repeated.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Test {
     /// Its name, the same on both sides.
     pub name: String,
@@ -155,7 +157,7 @@ pub struct Test {
 }
 
 /// What one sample of a test is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sample {
     /// All of the test's work, done once.
@@ -177,7 +179,7 @@ impl Sample {
 }
 
 /// A brick of a test.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Brick {
     /// Its name.
     pub name: String,

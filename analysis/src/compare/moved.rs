@@ -176,6 +176,20 @@ fn middle_of(test: &Test) -> Test {
     }
 }
 
+/// The nanoseconds of a pass of a test, or of the bricks of a name in it: the mean of those passes that are in the middle half
+/// by their time, as [`versus`] takes them. `None` if it has no pass, or no such brick.
+#[must_use]
+pub fn middle_ns(test: &Test, brick: Option<&str>) -> Option<f64> {
+    if test.wall_ns.is_empty() {
+        return None;
+    }
+    let middle = middle_of(test);
+    match brick {
+        Some(name) => in_brick(&middle, name),
+        None => middle.wall_ns.first().map(|&ns| ns as f64),
+    }
+}
+
 /// The time of a test of one sample in the bricks of a name.
 fn in_brick(test: &Test, name: &str) -> Option<f64> {
     if name == UNATTRIBUTED {
@@ -329,6 +343,19 @@ mod tests {
         assert!((moved.parts[0].moved_ns - 103_000.0).abs() < 5_000.0, "{moved:?}");
         let [low, high] = moved.interval_ns.expect("of ten pairs");
         assert!(low < moved.moved_ns() && moved.moved_ns() < high);
+    }
+
+    #[test]
+    fn the_middle_of_a_process_is_that_of_the_passes_that_versus_takes() {
+        let [a, b] = sides(1, 1.0, 3);
+        let versus = versus(&a, &b, 1, 0.03).expect("compared");
+        let (test, moved) = (&a.processes[0].tests[0], &versus.moved[0]);
+        assert_eq!(middle_ns(test, None), Some(moved.a_ns));
+        for part in &moved.parts {
+            assert_eq!(middle_ns(test, Some(&part.name)), part.a_ns, "{}", part.name);
+        }
+        assert_eq!(middle_ns(test, Some("Fused")), None);
+        assert_eq!(middle_ns(&Test::default(), None), None);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Which process of one side ran beside which of the other.
 
 use brickscope_profile::stats::SplitMix64;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Process, Side};
 
 /// A process's place in an order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// What all processes in this order have in common: the name of a set, or a boot.
     pub among: String,
@@ -27,6 +27,27 @@ pub fn turns_at_random(pairs: usize, seed: u64) -> Vec<bool> {
     let mut order: Vec<bool> = (0..pairs).map(|pair| (pair + odd).is_multiple_of(2)).collect();
     random.shuffle(&mut order);
     order
+}
+
+/// Which of some pairs to compare so that either side went first equally often, or one time more: all whose order is the
+/// rarer one, and as many of the others at random. `a_first` says of each pair which order it had.
+///
+/// Where a fair coin drew each order, every balanced order of these is as likely as any other, as of [`turns_at_random`].
+#[must_use]
+pub fn evened(a_first: &[bool], seed: u64) -> Vec<usize> {
+    let mut random = SplitMix64(seed);
+    let [mut a, mut b] = [true, false].map(|which| {
+        let is_it = |&pair: &usize| a_first[pair] == which;
+        let mut pairs: Vec<usize> = (0..a_first.len()).filter(is_it).collect();
+        random.shuffle(&mut pairs);
+        pairs
+    });
+    let most = a.len().min(b.len()) + 1;
+    a.truncate(most);
+    b.truncate(most);
+    a.append(&mut b);
+    a.sort_unstable();
+    a
 }
 
 /// Whether processes were compared with their neighbours of the other side.
@@ -168,6 +189,25 @@ mod tests {
         }
         // Of 20 that are possible.
         assert!(orders.len() >= 15, "{orders:?}");
+    }
+
+    #[test]
+    fn of_pairs_that_a_coin_ordered_as_many_of_either_order_are_kept() {
+        for (a_first, kept) in [
+            (&[][..], 0),
+            (&[true], 1),
+            (&[false, false, false], 1),
+            (&[true, false, true, true, true], 3),
+            (&[true, false, false, true], 4),
+        ] {
+            let pairs = evened(a_first, 3);
+            assert_eq!(pairs.len(), kept, "{a_first:?}");
+            assert!(pairs.is_sorted() && pairs.iter().all(|&pair| pair < a_first.len()));
+            let firsts = pairs.iter().filter(|&&pair| a_first[pair]).count();
+            assert!(is_balanced(firsts, kept), "{a_first:?}: {pairs:?}");
+        }
+        let choices = (0..50).map(|seed| evened(&[true, false, true, true, true], seed));
+        assert!(choices.collect::<std::collections::BTreeSet<_>>().len() > 3);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Runs the command that measures, and reads its result: one number.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +11,7 @@ use brickscope_analysis::receipt::Receipt;
 use serde_json::Value;
 
 use super::git::unset;
+use super::reading::{Measured, Reading};
 use crate::text::{printable, printable_text};
 use crate::{family, interrupt};
 
@@ -27,24 +28,7 @@ pub(crate) struct How {
     pub(crate) less_is_better: bool,
 }
 
-/// The result of a measurement.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reading {
-    pub(crate) value: f64,
-    /// The receipt that it is from.
-    pub(crate) receipt: Option<PathBuf>,
-}
-
-/// How a measurement ended.
-#[derive(Debug)]
-pub(crate) enum Measured {
-    Value(Reading),
-    /// Why there is no result.
-    Failed(String),
-    Interrupted,
-}
-
-/// A command of the user's, in a worktree.
+/// A command of the user's, in the folder of a commit or a version.
 pub(crate) fn shell(line: &str, folder: &Path, hash: &str) -> Command {
     let mut command = Command::new("sh");
     unset(&mut command);
@@ -121,7 +105,7 @@ fn read(out: &str, err: &str, folder: &Path, began: SystemTime, how: &How) -> Re
             value.is_finite() && value > 0.0,
             "its result is {value}, and it has to be a number above 0"
         );
-        Ok(Reading { value, receipt: None })
+        Ok(Reading { value, receipt: None, run: None })
     };
     if let Some(pattern) = &how.pattern {
         let found = by_pattern(out, pattern)?.or(by_pattern(err, pattern)?);

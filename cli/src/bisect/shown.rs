@@ -6,7 +6,8 @@ use brickscope_analysis::bisect::{Estimate, Outcome, Progress, Purpose, Run, Ver
 use brickscope_analysis::view::printable;
 
 use super::git::{Commit, short};
-use crate::text::{WIDTH, broken, columns, count, wrapped};
+use super::state::Kind;
+use crate::text::{WIDTH, broken, columns, count, cut, padded, wrapped};
 
 /// `+3.12 %`, or more digits where less is measured.
 fn percent(ratio: f64) -> String {
@@ -32,7 +33,7 @@ pub(crate) fn estimate(estimate: Option<&Estimate>) -> String {
 pub(crate) fn pair(
     pairs: usize,
     run: &Run,
-    hash: &str,
+    name: &str,
     of: Option<&Estimate>,
     progress: &Progress,
     seconds_each: Option<f64>,
@@ -45,8 +46,8 @@ pub(crate) fn pair(
     };
     let likely = 1 + progress.likely.last - progress.likely.first;
     let runs = progress.left.filter(|_| progress.now.is_some());
-    let mut line =
-        format!("{pairs:>4} {what:<7} {:<9} {:<25} {likely} left", short(hash), estimate(of));
+    let name = padded(&cut(name, 9), 9);
+    let mut line = format!("{pairs:>4} {what:<7} {name} {:<25} {likely} left", estimate(of));
     let mut more = |part: String| {
         if columns(&line) + columns(&part) <= WIDTH {
             line.push_str(&part);
@@ -66,6 +67,7 @@ pub(crate) fn pair(
 /// What is said with the outcome.
 #[derive(Debug)]
 pub(crate) struct Context<'t> {
+    pub(crate) kind: Kind,
     pub(crate) revisions: &'t [String],
     pub(crate) outcome: &'t Outcome,
     /// The commits that are named.
@@ -75,6 +77,8 @@ pub(crate) struct Context<'t> {
     pub(crate) false_alarm: f64,
     pub(crate) wrong: f64,
     pub(crate) least: f64,
+    /// What counts of a run.
+    pub(crate) by: Option<String>,
     /// A sentence for each brick that moved.
     pub(crate) bricks: Vec<String>,
     pub(crate) measured: usize,
@@ -85,21 +89,22 @@ const MOST_LISTED: usize = 20;
 
 /// The result, for people.
 pub(crate) fn outcome(context: &Context<'_>) -> String {
-    let Context { revisions, outcome, .. } = context;
-    let hash = |revision: usize| revisions.get(revision).map_or("?", |hash| short(hash));
+    let Context { kind, revisions, outcome, .. } = context;
+    let noun = kind.noun();
+    let name = |revision: usize| revisions.get(revision).map_or("?", |of| kind.told(of));
     let last = revisions.len() - 1;
     let mut text = String::new();
     let ends = estimate(outcome.ends.as_ref());
-    let in_all = format!("{} to {}: {ends}", hash(0), hash(last));
+    let in_all = format!("{} to {}: {ends}", name(0), name(last));
     let head = match outcome.verdict {
         Verdict::Found { after, to } if to - after == 1 => {
-            format!("Found: {} is slower than the commit before it.", hash(to))
+            format!("Found: {} is slower than the {noun} before it.", name(to))
         }
         Verdict::Found { after, to } => format!(
             "Found: one of {} after {} up to {} made it slower; those between can't be measured.",
-            count((to - after) as u64, "commit"),
-            hash(after),
-            hash(to)
+            count((to - after) as u64, noun),
+            name(after),
+            name(to)
         ),
         Verdict::None { why: Why::NoDifference } => {
             format!("None here: good and bad don't differ by {}.", least(context.least))
@@ -113,8 +118,9 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
         }
         Verdict::None { .. } => "None here.".to_owned(),
         Verdict::Inconclusive { why: Why::NotOneStep } => {
-            "Inconclusive: bad is slower, but no single commit stands out. There may be several, or many small ones."
-                .to_owned()
+            format!(
+                "Inconclusive: bad is slower, but no single {noun} stands out. There may be several, or many small ones."
+            )
         }
         Verdict::Inconclusive { .. } => {
             "Inconclusive: no more measurements are allowed (--resume --max-measurements N goes on)."
@@ -130,7 +136,15 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
     text.push('\n');
     let mut row = |label: &str, value: &str| wrapped(&format!("  {label:<11}"), value, &mut text);
     if let Verdict::Found { after, to } = outcome.verdict {
-        if let ([commit], 1) = (&context.found[..], to - after) {
+        if *kind == Kind::Version {
+            let label = if to - after == 1 { noun } else { "one of" };
+            for revision in (after + 1..=to).take(MOST_LISTED) {
+                row(label, name(revision));
+            }
+            if to - after > MOST_LISTED {
+                row("", &format!("and {} more", to - after - MOST_LISTED));
+            }
+        } else if let ([commit], 1) = (&context.found[..], to - after) {
             row("commit", &commit.hash);
             row("subject", &printable(&commit.subject));
             row("author", &printable(&commit.author));
@@ -145,7 +159,7 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
         }
         if let Some(step) = &outcome.step {
             let pairs = count(step.pairs as u64, "pair");
-            let beside = format!("{}, {pairs} beside {}", estimate(Some(step)), hash(after));
+            let beside = format!("{}, {pairs} beside {}", estimate(Some(step)), name(after));
             row("slower by", &beside);
         }
     }
@@ -157,9 +171,9 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
             "likely",
             &format!(
                 "one of {}, {} to {}, with 95 % probability",
-                count((1 + likely.last - likely.first) as u64, "commit"),
-                hash(likely.first),
-                hash(likely.last)
+                count((1 + likely.last - likely.first) as u64, noun),
+                name(likely.first),
+                name(likely.last)
             ),
         );
     }
@@ -179,6 +193,9 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
     if !error.is_empty() {
         row("error", &error);
     }
+    if let Some(by) = &context.by {
+        row("by", by);
+    }
     for brick in &context.bricks {
         row("brick", brick);
     }
@@ -197,10 +214,10 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
         row("machine", &machine.join(", "));
     }
     let runs = count(outcome.measurements, "measurement");
-    row("measured", &format!("{runs} of {}", count(context.measured as u64, "commit")));
-    for (hash, why) in &context.left_out {
+    row("measured", &format!("{runs} of {}", count(context.measured as u64, noun)));
+    for (revision, why) in &context.left_out {
         let first = why.lines().next().unwrap_or_default().trim_end_matches(':');
-        row("left out", &format!("{}: {first}", short(hash)));
+        row("left out", &format!("{}: {first}", kind.told(revision)));
     }
     text
 }
@@ -255,6 +272,7 @@ mod tests {
                 date: "2026-11-21T11:37:00+00:00".to_owned(),
             };
             let text = super::outcome(&Context {
+                kind: Kind::Commit,
                 revisions: &revisions,
                 outcome: &outcome,
                 found: vec![commit],
@@ -262,6 +280,7 @@ mod tests {
                 false_alarm: 0.01,
                 wrong: 0.05,
                 least: 0.02,
+                by: Some("the time of QkvProjection in a decode pass".to_owned()),
                 bricks: vec!["QkvProjection +9.80 % of 22 %".to_owned()],
                 measured: 12,
             });
@@ -284,7 +303,7 @@ mod tests {
             likely: Places { first: 1, last: 128, top: 0.1 },
             left: Some(188),
         };
-        let line = pair(140, &run, &"4".repeat(40), Some(&of(1.1298, 7)), &progress, Some(12.0));
+        let line = pair(140, &run, short(&"4".repeat(40)), Some(&of(1.1298, 7)), &progress, Some(12.0));
         assert_eq!(
             line,
             " 140 confirm 444444444 +12.98 % (+10.98 to +14.98) 128 left, ~188 runs, 38 min"

@@ -10,6 +10,9 @@ use brickscope::save;
 use brickscope_analysis::bisect::{Event, Record};
 use serde::{Deserialize, Serialize};
 
+use super::git::short;
+use super::runs::Figure;
+
 /// The version of the file.
 const VERSION: u32 = 1;
 
@@ -18,22 +21,55 @@ const LIMIT: Limit = Limit { bytes: 1 << 28, instead: "is it the state of a sear
 /// A pair that was begun longer ago than this, in seconds, begins anew: the machine may be in another state.
 const STALE: u64 = 600;
 
+/// What a search is among.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Commits of a repository, which are built.
+    Commit,
+    /// Versions that somebody else built, which are fetched.
+    Version,
+}
+
+impl Kind {
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Version => "version",
+        }
+    }
+
+    /// A revision as it is told.
+    pub(crate) fn told(self, revision: &str) -> &str {
+        match self {
+            Self::Commit => short(revision),
+            Self::Version => revision,
+        }
+    }
+}
+
 /// All that a search is, so far.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
     version: u32,
-    /// The hashes of the commits, from the good one to the bad one.
+    /// The hashes of the commits, or the versions, from the good one to the bad one.
     pub(crate) revisions: Vec<String>,
     pub(crate) build: Option<String>,
+    /// The script that fetches a version; `None` where the revisions are commits.
+    #[serde(default)]
+    pub(crate) fetch: Option<String>,
+    /// The command that measures, or that is measured.
     pub(crate) measure: String,
+    /// What counts of the command's run; `None` if it prints the result itself.
+    #[serde(default)]
+    pub(crate) figure: Option<Figure>,
     pub(crate) pattern: Option<String>,
     pub(crate) test: Option<String>,
     pub(crate) warm_up: u32,
     pub(crate) fresh: bool,
     /// Why revisions were left out.
     pub(crate) left_out: BTreeMap<usize, String>,
-    /// The copies of receipts in the folder, by the number of the measurement.
+    /// What is kept of receipts or runs in [`kept`](Self::kept), by the number of the measurement.
     pub(crate) receipts: BTreeMap<usize, String>,
     /// When it was written.
     saved: String,
@@ -46,7 +82,9 @@ impl State {
             version: VERSION,
             revisions,
             build: None,
+            fetch: None,
             measure: measure.to_owned(),
+            figure: None,
             pattern: None,
             test: None,
             warm_up: 0,
@@ -62,12 +100,21 @@ impl State {
         work.join("state.json")
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        if self.fetch.is_some() { Kind::Version } else { Kind::Commit }
+    }
+
+    /// The folder for copies of receipts, or for runs.
+    pub(crate) fn kept(&self, work: &Path) -> PathBuf {
+        work.join(if self.figure.is_some() { "runs" } else { "receipts" })
+    }
+
     pub(crate) fn load(work: &Path) -> Result<Self> {
         let file = Self::file(work);
         let cannot = || file.display().to_string();
         ensure!(
             file.exists(),
-            "there is no search to go on with in {}: begin one with --good, --bad and --measure",
+            "there is no search to go on with in {}: begin one with --good and --measure",
             work.display()
         );
         let bytes = load::bytes(&file, LIMIT).with_context(cannot)?;
@@ -80,9 +127,10 @@ impl State {
         );
         ensure!(
             state.revisions.len() == state.record.last.saturating_add(1),
-            "{} has {} commits for {} revisions: it was changed",
+            "{} has {} {}s for {} revisions: it was changed",
             cannot(),
             state.revisions.len(),
+            state.kind().noun(),
             state.record.last.saturating_add(1)
         );
         Ok(state)
@@ -103,7 +151,7 @@ impl State {
         !matches!((now, saved), (Some(now), Some(saved)) if now.abs_diff(saved) <= STALE)
     }
 
-    /// The receipts of pairs of these two revisions, in the order in which they ran.
+    /// What is kept of pairs of these two revisions, in the order in which they ran.
     pub(crate) fn receipts_of(&self, a: usize, b: usize) -> Vec<[(usize, &str); 2]> {
         let mut pairs = Vec::new();
         let mut first: Option<(usize, usize)> = None;

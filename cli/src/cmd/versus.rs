@@ -1,22 +1,20 @@
 //! `brickscope versus`: two commands in turns, until it is known which is slower, and what of it moved.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use brickscope::stats::SplitMix64;
-use brickscope::{Profile, secrets};
-use brickscope_analysis::compare::{
-    Process, Side, Turn, Versus, look_after, of_most_tokens, versus,
-};
+use brickscope::Profile;
+use brickscope_analysis::compare::{Process, Side, Turn, Versus, look_after, versus};
 use brickscope_analysis::view::{self, Circumstances};
 
 use crate::comparison::exit_code;
 use crate::flags::threshold;
 use crate::runs::RunDir;
 use crate::runs::again::{Line, make};
+use crate::runs::command::{line, process, told};
 use crate::{interrupt, output, private, progress};
 
 /// Run two commands in turns, and say which is slower, by how much, and what in it moved.
@@ -109,69 +107,6 @@ struct Measured {
     ran: Circumstances,
     /// A signal asked to stop.
     is_cut_short: bool,
-}
-
-/// The words of a command line as a shell has them, without expansions; and the command by which brickscope runs them.
-fn line(command: &str) -> Result<Line> {
-    let words = shlex::split(command).context("a quotation mark has no other")?;
-    let is_variable = |word: &&String| {
-        word.split_once('=').is_some_and(|(name, _)| {
-            !name.is_empty()
-                && !name.starts_with(|c: char| c.is_ascii_digit())
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        })
-    };
-    let n = words.iter().take_while(is_variable).count();
-    let (variables, words) = words.split_at(n);
-    let variables = variables.iter().filter_map(|word| word.split_once('='));
-    let env = variables.map(|(name, value)| (name.into(), value.into())).collect();
-    let [program, rest @ ..] = words else {
-        anyhow::bail!("it names no program");
-    };
-    let own = std::env::current_exe().context("can't find this program's file")?;
-    let is_brickscope = Path::new(program).file_name().is_some_and(|name| name == "brickscope");
-    let (program, words) = match (program.as_str(), rest.first().map(String::as_str)) {
-        ("profile", _) => (own, words.to_vec()),
-        (_, Some("profile")) if is_brickscope => {
-            // The one that runs now, unless a path names another.
-            let other = Path::new(program).components().count() > 1;
-            (if other { PathBuf::from(program) } else { own }, rest.to_vec())
-        }
-        (_, other) if is_brickscope => {
-            let other = other.unwrap_or("nothing");
-            anyhow::bail!(
-                "of brickscope's own commands only `profile` can be compared, not `{other}`"
-            );
-        }
-        _ => {
-            ensure!(
-                !program.contains("server"),
-                "a server doesn't end by itself: `brickscope load` and `brickscope requests` tell how fast it is"
-            );
-            let own_words = ["run", "--quiet", "--"].map(str::to_owned);
-            (own, own_words.into_iter().chain(words.iter().cloned()).collect())
-        }
-    };
-    Ok(Line { program, words: words.into_iter().map(OsString::from).collect(), env })
-}
-
-/// A command as it is told: without secrets and, for others' eyes, without the folders of files.
-fn told(command: &str, has_paths: bool) -> String {
-    let words = shlex::split(command).unwrap_or_default();
-    let words = secrets::without(words).into_iter().map(|word| {
-        if has_paths || word.contains("://") {
-            return word;
-        }
-        // `--model=/a/b` is a word, too.
-        let (flag, path) = match word.split_once('=') {
-            Some((flag, path)) => (format!("{flag}="), path.to_owned()),
-            None => (String::new(), word),
-        };
-        let name = Path::new(&path).file_name().filter(|_| path.contains('/'));
-        flag + &name.map_or(path.clone(), |name| name.to_string_lossy().into_owned())
-    });
-    let words: Vec<String> = words.collect();
-    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
 }
 
 /// Two commands that run in turns.
@@ -312,18 +247,6 @@ impl<'t> Turns<'t> {
     }
 }
 
-fn process(name: &str, mut profile: Profile) -> Result<Process> {
-    let left = of_most_tokens(&mut profile);
-    let mut process = Process::from_profile(name, &profile)
-        .with_context(|| format!("{name} can't be compared"))?;
-    if left > 0 {
-        process.doubts.push(format!(
-            "{left} of its passes are left out: they have other numbers of tokens than most"
-        ));
-    }
-    Ok(process)
-}
-
 /// What is known by now, for the bar.
 fn so_far(latest: Option<&Versus>, pairs: usize, of_pair: Duration) -> String {
     let tests = latest.into_iter().flat_map(Versus::tests).map(|(test, _)| {
@@ -338,46 +261,4 @@ fn so_far(latest: Option<&Versus>, pairs: usize, of_pair: Duration) -> String {
     let next = (pairs + 1..).find(|&pairs| look_after(pairs).is_some()).unwrap_or(pairs + 1);
     let left = of_pair * (next - pairs) as u32;
     format!("{pairs} pairs{known}; a look in {} s", left.as_secs())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(command: &str) -> String {
-        let line = line(command).expect("a command");
-        let words: Vec<_> = line.words.iter().map(|word| word.to_string_lossy()).collect();
-        words.join("|")
-    }
-
-    #[test]
-    fn a_command_runs_under_run_unless_it_is_one_of_brickscope() {
-        assert_eq!(words("llama-bench -p 'a b'"), "run|--quiet|--|llama-bench|-p|a b");
-        assert_eq!(words("profile m.gguf"), "profile|m.gguf");
-        assert_eq!(words("brickscope profile m.gguf"), "profile|m.gguf");
-        let other = line("old/brickscope profile m.gguf").expect("a command");
-        assert_eq!(other.program, Path::new("old/brickscope"));
-        let with = line("GGML_X=1 B= ./llama-bench X=2").expect("a command");
-        let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
-        assert_eq!(with.env, [variable("GGML_X", "1"), variable("B", "")]);
-        assert_eq!(with.words.last().map(OsString::as_os_str), Some("X=2".as_ref()));
-    }
-
-    #[test]
-    fn what_can_not_be_compared_is_refused() {
-        let refused = |command: &str| line(command).expect_err("refused").to_string();
-        assert!(refused("it's").contains("quotation mark"));
-        assert!(refused("A=1").contains("names no program"));
-        assert!(refused("brickscope show RUN").contains("not `show`"));
-        assert!(refused("llama-server -m m.gguf").contains("doesn't end by itself"));
-    }
-
-    #[test]
-    fn others_see_no_folders_and_no_secrets() {
-        let line = "/home/me/new/llama-bench -m '/data/a b.gguf' --path=/x/y.bin --api-key abc";
-        let shown = told(line, false);
-        assert!(shown.starts_with("llama-bench -m 'a b.gguf' --path=y.bin"), "{shown}");
-        assert!(!shown.contains("abc"), "{shown}");
-        assert!(told(line, true).contains("/home/me/new/llama-bench"));
-    }
 }

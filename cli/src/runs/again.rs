@@ -136,7 +136,7 @@ impl Again {
             MadeBy::Profile { args, model } => of_profile(args, model, changed)?,
             MadeBy::Run { words } => of_run(words, changed)?,
         };
-        Ok(Line { program, words, env: Vec::new() })
+        Ok(Line { program, words, env: Vec::new(), folder: None })
     }
 }
 
@@ -232,6 +232,8 @@ pub(crate) struct Line {
     pub(crate) words: Vec<OsString>,
     /// Variables of its environment, beside those of this process.
     pub(crate) env: Vec<(OsString, OsString)>,
+    /// Where it runs, and what relative paths in it are relative to, if that isn't this process's folder.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// Runs it, and reads the run that it wrote to the new folder `out`.
@@ -239,9 +241,15 @@ pub(crate) struct Line {
 /// # Errors
 ///
 /// If it fails; [`interrupt::Nothing`] if a signal ended it.
-pub(crate) fn make(Line { program, words, env }: &Line, out: &Path) -> Result<Profile> {
-    let program = std::path::absolute(program)?;
+pub(crate) fn make(Line { program, words, env, folder }: &Line, out: &Path) -> Result<Profile> {
+    let program = match folder {
+        Some(folder) => folder.join(program),
+        None => std::path::absolute(program)?,
+    };
     let mut command = Command::new(&program);
+    folder.iter().for_each(|folder| {
+        command.current_dir(folder);
+    });
     let _tied = family::tie(&mut command)?;
     let (first, rest) = words.split_first().context("a command has words")?;
     let output = command
@@ -257,13 +265,18 @@ pub(crate) fn make(Line { program, words, env }: &Line, out: &Path) -> Result<Pr
     if interrupt::was_child(output.status) {
         return Err(interrupt::Nothing.into());
     }
-    if !output.status.success() {
+    let said = || {
         let said = String::from_utf8_lossy(&output.stderr);
         let said: Vec<String> = said.trim().lines().rev().take(5).map(printable).collect();
-        let said: Vec<String> = said.into_iter().rev().collect();
-        bail!("`{}` failed ({}): {}", program.display(), output.status, said.join("; "));
+        said.into_iter().rev().collect::<Vec<_>>().join("; ")
+    };
+    if !output.status.success() {
+        bail!("`{}` failed ({}): {}", program.display(), output.status, said());
     }
-    Ok(Profile::load(&out.join(RUN_FILE))?)
+    let file = out.join(RUN_FILE);
+    // A program that computes nothing that can be recorded may end well.
+    ensure!(file.is_file(), "`{}` wrote no run: {}", program.display(), said());
+    Ok(Profile::load(&file)?)
 }
 
 #[cfg(test)]

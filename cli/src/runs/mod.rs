@@ -1,6 +1,7 @@
 //! Runs in folders: where they lie, how one is written and ends, and what is read of them.
 
 pub(crate) mod again;
+pub(crate) mod command;
 mod finish;
 mod folder;
 #[cfg(feature = "parquet")]

@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 use brickscope_testing::command::{brickscope, text};
 
+mod versions;
+
 /// Commits after the first one.
 const COMMITS: usize = 12;
 
