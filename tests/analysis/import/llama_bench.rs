@@ -209,6 +209,18 @@ const MARKDOWN: &str = "\
 build: 0123abc (5163)
 ";
 
+const SQL: &str = "\
+CREATE TABLE IF NOT EXISTS llama_bench (
+  build_commit TEXT,
+  build_number INTEGER,
+  n_prompt INTEGER,
+  avg_ts REAL
+);
+
+INSERT INTO llama_bench (build_commit, build_number, model_type, n_prompt, n_gen, n_depth, test_time, avg_ns, avg_ts, stddev_ts) VALUES ('0123abc', '5163', 'it's a 7B, Q4_K', '512', '0', '0', '2025-04-24T11:58:50Z', '72133333', '7097.987934', '15.030000');
+INSERT INTO llama_bench (build_commit, build_number, model_type, n_prompt, n_gen, n_depth, test_time, avg_ns, avg_ts, stddev_ts) VALUES ('0123abc', '5163', 'it's a 7B, Q4_K', '0', '128', '4096', '2025-04-24T11:58:50Z', '1077000000', '118.800001', '0.220000');
+";
+
 #[test]
 fn tables_have_rates_and_no_times() {
     let csv = "build_commit,build_number,backends,model_type,n_threads,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,\
@@ -218,7 +230,7 @@ fn tables_have_rates_and_no_times() {
                \"0123abc\",\"5163\",\"CUDA\",\"qwen2 7B, Q4_K\",\"8\",\"0\",\"128\",\"4096\",\"2025-04-24T11:58:50Z\",\
                \"1077000000\",\"1000\",\"118.800001\",\"0.220000\"\n";
     let noisy = format!("llama-bench: starting\r\n{}", MARKDOWN.replace('\n', "\r\n"));
-    for text in [MARKDOWN, csv, &noisy] {
+    for text in [MARKDOWN, csv, SQL, &SQL.replace("llama_bench", "test"), &noisy] {
         assert_eq!(format_of(text), Some(Format::LlamaBench), "{text}");
         let profile = imported(text, Format::LlamaBench);
         assert_eq!(
@@ -246,11 +258,22 @@ fn tables_have_rates_and_no_times() {
     let profile = imported(&MARKDOWN[..cut], Format::LlamaBench);
     assert_eq!(tests_of(&profile).len(), 1);
     assert!(left_out(&profile)[0].0.contains("breaks off"));
-    let sql = "CREATE TABLE IF NOT EXISTS llama_bench (\n);\nINSERT INTO llama_bench (build_commit) VALUES ('a');\n";
-    assert_eq!(format_of(sql), Some(Format::LlamaBench));
-    assert!(
-        refused(sql, Format::LlamaBench, &Options::default()).contains("`llama-bench -o jsonl`")
-    );
+    let profile = imported(&SQL[..SQL.len() - 20], Format::LlamaBench);
+    assert_eq!(tests_of(&profile).len(), 1);
+    assert_eq!(left_out(&profile), [("line 9, which breaks off".to_owned(), 1)]);
+    // What is logged is no row, and of a single repetition there is no spread.
+    let logged = SQL.replacen("INSERT", "llama_model_load: done\nINSERT", 1);
+    let profile = imported(&logged.replace("'15.030000'", "NULL"), Format::LlamaBench);
+    assert_eq!(tests_of(&profile)[0], "pp512 7097.99 tok/s as the file states");
+    assert!(left_out(&profile)[0].0.ends_with("such as `llama_model_load: done`"));
+    for (from, to, said) in [
+        ("'7097.987934'", "'fast'", "row 1, avg_ts: is not a number of tokens per second"),
+        ("'0', '128'", "'0', 'many'", "row 2, n_gen: is not a whole number"),
+        ("n_gen", "n_gem", "row 1, n_gen: is missing"),
+    ] {
+        let error = refused(&SQL.replace(from, to), Format::LlamaBench, &Options::default());
+        assert_eq!(error, format!("a.file, {said}"));
+    }
 }
 
 /// As an older build writes it: without the fields that newer ones have.
