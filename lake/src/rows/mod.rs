@@ -83,7 +83,7 @@ pub fn rows(
         let text: String = created.chars().take(40).collect();
         return Err(format!("its time {text:?} is not like 2026-01-31T23:59:59Z"));
     };
-    profile.map_or(Ok(()), is_speed_of_one_build)?;
+    profile.map_or(Ok(()), check_tests)?;
     let run_id = run_id(profile, receipt)?;
     let mut parts = Parts::default();
     match (profile, receipt) {
@@ -153,8 +153,8 @@ struct Parts {
     spans: Vec<SpanRow>,
 }
 
-/// Whether the tests of a benchmark's list have what a lake keeps: times, and one commit.
-fn is_speed_of_one_build(profile: &Profile) -> Result<(), String> {
+/// Refuses tests of a benchmark without what a lake keeps: times, and one commit.
+fn check_tests(profile: &Profile) -> Result<(), String> {
     let Some(imported) = profile.imported.as_ref().filter(|of| !of.tests.is_empty()) else {
         return Ok(());
     };

@@ -285,6 +285,23 @@ fn older() -> String {
     kept.collect::<Vec<_>>().join("\n")
 }
 
+#[test]
+fn builds_of_2023_state_their_backend_by_flags_and_name_tests_with_a_space() {
+    let row = r#"{"build_commit": "1a2b3c4", "build_number": 1100, "cuda": false, "opencl": true, "metal": false,
+        "gpu_blas": true, "blas": true, "cpu_info": "a CPU", "gpu_info": "", "model_filename": "7b.gguf",
+        "model_type": "LLaMA 7B mostly Q4_0", "model_size": 3825065984, "model_n_params": 6738415616, "n_batch": 512,
+        "n_threads": 8, "f16_kv": true, "n_gpu_layers": 99, "main_gpu": 0, "mul_mat_q": true, "low_vram": false,
+        "tensor_split": "0.00", "n_prompt": 0, "n_gen": 128, "test_time": "2023-09-07T10:00:00Z",
+        "avg_ns": 2000000000, "stddev_ns": 0, "avg_ts": 64.0, "stddev_ts": 0.0, "samples_ns": [2000000000],
+        "samples_ts": [64.0]}"#;
+    let profile = imported(row, Format::LlamaBench);
+    assert_eq!(profile.run.as_ref().expect("it has one").backend, "OpenCL");
+    assert_eq!(tests_of(&profile), ["tg128 64.00 tok/s 1 repetition"]);
+    let old = MARKDOWN.replace("pp512", "pp 512").replace("tg128 @ d4096", "tg 128");
+    let names = tests_of(&imported(&old, Format::LlamaBench));
+    assert!(names[0].starts_with("pp512 ") && names[1].starts_with("tg128 "), "{names:?}");
+}
+
 /// As a newer build writes the same test: with fields that an older one has not.
 fn newer(more: &str) -> Profile {
     let text = older().replace("\"n_gen\":", &format!("{more}\"n_gen\":"));

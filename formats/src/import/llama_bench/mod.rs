@@ -25,12 +25,13 @@ use super::{At, Format, ImportError, lacks, left_out};
 const MOST_BYTES: usize = 1 << 26;
 
 /// Fields of older builds, which state their backend so.
-const BACKENDS: [(&str, &str); 7] = [
+const BACKENDS: [(&str, &str); 8] = [
     ("cuda", "CUDA"),
     ("vulkan", "Vulkan"),
     ("kompute", "Kompute"),
     ("metal", "Metal"),
     ("sycl", "SYCL"),
+    ("opencl", "OpenCL"),
     ("gpu_blas", "GPU BLAS"),
     ("blas", "BLAS"),
 ];
