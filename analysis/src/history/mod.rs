@@ -1,10 +1,10 @@
 //! Timelines of benchmarks: the measurements of one thing on one kind of machine, oldest first, and where
 //! they changed for good.
 //!
-//! A [`Run`] is what a timeline needs of a receipt, or of a file of llama-bench. [`History::of`] distributes runs to series, makes one
-//! point of the processes of a set, and finds changes (see [`Change`]). Where runs name several machines, it takes
-//! commits and machines apart instead ([`Fleet`](crate::fleet::Fleet)). All of it is plain data; the order in which
-//! runs are given doesn't matter.
+//! A [`Run`] is what a timeline needs of a receipt, or of a file of llama-bench. [`History::of`] distributes runs to
+//! series, makes one point of the processes of a set, and finds changes (see [`Change`]). Where runs name several
+//! machines, it takes commits and machines apart instead ([`Fleet`](crate::fleet::Fleet)). All of it is plain data; the
+//! order in which runs are given doesn't matter.
 
 mod changes;
 mod run;
