@@ -23,8 +23,8 @@ use crate::text::{count, printable_text};
 ///
 /// `history` reads all receipts in the folder and its subfolders: files named `receipt.json` or ending
 /// in `.receipt.json`. It also reads llama-bench's files with times (`.json`, `.jsonl`), and the runs that
-/// `import` made of them; they have no receipt, and the output says so. Each series is a test of one model with the same threads and kernels on the same
-/// kind of machine. The processes of a set are one point.
+/// `import` made of them; they have no receipt, and the output says so. Each series is a test of one model
+/// with the same threads and kernels on the same kind of machine. The processes of a set are one point.
 ///
 /// From 12 points on, changes of the level are marked, with the bricks behind them. If runs are
 /// disturbed independently, at most 1 in 100 series without a change gets a mark. There are more if the
