@@ -431,6 +431,26 @@ impl ImportedTest {
         let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
         Some((mean, (rates.len() > 1).then(|| (squares / (n - 1.0)).sqrt())))
     }
+
+    /// Tokens of the prompt, of the answer, and before both, by its name: `pp512+tg128 @ d4096`. `None` if it is none of
+    /// llama-bench's.
+    #[must_use]
+    pub fn counts(&self) -> Option<(u64, u64, u64)> {
+        let (work, depth) = match self.name.split_once(" @ d") {
+            Some((work, depth)) => (work, depth.parse().ok()?),
+            None => (&*self.name, 0),
+        };
+        let (prompt, answer) = match work.split_once('+') {
+            Some((prompt, answer)) => (Some(prompt), Some(answer)),
+            None if work.starts_with("tg") => (None, Some(work)),
+            None => (Some(work), None),
+        };
+        let tokens = |part: Option<&str>, begin: &str| match part {
+            Some(part) => part.strip_prefix(begin)?.parse().ok(),
+            None => Some(0),
+        };
+        Some((tokens(prompt, "pp")?, tokens(answer, "tg")?, depth))
+    }
 }
 
 /// A test that differs from that of an imported run in the number of threads.

@@ -287,6 +287,10 @@ fn depth_of(phase: Phase) -> String {
     format!("n_depth of {phase}")
 }
 
+fn tokens_in(phase: Phase) -> String {
+    format!("tokens of a {phase} pass")
+}
+
 pub(super) fn facts_of_test<'p>(
     phase: Phase,
     passes: impl Iterator<Item = &'p Pass>,
@@ -294,10 +298,62 @@ pub(super) fn facts_of_test<'p>(
 ) -> Vec<Fact> {
     let Some(imported) = &profile.imported else { return Vec::new() };
     let tokens = tokens_of(profile, passes).to_string();
-    let mut facts = vec![Fact::must(&format!("tokens of a {phase} pass"), tokens)];
+    let mut facts = vec![Fact::must(&tokens_in(phase), tokens)];
     if imported.format == LLAMA_BENCH {
         let depth = imported.conditions.iter().find(|(name, _)| *name == depth_of(phase));
         facts.extend(depth.map(|(name, value)| Fact::must(name, &**value)));
+    }
+    facts
+}
+
+/// What a test of a list ran under, and what it ran: the facts of its file, with its own values where its rows differ.
+pub(super) fn facts_of_listed(profile: &Profile, test: &ImportedTest) -> Vec<Fact> {
+    /// Fields that a profile keeps elsewhere, or that are no condition.
+    const ELSEWHERE: [&str; 8] = [
+        "backends",
+        "n_threads",
+        "model_type",
+        "model_size",
+        "model_n_params",
+        "model_filename",
+        "build_commit",
+        "build_number",
+    ];
+    let own = |field: &str| {
+        let mut apart = test.apart.iter().filter(|(name, _)| name == field);
+        apart.next().map(|(_, value)| value.clone())
+    };
+    let mut facts = facts(profile);
+    for fact in &mut facts {
+        let value = match &*fact.name {
+            "backend" => own("backends"),
+            "threads" => own("n_threads"),
+            "bytes of the model" => own("model_size"),
+            "model" => profile.model.as_ref().map(|model| {
+                let architecture = own("model_type").unwrap_or(model.architecture.clone());
+                let weights = own("model_n_params").unwrap_or(model.parameters.to_string());
+                format!("{architecture}, {weights} weights")
+            }),
+            _ => None,
+        };
+        if let Some(value) = value {
+            fact.value = value;
+        }
+    }
+    let options = test.apart.iter().filter(|(name, _)| !ELSEWHERE.contains(&name.as_str()));
+    facts.extend(options.map(|(name, value)| fact_of_condition(name, value)));
+    let counts = test.counts();
+    let phase = match counts {
+        Some((_, 0, _)) => Some(Phase::Prefill),
+        Some((0, _, _)) => Some(Phase::Decode),
+        _ => None,
+    };
+    match (phase, counts) {
+        (Some(phase), Some((_, _, depth))) => facts.extend([
+            Fact::must(&tokens_in(phase), test.tokens.to_string()),
+            Fact::must(&depth_of(phase), depth.to_string()),
+        ]),
+        _ => facts.push(Fact::must("test", &*test.name)),
     }
     facts
 }
@@ -422,11 +478,15 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
     let of_tests = Phase::ALL.map(depth_of);
     let conditions = imported.conditions.iter();
     let of_all = conditions.filter(|(name, _)| !is_llama_bench || !of_tests.contains(name));
-    facts.extend(of_all.map(|(name, value)| match &**name {
-        "cpu_info" => Fact::machine(name, &**value),
-        _ => Fact::option(name, &**value),
-    }));
+    facts.extend(of_all.map(|(name, value)| fact_of_condition(name, value)));
     facts
+}
+
+fn fact_of_condition(name: &str, value: &str) -> Fact {
+    match name {
+        "cpu_info" => Fact::machine(name, value),
+        _ => Fact::option(name, value),
+    }
 }
 
 #[cfg(test)]

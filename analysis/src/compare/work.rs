@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brickscope_profile::{Phase, Profile};
+use brickscope_profile::{ImportedTest, Phase, Profile};
 
 use super::environment::is_default;
 use super::{Fact, Weight, from_profile};
@@ -22,6 +22,12 @@ impl Work {
         Self::of(&facts, &from_profile::facts_of_test(phase, passes, profile))
     }
 
+    /// The work of a test of a benchmark's list, the same as if the file had no other test.
+    #[must_use]
+    pub fn of_imported_test(profile: &Profile, test: &ImportedTest) -> Self {
+        Self::of(&from_profile::facts_of_listed(profile, test), &[])
+    }
+
     /// The work of a test of a receipt. Which other tests were run beside it is none of it.
     #[cfg(feature = "receipt")]
     #[must_use]
@@ -32,14 +38,21 @@ impl Work {
     }
 
     fn of(of_process: &[Fact], of_test: &[Fact]) -> Self {
-        // An option at its default is as one that a build doesn't state.
-        let is_work = |fact: &&Fact| match fact.weight {
-            Weight::Must | Weight::Model => true,
-            Weight::Option => !is_default(&fact.name, &fact.value),
-            Weight::Machine | Weight::May => false,
-        };
-        let facts = of_process.iter().chain(of_test).filter(is_work);
+        let facts = of_process.iter().chain(of_test).filter(|fact| is_work(fact));
         Self(facts.map(|fact| (fact.name.clone(), fact.value.clone())).collect())
+    }
+
+    /// What a benchmark's list states of a test beside what names it: its options that aren't at their defaults, and how
+    /// large the model is.
+    #[cfg(feature = "receipt")]
+    pub(crate) fn settings_of(profile: &Profile, test: &ImportedTest) -> Vec<(String, String)> {
+        let facts = from_profile::facts_of_listed(profile, test).into_iter().filter(is_work);
+        let is_setting =
+            |fact: &Fact| fact.weight == Weight::Option || fact.name == "bytes of the model";
+        let mut settings: Vec<(String, String)> =
+            facts.filter(is_setting).map(|fact| (fact.name, fact.value)).collect();
+        settings.sort();
+        settings
     }
 
     /// It as a text: equal texts are equal work.
@@ -66,6 +79,16 @@ impl Work {
         let differ = |values: &Vec<Option<String>>| values.iter().any(|value| *value != values[0]);
         let each = names.into_iter().map(|name| (name.clone(), values(name)));
         each.filter(|(_, values)| differ(values)).collect()
+    }
+}
+
+/// Whether another value of it is other work.
+fn is_work(fact: &Fact) -> bool {
+    match fact.weight {
+        Weight::Must | Weight::Model => true,
+        // At its default it is as one that a build doesn't state.
+        Weight::Option => !is_default(&fact.name, &fact.value),
+        Weight::Machine | Weight::May => false,
     }
 }
 
@@ -117,5 +140,38 @@ mod tests {
             assert_eq!(Work::from_json(&other.json()), Some(other));
         }
         assert_eq!(Work::from_json("nothing"), None);
+    }
+
+    #[test]
+    fn a_test_of_a_list_is_the_same_work_as_alone() {
+        let text = include_str!("../../../tests/data/import/llama-bench.json");
+        let rows: Vec<serde_json::Value> = serde_json::from_str(text).expect("JSON");
+        let changed = |changes: &[(&str, serde_json::Value)]| {
+            let mut row = rows[1].clone();
+            for (field, value) in changes {
+                row[*field] = value.clone();
+            }
+            row
+        };
+        let read = |rows: &[serde_json::Value]| {
+            let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+            let (path, options) = (Path::new("a.jsonl"), import::Options::default());
+            import::read(&lines, path, Format::LlamaBench, &options).expect("it is one")
+        };
+        let tests = [
+            changed(&[]),
+            changed(&[("n_depth", 4096.into())]),
+            changed(&[("n_threads", 4.into())]),
+            changed(&[("type_k", "q8_0".into()), ("no_host", true.into())]),
+            changed(&[("backends", "CUDA".into()), ("gpu_info", "an RTX".into())]),
+            changed(&[("model_size", 7.into()), ("model_type", "qwen2 7B".into())]),
+            changed(&[("model_n_params", 7.into()), ("build_commit", "1111111".into())]),
+        ];
+        let list = read(&tests);
+        let imported = list.imported.as_ref().expect("of a file");
+        for (row, test) in tests.iter().zip(&imported.tests) {
+            let alone = Work::of_profile(&read(std::slice::from_ref(row)), Phase::Decode);
+            assert_eq!(Work::of_imported_test(&list, test), alone, "{row}");
+        }
     }
 }

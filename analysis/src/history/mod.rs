@@ -1,10 +1,10 @@
 //! Timelines of benchmarks: the measurements of one thing on one kind of machine, oldest first, and where
 //! they changed for good.
 //!
-//! A [`Run`] is what a timeline needs of a receipt. [`History::of`] distributes runs to series, makes one
-//! point of the processes of a set, and finds changes (see [`Change`]). Where runs name several machines, it takes
-//! commits and machines apart instead ([`Fleet`](crate::fleet::Fleet)). All of it is plain data; the order in which
-//! runs are given doesn't matter.
+//! A [`Run`] is what a timeline needs of a receipt, or of a file of llama-bench. [`History::of`] distributes runs to
+//! series, makes one point of the processes of a set, and finds changes (see [`Change`]). Where runs name several
+//! machines, it takes commits and machines apart instead ([`Fleet`](crate::fleet::Fleet)). All of it is plain data; the
+//! order in which runs are given doesn't matter.
 
 mod changes;
 mod run;
@@ -52,11 +52,14 @@ pub struct History {
     pub measure: Measure,
     /// The runs in it, each counted once.
     pub runs: u64,
+    /// How many of them have no receipt, since another program measured.
+    #[serde(skip_serializing_if = "is_none")]
+    pub without_receipt: u64,
     /// A series for each test of each [`SeriesKind`], by model, then test.
     pub series: Vec<Series>,
-    /// Receipts that are not in it, with the reason; by path.
+    /// Receipts and other runs that are not in it, with the reason; by path.
     pub left_out: Vec<LeftOut>,
-    /// Receipts that are in it though they aren't verified, with the reason; by path.
+    /// Those that are in it though they aren't verified, with the reason; by path.
     pub not_verified: Vec<LeftOut>,
 }
 
@@ -82,13 +85,21 @@ impl History {
             let Some(hash) = run.hash.clone() else { return true };
             let first = known.entry(hash).or_insert_with(|| run.source.clone());
             if *first != run.source {
-                let reason = format!("the same receipt as {first}");
+                let what = if run.has_receipt { "receipt" } else { "measurements" };
+                let reason = format!("the same {what} as {first}");
                 left_out.push(LeftOut { path: run.source.clone(), reason });
             }
             *first == run.source
         });
         left_out.sort();
         let series = series::all(&runs, &measure);
-        Self { measure, runs: runs.len() as u64, series, left_out, not_verified: Vec::new() }
+        let without_receipt = runs.iter().filter(|run| !run.has_receipt).count() as u64;
+        let not_verified = Vec::new();
+        let runs = runs.len() as u64;
+        Self { measure, runs, without_receipt, series, left_out, not_verified }
     }
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }

@@ -1,23 +1,27 @@
-//! The part of a receipt that a timeline needs, so that hundreds of receipts needn't stay in memory.
+//! The part of a receipt that a timeline needs, so that hundreds of receipts needn't stay in memory; and what takes its place
+//! where another program measured.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-use brickscope_profile::save;
 use brickscope_profile::stats::median;
+use brickscope_profile::{ImportedTest, Profile, save};
 use serde::Serialize;
 
 use super::Measure;
 use super::series::{MachineKind, SeriesKind};
-use crate::compare::Work;
+use crate::compare::{UnusableProfile, Work};
 use crate::fleet::Observation;
-use crate::receipt::Receipt;
+use crate::receipt::{Receipt, sha256_hex};
 use crate::receipt::v1::{Sample, Test};
 
 /// The part of a receipt that a timeline needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub(super) source: String,
-    /// The hash of the receipt, if it has one.
+    /// Whether it is of a receipt.
+    pub(super) has_receipt: bool,
+    /// The hash of the receipt, if it has one; without a receipt that of what was measured.
     pub(super) hash: Option<String>,
     /// The timestamp to the second, and what follows the second.
     pub(super) time: (String, String),
@@ -84,6 +88,9 @@ pub struct Difference {
     pub to: Option<String>,
 }
 
+/// The format of imported runs that have a timeline.
+const LLAMA_BENCH: &str = "llama-bench";
+
 /// The entry of a receipt's environment that names the machine.
 pub const MACHINE: &str = "MACHINE";
 
@@ -114,6 +121,7 @@ impl Run {
         }
         Ok(Self {
             source: source.to_owned(),
+            has_receipt: true,
             hash: receipt.seal.as_ref().map(|seal| seal.sha256.clone()),
             time,
             version: receipt.binary.version.clone(),
@@ -129,7 +137,61 @@ impl Run {
         })
     }
 
-    /// Where its receipt was read from.
+    /// Takes what a timeline needs from a file of llama-bench, or from the run that it was imported as. There is no receipt, so
+    /// nothing of it is verified.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: if it is of another program, if it doesn't state when it was measured, if it has no times of
+    /// repetitions, or if its tests are of several builds.
+    pub fn of_llama_bench(source: &str, profile: &Profile) -> Result<Self, String> {
+        let imported = profile.imported.as_ref().filter(|of| of.format == LLAMA_BENCH);
+        let imported = imported.ok_or("it is no run of llama-bench")?;
+        // Then its time is that of the import.
+        let mut lacks = imported.lacks.iter();
+        let is_undated = lacks.any(|lack| lack.reason.starts_with("when it was measured"));
+        let time = time(&profile.created).filter(|_| !is_undated);
+        let time = time.ok_or("it doesn't state when it was measured (test_time)")?;
+        let is_build = |(field, _): &(String, String)| field == "build_commit";
+        if imported.tests.iter().any(|test| test.apart.iter().any(is_build)) {
+            return Err("its tests are of several builds: import those of each by `brickscope import \
+                        --rows`"
+                .to_owned());
+        }
+        let mut tests: Vec<RunTest> = Vec::new();
+        for (kind, work, test) in listed(profile, &imported.tests) {
+            tests.push(RunTest::of_listed(kind, work, &test));
+        }
+        if tests.is_empty() {
+            return Err(UnusableProfile::OnlyRates.to_string());
+        }
+        let program = imported.program.clone().unwrap_or_else(|| imported.format.clone());
+        // `llama.cpp 1a2b3c4 (4567)`
+        let commit = program.split(' ').nth(1).map(str::to_owned);
+        let path = profile.model.as_ref().map_or("", |model| model.path.as_str());
+        // Machines have the same file in different folders.
+        let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+        let measured = (&profile.created, &imported.tests);
+        let measured = serde_json::to_vec(&measured).map_err(|error| error.to_string())?;
+        Ok(Self {
+            source: source.to_owned(),
+            has_receipt: false,
+            hash: Some(sha256_hex(&measured)),
+            time,
+            version: program.clone(),
+            binary: None,
+            commit,
+            machine: None,
+            boot: None,
+            model: if file.is_empty() { "several models" } else { file }.to_owned(),
+            set: None,
+            processes: 1,
+            circumstances: vec![("version".to_owned(), program)],
+            tests,
+        })
+    }
+
+    /// Where it was read from.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
@@ -181,7 +243,13 @@ impl Run {
         })
     }
 
-    /// The hash of its receipt, if that is sealed: copies have the same.
+    /// Whether it is of a receipt.
+    #[must_use]
+    pub fn has_receipt(&self) -> bool {
+        self.has_receipt
+    }
+
+    /// The hash of its receipt, if that is sealed, or of what was measured without one: copies have the same.
     #[must_use]
     pub fn hash(&self) -> Option<&str> {
         self.hash.as_deref()
@@ -224,7 +292,39 @@ impl Run {
     }
 }
 
+/// The tests that have times, rows that measured one again with it.
+fn listed(profile: &Profile, tests: &[ImportedTest]) -> Vec<(SeriesKind, Work, ImportedTest)> {
+    let mut found: Vec<(SeriesKind, Work, ImportedTest)> = Vec::new();
+    let mut known: BTreeMap<SeriesKind, usize> = BTreeMap::new();
+    for test in tests.iter().filter(|test| !test.samples_ns.is_empty()) {
+        let kind = SeriesKind::of_listed(test, profile);
+        if let Some(&nth) = known.get(&kind) {
+            found[nth].2.samples_ns.extend(&test.samples_ns);
+            continue;
+        }
+        known.insert(kind.clone(), found.len());
+        found.push((kind, Work::of_imported_test(profile, test), test.clone()));
+    }
+    found
+}
+
 impl RunTest {
+    fn of_listed(kind: SeriesKind, work: Work, test: &ImportedTest) -> Self {
+        let tokens = test.tokens.max(1) as f64;
+        let rates = test.samples_ns.iter().map(|&ns| tokens * 1e9 / ns as f64);
+        let walls = test.samples_ns.iter().map(|&ns| ns as f64 / tokens);
+        Self {
+            kind,
+            work,
+            repetitions: test.samples_ns.len() as u64,
+            disturbed: 0,
+            doubts: Vec::new(),
+            rate: Figures::of(&rates.collect::<Vec<_>>()).filter(|rate| rate.low > 0.0),
+            wall: Figures::of(&walls.collect::<Vec<_>>()),
+            bricks: Vec::new(),
+        }
+    }
+
     pub(super) fn figures(&self, measure: &Measure) -> Option<Figures> {
         match measure {
             Measure::TokensPerSecond => self.rate,
@@ -289,6 +389,40 @@ fn is_about(doubt: &str, test: &Test, receipt: &Receipt) -> bool {
 }
 
 impl SeriesKind {
+    fn of_listed(test: &ImportedTest, profile: &Profile) -> Self {
+        let conditions = profile.imported.iter().flat_map(|imported| &imported.conditions);
+        let all: Vec<&(String, String)> = test.apart.iter().chain(conditions).collect();
+        let stated = |field: &str| {
+            let of = all.iter().find(|(name, value)| name == field && !value.is_empty());
+            of.map(|(_, value)| value.clone())
+        };
+        let (run, model) = (profile.run.as_ref(), profile.model.as_ref());
+        let number = |field: &str| stated(field).and_then(|number| number.parse::<u64>().ok());
+        let (n_prompt, n_gen, n_depth) = test.counts().unwrap_or_default();
+        let threads = number("n_threads").and_then(|threads| u32::try_from(threads).ok());
+        let architecture = || model.map_or(String::new(), |model| model.architecture.clone());
+        Self {
+            model_sha256: String::new(),
+            quantization: stated("model_type").unwrap_or_else(architecture),
+            test: test.name.clone(),
+            n_prompt,
+            n_gen,
+            n_depth,
+            backend: stated("backends")
+                .unwrap_or_else(|| run.map_or(String::new(), |run| run.backend.clone())),
+            device: stated("gpu_info"),
+            kernels: String::new(),
+            threads: threads.unwrap_or_else(|| run.map_or(0, |run| run.threads)),
+            batch: match n_prompt {
+                0 => 1,
+                n_prompt => number("n_batch").map_or(n_prompt, |batch| batch.min(n_prompt)),
+            },
+            profiled: false,
+            settings: Work::settings_of(profile, test),
+            machine: MachineKind { cpu: stated("cpu_info"), ..MachineKind::default() },
+        }
+    }
+
     fn of(test: &Test, receipt: &Receipt) -> Self {
         let (model, run, machine) = (&receipt.model, &receipt.run, &receipt.machine);
         Self {
@@ -305,6 +439,7 @@ impl SeriesKind {
             // The batch of the run may be larger than this test's prompt, because of another test.
             batch: if test.n_prompt > 0 { run.batch.min(test.n_prompt) } else { 1 },
             profiled: run.profiled,
+            settings: Vec::new(),
             machine: MachineKind {
                 os: machine.os.clone(),
                 arch: machine.arch.clone(),

@@ -16,7 +16,8 @@ use crate::fleet::{Fleet, Observation};
 /// Whatever else differs between them, and may explain why a figure changed, is noted at each [`Point`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct SeriesKind {
-    /// The hash of the model's file: a name isn't the model, and a path even less.
+    /// The hash of the model's file: a name isn't the model, and a path even less. Empty for runs without a receipt, whose
+    /// model is told by what they state of it.
     pub model_sha256: String,
     /// How its weights are stored.
     pub quantization: String,
@@ -41,6 +42,10 @@ pub struct SeriesKind {
     pub batch: u64,
     /// Whether the profiler was on.
     pub profiled: bool,
+    /// What another program states of how it measured, by name: its options that aren't at their defaults, and the size of
+    /// the model's file. Empty for receipts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<(String, String)>,
     /// The kind of machine.
     pub machine: MachineKind,
 }
@@ -330,7 +335,7 @@ fn fleet(parts: &[Vec<Part<'_>>], measure: &Measure) -> Option<Fleet> {
 }
 
 const NO_BRICKS: &str =
-    "the receipts on one side or both have no brick times: the profiler was off";
+    "the runs on one side or both have no brick times: there was no profiler, or it was off";
 
 impl Point {
     fn of(parts: &[Part<'_>], measure: &Measure) -> Self {

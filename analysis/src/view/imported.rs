@@ -93,8 +93,8 @@ pub(super) fn next(profile: &Profile) -> Option<String> {
     let imported = profile.imported.as_ref()?;
     if imported.tests.iter().any(|test| !test.samples_ns.is_empty()) {
         return Some(
-            "run both builds or settings five times or more, in turns, import each, and compare the two folders of runs: \
-             `brickscope compare A B` gives no verdict on one run a side"
+            "run both builds or settings five times or more, in turns, with `-o jsonl` to a file each, and compare the two \
+             folders of files: `brickscope compare A B` gives no verdict on one run a side"
                 .to_owned(),
         );
     }

@@ -17,9 +17,9 @@ use crate::{family, interrupt, progress};
 /// Show what became slower or faster from A to B: tests, categories and bricks.
 ///
 /// A and B are each a receipt, a run's folder, or a folder of run folders as `benchmark --processes`
-/// writes it. With --processes they are two builds of brickscope, which are measured in turns, in pairs
-/// of random order. The comparison is between processes: 5 a side show large changes, 20 a change of
-/// 3 %. Below 5 there is no verdict, and the output says so.
+/// writes it, or files of llama-bench (`-o jsonl`). With --processes they are two builds of brickscope,
+/// which are measured in turns, in pairs of random order. The comparison is between processes: 5 a side
+/// show large changes, 20 a change of 3 %. Below 5 there is no verdict, and the output says so.
 ///
 /// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
 /// the runs don't decide it, 2 if the comparison can't be made. docs/compare.md explains the verdicts.

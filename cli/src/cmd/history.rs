@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::{Result, bail};
-use brickscope_analysis::history::{History, LeftOut, Measure, Run};
+use brickscope::load::{self, Limit};
+use brickscope::{Profile, RUN_FILE};
+use brickscope_analysis::history::{History, LeftOut, Measure, Run, SeriesKind};
 use brickscope_analysis::view;
 use serde::Serialize;
 
@@ -14,15 +16,15 @@ use crate::flame::history::Flamegraphs;
 use crate::flame::summary::Summary;
 use crate::output;
 use crate::progress;
-use crate::runs::FLAMEGRAPH;
-use crate::runs::sealed;
+use crate::runs::{FLAMEGRAPH, llama_bench, sealed};
 use crate::text::{count, printable_text};
 
 /// Show a folder of benchmarks over time, and mark lasting changes.
 ///
 /// `history` reads all receipts in the folder and its subfolders: files named `receipt.json` or ending
-/// in `.receipt.json`. Each series is a test of one model with the same threads and kernels on the same
-/// kind of machine. The processes of a set are one point.
+/// in `.receipt.json`. It also reads llama-bench's files with times (`.json`, `.jsonl`), and the runs that
+/// `import` made of them; they have no receipt, and the output says so. Each series is a test of one model
+/// with the same threads and kernels on the same kind of machine. The processes of a set are one point.
 ///
 /// From 12 points on, changes of the level are marked, with the bricks behind them. If runs are
 /// disturbed independently, at most 1 in 100 series without a change gets a mark. There are more if the
@@ -40,7 +42,7 @@ use crate::text::{count, printable_text};
     after_help = "Examples:\n  brickscope history\n  brickscope history runs --test tg128\n  brickscope history runs --brick QkvProjection\n  brickscope history runs -o svg > history.svg\n  brickscope history runs --flamegraphs\n  brickscope history runs -o json | jq '.series[] | {test: .kind.test, changes}'"
 )]
 pub(crate) struct HistoryArgs {
-    /// The folder, or a single receipt or flamegraph.json.
+    /// The folder, or a single receipt, flamegraph.json or file of llama-bench.
     #[arg(default_value = "brickscope-runs")]
     pub(crate) dir: PathBuf,
 
@@ -81,14 +83,16 @@ pub(crate) enum HistoryForm {
 }
 
 pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
-    let Found { files, flamegraphs, mut left_out } = Found::in_folder(&args.dir)?;
+    let Found { files, others, flamegraphs, mut left_out } = Found::in_folder(&args.dir)?;
     // With --test or --brick the user asks for speeds only.
     let wants_flamegraphs = args.test.is_none() && args.brick.is_none();
-    let files = if args.flamegraphs { Vec::new() } else { files };
+    let [files, others] =
+        [files, others].map(|files| if args.flamegraphs { Vec::new() } else { files });
     let flamegraphs = if wants_flamegraphs { flamegraphs } else { Vec::new() };
     let mut runs: Vec<Run> = Vec::new();
     let mut graphs: Vec<(String, Summary)> = Vec::new();
-    let bar = progress::steps("reading", (files.len() + flamegraphs.len()) as u64);
+    let all = files.len() + others.len() + flamegraphs.len();
+    let bar = progress::steps("reading", all as u64);
     let mut not_verified: Vec<LeftOut> = Vec::new();
     let mut leave_out = |file: &Path, reason: String| {
         left_out.push(LeftOut { path: file.display().to_string(), reason });
@@ -100,6 +104,17 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
                 runs.push(run);
                 not_verified.push(LeftOut { path: file.display().to_string(), reason });
             }
+            Err(reason) => leave_out(file, reason),
+        }
+        bar.inc(1);
+    }
+    for file in &others {
+        match of_llama_bench(file) {
+            Ok(Some((run, reason))) => {
+                not_verified.push(LeftOut { path: run.source().to_owned(), reason });
+                runs.push(run);
+            }
+            Ok(None) => {}
             Err(reason) => leave_out(file, reason),
         }
         bar.inc(1);
@@ -140,6 +155,41 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
         }
     }
     output::print(text)
+}
+
+/// The most bytes of a profile that is looked into: an imported run of thousands of tests has fewer, and a run of ours that
+/// has more need not be read to be passed over.
+const MOST_IMPORTED: Limit = Limit { bytes: 16 << 20, instead: "" };
+
+/// The run in a file of llama-bench, or the run that one was imported as, and why it isn't verified; `None` if it is another
+/// file.
+fn of_llama_bench(file: &Path) -> Result<Option<(Run, String)>, String> {
+    let name = file.display().to_string();
+    // The list says which file it is about.
+    let of_file = |error: anyhow::Error| {
+        let error = format!("{error:#}");
+        error.strip_prefix(&name).map_or(error.clone(), |rest| {
+            rest.trim_start_matches([':', ',', ' ']).to_owned()
+        })
+    };
+    let is_run = file.file_name().is_some_and(|name| name == RUN_FILE);
+    let profile = if is_run {
+        let Ok(text) = load::text(file, MOST_IMPORTED) else { return Ok(None) };
+        if !text.contains("\"llama-bench\"") {
+            return Ok(None);
+        }
+        Profile::from_json(&text, file).map_err(|error| of_file(error.into()))?
+    } else {
+        match llama_bench::read(file).map_err(of_file)? {
+            Some(profile) => profile,
+            None => return Ok(None),
+        }
+    };
+    let Some(imported) = profile.imported.as_ref().filter(|of| of.format == "llama-bench") else {
+        return Ok(None);
+    };
+    let reason = llama_bench::without_receipt(&imported.format);
+    Ok(Some((Run::of_llama_bench(&name, &profile)?, reason)))
 }
 
 /// The text to print, and whether it lists what was left out.
@@ -196,7 +246,10 @@ fn nothing(args: &HistoryArgs, left_out: &[LeftOut]) -> Result<()> {
     let dir = args.dir.display();
     let (what, by) = match args.flamegraphs {
         true => ("flamegraph", "`brickscope flamegraph` writes them"),
-        false => ("receipt", "`brickscope benchmark` writes them"),
+        false => (
+            "receipt",
+            "`brickscope benchmark` writes them, and llama-bench's `-o jsonl` is read without one",
+        ),
     };
     match left_out {
         [] => bail!("there is no {what} in {dir}: {by}"),
@@ -214,6 +267,11 @@ fn select(
     graphs: &mut Vec<(String, Summary)>,
 ) -> Result<()> {
     let known = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
+    // Without a receipt a model has only its name.
+    let identity = |name: &str, kind: &SeriesKind| match kind.model_sha256.as_str() {
+        "" => name.to_owned(),
+        hash => hash.to_owned(),
+    };
     if let Some(test) = &args.test {
         let tests: BTreeSet<String> =
             runs.iter().flat_map(Run::kinds).map(|kind| kind.test.clone()).collect();
@@ -226,7 +284,7 @@ fn select(
         let of_runs = || runs.iter().flat_map(|run| run.kinds().map(|kind| (run.model(), kind)));
         let hashes: BTreeSet<String> = of_runs()
             .filter(|(name, kind)| is_model(model, name, &kind.model_sha256))
-            .map(|(_, kind)| kind.model_sha256.clone())
+            .map(|(name, kind)| identity(name, kind))
             .collect();
         // A flamegraph doesn't have the hash of its model.
         let is_of = |summary: &Summary| {
@@ -240,14 +298,17 @@ fn select(
             });
             let names = of_runs().map(|(name, kind)| {
                 let hash: String = kind.model_sha256.chars().take(8).collect();
-                format!("{name} ({hash})")
+                if hash.is_empty() { name.to_owned() } else { format!("{name} ({hash})") }
             });
             let what = if runs.is_empty() { "flamegraph" } else { "receipt" };
             let names = known(names.chain(of_graphs).collect());
             bail!("--model: no {what} is of `{model}`; available: {names}");
         }
         graphs.retain(|(_, summary)| is_of(summary));
-        runs.iter_mut().for_each(|run| run.retain(|kind| hashes.contains(&kind.model_sha256)));
+        for run in &mut *runs {
+            let name = run.model().to_owned();
+            run.retain(|kind| hashes.contains(&identity(&name, kind)));
+        }
     }
     if let Some(test) = &args.test {
         runs.iter_mut().for_each(|run| run.retain(|kind| kind.test == *test));
@@ -277,6 +338,8 @@ fn is_model(asked: &str, name: &str, sha256: &str) -> bool {
 #[derive(Debug, Default)]
 struct Found {
     files: Vec<PathBuf>,
+    /// What may be llama-bench's, or a run imported from it.
+    others: Vec<PathBuf>,
     /// The flamegraphs in it.
     flamegraphs: Vec<PathBuf>,
     /// The files that can't be read.
@@ -295,8 +358,14 @@ impl Found {
         if !kind.is_dir() {
             let mut found = Self::default();
             let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let is_graph = is_flamegraph(&name);
-            if is_graph { &mut found.flamegraphs } else { &mut found.files }.push(root.to_owned());
+            let list = match () {
+                () if is_flamegraph(&name) => &mut found.flamegraphs,
+                () if name == RUN_FILE || matches!(llama_bench::read(root), Ok(Some(_)) | Err(_)) => {
+                    &mut found.others
+                }
+                () => &mut found.files,
+            };
+            list.push(root.to_owned());
             return Ok(found);
         }
         let mut found = Self::default();
@@ -307,6 +376,12 @@ impl Found {
             }
         }
         found.files.sort();
+        // A run of ours with a receipt is told by that.
+        found.others.retain(|file| {
+            let is_run = file.file_name().is_some_and(|name| name == RUN_FILE);
+            !is_run || found.files.binary_search(&file.with_file_name("receipt.json")).is_err()
+        });
+        found.others.sort();
         found.flamegraphs.sort();
         Ok(found)
     }
@@ -331,6 +406,11 @@ impl Found {
                     Ok(found) if found.is_file() => self.flamegraphs.push(path),
                     Ok(_) => self.leave_out(&path, "it is not a file".to_owned()),
                     Err(error) => self.leave_out(&path, error.to_string()),
+                }
+            } else if name == RUN_FILE || llama_bench::is_named_so(&name) {
+                let path = entry.path();
+                if fs::metadata(&path).is_ok_and(|found| found.is_file()) {
+                    self.others.push(path);
                 }
             }
         }

@@ -7,6 +7,7 @@ mod folder;
 #[cfg(feature = "parquet")]
 pub(crate) mod lake;
 mod left_out;
+pub(crate) mod llama_bench;
 pub(crate) mod otlp;
 mod receipts;
 pub(crate) mod sides;

@@ -1,4 +1,4 @@
-//! The sides of a comparison: a receipt or a profile, a run's folder, or a folder of those.
+//! The sides of a comparison: a receipt, a profile or a file of llama-bench, a run's folder, or a folder of those.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,6 +10,7 @@ use brickscope::{Imported, Profile};
 use brickscope_analysis::compare::{Process, Side};
 use brickscope_analysis::receipt::{Options, Receipt, read, verify};
 
+use super::llama_bench;
 use crate::device;
 
 /// The files that hold a run, the more informative first.
@@ -100,16 +101,26 @@ pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !own.is_empty() {
         return Ok(own);
     }
-    let files: Vec<PathBuf> =
-        names_in(path)?.iter().flat_map(|name| runs_in(&path.join(name))).collect();
-    if files.is_empty() {
+    let names = names_in(path)?;
+    let files: Vec<PathBuf> = names.iter().flat_map(|name| runs_in(&path.join(name))).collect();
+    if !files.is_empty() {
+        return Ok(files);
+    }
+    let mut of_llama_bench = Vec::new();
+    for name in names.iter().filter(|name| llama_bench::is_named_so(&name.to_string_lossy())) {
+        let file = path.join(name);
+        if file.is_file() && llama_bench::read(&file)?.is_some() {
+            of_llama_bench.push(file);
+        }
+    }
+    if of_llama_bench.is_empty() {
         bail!(
-            "{} has no runs: neither {} nor folders with one",
+            "{} has no runs: neither {} nor folders with one, nor llama-bench's -o json or jsonl",
             path.display(),
             FILES.join(" nor ")
         );
     }
-    Ok(files)
+    Ok(of_llama_bench)
 }
 
 /// The entries that aren't hidden, with 2 before 10.
@@ -149,8 +160,12 @@ fn runs_in(folder: &Path) -> Vec<PathBuf> {
 
 fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
     let name = file.display().to_string();
-    if !is_receipt(file)? {
-        let profile = device::where_it_ran(Profile::load(file)?, "compared");
+    let of_llama_bench = llama_bench::read(file)?;
+    if of_llama_bench.is_some() || !is_receipt(file)? {
+        let profile = match of_llama_bench {
+            Some(profile) => profile,
+            None => device::where_it_ran(Profile::load(file)?, "compared"),
+        };
         let has_none = |of: &&Imported| profile.passes.is_empty() && of.tests.is_empty();
         if let Some(imported) = profile.imported.as_ref().filter(has_none) {
             bail!(
@@ -161,6 +176,8 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
             );
         }
         let mut process = Process::from_profile(&name, &profile).with_context(|| name)?;
+        let format = profile.imported.as_ref().map(|imported| &*imported.format);
+        process.doubts.extend(format.map(llama_bench::without_receipt));
         let cut_short = profile.run.and_then(|run| run.cut_short);
         process.doubts.extend(cut_short.map(|how| format!("it was cut short: {how}")));
         return Ok((process, None));

@@ -378,3 +378,117 @@ fn the_tables_of_a_trace_of_a_gpu_are_of_what_ran_there() {
         assert_ne!(shown(&["--as", view, "--host"]).0, of_device);
     }
 }
+
+/// Five files of llama-bench in a folder, a day apart, each test slower by as much.
+fn nights(folder: &Path, build: &str, slower: f64) {
+    std::fs::create_dir_all(folder).expect("there is room");
+    let bench = std::fs::read_to_string(data("llama-bench.json")).expect("it is there");
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&bench).expect("JSON");
+    for night in 0..5_u64 {
+        let mut lines = String::new();
+        for depth in [0, 8192] {
+            for row in &rows {
+                let mut row = row.clone();
+                row["n_depth"] = depth.into();
+                row["build_commit"] = build.into();
+                row["test_time"] = format!("2026-11-1{night}T09:00:00Z").into();
+                for sample in row["samples_ns"].as_array_mut().expect("times") {
+                    let ns = sample.as_f64().expect("a time") * slower;
+                    *sample = (ns as u64 + 1000 * night).into();
+                }
+                lines += &format!("{row}\n");
+            }
+        }
+        std::fs::write(folder.join(format!("{night}.jsonl")), lines).expect("there is room");
+    }
+}
+
+const UNSEALED: &str = "no receipt: what llama-bench states isn't verified";
+
+#[test]
+fn files_of_llama_bench_are_compared_and_gated_without_a_receipt_and_that_is_said() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let at = |name: &str| folder.path().join(name);
+    nights(&at("old"), "0c1e5709", 1.0);
+    nights(&at("new"), "1c1e5709", 1.1);
+    // The same nights, imported.
+    for night in 0..5 {
+        let (file, out) = (at("new").join(format!("{night}.jsonl")), at("runs").join(night.to_string()));
+        run(brickscope(&["import"]).arg(file).arg("--out").arg(out));
+    }
+    for new in ["new", "runs"] {
+        let compared = brickscope(&["compare"]).arg(at("old")).arg(at(new)).output();
+        let compared = compared.expect("it starts");
+        let said = text(&compared.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(compared.status.code(), Some(1), "{said}{}", text(&compared.stderr));
+        assert!(said.contains("tg128 @ d8192"), "{said}");
+        for side in ["A", "B"] {
+            assert!(said.contains(&format!("{side}, 5 processes: {UNSEALED}")), "{said}");
+        }
+    }
+    let gate = |more: &[&str], run: &str| {
+        let mut gate = brickscope(&["gate", "--baseline"]);
+        gate.arg(at("baseline")).args(more).arg(at(run)).output().expect("it starts")
+    };
+    let made = gate(&["--update"], "old");
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    assert!(text(&made.stderr).contains(UNSEALED), "{}", text(&made.stderr));
+    assert!(at("baseline").join("5/profile.json").is_file());
+    for (run, code) in [("old", 2), ("new", 1), ("runs", 1)] {
+        let judged = gate(&[], run);
+        let said = format!("{}{}", text(&judged.stdout), text(&judged.stderr));
+        assert_eq!(judged.status.code(), Some(code), "{run}: {said}");
+        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(code == 2 && words.contains("the same run") || words.contains(UNSEALED), "{said}");
+    }
+    // Tables have no times.
+    let table = "| model | test | t/s |\n| --- | --- | --- |\n| a | tg128 | 118.88 ± 1.04 |\n";
+    std::fs::write(at("bench.md"), table).expect("there is room");
+    let refused = brickscope(&["compare"]).arg(at("bench.md")).arg(at("new")).output();
+    let refused = refused.expect("it starts");
+    assert_eq!(refused.status.code(), Some(2));
+    let said = text(&refused.stderr);
+    assert!(said.contains("bench.md") && said.contains("`llama-bench -o jsonl`"), "{said}");
+}
+
+#[test]
+fn the_history_of_files_of_llama_bench_has_a_series_for_each_test() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let at = |name: &str| folder.path().join(name);
+    nights(&at("nights"), "0c1e5709", 1.0);
+    // One of them twice: as a file, and imported.
+    let out = at("nights").join("imported");
+    run(brickscope(&["import"]).arg(at("nights").join("0.jsonl")).arg("--out").arg(&out));
+    std::fs::write(at("nights").join("notes.json"), "{\"t/s\": 1}").expect("there is room");
+    let broken = std::fs::read_to_string(at("nights").join("1.jsonl")).expect("it is there");
+    let broken = broken.replacen("\"n_gen\":128", "\"n_gen\":\"x\"", 1);
+    std::fs::write(at("nights").join("broken.jsonl"), broken).expect("there is room");
+    let shown = run(brickscope(&["history"]).arg(at("nights")));
+    let said = text(&shown.stdout);
+    assert!(said.starts_with("5 runs in 4 series; 5 not verified, see below; 2 left out, "), "{said}");
+    assert!(said.contains("\ntg128 @ d8192: 1b-q4_k.gguf llama 1B Q4_K - Medium, 2 threads, CPU"), "{said}");
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("AMD EPYC 9R14") && words.contains(UNSEALED), "{said}");
+    assert!(words.contains("the same measurements as ") && words.contains("row 2, n_gen: is not"), "{said}");
+    let json = run(brickscope(&["history", "-o", "json"]).arg(at("nights")));
+    let json: serde_json::Value = serde_json::from_str(text(&json.stdout)).expect("JSON");
+    assert_eq!((&json["runs"], &json["without_receipt"]), (&5.into(), &5.into()));
+    let first = &json["series"][0]["points"][0];
+    assert_eq!((&first["commit"], &first["repetitions"]), (&"0c1e5709".into(), &3.into()));
+    // The model's name selects, and other settings are other series.
+    let one = brickscope(&["history", "--model", "1b-q4_k.gguf", "--test", "tg128"]).arg(at("nights")).output();
+    assert_eq!(one.expect("it starts").status.code(), Some(0));
+    let other = std::fs::read_to_string(at("nights").join("2.jsonl")).expect("it is there");
+    let other = other.replace("\"type_k\":\"f16\"", "\"type_k\":\"q8_0\"");
+    std::fs::write(at("nights").join("other.jsonl"), other).expect("there is room");
+    let shown = run(brickscope(&["history"]).arg(at("nights")));
+    let words = text(&shown.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.starts_with("6 runs in 8 series") && words.contains("type_k q8_0"), "{words}");
+    // Without the time of a test it has no place.
+    let undated = std::fs::read_to_string(at("nights").join("0.jsonl")).expect("it is there");
+    let undated = undated.replace("test_time", "test_tide");
+    std::fs::write(at("undated.jsonl"), undated).expect("there is room");
+    let refused = brickscope(&["history"]).arg(at("undated.jsonl")).output().expect("it starts");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("it doesn't state when it was measured"));
+}

@@ -389,6 +389,18 @@ fn a_command_that_writes_a_run_adds_it_to_a_lake() {
     assert_eq!(check(&lake), serde_json::json!({ "whole": 2, "faults": [] }));
     assert!(lake.join("speeds/date=2026-11-02/machine=m2").is_dir());
 
+    // A sweep needs no import.
+    let sweep = dir.path().join("sweep.jsonl");
+    let row = r#"{"build_commit": "1a2b3c4", "build_number": 7, "n_threads": 2, "n_prompt": 0, "n_gen": 8,
+        "test_time": "2026-11-03T10:00:00Z", "samples_ns": [1000000, 1100000]}"#;
+    let deep = row.replace("\"n_gen\"", "\"n_depth\": 64, \"n_gen\"");
+    fs::write(&sweep, format!("{row}\n{deep}\n")).expect("there is room");
+    let mut of_sweep = brickscope(&["collect", "--machine", "m2", "--json"]);
+    let of_sweep = json(of_sweep.arg(&sweep).arg("--lake").arg(&lake));
+    assert_eq!((&of_sweep["added"], &of_sweep["left_out"]), (&1.into(), &serde_json::json!([])));
+    assert_eq!(check(&lake), serde_json::json!({ "whole": 3, "faults": [] }));
+    assert!(lake.join("speeds/date=2026-11-03/machine=m2").is_dir());
+
     // Both are runs that `collect` knows now.
     let mut again = brickscope(&["collect", "--machine", "m1", "--json"]);
     let again = json(again.arg(dir.path().join("run")).arg("--lake").arg(&lake));

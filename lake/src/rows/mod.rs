@@ -25,6 +25,7 @@ pub use self::table::{
     BRICKS, Column, ColumnKind, DURATIONS, PASSES, RUNS, SPANS, SPEEDS, TABLES, Table, Value,
 };
 use self::table::{BrickRow, DurationRow, Of, PassRow, RunRow, SpanRow, SpeedRow};
+use brickscope_analysis::compare::UnusableProfile;
 use brickscope_analysis::receipt::{Receipt, sha256_hex};
 
 /// Incremented when the tables change.
@@ -65,7 +66,8 @@ pub struct RunRows {
 ///
 /// # Errors
 ///
-/// A sentence, if there is neither, or if the time of the run isn't one.
+/// A sentence, if there is neither, if the time of the run isn't one, or if it is a list of tests that have no times, or are
+/// of several builds.
 pub fn rows(
     profile: Option<&Profile>,
     receipt: Option<&Receipt>,
@@ -81,6 +83,7 @@ pub fn rows(
         let text: String = created.chars().take(40).collect();
         return Err(format!("its time {text:?} is not like 2026-01-31T23:59:59Z"));
     };
+    profile.map_or(Ok(()), check_tests)?;
     let run_id = run_id(profile, receipt)?;
     let mut parts = Parts::default();
     match (profile, receipt) {
@@ -150,6 +153,23 @@ struct Parts {
     spans: Vec<SpanRow>,
 }
 
+/// Refuses tests of a benchmark without what a lake keeps: times, and one commit.
+fn check_tests(profile: &Profile) -> Result<(), String> {
+    let Some(imported) = profile.imported.as_ref().filter(|of| !of.tests.is_empty()) else {
+        return Ok(());
+    };
+    if imported.tests.iter().all(|test| test.samples_ns.is_empty()) {
+        return Err(UnusableProfile::OnlyRates.to_string());
+    }
+    let is_build = |(field, _): &(String, String)| field == "build_commit";
+    match imported.tests.iter().any(|test| test.apart.iter().any(is_build)) {
+        true => Err("its tests are of several builds, which are runs of their own: import those of each by \
+                     `brickscope import --rows`"
+            .to_owned()),
+        false => Ok(()),
+    }
+}
+
 /// By what was measured: what is noted later, such as a trial, leaves it.
 fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String, String> {
     let hash = match (receipt, profile) {
@@ -163,7 +183,11 @@ fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String
                 phases: &'p [brickscope_profile::sums::PhaseTotal],
                 passes: &'p [brickscope_profile::Pass],
                 totals: &'p [brickscope_profile::Total],
+                /// Of a list, which has no passes.
+                #[serde(skip_serializing_if = "Option::is_none")]
+                tests: Option<&'p [brickscope_profile::ImportedTest]>,
             }
+            let list = profile.imported.as_ref().filter(|_| profile.passes.is_empty());
             let measured = Measured {
                 created: &profile.created,
                 process: profile.process,
@@ -171,6 +195,7 @@ fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String
                 phases: &profile.phases,
                 passes: &profile.passes,
                 totals: &profile.totals,
+                tests: list.map(|of| &*of.tests).filter(|tests| !tests.is_empty()),
             };
             let json = serde_json::to_vec(&measured).map_err(|error| error.to_string())?;
             sha256_hex(&json)
@@ -300,5 +325,47 @@ mod tests {
         assert!(run.tables[1].is_empty(), "{:?}", run.tables[1]);
         let of_passes = PASSES.column("unattributed_ns").expect("a column");
         assert!(run.tables[3].iter().all(|row| row[of_passes] == Value::Null));
+    }
+    #[test]
+    fn a_sweep_of_llama_cpp_has_the_speed_of_each_test() {
+        let text = include_str!("../../../tests/data/import/llama-bench.json");
+        let read = |text: &str| {
+            let path = std::path::Path::new("llama-bench.jsonl");
+            let options = import::Options::default();
+            import::read(text, path, Format::LlamaBench, &options).expect("it is one")
+        };
+        let of = |text: &str| rows(Some(&read(text)), None, &facts());
+        let one: Vec<serde_json::Value> = serde_json::from_str(text).expect("JSON");
+        let deep = |mut row: serde_json::Value| {
+            row["n_depth"] = 4096.into();
+            row
+        };
+        // The last one measures the second again.
+        let all = [one[0].clone(), one[1].clone(), deep(one[1].clone()), one[1].clone()];
+        let lines: String = all.iter().map(|row| format!("{row}\n")).collect();
+        let sweep = of(&lines).expect("it has a time");
+        let column = |run: &RunRows, name: &str| -> Vec<Value> {
+            let at = SPEEDS.column(name).expect("a column");
+            run.tables[0].iter().map(|row| row[at].clone()).collect()
+        };
+        let texts = |texts: &[&str]| -> Vec<Value> {
+            texts.iter().map(|text| Value::Text((*text).to_owned())).collect()
+        };
+        assert_eq!(column(&sweep, "test"), texts(&["pp512", "tg128", "tg128 @ d4096"]));
+        assert_eq!(column(&sweep, "phase"), texts(&["prefill", "decode", "decode"]));
+        assert_eq!(column(&sweep, "repetitions"), [3, 6, 3].map(Value::Int));
+        assert_eq!(column(&sweep, "n_depth"), [0, 0, 4096].map(Value::Int));
+        // As of the file with only these two tests.
+        let pair = of(text).expect("it has a time");
+        for name in ["test", "phase", "work", "n_prompt", "n_gen", "tokens_per_second"] {
+            assert_eq!(column(&sweep, name)[..2], column(&pair, name)[..], "{name}");
+        }
+        // What another sweep measured is another run.
+        let other = of(&lines.replace("6400000000", "6300000000")).expect("it has a time");
+        assert_ne!(other.run_id, sweep.run_id);
+        let builds = lines.replacen("0c1e5709", "1c1e5709", 1);
+        assert!(of(&builds).expect_err("two builds").contains("several builds"));
+        let rates = "| model | test | t/s |\n| --- | --- | --- |\n| a | tg128 | 118.88 ± 1.04 |\n";
+        assert!(of(rates).expect_err("no times").contains("llama-bench -o jsonl"));
     }
 }

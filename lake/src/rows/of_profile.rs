@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use brickscope_profile::stats::median;
 use brickscope_profile::{
-    BrickStats, Imported, NameKind, Phase, PhaseTotal, Profile, Repeated, Total,
+    BrickStats, Imported, ImportedTest, NameKind, Phase, PhaseTotal, Profile, Repeated, Total,
 };
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
@@ -99,6 +99,10 @@ pub(super) fn speeds(profile: &Profile) -> Vec<SpeedRow> {
     }
     let host = profile.phases.iter();
     let on_devices = rows::tables(profile).skip(1).flat_map(|table| table.phases);
+    let listed = listed(profile);
+    if !listed.is_empty() {
+        return listed;
+    }
     let of: Vec<&PhaseTotal> =
         if profile.phases.is_empty() { on_devices.collect() } else { host.collect() };
     let is_llama_bench = profile.imported.as_ref().is_some_and(|of| of.format == LLAMA_BENCH);
@@ -125,6 +129,54 @@ fn repetitions(profile: &Profile, of: &Repeated) -> SpeedRow {
         tokens: Some(all.iter().map(|of| of.tokens).fold(0, u64::saturating_add)),
         wall_ns: all.iter().map(|of| of.wall_ns).fold(0, u64::saturating_add),
         tokens_per_second: of.tokens_per_second(),
+        low: fold(f64::min),
+        high: fold(f64::max),
+    }
+}
+
+/// The tests of llama-bench that are no phases of one run: a sweep. Rows that measured a test again are one test.
+fn listed(profile: &Profile) -> Vec<SpeedRow> {
+    let is_list = |of: &&Imported| of.format == LLAMA_BENCH && profile.passes.is_empty();
+    let Some(imported) = profile.imported.as_ref().filter(is_list) else { return Vec::new() };
+    // By work, in the order of the file.
+    let mut tests: Vec<(String, ImportedTest)> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for test in imported.tests.iter().filter(|test| !test.samples_ns.is_empty()) {
+        let work = Work::of_imported_test(profile, test).json();
+        match known.get(&work) {
+            Some(&nth) => tests[nth].1.samples_ns.extend(&test.samples_ns),
+            None => {
+                known.insert(work.clone(), tests.len());
+                tests.push((work, test.clone()));
+            }
+        }
+    }
+    tests.into_iter().map(|(work, test)| of_test(work, &test)).collect()
+}
+
+fn of_test(work: String, test: &ImportedTest) -> SpeedRow {
+    let counts = test.counts();
+    let phase = match counts {
+        Some((_, 0, _)) => Some(Phase::Prefill),
+        Some((0, _, _)) => Some(Phase::Decode),
+        _ => None,
+    };
+    let timed = test.samples_ns.iter().filter(|&&ns| ns > 0);
+    let rates: Vec<f64> = timed.map(|&ns| test.tokens as f64 * 1e9 / ns as f64).collect();
+    let fold = |pick: fn(f64, f64) -> f64| rates.iter().copied().reduce(pick);
+    let repetitions = test.samples_ns.len() as u64;
+    SpeedRow {
+        work,
+        test: test.name.clone(),
+        phase: phase.map(|phase| phase.name().to_owned()),
+        n_prompt: counts.map(|(prompt, _, _)| prompt),
+        n_gen: counts.map(|(_, answer, _)| answer),
+        n_depth: counts.map(|(_, _, depth)| depth),
+        repetitions,
+        disturbed: None,
+        tokens: counted(test.tokens.saturating_mul(repetitions)),
+        wall_ns: test.samples_ns.iter().fold(0, |sum, &ns| u64::saturating_add(sum, ns)),
+        tokens_per_second: median(&rates),
         low: fold(f64::min),
         high: fold(f64::max),
     }

@@ -209,6 +209,18 @@ const MARKDOWN: &str = "\
 build: 0123abc (5163)
 ";
 
+const SQL: &str = "\
+CREATE TABLE IF NOT EXISTS llama_bench (
+  build_commit TEXT,
+  build_number INTEGER,
+  n_prompt INTEGER,
+  avg_ts REAL
+);
+
+INSERT INTO llama_bench (build_commit, build_number, model_type, n_prompt, n_gen, n_depth, test_time, avg_ns, avg_ts, stddev_ts) VALUES ('0123abc', '5163', 'it's a 7B, Q4_K', '512', '0', '0', '2025-04-24T11:58:50Z', '72133333', '7097.987934', '15.030000');
+INSERT INTO llama_bench (build_commit, build_number, model_type, n_prompt, n_gen, n_depth, test_time, avg_ns, avg_ts, stddev_ts) VALUES ('0123abc', '5163', 'it's a 7B, Q4_K', '0', '128', '4096', '2025-04-24T11:58:50Z', '1077000000', '118.800001', '0.220000');
+";
+
 #[test]
 fn tables_have_rates_and_no_times() {
     let csv = "build_commit,build_number,backends,model_type,n_threads,n_prompt,n_gen,n_depth,test_time,avg_ns,stddev_ns,\
@@ -218,7 +230,7 @@ fn tables_have_rates_and_no_times() {
                \"0123abc\",\"5163\",\"CUDA\",\"qwen2 7B, Q4_K\",\"8\",\"0\",\"128\",\"4096\",\"2025-04-24T11:58:50Z\",\
                \"1077000000\",\"1000\",\"118.800001\",\"0.220000\"\n";
     let noisy = format!("llama-bench: starting\r\n{}", MARKDOWN.replace('\n', "\r\n"));
-    for text in [MARKDOWN, csv, &noisy] {
+    for text in [MARKDOWN, csv, SQL, &SQL.replace("llama_bench", "test"), &noisy] {
         assert_eq!(format_of(text), Some(Format::LlamaBench), "{text}");
         let profile = imported(text, Format::LlamaBench);
         assert_eq!(
@@ -246,11 +258,22 @@ fn tables_have_rates_and_no_times() {
     let profile = imported(&MARKDOWN[..cut], Format::LlamaBench);
     assert_eq!(tests_of(&profile).len(), 1);
     assert!(left_out(&profile)[0].0.contains("breaks off"));
-    let sql = "CREATE TABLE IF NOT EXISTS llama_bench (\n);\nINSERT INTO llama_bench (build_commit) VALUES ('a');\n";
-    assert_eq!(format_of(sql), Some(Format::LlamaBench));
-    assert!(
-        refused(sql, Format::LlamaBench, &Options::default()).contains("`llama-bench -o jsonl`")
-    );
+    let profile = imported(&SQL[..SQL.len() - 20], Format::LlamaBench);
+    assert_eq!(tests_of(&profile).len(), 1);
+    assert_eq!(left_out(&profile), [("line 9, which breaks off".to_owned(), 1)]);
+    // What is logged is no row, and of a single repetition there is no spread.
+    let logged = SQL.replacen("INSERT", "llama_model_load: done\nINSERT", 1);
+    let profile = imported(&logged.replace("'15.030000'", "NULL"), Format::LlamaBench);
+    assert_eq!(tests_of(&profile)[0], "pp512 7097.99 tok/s as the file states");
+    assert!(left_out(&profile)[0].0.ends_with("such as `llama_model_load: done`"));
+    for (from, to, said) in [
+        ("'7097.987934'", "'fast'", "row 1, avg_ts: is not a number of tokens per second"),
+        ("'0', '128'", "'0', 'many'", "row 2, n_gen: is not a whole number"),
+        ("n_gen", "n_gem", "row 1, n_gen: is missing"),
+    ] {
+        let error = refused(&SQL.replace(from, to), Format::LlamaBench, &Options::default());
+        assert_eq!(error, format!("a.file, {said}"));
+    }
 }
 
 /// As an older build writes it: without the fields that newer ones have.
@@ -260,6 +283,23 @@ fn older() -> String {
     let lines = LLAMA_BENCH.lines();
     let kept = lines.filter(|line| !NEW.iter().any(|new| line.contains(&format!("\"{new}\":"))));
     kept.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn builds_of_2023_state_their_backend_by_flags_and_name_tests_with_a_space() {
+    let row = r#"{"build_commit": "1a2b3c4", "build_number": 1100, "cuda": false, "opencl": true, "metal": false,
+        "gpu_blas": true, "blas": true, "cpu_info": "a CPU", "gpu_info": "", "model_filename": "7b.gguf",
+        "model_type": "LLaMA 7B mostly Q4_0", "model_size": 3825065984, "model_n_params": 6738415616, "n_batch": 512,
+        "n_threads": 8, "f16_kv": true, "n_gpu_layers": 99, "main_gpu": 0, "mul_mat_q": true, "low_vram": false,
+        "tensor_split": "0.00", "n_prompt": 0, "n_gen": 128, "test_time": "2023-09-07T10:00:00Z",
+        "avg_ns": 2000000000, "stddev_ns": 0, "avg_ts": 64.0, "stddev_ts": 0.0, "samples_ns": [2000000000],
+        "samples_ts": [64.0]}"#;
+    let profile = imported(row, Format::LlamaBench);
+    assert_eq!(profile.run.as_ref().expect("it has one").backend, "OpenCL");
+    assert_eq!(tests_of(&profile), ["tg128 64.00 tok/s 1 repetition"]);
+    let old = MARKDOWN.replace("pp512", "pp 512").replace("tg128 @ d4096", "tg 128");
+    let names = tests_of(&imported(&old, Format::LlamaBench));
+    assert!(names[0].starts_with("pp512 ") && names[1].starts_with("tg128 "), "{names:?}");
 }
 
 /// As a newer build writes the same test: with fields that an older one has not.

@@ -14,7 +14,9 @@ use brickscope_profile::text::{
 pub use self::csv::history_csv;
 pub use self::markdown::history_markdown;
 pub use self::svg::history_svg;
-use crate::history::{BrickChange, Change, Difference, History, LeftOut, Measure, Point, Series};
+use crate::history::{
+    BrickChange, Change, Difference, History, LeftOut, Measure, Point, Series, SeriesKind,
+};
 use crate::text::wrap;
 use crate::view::fleet::fleet_lines;
 use crate::view::roofline::short;
@@ -96,7 +98,7 @@ pub fn history_json(history: &History) -> String {
 fn headline(history: &History) -> String {
     let mut line = format!(
         "{} in {}",
-        count(history.runs, "receipt"),
+        count(history.runs, if history.without_receipt > 0 { "run" } else { "receipt" }),
         match history.series.len() {
             1 => "1 series".to_owned(),
             n => format!("{n} series"),
@@ -129,19 +131,29 @@ fn title(series: &Series, measure: &Measure) -> [String; 2] {
         true => format!(", batch {}", kind.batch),
         false => String::new(),
     };
+    let kernels = match kind.kernels.as_str() {
+        "" => String::new(),
+        kernels => format!(" {}", printable(kernels)),
+    };
     let ran_by = match &kind.device {
         None => {
             let threads = count(kind.threads.into(), "thread");
-            format!("{threads}, {} {}", printable(&kind.backend), printable(&kind.kernels))
+            format!("{threads}, {}{kernels}", printable(&kind.backend))
         }
         Some(device) => format!("{} on {}", printable(&kind.backend), printable(device)),
     };
+    // Without a receipt the model has no hash, and nobody expects a profiler.
+    let (hash, how) = match kind.model_sha256.as_str() {
+        "" => (String::new(), settings(kind)),
+        sha256 => (
+            format!(" ({})", printable(&digits(sha256))),
+            if kind.profiled { "" } else { ", not profiled" }.to_owned(),
+        ),
+    };
     let ran = format!(
-        "{brick}{}: {}{quantization} ({}), {ran_by}{batch}{}",
+        "{brick}{}: {}{quantization}{hash}, {ran_by}{batch}{how}",
         printable(&kind.test),
         printable(&series.model),
-        printable(&digits(&kind.model_sha256)),
-        if kind.profiled { "" } else { ", not profiled" }
     );
     let machine = &kind.machine;
     let mut on = vec![printable(machine.cpu.as_deref().unwrap_or("unnamed CPU"))];
@@ -150,8 +162,16 @@ fn title(series: &Series, measure: &Measure) -> [String; 2] {
     on.extend(machine.cgroup_milli_cpus.map(|n| format!("{} granted", short(n as f64 / 1e3))));
     on.extend(machine.memory_gib.map(|gib| format!("{gib} GiB")));
     on.extend(machine.hypervisor.as_deref().map(printable));
-    on.push(format!("{} {}", printable(&machine.os), printable(&machine.arch)));
+    if !machine.os.is_empty() {
+        on.push(format!("{} {}", printable(&machine.os), printable(&machine.arch)));
+    }
     [ran, on.join(", ")]
+}
+
+/// What another program states of how it measured, behind a comma.
+fn settings(kind: &SeriesKind) -> String {
+    let settings = kind.settings.iter();
+    settings.map(|(name, value)| format!(", {} {}", printable(name), printable(value))).collect()
 }
 
 /// Enough digits of a hash to tell two apart.

@@ -19,8 +19,7 @@ use brickscope_analysis::view;
 use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, ComparisonFormat};
 use crate::output;
-use crate::runs::sealed;
-use crate::runs::sides;
+use crate::runs::{llama_bench, sealed, sides};
 use crate::text::{count, printable_text};
 
 /// Compare a run with a stored baseline, or with absolute limits, for CI.
@@ -43,8 +42,8 @@ use crate::text::{count, printable_text};
     after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md\n  brickscope gate --baseline /shared/lake run\n  brickscope gate run --assert-throughput 20 --assert-p99 60"
 )]
 pub(crate) struct GateArgs {
-    /// The run to judge: a receipt, a run's folder, or a folder of run folders. By default the newest
-    /// in `brickscope-runs`.
+    /// The run to judge: a receipt, a run's folder, a folder of run folders, or files of llama-bench (`-o jsonl`). By
+    /// default the newest benchmark in `brickscope-runs`.
     pub(crate) run: Option<PathBuf>,
 
     /// The folder of the baseline, or a lake.
@@ -104,6 +103,10 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
             side.processes.len(),
             output::shown(&run)
         ))?;
+        let mut doubts = side.processes.iter().flat_map(|process| &process.doubts);
+        if let Some(doubt) = doubts.find(|doubt| doubt.starts_with("no receipt: ")) {
+            tell!("{}", printable_text(doubt));
+        }
         return Ok(ExitCode::SUCCESS);
     }
     if !baseline.exists() {
@@ -446,7 +449,8 @@ fn newest(baseline: Option<&Path>) -> Result<PathBuf> {
             continue;
         }
         let Ok(files) = sides::files(&path) else { continue };
-        if files.iter().any(|file| file.ends_with("profile.json")) {
+        let is_receipt = |file: &PathBuf| file.to_string_lossy().ends_with("receipt.json");
+        if !files.iter().all(is_receipt) {
             continue;
         }
         let written = files.iter().filter_map(|file| fs::metadata(file).ok()?.modified().ok());
@@ -496,6 +500,10 @@ fn copy(run: &Path, next: &Path) -> Result<()> {
         let name = if name == "profile.json" { name } else { "receipt.json".as_ref() };
         let folder = next.join((number + 1).to_string());
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        if let Some(profile) = llama_bench::read(file)? {
+            profile.save(&folder.join("profile.json"))?;
+            continue;
+        }
         let copy = folder.join(name);
         fs::copy(file, &copy)
             .and_then(|_| File::open(&copy)?.sync_all())

@@ -1,5 +1,5 @@
 //! The output of `llama-bench` (`tools/llama-bench/llama-bench.cpp`): a row for each test. `-o json` and `-o jsonl` have
-//! `samples_ns`, the time of each of its repetitions; `-o md` and `-o csv` have only rates.
+//! `samples_ns`, the time of each of its repetitions; `-o md`, `-o csv` and `-o sql` have only rates.
 //!
 //! Rows that are one prompt test and one generation test under the same conditions are the phases of a run. Others are
 //! a list of tests.
@@ -25,12 +25,13 @@ use super::{At, Format, ImportError, lacks, left_out};
 const MOST_BYTES: usize = 1 << 26;
 
 /// Fields of older builds, which state their backend so.
-const BACKENDS: [(&str, &str); 7] = [
+const BACKENDS: [(&str, &str); 8] = [
     ("cuda", "CUDA"),
     ("vulkan", "Vulkan"),
     ("kompute", "Kompute"),
     ("metal", "Metal"),
     ("sycl", "SYCL"),
+    ("opencl", "OpenCL"),
     ("gpu_blas", "GPU BLAS"),
     ("blas", "BLAS"),
 ];
@@ -179,12 +180,9 @@ pub(super) fn is_it(text: &str) -> bool {
     text.contains("\"samples_ns\"")
         // A test that breaks off has no times yet.
         || text.contains("\"build_commit\"") && text.contains("\"build_number\"")
-        || is_sql(text)
-        || text.lines().any(|line| table::is_markdown(line) || table::is_csv(line))
-}
-
-fn is_sql(text: &str) -> bool {
-    text.contains("INSERT INTO llama_bench") || text.contains("INSERT INTO test (build_commit")
+        || text.lines().any(|line| {
+            table::is_markdown(line) || table::is_csv(line) || table::is_sql(line)
+        })
 }
 
 pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile, ImportError> {
@@ -200,10 +198,8 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         table::markdown(text, at)?
     } else if text.lines().any(table::is_csv) {
         table::csv(text, at)?
-    } else if is_sql(text) {
-        return Err(at.whole(
-            "is SQL, which has no times of repetitions: write the file with `llama-bench -o jsonl`",
-        ));
+    } else if text.lines().any(table::is_sql) {
+        table::sql(text, at)?
     } else {
         json::rows(text, at)?
     };
@@ -238,7 +234,9 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
     });
     let mut profile = at.profile(Format::LlamaBench, build, "of llama-bench");
     let time = rows[0].shown("test_time");
-    if let Some(time) = time.filter(|time| save::unix_seconds(time).is_some()) {
+    let time = time.filter(|time| save::unix_seconds(time).is_some());
+    let is_dated = time.is_some();
+    if let Some(time) = time {
         profile.created = time;
     }
     let tokens = |phase| {
@@ -313,6 +311,9 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         if timed.len() < rows.len() {
             reasons.push("passes of tests of a prompt and its answer together (pg)".to_owned());
         }
+    }
+    if !is_dated {
+        reasons.push("when it was measured: the time of the run is that of the import".to_owned());
     }
     reasons.push(
         "layers and width of the model, and the machine beyond the names of its processors"

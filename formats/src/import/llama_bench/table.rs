@@ -1,5 +1,5 @@
-//! The rows of `-o md`, which is what llama-bench prints by itself, and of `-o csv`. They have the mean rate of each test
-//! and its standard deviation, and no times of repetitions.
+//! The rows of `-o md`, which is what llama-bench prints by itself, of `-o csv` and of `-o sql`. They have the mean rate of
+//! each test and its standard deviation, and no times of repetitions.
 
 use brickscope_profile::StatedRate;
 use serde_json::{Map, Value};
@@ -190,28 +190,121 @@ pub(super) fn csv(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             }
             continue;
         }
-        let fields: Map<String, Value> =
-            head.iter().zip(&cells).map(|(name, cell)| (name.clone(), value(cell))).collect();
-        let nth = found.rows.len() + 1;
-        let [n_prompt, n_gen, n_depth] = super::counts(nth, &fields, at)?;
-        let of = |name: &str| head.iter().position(|of| of == name).map(|at| &*cells[at]);
-        let spread = of("stddev_ts").map_or(String::new(), |spread| format!(" ± {spread}"));
-        let stated = stated_rate(&format!("{}{spread}", of("avg_ts").unwrap_or_default()));
-        let stated = stated.ok_or_else(|| {
-            at.place(format!("row {nth}, avg_ts"), "is not a number of tokens per second")
-        })?;
-        let samples_ns = Vec::new();
-        found.rows.push(Row {
-            number: nth,
-            fields,
-            n_prompt,
-            n_gen,
-            n_depth,
-            samples_ns,
-            stated: Some(stated),
-        });
+        found.rows.push(row_of_cells(found.rows.len() + 1, &head, &cells, at)?);
     }
     found.or(None, at)
+}
+
+/// A row whose columns have the names of JSON's fields.
+fn row_of_cells(
+    number: usize,
+    head: &[String],
+    cells: &[String],
+    at: &At<'_>,
+) -> Result<Row, ImportError> {
+    let fields: Map<String, Value> =
+        head.iter().zip(cells).map(|(name, cell)| (name.clone(), value(cell))).collect();
+    let [n_prompt, n_gen, n_depth] = super::counts(number, &fields, at)?;
+    let of = |name: &str| head.iter().zip(cells).find(|(of, _)| *of == name).map(|(_, cell)| cell);
+    // A single repetition has no spread.
+    let spread = of("stddev_ts").filter(|spread| !spread.is_empty());
+    let spread = spread.map_or(String::new(), |spread| format!(" ± {spread}"));
+    let stated = stated_rate(&format!("{}{spread}", of("avg_ts").map_or("", String::as_str)));
+    let stated = stated.ok_or_else(|| {
+        at.place(format!("row {number}, avg_ts"), "is not a number of tokens per second")
+    })?;
+    Ok(Row {
+        number,
+        fields,
+        n_prompt,
+        n_gen,
+        n_depth,
+        samples_ns: Vec::new(),
+        stated: Some(stated),
+    })
+}
+
+/// How a line begins that is a row of `-o sql`. In the first versions the table had another name.
+const INSERTS: [&str; 2] = ["INSERT INTO llama_bench (", "INSERT INTO test ("];
+
+/// Whether a line is a row of `-o sql`.
+pub(super) fn is_sql(line: &str) -> bool {
+    let line = line.trim_start();
+    INSERTS.iter().any(|begin| line.starts_with(begin)) && line.contains("n_prompt")
+}
+
+/// The rows of `-o sql`.
+pub(super) fn sql(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
+    let mut found = Rows::default();
+    let last = text.lines().count();
+    // The types of the columns, whose names each row has again.
+    let mut is_in_head = false;
+    for (number, line) in (1_usize..).zip(text.lines()) {
+        let line = line.trim();
+        if is_sql(line) {
+            is_in_head = false;
+            match cells_of_sql(line) {
+                Some((head, cells)) => {
+                    found.rows.push(row_of_cells(found.rows.len() + 1, &head, &cells, at)?);
+                }
+                None if number == last => {
+                    found.cut = Some(format!("line {number}, which breaks off"));
+                }
+                None => found.skip(line),
+            }
+            continue;
+        }
+        is_in_head |= line.starts_with("CREATE TABLE");
+        if is_in_head {
+            is_in_head = !line.ends_with(");");
+        } else if !line.is_empty() {
+            found.skip(line);
+        }
+    }
+    found.or(None, at)
+}
+
+/// The columns of a row and its values; `None` if it isn't whole.
+fn cells_of_sql(line: &str) -> Option<(Vec<String>, Vec<String>)> {
+    let (head, values) = line.split_once('(')?.1.split_once(')')?;
+    let head: Vec<String> = head.split(',').map(|name| name.trim().to_owned()).collect();
+    let mut rest = values.trim_start().strip_prefix("VALUES")?.trim_start().strip_prefix('(')?;
+    let mut cells = Vec::new();
+    loop {
+        rest = rest.trim_start();
+        let (cell, after) = match rest.strip_prefix('\'') {
+            Some(quoted) => text_of_sql(quoted)?,
+            None => {
+                let end = rest.find([',', ')'])?;
+                let bare = rest[..end].trim();
+                (if bare == "NULL" { String::new() } else { bare.to_owned() }, &rest[end..])
+            }
+        };
+        cells.push(cell);
+        let after = after.trim_start();
+        match after.strip_prefix(',') {
+            Some(more) => rest = more,
+            None if after.starts_with(')') => break,
+            None => return None,
+        }
+    }
+    (cells.len() == head.len()).then_some((head, cells))
+}
+
+/// A text behind its opening quote, and what comes behind the closing one. llama-bench doesn't double the quotes in its
+/// texts, so one that no comma or bracket follows is text.
+fn text_of_sql(quoted: &str) -> Option<(String, &str)> {
+    let mut text = String::new();
+    let mut rest = quoted;
+    loop {
+        let (before, after) = rest.split_once('\'')?;
+        text.push_str(before);
+        if after.trim_start().starts_with([',', ')']) {
+            return Some((text, after));
+        }
+        text.push('\'');
+        rest = after.strip_prefix('\'').unwrap_or(after);
+    }
 }
 
 /// The cells of a line; in quotes, a comma is text and a doubled quote a quote.
@@ -258,6 +351,28 @@ mod tests {
     fn cells_may_have_commas_and_quotes() {
         assert_eq!(cells_of_csv("\"a,b\",\"c\"\"d\",,1"), ["a,b", "c\"d", "", "1"]);
         assert_eq!(cells_of_markdown("| a | | b |"), ["a", "", "b"]);
+    }
+
+    #[test]
+    fn texts_of_sql_may_have_commas_brackets_and_quotes() {
+        let cells = |values: &str| {
+            let names = ["a"; 3].join(", ");
+            let line = format!("INSERT INTO llama_bench ({names}) VALUES ({values});");
+            cells_of_sql(&line).map(|(_, cells)| cells)
+        };
+        for (values, expected) in [
+            ("'x', '', NULL", ["x", "", ""]),
+            ("'a, (b)', 1, '2'", ["a, (b)", "1", "2"]),
+            // With its quotes doubled, as SQL has them, and as llama-bench writes them.
+            ("'it''s', 'it''', ''''", ["it's", "it'", "'"]),
+            ("'it's', '1','2'", ["it's", "1", "2"]),
+        ] {
+            let expected: Vec<String> = expected.map(str::to_owned).to_vec();
+            assert_eq!(cells(values), Some(expected), "{values}");
+        }
+        for broken in ["'x', '1', '2", "'x', '1'", "'x', '1', '2', '3'", "'x' '1', '2'", ""] {
+            assert_eq!(cells(broken), None, "{broken}");
+        }
     }
 
     #[test]
