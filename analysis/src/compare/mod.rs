@@ -80,9 +80,7 @@ pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
 #[cfg(feature = "receipt")]
 pub use self::limits::{Held, Limit};
-pub use self::moved::{
-    Moved, MovedPart, Versus, look_after, middle_ns, of_most_tokens, versus,
-};
+pub use self::moved::{Moved, MovedPart, Versus, look_after, middle_ns, of_most_tokens, versus};
 use self::ratio::Ratio;
 use self::turns::Order;
 pub use self::turns::{Pairing, Turn, evened, turns_at_random};

@@ -12,8 +12,8 @@ use super::Measure;
 use super::series::{MachineKind, SeriesKind};
 use crate::compare::{UnusableProfile, Work};
 use crate::fleet::Observation;
-use crate::receipt::{Receipt, sha256_hex};
 use crate::receipt::v1::{Sample, Test};
+use crate::receipt::{Receipt, sha256_hex};
 
 /// The part of a receipt that a timeline needs.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,9 +154,11 @@ impl Run {
         let time = time.ok_or("it doesn't state when it was measured (test_time)")?;
         let is_build = |(field, _): &(String, String)| field == "build_commit";
         if imported.tests.iter().any(|test| test.apart.iter().any(is_build)) {
-            return Err("its tests are of several builds: import those of each by `brickscope import \
+            return Err(
+                "its tests are of several builds: import those of each by `brickscope import \
                         --rows`"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         let mut tests: Vec<RunTest> = Vec::new();
         for (kind, work, test) in listed(profile, &imported.tests) {

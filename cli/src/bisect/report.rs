@@ -31,9 +31,10 @@ pub(crate) fn print(search: &Search<'_>, outcome: &Outcome, is_json: bool) -> Re
         _ => 0..0,
     };
     let named = named.take(MOST_COMMITS);
-    let commits = search.repo().into_iter().flat_map(|repo| {
-        named.clone().map(move |revision| repo.commit(search.revision(revision)))
-    });
+    let commits = search
+        .repo()
+        .into_iter()
+        .flat_map(|repo| named.clone().map(move |revision| repo.commit(search.revision(revision))));
     let found = commits.collect::<Result<Vec<Commit>>>()?;
     let beside = runs_beside(search, outcome);
     let bricks = match &beside {
@@ -92,9 +93,7 @@ pub(crate) fn print(search: &Search<'_>, outcome: &Outcome, is_json: bool) -> Re
         figure: state.figure.as_ref(),
         bricks: &bricks,
         versus: beside
-            .map(|Beside { versus, ran }| {
-                serde_json::from_str(&view::versus_json(&versus, &ran))
-            })
+            .map(|Beside { versus, ran }| serde_json::from_str(&view::versus_json(&versus, &ran)))
             .transpose()?,
         least: options.least,
         false_alarm: options.false_alarm,
@@ -125,8 +124,7 @@ fn runs_beside(search: &Search<'_>, outcome: &Outcome) -> Option<Beside> {
     let pairs = state.receipts_of(after, to);
     let options = &state.record.options;
     let folder = state.kept(search.work());
-    let found =
-        runs::beside(&folder, &pairs, [after, to], None, options.least, options.seed);
+    let found = runs::beside(&folder, &pairs, [after, to], None, options.least, options.seed);
     let mut beside = match found {
         Ok(beside) => beside,
         Err(error) => {

@@ -33,7 +33,8 @@ impl Figure {
     /// The nanoseconds of a pass in the middle half.
     fn of(&self, process: &Process) -> Result<f64> {
         let test = process.tests.iter().find(|test| test.name == self.phase);
-        let names = |names: Vec<&str>| names.into_iter().map(printable).collect::<Vec<_>>().join(", ");
+        let names =
+            |names: Vec<&str>| names.into_iter().map(printable).collect::<Vec<_>>().join(", ");
         let test = test.with_context(|| {
             let tests = process.tests.iter().map(|test| test.name.as_str()).collect();
             format!("its run has no {} pass: it has {} (--phase)", self.phase, names(tests))
@@ -122,14 +123,13 @@ pub(crate) fn beside(
     let mut sides = ["A", "B"].map(|name| Side { name: name.to_owned(), processes: Vec::new() });
     let mut ran = Circumstances { pairs: chosen.len(), ..Circumstances::default() };
     let mut others = Vec::new();
-    let mut place = 0;
-    for (revision, name) in chosen.iter().flat_map(|&pair| pairs[pair]) {
+    let runs = chosen.iter().flat_map(|&pair| pairs[pair]);
+    for (place, (revision, name)) in (0..).zip(runs) {
         let Kept { mut process, engine, machine, others_share, seconds } =
             Kept::load(&folder.join(name))?;
         let side = usize::from(revision == b);
         process.name = format!("{}, run {name}", sides[side].name);
         process.turns = vec![Turn { among: "bisect".to_owned(), place }];
-        place += 1;
         sides[side].processes.push(process);
         ran.engines[side] = ran.engines[side].take().or(engine);
         ran.machine = ran.machine.take().or(machine);
@@ -227,6 +227,9 @@ mod tests {
         let uneven: Vec<_> = pairs.iter().step_by(2).chain(&uneven).copied().collect();
         let found = beside(folder.path(), &uneven, [0, 9], None, 0.02, 7).expect("compared");
         assert_eq!(found.ran.pairs, 5);
-        assert_eq!(found.ran.notes, ["left out, so that either goes first as often: 7 other pairs"]);
+        assert_eq!(
+            found.ran.notes,
+            ["left out, so that either goes first as often: 7 other pairs"]
+        );
     }
 }

@@ -303,7 +303,8 @@ mod tests {
             likely: Places { first: 1, last: 128, top: 0.1 },
             left: Some(188),
         };
-        let line = pair(140, &run, short(&"4".repeat(40)), Some(&of(1.1298, 7)), &progress, Some(12.0));
+        let line =
+            pair(140, &run, short(&"4".repeat(40)), Some(&of(1.1298, 7)), &progress, Some(12.0));
         assert_eq!(
             line,
             " 140 confirm 444444444 +12.98 % (+10.98 to +14.98) 128 left, ~188 runs, 38 min"

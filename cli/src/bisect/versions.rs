@@ -142,7 +142,8 @@ mod tests {
     #[test]
     fn folders_have_names_of_one_length_and_another_script_has_others() {
         let work = Path::new("/nonexistent");
-        let [one, other] = ["npm pack a@$1", "npm pack b@$1"].map(|script| Versions::new(work, script));
+        let [one, other] =
+            ["npm pack a@$1", "npm pack b@$1"].map(|script| Versions::new(work, script));
         let names = [one.name("b1"), one.name("3.14.2"), other.name("b1")];
         assert!(names.iter().all(|name| name.len() == 12), "{names:?}");
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), 3, "{names:?}");

@@ -157,6 +157,12 @@ const FOLDER: &str = "brickscope-bisect";
 const MOST: u64 = 1000;
 
 pub(crate) fn run(args: &BisectArgs) -> Result<ExitCode> {
+    // clap doesn't ask for --run where --measure, which it conflicts with, is there.
+    let of_run = [args.phase.is_some(), args.brick.is_some()];
+    ensure!(
+        args.run.is_some() || of_run == [false; 2],
+        "--phase and --brick are of the runs that --run makes: name the command by --run"
+    );
     let (repo, work) = place(args)?;
     if args.resume {
         ensure!(

@@ -168,9 +168,9 @@ fn of_llama_bench(file: &Path) -> Result<Option<(Run, String)>, String> {
     // The list says which file it is about.
     let of_file = |error: anyhow::Error| {
         let error = format!("{error:#}");
-        error.strip_prefix(&name).map_or(error.clone(), |rest| {
-            rest.trim_start_matches([':', ',', ' ']).to_owned()
-        })
+        error
+            .strip_prefix(&name)
+            .map_or(error.clone(), |rest| rest.trim_start_matches([':', ',', ' ']).to_owned())
     };
     let is_run = file.file_name().is_some_and(|name| name == RUN_FILE);
     let profile = if is_run {
@@ -360,7 +360,9 @@ impl Found {
             let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let list = match () {
                 () if is_flamegraph(&name) => &mut found.flamegraphs,
-                () if name == RUN_FILE || matches!(llama_bench::read(root), Ok(Some(_)) | Err(_)) => {
+                () if name == RUN_FILE
+                    || matches!(llama_bench::read(root), Ok(Some(_)) | Err(_)) =>
+                {
                     &mut found.others
                 }
                 () => &mut found.files,

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use brickscope::stats::SplitMix64;
 use brickscope::Profile;
+use brickscope::stats::SplitMix64;
 use brickscope_analysis::compare::{Process, Side, Turn, Versus, look_after, versus};
 use brickscope_analysis::view::{self, Circumstances};
 

@@ -70,7 +70,15 @@ pub(crate) fn told(command: &str, has_paths: bool) -> String {
         flag + &name.map_or(path.clone(), |name| name.to_string_lossy().into_owned())
     });
     let words: Vec<String> = words.collect();
-    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+    // A variable and its value need no quotation marks, which shlex would set.
+    let is_plain = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "/._-+@%:,=".contains(c))
+    };
+    let words = words.iter().map(|word| match is_plain(word) {
+        true => word.into(),
+        false => shlex::try_quote(word).unwrap_or_else(|_| word.into()),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// A run as `versus` compares it: its passes with the number of tokens that most have.

@@ -27,8 +27,8 @@ pub(crate) fn read(file: &Path) -> Result<Option<Profile>> {
         return Ok(None);
     }
     let bytes = load::bytes(file, LIMIT).with_context(cannot)?;
-    let text = decoded(bytes)
-        .map_err(|at| anyhow!("{}, byte {at}: not UTF-8 text", file.display()))?;
+    let text =
+        decoded(bytes).map_err(|at| anyhow!("{}, byte {at}: not UTF-8 text", file.display()))?;
     if format_of(&text) != Some(Format::LlamaBench) {
         return Ok(None);
     }
@@ -83,6 +83,10 @@ mod tests {
         assert!(read_as("a.json", "").expect("it is read").is_none());
         let broken = bench.replace("6500000000", "-1");
         let said = read_as("bench.json", &broken).expect_err("a fault").to_string();
-        assert!(said.ends_with("bench.json, row 2, samples_ns[1]: is not a whole number of nanoseconds"));
+        assert!(
+            said.ends_with(
+                "bench.json, row 2, samples_ns[1]: is not a whole number of nanoseconds"
+            )
+        );
     }
 }

@@ -413,7 +413,8 @@ fn files_of_llama_bench_are_compared_and_gated_without_a_receipt_and_that_is_sai
     nights(&at("new"), "1c1e5709", 1.1);
     // The same nights, imported.
     for night in 0..5 {
-        let (file, out) = (at("new").join(format!("{night}.jsonl")), at("runs").join(night.to_string()));
+        let (file, out) =
+            (at("new").join(format!("{night}.jsonl")), at("runs").join(night.to_string()));
         run(brickscope(&["import"]).arg(file).arg("--out").arg(out));
     }
     for new in ["new", "runs"] {
@@ -465,20 +466,32 @@ fn the_history_of_files_of_llama_bench_has_a_series_for_each_test() {
     std::fs::write(at("nights").join("broken.jsonl"), broken).expect("there is room");
     let shown = run(brickscope(&["history"]).arg(at("nights")));
     let said = text(&shown.stdout);
-    assert!(said.starts_with("5 runs in 4 series; 5 not verified, see below; 2 left out, "), "{said}");
-    assert!(said.contains("\ntg128 @ d8192: 1b-q4_k.gguf llama 1B Q4_K - Medium, 2 threads, CPU"), "{said}");
+    assert!(
+        said.starts_with("5 runs in 4 series; 5 not verified, see below; 2 left out, "),
+        "{said}"
+    );
+    assert!(
+        said.contains("\ntg128 @ d8192: 1b-q4_k.gguf llama 1B Q4_K - Medium, 2 threads, CPU"),
+        "{said}"
+    );
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("AMD EPYC 9R14") && words.contains(UNSEALED), "{said}");
-    assert!(words.contains("the same measurements as ") && words.contains("row 2, n_gen: is not"), "{said}");
+    assert!(
+        words.contains("the same measurements as ") && words.contains("row 2, n_gen: is not"),
+        "{said}"
+    );
     let json = run(brickscope(&["history", "-o", "json"]).arg(at("nights")));
     let json: serde_json::Value = serde_json::from_str(text(&json.stdout)).expect("JSON");
     assert_eq!((&json["runs"], &json["without_receipt"]), (&5.into(), &5.into()));
     let first = &json["series"][0]["points"][0];
     assert_eq!((&first["commit"], &first["repetitions"]), (&"0c1e5709".into(), &3.into()));
     // The model's name selects, and other settings are other series.
-    let one = brickscope(&["history", "--model", "1b-q4_k.gguf", "--test", "tg128"]).arg(at("nights")).output();
+    let one = brickscope(&["history", "--model", "1b-q4_k.gguf", "--test", "tg128"])
+        .arg(at("nights"))
+        .output();
     assert_eq!(one.expect("it starts").status.code(), Some(0));
-    let other = std::fs::read_to_string(at("nights").join("2.jsonl")).expect("it is there");
+    nights(&at("others"), "0c1e5709", 1.2);
+    let other = std::fs::read_to_string(at("others").join("2.jsonl")).expect("it is there");
     let other = other.replace("\"type_k\":\"f16\"", "\"type_k\":\"q8_0\"");
     std::fs::write(at("nights").join("other.jsonl"), other).expect("there is room");
     let shown = run(brickscope(&["history"]).arg(at("nights")));

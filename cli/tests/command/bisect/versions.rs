@@ -127,7 +127,8 @@ fn a_version_that_can_not_be_fetched_is_named_with_what_was_said() {
     let packages = Packages::new();
     let output = packages.begin("v0", "sh run.sh", &[]);
     assert_eq!(code(&output), Some(1), "{}", err(&output));
-    for part in ["v0 (good) can't be measured: the script that fetches it failed", "no such package"]
+    for part in
+        ["v0 (good) can't be measured: the script that fetches it failed", "no such package"]
     {
         assert!(err(&output).contains(part), "{part}: {}", err(&output));
     }
@@ -154,7 +155,10 @@ fn flags_that_do_not_go_together_are_said() {
         (&["--versions", "a,b", "--fetch", "x", "--measure", "x", "--run", "y"], "--run"),
         (&["--versions", "a,b", "--fetch", "x", "--measure", "x", "--brick", "y"], "--run"),
         (&["--versions", "a,b", "--fetch", "x", "--run", "it's"], "--run it's: a quotation mark"),
-        (&["--versions", "a,b", "--fetch", "x", "--run", "./llama-server"], "doesn't end by itself"),
+        (
+            &["--versions", "a,b", "--fetch", "x", "--run", "./llama-server"],
+            "doesn't end by itself",
+        ),
     ] {
         let output = packages.command(words).output().expect("it starts");
         assert!(matches!(code(&output), Some(1 | 2)), "{words:?}: {output:?}");
@@ -217,7 +221,11 @@ mod by_run {
     fn what_a_run_has_not_is_said() {
         let fetch = fetch();
         for (engine, more, part) in [
-            ("./engine", &["--brick", "NoSuch"][..], "its decode pass has no brick NoSuch: it has "),
+            (
+                "./engine",
+                &["--brick", "NoSuch"][..],
+                "its decode pass has no brick NoSuch: it has ",
+            ),
             ("./engine", &["--phase", "encode"], "its run has no encode pass: it has "),
             ("./other", &[], "v1 (good) can't be measured: "),
             ("true", &[], "wrote no run: "),
