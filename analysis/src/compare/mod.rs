@@ -80,7 +80,9 @@ pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
 #[cfg(feature = "receipt")]
 pub use self::limits::{Held, Limit};
-pub use self::moved::{Moved, MovedPart, Versus, look_after, middle_ns, of_most_tokens, versus};
+pub use self::moved::{
+    Counted, Moved, MovedPart, Versus, look_after, of_most_tokens, pass_ns, versus,
+};
 use self::ratio::Ratio;
 use self::turns::Order;
 pub use self::turns::{Pairing, Turn, evened, turns_at_random};

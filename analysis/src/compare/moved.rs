@@ -1,13 +1,14 @@
 //! Two sides that run in turns, compared after each few pairs: which is slower, and what of a pass moved.
 //!
-//! A process counts by one sample of each test: the mean of those passes that are in the middle half by their time. All bricks
-//! are taken from the same passes, so what they moved by adds up to what the pass moved by. Medians of single bricks would not
-//! add up.
+//! A process counts by one sample of each test: the mean of those passes that are in the middle half by their time or, where
+//! other work disturbed most passes, of the fastest quarter, since what disturbs only adds time. All bricks are taken from the
+//! same passes, so what they moved by adds up to what the pass moved by. Medians of single bricks would not add up.
 //!
 //! Who compares after each few pairs and stops at the first verdict has several chances of a false one. So look number n has
 //! 1 ÷ (n (n + 1)) of the level; of any number of looks, these add up to less than the level.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use brickscope_profile::stats::{self, student};
 use brickscope_profile::{Phase, Profile};
@@ -30,8 +31,42 @@ pub struct Versus {
     /// The verdicts.
     #[serde(flatten)]
     pub comparison: Comparison,
+    /// Which passes of each process count.
+    pub counted: Counted,
     /// What moved, of each test of the comparison.
     pub moved: Vec<Moved>,
+}
+
+/// Which passes of a process count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counted {
+    /// Those in the middle half by their time.
+    MiddleHalf,
+    /// The fastest quarter, where most are disturbed.
+    FastestQuarter,
+}
+
+impl Counted {
+    /// Of some processes, which are to be compared with each other.
+    #[must_use]
+    pub fn of<'p>(processes: impl IntoIterator<Item = &'p Process>) -> Self {
+        let passes = |process: &Process| {
+            process.tests.iter().map(|test| test.wall_ns.len() as u64).sum::<u64>()
+        };
+        let (disturbed, all) = processes.into_iter().fold((0, 0), |(disturbed, all), process| {
+            (disturbed + process.disturbed, all + passes(process))
+        });
+        if 2 * disturbed > all { Self::FastestQuarter } else { Self::MiddleHalf }
+    }
+
+    /// Of so many passes, the shortest first, those that count.
+    fn range(self, n: usize) -> Range<usize> {
+        match self {
+            Self::MiddleHalf => n / 4..n - n / 4,
+            Self::FastestQuarter => 0..n.div_ceil(4),
+        }
+    }
 }
 
 /// What a pass of one test takes on either side, and what of it moved.
@@ -90,7 +125,8 @@ pub fn look_after(pairs: usize) -> Option<u32> {
 ///
 /// If a side is empty, they have no test in common, or two files hold the same process: see [`CompareError`].
 pub fn versus(a: &Side, b: &Side, look: u32, threshold: f64) -> Result<Versus, CompareError> {
-    let middle = [a, b].map(of_middle);
+    let counted = Counted::of(a.processes.iter().chain(&b.processes));
+    let middle = [a, b].map(|side| of_counted(side, counted));
     let usual = Options::default();
     let look = f64::from(look.max(1));
     let level = usual.level / (look * (look + 1.0));
@@ -103,7 +139,7 @@ pub fn versus(a: &Side, b: &Side, look: u32, threshold: f64) -> Result<Versus, C
         }
     };
     let moved = comparison.tests.iter().map(|test| moved(&test.name, &middle, &pairs)).collect();
-    Ok(Versus { comparison, moved })
+    Ok(Versus { comparison, counted, moved })
 }
 
 impl Versus {
@@ -138,25 +174,24 @@ pub fn of_most_tokens(profile: &mut Profile) -> usize {
     before - profile.passes.len()
 }
 
-fn of_middle(side: &Side) -> Side {
+fn of_counted(side: &Side, counted: Counted) -> Side {
     let of = |process: &Process| Process {
         tests: process
             .tests
             .iter()
             .filter(|test| !test.wall_ns.is_empty())
-            .map(middle_of)
+            .map(|test| mean_of(test, counted))
             .collect(),
         ..process.clone()
     };
     Side { name: side.name.clone(), processes: side.processes.iter().map(of).collect() }
 }
 
-/// The test with one sample: the mean of the passes without the quarter of the shortest and that of the longest.
-fn middle_of(test: &Test) -> Test {
+/// The test with one sample: the mean of the passes that count.
+fn mean_of(test: &Test, counted: Counted) -> Test {
     let mut order: Vec<usize> = (0..test.wall_ns.len()).collect();
     order.sort_by_key(|&nth| test.wall_ns[nth]);
-    let cut = order.len() / 4;
-    let kept = &order[cut..order.len() - cut];
+    let kept = &order[counted.range(order.len())];
     let mean = |ns: &Vec<u64>| -> Vec<u64> {
         // Without the times of each pass there is no mean.
         if ns.len() != test.wall_ns.len() {
@@ -176,17 +211,17 @@ fn middle_of(test: &Test) -> Test {
     }
 }
 
-/// The nanoseconds of a pass of a test, or of the bricks of a name in it: the mean of those passes that are in the middle half
-/// by their time, as [`versus`] takes them. `None` if it has no pass, or no such brick.
+/// The nanoseconds of a pass of a test, or of the bricks of a name in it: the mean of those passes that count, as [`versus`]
+/// has it. `None` if it has no pass, or no such brick.
 #[must_use]
-pub fn middle_ns(test: &Test, brick: Option<&str>) -> Option<f64> {
+pub fn pass_ns(test: &Test, brick: Option<&str>, counted: Counted) -> Option<f64> {
     if test.wall_ns.is_empty() {
         return None;
     }
-    let middle = middle_of(test);
+    let mean = mean_of(test, counted);
     match brick {
-        Some(name) => in_brick(&middle, name),
-        None => middle.wall_ns.first().map(|&ns| ns as f64),
+        Some(name) => in_brick(&mean, name),
+        None => mean.wall_ns.first().map(|&ns| ns as f64),
     }
 }
 
@@ -350,12 +385,40 @@ mod tests {
         let [a, b] = sides(1, 1.0, 3);
         let versus = versus(&a, &b, 1, 0.03).expect("compared");
         let (test, moved) = (&a.processes[0].tests[0], &versus.moved[0]);
-        assert_eq!(middle_ns(test, None), Some(moved.a_ns));
+        assert_eq!(pass_ns(test, None, Counted::MiddleHalf), Some(moved.a_ns));
         for part in &moved.parts {
-            assert_eq!(middle_ns(test, Some(&part.name)), part.a_ns, "{}", part.name);
+            assert_eq!(
+                pass_ns(test, Some(&part.name), Counted::MiddleHalf),
+                part.a_ns,
+                "{}",
+                part.name
+            );
         }
-        assert_eq!(middle_ns(test, Some("Fused")), None);
-        assert_eq!(middle_ns(&Test::default(), None), None);
+        assert_eq!(pass_ns(test, Some("Fused"), Counted::MiddleHalf), None);
+        assert_eq!(pass_ns(&Test::default(), None, Counted::MiddleHalf), None);
+    }
+
+    #[test]
+    fn where_most_passes_are_disturbed_the_fastest_count() {
+        let [mut a, b] = sides(10, 1.2, 3);
+        let all = || a.processes.iter().chain(&b.processes);
+        assert_eq!(Counted::of(all()), Counted::MiddleHalf);
+        // A program beside them takes from 60 % of the passes of A up to as long as they take.
+        for process in &mut a.processes {
+            process.disturbed = 18;
+            let test = &mut process.tests[0];
+            for pass in 3..9 {
+                let more = 150_000 * pass as u64;
+                test.wall_ns[pass] += more;
+                test.unattributed_ns[pass] += more;
+            }
+        }
+        let found = versus(&a, &b, 3, 0.03).expect("compared");
+        assert_eq!(found.counted, Counted::FastestQuarter);
+        let whole = &found.comparison.tests[0].whole;
+        assert!(whole.change.is_some_and(|change| (change - 0.1).abs() < 0.03), "{whole:?}");
+        let fastest: Vec<usize> = Counted::FastestQuarter.range(10).collect();
+        assert_eq!((fastest, Counted::FastestQuarter.range(1)), (vec![0, 1, 2], 0..1));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) struct Ratio {
     /// The `error` with one process a side, if more processes vary as these do: of a plain mean, and
     /// of a trimmed one.
     errors_of_one: [f64; 2],
-    is_paired: bool,
+    pub(super) is_paired: bool,
     /// Pairs of processes; 0 of sides that did not run in turns.
     pairs: usize,
     /// The same without steady drift, if the sides did not run in turns.

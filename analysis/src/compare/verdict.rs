@@ -148,7 +148,7 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
             // From half the middle to twice that, and more.
             let says_nothing = 1.0 + high > 4.0 * (1.0 + low);
             if says_nothing || row.change.processes_needed.is_none() {
-                row.change.reason = Some(too_noisy(&row.change, threshold));
+                row.change.reason = Some(too_noisy(&row.change, threshold, ratio.is_paired));
             }
             if says_nothing {
                 (row.change.low, row.change.high) = (None, None);
@@ -159,16 +159,19 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
 }
 
 /// The sentence for a row that no feasible number of such processes would settle.
-fn too_noisy(change: &super::Change, threshold: f64) -> String {
+fn too_noisy(change: &super::Change, threshold: f64, is_paired: bool) -> String {
     let sees = match change.visible {
         Some(visible) if visible <= 1.0 => {
             format!("only a change of {:.0} % or more would show", 100.0 * visible)
         }
         _ => "not even twice the time would show".to_owned(),
     };
+    let in_turns = match is_paired {
+        true => "",
+        false => ", and let both run in turns (`brickscope compare OLD NEW --processes 20`)",
+    };
     format!(
-        "too noisy: {sees}. To see a change of {} %, end other work on the machine or take a quieter one, and let both \
-         run in turns (`brickscope compare OLD NEW --processes 20`)",
+        "too noisy: {sees}. To see a change of {} %, end other work on the machine or take a quieter one{in_turns}",
         (1e5 * threshold).round() / 1e3
     )
 }

@@ -98,6 +98,9 @@ fn not_verified(comparison: &Comparison) -> String {
     }
 }
 
+/// The most bricks that a sentence names.
+const MOST_NAMED: usize = 4;
+
 /// `decode (tg128) is 2.9 % slower [2.1, 3.8] due to GateProjection …`.
 fn changed(test: &TestChange, how: &str) -> String {
     let verdict = test.whole.verdict;
@@ -109,8 +112,12 @@ fn changed(test: &TestChange, how: &str) -> String {
     let cause = match &bricks[..] {
         [] => ", but no single brick can be named".to_owned(),
         bricks => {
-            let names: Vec<String> = bricks.iter().map(|row| named(row)).collect();
-            format!(" due to {}", names.join(", "))
+            let names: Vec<String> = bricks.iter().take(MOST_NAMED).map(|row| named(row)).collect();
+            let more = match bricks.len().saturating_sub(MOST_NAMED) {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            format!(" due to {}{more}", names.join(", "))
         }
     };
     format!("{} is {} {how} [{}, {}]{cause}", title(test), percent(size), plain(low), plain(high))

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::comparison::{comparison_headline, percent, signed, title};
 use crate::compare::{
-    Change, Difference, LEVEL, Moved, MovedPart, Outcome, TestChange, Verdict, Versus,
+    Change, Counted, Difference, LEVEL, Moved, MovedPart, Outcome, TestChange, Verdict, Versus,
 };
 use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
 use crate::words::{digits, time};
@@ -291,11 +291,17 @@ fn lines(versus: &Versus, ran: &Circumstances) -> Vec<(&'static str, String)> {
     lines.push(("measured ", how));
     lines.extend(ran.notes.iter().map(|note| ("note     ", note.clone())));
     let level = 100.0 * LEVEL;
+    let passes = match versus.counted {
+        Counted::MiddleHalf => "the passes in the middle half of each run by their time",
+        Counted::FastestQuarter => {
+            "the fastest quarter of the passes of each run, since most passes were disturbed"
+        }
+    };
     lines.push((
         "         ",
         format!(
-            "B − A is of the passes in the middle half of each run, with 95 % intervals over the pairs. Of comparisons of \
-             two equal commands, at most {level} % end with a verdict of slower or faster."
+            "B − A is of {passes}; ± is the half of its 95 % interval over the pairs. Of comparisons of two equal commands, at \
+             most {level} % end with a verdict of slower or faster."
         ),
     ));
     lines

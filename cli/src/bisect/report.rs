@@ -132,7 +132,7 @@ fn runs_beside(search: &Search<'_>, outcome: &Outcome) -> Option<Beside> {
             return None;
         }
     };
-    let command = told(&state.measure, false);
+    let command = told(&state.measure, Some(1));
     beside.ran.commands = [after, to].map(|of| format!("{}: {command}", search.told(of)));
     let noun = state.kind().noun();
     let between = match to - after - 1 {

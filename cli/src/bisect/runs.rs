@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use brickscope_analysis::compare::{
-    LEAST_PROCESSES, Process, Side, Turn, Verdict, Versus, evened, look_after, middle_ns, versus,
+    Counted, LEAST_PROCESSES, Process, Side, Turn, Verdict, Versus, evened, look_after, pass_ns,
+    versus,
 };
 use brickscope_analysis::view::{self, Circumstances};
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// The nanoseconds of a pass in the middle half.
+    /// The nanoseconds of a pass: of those that count, as `versus` has it.
     fn of(&self, process: &Process) -> Result<f64> {
         let test = process.tests.iter().find(|test| test.name == self.phase);
         let names =
@@ -39,11 +40,12 @@ impl Figure {
             let tests = process.tests.iter().map(|test| test.name.as_str()).collect();
             format!("its run has no {} pass: it has {} (--phase)", self.phase, names(tests))
         })?;
-        let ns = middle_ns(test, self.brick.as_deref()).with_context(|| {
-            let bricks = test.bricks.iter().map(|brick| brick.name.as_str()).collect();
-            let brick = printable(self.brick.as_deref().unwrap_or_default());
-            format!("its {} pass has no brick {brick}: it has {}", self.phase, names(bricks))
-        })?;
+        let ns =
+            pass_ns(test, self.brick.as_deref(), Counted::of([process])).with_context(|| {
+                let bricks = test.bricks.iter().map(|brick| brick.name.as_str()).collect();
+                let brick = printable(self.brick.as_deref().unwrap_or_default());
+                format!("its {} pass has no brick {brick}: it has {}", self.phase, names(bricks))
+            })?;
         ensure!(ns > 0.0, "its run says that {} took no time", self.told());
         Ok(ns)
     }

@@ -14,7 +14,7 @@ use crate::comparison::exit_code;
 use crate::flags::threshold;
 use crate::runs::RunDir;
 use crate::runs::again::{Line, make};
-use crate::runs::command::{line, process, told};
+use crate::runs::command::{apart, line, process, told};
 use crate::{interrupt, output, private, progress};
 
 /// Run two commands in turns, and say which is slower, by how much, and what in it moved.
@@ -84,7 +84,11 @@ pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
     let Some(Measured { versus, mut ran, is_cut_short }) = measured else {
         return Err(interrupt::Nothing.into());
     };
-    ran.commands = [&args.a, &args.b].map(|command| told(command, !args.markdown || args.paths));
+    let commands = [args.a.as_str(), args.b.as_str()];
+    ran.commands = match args.markdown && !args.paths {
+        true => apart(commands),
+        false => commands.map(|command| told(command, None)),
+    };
     let text = match () {
         () if args.json => view::versus_json(&versus, &ran),
         () if args.markdown => view::versus_markdown(&versus, &ran),
