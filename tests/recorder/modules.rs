@@ -98,6 +98,22 @@ fn no_command_imports_another() {
     assert!(import.is_empty(), "what two commands need is in a room of its own: {import:?}");
 }
 
+/// What is a library of something has a package of its own, and the command is what is left.
+const MOST_LINES_OF_THE_COMMAND: usize = 28_000;
+
+#[test]
+fn the_command_has_no_room_for_libraries() {
+    let src = brickscope_testing::root().join("cli/src");
+    let mut files = Vec::new();
+    collect_files(&src, &mut Vec::new(), &mut files);
+    let lines = |(_, file): &(Vec<String>, PathBuf)| {
+        let text = fs::read_to_string(file).expect("it was listed");
+        without_tests(&text).lines().count()
+    };
+    let lines: usize = files.iter().map(lines).sum();
+    assert!((20_000..=MOST_LINES_OF_THE_COMMAND).contains(&lines), "{lines}");
+}
+
 #[test]
 fn a_planted_knot_within_a_folder_is_found() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -35,6 +35,7 @@
 mod evidence;
 mod outcome;
 mod position;
+mod revisions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -45,6 +46,7 @@ use serde::{Deserialize, Serialize};
 use self::evidence::Wealth;
 pub use self::outcome::{Controls, Estimate, Outcome, Places, Verdict, Why};
 use self::position::Segment;
+pub use self::revisions::{Commit, Kind, short};
 
 /// When this many tested revisions turned out not to be the step, the slow-down is not one step.
 const MOST_TESTS: usize = 8;

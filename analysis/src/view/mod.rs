@@ -4,6 +4,7 @@
 mod backends;
 mod batches;
 mod between;
+pub mod bisect;
 mod comparison;
 mod device;
 mod explain;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use brickscope_analysis::bisect::{Commit, short};
 use brickscope_sampler::child::{End, end_with_parent};
-use serde::Serialize;
 
 use crate::family;
 use crate::text::printable_text;
@@ -15,15 +15,6 @@ use crate::text::printable_text;
 #[derive(Debug, Clone)]
 pub(crate) struct Repo {
     dir: PathBuf,
-}
-
-/// What a commit says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Commit {
-    pub(crate) hash: String,
-    pub(crate) subject: String,
-    pub(crate) author: String,
-    pub(crate) date: String,
 }
 
 /// Variables that would send git elsewhere, as in a hook.
@@ -242,12 +233,6 @@ fn unlock(folder: &Path) -> std::io::Result<()> {
 fn is_hash(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
-
-/// The beginning of a hash.
-pub(crate) fn short(hash: &str) -> &str {
-    hash.get(..9).unwrap_or(hash)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,6 @@ pub(crate) mod reading;
 pub(crate) mod report;
 pub(crate) mod runs;
 pub(crate) mod search;
-pub(crate) mod shown;
 pub(crate) mod state;
 pub(crate) mod trees;
 pub(crate) mod versions;

@@ -3,18 +3,15 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use brickscope_analysis::bisect::{Event, Outcome, Verdict};
+use brickscope_analysis::bisect::{Commit, Event, Kind, Outcome, Verdict};
 use brickscope_analysis::compare::{self, Comparison, Process, Side, Turn, compare};
 use brickscope_analysis::receipt::{self, Receipt};
-use brickscope_analysis::view;
+use brickscope_analysis::view::{self, bisect as shown};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::git::Commit;
 use super::runs::{self, Beside, Figure};
 use super::search::Search;
-use super::shown;
-use super::state::Kind;
 use crate::output;
 use crate::runs::command::told;
 use crate::text::{count, printable_text};

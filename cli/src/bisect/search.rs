@@ -10,12 +10,12 @@ use brickscope_analysis::bisect::{
     Bisect, Event, Next, Options, Outcome, Purpose, Run, Verdict, Why,
 };
 use brickscope_analysis::compare::look_after;
+use brickscope_analysis::view::bisect as shown;
 
 use super::git::Repo;
 use super::measure::{How, measure};
 use super::reading::{Measured, Reading};
 use super::runs::{self, Figure};
-use super::shown;
 use super::state::State;
 use super::trees::{Built, Trees};
 use super::versions::Versions;

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::load::{self, Limit};
 use brickscope::save;
-use brickscope_analysis::bisect::{Event, Record};
+use brickscope_analysis::bisect::{Event, Kind, Record};
 use serde::{Deserialize, Serialize};
 
-use super::git::short;
 use super::runs::Figure;
 
 /// The version of the file.
@@ -20,32 +19,6 @@ const LIMIT: Limit = Limit { bytes: 1 << 28, instead: "is it the state of a sear
 
 /// A pair that was begun longer ago than this, in seconds, begins anew: the machine may be in another state.
 const STALE: u64 = 600;
-
-/// What a search is among.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Commits of a repository, which are built.
-    Commit,
-    /// Versions that somebody else built, which are fetched.
-    Version,
-}
-
-impl Kind {
-    pub(crate) fn noun(self) -> &'static str {
-        match self {
-            Self::Commit => "commit",
-            Self::Version => "version",
-        }
-    }
-
-    /// A revision as it is told.
-    pub(crate) fn told(self, revision: &str) -> &str {
-        match self {
-            Self::Commit => short(revision),
-            Self::Version => revision,
-        }
-    }
-}
 
 /// All that a search is, so far.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,8 +5,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use brickscope_analysis::bisect::short;
 
-use super::git::{Repo, short};
+use super::git::Repo;
 use super::measure::{said_in, shell};
 use crate::interrupt;
 use crate::text::printable_text;

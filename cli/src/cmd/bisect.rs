@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::bisect::{Bisect, Event, Options, Verdict, Why};
+use brickscope_analysis::bisect::{Bisect, Event, Kind, Options, Verdict, Why};
 
 use crate::bisect::git::Repo;
 use crate::bisect::measure::check_pattern;
 use crate::bisect::report;
 use crate::bisect::runs::Figure;
 use crate::bisect::search::Search;
-use crate::bisect::state::{Kind, State, lock};
+use crate::bisect::state::{State, lock};
 use crate::bisect::trees::Trees;
 use crate::bisect::versions;
 use crate::flags::threshold;

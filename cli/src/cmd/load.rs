@@ -122,32 +122,23 @@ pub(crate) use self::asking::run;
 
 #[cfg(feature = "load")]
 mod asking {
-    use std::fmt::Write;
     use std::num::NonZeroUsize;
-    use std::path::Path;
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
     use anyhow::{Context, Result, bail};
     use brickscope::load::{self as file, Limit};
-    use brickscope::text::grouped;
     use brickscope::{Profile, Run};
-    use brickscope_analysis::requests::times;
-    use brickscope_analysis::view;
     use brickscope_load::{
-        Api, Driven, Figures, Pace, Plan, Progress, Server, Settings, Slo, drive, read,
+        Api, Driven, Figures, Pace, Plan, Progress, Screen, Server, Settings, Slo, drive, read,
     };
-    use serde_json::json;
 
     use super::{Endpoint, LoadArgs};
-    use crate::figures::pass_time;
     use crate::runs::RunDir;
-    use crate::text::{self, count, printable_text, wrapped};
+    use crate::text::{self, count, printable_text};
     use crate::{interrupt, output, progress};
 
     const TRACE: Limit =
         Limit { bytes: 1 << 30, instead: "cut it to the requests that are to be asked" };
-    /// The most reasons of failures on a screen.
-    const MOST_REASONS: usize = 5;
 
     pub(crate) fn run(args: &LoadArgs) -> Result<()> {
         let slo: Option<Slo> = args
@@ -203,10 +194,32 @@ mod asking {
         let figures = Figures::of(&driven, slo.as_ref());
         let profile = described(&driven, &figures, plan.seed);
         let written = dir.write(|dir| dir.save(&profile));
-        let shown =
-            Shown { args, plan: &plan, server: &server, figures: &figures, profile: &profile };
+        let paced = match (&args.trace, args.constant) {
+            (Some(path), _) => output::shown(path),
+            (None, true) => "at equal distances".to_owned(),
+            (None, false) => "Poisson".to_owned(),
+        };
+        let shown = Screen {
+            plan: &plan,
+            url: server.url(),
+            model: server.model(),
+            figures: &figures,
+            profile: &profile,
+            paced: &paced,
+            slo: args.slo.as_deref(),
+        };
         crate::runs::finish(written, Default::default(), |folder| {
-            output::print(if args.json { shown.json(folder)? } else { shown.text(folder) })
+            if args.json {
+                let json = shown.json(folder.map(|folder| folder.display().to_string()));
+                return output::print(serde_json::to_string_pretty(&json)? + "\n");
+            }
+            let next = folder.map_or_else(String::new, |folder| {
+                let folder = output::shown(folder);
+                format!(
+                    "\nThe run is {folder}. What the server did meanwhile:\n  brickscope requests SERVER_RUN --client {folder}\n"
+                )
+            });
+            output::print(shown.text() + &next)
         })
     }
 
@@ -260,141 +273,5 @@ mod asking {
             ..Run::default()
         });
         profile
-    }
-
-    struct Shown<'s> {
-        args: &'s LoadArgs,
-        plan: &'s Plan,
-        server: &'s Server,
-        figures: &'s Figures,
-        profile: &'s Profile,
-    }
-
-    impl Shown<'_> {
-        fn text(&self, folder: Option<&Path>) -> String {
-            let Figures { sent, answered, failed, lasted_ns, .. } = self.figures;
-            let mut text = String::new();
-            let mut row = |label: &str, value: String| wrapped(label, &value, &mut text);
-            let model =
-                self.server.model().map(|model| format!(", model {}", printable_text(model)));
-            row("server   ", format!("{}{}", self.server.url(), model.unwrap_or_default()));
-            let seconds = *lasted_ns as f64 / 1e9;
-            let not_sent = match self.figures.not_sent {
-                0 => String::new(),
-                not_sent => format!("; {} more were not sent", grouped(not_sent)),
-            };
-            let per_second = |number: u64| format!("{}/s", digits(self.figures.rate_of(number)));
-            row(
-                "sent     ",
-                format!(
-                    "{}, {}; in {seconds:.1} s, {}{not_sent}",
-                    count(*sent, "request"),
-                    self.pace(),
-                    per_second(*sent)
-                ),
-            );
-            if self.plan.pace == Pace::Open {
-                let of = &self.figures.late;
-                let shown = |ns: Option<u64>| ns.map(|ns| pass_time(ns as f64));
-                let p50 = shown(of.p50_ns).map_or(String::new(), |p50| format!("{p50} at p50, "));
-                let most = shown(of.longest_ns).unwrap_or_default();
-                row(
-                    "late     ",
-                    format!("{p50}{most} at most: from due to sent, part of all times"),
-                );
-            }
-            let more = failed.len().saturating_sub(MOST_REASONS);
-            let reasons = failed.iter().take(MOST_REASONS);
-            let reasons: Vec<String> = reasons
-                .map(|(why, n)| format!("{} {}", grouped(*n), printable_text(why)))
-                .collect();
-            let reasons = if reasons.is_empty() {
-                String::new()
-            } else {
-                format!("; {}", reasons.join("; "))
-            };
-            let more = if more > 0 { format!("; and {more} other reasons") } else { String::new() };
-            row("answered ", format!("{}{reasons}{more}", grouped(*answered)));
-            if let Some(tokens) = self.figures.answer_tokens {
-                let prompts = self.figures.prompt_tokens.map_or(String::new(), |prompts| {
-                    let cached = self.figures.cached_tokens.map_or(String::new(), |cached| {
-                        format!(", {} of them cached", grouped(cached))
-                    });
-                    format!("; {} of prompts{cached}", grouped(prompts))
-                });
-                row(
-                    "tokens   ",
-                    format!("{} of answers, {}{prompts}", grouped(tokens), per_second(tokens)),
-                );
-            } else {
-                let pieces = self.figures.pieces;
-                row(
-                    "pieces   ",
-                    format!(
-                        "{}, {}; the server doesn't say how many tokens",
-                        grouped(pieces),
-                        per_second(pieces)
-                    ),
-                );
-            }
-            if let (Some(good), Some(slo)) = (self.figures.good, &self.args.slo) {
-                row(
-                    "goodput  ",
-                    format!(
-                        "{}: {} of {} within {}",
-                        per_second(good),
-                        grouped(good),
-                        grouped(*sent),
-                        printable_text(slo)
-                    ),
-                );
-            }
-            let _ = write!(text, "\n{}", view::times_of_requests(self.profile));
-            if let Some(folder) = folder {
-                let folder = output::shown(folder);
-                let _ = write!(
-                    text,
-                    "\nThe run is {folder}. What the server did meanwhile:\n  brickscope requests SERVER_RUN --client {folder}\n"
-                );
-            }
-            text
-        }
-
-        fn pace(&self) -> String {
-            match (self.plan.pace, self.plan.rate()) {
-                (Pace::Closed(clients), _) => count(clients.get() as u64, "client"),
-                (Pace::Open, None) => "at once".to_owned(),
-                (Pace::Open, Some(rate)) => {
-                    let how = match (&self.args.trace, self.args.constant) {
-                        (Some(path), _) => output::shown(path),
-                        (None, true) => "at equal distances".to_owned(),
-                        (None, false) => "Poisson".to_owned(),
-                    };
-                    format!("{how}, due at {}/s", digits(rate))
-                }
-            }
-        }
-
-        fn json(&self, folder: Option<&Path>) -> Result<String> {
-            let all = json!({
-                "run": folder.map(|folder| folder.display().to_string()),
-                "url": self.server.url(),
-                "model": self.server.model(),
-                "due_per_second": self.plan.rate(),
-                "figures": self.figures,
-                "times": times(self.profile),
-            });
-            Ok(serde_json::to_string_pretty(&all)? + "\n")
-        }
-    }
-
-    fn digits(rate: f64) -> String {
-        if rate >= 100.0 {
-            format!("{rate:.0}")
-        } else if rate >= 10.0 {
-            format!("{rate:.1}")
-        } else {
-            format!("{rate:.2}")
-        }
     }
 }

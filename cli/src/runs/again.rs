@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::{Change, Profile, RUN_FILE, secrets};
+use signal_hook::low_level::signal_name;
 
 use crate::flags::profile::ProfileArgs;
 use crate::text::printable;
@@ -236,6 +237,9 @@ pub(crate) struct Line {
     pub(crate) folder: Option<PathBuf>,
 }
 
+/// What a shell adds to the number of the signal that ended a program, and `run`, too.
+const BY_SIGNAL: i32 = 128;
+
 /// Runs it, and reads the run that it wrote to the new folder `out`.
 ///
 /// # Errors
@@ -271,7 +275,9 @@ pub(crate) fn make(Line { program, words, env, folder }: &Line, out: &Path) -> R
         said.into_iter().rev().collect::<Vec<_>>().join("; ")
     };
     if !output.status.success() {
-        bail!("`{}` failed ({}): {}", program.display(), output.status, said());
+        let name = output.status.code().and_then(|code| signal_name(code - BY_SIGNAL));
+        let by = name.map_or_else(String::new, |name| format!(", as of a program that {name} ended"));
+        bail!("`{}` failed ({}{by}): {}", program.display(), output.status, said());
     }
     let file = out.join(RUN_FILE);
     // A program that computes nothing that can be recorded may end well.

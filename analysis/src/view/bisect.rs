@@ -2,12 +2,10 @@
 
 use std::fmt::Write;
 
-use brickscope_analysis::bisect::{Estimate, Outcome, Progress, Purpose, Run, Verdict, Why};
-use brickscope_analysis::view::printable;
+use brickscope_profile::text::{count, printable};
 
-use super::git::{Commit, short};
-use super::state::Kind;
-use crate::text::{WIDTH, broken, columns, count, cut, padded, wrapped};
+use crate::bisect::{Commit, Estimate, Kind, Outcome, Progress, Purpose, Run, Verdict, Why, short};
+use crate::text::{WIDTH, broken, columns, cut, labelled, padded};
 
 /// `+3.12 %`, or more digits where less is measured.
 fn percent(ratio: f64) -> String {
@@ -19,7 +17,8 @@ fn percent(ratio: f64) -> String {
 }
 
 /// `+3.12 % (+1.02 to +5.22)`.
-pub(crate) fn estimate(estimate: Option<&Estimate>) -> String {
+#[must_use]
+pub fn estimate(estimate: Option<&Estimate>) -> String {
     let Some(estimate) = estimate else { return String::new() };
     let ratio = percent(estimate.ratio);
     let plain = |ratio| percent(ratio).trim_end_matches(" %").to_owned();
@@ -30,7 +29,8 @@ pub(crate) fn estimate(estimate: Option<&Estimate>) -> String {
 }
 
 /// A line for a pair that was measured.
-pub(crate) fn pair(
+#[must_use]
+pub fn pair(
     pairs: usize,
     run: &Run,
     name: &str,
@@ -66,29 +66,37 @@ pub(crate) fn pair(
 
 /// What is said with the outcome.
 #[derive(Debug)]
-pub(crate) struct Context<'t> {
-    pub(crate) kind: Kind,
-    pub(crate) revisions: &'t [String],
-    pub(crate) outcome: &'t Outcome,
+pub struct Context<'t> {
+    /// What the search is among.
+    pub kind: Kind,
+    /// The commits or versions, from the good one to the bad one.
+    pub revisions: &'t [String],
+    /// What came of it.
+    pub outcome: &'t Outcome,
     /// The commits that are named.
-    pub(crate) found: Vec<Commit>,
+    pub found: Vec<Commit>,
     /// Why revisions were left out.
-    pub(crate) left_out: Vec<(&'t str, &'t str)>,
-    pub(crate) false_alarm: f64,
-    pub(crate) wrong: f64,
-    pub(crate) least: f64,
+    pub left_out: Vec<(&'t str, &'t str)>,
+    /// How likely something is found between equal ends, 0 to 1.
+    pub false_alarm: f64,
+    /// How likely what is found is not slower than the one before it.
+    pub wrong: f64,
+    /// The least difference of the ends that is sought.
+    pub least: f64,
     /// What counts of a run.
-    pub(crate) by: Option<String>,
+    pub by: Option<String>,
     /// A sentence for each brick that moved.
-    pub(crate) bricks: Vec<String>,
-    pub(crate) measured: usize,
+    pub bricks: Vec<String>,
+    /// How many commits or versions were measured.
+    pub measured: usize,
 }
 
 /// More commits of a range than this aren't listed.
 const MOST_LISTED: usize = 20;
 
 /// The result, for people.
-pub(crate) fn outcome(context: &Context<'_>) -> String {
+#[must_use]
+pub fn outcome(context: &Context<'_>) -> String {
     let Context { kind, revisions, outcome, .. } = context;
     let noun = kind.noun();
     let name = |revision: usize| revisions.get(revision).map_or("?", |of| kind.told(of));
@@ -134,7 +142,8 @@ pub(crate) fn outcome(context: &Context<'_>) -> String {
     };
     lines(&mut text, &head);
     text.push('\n');
-    let mut row = |label: &str, value: &str| wrapped(&format!("  {label:<11}"), value, &mut text);
+    let mut row =
+        |label: &str, value: &str| text += &(labelled(&format!("  {label:<11}"), value) + "\n");
     if let Verdict::Found { after, to } = outcome.verdict {
         if *kind == Kind::Version {
             let label = if to - after == 1 { noun } else { "one of" };
@@ -229,7 +238,7 @@ fn least(part: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_analysis::bisect::{Controls, Places};
+    use crate::bisect::{Controls, Places};
 
     use super::*;
 
