@@ -44,8 +44,8 @@ pub(crate) fn print(comparison: &Comparison, how: &ComparisonArgs) -> Result<()>
 }
 
 /// The exit codes that the help of both commands lists.
-pub(crate) fn exit_code(comparison: &Comparison) -> ExitCode {
-    ExitCode::from(match comparison.outcome() {
+pub(crate) fn exit_code(outcome: Outcome) -> ExitCode {
+    ExitCode::from(match outcome {
         Outcome::Pass => 0,
         Outcome::Slower => 1,
         Outcome::Inconclusive => 3,

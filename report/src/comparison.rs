@@ -80,6 +80,7 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
     let whole = match test.sample {
         Sample::Repetition => "the whole",
         Sample::Pass => "one pass",
+        Sample::Token => "one token",
     };
     row(&mut table, whole, "wall", &test.whole, unit, &|field| from(format!("/whole/{field}")));
     for (n, change) in test.categories.iter().enumerate() {

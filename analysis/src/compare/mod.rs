@@ -165,6 +165,8 @@ pub enum Sample {
     Repetition,
     /// One pass; the work may take several.
     Pass,
+    /// One token of a pass, where the passes of two sides have other numbers of tokens.
+    Token,
 }
 
 impl Sample {
@@ -174,6 +176,7 @@ impl Sample {
         match self {
             Self::Repetition => "whole",
             Self::Pass => "one pass",
+            Self::Token => "one token",
         }
     }
 }

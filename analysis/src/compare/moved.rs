@@ -10,13 +10,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use brickscope_profile::stats::{self, student};
+use brickscope_profile::stats;
 use brickscope_profile::{Phase, Profile};
 use serde::Serialize;
 
 use super::{
-    Brick, CompareError, Comparison, Options, Pairing, Process, Sample, Side, Test, TestChange,
-    UNATTRIBUTED, Verdict, compare_beside, ratio, test_of,
+    Brick, CompareError, Comparison, Options, Outcome, Pairing, Process, Sample, Side, Test,
+    TestChange, UNATTRIBUTED, Verdict, compare_beside, ratio, test_of,
 };
 
 /// The probability that an interval of a difference misses it.
@@ -78,7 +78,8 @@ pub struct Moved {
     pub a_ns: f64,
     /// The same of B.
     pub b_ns: f64,
-    /// The 95 % interval of `b_ns − a_ns`, by Student's t of the pairs' differences; `None` of one pair.
+    /// The 95 % interval of `b_ns − a_ns`, by Student's t of the pairs' differences, and from 20 pairs on of
+    /// these winsorised; `None` of one pair.
     pub interval_ns: Option<[f64; 2]>,
     /// The bricks, and the time in no brick: those that moved most first. They add up to the whole.
     pub parts: Vec<MovedPart>,
@@ -126,7 +127,7 @@ pub fn look_after(pairs: usize) -> Option<u32> {
 /// If a side is empty, they have no test in common, or two files hold the same process: see [`CompareError`].
 pub fn versus(a: &Side, b: &Side, look: u32, threshold: f64) -> Result<Versus, CompareError> {
     let counted = Counted::of(a.processes.iter().chain(&b.processes));
-    let middle = [a, b].map(|side| of_counted(side, counted));
+    let middle = [a, b].map(|side| of_counted(side, counted, &of_tokens([a, b])));
     let usual = Options::default();
     let look = f64::from(look.max(1));
     let level = usual.level / (look * (look + 1.0));
@@ -143,6 +144,18 @@ pub fn versus(a: &Side, b: &Side, look: u32, threshold: f64) -> Result<Versus, C
 }
 
 impl Versus {
+    /// What came of the tests as a whole. A brick that is slower is no loss where the pass isn't: what it does may be another
+    /// one's on the other side.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let has = |verdict| self.comparison.tests.iter().any(|of| of.whole.verdict == verdict);
+        match () {
+            () if has(Verdict::Slower) => Outcome::Slower,
+            () if has(Verdict::Inconclusive) => Outcome::Inconclusive,
+            () => Outcome::Pass,
+        }
+    }
+
     /// Whether every test of the comparison has a verdict.
     #[must_use]
     pub fn is_decided(&self) -> bool {
@@ -174,13 +187,27 @@ pub fn of_most_tokens(profile: &mut Profile) -> usize {
     before - profile.passes.len()
 }
 
-fn of_counted(side: &Side, counted: Counted) -> Side {
+/// The tests whose passes have other numbers of tokens in some processes than in others: a token of them is compared.
+fn of_tokens(sides: [&Side; 2]) -> Vec<String> {
+    let mut tokens: HashMap<&str, Vec<u64>> = HashMap::new();
+    for test in sides.iter().flat_map(|side| &side.processes).flat_map(|process| &process.tests) {
+        tokens.entry(&test.name).or_default().push(test.tokens);
+    }
+    let differ = |all: &Vec<u64>| !all.contains(&0) && all.iter().any(|of| *of != all[0]);
+    let names = tokens.into_iter().filter(|(_, all)| differ(all));
+    names.map(|(name, _)| name.to_owned()).collect()
+}
+
+fn of_counted(side: &Side, counted: Counted, of_tokens: &[String]) -> Side {
     let of = |process: &Process| Process {
         tests: process
             .tests
             .iter()
             .filter(|test| !test.wall_ns.is_empty())
-            .map(|test| mean_of(test, counted))
+            .map(|test| match of_tokens.contains(&test.name) {
+                true => token_of(mean_of(test, counted)),
+                false => mean_of(test, counted),
+            })
             .collect(),
         ..process.clone()
     };
@@ -208,6 +235,21 @@ fn mean_of(test: &Test, counted: Counted) -> Test {
         unattributed_ns: mean(&test.unattributed_ns),
         bricks: test.bricks.iter().map(brick).collect(),
         ..test.clone()
+    }
+}
+
+/// The test with the time of a token of its pass, which is known.
+fn token_of(test: Test) -> Test {
+    let tokens = test.tokens.max(1);
+    let each = |ns: Vec<u64>| ns.into_iter().map(|ns| (ns + tokens / 2) / tokens).collect();
+    let bricks = test.bricks.into_iter();
+    Test {
+        sample: Sample::Token,
+        tokens: 1,
+        wall_ns: each(test.wall_ns),
+        unattributed_ns: each(test.unattributed_ns),
+        bricks: bricks.map(|brick| Brick { ns: each(brick.ns), ..brick }).collect(),
+        ..test
     }
 }
 
@@ -240,14 +282,20 @@ fn moved(name: &str, sides: &[Side; 2], pairs: &[(usize, usize)]) -> Moved {
     let of = |&(a, b): &(usize, usize)| -> Option<[&Test; 2]> {
         Some([test_of(&sides[0].processes[a], name)?, test_of(&sides[1].processes[b], name)?])
     };
-    let mut pairs: Vec<[&Test; 2]> = pairs.iter().filter_map(of).collect();
+    let mut all: Vec<[&Test; 2]> = pairs.iter().filter_map(of).collect();
     // The pairs that the verdict leaves out, too.
-    let cut = ratio::trimmed(pairs.len());
-    pairs.sort_by(|x, y| {
+    let cut = ratio::trimmed(all.len());
+    all.sort_by(|x, y| {
         let log = |[a, b]: &[&Test; 2]| (wall(b) / wall(a).max(1.0)).ln();
         log(x).total_cmp(&log(y))
     });
-    let pairs = &pairs[cut..pairs.len() - cut];
+    let pairs = &all[cut..all.len() - cut];
+    // Around the mean of the pairs that are kept; what the others say of the error counts.
+    let interval = |of: &dyn Fn(&[&Test; 2]) -> f64| -> Option<[f64; 2]> {
+        let middle = mean(pairs.iter().map(of));
+        let half = ratio::half_interval(&all.iter().map(of).collect::<Vec<_>>(), cut, MISSED)?;
+        Some([middle - half, middle + half])
+    };
 
     let mut names: Vec<&str> = Vec::new();
     for brick in pairs.iter().flatten().flat_map(|test| &test.bricks) {
@@ -268,20 +316,20 @@ fn moved(name: &str, sides: &[Side; 2], pairs: &[(usize, usize)]) -> Moved {
                 let is_there = times.iter().any(Option::is_some);
                 is_there.then(|| mean(times.iter().map(|time| time.unwrap_or(0.0))))
             };
-            let differences = times[0].iter().zip(&times[1]);
-            let differences = differences.map(|(a, b)| b.unwrap_or(0.0) - a.unwrap_or(0.0));
-            let differences: Vec<f64> = differences.collect();
+            let difference = |[a, b]: &[&Test; 2]| {
+                in_brick(b, name).unwrap_or(0.0) - in_brick(a, name).unwrap_or(0.0)
+            };
             MovedPart {
                 name: name.to_owned(),
                 a_ns: mean_of(&times[0]),
                 b_ns: mean_of(&times[1]),
-                moved_ns: mean(differences.iter().copied()),
-                interval_ns: interval(&differences),
+                moved_ns: mean(pairs.iter().map(difference)),
+                interval_ns: interval(&difference),
             }
         })
         .collect();
     let [a_ns, b_ns] = [0, 1].map(|side| mean(pairs.iter().map(|pair| wall(pair[side]))));
-    let differences: Vec<f64> = pairs.iter().map(|[a, b]| wall(b) - wall(a)).collect();
+    let interval_ns = interval(&|[a, b]: &[&Test; 2]| wall(b) - wall(a));
     let sum = |of: fn(&MovedPart) -> Option<f64>| parts.iter().filter_map(of).sum::<f64>();
     let more = [a_ns - sum(|part| part.a_ns), b_ns - sum(|part| part.b_ns)];
     // Each mean is rounded to a nanosecond.
@@ -297,20 +345,12 @@ fn moved(name: &str, sides: &[Side; 2], pairs: &[(usize, usize)]) -> Moved {
         });
     }
     parts.sort_by(|x, y| y.moved_ns.abs().total_cmp(&x.moved_ns.abs()));
-    Moved { test: name.to_owned(), a_ns, b_ns, interval_ns: interval(&differences), parts }
+    Moved { test: name.to_owned(), a_ns, b_ns, interval_ns, parts }
 }
 
 /// The mean of at least one value.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     stats::mean(&values.collect::<Vec<_>>()).unwrap_or(0.0)
-}
-
-/// Student's interval of the mean.
-fn interval(values: &[f64]) -> Option<[f64; 2]> {
-    let error = stats::std_dev(values)? / (values.len() as f64).sqrt();
-    let middle = mean(values.iter().copied());
-    let half = student::quantile(MISSED, values.len() as f64 - 1.0) * error;
-    Some([middle - half, middle + half])
 }
 
 #[cfg(test)]
@@ -434,6 +474,57 @@ mod tests {
         assert!(of("Fused").a_ns.is_none() && of("Fused").moved_ns > 490_000.0);
         let sum: f64 = moved.parts.iter().map(|part| part.moved_ns).sum();
         assert!((sum - moved.moved_ns()).abs() <= 4.0, "{moved:?}");
+    }
+
+    #[test]
+    fn an_interval_of_many_pairs_holds_the_truth_as_often_as_one_of_few() {
+        for pairs in [7, 26] {
+            let mut held = 0;
+            for seed in 0..200 {
+                let [a, b] = sides(pairs, 1.1, 1000 + seed);
+                let found = versus(&a, &b, 1, 0.03).expect("compared");
+                // Each pass takes 2 % more in the mean than it would, as does each process.
+                let truth = 50_000.0 * 1.02 * 1.01;
+                let feed = &found.moved[0].parts[0];
+                let [low, high] = feed.interval_ns.expect("of several pairs");
+                held += usize::from(feed.name == "Feed" && low <= truth && truth <= high);
+            }
+            assert!((180..=198).contains(&held), "{held} of 200 of {pairs} pairs");
+        }
+    }
+
+    #[test]
+    fn passes_of_other_numbers_of_tokens_are_compared_by_the_token() {
+        let [mut a, mut b] = sides(10, 1.0, 4);
+        for (side, tokens, times) in [(&mut a, 256, 1), (&mut b, 512, 2)] {
+            for test in side.processes.iter_mut().flat_map(|process| &mut process.tests) {
+                test.tokens = tokens;
+                let of_bricks = test.bricks.iter_mut().map(|brick| &mut brick.ns);
+                let all = of_bricks.chain([&mut test.wall_ns, &mut test.unattributed_ns]);
+                all.flatten().for_each(|ns| *ns *= times * 1000);
+            }
+        }
+        let found = versus(&a, &b, 3, 0.03).expect("compared");
+        let test = &found.comparison.tests[0];
+        assert_eq!((test.sample, test.tokens), (Sample::Token, 1));
+        assert_eq!(test.whole.verdict, Verdict::Unchanged, "{:?}", test.whole);
+        assert!((found.moved[0].a_ns - 1_030_000_000.0 / 256.0).abs() < 40_000.0);
+    }
+
+    #[test]
+    fn a_brick_that_is_slower_is_no_loss_where_the_pass_is_faster() {
+        let [a, mut b] = sides(10, 0.7, 5);
+        for test in b.processes.iter_mut().flat_map(|process| &mut process.tests) {
+            // What the other brick did is partly done here.
+            for (pass, ns) in test.bricks[0].ns.iter_mut().enumerate() {
+                let more = *ns / 10;
+                *ns += more;
+                test.wall_ns[pass] += more;
+            }
+        }
+        let found = versus(&a, &b, 3, 0.03).expect("compared");
+        assert_eq!(found.comparison.outcome(), Outcome::Slower);
+        assert_eq!(found.outcome(), Outcome::Pass);
     }
 
     #[test]

@@ -493,6 +493,12 @@ impl Trimmed {
     }
 }
 
+/// Half of the interval of the trimmed mean of some values, which misses it with probability `missed`. `None` of one value.
+pub(super) fn half_interval(values: &[f64], cut: usize, missed: f64) -> Option<f64> {
+    let Trimmed { error, degrees, .. } = Trimmed::cut(values, cut)?;
+    Some(if error > 0.0 { student::quantile(missed, degrees) * error } else { 0.0 })
+}
+
 /// The typical logarithm of a side and, from two processes on, its 95 % interval.
 pub(super) fn typical(logs: &[f64]) -> Option<(f64, Option<(f64, f64)>)> {
     match Trimmed::mean(logs) {

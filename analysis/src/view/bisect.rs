@@ -289,7 +289,7 @@ mod tests {
                 false_alarm: 0.01,
                 wrong: 0.05,
                 least: 0.02,
-                by: Some("the time of QkvProjection in a decode pass".to_owned()),
+                by: Some("the time of QkvProjection in a token of decode".to_owned()),
                 bricks: vec!["QkvProjection +9.80 % of 22 %".to_owned()],
                 measured: 12,
             });

@@ -374,19 +374,22 @@ fn warnings(comparison: &Comparison) -> Vec<String> {
                 side.disturbed, side.samples
             ));
         }
-        // Twenty processes may have the same doubt.
-        let mut doubts: Vec<(&str, usize)> = Vec::new();
-        for (_, doubt) in &side.doubts {
-            match doubts.iter_mut().find(|(known, _)| known == doubt) {
-                Some((_, times)) => *times += 1,
-                None => doubts.push((doubt, 1)),
-            }
-        }
-        for (doubt, times) in doubts {
-            warnings.push(format!("{letter}, {}: {}", processes(times), printable_text(doubt)));
-        }
+        warnings.extend(doubts(side).into_iter().map(|doubt| format!("{letter}, {doubt}")));
     }
     warnings
+}
+
+/// What makes the figures of a side doubtful, each once: twenty processes may have the same doubt.
+pub(super) fn doubts(side: &Compared) -> Vec<String> {
+    let mut doubts: Vec<(&str, usize)> = Vec::new();
+    for (_, doubt) in &side.doubts {
+        match doubts.iter_mut().find(|(known, _)| known == doubt) {
+            Some((_, times)) => *times += 1,
+            None => doubts.push((doubt, 1)),
+        }
+    }
+    let told = doubts.into_iter();
+    told.map(|(doubt, times)| format!("{}: {}", processes(times), printable_text(doubt))).collect()
 }
 
 fn processes(n: usize) -> String {

@@ -6,9 +6,10 @@ use brickscope_profile::save;
 use brickscope_profile::text::{count, printable, printable_text, screened, screened_lines};
 use serde::Serialize;
 
-use super::comparison::{comparison_headline, percent, signed, title};
+use super::comparison::{comparison_headline, doubts, percent, signed, title};
 use crate::compare::{
-    Change, Counted, Difference, LEVEL, Moved, MovedPart, Outcome, TestChange, Verdict, Versus,
+    Change, Counted, Difference, LEVEL, Moved, MovedPart, Outcome, Sample, TestChange, Verdict,
+    Versus,
 };
 use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
 use crate::words::{digits, time};
@@ -52,7 +53,10 @@ pub fn versus(versus: &Versus, ran: &Circumstances) -> String {
         let _ = writeln!(out, "{}", line.trim_end());
     }
     for (test, moved) in versus.tests().filter(|(test, moved)| is_told(test, moved)) {
-        let title = format!("a {} pass", title(test));
+        let title = match test.sample {
+            Sample::Token => format!("a token, {}", title(test)),
+            _ => format!("a {} pass", title(test)),
+        };
         let _ = writeln!(
             out,
             "\n{}{:>10}{:>10}{:>11}{:>9}{}",
@@ -119,7 +123,7 @@ pub fn versus_json(versus: &Versus, ran: &Circumstances) -> String {
         ran: &'v Circumstances,
     }
     let headline = comparison_headline(&versus.comparison);
-    let outcome = versus.comparison.outcome();
+    let outcome = versus.outcome();
     screened(save::to_json(&All { outcome, headline, versus, ran }))
 }
 
@@ -289,6 +293,10 @@ fn lines(versus: &Versus, ran: &Circumstances) -> Vec<(&'static str, String)> {
         let _ = write!(how, "; {disturbed} of {of} were disturbed");
     }
     lines.push(("measured ", how));
+    for (letter, side) in [("A", a), ("B", b)] {
+        let doubts = doubts(side).into_iter();
+        lines.extend(doubts.map(|doubt| ("note     ", format!("{letter}, {doubt}"))));
+    }
     lines.extend(ran.notes.iter().map(|note| ("note     ", note.clone())));
     let level = 100.0 * LEVEL;
     let passes = match versus.counted {

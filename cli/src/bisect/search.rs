@@ -141,6 +141,12 @@ impl<'t> Search<'t> {
             let run = match self.bisect.next() {
                 Next::Run(run) => run,
                 Next::Done(outcome) => {
+                    // A search that was killed before it asked for a brick asks now.
+                    let before = self.state.figure.clone();
+                    self.by_brick()?;
+                    if self.state.figure != before {
+                        continue;
+                    }
                     // A search that ran out of measurements may go on.
                     if !matches!(outcome.verdict, Verdict::Inconclusive { .. }) {
                         folders.remove()?;

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
     };
     let comparison = compared(&a, &b, &args.how, true)?;
     print(&comparison, &args.how)?;
-    Ok(exit_code(&comparison))
+    Ok(exit_code(comparison.outcome()))
 }
 
 /// Runs the benchmark of both programs, in pairs of random order, and reads what they wrote.

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use brickscope::Profile;
 use brickscope::stats::SplitMix64;
-use brickscope_analysis::compare::{Process, Side, Turn, Versus, look_after, versus};
+use brickscope_analysis::compare::{
+    Process, Side, Turn, Versus, evened, look_after, turns_at_random, versus,
+};
 use brickscope_analysis::view::{self, Circumstances};
 
 use crate::comparison::exit_code;
@@ -15,6 +17,7 @@ use crate::flags::threshold;
 use crate::runs::RunDir;
 use crate::runs::again::{Line, make};
 use crate::runs::command::{apart, line, process, told};
+use crate::text::{count, printable_text};
 use crate::{interrupt, output, private, progress};
 
 /// Run two commands in turns, and say which is slower, by how much, and what in it moved.
@@ -24,8 +27,8 @@ use crate::{interrupt, output, private, progress};
 /// profile …`. They run in pairs, first one or the other, until each phase has a verdict or the time is over. One run of
 /// each goes before, and doesn't count.
 ///
-/// The exit code is 0 if B is nowhere slower, 1 if it is slower, 3 if the time was too short to tell, 2 if they can't be
-/// compared.
+/// The exit code is 0 if B is slower in no phase, 1 if it is slower in one, 3 if the time was too short to tell, 2 if they
+/// can't be compared or a run fails.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope versus 'old/llama-bench -m m.gguf -n 64' 'new/llama-bench -m m.gguf -n 64'\n  brickscope versus 'llama-bench -m m.gguf -fa 0' 'llama-bench -m m.gguf -fa 1' --markdown\n  brickscope versus 'profile q8_0.gguf' 'profile q4_k_m.gguf' --within 3m"
@@ -67,8 +70,9 @@ const MOST_PAIRS: usize = 500;
 
 pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
     let lines = [
-        line(&args.a).with_context(|| format!("A: {}", args.a))?,
-        line(&args.b).with_context(|| format!("B: {}", args.b))?,
+        // Without the command itself, which may have a secret in it.
+        line(&args.a).context("A")?,
+        line(&args.b).context("B")?,
     ];
     let kept = match &args.out {
         Some(_) => {
@@ -81,7 +85,7 @@ pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
     interrupt::watch()?;
     interrupt::keep();
     let measured = Turns::new(&lines, root, kept.is_some()).measure(args)?;
-    let Some(Measured { versus, mut ran, is_cut_short }) = measured else {
+    let Some(Measured { versus, mut ran, is_cut_short, has_failed }) = measured else {
         return Err(interrupt::Nothing.into());
     };
     let commands = [args.a.as_str(), args.b.as_str()];
@@ -101,7 +105,8 @@ pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
     }
     Ok(match interrupt::exit_code().filter(|_| is_cut_short) {
         Some(code) => ExitCode::from(code),
-        None => exit_code(&versus.comparison),
+        None if has_failed => ExitCode::from(2),
+        None => exit_code(versus.outcome()),
     })
 }
 
@@ -111,6 +116,8 @@ struct Measured {
     ran: Circumstances,
     /// A signal asked to stop.
     is_cut_short: bool,
+    /// A run failed after others.
+    has_failed: bool,
 }
 
 /// Two commands that run in turns.
@@ -144,14 +151,15 @@ impl<'t> Turns<'t> {
         let warmed = began.elapsed();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut random = SplitMix64(now.as_nanos() as u64);
-        let mut is_a_first = true;
+        let mut order: Vec<bool> = Vec::new();
         let mut latest: Option<Versus> = None;
-        let mut is_cut_short = false;
+        let (mut is_cut_short, mut has_failed) = (false, false);
         while self.sides[1].processes.len() < MOST_PAIRS {
             let pairs = self.sides[1].processes.len();
-            // Of each two pairs, either side goes first in one: whenever this ends, they are even.
-            is_a_first = if pairs.is_multiple_of(2) { random.bits() & 1 == 0 } else { !is_a_first };
-            let turns = if is_a_first { [0, 1] } else { [1, 0] };
+            if order.len() <= pairs {
+                order.extend(until_next_look(&order, random.bits()));
+            }
+            let turns = if order[pairs] { [0, 1] } else { [1, 0] };
             match self.pair(turns) {
                 Ok(()) => {}
                 // What ran before still counts.
@@ -159,7 +167,13 @@ impl<'t> Turns<'t> {
                     is_cut_short = true;
                     break;
                 }
-                Err(error) => return Err(error),
+                Err(error) if pairs == 0 => return Err(error),
+                Err(error) => {
+                    let error = printable_text(&format!("{error:#}"));
+                    self.ran.notes.push(format!("it ended since a run failed: {error}"));
+                    has_failed = true;
+                    break;
+                }
             }
             let pairs = pairs + 1;
             let elapsed = began.elapsed();
@@ -190,7 +204,19 @@ impl<'t> Turns<'t> {
             Some(versus) => versus,
             None => {
                 let looks = (0..pairs).filter_map(look_after).max().unwrap_or(0);
-                versus(&self.sides[0], &self.sides[1], looks + 1, args.threshold)?
+                // Between two looks one side may have gone first more often.
+                let chosen = evened(&order[..pairs], random.bits());
+                let left = pairs - chosen.len();
+                if left > 0 {
+                    let left = count(left as u64, "pair");
+                    let note = format!("{left} left out, so that either side goes first as often");
+                    self.ran.notes.push(note);
+                }
+                let sides = self.sides.each_ref().map(|side| Side {
+                    name: side.name.clone(),
+                    processes: chosen.iter().map(|&nth| side.processes[nth].clone()).collect(),
+                });
+                versus(&sides[0], &sides[1], looks + 1, args.threshold)?
             }
         };
         self.ran.pairs = pairs;
@@ -199,13 +225,13 @@ impl<'t> Turns<'t> {
         self.ran.others_share = (n > 0).then(|| self.others.iter().sum::<f64>() / n as f64);
         if is_cut_short {
             self.ran.notes.push("it was ended before there was a verdict".to_owned());
-        } else if !versus.is_decided() {
+        } else if !versus.is_decided() && !has_failed {
             self.ran.notes.push(format!(
                 "the time was over before each test had a verdict: --within gives it more than {}",
                 humantime::format_duration(limit)
             ));
         }
-        Ok(Some(Measured { versus, ran: self.ran, is_cut_short }))
+        Ok(Some(Measured { versus, ran: self.ran, is_cut_short, has_failed }))
     }
 
     /// Runs both once, in this order. If the second one doesn't come to its end, there is no pair.
@@ -217,7 +243,22 @@ impl<'t> Turns<'t> {
             if interrupt::is_asked() {
                 return Err(interrupt::Nothing.into());
             }
-            let profile = self.run(side, nth)?;
+            let made = self.run(side, nth);
+            // A program that a signal ended may say so by any code.
+            let made = match interrupt::is_asked() {
+                true => Err(interrupt::Nothing.into()),
+                false => made,
+            };
+            let profile = match made {
+                Ok(profile) => profile,
+                Err(error) => {
+                    // Half a pair would not be compared later.
+                    for side in [0, 1] {
+                        let _ = std::fs::remove_dir_all(self.out(side, nth));
+                    }
+                    return Err(error);
+                }
+            };
             let name = format!("{}, run {nth}", self.sides[side].name);
             let mut process = process(&name, profile)?;
             let place = place + turn as u64;
@@ -231,8 +272,7 @@ impl<'t> Turns<'t> {
     }
 
     fn run(&mut self, side: usize, nth: usize) -> Result<Profile> {
-        let letter = ["a", "b"][side];
-        let out = self.root.join(letter).join(nth.to_string());
+        let out = self.out(side, nth);
         let profile =
             make(&self.lines[side], &out).with_context(|| self.sides[side].name.clone())?;
         // The one that doesn't count isn't kept either: a set of runs begins with 1.
@@ -243,12 +283,29 @@ impl<'t> Turns<'t> {
         Ok(profile)
     }
 
+    fn out(&self, side: usize, nth: usize) -> PathBuf {
+        self.root.join(["a", "b"][side]).join(nth.to_string())
+    }
+
     fn learn(&mut self, side: usize, profile: &Profile) {
         self.ran.engines[side] = profile.run.as_ref().map(|run| run.backend.clone());
         if self.ran.machine.is_none() {
             self.ran.machine = view::machine_in_words(profile);
         }
     }
+}
+
+/// For each pair up to the next look whether A goes first: at random, and of all pairs by then either side first equally
+/// often, or one time more of an odd number.
+fn until_next_look(order: &[bool], seed: u64) -> Vec<bool> {
+    let firsts = |order: &[bool]| order.iter().filter(|first| **first).count();
+    let next = (order.len() + 1..).find(|&pairs| look_after(pairs).is_some());
+    let pairs = next.map_or(1, |next| next - order.len());
+    let more = turns_at_random(pairs, seed);
+    // Of an odd number, the side that went first more often so far goes first less often now.
+    let all = firsts(order) + firsts(&more);
+    let is_even = (2 * all).abs_diff(order.len() + pairs) <= 1;
+    if is_even { more } else { more.into_iter().map(|first| !first).collect() }
 }
 
 /// What is known by now, for the bar.
@@ -265,4 +322,23 @@ fn so_far(latest: Option<&Versus>, pairs: usize, of_pair: Duration) -> String {
     let next = (pairs + 1..).find(|&pairs| look_after(pairs).is_some()).unwrap_or(pairs + 1);
     let left = of_pair * (next - pairs) as u32;
     format!("{pairs} pairs{known}; a look in {} s", left.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_each_look_either_side_has_gone_first_as_often() {
+        for seed in 0..50 {
+            let mut random = SplitMix64(seed);
+            let mut order = Vec::new();
+            while order.len() < 100 {
+                order.extend(until_next_look(&order, random.bits()));
+                let firsts = order.iter().filter(|first| **first).count();
+                assert!(look_after(order.len()).is_some(), "{}", order.len());
+                assert!((2 * firsts).abs_diff(order.len()) <= 1, "{firsts} of {}", order.len());
+            }
+        }
+    }
 }

@@ -276,7 +276,8 @@ pub(crate) fn make(Line { program, words, env, folder }: &Line, out: &Path) -> R
     };
     if !output.status.success() {
         let name = output.status.code().and_then(|code| signal_name(code - BY_SIGNAL));
-        let by = name.map_or_else(String::new, |name| format!(", as of a program that {name} ended"));
+        let by =
+            name.map_or_else(String::new, |name| format!(", as of a program that {name} ended"));
         bail!("`{}` failed ({}{by}): {}", program.display(), output.status, said());
     }
     let file = out.join(RUN_FILE);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use brickscope::{Profile, secrets};
 use brickscope_analysis::compare::{Process, of_most_tokens};
+use brickscope_analysis::place;
 
 use super::again::Line;
 
@@ -43,7 +44,9 @@ pub(crate) fn line(command: &str) -> Result<Line> {
         }
         _ => {
             ensure!(
-                !program.contains("server"),
+                !Path::new(program)
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().contains("server")),
                 "a server doesn't end by itself: `brickscope load` and `brickscope requests` tell how fast it is"
             );
             let own_words = ["run", "--quiet", "--"].map(str::to_owned);
@@ -88,6 +91,12 @@ pub(crate) fn told(command: &str, names: Option<usize>) -> String {
 
 /// A run as `versus` compares it: its passes with the number of tokens that most have.
 pub(crate) fn process(name: &str, mut profile: Profile) -> Result<Process> {
+    // Of a run on a device, the host has only launched and waited.
+    if let Some(on_device) =
+        place::that_ran(&profile).and_then(|device| profile.whole_device(device))
+    {
+        profile = on_device;
+    }
     let left = of_most_tokens(&mut profile);
     let mut process = Process::from_profile(name, &profile)
         .with_context(|| format!("{name} can't be compared"))?;

@@ -38,7 +38,7 @@ fn slow(program: &str) -> String {
 #[test]
 fn a_node_that_became_slower_is_named_with_what_the_pass_takes_more() {
     let program = programs().join("good/loads").display().to_string();
-    let output = versus(&[&program, &slow(&program), "--json"]);
+    let output = versus(&[&program, &slow(&program), "--json", "--within", "60s"]);
     let found = json(&output);
     let (decode, moved) = test(&found, "decode");
     if decode["whole"]["verdict"] == "inconclusive" {

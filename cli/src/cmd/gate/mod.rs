@@ -132,7 +132,7 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
              safe from that and detects smaller changes"
         );
     }
-    Ok(exit_code(&comparison))
+    Ok(exit_code(comparison.outcome()))
 }
 
 #[cfg(feature = "parquet")]

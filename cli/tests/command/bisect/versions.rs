@@ -189,10 +189,11 @@ mod by_run {
         let packages = Packages::new();
         let fetch = fetch();
         let words = ["--versions", "v1,v2,v3,v4,v5,v6", "--fetch", &fetch, "--run", "./engine"];
-        let how = ["--seed", "7", "--max-measurements", "400", "--json"];
+        let how = ["--seed", "7", "--max-measurements", "400", "--wrong", "0.1%", "--json"];
         let output = packages.command(&[&words[..], &how].concat()).output();
         let output = output.expect("it starts");
-        if code(&output) == Some(3) {
+        // No difference, where others take the CPUs from most passes.
+        if matches!(code(&output), Some(3 | 4)) {
             return skipped(&format!("the machine is too busy to tell: {}", json(&output)));
         }
         assert_eq!(code(&output), Some(0), "{}", err(&output));
