@@ -199,13 +199,13 @@ pub struct BrickChange {
 
 /// The series of all tests of `runs`, which must be in order of time.
 pub(super) fn all(runs: &[Run], measure: &Measure) -> Vec<Series> {
-    let mut by_kind: BTreeMap<&SeriesKind, Vec<Vec<Part<'_>>>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<&SeriesKind, Vec<Vec<TestOfRun<'_>>>> = BTreeMap::new();
     for run in runs {
         for test in &run.tests {
             let points = by_kind.entry(&test.kind).or_default();
-            let part = Part { run, test };
+            let part = TestOfRun { run, test };
             // A set's arms may be two programs, which make a point each.
-            let same = |point: &&mut Vec<Part<'_>>| {
+            let same = |point: &&mut Vec<TestOfRun<'_>>| {
                 run.set.is_some()
                     && point[0].run.set == run.set
                     && point[0].run.binary == run.binary
@@ -225,12 +225,12 @@ pub(super) fn all(runs: &[Run], measure: &Measure) -> Vec<Series> {
 
 /// One test of one run.
 #[derive(Clone, Copy)]
-struct Part<'r> {
+struct TestOfRun<'r> {
     run: &'r Run,
     test: &'r RunTest,
 }
 
-fn series(kind: &SeriesKind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Series {
+fn series(kind: &SeriesKind, mut parts: Vec<Vec<TestOfRun<'_>>>, measure: &Measure) -> Series {
     // By the end of a set, since other runs may lie between its first and its last process.
     parts.sort_by(|a, b| a[a.len() - 1].run.cmp_by_time(b[b.len() - 1].run));
     let mut points: Vec<Point> = parts.iter().map(|point| Point::of(point, measure)).collect();
@@ -316,7 +316,7 @@ fn series(kind: &SeriesKind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -
 }
 
 /// Commits and machines taken apart; `None` unless the runs name several machines.
-fn fleet(parts: &[Vec<Part<'_>>], measure: &Measure) -> Option<Fleet> {
+fn fleet(parts: &[Vec<TestOfRun<'_>>], measure: &Measure) -> Option<Fleet> {
     let parts = || parts.iter().flatten();
     let runs: Vec<Observation> =
         parts().filter_map(|part| part.run.observation(part.test, measure)).collect();
@@ -338,7 +338,7 @@ const NO_BRICKS: &str =
     "the runs on one side or both have no brick times: there was no profiler, or it was off";
 
 impl Point {
-    fn of(parts: &[Part<'_>], measure: &Measure) -> Self {
+    fn of(parts: &[TestOfRun<'_>], measure: &Measure) -> Self {
         let each: Option<Vec<Figures>> =
             parts.iter().map(|part| part.test.figures(measure)).collect();
         let figures = each.and_then(|each| match each.as_slice() {
@@ -386,7 +386,7 @@ fn over(a: f64, b: f64) -> Option<f64> {
 }
 
 /// Each brick before and after; `None` unless every point has bricks.
-fn bricks(sides: &[Vec<&[Part<'_>]>; 2]) -> Option<Vec<BrickChange>> {
+fn bricks(sides: &[Vec<&[TestOfRun<'_>]>; 2]) -> Option<Vec<BrickChange>> {
     let all = || sides.iter().flatten().flat_map(|point| point.iter());
     if !all().all(|part| part.test.bricks.iter().any(|(name, _)| name != UNATTRIBUTED)) {
         return None;
@@ -399,10 +399,11 @@ fn bricks(sides: &[Vec<&[Part<'_>]>; 2]) -> Option<Vec<BrickChange>> {
     }
     // The median of a side's points, each the median of its processes. A point without the brick has
     // no figure, so a brick counts as present if half of the points have it.
-    let level = |side: &Vec<&[Part<'_>]>, of: &dyn Fn(&RunTest) -> Option<Figures>| {
-        let figures = |part: &Part<'_>| of(part.test).map(|figures| figures.median);
-        let point =
-            |parts: &&[Part<'_>]| median(&parts.iter().filter_map(figures).collect::<Vec<_>>());
+    let level = |side: &Vec<&[TestOfRun<'_>]>, of: &dyn Fn(&RunTest) -> Option<Figures>| {
+        let figures = |part: &TestOfRun<'_>| of(part.test).map(|figures| figures.median);
+        let point = |parts: &&[TestOfRun<'_>]| {
+            median(&parts.iter().filter_map(figures).collect::<Vec<_>>())
+        };
         let points: Vec<f64> = side.iter().filter_map(point).collect();
         median(&points).filter(|_| 2 * points.len() > side.len())
     };

@@ -159,7 +159,7 @@ fn is_told(test: &TestChange, moved: &Moved) -> bool {
 }
 
 /// A row of the table of parts.
-struct Row {
+struct TableRow {
     name: String,
     a_ns: Option<f64>,
     b_ns: Option<f64>,
@@ -168,7 +168,7 @@ struct Row {
     of_it: f64,
 }
 
-impl Row {
+impl TableRow {
     fn text(&self, is_moved: bool) -> String {
         let ns = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
         let of_it = if is_moved { format!("{:>8}", self.of_it()) } else { String::new() };
@@ -198,15 +198,15 @@ impl Row {
 }
 
 /// The parts that moved, the others as one, and the whole.
-fn rows(test: &TestChange, moved: &Moved) -> Vec<Row> {
+fn rows(test: &TestChange, moved: &Moved) -> Vec<TableRow> {
     let all: f64 = moved.parts.iter().map(|part| part.moved_ns.abs()).sum();
     let is_large = |part: &&MovedPart| part.moved_ns.abs() >= LEAST * all;
     let n = moved.parts.iter().take_while(is_large).count().min(MOST);
     let (large, small) = moved.parts.split_at(n);
     let of_it = |ns: f64| if moved.moved_ns() == 0.0 { 0.0 } else { ns / moved.moved_ns() };
-    let mut rows: Vec<Row> = large
+    let mut rows: Vec<TableRow> = large
         .iter()
-        .map(|part| Row {
+        .map(|part| TableRow {
             name: part.name.clone(),
             a_ns: part.a_ns,
             b_ns: part.b_ns,
@@ -218,7 +218,7 @@ fn rows(test: &TestChange, moved: &Moved) -> Vec<Row> {
     if !small.is_empty() {
         let sum = |of: fn(&MovedPart) -> Option<f64>| Some(small.iter().filter_map(of).sum());
         let moved_ns = small.iter().map(|part| part.moved_ns).sum();
-        rows.push(Row {
+        rows.push(TableRow {
             name: count(small.len() as u64, "other"),
             a_ns: sum(|part| part.a_ns),
             b_ns: sum(|part| part.b_ns),
@@ -227,7 +227,7 @@ fn rows(test: &TestChange, moved: &Moved) -> Vec<Row> {
             of_it: of_it(moved_ns),
         });
     }
-    rows.push(Row {
+    rows.push(TableRow {
         name: test.sample.whole().to_owned(),
         a_ns: Some(moved.a_ns),
         b_ns: Some(moved.b_ns),

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use brickscope::{Profile, write_atomically};
 use brickscope_analysis::stacks::Stacks;
 use brickscope_formats::export;
-use brickscope_formats::export::Part;
+use brickscope_formats::export::TraceFile;
 
 use crate::flags::{By, MetricsNames};
 use crate::runs::otlp;
@@ -283,7 +283,7 @@ impl Target {
     fn write_parts(
         &self,
         profile: &Profile,
-        mut write: impl FnMut(&mut Out<'_>, &mut dyn FnMut(u64)) -> io::Result<(Part, bool)>,
+        mut write: impl FnMut(&mut Out<'_>, &mut dyn FnMut(u64)) -> io::Result<(TraceFile, bool)>,
     ) -> Result<()> {
         let mut left_out = 0;
         let paths = with_bar(profile, |progress| {

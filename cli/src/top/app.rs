@@ -98,7 +98,7 @@ struct Frozen {
 
 /// A row of the table of bricks.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct BrickRow {
     pub(crate) name: String,
     pub(crate) exclusive_ns: u64,
     pub(crate) total_ns: u64,
@@ -469,7 +469,7 @@ impl App {
 /// The contents of the views.
 impl App {
     /// The bricks of the phase, filtered and sorted.
-    pub(crate) fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self) -> Vec<BrickRow> {
         let Some(seen) = self.seen() else { return Vec::new() };
         let Ok(profile) = self.shown(&seen) else { return Vec::new() };
         // One stall doesn't decide the order.
@@ -478,7 +478,7 @@ impl App {
         let roofline = Roofline::of_sums(profile, self.phase).ok();
         let filter = self.filter.to_lowercase();
         let bricks = profile.bricks(Some(self.phase));
-        let mut rows: Vec<Row> = bricks
+        let mut rows: Vec<BrickRow> = bricks
             .into_iter()
             .enumerate()
             .filter(|(_, brick)| brick.stats.name.to_lowercase().contains(&filter))
@@ -490,7 +490,7 @@ impl App {
                     // In the same order.
                     roofline.bricks.get(at).filter(|row| row.name == stats.name)?.place.as_ref()
                 });
-                Row {
+                BrickRow {
                     name: stats.name.clone(),
                     exclusive_ns: stats.exclusive_ns,
                     total_ns: stats.total_ns,
@@ -501,14 +501,15 @@ impl App {
                 }
             })
             .collect();
-        let average = |row: &Row| row.exclusive_ns as f64 / row.count.max(1) as f64;
+        let average = |row: &BrickRow| row.exclusive_ns as f64 / row.count.max(1) as f64;
         match self.sort {
             Sort::Share => rows.sort_by_key(|row| std::cmp::Reverse(row.exclusive_ns)),
             Sort::Average => rows.sort_by(|a, b| average(b).total_cmp(&average(a))),
             Sort::Count => rows.sort_by_key(|row| std::cmp::Reverse(row.count)),
             // The farthest from its roofline first, unknown ones last.
             Sort::Roof => rows.sort_by(|a, b| {
-                let part = |row: &Row| row.roof.as_ref().map_or(f64::INFINITY, |(part, _)| *part);
+                let part =
+                    |row: &BrickRow| row.roof.as_ref().map_or(f64::INFINITY, |(part, _)| *part);
                 part(a).total_cmp(&part(b))
             }),
             Sort::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),

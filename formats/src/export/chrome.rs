@@ -10,8 +10,8 @@ use brickscope_profile::{LaunchKind, Profile, Span};
 
 use super::facts::{self, Fact, facts};
 use super::timeline::{
-    Counter, Group, Launched, Part, Sink, Slice, SpanKind, Timeline, Track, What, kind_of, name_of,
-    stated, told_tokens,
+    Counter, Group, Launched, Sink, Slice, SpanKind, Timeline, TraceFile, Track, What, kind_of,
+    name_of, stated, told_tokens,
 };
 use super::{Counted, Value, launch};
 
@@ -73,7 +73,7 @@ impl<'p> Trace<'p> {
         &mut self,
         out: &mut (impl Write + ?Sized),
         progress: &mut dyn FnMut(u64),
-    ) -> io::Result<Part> {
+    ) -> io::Result<TraceFile> {
         self.timeline.check()?;
         self.parts += 1;
         let tail = facts::bytes(&facts(self.profile, self.parts, 0));

@@ -1,5 +1,5 @@
 //! Profiles as bytes for other programs: flamegraphs, timelines, tables and metrics, one file for each
-//! format. [`Part`] is what timelines say of each file that they wrote.
+//! format. [`TraceFile`] is what timelines say of each file that they wrote.
 
 pub mod chrome;
 pub mod csv;
@@ -18,7 +18,7 @@ use std::io::{self, Write};
 
 use brickscope_profile::Name;
 
-pub use self::timeline::{Part, has_begins};
+pub use self::timeline::{TraceFile, has_begins};
 
 /// An error for what a format can't represent.
 fn refused(why: &str) -> io::Error {

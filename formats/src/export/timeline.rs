@@ -24,7 +24,7 @@ const SPANS_BETWEEN: u64 = 1 << 14;
 
 /// A part of a timeline, as it was written: a file of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Part {
+pub struct TraceFile {
     /// Its size in bytes.
     pub bytes: u64,
     /// Spans in it.
@@ -335,8 +335,8 @@ impl<'p> Timeline<'p> {
         sink: &mut dyn Sink,
         tail: u64,
         progress: &mut dyn FnMut(u64),
-    ) -> io::Result<Part> {
-        let mut part = Part::default();
+    ) -> io::Result<TraceFile> {
+        let mut part = TraceFile::default();
         // Leaves room for the ends of what is open.
         let full = self.part_bytes - self.part_bytes / 16;
         let full = full.saturating_sub(tail);
@@ -372,7 +372,7 @@ impl<'p> Timeline<'p> {
     }
 
     /// Ends what is open, so that the part is complete; the next part does not continue it.
-    fn close(&mut self, sink: &mut dyn Sink, mut part: Part) -> io::Result<Part> {
+    fn close(&mut self, sink: &mut dyn Sink, mut part: TraceFile) -> io::Result<TraceFile> {
         for lane in &mut self.lanes {
             for stack in 0..lane.stacks.len() {
                 lane.pop_until(self.profile, stack, sink, |_| true)?;
@@ -385,7 +385,7 @@ impl<'p> Timeline<'p> {
     }
 
     /// Lays out the next pass or span of the lane.
-    fn step(&mut self, sink: &mut dyn Sink, part: &mut Part) -> io::Result<()> {
+    fn step(&mut self, sink: &mut dyn Sink, part: &mut TraceFile) -> io::Result<()> {
         let lane = &mut self.lanes[self.lane];
         let Some(Next { what, opened, flow }) = lane.take() else { return Ok(()) };
         let (start_ns, duration_ns) = match what {

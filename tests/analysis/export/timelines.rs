@@ -4,7 +4,7 @@ use brickscope::{
     Anchor, BrickId, BrickProfiler, ClockInfo, Device, DeviceTimer, LaunchKind, Phase, Profile,
     SimulatedDevice, StreamId, Work,
 };
-use brickscope_formats::export::{Part, chrome};
+use brickscope_formats::export::{TraceFile, chrome};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -95,7 +95,7 @@ fn ends_are_in_slices(part: &Read) -> bool {
 }
 
 /// All parts, by what writes one and says whether it was the last.
-fn parts(mut write: impl FnMut(&mut Vec<u8>) -> (Part, bool)) -> Vec<Vec<u8>> {
+fn parts(mut write: impl FnMut(&mut Vec<u8>) -> (TraceFile, bool)) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     loop {
         let mut bytes = Vec::new();

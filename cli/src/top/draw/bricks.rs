@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use super::{Paint, absent, bar, heading, in_sight};
 use crate::figures::{micros, percent_of, total_time};
 use crate::text::{columns, cut, padded, printable, printable_text};
-use crate::top::app::{App, Row, Seen};
+use crate::top::app::{App, BrickRow, Seen};
 use crate::top::numbers::{categories, rests};
 
 /// The columns of a row beside the name.
@@ -98,7 +98,7 @@ pub(super) fn lines(
         .map(|(at, brick)| {
             let is_selected = at == selected;
             let known = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| micros(ns as f64));
-            let Row { exclusive_ns, count, .. } = *brick;
+            let BrickRow { exclusive_ns, count, .. } = *brick;
             let (of_roof, bound) =
                 brick.roof.as_ref().map_or(("-".to_owned(), ""), |(part, bound)| {
                     (format!("{:.0}%", 100.0 * part), bound.as_str())

@@ -291,7 +291,7 @@ fn the_window_is_what_happened_lately_and_its_percentiles_are_absent() {
     let recent = app.rows();
     assert_eq!(all.len(), recent.len());
     // Passes of 3.36 ms: frames come each 336 ms, so the first that is two seconds ago is the sixth.
-    let qkv = |rows: &[super::super::app::Row]| {
+    let qkv = |rows: &[super::super::app::BrickRow]| {
         let row = rows.iter().find(|row| row.name == "QkvProjection").expect("it ran").clone();
         (row.count, row.exclusive_ns, row.p50_ns.is_some())
     };

@@ -17,8 +17,8 @@ use self::requests::OfRequests;
 use super::Counted;
 use super::facts::{self, Fact, facts};
 use super::timeline::{
-    Counter, Group, Launched, Part, Sink, Slice, SpanKind, Timeline, Track, What, kind_of, name_of,
-    stated, told_tokens,
+    Counter, Group, Launched, Sink, Slice, SpanKind, Timeline, TraceFile, Track, What, kind_of,
+    name_of, stated, told_tokens,
 };
 
 #[derive(Clone, PartialEq, Message)]
@@ -314,7 +314,7 @@ impl<'p> Trace<'p> {
         &mut self,
         out: &mut (impl Write + ?Sized),
         progress: &mut dyn FnMut(u64),
-    ) -> io::Result<Part> {
+    ) -> io::Result<TraceFile> {
         self.timeline.check()?;
         self.parts += 1;
         let tail = facts::bytes(&facts(self.profile, self.parts, 0));

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{At, ImportError, Row, Rows};
+use super::{At, BenchRow, ImportError, Rows};
 
 /// All rows that are whole.
 ///
@@ -101,7 +101,7 @@ fn is_test(fields: &Map<String, Value>) -> bool {
     ["n_prompt", "n_gen", "samples_ns"].iter().any(|field| fields.contains_key(*field))
 }
 
-fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<Row, ImportError> {
+fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRow, ImportError> {
     let place = |field: &str| format!("row {number}, {field}");
     let [n_prompt, n_gen, n_depth] = super::counts(number, &fields, at)?;
     let samples = fields.get("samples_ns").and_then(Value::as_array);
@@ -115,5 +115,5 @@ fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<Row, Im
     if samples_ns.is_empty() {
         return Err(at.place(place("samples_ns"), "is empty"));
     }
-    Ok(Row { number, fields, n_prompt, n_gen, n_depth, samples_ns, stated: None })
+    Ok(BenchRow { number, fields, n_prompt, n_gen, n_depth, samples_ns, stated: None })
 }

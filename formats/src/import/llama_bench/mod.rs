@@ -54,7 +54,7 @@ const IN_COMMON: [&str; 8] = [
 ];
 
 /// A test, which is a row of the file.
-struct Row {
+struct BenchRow {
     /// Counted from 1.
     number: usize,
     fields: Map<String, Value>,
@@ -69,7 +69,7 @@ struct Row {
 /// What is in a file.
 #[derive(Default)]
 struct Rows {
-    rows: Vec<Row>,
+    rows: Vec<BenchRow>,
     /// Lines that are no part of it, and the first of them.
     skipped: u64,
     first_skipped: String,
@@ -96,7 +96,7 @@ impl Rows {
     }
 }
 
-impl Row {
+impl BenchRow {
     /// The name in llama-bench's table.
     fn name(&self) -> String {
         let depth = match self.n_depth {
@@ -211,7 +211,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
     if !wanted.is_empty() {
         (rows, others) = rows.into_iter().partition(|row| wanted.contains(&row.number));
     }
-    let timed: Vec<&Row> =
+    let timed: Vec<&BenchRow> =
         rows.iter().filter(|row| row.phase().is_some() && !row.samples_ns.is_empty()).collect();
     // Of several tests of a phase, no one is the run's.
     let unlike = unlike(&timed);
@@ -324,7 +324,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
 }
 
 /// The numbers of two rows that can be a run, as an example.
-fn pairs(rows: &[&Row]) -> String {
+fn pairs(rows: &[&BenchRow]) -> String {
     let first = rows[0];
     let other =
         rows.iter().find(|row| row.phase() != first.phase() && unlike(&[first, row]).is_none());
@@ -335,7 +335,7 @@ fn pairs(rows: &[&Row]) -> String {
 }
 
 /// The fields that rows differ in, beside their tokens and depth.
-fn apart(rows: &[Row]) -> Vec<String> {
+fn apart(rows: &[BenchRow]) -> Vec<String> {
     let mut apart: Vec<String> = Vec::new();
     let mut known: BTreeSet<String> = BTreeSet::new();
     let first = rows[0].conditions();
@@ -355,18 +355,18 @@ fn apart(rows: &[Row]) -> Vec<String> {
 }
 
 /// Those of the rows that were not chosen which differ from a chosen one in nothing but the number of threads.
-fn other_threads(rows: &[&Row], others: &[Row]) -> Vec<OtherThreads> {
+fn other_threads(rows: &[&BenchRow], others: &[BenchRow]) -> Vec<OtherThreads> {
     /// More numbers of threads nobody measures.
     const MOST: usize = 256;
     /// More repetitions tell no more.
     const MOST_SAMPLES: usize = 1000;
-    let is_alike = |a: &Row, b: &Row| {
+    let is_alike = |a: &BenchRow, b: &BenchRow| {
         let in_common = IN_COMMON.iter().filter(|field| **field != "n_threads");
         let mut in_common = in_common.map(|field| a.shown(field) == b.shown(field));
-        let tests = |row: &Row| (row.n_prompt, row.n_gen, row.n_depth);
+        let tests = |row: &BenchRow| (row.n_prompt, row.n_gen, row.n_depth);
         tests(a) == tests(b) && in_common.all(|is| is) && a.conditions() == b.conditions()
     };
-    let other = |other: &Row| {
+    let other = |other: &BenchRow| {
         let row = rows.iter().find(|row| is_alike(row, other))?;
         let (phase, tokens) = row.phase()?;
         let threads = other.number("n_threads").and_then(|n| u32::try_from(n).ok())?;
@@ -404,7 +404,7 @@ fn counts(
 }
 
 /// Why rows can't be the phases of one run: they must share their conditions, and be of different phases.
-fn unlike(rows: &[&Row]) -> Option<String> {
+fn unlike(rows: &[&BenchRow]) -> Option<String> {
     let (first, others) = rows.split_first()?;
     for row in others {
         let which =
@@ -437,7 +437,12 @@ fn unlike(rows: &[&Row]) -> Option<String> {
     })
 }
 
-fn add(row: &Row, phase: Phase, profile: &mut Profile, at: &At<'_>) -> Result<(), ImportError> {
+fn add(
+    row: &BenchRow,
+    phase: Phase,
+    profile: &mut Profile,
+    at: &At<'_>,
+) -> Result<(), ImportError> {
     let Some((_, tokens)) = row.phase() else { return Ok(()) };
     let place = || format!("row {}, samples_ns", row.number);
     let beyond = || at.place(place(), "add up to more than 64 bits");

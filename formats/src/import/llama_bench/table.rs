@@ -4,7 +4,7 @@
 use brickscope_profile::StatedRate;
 use serde_json::{Map, Value};
 
-use super::{At, ImportError, Row, Rows};
+use super::{At, BenchRow, ImportError, Rows};
 
 /// Whether a line is the head of a table in Markdown.
 pub(super) fn is_markdown(line: &str) -> bool {
@@ -94,7 +94,7 @@ fn row_of_markdown(
     head: &[String],
     cells: &[String],
     at: &At<'_>,
-) -> Result<Row, ImportError> {
+) -> Result<BenchRow, ImportError> {
     let mut fields = Map::new();
     let (mut test, mut stated) = (None, None);
     for (name, cell) in head.iter().zip(cells) {
@@ -114,7 +114,7 @@ fn row_of_markdown(
     })?;
     let stated =
         stated.ok_or_else(|| at.place(place("t/s"), "is not a rate such as 118.88 ± 1.04"))?;
-    Ok(Row {
+    Ok(BenchRow {
         number,
         fields,
         n_prompt,
@@ -201,7 +201,7 @@ fn row_of_cells(
     head: &[String],
     cells: &[String],
     at: &At<'_>,
-) -> Result<Row, ImportError> {
+) -> Result<BenchRow, ImportError> {
     let fields: Map<String, Value> =
         head.iter().zip(cells).map(|(name, cell)| (name.clone(), value(cell))).collect();
     let [n_prompt, n_gen, n_depth] = super::counts(number, &fields, at)?;
@@ -213,7 +213,7 @@ fn row_of_cells(
     let stated = stated.ok_or_else(|| {
         at.place(format!("row {number}, avg_ts"), "is not a number of tokens per second")
     })?;
-    Ok(Row {
+    Ok(BenchRow {
         number,
         fields,
         n_prompt,
