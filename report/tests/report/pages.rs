@@ -1071,7 +1071,7 @@ fn runs_on_a_device_are_side_by_side_by_its_clock() {
     let profile = on_a_device();
     let page = of_two(["a", "b"], &Err(why.clone()), [&Ok(profile.clone()), &Ok(profile.clone())]);
     let json = profile.to_json();
-    let mut files = Files::of_two(&json, &json, serde_json::Value::Null, &["a", "b"]);
+    let mut files = Files::of_two(&json, &json, serde_json::Value::Null, &["a", "b", "A", "B"]);
     files.told.insert(why);
     assert!(check(&page, &mut files) > 10);
     let bricks = section(&page, "bricks");

@@ -209,7 +209,7 @@ mod by_run {
         assert!(said.starts_with("Found: v4 is slower than the version before it.\n"), "{said}");
         for part in [
             "\n  by         the time of ",
-            "a decode pass",
+            "a token of decode",
             "| · DownProjection |",
             "- A: `v3: engine`\n- B: `v4: engine`\n",
             "- note: brickscope bisect found B to be what became slower, of 6 versions",
