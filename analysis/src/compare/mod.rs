@@ -81,7 +81,7 @@ pub use self::from_profile::UnusableProfile;
 #[cfg(feature = "receipt")]
 pub use self::limits::{Held, Limit};
 pub use self::moved::{
-    Counted, Moved, MovedPart, Versus, look_after, of_most_tokens, pass_ns, versus,
+    Counted, Moved, MovedPart, Versus, look_after, of_most_tokens, pass_ns, until_next_look, versus,
 };
 use self::ratio::Ratio;
 use self::turns::Order;

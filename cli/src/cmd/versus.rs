@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use brickscope::Profile;
 use brickscope::stats::SplitMix64;
 use brickscope_analysis::compare::{
-    Process, Side, Turn, Versus, evened, look_after, turns_at_random, versus,
+    Process, Side, Turn, Versus, evened, look_after, until_next_look, versus,
 };
 use brickscope_analysis::view::{self, Circumstances};
 
@@ -295,19 +295,6 @@ impl<'t> Turns<'t> {
     }
 }
 
-/// For each pair up to the next look whether A goes first: at random, and of all pairs by then either side first equally
-/// often, or one time more of an odd number.
-fn until_next_look(order: &[bool], seed: u64) -> Vec<bool> {
-    let firsts = |order: &[bool]| order.iter().filter(|first| **first).count();
-    let next = (order.len() + 1..).find(|&pairs| look_after(pairs).is_some());
-    let pairs = next.map_or(1, |next| next - order.len());
-    let more = turns_at_random(pairs, seed);
-    // Of an odd number, the side that went first more often so far goes first less often now.
-    let all = firsts(order) + firsts(&more);
-    let is_even = (2 * all).abs_diff(order.len() + pairs) <= 1;
-    if is_even { more } else { more.into_iter().map(|first| !first).collect() }
-}
-
 /// What is known by now, for the bar.
 fn so_far(latest: Option<&Versus>, pairs: usize, of_pair: Duration) -> String {
     let tests = latest.into_iter().flat_map(Versus::tests).map(|(test, _)| {
@@ -322,23 +309,4 @@ fn so_far(latest: Option<&Versus>, pairs: usize, of_pair: Duration) -> String {
     let next = (pairs + 1..).find(|&pairs| look_after(pairs).is_some()).unwrap_or(pairs + 1);
     let left = of_pair * (next - pairs) as u32;
     format!("{pairs} pairs{known}; a look in {} s", left.as_secs())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn at_each_look_either_side_has_gone_first_as_often() {
-        for seed in 0..50 {
-            let mut random = SplitMix64(seed);
-            let mut order = Vec::new();
-            while order.len() < 100 {
-                order.extend(until_next_look(&order, random.bits()));
-                let firsts = order.iter().filter(|first| **first).count();
-                assert!(look_after(order.len()).is_some(), "{}", order.len());
-                assert!((2 * firsts).abs_diff(order.len()) <= 1, "{firsts} of {}", order.len());
-            }
-        }
-    }
 }
