@@ -8,7 +8,9 @@ use brickscope_profile::text::{count, printable, printable_text, screened, scree
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::compare::{Change, Compared, Comparison, Outcome, Pairing, TestChange, Verdict};
+use crate::compare::{
+    Change, Compared, Comparison, LEAST_PROCESSES, Outcome, Pairing, TestChange, Verdict,
+};
 use crate::text::{markdown, wrap};
 use crate::words::digits;
 
@@ -170,6 +172,10 @@ fn inconclusive(names: &[String], rows: &[&Change], comparison: &Comparison) -> 
 
 /// How often what A takes goes into what B takes, of tests without a verdict for want of processes.
 fn as_measured(comparison: &Comparison) -> String {
+    // Where there are enough, such a figure is chance's.
+    if comparison.a.processes.min(comparison.b.processes) >= LEAST_PROCESSES {
+        return String::new();
+    }
     let few = comparison
         .tests
         .iter()
