@@ -6,6 +6,8 @@ use brickscope_profile::text::printable_text;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthChar;
 
+pub use crate::words::{digits, pass_time};
+
 /// The most columns of a line.
 pub const WIDTH: usize = 80;
 

@@ -36,8 +36,15 @@ pub(crate) fn signed(ns: f64) -> String {
     format!("{sign}{}", time(ns.abs()))
 }
 
-/// Three digits or more.
-pub(crate) fn digits(rate: f64) -> String {
+/// The time of a pass: microseconds below a millisecond, else milliseconds.
+#[must_use]
+pub fn pass_time(ns: f64) -> String {
+    if ns < 1e6 { format!("{:.1} µs", ns / 1e3) } else { format!("{:.3} ms", ns / 1e6) }
+}
+
+/// A rate in three digits or more.
+#[must_use]
+pub fn digits(rate: f64) -> String {
     match rate {
         _ if rate < 10.0 => format!("{rate:.2}"),
         _ if rate < 100.0 => format!("{rate:.1}"),

@@ -53,10 +53,7 @@ pub(crate) fn micros(ns: f64) -> String {
     }
 }
 
-/// The time of a pass: microseconds below a millisecond, else milliseconds.
-pub(crate) fn pass_time(ns: f64) -> String {
-    if ns < 1e6 { format!("{:.1} µs", ns / 1e3) } else { format!("{:.3} ms", ns / 1e6) }
-}
+pub(crate) use brickscope_analysis::text::pass_time;
 
 /// The time of many passes: milliseconds, or seconds from ten on.
 #[cfg_attr(not(feature = "top"), allow(dead_code))]

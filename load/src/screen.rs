@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use brickscope_analysis::requests::times;
-use brickscope_analysis::text::labelled;
+use brickscope_analysis::text::{digits, labelled, pass_time};
 use brickscope_analysis::view;
 use brickscope_profile::Profile;
 use brickscope_profile::text::{count, grouped, printable_text};
@@ -59,7 +59,7 @@ impl Screen<'_> {
         );
         if self.plan.pace == Pace::Open {
             let of = &self.figures.late;
-            let shown = |ns: Option<u64>| ns.map(pass_time);
+            let shown = |ns: Option<u64>| ns.map(|ns| pass_time(ns as f64));
             let p50 = shown(of.p50_ns).map_or(String::new(), |p50| format!("{p50} at p50, "));
             let most = shown(of.longest_ns).unwrap_or_default();
             row("late     ", format!("{p50}{most} at most: from due to sent, part of all times"));
@@ -132,20 +132,4 @@ impl Screen<'_> {
             "times": times(self.profile),
         })
     }
-}
-
-fn digits(rate: f64) -> String {
-    if rate >= 100.0 {
-        format!("{rate:.0}")
-    } else if rate >= 10.0 {
-        format!("{rate:.1}")
-    } else {
-        format!("{rate:.2}")
-    }
-}
-
-/// Microseconds with a digit, milliseconds with three.
-fn pass_time(ns: u64) -> String {
-    let ns = ns as f64;
-    if ns < 1e6 { format!("{:.1} µs", ns / 1e3) } else { format!("{:.3} ms", ns / 1e6) }
 }
