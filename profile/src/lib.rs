@@ -102,9 +102,9 @@ pub use crate::not_finite::{Began, NotFinite};
 pub use crate::profile::{AsProfile, DeviceParts, Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
 pub use crate::request::{Ending, Part, PartKind, PassPart, Request};
 pub use crate::run::{
-    Beside, Between, Calls, Engine, FunctionSamples, Imported, ImportedTest, Model, Observed,
-    OtherThreads, Overhead, PhaseBeside, Profiled, Repeated, Repetition, Run, StatedRate,
-    WeightGroup,
+    Beside, Between, Calls, Engine, FunctionSamples, GraphLayers, GraphLayersBy, Imported,
+    ImportedTest, Model, Observed, OtherThreads, Overhead, PhaseBeside, Profiled, Repeated,
+    Repetition, Run, StatedRate, WeightGroup,
 };
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::share::{CpuWait, Share, ThreadShare};

@@ -356,7 +356,7 @@ pub struct Observed {
 /// The file of another program that a profile was imported from. That program measured the times.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Imported {
-    /// The format: `llama-bench`, `chrome`, `vk-perf-logger`, `folded`; or `brickscope.py` and `brickscope_vllm.py`, which
+    /// The format: `llama-bench`, `chrome`, `nsight`, `rocprof`, `vk-perf-logger`, `folded`; or `brickscope.py` and `brickscope_vllm.py`, which
     /// write such runs.
     pub format: String,
     /// The file.
@@ -384,6 +384,37 @@ pub struct Imported {
     /// All tests of a benchmark's file, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<ImportedTest>,
+    /// How the kernels inside of graphs came to their layers, if there are graphs and it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph_layers: Option<GraphLayers>,
+}
+
+/// How kernels inside of graphs, which one call launches together, came to their layers and bricks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphLayers {
+    /// By what.
+    pub by: GraphLayersBy,
+    /// How many layers there are.
+    pub layers: u32,
+    /// How many kernels of graphs have a layer.
+    pub kernels: u64,
+    /// How many kernels graphs have.
+    pub of_kernels: u64,
+    /// What a reader should know of it, as a sentence without its subject and its full stop; often nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+/// What tells the layers of kernels inside of graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GraphLayersBy {
+    /// The trace of the graph's capture: the same kernels in the same order, launched one by one.
+    Capture,
+    /// What the file notes for each kernel of a graph.
+    Annotations,
+    /// The sequence of kernels, which repeats once a layer.
+    Sequence,
 }
 
 /// A test of a benchmark: the same work, done once or several times.
@@ -485,6 +516,10 @@ pub enum Format {
     /// Chrome's trace events as JSON, an array or an object that contains one. Written by candle's
     /// `--tracing` (through tracing-chrome), PyTorch's profiler and others.
     Chrome,
+    /// The SQLite export of Nsight Systems.
+    Nsight,
+    /// The results of AMD's rocprofv3, as JSON or as rocpd's SQLite.
+    Rocprof,
     /// The output of ggml's Vulkan backend with `GGML_VK_PERF_LOGGER=1`, possibly among other lines.
     VkPerfLogger,
     /// Folded stacks.
@@ -493,7 +528,14 @@ pub enum Format {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 4] = [Self::LlamaBench, Self::Chrome, Self::VkPerfLogger, Self::Folded];
+    pub const ALL: [Self; 6] = [
+        Self::LlamaBench,
+        Self::Chrome,
+        Self::Nsight,
+        Self::Rocprof,
+        Self::VkPerfLogger,
+        Self::Folded,
+    ];
 
     /// The name in files and on the command line.
     #[must_use]
@@ -501,6 +543,8 @@ impl Format {
         match self {
             Self::LlamaBench => "llama-bench",
             Self::Chrome => "chrome",
+            Self::Nsight => "nsight",
+            Self::Rocprof => "rocprof",
             Self::VkPerfLogger => "vk-perf-logger",
             Self::Folded => "folded",
         }

@@ -90,6 +90,10 @@ pub(crate) enum ImportFormat {
     LlamaBench,
     /// Chrome trace events.
     Chrome,
+    /// The SQLite export of Nsight Systems.
+    Nsight,
+    /// Results of rocprofv3: JSON, or rocpd's SQLite.
+    Rocprof,
     /// The output of ggml's Vulkan backend.
     VkPerfLogger,
     /// Folded stacks.
@@ -151,6 +155,8 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         })?,
         ImportFormat::LlamaBench => Format::LlamaBench,
         ImportFormat::Chrome => Format::Chrome,
+        ImportFormat::Nsight => Format::Nsight,
+        ImportFormat::Rocprof => Format::Rocprof,
         ImportFormat::VkPerfLogger => Format::VkPerfLogger,
         ImportFormat::Folded => Format::Folded,
     };

@@ -11,6 +11,7 @@ mod kineto;
 mod llama_bench;
 mod other;
 mod pattern;
+mod trace;
 mod vk_perf_logger;
 
 use std::fmt;
@@ -116,6 +117,8 @@ pub fn read(
     let profile = match format {
         Format::LlamaBench => llama_bench::read(text, &at, &options.rows),
         Format::Chrome => chrome::read(text, &at, options),
+        Format::Nsight => Err(at.whole("is no database")),
+        Format::Rocprof => Err(at.whole("is none that is known")),
         Format::VkPerfLogger => vk_perf_logger::read(text, &at),
         Format::Folded => folded::read(text, &at, options.unit),
     }?;

@@ -9,9 +9,10 @@ use brickscope_profile::{
 };
 
 use super::host::{self, Host, phase_of};
+use super::inside::Inside;
 use super::table::{Found, layer_of_range};
 use super::{EventKind, Link, Names, described};
-use crate::import::chrome::{Reader, Timed, pass_of};
+use crate::import::trace::{Timed, Trace, pass_of};
 
 /// How many pieces of work may run at once on a stream: with programmatic dependent launch, the next kernel begins before
 /// the last one ends.
@@ -56,34 +57,36 @@ struct Row {
 
 /// Makes the profiles of the devices.
 pub(super) fn profiles(
-    reader: &Reader<'_>,
+    trace: &Trace,
     timed: &[Timed],
     origin: i64,
     host: &Host,
+    inside: &Inside,
     names: &mut Names<'_>,
     profile: &mut Profile,
 ) -> Counts {
     let mut counts = Counts::default();
     let mut seen: HashSet<u64> = HashSet::new();
-    let mut streams: BTreeMap<(u64, u64), Vec<&Timed>> = BTreeMap::new();
-    for event in timed.iter().filter(|event| event.kind.is_of_device()) {
-        let link = event.link.and_then(|link| reader.links.get(link as usize));
+    let mut streams: BTreeMap<(u64, u64), Vec<(usize, &Timed)>> = BTreeMap::new();
+    for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind.is_of_device()) {
+        let link = event.link.and_then(|link| trace.links.get(link as usize));
         let place = link.map(|link| (link.device, link.stream)).unwrap_or_default();
-        streams.entry(place).or_default().push(event);
+        streams.entry(place).or_default().push((at, event));
     }
     let intervals = intervals(&profile.passes);
     let mut serial = profile.passes.len() as u32;
     let mut kernels: HashMap<u32, Option<u16>> = HashMap::new();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
     for ((device, stream), mut events) in streams {
-        events
-            .sort_by_key(|event| (event.start, Reverse(event.end), event.kind == EventKind::Work));
+        events.sort_by_key(|(_, event)| {
+            (event.start, Reverse(event.end), event.kind == EventKind::Work)
+        });
         let mut rows: Vec<Row> = Vec::new();
         // When all work so far has ended, if it was launched by itself.
         let mut last: Option<i64> = None;
         // The ranges around, each with its pass.
         let mut ranges: Vec<(&Timed, Option<(u32, Phase)>)> = Vec::new();
-        for event in events {
+        for (at, event) in events {
             ranges.retain(|(range, _)| range.end > event.start);
             if event.kind == EventKind::RangeOfWork {
                 let is_inside = ranges.iter().any(|(_, pass)| pass.is_some());
@@ -98,8 +101,8 @@ pub(super) fn profiles(
                 }
                 continue;
             }
-            let name = &reader.names[event.name as usize];
-            let link = event.link.and_then(|link| reader.links.get(link as usize));
+            let name = &trace.names[event.name as usize];
+            let link = event.link.and_then(|link| trace.links.get(link as usize));
             if name == MARKER {
                 counts.markers += 1;
                 seen.extend(link.and_then(|link| link.correlation));
@@ -112,7 +115,7 @@ pub(super) fn profiles(
             });
             counts.unlaunched += u64::from(launch.is_none());
             seen.extend(link.and_then(|link| link.correlation));
-            let around = Around::of(reader, &ranges, names);
+            let around = Around::of(trace, &ranges, names);
             let by_kernel =
                 *kernels.entry(event.name).or_insert_with(|| match names.table.kernel(name) {
                     Some(Found::Brick(brick)) => Some(names.brick(brick)),
@@ -123,10 +126,12 @@ pub(super) fn profiles(
             let brick = alone
                 .and_then(|launch| launch.brick)
                 .or(around.brick)
+                .or_else(|| inside.brick(at))
                 .or(by_kernel)
-                .or_else(|| Some(names.brick(&reader.names[alone?.op? as usize])))
+                .or_else(|| Some(names.brick(&trace.names[alone?.op? as usize])))
                 .unwrap_or_else(|| names.brick(name));
-            let layer = alone.and_then(|launch| launch.layer).or(around.layer);
+            let layer =
+                alone.and_then(|launch| launch.layer).or(around.layer).or_else(|| inside.layer(at));
             let pass = match launch {
                 Some(launch) => launch
                     .pass
@@ -167,8 +172,8 @@ pub(super) fn profiles(
         counts.launches = host.launches.len() as u64;
         counts.missing = host.launches.iter().filter(|of| !seen.contains(of)).count() as u64;
     }
-    let described = described(reader);
-    let calls = |begin: &str| reader.names.iter().any(|name| name.starts_with(begin));
+    let described = described(trace);
+    let calls = |begin: &str| trace.names.iter().any(|name| name.starts_with(begin));
     let api = match (calls("hip"), calls("cuda") || calls("cuLaunch")) {
         (true, _) => "hip",
         (false, true) => "cuda",
@@ -216,14 +221,10 @@ struct Around {
 }
 
 impl Around {
-    fn of(
-        reader: &Reader<'_>,
-        ranges: &[(&Timed, Option<(u32, Phase)>)],
-        names: &mut Names<'_>,
-    ) -> Self {
+    fn of(trace: &Trace, ranges: &[(&Timed, Option<(u32, Phase)>)], names: &mut Names<'_>) -> Self {
         let mut around = Self::default();
         for (range, pass) in ranges {
-            let name = &reader.names[range.name as usize];
+            let name = &trace.names[range.name as usize];
             around.pass = around.pass.or(*pass);
             around.layer = layer_of_range(name).or(around.layer);
             if let Some(Found::Brick(brick)) = names.table.range(name) {

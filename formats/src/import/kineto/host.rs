@@ -6,7 +6,7 @@ use brickscope_profile::{Pass, Phase, Profile, Source, Span, Work};
 
 use super::table::{Found, class_of, is_layer, layer_of_range};
 use super::{EventKind, MODULE, Names};
-use crate::import::chrome::{Reader, Timed, pass_of};
+use crate::import::trace::{Timed, Trace, pass_of};
 
 /// The most modules around an event whose classes the table can compare.
 const MOST_CLASSES: usize = 8;
@@ -85,7 +85,7 @@ fn is_kept(event: &Timed) -> bool {
     !event.kind.is_of_device() && !matches!(event.kind, EventKind::Function | EventKind::Profiler)
 }
 
-fn foresee(reader: &Reader<'_>, timed: &[Timed]) -> Foreseen {
+fn foresee(trace: &Trace, timed: &[Timed]) -> Foreseen {
     let mut seen = Foreseen { is_outer: vec![false; timed.len()], ..Foreseen::default() };
     // Each event with the module that it is in, and the time of the operations directly inside of it.
     let mut stack: Vec<(usize, Option<usize>, u64)> = Vec::new();
@@ -119,7 +119,7 @@ fn foresee(reader: &Reader<'_>, timed: &[Timed]) -> Foreseen {
             module = *of;
         }
         if event.kind == EventKind::Module {
-            let name = &reader.names[event.name as usize];
+            let name = &trace.names[event.name as usize];
             let (class, _) = class_of(name.strip_prefix(MODULE).unwrap_or(name));
             let class = match seen.of_class.get(class) {
                 Some(&class) => class,
@@ -144,14 +144,14 @@ fn foresee(reader: &Reader<'_>, timed: &[Timed]) -> Foreseen {
 
 /// Makes the host's spans and passes.
 pub(super) fn spans(
-    reader: &Reader<'_>,
+    trace: &Trace,
     timed: &[Timed],
     origin: i64,
     names: &mut Names<'_>,
     profile: &mut Profile,
 ) -> Host {
     let mut host = Host::default();
-    let seen = foresee(reader, timed);
+    let seen = foresee(trace, timed);
     let mut chains: Vec<Chain> = Vec::new();
     let mut of_chain: HashMap<(Option<u32>, u32), u32> = HashMap::new();
     // What the table says, by the number of a name, or of a chain and a call.
@@ -182,7 +182,7 @@ pub(super) fn spans(
         }
         let duration_ns = event.end.abs_diff(event.start);
         let start_ns = event.start.abs_diff(origin);
-        let name = &reader.names[event.name as usize];
+        let name = &trace.names[event.name as usize];
         let mut inner = Context { end: event.end, ..around };
         if let (Some(phase), None) = (event.phase(), around.pass) {
             // The time of a pass is not attributed to a brick around it.
@@ -191,7 +191,7 @@ pub(super) fn spans(
             }
             let serial = profile.passes.len() as u32 + 1;
             let pass = pass_of(serial, phase, lane, start_ns, duration_ns);
-            profile.passes.push(Pass { tokens: reader.tokens(event), ..pass });
+            profile.passes.push(Pass { tokens: trace.tokens(event), ..pass });
             inner.pass = Some(profile.passes.len() - 1);
             (inner.span, inner.named, inner.op) = (None, None, None);
         }
@@ -278,7 +278,7 @@ pub(super) fn spans(
         }
         host.has_layers |= inner.layer.is_some();
         let pass = inner.pass.map(|pass| profile.passes[pass].serial);
-        launch(&mut host, reader, event, &inner, pass, start_ns, name);
+        launch(&mut host, trace, event, &inner, pass, start_ns, name);
         if is_pass {
             stack.push(inner);
             continue;
@@ -346,14 +346,14 @@ pub(super) fn spans(
 /// Notes what the work of devices can be tied to.
 fn launch(
     host: &mut Host,
-    reader: &Reader<'_>,
+    trace: &Trace,
     event: &Timed,
     inner: &Context,
     pass: Option<u32>,
     issued_ns: u64,
     name: &str,
 ) {
-    let Some(link) = event.link.and_then(|link| reader.links.get(link as usize)) else { return };
+    let Some(link) = event.link.and_then(|link| trace.links.get(link as usize)) else { return };
     let launch = Launch {
         brick: inner.named.or(inner.op),
         op: inner.op_name,

@@ -9,6 +9,7 @@
 
 mod device;
 mod host;
+mod inside;
 mod table;
 
 use std::collections::HashMap;
@@ -22,7 +23,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use self::table::Table;
-use super::chrome::{self, MOST_NAMES, Reader, words};
+use super::chrome::words;
+use super::trace::{self, MOST_NAMES, Trace};
 use super::{At, Format, ImportError, Options, lacks, left_out};
 
 /// What an event is.
@@ -230,40 +232,48 @@ impl Names<'_> {
     }
 }
 
+/// What wrote a trace.
+pub(super) struct Writer {
+    pub(super) format: Format,
+    pub(super) program: String,
+}
+
 /// The profile of a trace.
 pub(super) fn profile(
-    reader: &mut Reader<'_>,
+    trace: &mut Trace,
     at: &At<'_>,
     table: &Table,
+    writer: Writer,
 ) -> Result<Profile, ImportError> {
-    let program = Some("PyTorch's profiler".to_owned());
-    let mut profile = at.profile(Format::Chrome, program, "of the program that wrote the trace");
-    let (timed, origin) = chrome::sorted(reader, at)?;
+    let clock = "of the program that wrote the trace";
+    let mut profile = at.profile(writer.format, Some(writer.program), clock);
+    let (timed, origin) = trace::sorted(trace, at)?;
     let mut names = Names { table, names: Vec::new(), of_name: HashMap::new() };
-    let host = host::spans(reader, &timed, origin, &mut names, &mut profile);
-    let device = device::profiles(reader, &timed, origin, &host, &mut names, &mut profile);
-    profile.lanes = lanes(reader, &mut profile);
+    let host = host::spans(trace, &timed, origin, &mut names, &mut profile);
+    let inside = inside::of(trace, &timed, &host, &mut names);
+    let device = device::profiles(trace, &timed, origin, &host, &inside, &mut names, &mut profile);
+    profile.lanes = lanes(trace, &mut profile);
     profile.names = names.names;
     (profile.totals, profile.dropped.names) =
-        chrome::totals(&profile.spans, &profile.passes, &profile.names);
+        trace::totals(&profile.spans, &profile.passes, &profile.names);
     let late = late_phases(&profile);
     for pass in profile.passes.iter_mut().filter(|pass| late.contains(&pass.phase)) {
         pass.tokens = 0;
     }
-    profile.phases = chrome::phases(&profile.passes);
+    profile.phases = trace::phases(&profile.passes);
     let tokens: HashMap<u32, u64> =
         profile.passes.iter().map(|pass| (pass.serial, pass.tokens)).collect();
     for stream in profile.devices.iter_mut().flat_map(|device| &mut device.streams) {
         (stream.totals, stream.dropped.names) =
-            chrome::totals(&stream.spans, &stream.passes, &profile.names);
+            trace::totals(&stream.spans, &stream.passes, &profile.names);
         for pass in &mut stream.passes {
             pass.tokens = tokens.get(&pass.serial).copied().unwrap_or(0);
         }
-        stream.phases = chrome::phases(&stream.passes);
+        stream.phases = trace::phases(&stream.passes);
     }
-    about(reader, &mut profile);
-    reader.left_out.flows = 0;
-    reader.left_out(&mut profile, host.overlapping);
+    about(trace, &mut profile);
+    trace.left_out.flows = 0;
+    trace.left_out(&mut profile, host.overlapping);
     left_out(&mut profile, "functions of Python that aren't modules", host.functions);
     left_out(&mut profile, "events of the profiler itself", host.of_profiler);
     left_out(&mut profile, "markers between kernels, which are no work", device.markers);
@@ -284,12 +294,13 @@ pub(super) fn profile(
     }
     if let Some(imported) = &mut profile.imported {
         imported.doubts = doubts;
+        imported.graph_layers = inside.layers.clone();
     }
     let mut reasons = Vec::new();
     if profile.passes.is_empty() && device.passes == 0 {
         reasons.push("passes and phases: no event says that it is one".to_owned());
     }
-    if !host.has_layers {
+    if !host.has_layers && !inside.has_layers() {
         let why = "layers: no range or module tells them; docs/pytorch.md says how to record them";
         reasons.push(why.to_owned());
     }
@@ -328,9 +339,9 @@ fn late_phases(profile: &Profile) -> Vec<Phase> {
 }
 
 /// The threads of the host.
-fn lanes(reader: &Reader<'_>, profile: &mut Profile) -> Vec<brickscope_profile::Lane> {
+fn lanes(trace: &Trace, profile: &mut Profile) -> Vec<brickscope_profile::Lane> {
     let mut number = HashMap::new();
-    let all = chrome::lanes(reader);
+    let all = trace::lanes(trace);
     let mut lanes = Vec::new();
     let mut lane_of = |lane: u32| {
         *number.entry(lane).or_insert_with(|| {
@@ -348,11 +359,11 @@ fn lanes(reader: &Reader<'_>, profile: &mut Profile) -> Vec<brickscope_profile::
 }
 
 /// What the file states beside its events.
-fn about(reader: &Reader<'_>, profile: &mut Profile) {
-    let field = |name: &str| reader.field(name);
+fn about(trace: &Trace, profile: &mut Profile) {
+    let field = |name: &str| trace.field(name);
     // Times count from there; only newer files say so.
     let base = field("baseTimeNanoseconds").and_then(|text| text.parse::<u64>().ok());
-    if let (Some(base), Some(first)) = (base, reader.first_ns)
+    if let (Some(base), Some(first)) = (base, trace.first_ns)
         && let Some(began) = base.checked_add_signed(first).filter(|&at| at < 1 << 62)
     {
         profile.created = time_rfc3339(UNIX_EPOCH + Duration::from_nanos(began));
@@ -387,13 +398,13 @@ struct Described {
     driver: String,
 }
 
-fn described(reader: &Reader<'_>) -> Described {
+fn described(trace: &Trace) -> Described {
     #[derive(Deserialize)]
     struct Properties {
         id: u64,
         name: String,
     }
-    let field = |name: &str| reader.field(name);
+    let field = |name: &str| trace.field(name);
     let properties = field("deviceProperties")
         .and_then(|text| serde_json::from_str::<Vec<Properties>>(text).ok())
         .unwrap_or_default();

@@ -1,0 +1,450 @@
+//! What a profiler of a GPU and its host has recorded: timed events on tracks, with what ties the work of a device to the
+//! call that launched it. Readers of several formats fill a [`Trace`], of which `kineto/` makes a profile.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
+use brickscope_profile::{
+    BrickStats, Lane, Name, NameKind, Pass, Phase, PhaseTotal, Profile, Source, Span, Total,
+};
+
+use super::kineto::{EventKind, Link};
+use super::{At, ImportError, left_out, total};
+
+/// The most events: each takes some 130 bytes, so all of them 2 GiB.
+pub(super) const MOST_EVENTS: usize = 1 << 24;
+
+/// The most names that spans can refer to.
+pub(super) const MOST_NAMES: usize = OTHER_KERNEL as usize;
+
+/// By so much an event may miss the one that it nests in.
+const ROUNDED_NS: i64 = 2_000;
+
+/// A span of the file.
+#[derive(Clone, Copy)]
+pub(super) struct Timed {
+    pub(super) lane: u32,
+    pub(super) name: u32,
+    /// In nanoseconds of the file's axis.
+    pub(super) start: i64,
+    pub(super) end: i64,
+    /// What it is to PyTorch's profiler.
+    pub(super) kind: EventKind,
+    /// A bit for each of [`Phase::ALL`]: whether it is a pass of this phase.
+    pub(super) passes: u8,
+    /// An index into the reader's links.
+    pub(super) link: Option<u32>,
+}
+
+impl Timed {
+    /// The phase that it is a pass of. A pattern for decode is the more special one of two that both choose it.
+    pub(super) fn phase(&self) -> Option<Phase> {
+        Phase::ALL.into_iter().rev().find(|&phase| self.passes & bit(phase) != 0)
+    }
+}
+
+pub(super) fn bit(phase: Phase) -> u8 {
+    1 << phase as u8
+}
+
+/// What the name of a server's step tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Of so many tokens, 0 if the name doesn't tell.
+    Pass(Phase, u64),
+    /// It computes no token: vLLM has such a step when its last request has ended, and SGLang where others compute.
+    Empty,
+}
+
+impl Step {
+    /// vLLM's `execute_context_1(128)_generation_4(4)` (requests, and their tokens) and its longer form
+    /// `execute_132_context_1(sq128sk128…)_generation_4(sq4sk512…)`, and SGLang's `step[DECODE bs=4 …]`.
+    fn of(name: &str) -> Option<Self> {
+        if let Some(step) = name.strip_prefix("step[") {
+            let (mode, rest) = step.split_once(" bs=")?;
+            let tokens = rest.split_once(" toks=").map_or(0, |(_, tokens)| leading(tokens));
+            return Some(match mode {
+                "EXTEND" | "MIXED" | "DLLM_EXTEND" => Self::Pass(Phase::Prefill, tokens),
+                "DECODE" => Self::Pass(Phase::Decode, leading(rest)),
+                // It computes the tokens that a draft model guessed.
+                "VERIFY" => Self::Pass(Phase::Decode, tokens),
+                "IDLE" => Self::Empty,
+                _ => return None,
+            });
+        }
+        let (all, steps) = name.strip_prefix("execute_")?.split_once("context_")?;
+        let is_all =
+            |all: &str| all.strip_suffix('_').is_some_and(|all| all.parse::<u64>().is_ok());
+        if !all.is_empty() && !is_all(all) {
+            return None;
+        }
+        let (context, generation) = steps.split_once("_generation_")?;
+        let tokens = |text: &str| {
+            let (requests, tokens) = text.strip_suffix(')')?.split_once('(')?;
+            requests.parse::<u64>().ok()?;
+            let tokens = tokens.strip_prefix("sq").unwrap_or(tokens);
+            tokens.starts_with(|c: char| c.is_ascii_digit()).then(|| leading(tokens))
+        };
+        Some(match (tokens(context)?, tokens(generation)?) {
+            (0, 0) => Self::Empty,
+            (0, tokens) => Self::Pass(Phase::Decode, tokens),
+            (prompts, answers) => Self::Pass(Phase::Prefill, prompts.saturating_add(answers)),
+        })
+    }
+}
+
+/// The number that a text begins with, 0 if there is none.
+fn leading(text: &str) -> u64 {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..digits].parse().unwrap_or(0)
+}
+
+/// A thread of the host, or a stream of a device.
+#[derive(Default)]
+pub(super) struct Track {
+    pub(super) pid: String,
+    pub(super) tid: String,
+    pub(super) name: Option<String>,
+    /// Spans that have begun and not ended.
+    pub(super) open: Vec<Timed>,
+}
+
+/// The events of a file.
+#[derive(Default)]
+pub(super) struct Trace {
+    pub(super) timed: Vec<Timed>,
+    pub(super) names: Vec<String>,
+    of_name: HashMap<String, u32>,
+    pub(super) tracks: Vec<Track>,
+    /// By process, then by thread: so a look needs no text of its own.
+    of_track: HashMap<String, HashMap<String, u32>>,
+    pub(super) processes: HashMap<String, String>,
+    /// What calls and what ran on devices have in common.
+    pub(super) links: Vec<Link>,
+    /// What the file states beside its events, as JSON.
+    pub(super) about: Vec<(String, String)>,
+    /// When the first event began, in nanoseconds of the file's axis.
+    pub(super) first_ns: Option<i64>,
+    pub(super) left_out: LeftOut,
+    /// The number of the first event that can't be read, and what is wrong with it.
+    pub(super) fault: Option<(usize, String)>,
+}
+
+#[derive(Default)]
+pub(super) struct LeftOut {
+    pub(super) instants: u64,
+    pub(super) counters: u64,
+    pub(super) asyncs: u64,
+    pub(super) flows: u64,
+    pub(super) others: u64,
+    pub(super) unbegun: u64,
+    pub(super) backwards: u64,
+    /// Steps of a server that computed no token.
+    pub(super) empty_steps: u64,
+    /// Events that can't be read.
+    pub(super) odd: u64,
+    /// Work of a device whose times are 0.
+    pub(super) untimed: u64,
+    /// Events that end a little behind the one around them, or begin a little before the one before them ends.
+    pub(super) cut: u64,
+}
+
+impl Trace {
+    /// What the file states under a name, as JSON.
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        self.about.iter().find(|(field, _)| field == name).map(|(_, value)| &**value)
+    }
+
+    /// The number of a name.
+    pub(super) fn name(&mut self, name: &str) -> u32 {
+        if let Some(&number) = self.of_name.get(name) {
+            return number;
+        }
+        let number = self.names.len() as u32;
+        self.names.push(name.to_owned());
+        self.of_name.insert(name.to_owned(), number);
+        number
+    }
+
+    /// The number of a track.
+    pub(super) fn track(&mut self, pid: &str, tid: &str) -> u32 {
+        if let Some(&number) = self.of_track.get(pid).and_then(|tracks| tracks.get(tid)) {
+            return number;
+        }
+        let number = self.tracks.len() as u32;
+        let track = Track { pid: pid.to_owned(), tid: tid.to_owned(), ..Track::default() };
+        self.tracks.push(track);
+        self.of_track.entry(pid.to_owned()).or_default().insert(tid.to_owned(), number);
+        number
+    }
+
+    /// The number of a link, for [`Timed::link`].
+    pub(super) fn link(&mut self, link: Link) -> u32 {
+        self.links.push(link);
+        self.links.len() as u32 - 1
+    }
+
+    /// Adds an event, unless it ends before it begins.
+    pub(super) fn span(&mut self, timed: Timed) {
+        match timed.end < timed.start {
+            true => self.left_out.backwards += 1,
+            false => self.timed.push(timed),
+        }
+    }
+
+    /// Without patterns, the steps of a server are passes. If there are none, those of a profiler with a schedule are.
+    pub(super) fn choose_steps(&mut self) {
+        let mut steps: Vec<Option<Step>> = self.names.iter().map(|name| Step::of(name)).collect();
+        if !steps.iter().any(|step| matches!(step, Some(Step::Pass(..)))) {
+            let is_step = |name: &String| name.starts_with("ProfilerStep#");
+            // Only a step that trains goes backward or changes weights.
+            let trains = self.names.iter().any(|name| {
+                ["autograd::engine::evaluate_function", "Optimizer.step#"]
+                    .iter()
+                    .any(|begin| name.starts_with(begin))
+            });
+            let phase = if trains { Phase::Training } else { Phase::Decode };
+            let step = |name| is_step(name).then_some(Step::Pass(phase, 0));
+            steps = self.names.iter().map(step).collect();
+        }
+        for event in &mut self.timed {
+            match steps[event.name as usize] {
+                Some(Step::Pass(phase, _)) => event.passes = bit(phase),
+                Some(Step::Empty) if !event.kind.is_of_device() => self.left_out.empty_steps += 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// How many tokens a pass has, if its name tells.
+    pub(super) fn tokens(&self, pass: &Timed) -> u64 {
+        match Step::of(&self.names[pass.name as usize]) {
+            Some(Step::Pass(_, tokens)) => tokens,
+            _ => 0,
+        }
+    }
+
+    /// Notes what was left out of a profile.
+    pub(super) fn left_out(&self, profile: &mut Profile, overlapping: u64) {
+        let LeftOut {
+            instants,
+            counters,
+            asyncs,
+            flows,
+            others,
+            unbegun,
+            backwards,
+            empty_steps,
+            ..
+        } = self.left_out;
+        let LeftOut { odd, untimed, cut, .. } = self.left_out;
+        let odd_ones = match &self.fault {
+            Some((event, fault)) => {
+                format!("events that can't be read, such as event {event}: {fault}")
+            }
+            None => String::new(),
+        };
+        let unended = self.tracks.iter().map(|track| track.open.len() as u64).sum();
+        for (why, count) in [
+            (odd_ones.as_str(), odd),
+            ("work of a device whose times are 0", untimed),
+            ("the ends of events that don't quite nest, up to 2 µs of each", cut),
+            ("events that overlap another of their thread without nesting", overlapping),
+            ("begins without an end", unended),
+            ("ends without a begin", unbegun),
+            ("events that end before they begin", backwards),
+            ("steps that computed no token", empty_steps),
+            ("asynchronous events", asyncs),
+            ("flows", flows),
+            ("counters", counters),
+            ("instants", instants),
+            ("events of other kinds", others),
+        ] {
+            left_out(profile, why, count);
+        }
+    }
+}
+
+/// Sorts the events of each thread, outer ones first, and returns when the first one began.
+pub(super) fn sorted(trace: &mut Trace, at: &At<'_>) -> Result<(Vec<Timed>, i64), ImportError> {
+    let mut timed = std::mem::take(&mut trace.timed);
+    trace.left_out.untimed += without_times(&mut timed);
+    let origin = timed.iter().map(|event| event.start).min().unwrap_or_default();
+    trace.first_ns = Some(origin);
+    // Sums must hold all of it.
+    let sum: u128 = timed.iter().map(|event| u128::from(event.end.abs_diff(event.start))).sum();
+    if sum > u128::from(u64::MAX) {
+        return Err(at.whole("its durations (`dur`) add up to more than 64 bits of nanoseconds"));
+    }
+    // Of those that begin and end together the outer one is written last, when it ends.
+    timed.reverse();
+    timed.sort_by_key(|event| (event.lane, event.start, Reverse(event.end)));
+    trace.left_out.cut += cut_to_nest(&mut timed);
+    Ok((timed, origin))
+}
+
+/// Removes work of devices that has the time 0, as a profiler writes it that lost the real one, if all else is later.
+/// Returns how much it was.
+fn without_times(timed: &mut Vec<Timed>) -> u64 {
+    let is_zero = |event: &Timed| event.kind.is_of_device() && event.start == 0;
+    let Some(first) = timed.iter().filter(|event| !is_zero(event)).map(|event| event.start).min()
+    else {
+        return 0;
+    };
+    let before = timed.len();
+    timed.retain(|event| !(is_zero(event) && event.end < first));
+    (before - timed.len()) as u64
+}
+
+/// Events of a thread nest, but for what clocks and rounding make of their ends: up to [`ROUNDED_NS`] are cut from an event
+/// that ends behind the one around it, or after the next one has begun. A pass isn't lost for an event that goes on into it,
+/// however long: that ends where the pass begins. Returns how many were cut.
+fn cut_to_nest(timed: &mut [Timed]) -> u64 {
+    let mut cut = 0;
+    let mut stack: Vec<usize> = Vec::new();
+    for at in 0..timed.len() {
+        let event = timed[at];
+        if event.kind.is_of_device() {
+            continue;
+        }
+        if stack.last().is_some_and(|&around| timed[around].lane != event.lane) {
+            stack.clear();
+        }
+        while stack.pop_if(|around| timed[*around].end <= event.start).is_some() {}
+        // Those that end where it begins, and where it ends itself, if it nests then.
+        let (mut kept, mut end) = (stack.len(), event.end);
+        let nests = loop {
+            let Some(around) = kept.checked_sub(1).map(|top| timed[stack[top]]) else { break true };
+            let late = end.saturating_sub(around.end);
+            if late <= 0 {
+                break true;
+            }
+            let is_pass_in_none = event.phase().is_some() && around.phase().is_none();
+            if around.end.saturating_sub(event.start) <= ROUNDED_NS || is_pass_in_none {
+                kept -= 1;
+            } else if late <= ROUNDED_NS {
+                end = around.end;
+            } else {
+                break false;
+            }
+        };
+        // Else it is left out later.
+        if nests {
+            for before in stack.drain(kept..) {
+                timed[before].end = event.start;
+                cut += 1;
+            }
+            cut += u64::from(end != event.end);
+            timed[at].end = end;
+            stack.push(at);
+        }
+    }
+    cut
+}
+
+pub(super) fn lanes(trace: &Trace) -> Vec<Lane> {
+    let mut pids: Vec<&str> = trace.tracks.iter().map(|track| track.pid.as_str()).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let lane = |track: &Track| {
+        let tid = track.tid.parse::<u32>().ok();
+        // A thread whose id is a word.
+        let word = || tid.is_none().then(|| track.tid.trim_matches('"').to_owned());
+        let name = track.name.clone().or_else(word).filter(|name| !name.is_empty());
+        if pids.len() < 2 {
+            return Lane { name, tid };
+        }
+        let process = trace.processes.get(&track.pid).cloned();
+        let process = process.unwrap_or_else(|| format!("process {}", track.pid));
+        let name = match name {
+            Some(name) => format!("{process}: {name}"),
+            None => process,
+        };
+        Lane { name: Some(name), tid }
+    };
+    trace.tracks.iter().map(lane).collect()
+}
+
+/// A pass of which nothing is attributed yet.
+pub(super) fn pass_of(serial: u32, phase: Phase, lane: u32, start_ns: u64, wall_ns: u64) -> Pass {
+    Pass {
+        serial,
+        phase,
+        lane,
+        tokens: 0,
+        position: 0,
+        start_ns,
+        wall_ns,
+        attributed_ns: 0,
+        unattributed_ns: wall_ns,
+        disturbance: None,
+        is_left_out: false,
+    }
+}
+
+/// The sums of spans by phase and name, and how many spans have a name for which there is no room.
+pub(super) fn totals(spans: &[Span], passes: &[Pass], names: &[Name]) -> (Vec<Total>, u64) {
+    let phases: HashMap<u32, Phase> = passes.iter().map(|pass| (pass.serial, pass.phase)).collect();
+    type Key = (Option<Phase>, Source, u16);
+    let mut sums: Vec<(Key, BrickStats)> = Vec::new();
+    let mut of_sum: HashMap<Key, usize> = HashMap::new();
+    let mut others = 0;
+    for span in spans {
+        let number = span.name.unwrap_or(OTHER_BRICK);
+        others += u64::from(number >= OTHER_KERNEL);
+        let phase = span.pass.and_then(|serial| phases.get(&serial).copied());
+        let key = (phase, span.source, number);
+        let index = *of_sum.entry(key).or_insert_with(|| {
+            let name = names.get(usize::from(number));
+            sums.push((key, BrickStats::new(name.map_or("(other)", |name| &name.name))));
+            sums.len() - 1
+        });
+        sums[index].1.add(span.duration_ns, span.exclusive_ns, span.work);
+    }
+    let total = |((phase, source, number), stats): (Key, BrickStats)| {
+        let sum = total(phase, source, stats);
+        let is_kernel = number == OTHER_KERNEL;
+        match names.get(usize::from(number)) {
+            None if is_kernel => Total { kind: NameKind::Kernel, category: None, ..sum },
+            None => sum,
+            Some(name) => Total {
+                kind: name.kind,
+                category: name.brick_category(),
+                host: name.host.clone(),
+                device: name.device.clone(),
+                ..sum
+            },
+        }
+    };
+    (sums.into_iter().map(total).collect(), others)
+}
+
+/// The sums of passes by phase.
+pub(super) fn phases(passes: &[Pass]) -> Vec<PhaseTotal> {
+    let sum = |phase| {
+        let mut sum = PhaseTotal {
+            phase,
+            passes: 0,
+            disturbed: 0,
+            unwatched: None,
+            tokens: 0,
+            wall_ns: 0,
+            attributed_ns: 0,
+            unattributed_ns: 0,
+        };
+        for pass in passes.iter().filter(|pass| pass.phase == phase) {
+            sum.passes += 1;
+            sum.tokens = sum.tokens.saturating_add(pass.tokens);
+            sum.wall_ns += pass.wall_ns;
+            sum.attributed_ns += pass.attributed_ns;
+            sum.unattributed_ns += pass.unattributed_ns;
+        }
+        // Of a part of the passes they would make a rate of nothing.
+        if passes.iter().any(|pass| pass.phase == phase && pass.tokens == 0) {
+            sum.tokens = 0;
+        }
+        sum
+    };
+    Phase::ALL.map(sum).into_iter().filter(|sum| sum.passes > 0).collect()
+}
