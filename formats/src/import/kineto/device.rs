@@ -19,7 +19,7 @@ use crate::import::trace::{Timed, Trace, pass_of};
 const MOST_AT_ONCE: usize = 4;
 
 /// What HIP puts between kernels, so that they wait for each other: no kernel, though it is listed as one.
-const MARKER: &str = "Marker";
+pub(super) const MARKER: &str = "Marker";
 
 /// The most ranges around a kernel that are looked at.
 const MOST_RANGES: usize = 64;
@@ -109,10 +109,7 @@ pub(super) fn profiles(
                 continue;
             }
             counts.work += 1;
-            let launch = link.and_then(|link| {
-                let by_call = link.correlation.and_then(|at| host.by_correlation.get(&at));
-                by_call.or_else(|| host.by_external.get(&link.external?))
-            });
+            let launch = link.and_then(|link| launch_of(host, link));
             counts.unlaunched += u64::from(launch.is_none());
             seen.extend(link.and_then(|link| link.correlation));
             let around = Around::of(trace, &ranges, names);
@@ -123,10 +120,10 @@ pub(super) fn profiles(
                 });
             // What is around the launch of a graph tells nothing of each kernel in it.
             let alone = launch.filter(|launch| !launch.is_graph);
-            let brick = alone
-                .and_then(|launch| launch.brick)
+            let brick = inside
+                .brick(at)
+                .or_else(|| alone.and_then(|launch| launch.brick))
                 .or(around.brick)
-                .or_else(|| inside.brick(at))
                 .or(by_kernel)
                 .or_else(|| Some(names.brick(&trace.names[alone?.op? as usize])))
                 .unwrap_or_else(|| names.brick(name));
@@ -306,8 +303,14 @@ impl Row {
     }
 }
 
+/// The call that launched a piece of work, or else the operation.
+pub(super) fn launch_of<'h>(host: &'h Host, link: &Link) -> Option<&'h host::Launch> {
+    let by_call = link.correlation.and_then(|at| host.by_correlation.get(&at));
+    by_call.or_else(|| host.by_external.get(&link.external?))
+}
+
 /// Begin, end and serial of the host's passes, if none begins in another one.
-fn intervals(passes: &[Pass]) -> Vec<(u64, u64, u32)> {
+pub(super) fn intervals(passes: &[Pass]) -> Vec<(u64, u64, u32)> {
     let mut intervals: Vec<(u64, u64, u32)> = passes
         .iter()
         .map(|pass| (pass.start_ns, pass.start_ns.saturating_add(pass.wall_ns), pass.serial))
@@ -317,7 +320,7 @@ fn intervals(passes: &[Pass]) -> Vec<(u64, u64, u32)> {
 }
 
 /// The pass in which a thread of no pass launched something.
-fn pass_at(intervals: &[(u64, u64, u32)], at: u64) -> Option<u32> {
+pub(super) fn pass_at(intervals: &[(u64, u64, u32)], at: u64) -> Option<u32> {
     let after = intervals.partition_point(|&(start, ..)| start <= at);
     let (_, end, serial) = *intervals.get(after.checked_sub(1)?)?;
     (at < end).then_some(serial)

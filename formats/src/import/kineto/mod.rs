@@ -10,6 +10,7 @@
 mod device;
 mod host;
 mod inside;
+mod sequence;
 mod table;
 
 use std::collections::HashMap;
@@ -250,7 +251,7 @@ pub(super) fn profile(
     let (timed, origin) = trace::sorted(trace, at)?;
     let mut names = Names { table, names: Vec::new(), of_name: HashMap::new() };
     let host = host::spans(trace, &timed, origin, &mut names, &mut profile);
-    let inside = inside::of(trace, &timed, &host, &mut names);
+    let inside = inside::of(trace, &timed, &host, &profile.passes, &mut names);
     let device = device::profiles(trace, &timed, origin, &host, &inside, &mut names, &mut profile);
     profile.lanes = lanes(trace, &mut profile);
     profile.names = names.names;
@@ -301,8 +302,11 @@ pub(super) fn profile(
         reasons.push("passes and phases: no event says that it is one".to_owned());
     }
     if !host.has_layers && !inside.has_layers() {
-        let why = "layers: no range or module tells them; docs/pytorch.md says how to record them";
-        reasons.push(why.to_owned());
+        let mut why = "layers: no range or module tells them".to_owned();
+        if let Some(unclear) = inside.unclear {
+            why += &format!(", nor does the sequence of kernels ({unclear})");
+        }
+        reasons.push(why + "; docs/pytorch.md says how to record them");
     }
     if device.unlaunched > 0 {
         reasons.push(format!(

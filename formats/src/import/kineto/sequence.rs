@@ -1,0 +1,509 @@
+//! The layers of a model, from nothing but the sequence of its kernels: it repeats once a layer.
+//!
+//! The sequence is `prologue, N × body, epilogue`. Kernels count as equal if the table has one brick for them, since an
+//! autotuner may take another tile for one layer. Several bodies may take turns, as where attention over a window and over
+//! everything alternate, and the first layers may be others, as where they have no experts. A layer begins at its first
+//! norm. Where it isn't clear, there is none: a wrong layer is worse than an unknown one.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// What a kernel is to the search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Token {
+    Norm,
+    /// A product with a matrix of weights, of which the table doesn't tell which.
+    Product,
+    /// What mixes tokens with each other: attention, a state space, linear attention. A layer has one.
+    Mixer,
+    Activation,
+    Router,
+    /// Products of experts.
+    Experts,
+    /// Another brick, or a name that the table doesn't have.
+    Other(u32),
+}
+
+impl Token {
+    fn is_product(self) -> bool {
+        matches!(self, Self::Product | Self::Experts)
+    }
+}
+
+/// What is known of a sequence: for each kernel its layer, and the brick that its place in the layer tells.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Layers {
+    pub(super) of: Vec<Option<u16>>,
+    pub(super) bricks: Vec<Option<&'static str>>,
+    pub(super) count: u32,
+    /// How many layers repeat together.
+    pub(super) together: usize,
+    /// Whether attention follows behind the last layer: the sequence stops to repeat before its end.
+    pub(super) breaks_off: bool,
+}
+
+/// The most kernels of one pass that are searched, and the longest period: time grows with their product.
+const MOST_KERNELS: usize = 1 << 15;
+const LONGEST_PERIOD: usize = 768;
+
+/// A period has to repeat so many times.
+const LEAST_TIMES: usize = 3;
+
+/// The layers of a sequence, or why they aren't known.
+pub(super) fn layers(tokens: &[Token]) -> Result<Layers, &'static str> {
+    if tokens.len() > MOST_KERNELS {
+        return Err("a pass has too many kernels to search");
+    }
+    let (run, period) = repeated(tokens).ok_or("its kernels don't repeat")?;
+    if !tokens[run.clone()].contains(&Token::Mixer) {
+        return Err("no kernel that repeats is attention by the table of bricks");
+    }
+    let mut best: Vec<(Vec<usize>, usize)> = Vec::new();
+    for first in run.start..run.start + period {
+        if tokens[first] != Token::Norm {
+            continue;
+        }
+        let Some(body) = body(tokens, first, period) else { continue };
+        let found = grown(tokens, first, period, &body, run.end);
+        match best.first().map_or(0, |(starts, _)| starts.len()) {
+            most if found.len() > most => best = vec![(found, body.len())],
+            // Of bodies that take turns, each may be the first of a period.
+            most if found.len() == most && best.iter().all(|(known, _)| *known != found) => {
+                best.push((found, body.len()));
+            }
+            _ => {}
+        }
+    }
+    // Else a norm within layers would do as well, if the last one isn't whole: then there is attention before the first.
+    let mut unclear = None;
+    let mut sure = Vec::new();
+    for (mut starts, together) in best.into_iter().filter(|(starts, _)| starts.len() > 1) {
+        match before(tokens, &mut starts) {
+            Ok(()) => sure.push((starts, together)),
+            Err(Unclear::Why(why)) => unclear = Some(why),
+            Err(Unclear::Hole(end)) => {
+                let mut before = layers(&tokens[..end])?;
+                before.of.resize(tokens.len(), None);
+                before.bricks.resize(tokens.len(), None);
+                before.breaks_off = true;
+                return Ok(before);
+            }
+        }
+    }
+    if sure.len() > 1 {
+        sure.retain(|(starts, _)| {
+            starts.last().is_some_and(|&end| tokens.get(end) == Some(&Token::Norm))
+        });
+    }
+    let [(starts, together)] = &sure[..] else {
+        return Err(unclear
+            .filter(|_| sure.is_empty())
+            .unwrap_or("where a layer begins isn't clear"));
+    };
+    let (first, end) = (starts[0], starts[starts.len() - 1]);
+    if first == 0 {
+        return Err(
+            "nothing comes before its first layer, so that layers before it may be missing",
+        );
+    }
+    let mut layers = Layers {
+        of: vec![None; tokens.len()],
+        bricks: vec![None; tokens.len()],
+        count: starts.len() as u32 - 1,
+        together: *together,
+        breaks_off: tokens[end..].contains(&Token::Mixer),
+    };
+    for (number, bounds) in starts.windows(2).enumerate() {
+        let number = u16::try_from(number).map_err(|_| "it has too many layers")?;
+        let layer = bounds[0]..bounds[1];
+        layers.of[layer.clone()].fill(Some(number));
+        place(tokens, layer, &mut layers.bricks);
+    }
+    if !layers.breaks_off && tokens.get(end) == Some(&Token::Norm) {
+        // The product behind the last norm.
+        let behind = tokens[end..].iter().position(|token| *token == Token::Product);
+        if let Some(product) = behind.map(|at| end + at) {
+            layers.bricks[product] = Some("LmHead");
+        }
+    }
+    Ok(layers)
+}
+
+/// Why the layers before those that repeat can't be numbered.
+enum Unclear {
+    Why(&'static str),
+    /// The same layers come before, and then something else: kernels are missing. What is behind them begins here.
+    Hole(usize),
+}
+
+/// The longest range in which each kernel is the one of a period before; of several periods with the same range the
+/// shortest.
+fn repeated(tokens: &[Token]) -> Option<(Range<usize>, usize)> {
+    let mut best: Option<(Range<usize>, usize)> = None;
+    for period in 3..=LONGEST_PERIOD.min(tokens.len() / LEAST_TIMES) {
+        let mut begin = 0;
+        for at in 0..=tokens.len() - period {
+            let is_same = tokens.get(at + period).is_some_and(|later| *later == tokens[at]);
+            if is_same {
+                continue;
+            }
+            let run = begin..at + period;
+            begin = at + 1;
+            let is_enough = run.len() >= LEAST_TIMES * period;
+            if is_enough && best.as_ref().is_none_or(|(most, _)| run.len() > most.len()) {
+                best = Some((run, period));
+            }
+        }
+    }
+    best
+}
+
+/// The lengths of the layers that a period has, if its first one begins at `first`. `None` if that can't be.
+fn body(tokens: &[Token], first: usize, period: usize) -> Option<Vec<usize>> {
+    let of = tokens.get(first..first + period)?;
+    let mixers = mixers(of);
+    let head = *mixers.first()?;
+    if mixers.len() == 1 {
+        return Some(vec![period]);
+    }
+    // Several layers that take turns: each begins as the first one does.
+    let mut starts = Vec::new();
+    for mixer in &mixers {
+        let start = mixer.checked_sub(head)?;
+        if of[start..*mixer] != of[..head] {
+            return None;
+        }
+        starts.push(start);
+    }
+    starts.push(period);
+    let mut lengths = Vec::new();
+    for (bounds, mixer) in starts.windows(2).zip(&mixers) {
+        // Two mixers of one layer would be halves of it, without a norm and a product behind them.
+        let tail = of.get(*mixer..bounds[1])?;
+        let norm = tail.iter().position(|token| *token == Token::Norm)?;
+        if !tail[norm..].iter().any(|token| token.is_product()) {
+            return None;
+        }
+        lengths.push(bounds[1].checked_sub(bounds[0])?);
+    }
+    Some(lengths)
+}
+
+/// Where what mixes tokens begins. Kernels of one are those without a product between them.
+fn mixers(tokens: &[Token]) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut is_new = true;
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            Token::Mixer if is_new => {
+                found.push(at);
+                is_new = false;
+            }
+            token if token.is_product() => is_new = true,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Where layers begin, and where the last one ends: from those that repeat exactly, on to both sides as long as a layer has
+/// hardly a kernel that the one of a period before hasn't.
+fn grown(
+    tokens: &[Token],
+    first: usize,
+    period: usize,
+    body: &[usize],
+    run_end: usize,
+) -> Vec<usize> {
+    let is_alike = |from: usize, to: usize, length: usize| {
+        let (one, other) = (tokens.get(from..from + length), tokens.get(to..to + length));
+        one.zip(other).is_some_and(|(one, other)| are_alike(one, other))
+    };
+    let mut starts = vec![first];
+    let mut at = first;
+    for &length in body.iter().cycle() {
+        let is_first_period = at < first + period;
+        let is_whole = match is_first_period {
+            true => at + length <= run_end,
+            false => is_alike(at - period, at, length),
+        };
+        if !is_whole {
+            break;
+        }
+        at += length;
+        starts.push(at);
+    }
+    let mut begin = first;
+    for &length in body.iter().rev().cycle() {
+        let Some(start) = begin.checked_sub(length) else { break };
+        if !is_alike(start + period, start, length) {
+            break;
+        }
+        begin = start;
+        starts.insert(0, start);
+    }
+    starts
+}
+
+/// Whether two layers have the same kernels, but for hardly one.
+fn are_alike(one: &[Token], other: &[Token]) -> bool {
+    let others = one.iter().zip(other).filter(|(one, other)| one != other).count();
+    one.len() == other.len() && others <= one.len() / 8
+}
+
+/// Adds the layers that come before those that repeat and begin as they do, but go on otherwise. If anything else there
+/// looks like a layer, no number is sure.
+fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
+    const OTHERS: Unclear = Unclear::Why("other layers come before those that repeat");
+    let first = starts[0];
+    let body = &tokens[first..starts[1]];
+    let head = body.iter().position(|token| *token == Token::Mixer).ok_or(OTHERS)?;
+    let mut others = Vec::new();
+    for mixer in mixers(&tokens[..first]) {
+        let start = mixer.checked_sub(head).ok_or(OTHERS)?;
+        if tokens[start..mixer] != body[..head] {
+            return Err(OTHERS);
+        }
+        others.push(start);
+    }
+    let ends = others.iter().skip(1).copied().chain([first]);
+    let of: Vec<&[Token]> = others
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| tokens.get(*start..end).unwrap_or_default())
+        .collect();
+    let bodies = starts.windows(2).map(|bounds| &tokens[bounds[0]..bounds[1]]);
+    if bodies.clone().any(|body| of.iter().any(|other| are_alike(body, other))) {
+        return Err(Unclear::Hole(first));
+    }
+    // Of a layer that lost kernels, or of several, a begin and an end are left.
+    let is_rest = |other: &[Token]| {
+        let mut bodies = bodies.clone();
+        bodies.any(|body| {
+            let begin = body.iter().zip(other).take_while(|(one, other)| one == other).count();
+            let ends = body.iter().rev().zip(other.iter().rev());
+            begin + ends.take_while(|(one, other)| one == other).count() >= other.len()
+        })
+    };
+    match of[..] {
+        [] => {}
+        [other] if !is_rest(other) => {}
+        [one, ref others @ ..]
+            if !others.is_empty() && others.iter().all(|other| are_alike(one, other)) => {}
+        _ => return Err(OTHERS),
+    }
+    let begin = others.first().copied().unwrap_or(first);
+    // The end of a layer whose begin isn't there: its product stands where that of each other layer does.
+    let from_end = |tokens: &[Token]| tokens.iter().rev().position(|token| token.is_product());
+    let end_of_body = from_end(&tokens[..starts[starts.len() - 1]]);
+    if others.is_empty() && begin > 0 && from_end(&tokens[..begin]) == end_of_body {
+        let why = "its first kernels look like the end of a layer whose begin isn't there";
+        return Err(Unclear::Why(why));
+    }
+    starts.splice(0..0, others);
+    Ok(())
+}
+
+/// Which product is which, by its place in the layer: the projections before attention, the one behind it, and those of the
+/// feed-forward network around its activation.
+fn place(tokens: &[Token], layer: Range<usize>, bricks: &mut [Option<&'static str>]) {
+    let of = &tokens[layer.clone()];
+    let at = |token: Token| of.iter().position(|one| *one == token);
+    let (Some(mixer), Some(0)) = (at(Token::Mixer), at(Token::Norm)) else { return };
+    let last = of.iter().rposition(|token| *token == Token::Mixer).unwrap_or(mixer);
+    // The norm before the network.
+    let norm = of[last..].iter().position(|token| *token == Token::Norm).map(|at| last + at);
+    let Some(norm) = norm else { return };
+    let products = |range: Range<usize>| -> Vec<usize> {
+        range.filter(|&at| of[at] == Token::Product).collect()
+    };
+    let mut name = |at: usize, brick: &'static str| bricks[layer.start + at] = Some(brick);
+    products(0..mixer).into_iter().for_each(|at| name(at, "QkvProjection"));
+    if let [output] = products(last..norm)[..] {
+        name(output, "OutputProjection");
+    }
+    let router = of[norm..].iter().position(|token| *token == Token::Router).map(|at| norm + at);
+    let mut network = norm;
+    if let Some(router) = router {
+        if let [product] = products(norm..router)[..] {
+            name(product, "Router");
+        }
+        network = router;
+    }
+    let activations: Vec<usize> =
+        (network..of.len()).filter(|&at| of[at] == Token::Activation).collect();
+    let [activation] = activations[..] else { return };
+    match (&products(network..activation)[..], &products(activation..of.len())[..]) {
+        ([both], [down]) => {
+            name(*both, "GateUpProjection");
+            name(*down, "DownProjection");
+        }
+        ([gate, up], [down]) => {
+            name(*gate, "GateProjection");
+            name(*up, "UpProjection");
+            name(*down, "DownProjection");
+        }
+        _ => {}
+    }
+}
+
+/// Sequences and what was found of them: the passes of a file are mostly alike.
+#[derive(Default)]
+pub(super) struct Known(HashMap<Vec<Token>, Result<Layers, &'static str>>);
+
+impl Known {
+    pub(super) fn layers(&mut self, tokens: Vec<Token>) -> &Result<Layers, &'static str> {
+        self.0.entry(tokens).or_insert_with_key(|tokens| layers(tokens))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A letter for each kernel: N norm, P product, A attention, S activation, R router, E experts; others are themselves.
+    fn tokens(text: &str) -> Vec<Token> {
+        let token = |c: char| match c {
+            'N' => Token::Norm,
+            'P' => Token::Product,
+            'A' => Token::Mixer,
+            'S' => Token::Activation,
+            'R' => Token::Router,
+            'E' => Token::Experts,
+            c => Token::Other(c as u32),
+        };
+        text.chars().filter(|c| *c != ' ').map(token).collect()
+    }
+
+    /// The number of each kernel's layer in hexadecimal, `.` for none.
+    fn found(text: &str) -> String {
+        match layers(&tokens(text)) {
+            Ok(layers) => {
+                let digit = |of: &Option<u16>| {
+                    of.map_or('.', |n| char::from_digit(u32::from(n), 36).unwrap_or('?'))
+                };
+                layers.of.iter().map(digit).collect()
+            }
+            Err(why) => why.to_owned(),
+        }
+    }
+
+    fn spread(layers: &[(&str, char)]) -> (String, String) {
+        let text = layers.iter().map(|(body, _)| *body).collect();
+        let truth = layers.iter().flat_map(|(body, n)| body.chars().map(|_| *n)).collect();
+        (text, truth)
+    }
+
+    #[test]
+    fn layers_are_counted_from_the_first_norm_to_the_last_but_one() {
+        const BODY: &str = "NPrkAPNPSP";
+        let (text, truth) = spread(&[
+            ("ec", '.'),
+            (BODY, '0'),
+            (BODY, '1'),
+            (BODY, '2'),
+            (BODY, '3'),
+            ("NPx", '.'),
+        ]);
+        assert_eq!(found(&text), truth);
+        // The norms of queries and keys are within.
+        const QK: &str = "NPcNcNrkAaPNPSP";
+        let (text, truth) =
+            spread(&[("ec", '.'), (QK, '0'), (QK, '1'), (QK, '2'), (QK, '3'), ("NPx", '.')]);
+        assert_eq!(found(&text), truth);
+    }
+
+    #[test]
+    fn the_first_norm_may_be_another_kernel_and_one_layer_may_have_another_tile() {
+        let (text, truth) = spread(&[
+            ("ec", '.'),
+            ("fPrkAPNPSP", '0'),
+            ("NPrkAPNPSP", '1'),
+            ("NPrkAPNPSP", '2'),
+            ("NPrkAPNPSP", '3'),
+            ("NPrkAPNtSP", '4'),
+            ("NPrkAPNPSP", '5'),
+            ("NPrkAqNPSP", '6'),
+            ("NPx", '.'),
+        ]);
+        assert_eq!(found(&text), truth);
+    }
+
+    #[test]
+    fn bodies_that_take_turns_are_layers_each() {
+        let (full, window) = ("NPrkAaPNPREEz", "NPrkAPNPREEz");
+        let mut layers = vec![("ec", '.')];
+        for (at, number) in "0123456789".chars().enumerate() {
+            layers.push((if at % 2 == 0 { window } else { full }, number));
+        }
+        layers.push(("NP", '.'));
+        let (text, truth) = spread(&layers);
+        assert_eq!(found(&text), truth);
+        // Halves of a layer with two mixers aren't layers.
+        let (text, _) = spread(&[("ec", '.'), (&"NPkAPNPlAPNPSP".repeat(4), '.'), ("NP", '.')]);
+        assert_eq!(found(&text), "where a layer begins isn't clear");
+    }
+
+    #[test]
+    fn the_first_layers_may_have_no_experts() {
+        const DENSE: &str = "NPrkAPNPSP";
+        const SPARSE: &str = "NPrkAPNPREEz";
+        let (text, truth) = spread(&[
+            ("ec", '.'),
+            (DENSE, '0'),
+            (DENSE, '1'),
+            (SPARSE, '2'),
+            (SPARSE, '3'),
+            (SPARSE, '4'),
+            (SPARSE, '5'),
+            (SPARSE, '6'),
+            ("NP", '.'),
+        ]);
+        assert_eq!(found(&text), truth);
+    }
+
+    #[test]
+    fn what_is_not_clear_has_no_layers() {
+        const BODY: &str = "NPrkAPNPSP";
+        let four = BODY.repeat(4);
+        for (text, why) in [
+            (BODY.repeat(2), "its kernels don't repeat"),
+            ("NPrkPNPSP".repeat(4), "no kernel that repeats is attention by the table of bricks"),
+            (
+                format!("{four}NP"),
+                "nothing comes before its first layer, so that layers before it may be missing",
+            ),
+            (format!("kAPNPSP{four}NP"), "other layers come before those that repeat"),
+            (format!("kAPx{four}NP"), "other layers come before those that repeat"),
+            (
+                format!("SP{four}NP"),
+                "its first kernels look like the end of a layer whose begin isn't there",
+            ),
+            ("xPrkAPyPSP".repeat(4), "where a layer begins isn't clear"),
+        ] {
+            assert_eq!(found(&text), why, "{text}");
+        }
+        // Behind a hole in the middle there are none.
+        let text = format!("ec{four}NPrkAP{four}NP");
+        let holed = layers(&tokens(&text)).expect("layers");
+        assert_eq!((holed.count, holed.breaks_off), (4, true));
+        assert_eq!(holed.of.iter().flatten().count(), four.len());
+        // Where one of the first layers lost its end, as many may be missing as will.
+        assert_eq!(
+            found(&format!("ecNPrkAP{four}NP")),
+            "other layers come before those that repeat"
+        );
+    }
+
+    #[test]
+    fn products_are_named_by_their_place() {
+        let text = format!("ec{}NPx", "NPPPrkAPNPPSP".repeat(4));
+        let layers = layers(&tokens(&text)).expect("layers");
+        let names: Vec<&str> = layers.bricks.iter().flatten().copied().take(7).collect();
+        let (qkv, rest) = names.split_at(3);
+        assert_eq!(qkv, ["QkvProjection"; 3]);
+        assert_eq!(rest, ["OutputProjection", "GateProjection", "UpProjection", "DownProjection"]);
+        assert_eq!(layers.bricks.iter().flatten().last(), Some(&"LmHead"));
+        assert_eq!(layers.count, 4);
+    }
+}
