@@ -19,7 +19,7 @@ use crate::import::trace::{Timed, Trace, pass_of};
 const MOST_AT_ONCE: usize = 4;
 
 /// What HIP puts between kernels, so that they wait for each other: no kernel, though it is listed as one.
-const MARKER: &str = "Marker";
+pub(super) const MARKER: &str = "Marker";
 
 /// The most ranges around a kernel that are looked at.
 const MOST_RANGES: usize = 64;

@@ -1,12 +1,13 @@
-//! Which layer and brick the kernels inside of graphs are of, which one call launches together: that call tells of the
-//! whole graph only.
+//! Which layer and brick the kernels inside of graphs are of, which one call launches together: that call
+//! tells of the whole graph only.
 
 use std::collections::HashMap;
 
-use brickscope_profile::GraphLayers;
+use brickscope_profile::{GraphLayers, Pass};
 
-use super::Names;
+use super::device::MARKER;
 use super::host::Host;
+use super::{EventKind, Names, annotations, capture};
 use crate::import::trace::{Timed, Trace};
 
 /// What is known of the kernels inside of graphs, by the index of their event.
@@ -15,6 +16,8 @@ pub(super) struct Inside {
     of_event: HashMap<usize, (Option<u16>, Option<u16>)>,
     /// How it became known.
     pub(super) layers: Option<GraphLayers>,
+    /// What was given to find it out by, and can't be used: a sentence each.
+    pub(super) doubts: Vec<String>,
 }
 
 impl Inside {
@@ -29,9 +32,64 @@ impl Inside {
     pub(super) fn has_layers(&self) -> bool {
         self.layers.as_ref().is_some_and(|layers| layers.kernels > 0)
     }
+
+    /// Notes layer and brick of an event. What is known already stays.
+    pub(super) fn add(&mut self, event: usize, layer: Option<u16>, brick: Option<u16>) {
+        let known = self.of_event.entry(event).or_default();
+        known.0 = known.0.or(layer);
+        known.1 = known.1.or(brick);
+    }
 }
 
-/// Finds it out.
-pub(super) fn of(_: &Trace, _: &[Timed], _: &Host, _: &mut Names<'_>) -> Inside {
-    Inside::default()
+/// The kernels and copies that one launch of a graph began.
+pub(super) struct Graph {
+    /// The indexes of their events, by their begin.
+    pub(super) work: Vec<usize>,
+    /// The serial of the launch's pass.
+    pub(super) pass: Option<u32>,
+    pub(super) issued_ns: u64,
+}
+
+/// Finds it out: by the best of what there is.
+pub(super) fn of(
+    trace: &Trace,
+    timed: &[Timed],
+    host: &Host,
+    passes: &[Pass],
+    names: &mut Names<'_>,
+) -> Inside {
+    let mut inside = Inside::default();
+    let graphs = graphs(trace, timed, host);
+    capture::fill(&mut inside, &graphs, trace, timed, passes, names);
+    if !inside.has_layers() {
+        annotations::fill(&mut inside, &graphs, trace, timed, names);
+    }
+    // The place of the third way, the sequence of kernels: where there are no layers yet.
+    inside
+}
+
+/// The graphs that were launched, in the order of their launches.
+fn graphs(trace: &Trace, timed: &[Timed], host: &Host) -> Vec<Graph> {
+    let mut of_launch: HashMap<u64, Graph> = HashMap::new();
+    for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Work) {
+        let link = event.link.and_then(|link| trace.links.get(link as usize));
+        let Some(correlation) = link.and_then(|link| link.correlation) else { continue };
+        let Some(launch) = host.by_correlation.get(&correlation).filter(|launch| launch.is_graph)
+        else {
+            continue;
+        };
+        if trace.names[event.name as usize] == MARKER {
+            continue;
+        }
+        let (pass, issued_ns) = (launch.pass, launch.issued_ns);
+        let graph = of_launch.entry(correlation);
+        graph.or_insert_with(|| Graph { work: Vec::new(), pass, issued_ns }).work.push(at);
+    }
+    let mut graphs: Vec<(u64, Graph)> = of_launch.into_iter().collect();
+    graphs.sort_by_key(|(correlation, graph)| (graph.issued_ns, *correlation));
+    let mut graphs: Vec<Graph> = graphs.into_iter().map(|(_, graph)| graph).collect();
+    for graph in &mut graphs {
+        graph.work.sort_by_key(|&at| (timed[at].start, at));
+    }
+    graphs
 }
