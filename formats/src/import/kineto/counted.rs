@@ -35,7 +35,7 @@ pub(super) fn layers(bricks: &[Option<&str>]) -> Result<Vec<Option<u16>>, String
     let (Some(&(first, _)), Some(&(_, last))) = (mixers.first(), mixers.last()) else {
         return Err("it has no attention that is known as such".to_owned());
     };
-    if mixers.len() < 2 || mixers.len() > usize::from(u16::MAX) {
+    if mixers.len() < 2 || mixers.len() >= usize::from(u16::MAX) {
         return Err(format!("it has {} attentions to count layers by", mixers.len()));
     }
     let between = |from: usize, to: usize| -> &[usize] {
