@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope::load::{self, Limit};
 use brickscope_analysis::view::wrap;
-use brickscope_formats::import::{self, Format, MAX_BYTES, Map, Options};
+use brickscope_formats::import::{self, Captured, Format, MAX_BYTES, Map, Options};
 use flate2::read::MultiGzDecoder;
 
 use crate::measure::ceilings_here;
@@ -70,6 +70,11 @@ pub(crate) struct ImportArgs {
     /// table that is built in. docs/pytorch.md describes it.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) map: Option<PathBuf>,
+
+    /// For a trace of PyTorch's profiler: a trace of the capture of the CUDA or HIP graphs in it, which tells layers and
+    /// bricks of their kernels. It may be given several times. docs/pytorch.md says how to record one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capture: Vec<PathBuf>,
 
     /// For llama-bench on a CPU: measure the limits of this machine, on which the file was made, with as many threads, and
     /// add them to the run. `findings` then says how far each test is from them. This takes some seconds.
@@ -170,13 +175,15 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         let text = load::text(path, MAP_LIMIT).with_context(|| path.display().to_string())?;
         Ok(Map { path: path.clone(), text })
     };
-    let options = Options {
+    let mut options = Options {
+        captures: Vec::new(),
         map: args.map.as_ref().map(map).transpose()?,
         unit: args.unit.map(WeightUnit::into),
         rows: args.rows.clone(),
         prefill: args.prefill.clone(),
         decode: args.decode.clone(),
     };
+    options.captures = captures(&args.capture, &options)?;
     note.set_message(format!("reading {}", format.name()));
     if args.ceilings_here && format != Format::LlamaBench {
         bail!("--ceilings-here is for files of llama-bench, and this is {}", format.name());
@@ -229,6 +236,13 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         );
     }
     output::print(path + "\n")
+}
+
+fn captures(files: &[PathBuf], options: &Options) -> Result<Vec<Captured>> {
+    let read = |file: &PathBuf| -> Result<Captured> {
+        Ok(import::read_capture(&text(file)?.0, file, options)?)
+    };
+    files.iter().map(read).collect()
 }
 
 /// A note in lines of 80 characters.

@@ -20,7 +20,7 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, V
 use serde_json::value::RawValue;
 
 use super::decimal::{nearest, scaled};
-use super::kineto::{self, EventKind, Link};
+use super::kineto::{self, Captured, EventKind, Link};
 use super::pattern::Pattern;
 use super::trace::{
     MOST_EVENTS, MOST_NAMES, Timed, Trace, bit, lanes, pass_of, phases, sorted, totals,
@@ -58,6 +58,8 @@ struct Reader {
     about_bytes: usize,
     /// Whether an event has a category that only PyTorch's profiler writes.
     has_kinds: bool,
+    /// Whether it is the trace of a capture, whose calls state their kernels.
+    is_capture: bool,
     /// For each phase the pattern of its passes.
     patterns: [Option<Pattern>; 2],
 }
@@ -69,34 +71,8 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
         [&options.prefill, &options.decode]
             .map(|pattern| pattern.as_ref().map(|text| Pattern::parse(text)))
     };
-    let mut reader = Reader { patterns: patterns(), ..Reader::default() };
-    let mut result = reader.read(text);
-    let mended;
-    // PyTorch writes numbers and names as they come: `nan`, and control characters in names.
-    if result.as_ref().is_err_and(|error| !error.is_eof()) && reader.trace.fault.is_none() {
-        mended = mend(text);
-        if let Some(mended) = &mended {
-            reader = Reader { patterns: patterns(), ..Reader::default() };
-            result = reader.read(mended);
-        }
-    }
-    let mut breaks_off = 0;
-    let is_too_long = reader.trace.timed.len() > MOST_EVENTS;
-    if let Some((event, fault)) =
-        reader.trace.fault.take_if(|_| is_too_long || reader.trace.timed.is_empty())
-    {
-        return Err(at.place(format!("event {event}"), fault));
-    }
-    if let Err(error) = result {
-        // A killed program leaves out the rest, which the format allows.
-        if !error.is_eof() || reader.trace.timed.is_empty() {
-            return Err(at.json(&error));
-        }
-        breaks_off = 1;
-    }
-    if reader.trace.timed.is_empty() {
-        return Err(at.whole("has no event with a duration (`X`, or `B` with `E`)"));
-    }
+    let (mut reader, breaks_off) =
+        parsed(text, at, || Reader { patterns: patterns(), ..Reader::default() })?;
     let is_kineto = reader.has_kinds
         || reader.trace.about.iter().any(|(field, _)| {
             ["schemaVersion", "deviceProperties", "traceName"].contains(&field.as_str())
@@ -119,6 +95,7 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
             )));
         }
     }
+    reader.trace.captures = options.captures.clone();
     let writer =
         kineto::Writer { format: Format::Chrome, program: "PyTorch's profiler".to_owned() };
     let mut profile = match is_kineto {
@@ -127,6 +104,46 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
     };
     left_out(&mut profile, "the rest of the file, which is truncated", breaks_off);
     Ok(profile)
+}
+
+/// The events of a text, and 1 if it breaks off. `new` makes a reader, perhaps twice.
+fn parsed(text: &str, at: &At<'_>, new: impl Fn() -> Reader) -> Result<(Reader, u64), ImportError> {
+    let mut reader = new();
+    let mut result = reader.read(text);
+    let mended;
+    // PyTorch writes numbers and names as they come: `nan`, and control characters in names.
+    if result.as_ref().is_err_and(|error| !error.is_eof()) && reader.trace.fault.is_none() {
+        mended = mend(text);
+        if let Some(mended) = &mended {
+            reader = new();
+            result = reader.read(mended);
+        }
+    }
+    let mut breaks_off = 0;
+    let is_too_long = reader.trace.timed.len() > MOST_EVENTS;
+    if let Some((event, fault)) =
+        reader.trace.fault.take_if(|_| is_too_long || reader.trace.timed.is_empty())
+    {
+        return Err(at.place(format!("event {event}"), fault));
+    }
+    if let Err(error) = result {
+        // A killed program leaves out the rest, which the format allows.
+        if !error.is_eof() || reader.trace.timed.is_empty() {
+            return Err(at.json(&error));
+        }
+        breaks_off = 1;
+    }
+    if reader.trace.timed.is_empty() {
+        return Err(at.whole("has no event with a duration (`X`, or `B` with `E`)"));
+    }
+    Ok((reader, breaks_off))
+}
+
+/// Reads the trace of a graph's capture.
+pub(super) fn capture(text: &str, at: &At<'_>, options: &Options) -> Result<Captured, ImportError> {
+    let table = kineto::table(options)?;
+    let (mut reader, _) = parsed(text, at, || Reader { is_capture: true, ..Reader::default() })?;
+    kineto::captured(&mut reader.trace, at, &table)
 }
 
 /// The text with quotes around numbers that JSON has none for, and escapes for control characters within strings; `None`
@@ -306,6 +323,10 @@ impl Reader {
         let link = of_kineto
             .is_some_and(EventKind::is_linked)
             .then(|| self.trace.link(Link::of(event.args, event.pid, event.tid)));
+        let note = kineto::note(kind_of_it, event.args, self.is_capture);
+        if let (Some(link), Some(note)) = (link, note) {
+            self.trace.notes.add(link, &note);
+        }
         let name = self.trace.name(&name);
         let begun =
             Timed { lane, name, start: whole(start)?, end: 0, kind: kind_of_it, passes, link };

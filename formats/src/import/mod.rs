@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use brickscope_profile::name::category_of;
 pub use brickscope_profile::run::Format;
 
+pub use self::kineto::Captured;
 pub use self::other::{decoded, told};
 use brickscope_profile::text::{printable, printable_text};
 use brickscope_profile::{
@@ -87,6 +88,8 @@ pub struct Options {
     pub decode: Option<String>,
     /// For traces of PyTorch's profiler: a table that tells which bricks events are, before the table of this package.
     pub map: Option<Map>,
+    /// For traces of PyTorch's profiler: what [`read_capture`] read of the captures of the graphs in it.
+    pub captures: Vec<Captured>,
 }
 
 /// A table of bricks of the user's own: TOML with the sections `range`, `module`, `op`, `kernel` and `category`, and a
@@ -126,6 +129,16 @@ pub fn read(
     Ok(profile)
 }
 
+/// Reads the trace of a graph's capture, in which each kernel of the graph has a call of its own, for
+/// [`Options::captures`]. `path` is for messages. Of `options`, only the table of bricks counts.
+///
+/// # Errors
+///
+/// If the text is no trace of PyTorch's profiler, or has no capture.
+pub fn read_capture(text: &str, path: &Path, options: &Options) -> Result<Captured, ImportError> {
+    chrome::capture(text.trim_start_matches('\u{feff}'), &At { path }, options)
+}
+
 impl Options {
     fn check(&self, format: Format, at: &At<'_>) -> Result<(), ImportError> {
         for (what, is_given, of) in [
@@ -134,6 +147,7 @@ impl Options {
             ("a name of passes", self.prefill.is_some(), Format::Chrome),
             ("a name of passes", self.decode.is_some(), Format::Chrome),
             ("a table of bricks", self.map.is_some(), Format::Chrome),
+            ("a trace of a capture", !self.captures.is_empty(), Format::Chrome),
         ] {
             if is_given && of != format {
                 let (of, is) = (of.name(), format.name());

@@ -9,7 +9,7 @@ use brickscope_profile::{
     BrickStats, Lane, Name, NameKind, Pass, Phase, PhaseTotal, Profile, Source, Span, Total,
 };
 
-use super::kineto::{EventKind, Link};
+use super::kineto::{Captured, EventKind, Link};
 use super::{At, ImportError, left_out, total};
 
 /// The most events: each takes some 130 bytes, so all of them 2 GiB.
@@ -122,6 +122,9 @@ pub(super) struct Trace {
     pub(super) processes: HashMap<String, String>,
     /// What calls and what ran on devices have in common.
     pub(super) links: Vec<Link>,
+    pub(super) notes: Notes,
+    /// What was captured of the graphs in it, if the user has a trace of that.
+    pub(super) captures: Vec<Captured>,
     /// What the file states beside its events, as JSON.
     pub(super) about: Vec<(String, String)>,
     /// When the first event began, in nanoseconds of the file's axis.
@@ -129,6 +132,34 @@ pub(super) struct Trace {
     pub(super) left_out: LeftOut,
     /// The number of the first event that can't be read, and what is wrong with it.
     pub(super) fault: Option<(usize, String)>,
+}
+
+/// Texts that events note beside their links.
+#[derive(Default)]
+pub(super) struct Notes {
+    texts: Vec<String>,
+    of_text: HashMap<String, u32>,
+    of_link: HashMap<u32, u32>,
+}
+
+impl Notes {
+    pub(super) fn add(&mut self, link: u32, text: &str) {
+        let number = match self.of_text.get(text) {
+            Some(&number) => number,
+            None => {
+                let number = self.texts.len() as u32;
+                self.texts.push(text.to_owned());
+                self.of_text.insert(text.to_owned(), number);
+                number
+            }
+        };
+        self.of_link.insert(link, number);
+    }
+
+    pub(super) fn of(&self, link: Option<u32>) -> Option<&str> {
+        let number = *self.of_link.get(&link?)?;
+        self.texts.get(number as usize).map(String::as_str)
+    }
 }
 
 #[derive(Default)]

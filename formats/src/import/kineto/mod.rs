@@ -5,11 +5,18 @@
 //! is in none of the operations inside of it; time in no operation is Python's and unattributed. A kernel has the layer
 //! and the brick of the operation whose call launched it, which has the same `correlation`.
 //!
-//! `host.rs` makes the host's spans, `device.rs` those of the devices, and `table.rs` knows which brick an event is.
+//! `host.rs` makes the host's spans, `device.rs` those of the devices, and `table.rs` knows which brick an event is. What is
+//! inside of graphs, `inside.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`, `capture.rs`), or by
+//! `annotations.rs`.
 
+mod annotations;
+mod capture;
+mod counted;
 mod device;
 mod host;
 mod inside;
+mod order;
+mod recorded;
 mod sequence;
 mod table;
 
@@ -23,6 +30,9 @@ use brickscope_profile::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+pub(super) use self::annotations::note;
+pub use self::recorded::Captured;
+pub(super) use self::recorded::captured;
 use self::table::Table;
 use super::chrome::words;
 use super::trace::{self, MOST_NAMES, Trace};
@@ -279,7 +289,7 @@ pub(super) fn profile(
     left_out(&mut profile, "events of the profiler itself", host.of_profiler);
     left_out(&mut profile, "markers between kernels, which are no work", device.markers);
     left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
-    let mut doubts = Vec::new();
+    let mut doubts = inside.doubts.clone();
     if device.missing > 0 {
         doubts.push(format!(
             "{} of {} launches have no kernel in the file: the device did more than it says",

@@ -90,10 +90,17 @@ pub(super) fn layers(tokens: &[Token]) -> Result<Layers, &'static str> {
             }
         }
     }
-    if sure.len() > 1 {
-        sure.retain(|(starts, _)| {
-            starts.last().is_some_and(|&end| tokens.get(end) == Some(&Token::Norm))
-        });
+    // A norm that ends each layer would do as well, but for the first one.
+    let first_is_as_others = |starts: &[usize], together: usize| {
+        let layer = |nth: usize| tokens.get(*starts.get(nth)?..*starts.get(nth + 1)?);
+        layer(0).is_some_and(|first| layer(together) == Some(first))
+    };
+    for is_right in [&first_is_as_others as &dyn Fn(&[usize], usize) -> bool, &|starts, _| {
+        starts.last().is_some_and(|&end| tokens.get(end) == Some(&Token::Norm))
+    }] {
+        if sure.len() > 1 && sure.iter().any(|(starts, together)| is_right(starts, *together)) {
+            sure.retain(|(starts, together)| is_right(starts, *together));
+        }
     }
     let [(starts, together)] = &sure[..] else {
         return Err(unclear
@@ -410,6 +417,20 @@ mod tests {
         const QK: &str = "NPcNcNrkAaPNPSP";
         let (text, truth) =
             spread(&[("ec", '.'), (QK, '0'), (QK, '1'), (QK, '2'), (QK, '3'), ("NPx", '.')]);
+        assert_eq!(found(&text), truth);
+    }
+
+    #[test]
+    fn a_norm_may_end_a_layer_too() {
+        const BODY: &str = "NPrkAPNNPSPN";
+        let (text, truth) = spread(&[
+            ("ec", '.'),
+            (BODY, '0'),
+            (BODY, '1'),
+            (BODY, '2'),
+            (BODY, '3'),
+            ("NPx", '.'),
+        ]);
         assert_eq!(found(&text), truth);
     }
 
