@@ -3,6 +3,7 @@
 
 mod hostile;
 mod llama_bench;
+mod planted_gpu;
 mod pytorch;
 mod waits;
 
