@@ -235,7 +235,7 @@ impl Truth {
     /// How long each layer took in all steps together; under `None` what is in no layer.
     #[must_use]
     pub fn by_layer(&self) -> BTreeMap<Option<u16>, u64> {
-        let mut sums = BTreeMap::new();
+        let mut sums: BTreeMap<_, u64> = BTreeMap::new();
         for kernel in self.sound() {
             *sums.entry(kernel.layer).or_default() += kernel.ns;
         }
@@ -245,7 +245,7 @@ impl Truth {
     /// How long each brick took in all steps together.
     #[must_use]
     pub fn by_brick(&self) -> BTreeMap<&'static str, u64> {
-        let mut sums = BTreeMap::new();
+        let mut sums: BTreeMap<_, u64> = BTreeMap::new();
         for kernel in self.sound() {
             *sums.entry(kernel.brick).or_default() += kernel.ns;
         }

@@ -35,7 +35,7 @@ fn a_file_has_the_kernels_that_are_true() {
     let graphs = events.iter().filter(|event| event["name"] == "cudaGraphLaunch").count();
     assert_eq!((graphs, truth.steps.len()), (3, 3));
     // The last step has other products, and no kernel begins before the one before it has ended.
-    let products = |step| {
+    let products = |step: usize| {
         truth.kernels.iter().filter(move |kernel| kernel.step == step && kernel.brick == "LmHead")
     };
     assert!(products(0).zip(products(1)).all(|(one, other)| one.name == other.name));
@@ -106,7 +106,7 @@ fn what_is_planted_is_in_the_file() {
     let of = |planted| Recording::of(Net::of_experts(4)).plant(planted).record();
     let whole = Recording::of(Net::of_experts(4)).record();
     let slow = of(Planted::SlowLayer { layer: 2, brick: "Experts", percent: 180 });
-    let sum = |truth: &Truth, layer| {
+    let sum = |truth: &Truth, layer: u16| {
         let own =
             truth.kernels.iter().filter(move |k| k.layer == Some(layer) && k.brick == "Experts");
         own.map(|kernel| kernel.ns).sum::<u64>()
