@@ -1,15 +1,27 @@
 //! Whatever a file has in it, it becomes a profile that adds up or an error that names the file.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use brickscope::Profile;
 use brickscope_analysis::view;
 use brickscope_formats::export;
 use brickscope_formats::import::{Format, Options, WeightUnit, read};
+use brickscope_testing::gpu_trace::{Calls, Net, Recording};
 use proptest::prelude::*;
 
 use super::pytorch::GPU;
 use super::{CANDLE, FOLDED, LLAMA_BENCH, TORCH, VULKAN};
+
+/// Steps of graphs, with kernels on two streams.
+static GRAPHS: LazyLock<String> =
+    LazyLock::new(|| Recording::of(Net::of_shared_experts(6)).steps(&[32, 8]).record().trace);
+
+/// Kernels in modules, some of which wait for another rank.
+static CALLS: LazyLock<String> = LazyLock::new(|| {
+    let recording = Recording { calls: Calls::Hip, ..Recording::of(Net::parallel(6)).eager() };
+    recording.ranks(2).swap_remove(1).trace
+});
 
 fn options(format: Format) -> Options {
     match format {
@@ -56,6 +68,7 @@ fn changed() -> impl Strategy<Value = (String, Format)> {
         (CANDLE, Format::Chrome),
         (TORCH, Format::Chrome),
         (GPU, Format::Chrome),
+        (GRAPHS.as_str(), Format::Chrome),
         (VULKAN, Format::VkPerfLogger),
         (FOLDED, Format::Folded),
     ]);
@@ -91,6 +104,119 @@ fn changed() -> impl Strategy<Value = (String, Format)> {
             (String::from_utf8_lossy(&bytes).into_owned(), format)
         },
     )
+}
+
+/// What an event of a GPU's trace has.
+static FIELDS: [&str; 14] = [
+    "ph",
+    "cat",
+    "name",
+    "pid",
+    "tid",
+    "ts",
+    "dur",
+    "correlation",
+    "External id",
+    "device",
+    "stream",
+    "grid",
+    "block",
+    "shared memory",
+];
+
+/// What else might stand there.
+static VALUES: [&str; 24] = [
+    "0",
+    "1",
+    "-1",
+    "7",
+    "31",
+    "65536",
+    "5210000000.5",
+    "5210000500",
+    "1000000000000",
+    "9223372036854775.807",
+    "18446744073709551615",
+    "1e18",
+    "nan",
+    "null",
+    "[]",
+    "{}",
+    "[4294967295,1,1]",
+    "\"\"",
+    "\"x\"",
+    "\"kernel\"",
+    "\"cuda_runtime\"",
+    "\"cudaGraphLaunch\"",
+    "\"execute_context_0(0)_generation_32(32)\"",
+    "\"fused_moe_kernel\"",
+];
+
+/// An event with another value of a field that it has.
+fn replaced(event: &str, field: &str, value: &str) -> String {
+    let key = format!("\"{field}\":");
+    let Some((front, back)) = event.split_once(&key) else { return event.to_owned() };
+    let end = match back.as_bytes().first() {
+        Some(b'"') => back[1..].find('"').map(|at| at + 2),
+        Some(b'[') => back.find(']').map(|at| at + 1),
+        _ => back.find([',', '}']),
+    };
+    format!("{front}{key}{value}{}", &back[end.unwrap_or(back.len())..])
+}
+
+/// A trace of a GPU with some events left out, doubled, in another order, or with other values.
+fn mutated() -> impl Strategy<Value = String> {
+    let index = any::<prop::sample::Index>;
+    let value = (prop::sample::select(&FIELDS[..]), prop::sample::select(&VALUES[..]));
+    let changes = prop::collection::vec((index(), index(), value, 0_u8..6), 1..8);
+    (any::<bool>(), changes).prop_map(|(is_graph, changes)| {
+        let text = if is_graph { GRAPHS.as_str() } else { CALLS.as_str() };
+        let (head, rest) = text.split_once('\n').expect("a line before the events");
+        let body = rest.trim_end().strip_suffix("\n]}").expect("a line behind them");
+        let mut events: Vec<String> = body.split(",\n").map(str::to_owned).collect();
+        for (at, other, (field, value), how) in changes {
+            let (at, other) = (at.index(events.len()), other.index(events.len()));
+            match how {
+                0 => drop(events.remove(at)),
+                1 => events.insert(at, events[other].clone()),
+                2 => events.swap(at, other),
+                _ => events[at] = replaced(&events[at], field, value),
+            }
+        }
+        format!("{head}\n{}\n]}}\n", events.join(",\n"))
+    })
+}
+
+/// 300 by default, and not more than 5,000: a trace of a GPU is long.
+fn mutations() -> ProptestConfig {
+    let config = brickscope_testing::cases(300);
+    ProptestConfig { cases: config.cases.min(5_000), ..config }
+}
+
+#[test]
+fn a_field_of_an_event_is_replaced_whole() {
+    let event = r#"{"ph":"X","ts":1.5,"args":{"grid":[1,2,3],"stream":7}}"#;
+    for (field, value, is) in [
+        ("ph", "3", r#"{"ph":3,"ts":1.5,"args":{"grid":[1,2,3],"stream":7}}"#),
+        ("ts", "nan", r#"{"ph":"X","ts":nan,"args":{"grid":[1,2,3],"stream":7}}"#),
+        ("grid", "{}", r#"{"ph":"X","ts":1.5,"args":{"grid":{},"stream":7}}"#),
+        ("stream", "-1", r#"{"ph":"X","ts":1.5,"args":{"grid":[1,2,3],"stream":-1}}"#),
+        ("dur", "0", event),
+    ] {
+        assert_eq!(replaced(event, field, value), is);
+    }
+    for trace in [&*GRAPHS, &*CALLS] {
+        assert!(read(trace, Path::new("a.file"), Format::Chrome, &Options::default()).is_ok());
+    }
+}
+
+proptest! {
+    #![proptest_config(mutations())]
+
+    #[test]
+    fn a_trace_of_a_gpu_with_other_events_is_a_profile_or_an_error(text in mutated()) {
+        holds(&text, Format::Chrome);
+    }
 }
 
 proptest! {

@@ -4,6 +4,7 @@
 mod capture;
 mod hostile;
 mod llama_bench;
+mod planted_gpu;
 mod pytorch;
 mod waits;
 

@@ -4,6 +4,7 @@ pub mod chromium;
 pub mod command;
 pub mod cuda_shim;
 pub mod fake_cuda;
+pub mod gpu_trace;
 pub mod hostile;
 #[cfg(feature = "receipts")]
 pub mod made;
