@@ -131,7 +131,7 @@ fn of_a_recording_without_choices_experts_are_not_known() {
         let profile = replayed(recorded).profile;
         let why = |of: &brickscope::LayerExperts| {
             assert_eq!((of.n_expert, of.n_used, of.reads), (4, None, 0));
-            let why = of.unread_absent.as_ref().map_or("", |absent| &absent.reason);
+            let why = of.unread_absent.as_ref().map_or("", |absent| absent.reason.as_str());
             (of.unread, of.experts.len(), why.to_owned())
         };
         profile.experts.iter().map(why).collect()
