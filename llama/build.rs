@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    for part in ["build.rs", "preload", "src/recording/format.rs"] {
+    for part in ["build.rs", "preload", "src/recording/chosen.rs", "src/recording/format.rs"] {
         println!("cargo::rerun-if-changed={part}");
     }
     if std::env::var_os("CARGO_FEATURE_RECORDING").is_some() {

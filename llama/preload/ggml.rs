@@ -3,11 +3,13 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 
+use crate::chosen::Unread;
+
 /// `ggml_tensor`, up to its name. The same since 2024.
 #[repr(C)]
 pub(crate) struct Tensor {
     pub(crate) kind: i32,
-    buffer: *const c_void,
+    pub(crate) buffer: *const c_void,
     pub(crate) ne: [i64; 4],
     pub(crate) nb: [usize; 4],
     pub(crate) op: i32,
@@ -56,6 +58,8 @@ type TypeName = unsafe extern "C" fn(i32) -> *const c_char;
 type NBytes = unsafe extern "C" fn(*const Tensor) -> usize;
 type GetName = unsafe extern "C" fn(*const Tensor) -> *const c_char;
 type NElements = unsafe extern "C" fn(*const Tensor) -> i64;
+/// Whether a buffer is in the host's memory.
+pub(crate) type IsHost = unsafe extern "C" fn(*const c_void) -> bool;
 
 /// ggml's own functions, which say what a tensor is.
 pub(crate) struct Layout {
@@ -64,6 +68,33 @@ pub(crate) struct Layout {
     nbytes: NBytes,
     /// The number of the operation that multiplies with experts' matrices; -1 if this version has none.
     pub(crate) experts: i32,
+    pub(crate) is_host: Option<IsHost>,
+}
+
+/// The experts that tokens chose: so many for each token.
+pub(crate) struct Ids {
+    data: *const c_void,
+    pub(crate) used: usize,
+    pub(crate) tokens: usize,
+    strides: [usize; 2],
+}
+
+impl Ids {
+    /// Calls back with each number, token by token.
+    ///
+    /// # Safety
+    ///
+    /// The CPU is about to compute the product that reads them.
+    #[inline(always)]
+    pub(crate) unsafe fn each(&self, mut with: impl FnMut(i32)) {
+        for token in 0..self.tokens {
+            for nth in 0..self.used {
+                let at = token * self.strides[1] + nth * self.strides[0];
+                // SAFETY: it is one of the tensor's numbers, which the CPU reads next.
+                with(unsafe { self.data.byte_add(at).cast::<i32>().read_unaligned() });
+            }
+        }
+    }
 }
 
 /// Products are among as many first operations in all versions.
@@ -86,6 +117,10 @@ impl Layout {
                 type_name: std::mem::transmute::<*const c_void, TypeName>(type_name),
                 nbytes: std::mem::transmute::<*const c_void, NBytes>(nbytes),
                 experts: -1,
+                // Without it, the CPU computes with what there is: it has all of that in its reach.
+                is_host: find(c"ggml_backend_buffer_is_host")
+                    .ok()
+                    .map(|found| std::mem::transmute::<*const c_void, IsHost>(found)),
             };
             let get_name = std::mem::transmute::<*const c_void, GetName>(get_name);
             let nelements = std::mem::transmute::<*const c_void, NElements>(nelements);
@@ -181,33 +216,35 @@ impl Tensor {
         Some(hash)
     }
 
-    /// How many experts a product uses: different numbers among those that are chosen. `None` if they can't be counted.
+    /// Where the numbers of the experts are that the tokens of a product chose.
     ///
     /// # Safety
     ///
-    /// The CPU is about to compute the product, so its sources are there.
-    pub(crate) unsafe fn used_experts(&self) -> Option<u32> {
-        const MOST: usize = 1024;
+    /// The CPU is about to compute the product, so its sources are there; the function is that of its copy of ggml.
+    pub(crate) unsafe fn ids(&self, is_host: Option<IsHost>) -> Result<Ids, Unread> {
         /// The number of the type of 32-bit integers, in all versions.
         const I32: i32 = 26;
+        const MOST_USED: i64 = 1 << 12;
+        const MOST_TOKENS: i64 = 1 << 24;
         // SAFETY: the sources of a node live as long as it does.
-        let chosen = unsafe { self.src[2].as_ref() }?;
-        let is_known = chosen.kind == I32 && !chosen.data.is_null() && chosen.ne[2..] == [1, 1];
-        if !is_known || chosen.ne[..2].iter().any(|&n| n < 1) {
-            return None;
+        let ids = unsafe { self.src[2].as_ref() }.ok_or(Unread::Form)?;
+        let is_known = ids.kind == I32 && !ids.data.is_null() && ids.ne[2..] == [1, 1];
+        let [used, tokens, ..] = ids.ne;
+        if !is_known || !(1..=MOST_USED).contains(&used) || !(1..=MOST_TOKENS).contains(&tokens) {
+            return Err(Unread::Form);
         }
-        let mut seen = [0_u64; MOST / 64];
-        for token in 0..chosen.ne[1] as usize {
-            for nth in 0..chosen.ne[0] as usize {
-                let at = token * chosen.nb[1] + nth * chosen.nb[0];
-                // SAFETY: it is one of the tensor's numbers, which the CPU reads next.
-                let expert = unsafe { chosen.data.byte_add(at).cast::<i32>().read_unaligned() };
-                // Some versions leave out experts by a number below 0.
-                let Ok(expert) = usize::try_from(expert) else { continue };
-                *seen.get_mut(expert / 64)? |= 1 << (expert % 64);
+        // SAFETY: what a view is of lives as long as it does.
+        let whole = unsafe { ids.view_src.as_ref() }.filter(|_| ids.buffer.is_null());
+        let buffer = whole.map_or(ids.buffer, |whole| whole.buffer);
+        // Without a buffer it is in a context's own memory.
+        if let Some(is_host) = is_host.filter(|_| !buffer.is_null()) {
+            // SAFETY: the function is ggml's, and so is the buffer.
+            if !unsafe { is_host(buffer) } {
+                return Err(Unread::Place);
             }
         }
-        Some(seen.iter().map(|word| word.count_ones()).sum())
+        let strides = [ids.nb[0], ids.nb[1]];
+        Ok(Ids { data: ids.data, used: used as usize, tokens: tokens as usize, strides })
     }
 
     pub(crate) fn name(&self) -> String {
@@ -257,4 +294,24 @@ pub(crate) fn mixed_words(hash: u64, words: [u64; 2]) -> u64 {
     words
         .iter()
         .fold(hash, |hash, word| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The number of the type of 32-bit integers.
+    pub(crate) const I32: i32 = 26;
+
+    /// A tensor of numbers of four bytes, in rows that follow each other.
+    pub(crate) fn tensor(kind: i32, ne: [i64; 4], data: *const c_void) -> Tensor {
+        // SAFETY: all of it is numbers and pointers, for which zero is a value.
+        let mut tensor: Tensor = unsafe { std::mem::zeroed() };
+        (tensor.kind, tensor.ne, tensor.data) = (kind, ne, data);
+        tensor.nb[0] = 4;
+        for n in 1..4 {
+            tensor.nb[n] = tensor.nb[n - 1].wrapping_mul(ne[n - 1] as usize);
+        }
+        tensor
+    }
 }

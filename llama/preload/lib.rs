@@ -34,8 +34,12 @@
 
 mod batch;
 mod calls;
+#[allow(dead_code, unreachable_pub, reason = "each side uses its half")]
+#[path = "../src/recording/chosen.rs"]
+mod chosen;
 mod contexts;
 mod environment;
+mod experts;
 mod file;
 #[allow(dead_code, reason = "each side uses its half")]
 #[path = "../src/recording/format.rs"]
@@ -58,9 +62,10 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use experts::Experts;
 use file::Recording;
 use format::{Head, Record, word};
 use ggml::{Cgraph, Cplan, Params, Tensor};
@@ -70,8 +75,6 @@ use passes::{Of, pass};
 
 /// Nodes of a graph that are timed. llama.cpp's largest graphs have some ten thousand.
 const MOST_NODES: usize = 1 << 16;
-/// Products of experts in a graph that are counted: more than a hundred layers have.
-const MOST_EXPERTS: usize = 1 << 10;
 /// Different graphs that are described: each has other shapes, or another number of tokens.
 const MOST_GRAPHS: usize = 4096;
 
@@ -90,8 +93,6 @@ static PASSES: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 /// Whether a copy of ggml is looked at, by the function that was called.
 static COPIES_KNOWN: [[AtomicU8; COPIES]; 2] =
     [const { [const { AtomicU8::new(UNKNOWN) }; COPIES] }; 2];
-/// The number of the operation by which a copy multiplies with experts' matrices, once it is looked at.
-static EXPERTS: [AtomicI32; COPIES] = [const { AtomicI32::new(-1) }; COPIES];
 const UNKNOWN: u8 = 0;
 const LOOKED_AT: u8 = 1;
 const REFUSED: u8 = 2;
@@ -159,11 +160,8 @@ struct Running {
     /// before | after << 32.
     filled: Vec<u32>,
     grown: Vec<u64>,
-    /// The operation that multiplies with experts' matrices, and how many of them each such node of the graph uses.
-    experts_op: i32,
-    experts: Vec<u64>,
-    /// The last choice of experts and how many are in it: several products use one.
-    choice: (*const Tensor, u64),
+    /// Which experts its tokens choose.
+    experts: Experts,
     /// When this thread left the last barrier since the last node began; 0 for none.
     left_barrier: u64,
     /// The last graph of the open pass of which another backend computes nodes.
@@ -318,9 +316,7 @@ fn running() -> *mut Running {
         context: None,
         filled: Vec::new(),
         grown: Vec::new(),
-        experts_op: -1,
-        experts: Vec::with_capacity(MOST_EXPERTS),
-        choice: (ptr::null(), 0),
+        experts: Experts::new(),
         left_barrier: 0,
         offloaded: None,
         is_split: None,
@@ -364,30 +360,10 @@ unsafe fn begin_node(params: *const Params, node: *const Tensor, fused: *const T
             running.hash = ggml::mixed(running.hash, node);
         }
         running.n += 1;
-        if (*node).op == running.experts_op {
-            count_experts(running, node);
+        if (*node).op == running.experts.op {
+            running.experts.add(node);
         }
     }
-}
-
-/// Counts the experts that a product uses: which they are is only there until its choice is overwritten.
-///
-/// # Safety
-///
-/// The CPU is about to compute the node.
-#[cold]
-unsafe fn count_experts(running: &mut Running, node: *const Tensor) {
-    if running.experts.len() == MOST_EXPERTS {
-        return;
-    }
-    // SAFETY: the caller says so.
-    unsafe {
-        let choice = (*node).src[2];
-        if running.choice.0 != choice {
-            running.choice = (choice, (*node).used_experts().map_or(u64::MAX, u64::from));
-        }
-    }
-    running.experts.push(running.choice.1);
 }
 
 /// Asks how many tokens the cache has now: llama.cpp has added those of the graph that it computes next.
@@ -548,9 +524,7 @@ unsafe fn timed_graph(
         (*running).hash = 0;
         (*running).copy = copy;
         (*running).left_barrier = 0;
-        (*running).experts_op = EXPERTS[copy].load(Relaxed);
-        (*running).experts.clear();
-        (*running).choice = (ptr::null(), 0);
+        (*running).experts.begin_graph(copy);
         look_at_cache(running);
     }
     let graph_in_turn = shares::are_on().then(shares::begin_graph);
@@ -818,7 +792,7 @@ fn look_at(by: Known, copy: usize) -> bool {
     match layout {
         Ok(layout) => {
             if let Known::Graph = by {
-                EXPERTS[copy].store(layout.experts, Relaxed);
+                experts::know(copy, &layout);
             }
             state.layouts[by as usize][copy] = Some((state.libraries, layout));
             if let Known::Graph = by {
@@ -843,6 +817,7 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
         let tell = |number: u64, words: &[u64]| shares.push((number, words.to_vec()));
         shares::end_graph(graph, threads, running.n, tell)
     });
+    let [used, chosen] = running.experts.end_graph();
     let mut state = lock();
     let Some(state) = &mut *state else { return };
     if !are_whole {
@@ -873,7 +848,8 @@ fn write_graph(running: &mut Running, threads: i32, [begin, end]: [u64; 2], in_t
         for (number, words) in shares {
             state.recording.write_words(Record::Shares, &[number], &words);
         }
-        for (kind, words) in [(Record::Cached, &running.grown), (Record::Experts, &running.experts)]
+        for (kind, words) in
+            [(Record::Cached, &running.grown), (Record::Experts, &used), (Record::Chosen, &chosen)]
         {
             if !words.is_empty() {
                 state.recording.write_words(kind, words, &[]);

@@ -7,7 +7,7 @@ use brickscope::{
 };
 
 use crate::bricks::{Brick, Described, described, norm_weight};
-use crate::work::{CACHE, Counted, cache, stem};
+use crate::work::{CACHE, Counted, Experts, cache, stem};
 use crate::{LooksAt, Node};
 
 /// What a graph was computed with, as far as its shape doesn't tell.
@@ -64,6 +64,11 @@ impl Labels {
     /// The brick of each node, in order; `None` if it computes nothing.
     pub fn bricks(&self) -> impl Iterator<Item = Option<BrickKey>> {
         self.0.iter().map(|label| label.brick)
+    }
+
+    /// The products with experts' matrices, in order: the layer of each, and what experts it has.
+    pub fn experts(&self) -> impl Iterator<Item = (Option<u16>, Experts)> {
+        self.0.iter().filter_map(|label| Some((label.layer, label.counted.experts?)))
     }
 
     /// Adds the spans of the graph, in the order in which they began: layers, bricks of nodes that follow each other, and a

@@ -52,6 +52,9 @@ pub struct Dropped {
     /// Requests, tokens of them, and parts of passes that had no room. Of a request, nothing after such a token is recorded.
     #[serde(skip_serializing_if = "is_zero")]
     pub requests: u64,
+    /// Choices of experts that `experts` had no room for: beyond the most experts or layers that it tells apart.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub experts: u64,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -61,7 +64,7 @@ fn is_zero(count: &u64) -> bool {
 impl Dropped {
     /// Each counter, by the name of its field.
     #[doc(hidden)]
-    pub fn counts(&self) -> [(&'static str, u64); 18] {
+    pub fn counts(&self) -> [(&'static str, u64); 19] {
         // Destructured so that the compiler catches a new counter that is missing below.
         let &Self {
             spans,
@@ -82,6 +85,7 @@ impl Dropped {
             warm_up_passes,
             unplaced_kernels,
             requests,
+            experts,
         } = self;
         [
             ("spans", spans),
@@ -102,6 +106,7 @@ impl Dropped {
             ("warm_up_passes", warm_up_passes),
             ("unplaced_kernels", unplaced_kernels),
             ("requests", requests),
+            ("experts", experts),
         ]
     }
 
@@ -141,6 +146,11 @@ impl Dropped {
                 "too many ran before their brick ended; the totals count them",
             ),
             ("requests, tokens and parts of passes that had no room", self.requests, ""),
+            (
+                "choices of experts that had no room",
+                self.experts,
+                "the table of experts lacks them",
+            ),
         ]
         .into_iter()
         .filter(|&(_, count, _)| count > 0)

@@ -35,6 +35,7 @@
 //! | `trial.rs` | changes that were tried, and what they brought |
 //! | `request.rs` | requests of a server, and which passes were for them |
 //! | `share.rs` | how long each thread worked and waited |
+//! | `experts.rs` | which experts of a mixture ran |
 //! | `checksum.rs`, `digest.rs` | fingerprints of kernel outputs: bit for bit; within rounding |
 //! | `graph/mod.rs`, `node.rs`, `store.rs` | [`ExecutionGraph`] |
 //! | `graph/schedule.rs`, `transfer.rs` | critical path, slack and what-if; copies that undo each other |
@@ -53,6 +54,7 @@ pub mod clock;
 pub mod device;
 pub mod digest;
 pub mod dropped;
+pub mod experts;
 pub mod graph;
 pub mod latency;
 #[doc(hidden)]
@@ -86,6 +88,7 @@ pub use crate::device::{
 };
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::dropped::Dropped;
+pub use crate::experts::{ExpertRuns, LayerExperts};
 pub use crate::graph::{
     Cycle, DeviceLaunch, DotOptions, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode,
     ExecutionNodeId, HostLaunch, NodeTime, PingPong, PtxName, PtxRegistry, PtxSource, Registered,

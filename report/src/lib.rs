@@ -18,6 +18,7 @@
 mod bricks;
 mod comparison;
 mod difference;
+mod experts;
 mod figure;
 mod findings;
 mod flame;
@@ -189,6 +190,12 @@ pub fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
             title: "Threads",
             lead: "How long each thread worked, and where threads waited for each other.",
             html: threads::section(profile),
+        },
+        Section {
+            id: "experts",
+            title: "Experts",
+            lead: "Which experts of a mixture ran, and how evenly tokens chose them.",
+            html: experts::section(profile),
         },
         Section {
             id: "devices",

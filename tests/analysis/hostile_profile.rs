@@ -2,11 +2,11 @@
 
 use brickscope::{
     Alignment, BrickStats, CacheCeiling, Ceilings, Change, Dependency, DeviceProfile, DeviceStream,
-    Disturbance, DotOptions, Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Imported, Lane,
-    Latency, Launch, LaunchKind, LayerTotal, Model, Name, NameKind, Numbers, OtherThreads,
-    PairedRatio, Pass, PassTime, Phase, PhaseTotal, Point, Profile, Route, Run, Share, Source,
-    Span, StampCost, ThreadShare, Ticks, Total, TransferDirection, TreeOptions, Trial,
-    TrialVerdict, WeightGroup, Work,
+    Disturbance, DotOptions, Dropped, ExpertRuns, Grain, GrainChoice, GrainTotal, HostLaunch,
+    Imported, Lane, Latency, Launch, LaunchKind, LayerExperts, LayerTotal, Model, Name, NameKind,
+    Numbers, OtherThreads, PairedRatio, Pass, PassTime, Phase, PhaseTotal, Point, Profile, Route,
+    Run, Share, Source, Span, StampCost, ThreadShare, Ticks, Total, TransferDirection, TreeOptions,
+    Trial, TrialVerdict, WeightGroup, Work,
 };
 use brickscope_analysis::explain;
 use brickscope_analysis::findings::Findings;
@@ -361,6 +361,44 @@ fn shares() -> impl Strategy<Value = Vec<ThreadShare>> {
     prop::collection::vec(share, 0..6)
 }
 
+fn experts() -> impl Strategy<Value = Vec<LayerExperts>> {
+    let runs = (index(), [number(), number(), number(), number()]).prop_map(
+        |(expert, [tokens, passes, reads, bytes])| ExpertRuns {
+            expert,
+            tokens,
+            passes,
+            reads,
+            bytes,
+        },
+    );
+    let counts = [number(), number(), number(), number(), number()];
+    let layer = (
+        (phase(), prop::option::of(any::<u16>()), index(), prop::option::of(index())),
+        counts,
+        prop::collection::vec(runs, 0..4),
+    );
+    let layer = layer.prop_map(
+        |((phase, layer, n_expert, n_used), [passes, reads, tokens, odd, unread], experts)| {
+            let reason = "a\n\u{7}".to_owned();
+            let unread_absent = (unread > 3).then_some(brickscope::Absent { reason });
+            LayerExperts {
+                phase,
+                layer,
+                n_expert,
+                n_used,
+                passes,
+                reads,
+                tokens,
+                experts,
+                odd,
+                unread,
+                unread_absent,
+            }
+        },
+    );
+    prop::collection::vec(layer, 0..4)
+}
+
 fn imported() -> impl Strategy<Value = Imported> {
     let other = (phase(), index(), number(), prop::collection::vec(number(), 0..4));
     let other = other.prop_map(|(phase, threads, tokens, samples_ns)| OtherThreads {
@@ -392,6 +430,7 @@ fn profile() -> impl Strategy<Value = Profile> {
             shares(),
             prop::option::of(imported()),
             prop::collection::vec(trial(), 0..4),
+            experts(),
         ),
     )
         .prop_map(
@@ -426,7 +465,13 @@ fn profile() -> impl Strategy<Value = Profile> {
                 profile.totals = totals;
                 profile.ceilings = ceilings;
                 profile.devices = devices;
-                (profile.model, profile.shares, profile.imported, profile.trials) = others;
+                (
+                    profile.model,
+                    profile.shares,
+                    profile.imported,
+                    profile.trials,
+                    profile.experts,
+                ) = others;
                 profile.run = Some(Run { backend: "CPU".to_owned(), threads: 2, ..Run::default() });
                 profile.ptx.register("k\"\u{7}", "// PTX", Some("\n".as_ref()));
                 // A graph as it would be recorded by hand, of nodes with these numbers.

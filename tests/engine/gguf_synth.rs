@@ -180,13 +180,43 @@ fn names_are_read_as_they_are_written() {
         assert_eq!(quant.to_string().parse(), Ok(quant));
     }
     let error = "7b".parse::<Shape>().unwrap_err();
-    assert_eq!(error.to_string(), "there is no synthetic shape `7b`: choose one of tiny, 110m, 1b");
+    assert_eq!(
+        error.to_string(),
+        "there is no synthetic shape `7b`: choose one of tiny, 110m, 1b, moe"
+    );
     let error = "q9".parse::<SynthQuant>().unwrap_err();
     assert_eq!(
         error.to_string(),
         "there is no synthetic quantisation `q9`: choose one of tq2_0, q4_0, q4_k, q4_k_m, q5_k_m, \
          q6_k, q8_0, f16, f32"
     );
+}
+
+/// As llama.cpp reads Mixtral's: a router, and matrices with a third dimension.
+#[test]
+fn the_mixture_has_experts_in_each_layer() {
+    let path = folder("synth-moe").join("moe.gguf");
+    write(Shape::Moe, SynthQuant::Q8_0, 1, &path, &mut |_, _| {}).unwrap();
+    let model = Gguf::open(&path).unwrap();
+    let metadata = &model.metadata;
+    assert_eq!(metadata.u32("llama.expert_count").unwrap(), 32);
+    assert_eq!(metadata.u32("llama.expert_used_count").unwrap(), 4);
+    for layer in 0..4 {
+        for (part, dims, kind) in [
+            ("ffn_gate_inp", &[256, 32][..], TensorType::F32),
+            ("ffn_gate_exps", &[256, 256, 32], TensorType::Q8_0),
+            ("ffn_up_exps", &[256, 256, 32], TensorType::Q8_0),
+            ("ffn_down_exps", &[256, 256, 32], TensorType::Q8_0),
+        ] {
+            let name = format!("blk.{layer}.{part}.weight");
+            let tensor = model.tensor(&name).unwrap_or_else(|| panic!("no tensor `{name}`"));
+            assert_eq!((tensor.dims.as_slice(), tensor.kind), (dims, kind), "{name}");
+        }
+        assert!(model.tensor(&format!("blk.{layer}.ffn_up.weight")).is_none());
+    }
+    // Our engine says that it can't run it.
+    let error = brickscope_engine::Config::read(&model).expect_err("a mixture").to_string();
+    assert!(error.contains("mixtures of experts are not supported"), "{error}");
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod debug_build;
 pub(crate) mod device;
 mod device_gaps;
 pub(crate) mod disturbed;
+mod experts;
 mod facts;
 pub(crate) mod gaps;
 mod imbalance;
@@ -236,6 +237,7 @@ impl Findings {
             slow_brick::find,
             memory_roof::find,
             other_roof::find,
+            experts::find,
             threads::find,
             llama_bench::find,
             measured_threads::find,

@@ -1,6 +1,7 @@
 //! Runs with a planted bottleneck each, and clean ones.
 
 mod devices;
+mod experts;
 mod imported;
 mod prefill;
 

@@ -7,6 +7,7 @@ mod between;
 pub mod bisect;
 mod comparison;
 mod device;
+mod experts;
 mod explain;
 mod findings;
 #[cfg(feature = "receipt")]

@@ -18,7 +18,8 @@ use crate::view::between::beside;
 use crate::view::layout::{labelled, milliseconds, wrapped};
 use crate::view::tables::{Limits, PATH_ROWS, tables};
 use crate::view::{
-    batches, between, device, findings, headline, imported, machine, roofline, shares, tiles, waits,
+    batches, between, device, experts, findings, headline, imported, machine, roofline, shares,
+    tiles, waits,
 };
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
@@ -173,6 +174,7 @@ fn within(profile: &Profile, limits: &Limits) -> String {
     }
     shares::in_report(profile, &mut text);
     waits::in_report(profile, &mut text);
+    experts::in_report(profile, &mut text);
     tiles::in_report(profile, &mut text);
     imported::tests(profile, &mut text);
     imported::samples(profile, &mut text);

@@ -11,7 +11,8 @@ use crate::progress;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  brickscope synth --shape 1b --quant q4_k_m -o 1b-q4_k_m.gguf")]
 pub(crate) struct SynthArgs {
-    /// The shape: tiny (2 layers of width 256), 110m (12 of 768) or 1b (22 of 2048).
+    /// The shape: tiny (2 layers of width 256), 110m (12 of 768), 1b (22 of 2048), or moe (4 of 256, each with 32 experts, for
+    /// llama.cpp).
     #[arg(long, default_value = "tiny")]
     pub(crate) shape: Shape,
 

@@ -1,6 +1,8 @@
 //! `brickscope run`, on a program that has llama.cpp's functions without its computations.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
+mod experts;
+
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;

@@ -50,6 +50,9 @@ pub enum Shape {
     M110,
     /// 1.1 billion weights, TinyLlama's shape: what people run on a laptop.
     B1,
+    /// 26 million weights in four layers of a mixture, of whose 32 experts each token chooses four. llama.cpp runs it;
+    /// this engine doesn't.
+    Moe,
 }
 
 /// How the weights are stored.
@@ -78,8 +81,8 @@ pub enum SynthQuant {
 }
 
 impl Shape {
-    /// All shapes, the smallest first.
-    pub const ALL: [Self; 3] = [Self::Tiny, Self::M110, Self::B1];
+    /// All shapes, the smallest first; then the mixture.
+    pub const ALL: [Self; 4] = [Self::Tiny, Self::M110, Self::B1, Self::Moe];
 
     /// The name, as on the command line.
     pub const fn name(self) -> &'static str {
@@ -87,6 +90,7 @@ impl Shape {
             Self::Tiny => "tiny",
             Self::M110 => "110m",
             Self::B1 => "1b",
+            Self::Moe => "moe",
         }
     }
 
@@ -101,6 +105,7 @@ impl Shape {
                 n_vocab: 512,
                 n_context: 512,
                 is_tied: false,
+                experts: None,
             },
             Self::M110 => Sizes {
                 dim: 768,
@@ -111,6 +116,7 @@ impl Shape {
                 n_vocab: 32_000,
                 n_context: 2048,
                 is_tied: true,
+                experts: None,
             },
             Self::B1 => Sizes {
                 dim: 2048,
@@ -121,6 +127,18 @@ impl Shape {
                 n_vocab: 32_000,
                 n_context: 2048,
                 is_tied: false,
+                experts: None,
+            },
+            Self::Moe => Sizes {
+                dim: 256,
+                n_layers: 4,
+                n_heads: 4,
+                n_kv_heads: 2,
+                ffn_dim: 256,
+                n_vocab: 512,
+                n_context: 2048,
+                is_tied: false,
+                experts: Some([32, 4]),
             },
         }
     }
@@ -239,7 +257,7 @@ impl FromStr for Shape {
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
         let unknown =
-            || UnknownName { name: name.to_owned(), what: "shape", known: "tiny, 110m, 1b" };
+            || UnknownName { name: name.to_owned(), what: "shape", known: "tiny, 110m, 1b, moe" };
         Self::ALL.into_iter().find(|shape| shape.name() == name).ok_or_else(unknown)
     }
 }
@@ -326,11 +344,13 @@ struct Sizes {
     n_context: usize,
     /// Whether the embedding is also the matrix that makes the logits.
     is_tied: bool,
+    /// Of a mixture, how many experts a layer has, and how many of them each token chooses.
+    experts: Option<[usize; 2]>,
 }
 
 /// The metadata and the tensors: all but the weights.
 fn plan(shape: Shape, quant: SynthQuant, seed: u64, path: &Path) -> Writer {
-    let Sizes { dim, n_layers, n_heads, n_kv_heads, ffn_dim, n_vocab, n_context, is_tied } =
+    let Sizes { dim, n_layers, n_heads, n_kv_heads, ffn_dim, n_vocab, n_context, is_tied, experts } =
         shape.sizes();
     let head_dim = dim / n_heads;
     let kv_dim = n_kv_heads * head_dim;
@@ -352,6 +372,10 @@ fn plan(shape: Shape, quant: SynthQuant, seed: u64, path: &Path) -> Writer {
         .set("llama.rope.freq_base", 10_000f32)
         .set("llama.rope.dimension_count", head_dim as u32)
         .set("llama.vocab_size", n_vocab as u32);
+    if let Some([all, used]) = experts {
+        // As Mixtral's: llama.cpp has it among this architecture.
+        writer.set("llama.expert_count", all as u32).set("llama.expert_used_count", used as u32);
+    }
     Vocabulary::new(n_vocab).describe(&mut writer);
     writer.set("general.quantization_version", 2u32).set("general.file_type", quant.file_type());
 
@@ -369,6 +393,14 @@ fn plan(shape: Shape, quant: SynthQuant, seed: u64, path: &Path) -> Writer {
         tensor("attn_v", &[dim, kv_dim], more);
         tensor("attn_output", &[dim, dim], linear);
         tensor("ffn_norm", &[dim], norm);
+        if let Some([all, _]) = experts {
+            // What chooses among them stays as it is in all of llama.cpp's mixtures.
+            tensor("ffn_gate_inp", &[dim, all], TensorType::F32);
+            tensor("ffn_gate_exps", &[dim, ffn_dim, all], linear);
+            tensor("ffn_up_exps", &[dim, ffn_dim, all], linear);
+            tensor("ffn_down_exps", &[ffn_dim, dim, all], more);
+            continue;
+        }
         tensor("ffn_gate", &[dim, ffn_dim], linear);
         tensor("ffn_up", &[dim, ffn_dim], linear);
         tensor("ffn_down", &[ffn_dim, dim], more);

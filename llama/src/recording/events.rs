@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Deserializer};
 
+use super::chosen::Chosen;
 use super::format::{CALLS, Sent};
 use crate::{LooksAt, Node};
 
@@ -154,6 +155,8 @@ pub struct Graph {
     /// How many experts each of its products of experts used, in order, where that was recorded; `None` if they couldn't be
     /// counted.
     pub experts: Vec<Option<u32>>,
+    /// Which experts were chosen for these products, where that was recorded.
+    pub chosen: Vec<Chosen>,
 }
 
 /// What a thread did of the nodes of a graph.

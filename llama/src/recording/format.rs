@@ -134,10 +134,12 @@ pub(crate) enum Record {
     Gone = 20,
     /// [A request, and how many tokens](halves) were made of a text in it, on the thread that had read it.
     Tokenized = 21,
+    /// For each choice of experts of the graph before, in order, its first product and what was chosen: see `chosen.rs`.
+    Chosen = 22,
 }
 
 impl Record {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::Graph,
         Self::Nodes,
         Self::Pass,
@@ -159,6 +161,7 @@ impl Record {
         Self::Sent,
         Self::Gone,
         Self::Tokenized,
+        Self::Chosen,
     ];
 
     /// The kind that has a number.

@@ -497,6 +497,7 @@ mod tests {
                     shares: Vec::new(),
                     sequences: Vec::new(),
                     experts: Vec::new(),
+                    chosen: Vec::new(),
                 }),
             );
             let engine = groups(&recorded).remove(0).engine;

@@ -6,15 +6,18 @@
 //! | file | contents |
 //! |---|---|
 //! | `format.rs` | the file, as writer and reader have it |
+//! | `chosen.rs` | which experts were chosen, likewise |
 //! | `events.rs` | what a recording has, as plain data |
 //! | `read.rs` | from a file to that |
 //! | `passes.rs` | passes with their graphs, and how threads waited for a CPU |
 //! | `groups.rs` | which passes belong together: those of one model in one context |
-//! | `replay/` | from a group to a profile: `graphs.rs` a pass and its spans, `phase.rs` its phase, `warm_up.rs` what warms up, `turns.rs` passes in turns, with and without their nodes timed |
+//! | `replay/` | from a group to a profile: `graphs.rs` a pass and its spans, `phase.rs` its phase, `warm_up.rs` what warms up, `turns.rs` passes in turns, with and without their nodes timed, `experts.rs` which experts ran |
 //! | `requests.rs` | which sequences of llama.cpp are which requests of a server |
 //! | `unnamed.rs` | names of weights, from the file of the model |
 //! | `program.rs` | whether a program can be recorded, and why nothing was |
 
+#[allow(dead_code, reason = "each side uses its half")]
+mod chosen;
 mod events;
 #[allow(dead_code, reason = "each side uses its half")]
 mod format;
@@ -26,6 +29,7 @@ mod replay;
 mod requests;
 mod unnamed;
 
+pub use chosen::{Chosen, Unread};
 pub use events::{
     Asked, Context, Event, Graph, Library, Load, Model, Pass, Recorded, SentPiece, ThreadLoad,
     ThreadShares,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::chosen::Chosen;
 use super::events::{
     Asked, Context, Event, Graph, Library, Load, Pass, Recorded, SentPiece, ThreadLoad,
     ThreadShares,
@@ -265,6 +266,11 @@ impl Recorded {
                 let used = values.into_iter().map(|of| u32::try_from(of).ok());
                 self.last_graph()?.experts = used.collect();
             }
+            Record::Chosen => {
+                let chosen = Chosen::read(&values()?);
+                let chosen = chosen.ok_or_else(|| "a choice of experts is cut off".to_owned())?;
+                self.last_graph()?.chosen = chosen;
+            }
             Record::Numbers => {
                 let of = |[number, outputs]: [u32; 2]| (number, outputs.checked_sub(1));
                 *numbers = values()?.into_iter().map(halves).map(of).collect();
@@ -350,6 +356,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::chosen::Unread;
     use super::super::events::Model;
     use super::super::format::UNKNOWN;
     use super::*;
@@ -419,6 +426,22 @@ mod tests {
             record(9, &words_of(&[1, 60, 9])),
             record(15, &words_of(&[7 | 9 << 32, 3 << 32])),
             record(16, &words_of(&[8, u64::MAX])),
+            // Of 128 experts 2 each: 3 tokens, one of which left one out; and a choice that is elsewhere.
+            record(
+                22,
+                &words_of(&[
+                    2 << 32,
+                    128 | 2 << 32,
+                    3 | 1 << 32,
+                    0,
+                    5 | 3 << 32,
+                    127 | 2 << 32,
+                    1,
+                    128,
+                    1,
+                    2 << 32,
+                ]),
+            ),
             record(4, &words_of(&[91, 99])),
             record(17, &words_of(&[2, 5 | 1 << 32])),
             record(3, &words_of(&[5, 100, 1, nothing, 0, 1 | 1 << 32, 10 | 11 << 32, 3 << 32])),
@@ -458,6 +481,25 @@ mod tests {
                 shares: vec![ThreadShares { thread: 1, nodes: vec![[60, 9]] }],
                 sequences: vec![[7, 9], [0, 3]],
                 experts: vec![Some(8), None],
+                chosen: vec![
+                    Chosen {
+                        product: 0,
+                        n_expert: 128,
+                        n_used: 2,
+                        tokens: 3,
+                        odd: 1,
+                        beyond: 0,
+                        unread: None,
+                        experts: vec![[5, 3], [127, 2]],
+                    },
+                    Chosen {
+                        product: 1,
+                        n_expert: 128,
+                        tokens: 1,
+                        unread: Some(Unread::Place),
+                        ..Chosen::default()
+                    },
+                ],
             }),
             Event::Described([91, 99], 0),
             Event::Pass(Pass {
@@ -611,7 +653,9 @@ mod tests {
             (with(16, 1 << 40), "7.nodes, byte 16: it states 1099511627776 bytes, and has 112"),
             (with(16, 8), "7.nodes, byte 16: it states 8 bytes, and has 112"),
             (with(64, 6 | 1 << 40), "7.nodes, byte 64: a record of 256 bytes is cut off"),
-            (with(64, 22 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 22"),
+            (with(64, 23 | 7 << 32), "7.nodes, byte 64: a record of an unknown kind, 23"),
+            (with(64, 22 | 7 << 32), "7.nodes, byte 64: a record of kind 22 has 7 bytes"),
+            (with(64, 22 | 8 << 32), "7.nodes, byte 64: a choice of experts is cut off"),
             (with(64, 18 | 7 << 32), "7.nodes, byte 64: a record of kind 18 has only 7 bytes"),
             (with(64, 19 | 7 << 32), "7.nodes, byte 64: a record of kind 19 has only 7 bytes"),
             (with(64, 20 | 7 << 32), "7.nodes, byte 64: a record of kind 20 has 7 bytes"),
@@ -636,7 +680,7 @@ mod tests {
     #[test]
     fn each_kind_has_its_number() {
         let known: Vec<u8> = (0..=u8::MAX).filter(|&number| Record::of(number).is_some()).collect();
-        assert_eq!(known, (1..=21).collect::<Vec<u8>>());
+        assert_eq!(known, (1..=22).collect::<Vec<u8>>());
         assert!(known.iter().all(|&n| Record::of(n).map(|kind| kind as u8) == Some(n)));
     }
 
@@ -653,7 +697,7 @@ mod tests {
         #[test]
         fn no_file_is_a_panic(
             records in prop::collection::vec(
-                (0_u8..22, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
+                (0_u8..23, prop::collection::vec(any::<u8>(), 0..80)), 0..8),
             flips in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
         ) {
             let records: Vec<_> = records.iter().map(|(kind, body)| record(*kind, body)).collect();

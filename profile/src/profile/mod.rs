@@ -29,6 +29,7 @@ use crate::clock::ClockInfo;
 use crate::device::{DeviceProfile, GrainTotal, Serialised, SyncMode};
 use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::dropped::Dropped;
+use crate::experts::LayerExperts;
 use crate::graph::{ExecutionGraph, PtxRegistry};
 use crate::latency::Latency;
 use crate::layers::LayerTables;
@@ -131,6 +132,9 @@ pub struct Profile {
     /// How long each thread waited for a CPU, where threads were looked at one by one: by phase and thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_waits: Vec<CpuWait>,
+    /// Which experts of a mixture ran, where that was recorded: by phase and layer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub experts: Vec<LayerExperts>,
     /// Fingerprints of kernel outputs, in the order in which they were recorded.
     pub checksums: Vec<KernelChecksum>,
     /// Digests of kernel outputs, which compare across machines, in the order in which they were
@@ -216,6 +220,7 @@ impl Profile {
             tile_balance: None,
             shares: Vec::new(),
             cpu_waits: Vec::new(),
+            experts: Vec::new(),
             checksums: Vec::new(),
             digests: Vec::new(),
             observed: Observed::default(),

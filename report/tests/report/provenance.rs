@@ -335,6 +335,10 @@ impl<'f> Files<'f> {
         match operator.as_str().unwrap_or_default() {
             "const" => Number::of(&rest[0]).ok_or("a constant".to_owned()),
             "layer" => self.has_layer(&text(0), &rest[1]),
+            "count" => {
+                let rows = self.at(&text(0)).and_then(Value::as_array);
+                rows.map(|rows| Number::Int(rows.len() as i128)).ok_or(format!("no {from}"))
+            }
             "rows" => self.rows(&text(0), &text(1), rest[2].as_object().expect("a filter")),
             "flame" => self.flame(&text(0), &text(1), rest[2].as_array().expect("a path")),
             "passes" => self.passes(&text(0), rest[1].as_object().expect("a filter")),

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { F32 = 0, Q8_0 = 8 };
-enum { NONE = 0, DUP = 1, ADD = 2, GET_ROWS = 3, RMS_NORM = 4, MUL = 5, MUL_MAT = 6, ROPE = 7, VIEW = 8, FLASH_ATTN_EXT = 9 };
+enum { F32 = 0, Q8_0 = 8, I32 = 26 };
+enum { NONE = 0, DUP = 1, ADD = 2, GET_ROWS = 3, RMS_NORM = 4, MUL = 5, MUL_MAT = 6, MUL_MAT_ID = 7, ROPE = 8, VIEW = 9, FLASH_ATTN_EXT = 10 };
 
 struct tensor {
     int32_t type;
@@ -59,6 +59,7 @@ int64_t ggml_nelements(const struct tensor *t);
 size_t ggml_nbytes(const struct tensor *t);
 const char *ggml_op_desc(const struct tensor *t);
 const char *ggml_type_name(int32_t type);
+bool ggml_backend_buffer_is_host(const void *buffer);
 bool ggml_cpu_extra_compute_forward(const struct params *p, struct tensor *t);
 void ggml_compute_forward_rms_norm_mul_fused(const struct params *p, struct tensor *norm, struct tensor *mul);
 void ggml_barrier(void *pool);
@@ -85,10 +86,13 @@ const char *ggml_get_name(const struct tensor *t) { return t->name; }
 int64_t ggml_nelements(const struct tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
 size_t ggml_nbytes(const struct tensor *t) { return t->type == Q8_0 ? ggml_nelements(t) / 32 * 34 : ggml_nelements(t) * 4; }
 const char *ggml_op_desc(const struct tensor *t) {
-    static const char *names[] = {"NONE", "DUP", "ADD", "GET_ROWS", "RMS_NORM", "MUL", "MUL_MAT", "ROPE", "VIEW", "FLASH_ATTN_EXT"};
+    static const char *names[] = {"NONE", "DUP", "ADD", "GET_ROWS", "RMS_NORM", "MUL", "MUL_MAT", "MUL_MAT_ID", "ROPE", "VIEW", "FLASH_ATTN_EXT"};
     return names[t->op];
 }
-const char *ggml_type_name(int32_t type) { return type == Q8_0 ? "q8_0" : "f32"; }
+const char *ggml_type_name(int32_t type) { return type == Q8_0 ? "q8_0" : type == I32 ? "i32" : "f32"; }
+#ifndef OLD
+bool ggml_backend_buffer_is_host(const void *buffer) { return *(const bool *)buffer; }
+#endif
 int ggml_graph_n_nodes(struct graph *g) { return g->n; }
 struct tensor *ggml_graph_node(struct graph *g, int i) { return g->nodes[i < 0 ? g->n + i : i]; }
 const char *ggml_backend_name(struct backend *backend) { return backend->name; }
@@ -299,6 +303,44 @@ static struct tensor *weight(const char *name, int64_t rows, int64_t columns) {
     }
     return make(name, Q8_0, NONE, columns, rows, 0, NULL, NULL);
 }
+// Each token chooses two of eight experts: in the first layer number 5 and one of the first three in turn, in the second
+// always 0 and 7. Three products use a choice.
+static void mix(struct graph *g, int64_t tokens, int layer, struct tensor *x) {
+    static int32_t chosen[2][128];
+    static int nth;
+    static bool here = true, elsewhere = false;
+    char name[64];
+    const char *how = getenv("EXPERTS");
+    for (int t = 0; t < tokens; t++) {
+        chosen[layer][2 * t] = layer ? 0 : (nth + t) % 3;
+        chosen[layer][2 * t + 1] = layer ? 7 : 5;
+    }
+    nth += layer;
+    // Numbers of no expert.
+    if (layer && !strcmp(how, "odd")) {
+        chosen[1][1] = 99;
+        if (tokens > 1) chosen[1][3] = -1;
+    }
+    snprintf(name, sizeof name, "ffn_moe_topk-%d", layer);
+    struct tensor *ids = make(name, I32, NONE, 2, tokens, 0, NULL, NULL);
+    ids->nb[0] = 4;
+    ids->nb[1] = 8;
+    ids->data = chosen[layer];
+    ids->buffer = strcmp(how, "elsewhere") ? &here : &elsewhere;
+    // Nothing is there that could be read.
+    if (!strcmp(how, "elsewhere")) ids->data = (void *)16;
+    const char *matrices[] = {"up", "gate", "down"};
+    for (int m = 0; m < 3; m++) {
+        snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", layer, matrices[m]);
+        struct tensor *w = weight(name, 32, 64);
+        w->ne[2] = 8;
+        snprintf(name, sizeof name, "ffn_moe_%s-%d", matrices[m], layer);
+        struct tensor *product = make(name, F32, MUL_MAT_ID, 32, 2, 20, w, x);
+        product->ne[2] = tokens;
+        product->src[2] = ids;
+        g->nodes[g->n++] = product;
+    }
+}
 static void build(struct graph *g, int64_t tokens) {
     char name[64];
     used = 0;
@@ -337,6 +379,7 @@ static void build(struct graph *g, int64_t tokens) {
         // The second layer's is the slow one.
         x = make(name, F32, MUL_MAT, 64, tokens, layer ? 400 : 100, down, mul);
         g->nodes[g->n++] = x;
+        if (getenv("EXPERTS")) mix(g, tokens, layer, x);
     }
     g->nodes[g->n++] = make("result_norm", F32, RMS_NORM, 64, 1, 20, x, NULL);
     g->nodes[g->n++] = make("result_output", F32, MUL_MAT, 320, 1, 200, weight("output.weight", 320, 64), x);

@@ -9,6 +9,7 @@ use super::counts::Counts;
 use super::phase::{keeps_nothing, output_rows, phase_of, tokens_of};
 use super::shares::shares_of;
 use super::time_of;
+use crate::bricks::Experts;
 use crate::recording::events::{Graph, Pass, Recorded};
 use crate::recording::format::INSIDE;
 use crate::recording::passes::Found;
@@ -170,6 +171,21 @@ impl<'p> Graphs<'p> {
                     profiler.record_share(phase, shares.thread, brick, share);
                 }
             }
+        }
+    }
+
+    /// The products of a graph with experts' matrices, in order: their layers, and what experts they have.
+    pub(crate) fn experts(&mut self, graph: &Graph) -> Vec<(Option<u16>, Experts)> {
+        self.labels(graph).experts().collect()
+    }
+
+    /// Why it isn't known what the tokens of a graph chose, if its recording doesn't have it.
+    pub(crate) fn no_choice(&self, graph: &Graph) -> String {
+        match self.recorded.backends.get(&graph.number) {
+            Some(on) => {
+                format!("the numbers of the chosen experts are in the memory of {on}")
+            }
+            None => "the recording does not have the numbers of the chosen experts".to_owned(),
         }
     }
 

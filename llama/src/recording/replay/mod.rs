@@ -2,6 +2,7 @@
 
 mod between;
 mod counts;
+mod experts;
 mod graphs;
 mod phase;
 mod shares;
@@ -14,6 +15,7 @@ use brickscope::{
 
 use self::between::{Gap, between};
 use self::counts::Counts;
+use self::experts::add_experts;
 use self::graphs::Graphs;
 use self::turns::{InTurn, Turns};
 use self::warm_up::{Mark, leave_out_warm_up};
@@ -61,6 +63,7 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
     let mut counts = Counts::default();
     let mut marks: Vec<Mark> = Vec::new();
     let mut gaps: Vec<Option<Gap>> = Vec::new();
+    let mut graphs: Vec<Vec<&Graph>> = Vec::new();
     let mut turns = Turns::default();
     let mut waits = Waits::default();
     let mut in_turn = InTurn::default();
@@ -100,6 +103,7 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
             Ok(()) => {
                 in_turn.pass(&found, &labels, wall_ns, Some(pass.phase));
                 gaps.push(Gap::of(&found, at));
+                graphs.push(found.graphs.clone());
                 marks.push(Mark {
                     is_described: !found.described.is_empty(),
                     is_warm_up: found.pass.is_warm_up,
@@ -123,6 +127,7 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
     profile.other_load = None;
     profile.cpu_waits = waits.all();
     leave_out_warm_up(&mut profile, &marks, &mut counts);
+    add_experts(&mut profile, &graphs, &mut labels);
     let between = between(&profile, &gaps);
     in_turn.find();
     for turn in in_turn.0.iter().filter(|turn| turn.is_whole && !turn.is_bare) {

@@ -1,5 +1,7 @@
 //! Recordings that were made up, as profiles.
 
+mod experts;
+
 use brickscope::{MockClock, Phase};
 use brickscope_analysis::typical::{Basis, Typical};
 use brickscope_analysis::view::{self, Size};
@@ -71,6 +73,7 @@ fn computed(pass: &Pass, number: u32) -> Event {
         shares: Vec::new(),
         sequences: Vec::new(),
         experts: Vec::new(),
+        chosen: Vec::new(),
     })
 }
 
@@ -392,6 +395,7 @@ fn what_makes_embeddings_or_keeps_no_cache_encodes() {
             shares: Vec::new(),
             sequences: Vec::new(),
             experts: Vec::new(),
+            chosen: Vec::new(),
         })
     };
     // A prompt; one of a context that pools; one without a cache; a call that only encodes.
