@@ -173,7 +173,7 @@ mod tests {
             let all: Vec<Chosen> = all.iter().map(of).collect();
             let mut words = Vec::new();
             all.iter().for_each(|of| of.write(&mut words));
-            prop_assert_eq!(Chosen::read(&words).as_ref(), Some(&all));
+            prop_assert_eq!(Chosen::read(&words), Some(all));
             // One that is cut off is none.
             words.extend([word([0, 3]), 0, 0, 0, 5]);
             prop_assert_eq!(Chosen::read(&words), None);

@@ -424,7 +424,7 @@ impl Net {
     /// The same, but for one product of a layer, for which an autotuner took another tile.
     #[must_use]
     pub fn autotuned(mut self, layer: u16, nth: usize) -> Self {
-        let products = self.layers.iter_mut().nth(usize::from(layer)).into_iter().flatten();
+        let products = self.layers.get_mut(usize::from(layer)).into_iter().flatten();
         if let Some(product) = products.filter(|kernel| kernel.is_product()).nth(nth) {
             *product = product.tiled("128x256");
         }
