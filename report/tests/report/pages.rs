@@ -800,6 +800,7 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
         samples: vec![FunctionSamples { name: "ggml_vec_dot".to_owned(), own: 70, total: 90 }],
         other_threads: Vec::new(),
         tests: Vec::new(),
+        graph_layers: None,
     });
     let (page, _) = traced(&profile);
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));

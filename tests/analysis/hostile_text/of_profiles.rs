@@ -2,11 +2,11 @@
 
 use brickscope::{
     Absent, Bandwidth, BrickId, BrickKernel, BrickProfiler, CacheCeiling, CeilingReading, Ceilings,
-    DeviceLaunch, ExecutionGraph, ExecutionNode, FunctionSamples, HostLaunch, Imported,
-    ImportedTest, LayerBrick, Machine, MockClock, Model, Move, Name, NameKind, Peak, Phase,
-    Profile, ReadingTime, Route, Run, Serialised, SimulatedDevice, SlowBrick, SlowTokens,
-    StatedRate, StreamId, Survey, TileLevel, TileStats, TileThread, TransferDirection, TreeOptions,
-    WeightGroup, Work,
+    DeviceLaunch, ExecutionGraph, ExecutionNode, FunctionSamples, GraphLayers, GraphLayersBy,
+    HostLaunch, Imported, ImportedTest, LayerBrick, Machine, MockClock, Model, Move, Name,
+    NameKind, Peak, Phase, Profile, ReadingTime, Route, Run, Serialised, SimulatedDevice,
+    SlowBrick, SlowTokens, StatedRate, StreamId, Survey, TileLevel, TileStats, TileThread,
+    TransferDirection, TreeOptions, WeightGroup, Work,
 };
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
@@ -187,6 +187,13 @@ fn profile() -> Profile {
             }),
             apart: vec![("n_threads".to_owned(), "2".to_owned())],
         }],
+        graph_layers: Some(GraphLayers {
+            by: GraphLayersBy::Sequence,
+            layers: 2,
+            kernels: 3,
+            of_kernels: 4,
+            detail: "layers of 2 kinds take turns".to_owned(),
+        }),
     });
     profile
 }
