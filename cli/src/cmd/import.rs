@@ -1,6 +1,8 @@
 //! `brickscope import`: reads a file of another program as a run.
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,7 @@ use brickscope::load::{self, Limit};
 use brickscope_analysis::view::wrap;
 use brickscope_formats::import::{self, Captured, Format, MAX_BYTES, Map, Options};
 use flate2::read::MultiGzDecoder;
+use indicatif::ProgressBar;
 
 use crate::measure::ceilings_here;
 use crate::output;
@@ -21,13 +24,14 @@ use crate::text::{count, printable_text};
 /// Read a file of another program as a run, for `show`, `compare` and `export`.
 ///
 /// `import` reads the results of llama-bench, Chrome traces (such as candle's --tracing), the traces of
-/// PyTorch's profiler (also vLLM's and SGLang's), the output of ggml's Vulkan backend with
-/// GGML_VK_PERF_LOGGER=1, and folded stacks, also compressed by gzip. All times are those in the file. What
+/// PyTorch's profiler (also vLLM's and SGLang's), the SQLite export of Nsight Systems and the database of
+/// rocprofv3, the output of ggml's Vulkan backend with GGML_VK_PERF_LOGGER=1, and folded stacks, also
+/// compressed by gzip, but for databases. All times are those in the file. What
 /// the file lacks is marked absent in the run. docs/import.md describes each format, docs/pytorch.md
 /// PyTorch's.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import bench.json --ceilings-here\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
+    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import bench.json --ceilings-here\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  nsys export --type sqlite report.nsys-rep\n  brickscope import report.sqlite --out runs/nsys\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
 )]
 pub(crate) struct ImportArgs {
     /// The file to read.
@@ -55,18 +59,18 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) rows: Vec<usize>,
 
-    /// For a Chrome trace: each event with this name is a prefill pass. `*` stands for any text. After the name may
+    /// For a profiler's trace: each event with this name is a prefill pass. `*` stands for any text. After the name may
     /// come [args.KEY=VALUE], an argument of the event, and [N], [N..] or [N..M], which of these events, counted from 1.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) prefill: Option<String>,
 
-    /// For a Chrome trace: each event with this name is a decode pass, in the same form. An event that both patterns
+    /// For a profiler's trace: each event with this name is a decode pass, in the same form. An event that both patterns
     /// match is a decode pass. Without either, the steps of vLLM and SGLang are passes, of the phase that their names
     /// tell; where there are none, the steps of PyTorch's profiler (ProfilerStep#*) are decode passes.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) decode: Option<String>,
 
-    /// For a trace of PyTorch's profiler: a table in TOML that tells which bricks its events are. It comes before the
+    /// For a trace with kernels: a table in TOML that tells which bricks its events are. It comes before the
     /// table that is built in. docs/pytorch.md describes it.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) map: Option<PathBuf>,
@@ -136,6 +140,64 @@ const LIMIT: Limit = Limit { bytes: MAX_BYTES, instead: "record for a shorter ti
 pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     runs::ready_for_lake(args.lake.as_deref())?;
     let note = progress::note("reading");
+    let (mut profile, format) = read(args, &note)?;
+    if args.ceilings_here {
+        drop(note);
+        add_ceilings(&mut profile, args)?;
+    }
+    let note = progress::note("writing the run");
+    let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
+    dir.save(&profile)?;
+    note.finish_and_clear();
+    let path = output::shown(dir.path());
+    runs::into_lake(args.lake.as_deref(), Some(dir.path()))?;
+    if args.json {
+        let imported = serde_json::json!({ "run": dir.path().display().to_string(), "imported": profile.imported });
+        return output::print(format!("{imported}\n"));
+    }
+    for (why, number) in profile.imported.iter().flat_map(|imported| &imported.left_out) {
+        tell_wrapped(&format!("left out: {why}: {number}"));
+    }
+    for doubt in profile.imported.iter().flat_map(|imported| &imported.doubts) {
+        tell_wrapped(doubt);
+    }
+    let imported = profile.imported.as_ref();
+    let tests = imported.map_or(0, |imported| imported.tests.len());
+    if tests > 0 && profile.passes.is_empty() {
+        let why = imported.iter().flat_map(|imported| &imported.lacks).map(|lack| &*lack.reason);
+        let why = why
+            .filter(|why| why.starts_with("passes: ") || why.starts_with("times of repetitions"));
+        tell_wrapped(&format!(
+            "{} as a list, without {}",
+            count(tests as u64, "test"),
+            why.collect::<Vec<_>>().join("; ")
+        ));
+    }
+    let has_kernels = matches!(format, Format::Chrome | Format::Nsight | Format::Rocprof);
+    if has_kernels && has_no_passes(&profile) {
+        tell_wrapped(
+            "no event is a pass, so there is no time of a token: say which are, with --prefill and --decode; \
+             docs/pytorch.md has examples",
+        );
+    }
+    output::print(path + "\n")
+}
+
+/// Reads the file, and says which format it has.
+fn read(args: &ImportArgs, note: &ProgressBar) -> Result<(Profile, Format)> {
+    if is_database(&args.file) {
+        let profile = import::read_database(&args.file, &options(args)?)?;
+        let is = profile.imported.as_ref().map_or("", |imported| imported.format.as_str());
+        let format = Format::ALL.into_iter().find(|format| format.name() == is);
+        let format = format.with_context(|| format!("{}: no known format", args.file.display()))?;
+        let asked = args.format.to_possible_value();
+        let asked = asked.as_ref().map_or("auto", PossibleValue::get_name);
+        if args.format != ImportFormat::Auto && asked != is {
+            bail!("{}: is no file of {asked}, but a database of {is}", args.file.display());
+        }
+        no_ceilings_of(args, format)?;
+        return Ok((profile, format));
+    }
     let (text, lost) = text(&args.file)?;
     let format = match args.format {
         ImportFormat::Auto => brickscope_formats::import::format_of(&text).with_context(|| {
@@ -171,23 +233,9 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
             args.file.display()
         );
     }
-    let map = |path: &PathBuf| -> Result<Map> {
-        let text = load::text(path, MAP_LIMIT).with_context(|| path.display().to_string())?;
-        Ok(Map { path: path.clone(), text })
-    };
-    let mut options = Options {
-        captures: Vec::new(),
-        map: args.map.as_ref().map(map).transpose()?,
-        unit: args.unit.map(WeightUnit::into),
-        rows: args.rows.clone(),
-        prefill: args.prefill.clone(),
-        decode: args.decode.clone(),
-    };
-    options.captures = captures(&args.capture, &options)?;
+    let options = options(args)?;
     note.set_message(format!("reading {}", format.name()));
-    if args.ceilings_here && format != Format::LlamaBench {
-        bail!("--ceilings-here is for files of llama-bench, and this is {}", format.name());
-    }
+    no_ceilings_of(args, format)?;
     let read = import::read(&text, &args.file, format, &options);
     let mut profile = match &lost {
         Some(lost) => read.with_context(|| format!("lost: {lost}"))?,
@@ -197,45 +245,42 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     if let (Some(lost), Some(imported)) = (lost, &mut profile.imported) {
         imported.left_out.push((lost, 1));
     }
-    if args.ceilings_here {
-        drop(note);
-        add_ceilings(&mut profile, args)?;
+    Ok((profile, format))
+}
+
+fn options(args: &ImportArgs) -> Result<Options> {
+    let map = |path: &PathBuf| -> Result<Map> {
+        let text = load::text(path, MAP_LIMIT).with_context(|| path.display().to_string())?;
+        Ok(Map { path: path.clone(), text })
+    };
+    let mut options = Options {
+        map: args.map.as_ref().map(map).transpose()?,
+        unit: args.unit.map(WeightUnit::into),
+        rows: args.rows.clone(),
+        prefill: args.prefill.clone(),
+        decode: args.decode.clone(),
+        captures: Vec::new(),
+    };
+    options.captures = captures(&args.capture, &options)?;
+    Ok(options)
+}
+
+fn no_ceilings_of(args: &ImportArgs, format: Format) -> Result<()> {
+    if args.ceilings_here && format != Format::LlamaBench {
+        bail!("--ceilings-here is for files of llama-bench, and this is {}", format.name());
     }
-    let note = progress::note("writing the run");
-    let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
-    dir.save(&profile)?;
-    note.finish_and_clear();
-    let path = output::shown(dir.path());
-    runs::into_lake(args.lake.as_deref(), Some(dir.path()))?;
-    if args.json {
-        let imported = serde_json::json!({ "run": dir.path().display().to_string(), "imported": profile.imported });
-        return output::print(format!("{imported}\n"));
-    }
-    for (why, number) in profile.imported.iter().flat_map(|imported| &imported.left_out) {
-        tell_wrapped(&format!("left out: {why}: {number}"));
-    }
-    for doubt in profile.imported.iter().flat_map(|imported| &imported.doubts) {
-        tell_wrapped(doubt);
-    }
-    let imported = profile.imported.as_ref();
-    let tests = imported.map_or(0, |imported| imported.tests.len());
-    if tests > 0 && profile.passes.is_empty() {
-        let why = imported.iter().flat_map(|imported| &imported.lacks).map(|lack| &*lack.reason);
-        let why = why
-            .filter(|why| why.starts_with("passes: ") || why.starts_with("times of repetitions"));
-        tell_wrapped(&format!(
-            "{} as a list, without {}",
-            count(tests as u64, "test"),
-            why.collect::<Vec<_>>().join("; ")
-        ));
-    }
-    if format == Format::Chrome && has_no_passes(&profile) {
-        tell_wrapped(
-            "no event is a pass, so there is no time of a token: say which are, with --prefill and --decode; \
-             docs/pytorch.md has examples",
-        );
-    }
-    output::print(path + "\n")
+    Ok(())
+}
+
+/// Whether a file is a database, which is read where it is.
+fn is_database(path: &Path) -> bool {
+    let is_file = std::fs::metadata(path).is_ok_and(|about| about.is_file());
+    let start = || -> std::io::Result<[u8; 16]> {
+        let mut start = [0; 16];
+        File::open(path)?.read_exact(&mut start)?;
+        Ok(start)
+    };
+    is_file && start().is_ok_and(|start| import::is_database(&start))
 }
 
 fn captures(files: &[PathBuf], options: &Options) -> Result<Vec<Captured>> {

@@ -239,7 +239,7 @@ fn files_that_help_is_known_for_are_named() {
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n";
     for (bytes, what) in [
         (&pointer[..], "is a pointer of Git LFS, not the file: `git lfs pull`"),
-        (b"SQLite format 3\0 CUPTI_ACTIVITY", "is a report of Nsight Systems"),
+        (b"SQLite format 3\0 CUPTI_ACTIVITY", "is a database (SQLite)"),
         (b"{\"rocprofiler-sdk-tool\": []}", "is of rocprof"),
         (
             b"prog 42 1.25: 250000 cycles: \n\t  55d0aa main+0x1 (/bin/prog)\n\n",

@@ -14,17 +14,15 @@ use std::collections::HashMap;
 use std::fmt;
 
 use brickscope_profile::name::OTHER_BRICK;
-use brickscope_profile::{Name, NameKind, Phase, Profile, Source, Span, Work};
+use brickscope_profile::{Name, NameKind, Profile, Source, Span, Work};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::decimal::{nearest, scaled};
 use super::kineto::{self, Captured, EventKind, Link};
-use super::pattern::Pattern;
-use super::trace::{
-    MOST_EVENTS, MOST_NAMES, Timed, Trace, bit, lanes, pass_of, phases, sorted, totals,
-};
+use super::passes::Passes;
+use super::trace::{MOST_EVENTS, MOST_NAMES, Timed, Trace, lanes, pass_of, phases, sorted, totals};
 use super::{At, Format, ImportError, Options, lacks, left_out};
 
 /// The most bytes of the fields outside of `traceEvents` that are kept.
@@ -60,19 +58,14 @@ struct Reader {
     has_kinds: bool,
     /// Whether it is the trace of a capture, whose calls state their kernels.
     is_capture: bool,
-    /// For each phase the pattern of its passes.
-    patterns: [Option<Pattern>; 2],
+    passes: Passes,
 }
 
 pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
     // First of all, since a fault of it doesn't depend on the file.
     let table = kineto::table(options)?;
-    let patterns = || {
-        [&options.prefill, &options.decode]
-            .map(|pattern| pattern.as_ref().map(|text| Pattern::parse(text)))
-    };
     let (mut reader, breaks_off) =
-        parsed(text, at, || Reader { patterns: patterns(), ..Reader::default() })?;
+        parsed(text, at, || Reader { passes: Passes::of(options), ..Reader::default() })?;
     let is_kineto = reader.has_kinds
         || reader.trace.about.iter().any(|(field, _)| {
             ["schemaVersion", "deviceProperties", "traceName"].contains(&field.as_str())
@@ -82,19 +75,7 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
             at.whole("isn't a trace of PyTorch's profiler, which the table of bricks is for")
         );
     }
-    if is_kineto && options.prefill.is_none() && options.decode.is_none() {
-        reader.trace.choose_steps();
-    }
-    reader.choose_nth();
-    for (phase, text) in [(Phase::Prefill, &options.prefill), (Phase::Decode, &options.decode)] {
-        let is_it = |event: &Timed| event.passes & bit(phase) != 0;
-        if let (Some(text), false) = (text, reader.trace.timed.iter().any(is_it)) {
-            return Err(at.whole(format!(
-                "has no event `{text}`, which should be a {phase} pass; it has {}",
-                some(&reader.trace)
-            )));
-        }
-    }
+    reader.passes.choose(&mut reader.trace, at, is_kineto)?;
     reader.trace.captures = options.captures.clone();
     let writer =
         kineto::Writer { format: Format::Chrome, program: "PyTorch's profiler".to_owned() };
@@ -254,31 +235,6 @@ impl Reader {
         Events(self).deserialize(&mut json).and_then(|()| json.end())
     }
 
-    /// Keeps those passes whose number, in the order of time, the pattern names.
-    fn choose_nth(&mut self) {
-        for (phase, pattern) in Phase::ALL.into_iter().zip(&self.patterns) {
-            let Some((from, to)) = pattern.as_ref().and_then(|pattern| pattern.nth) else {
-                continue;
-            };
-            let mut chosen: Vec<&mut Timed> = self
-                .trace
-                .timed
-                .iter_mut()
-                .filter(|event| event.passes & bit(phase) != 0)
-                .collect();
-            chosen.sort_by_key(|event| event.start);
-            // PyTorch's ranges are on the host and on a device too.
-            let mut numbers = [0_u64; 2];
-            for event in chosen {
-                let number = &mut numbers[usize::from(event.kind.is_of_device())];
-                *number += 1;
-                if !(from..=to).contains(number) {
-                    event.passes &= !bit(phase);
-                }
-            }
-        }
-    }
-
     fn add(&mut self, event: &Event<'_>) -> Result<(), String> {
         let kind = words(event.ph);
         match &*kind {
@@ -312,13 +268,7 @@ impl Reader {
         let name = words(event.name);
         let of_kineto = EventKind::of(&category, &name);
         self.has_kinds |= EventKind::is_sure(&category, &name);
-        let mut passes = 0;
-        for (phase, pattern) in Phase::ALL.into_iter().zip(&self.patterns) {
-            let look = |key: &str| argument(event.args, key);
-            if pattern.as_ref().is_some_and(|pattern| pattern.chooses(&name, look)) {
-                passes |= bit(phase);
-            }
-        }
+        let passes = self.passes.bits(&name, |key| argument(event.args, key));
         let kind_of_it = of_kineto.unwrap_or_default();
         let link = of_kineto
             .is_some_and(EventKind::is_linked)
@@ -390,26 +340,6 @@ fn profile(trace: &mut Trace, at: &At<'_>) -> Result<Profile, ImportError> {
     let layers = "layers and work: an event has only a name and times";
     lacks(&mut profile, &[passes, layers, "what measuring cost, and by which clock"]);
     Ok(profile)
-}
-
-/// Some of the names, for an error message: those that people give first.
-fn some(trace: &Trace) -> String {
-    let mut ranks = vec![2_u8; trace.names.len()];
-    for event in &trace.timed {
-        let rank = match event.kind {
-            kind if kind.is_range() => 0,
-            // Thousands, of which hardly one is a pass.
-            EventKind::Function => 2,
-            _ => 1,
-        };
-        let least = &mut ranks[event.name as usize];
-        *least = rank.min(*least);
-    }
-    let mut names: Vec<(u8, &String)> = ranks.into_iter().zip(&trace.names).collect();
-    names.sort_by_key(|&(rank, _)| rank);
-    let quoted: Vec<String> = names.iter().take(20).map(|(_, name)| format!("`{name}`")).collect();
-    let more = if names.len() > 20 { ", and more" } else { "" };
-    quoted.join(", ") + more
 }
 
 /// The names of the profile; returns the number that each name of the file has there. If there are too many, those have none

@@ -10,7 +10,10 @@ mod folded;
 mod kineto;
 mod llama_bench;
 mod other;
+mod passes;
 mod pattern;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod trace;
 mod vk_perf_logger;
 
@@ -81,12 +84,12 @@ pub struct Options {
     pub unit: Option<WeightUnit>,
     /// For llama-bench: the rows to take, counted from 1; if empty, all.
     pub rows: Vec<usize>,
-    /// For Chrome traces: a pattern of events that are a prefill pass each: a name, in which `*` stands for any text,
-    /// and after it perhaps `[args.KEY=VALUE]`, and `[N]`, `[N..]` or `[N..M]` for those with these numbers, from 1.
+    /// For traces of profilers: a pattern of events that are a prefill pass each: a name, in which `*` stands for
+    /// any text, and after it perhaps `[args.KEY=VALUE]`, and `[N]`, `[N..]` or `[N..M]` for those with these numbers, from 1.
     pub prefill: Option<String>,
-    /// For Chrome traces: a pattern of events that are a decode pass each. It decides where both patterns match.
+    /// For traces of profilers: a pattern of events that are a decode pass each. It decides where both patterns match.
     pub decode: Option<String>,
-    /// For traces of PyTorch's profiler: a table that tells which bricks events are, before the table of this package.
+    /// For traces with kernels: a table that tells which bricks events are, before the table of this package.
     pub map: Option<Map>,
     /// For traces of PyTorch's profiler: what [`read_capture`] read of the captures of the graphs in it.
     pub captures: Vec<Captured>,
@@ -120,7 +123,9 @@ pub fn read(
     let profile = match format {
         Format::LlamaBench => llama_bench::read(text, &at, &options.rows),
         Format::Chrome => chrome::read(text, &at, options),
-        Format::Nsight => Err(at.whole("is no database")),
+        Format::Nsight => Err(at.whole(
+            "is no database: `nsys export --type sqlite FILE.nsys-rep` makes one of a report",
+        )),
         Format::Rocprof => Err(at.whole("is none that is known")),
         Format::VkPerfLogger => vk_perf_logger::read(text, &at),
         Format::Folded => folded::read(text, &at, options.unit),
@@ -139,18 +144,54 @@ pub fn read_capture(text: &str, path: &Path, options: &Options) -> Result<Captur
     chrome::capture(text.trim_start_matches('\u{feff}'), &At { path }, options)
 }
 
+/// What the first bytes of an SQLite database are.
+const DATABASE: &[u8] = b"SQLite format 3\0";
+
+/// Whether a file is a database, by its first 16 bytes: [`read_database`] reads it.
+#[must_use]
+pub fn is_database(start: &[u8]) -> bool {
+    start.starts_with(DATABASE)
+}
+
+/// Reads a database of another program: the SQLite export of Nsight Systems, or rocprofv3's rocpd. It is never
+/// written to, and read where it is, however large.
+///
+/// # Errors
+///
+/// As [`read`]; and if this package was built without the feature `sqlite`.
+pub fn read_database(path: &Path, options: &Options) -> Result<Profile, ImportError> {
+    let at = At { path };
+    let profile = of_database(&at, options)?;
+    debug_assert_eq!(profile.check(), Ok(()));
+    Ok(profile)
+}
+
+#[cfg(feature = "sqlite")]
+fn of_database(at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
+    sqlite::read(at.path, at, options)
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn of_database(at: &At<'_>, _: &Options) -> Result<Profile, ImportError> {
+    Err(at.whole(other::NO_SQLITE))
+}
+
+/// The formats of profilers, which have kernels.
+const PROFILERS: &[Format] = &[Format::Chrome, Format::Nsight, Format::Rocprof];
+
 impl Options {
     fn check(&self, format: Format, at: &At<'_>) -> Result<(), ImportError> {
         for (what, is_given, of) in [
-            ("a unit of weights", self.unit.is_some(), Format::Folded),
-            ("a choice of rows", !self.rows.is_empty(), Format::LlamaBench),
-            ("a name of passes", self.prefill.is_some(), Format::Chrome),
-            ("a name of passes", self.decode.is_some(), Format::Chrome),
-            ("a table of bricks", self.map.is_some(), Format::Chrome),
-            ("a trace of a capture", !self.captures.is_empty(), Format::Chrome),
+            ("a unit of weights", self.unit.is_some(), &[Format::Folded][..]),
+            ("a choice of rows", !self.rows.is_empty(), &[Format::LlamaBench]),
+            ("a name of passes", self.prefill.is_some(), PROFILERS),
+            ("a name of passes", self.decode.is_some(), PROFILERS),
+            ("a table of bricks", self.map.is_some(), PROFILERS),
+            ("a trace of a capture", !self.captures.is_empty(), &[Format::Chrome]),
         ] {
-            if is_given && of != format {
-                let (of, is) = (of.name(), format.name());
+            if is_given && !of.contains(&format) {
+                let of: Vec<&str> = of.iter().map(|format| format.name()).collect();
+                let (of, is) = (of.join(", "), format.name());
                 return Err(at.whole(format!("{what} is for files of {of}, and this is {is}")));
             }
         }

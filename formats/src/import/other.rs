@@ -58,16 +58,23 @@ fn utf_16(bytes: &[u8]) -> Option<(bool, usize)> {
     }
 }
 
+/// What is said of a database by a build that can't read it.
+pub(super) const NO_SQLITE: &str = "is a database (SQLite), as of Nsight Systems or rocprofv3, which this build \
+                                    can't read: `cargo install brickscope-cli --features sqlite` makes one that \
+                                    can";
+
 /// What a file is that can't be read, and what to do instead, as a sentence without its subject; `None` if that isn't
 /// known. `bytes` may be its beginning.
 #[must_use]
 pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
-    const NSYS: &str = "is a report of Nsight Systems, which can't be read: record the same program with torch.profiler, \
-                        whose trace has the same kernels";
+    const NSYS: &str = "is a report of Nsight Systems in its own format: `nsys export --type sqlite FILE` makes a \
+                        database of it (.sqlite), which can be read";
+    const NSYS_STATS: &str = "is what `nsys stats` prints, sums without times: `nsys export --type sqlite \
+                              FILE.nsys-rep` makes a database (.sqlite), which can be read";
     const NCU: &str = "is a report of Nsight Compute, which measures kernels one at a time, many times over: it has no \
                        time of a run; record a trace with torch.profiler";
-    const ROCPROF: &str = "is of rocprof, which can't be read: record the same program with torch.profiler, whose trace \
-                           has the same kernels";
+    const ROCPROF: &str = "is of rocprof, of which only databases can be read: `rocprofv3 --output-format rocpd` \
+                           writes one (.db)";
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let begins = |start: &[u8]| bytes.starts_with(start);
     if begins(load::POINTER) {
@@ -85,16 +92,8 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     if name.ends_with(".nsys-rep") || name.ends_with(".qdrep") || name.ends_with(".qdstrm") {
         return Some(NSYS);
     }
-    if begins(b"SQLite format 3\0") {
-        let has = |word: &[u8]| bytes.windows(word.len()).any(|window| window == word);
-        return Some(match (has(b"CUPTI_ACTIVITY") || has(b"TARGET_INFO_"), has(b"rocpd")) {
-            (true, _) => NSYS,
-            (false, true) => ROCPROF,
-            (false, false) => {
-                "is a database (SQLite), perhaps of Nsight Systems or rocprof, whose reports can't be read: record the \
-                 same program with torch.profiler"
-            }
-        });
+    if super::is_database(bytes) {
+        return Some(NO_SQLITE);
     }
     if begins(b"PK\x03\x04")
         || begins(b"\x28\xb5\x2f\xfd")
@@ -122,7 +121,7 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     if head().any(|line| line.contains("Total Time (ns)") && line.contains("Avg (ns)"))
         || head().any(|line| line.contains("Start (ns)") && line.contains("Duration (ns)"))
     {
-        return Some(NSYS);
+        return Some(NSYS_STATS);
     }
     is_perf_script(text).then_some(
         "is what `perf script` prints: fold it, `perf script | inferno-collapse-perf > stacks.folded`, or give the \
@@ -202,17 +201,8 @@ mod tests {
                 "a pointer of Git LFS",
             ),
             ("a.nsys-rep", b"\0\0", "a report of Nsight Systems"),
-            (
-                "a.sqlite",
-                b"SQLite format 3\0 CUPTI_ACTIVITY_KIND_KERNEL",
-                "a report of Nsight Systems",
-            ),
-            ("a.db", b"SQLite format 3\0 rocpd_kernel_dispatch", "of rocprof"),
-            (
-                "a.csv",
-                b"Time (%),Total Time (ns),Instances,Avg (ns)\n",
-                "a report of Nsight Systems",
-            ),
+            ("a.sqlite", b"SQLite format 3\0 CUPTI_ACTIVITY_KIND_KERNEL", "a database (SQLite)"),
+            ("a.csv", b"Time (%),Total Time (ns),Instances,Avg (ns)\n", "what `nsys stats` prints"),
             ("a.ncu-rep", b"NVR\0", "a report of Nsight Compute"),
             ("a.json", b"{\"rocprofiler-sdk-tool\": []}", "of rocprof"),
             ("a.csv", b"\"Kind\",\"Agent_Id\",\"Kernel_Name\",\"Start_Timestamp\"\n", "of rocprof"),

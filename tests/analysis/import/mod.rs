@@ -2,6 +2,7 @@
 //! programs write.
 
 mod capture;
+mod databases;
 mod hostile;
 mod llama_bench;
 mod planted_gpu;

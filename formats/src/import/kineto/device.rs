@@ -55,6 +55,9 @@ struct Row {
     passes: BTreeMap<u32, Pass>,
 }
 
+/// A device, a stream of it, and the process that has the stream if several are told apart.
+type StreamOf = (u64, u64, Option<u64>);
+
 /// Makes the profiles of the devices.
 pub(super) fn profiles(
     trace: &Trace,
@@ -67,17 +70,18 @@ pub(super) fn profiles(
 ) -> Counts {
     let mut counts = Counts::default();
     let mut seen: HashSet<u64> = HashSet::new();
-    let mut streams: BTreeMap<(u64, u64), Vec<(usize, &Timed)>> = BTreeMap::new();
+    // By device, number and process.
+    let mut streams: BTreeMap<StreamOf, Vec<(usize, &Timed)>> = BTreeMap::new();
     for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind.is_of_device()) {
         let link = event.link.and_then(|link| trace.links.get(link as usize));
-        let place = link.map(|link| (link.device, link.stream)).unwrap_or_default();
+        let place = link.map(|link| (link.device, link.stream, link.process)).unwrap_or_default();
         streams.entry(place).or_default().push((at, event));
     }
     let intervals = intervals(&profile.passes);
     let mut serial = profile.passes.len() as u32;
     let mut kernels: HashMap<u32, Option<u16>> = HashMap::new();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
-    for ((device, stream), mut events) in streams {
+    for ((device, stream, process), mut events) in streams {
         events.sort_by_key(|(_, event)| {
             (event.start, Reverse(event.end), event.kind == EventKind::Work)
         });
@@ -160,7 +164,8 @@ pub(super) fn profiles(
         for (nth, row) in rows.into_iter().enumerate() {
             // What runs on stream 7 while other work of it does is on "stream 7b".
             let more = ["", "b", "c", "d"][nth.min(MOST_AT_ONCE - 1)];
-            let name = format!("stream {stream}{more}");
+            let of = process.map_or(String::new(), |process| format!(" of process {process}"));
+            let name = format!("stream {stream}{more}{of}");
             counts.passes += row.passes.len();
             devices.entry(device).or_default().push(row.stream(name));
         }

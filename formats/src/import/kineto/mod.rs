@@ -120,16 +120,21 @@ impl EventKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Link {
     /// The number of the call.
-    correlation: Option<u64>,
+    pub(super) correlation: Option<u64>,
     /// The number of the operation.
-    external: Option<u64>,
-    device: u64,
-    stream: u64,
+    pub(super) external: Option<u64>,
+    pub(super) device: u64,
+    pub(super) stream: u64,
+    /// Whose stream it is, where several processes have one of this number.
+    pub(super) process: Option<u64>,
     /// Blocks and their threads, and bytes of shared memory.
-    launch: Option<(Dimensions, Dimensions, u32)>,
+    pub(super) launch: Option<(Dimensions, Dimensions, u32)>,
+    /// Of a kernel in a graph: its node, and the graph.
+    pub(super) graph_node: Option<u64>,
+    pub(super) graph: Option<u64>,
 }
 
-type Dimensions = (u32, u32, u32);
+pub(super) type Dimensions = (u32, u32, u32);
 
 impl Link {
     /// The link that an event's arguments state.
