@@ -5,8 +5,8 @@
 //! Spans are the complete events (`X`) and the pairs of begin and end (`B`, `E`) of each thread, which must
 //! nest. Times are microseconds with fractions, here to the nearest nanosecond and from the first event on.
 //!
-//! This file reads the events one at a time, so that traces larger than memory can be read, and makes a profile of those of
-//! most programs. What PyTorch's profiler writes has more to tell, and goes to `kineto/`.
+//! This file reads the events one at a time, so that traces larger than memory can be read, and makes a
+//! profile of those of most programs. What PyTorch's profiler writes has more to tell, and goes to `kineto/`.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -390,7 +390,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the number of events such as this is all that becomes of them in a trace of PyTorch's profiler.
+    /// Whether the number of events such as this is all that becomes of them in a trace of PyTorch's
+    /// profiler.
     fn is_only_counted(&self, kind: EventKind, passes: u8) -> bool {
         let is_such = matches!(kind, EventKind::Function | EventKind::Profiler);
         is_such && passes == 0 && self.has_kinds

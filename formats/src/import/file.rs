@@ -1,5 +1,5 @@
-//! Files as they lie on a disk: packed by gzip, in the encoding of a shell, broken off, of any length, or of a program whose
-//! files are no text.
+//! Files as they lie on a disk: packed by gzip, in the encoding of a shell, broken off, of any length, or of
+//! a program whose files are no text.
 
 use std::fs::File;
 use std::io::{self, Chain, Cursor, ErrorKind, Read};
@@ -14,8 +14,8 @@ use super::{
     At, Format, ImportError, MAX_BYTES, Options, chrome, decoded, format_of, left_out, told,
 };
 
-/// How many times its size a gzip file may have unpacked, if that is more than [`LEAST_UNPACKED`]. Traces have 10 to 40 times;
-/// zeros a thousand.
+/// How many times its size a gzip file may have unpacked, if that is more than [`LEAST_UNPACKED`]. Traces
+/// have 10 to 40 times; zeros a thousand.
 const MOST_RATIO: u64 = 300;
 
 /// What any file may have unpacked, in bytes.
@@ -30,13 +30,14 @@ const MOST_AT_ONCE: u64 = 64 << 20;
 /// So many bytes tell the format of a longer file.
 const BEGIN_OF_LONG: usize = 1 << 20;
 
-/// Reads another program's file: text in UTF-8 or UTF-16, which may be packed by gzip and may break off. Without a `format`
-/// it is detected. Chrome traces may have any length; of any other format, at most [`MAX_BYTES`] are read.
+/// Reads another program's file: text in UTF-8 or UTF-16, which may be packed by gzip and may break off.
+/// Without a `format` it is detected. Chrome traces may have any length; of any other format, at most
+/// [`MAX_BYTES`] are read.
 ///
 /// # Errors
 ///
-/// As [`read`](super::read); if the file can't be read or unpacked, or has none of the formats that can be detected, with
-/// what it is instead, if that is known.
+/// As [`read`](super::read); if the file can't be read or unpacked, or has none of the formats that can be
+/// detected, with what it is instead, if that is known.
 pub fn read_file(
     path: &Path,
     format: Option<Format>,
@@ -139,8 +140,8 @@ fn with_lost(
     }
 }
 
-/// Cuts what broke off at some byte to what is whole: characters, and of files that aren't JSON lines, whose numbers would be
-/// others.
+/// Cuts what broke off at some byte to what is whole: characters, and of files that aren't JSON lines, whose
+/// numbers would be others.
 fn whole_part(bytes: &mut Vec<u8>) {
     if let Err(error) = std::str::from_utf8(bytes)
         && error.error_len().is_none()

@@ -102,8 +102,8 @@ pub struct Map {
     pub text: String,
 }
 
-/// Reads the text of another program's file. `path` is for messages and for [`Imported::file`]. [`read_file`] reads the file
-/// itself.
+/// Reads the text of another program's file. `path` is for messages and for [`Imported::file`]. [`read_file`]
+/// reads the file itself.
 ///
 /// # Errors
 ///

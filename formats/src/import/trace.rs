@@ -157,7 +157,8 @@ pub(super) struct LeftOut {
     pub(super) others: u64,
     pub(super) unbegun: u64,
     pub(super) backwards: u64,
-    /// Functions of Python that aren't modules, and events of the profiler itself, that aren't among the events.
+    /// Functions of Python that aren't modules, and events of the profiler itself, that aren't among the
+    /// events.
     pub(super) functions: u64,
     pub(super) of_profiler: u64,
     /// Steps of a server that computed no token.
@@ -258,8 +259,8 @@ impl Trace {
         }
     }
 
-    /// Counts an event that is of no use but for its number, a function of Python or one of the profiler itself, unless it
-    /// ends before it begins. Most events of a large trace are such.
+    /// Counts an event that is of no use but for its number, a function of Python or one of the profiler
+    /// itself, unless it ends before it begins. Most events of a large trace are such.
     pub(super) fn count_only(&mut self, kind: EventKind, name: &str, start: i64, end: i64) {
         if end < start {
             self.left_out.backwards += 1;

@@ -1,7 +1,8 @@
-//! JSON of any length, value by value, from whatever can be read: only the value that is looked at is in memory.
+//! JSON of any length, value by value, from whatever can be read: only the value that is looked at is in
+//! memory.
 //!
-//! Values are parsed where they lie, in a window of what was read. One that the window's end cuts is parsed once more when
-//! there is more of it.
+//! Values are parsed where they lie, in a window of what was read. One that the window's end cuts is parsed
+//! once more when there is more of it.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -63,7 +64,8 @@ impl<R: Read> Values<R> {
         &self.window[self.at..]
     }
 
-    /// Reads on, as much again as there is: so a long value is looked at a few times only. Whether there was more.
+    /// Reads on, as much again as there is: so a long value is looked at a few times only. Whether there was
+    /// more.
     fn more(&mut self) -> Result<bool, Fault> {
         if self.is_end {
             return Ok(false);
@@ -105,9 +107,9 @@ impl<R: Read> Values<R> {
         Fault::At(self.position() + 1, what.to_owned())
     }
 
-    /// Reads the value that begins at the byte that [`peek`](Self::peek) gave. `take` gets a text that begins with it, and
-    /// says how many bytes of it the value has; it must not have done anything when it returns an error, since it gets the
-    /// same value again when more was read, or some of it was mended.
+    /// Reads the value that begins at the byte that [`peek`](Self::peek) gave. `take` gets a text that begins
+    /// with it, and says how many bytes of it the value has; it must not have done anything when it returns
+    /// an error, since it gets the same value again when more was read, or some of it was mended.
     pub(super) fn value(
         &mut self,
         mut take: impl FnMut(&[u8]) -> serde_json::Result<usize>,
@@ -139,7 +141,8 @@ impl<R: Read> Values<R> {
         }
     }
 
-    /// Reads on until the end of a number or a word is there: without what follows, `12` may be the half of `1234`.
+    /// Reads on until the end of a number or a word is there: without what follows, `12` may be the half of
+    /// `1234`.
     fn delimit(&mut self) -> Result<(), Fault> {
         loop {
             let rest = self.rest();
@@ -153,8 +156,8 @@ impl<R: Read> Values<R> {
         }
     }
 
-    /// How many bytes the value has that begins here, and whether its end is there. It isn't where the text breaks off, or
-    /// the value is too long.
+    /// How many bytes the value has that begins here, and whether its end is there. It isn't where the text
+    /// breaks off, or the value is too long.
     fn extent(&mut self) -> Result<(usize, bool), Fault> {
         let mut nesting = Nesting::default();
         let mut seen = 0;
@@ -285,8 +288,8 @@ pub(super) fn line_and_column(text: &str, byte: u64) -> String {
     format!("line {line} column {}", byte - begin)
 }
 
-/// The text with quotes around numbers that JSON has none for, and escapes for control characters within strings; without
-/// bytes that are of no character. `None` if there is none of these.
+/// The text with quotes around numbers that JSON has none for, and escapes for control characters within
+/// strings; without bytes that are of no character. `None` if there is none of these.
 fn mended(value: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(value);
     let mended = quoted(&text);
@@ -349,8 +352,8 @@ mod tests {
 
     use super::*;
 
-    /// The elements of an array as they are read in pieces of so many bytes, odd ones as what is said of them; and why it
-    /// ends.
+    /// The elements of an array as they are read in pieces of so many bytes, odd ones as what is said of
+    /// them; and why it ends.
     fn elements(text: &[u8], piece: usize) -> (Vec<String>, Option<String>) {
         let mut values = Values::new(text, piece);
         let mut found = Vec::new();

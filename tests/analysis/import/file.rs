@@ -86,7 +86,8 @@ fn what_can_not_be_read_has_a_reason() {
     }
 }
 
-/// More than is read as a whole: with `functions` calls of functions of Python, an operation in each hundredth.
+/// More than is read as a whole: with `functions` calls of functions of Python, an operation in each
+/// hundredth.
 fn long(functions: u32) -> String {
     let name = "torch/nn/modules/module.py(1775): _call_impl, of which there are many, and each one has a long name";
     let mut text = "{\"schemaVersion\": 1, \"traceEvents\": [\n".to_owned();
