@@ -1,18 +1,13 @@
 //! `brickscope import`: reads a file of another program as a run.
 
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope::load::{self, Limit};
 use brickscope_analysis::view::wrap;
-use brickscope_formats::import::{self, Captured, Format, MAX_BYTES, Map, Options};
-use flate2::read::MultiGzDecoder;
-use indicatif::ProgressBar;
+use brickscope_formats::import::{Format, Map, Options, read_capture_file, read_file};
 
 use crate::measure::ceilings_here;
 use crate::output;
@@ -109,6 +104,21 @@ pub(crate) enum ImportFormat {
     Folded,
 }
 
+impl ImportFormat {
+    /// `None` if it is to be detected.
+    fn known(self) -> Option<Format> {
+        Some(match self {
+            Self::Auto => return None,
+            Self::LlamaBench => Format::LlamaBench,
+            Self::Chrome => Format::Chrome,
+            Self::Nsight => Format::Nsight,
+            Self::Rocprof => Format::Rocprof,
+            Self::VkPerfLogger => Format::VkPerfLogger,
+            Self::Folded => Format::Folded,
+        })
+    }
+}
+
 /// The unit of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WeightUnit {
@@ -135,12 +145,28 @@ impl From<WeightUnit> for brickscope_formats::import::WeightUnit {
 
 const MAP_LIMIT: Limit = Limit { bytes: 1 << 20, instead: "shorten it" };
 
-const LIMIT: Limit = Limit { bytes: MAX_BYTES, instead: "record for a shorter time" };
-
 pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     runs::ready_for_lake(args.lake.as_deref())?;
     let note = progress::note("reading");
-    let (mut profile, format) = read(args, &note)?;
+    let map = |path: &PathBuf| -> Result<Map> {
+        let text = load::text(path, MAP_LIMIT).with_context(|| path.display().to_string())?;
+        Ok(Map { path: path.clone(), text })
+    };
+    let mut options = Options {
+        map: args.map.as_ref().map(map).transpose()?,
+        unit: args.unit.map(WeightUnit::into),
+        rows: args.rows.clone(),
+        prefill: args.prefill.clone(),
+        decode: args.decode.clone(),
+        captures: Vec::new(),
+    };
+    let captures = args.capture.iter().map(|file| read_capture_file(file, &options));
+    options.captures = captures.collect::<Result<_, _>>()?;
+    let mut profile = read_file(&args.file, args.format.known(), &options)?;
+    let format = profile.imported.as_ref().map_or("", |imported| &*imported.format).to_owned();
+    if args.ceilings_here && format != Format::LlamaBench.name() {
+        bail!("--ceilings-here is for files of llama-bench, and this is {format}");
+    }
     if args.ceilings_here {
         drop(note);
         add_ceilings(&mut profile, args)?;
@@ -173,121 +199,14 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
             why.collect::<Vec<_>>().join("; ")
         ));
     }
-    let has_kernels = matches!(format, Format::Chrome | Format::Nsight | Format::Rocprof);
-    if has_kernels && has_no_passes(&profile) {
+    let has_events = [Format::Chrome, Format::Nsight, Format::Rocprof];
+    if has_events.iter().any(|of| of.name() == format) && has_no_passes(&profile) {
         tell_wrapped(
             "no event is a pass, so there is no time of a token: say which are, with --prefill and --decode; \
              docs/pytorch.md has examples",
         );
     }
     output::print(path + "\n")
-}
-
-/// Reads the file, and says which format it has.
-fn read(args: &ImportArgs, note: &ProgressBar) -> Result<(Profile, Format)> {
-    if is_database(&args.file) {
-        let profile = import::read_database(&args.file, &options(args)?)?;
-        let is = profile.imported.as_ref().map_or("", |imported| imported.format.as_str());
-        let format = Format::ALL.into_iter().find(|format| format.name() == is);
-        let format = format.with_context(|| format!("{}: no known format", args.file.display()))?;
-        let asked = args.format.to_possible_value();
-        let asked = asked.as_ref().map_or("auto", PossibleValue::get_name);
-        if args.format != ImportFormat::Auto && asked != is {
-            bail!("{}: is no file of {asked}, but a database of {is}", args.file.display());
-        }
-        no_ceilings_of(args, format)?;
-        return Ok((profile, format));
-    }
-    let (text, lost) = text(&args.file)?;
-    let format = match args.format {
-        ImportFormat::Auto => brickscope_formats::import::format_of(&text).with_context(|| {
-            let file = args.file.display();
-            if Profile::load(&args.file).is_ok() {
-                return format!("{file} is a run already: `brickscope show {file}`");
-            }
-            if text.trim().is_empty() {
-                return format!("{file} is empty: did the program that should write it fail?");
-            }
-            let json = serde_json::from_str::<serde::de::IgnoredAny>(text.trim_start_matches('\u{feff}'));
-            let is_json = text.trim_start_matches('\u{feff}').trim_start().starts_with(['[', '{']);
-            if is_json && json.is_err_and(|error| error.is_eof()) {
-                return format!(
-                    "{file} breaks off before it has an event or a test: was the program killed that wrote it?"
-                );
-            }
-            format!(
-                "{file} has none of the formats that can be detected ({}): name its format with --format",
-                Format::ALL.map(Format::name).join(", ")
-            )
-        })?,
-        ImportFormat::LlamaBench => Format::LlamaBench,
-        ImportFormat::Chrome => Format::Chrome,
-        ImportFormat::Nsight => Format::Nsight,
-        ImportFormat::Rocprof => Format::Rocprof,
-        ImportFormat::VkPerfLogger => Format::VkPerfLogger,
-        ImportFormat::Folded => Format::Folded,
-    };
-    if format == Format::Folded && args.unit.is_none() {
-        bail!(
-            "{}: folded stacks don't state the unit of their weights: name it with --unit ns, us, ms or samples",
-            args.file.display()
-        );
-    }
-    let options = options(args)?;
-    note.set_message(format!("reading {}", format.name()));
-    no_ceilings_of(args, format)?;
-    let read = import::read(&text, &args.file, format, &options);
-    let mut profile = match &lost {
-        Some(lost) => read.with_context(|| format!("lost: {lost}"))?,
-        None => read?,
-    };
-    drop(text);
-    if let (Some(lost), Some(imported)) = (lost, &mut profile.imported) {
-        imported.left_out.push((lost, 1));
-    }
-    Ok((profile, format))
-}
-
-fn options(args: &ImportArgs) -> Result<Options> {
-    let map = |path: &PathBuf| -> Result<Map> {
-        let text = load::text(path, MAP_LIMIT).with_context(|| path.display().to_string())?;
-        Ok(Map { path: path.clone(), text })
-    };
-    let mut options = Options {
-        map: args.map.as_ref().map(map).transpose()?,
-        unit: args.unit.map(WeightUnit::into),
-        rows: args.rows.clone(),
-        prefill: args.prefill.clone(),
-        decode: args.decode.clone(),
-        captures: Vec::new(),
-    };
-    options.captures = captures(&args.capture, &options)?;
-    Ok(options)
-}
-
-fn no_ceilings_of(args: &ImportArgs, format: Format) -> Result<()> {
-    if args.ceilings_here && format != Format::LlamaBench {
-        bail!("--ceilings-here is for files of llama-bench, and this is {}", format.name());
-    }
-    Ok(())
-}
-
-/// Whether a file is a database, which is read where it is.
-fn is_database(path: &Path) -> bool {
-    let is_file = std::fs::metadata(path).is_ok_and(|about| about.is_file());
-    let start = || -> std::io::Result<[u8; 16]> {
-        let mut start = [0; 16];
-        File::open(path)?.read_exact(&mut start)?;
-        Ok(start)
-    };
-    is_file && start().is_ok_and(|start| import::is_database(&start))
-}
-
-fn captures(files: &[PathBuf], options: &Options) -> Result<Vec<Captured>> {
-    let read = |file: &PathBuf| -> Result<Captured> {
-        Ok(import::read_capture(&text(file)?.0, file, options)?)
-    };
-    files.iter().map(read).collect()
 }
 
 /// A note in lines of 80 characters.
@@ -336,85 +255,4 @@ fn add_ceilings(profile: &mut Profile, args: &ImportArgs) -> Result<()> {
 fn has_no_passes(profile: &Profile) -> bool {
     let mut streams = profile.devices.iter().flat_map(|device| &device.streams);
     profile.passes.is_empty() && streams.all(|stream| stream.passes.is_empty())
-}
-
-/// How many times its size a gzip file may have unpacked, if that is more than [`LEAST_UNPACKED`]. Traces have 10 to 40 times;
-/// zeros a thousand.
-const MOST_RATIO: u64 = 300;
-
-/// What any file may have unpacked, in bytes.
-const LEAST_UNPACKED: u64 = 64 << 20;
-
-/// So many bytes tell whether it is text.
-const BEGIN: u64 = 64 << 10;
-
-/// The whole file as text, decompressed if it is a gzip file. Of one that breaks off, what is whole, and what was lost.
-fn text(path: &Path) -> Result<(String, Option<String>)> {
-    let cannot = || path.display().to_string();
-    let mut bytes = load::bytes(path, LIMIT).with_context(cannot)?;
-    let mut lost = None;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let packed = std::mem::take(&mut bytes);
-        let gzip = MultiGzDecoder::new(&packed[..]);
-        let most = MAX_BYTES.min(LEAST_UNPACKED.max(MOST_RATIO * packed.len() as u64));
-        // What was unpacked before an error stays.
-        let mut gzip = gzip.take(most + 1);
-        let begin = (&mut gzip).take(BEGIN).read_to_end(&mut bytes);
-        if bytes.windows(4).any(|four| four == [0; 4]) {
-            bail!("{}: unpacked, it is no text: it has bytes of 0", path.display());
-        }
-        if let Err(error) = begin.and_then(|_| gzip.read_to_end(&mut bytes)) {
-            // Of any other error it isn't known that what was unpacked is right.
-            let breaks_off = error.kind() == std::io::ErrorKind::UnexpectedEof;
-            if !breaks_off {
-                return Err(error).with_context(|| format!("{}, a gzip file", path.display()));
-            }
-            whole_part(&mut bytes);
-            if bytes.is_empty() {
-                return Err(error).with_context(|| format!("{}, a gzip file", path.display()));
-            }
-            lost = Some(format!(
-                "what is behind {} unpacked bytes, where the gzip file breaks off ({error})",
-                bytes.len()
-            ));
-        }
-        if most < MAX_BYTES && bytes.len() as u64 > most {
-            bail!(
-                "{}: unpacked, it has more than {MOST_RATIO} times its size, which no trace has: unpack it first to read it",
-                path.display()
-            );
-        }
-    }
-    if bytes.len() as u64 > MAX_BYTES {
-        bail!(
-            "{}: unpacked, it has more than 1 GiB, the most that is read: {}",
-            path.display(),
-            LIMIT.instead
-        );
-    }
-    let file = path.display();
-    if bytes.starts_with(b"GGUF") {
-        bail!("{file} is a model (GGUF), not a trace: `brickscope profile {file}` runs it");
-    }
-    if let Some(is) = import::told(path, &bytes) {
-        bail!("{file} {is}");
-    }
-    let text = import::decoded(bytes);
-    let text = text.map_err(|at| anyhow::anyhow!("{file}, byte {at}: not UTF-8 text"))?;
-    Ok((text, lost))
-}
-
-/// Cuts what broke off at some byte to what is whole: characters, and of files that aren't JSON lines, whose numbers would be
-/// others.
-fn whole_part(bytes: &mut Vec<u8>) {
-    if let Err(error) = std::str::from_utf8(bytes)
-        && error.error_len().is_none()
-    {
-        bytes.truncate(error.valid_up_to());
-    }
-    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    if !first.is_some_and(|first| b"[{\xef\xff\xfe".contains(first)) {
-        let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        bytes.truncate(end);
-    }
 }

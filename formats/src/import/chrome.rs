@@ -5,28 +5,31 @@
 //! Spans are the complete events (`X`) and the pairs of begin and end (`B`, `E`) of each thread, which must
 //! nest. Times are microseconds with fractions, here to the nearest nanosecond and from the first event on.
 //!
-//! This file reads the events, and makes a profile of those of most programs. What PyTorch's profiler writes has more
-//! to tell, and goes to `kineto/`.
+//! This file reads the events one at a time, so that traces larger than memory can be read, and makes a
+//! profile of those of most programs. What PyTorch's profiler writes has more to tell, and goes to `kineto/`.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::fmt;
+use std::io::Read;
 
 use brickscope_profile::name::OTHER_BRICK;
 use brickscope_profile::{Name, NameKind, Profile, Source, Span, Work};
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::decimal::{nearest, scaled};
 use super::kineto::{self, Captured, EventKind, Link};
 use super::passes::Passes;
-use super::trace::{MOST_EVENTS, MOST_NAMES, Timed, Trace, lanes, pass_of, phases, sorted, totals};
+use super::trace::{MOST_NAMES, Timed, Trace, lanes, pass_of, phases, sorted, totals};
+use super::values::{Fault, PIECE, Value, Values, line_and_column, parsed, text, words};
 use super::{At, Format, ImportError, Options, lacks, left_out};
 
 /// The most bytes of the fields outside of `traceEvents` that are kept.
 const MOST_ABOUT: usize = 1 << 20;
+
+/// What a trace is.
+const EXPECTED: &str = "expected an array of trace events, or an object with `traceEvents`";
 
 /// The fields of an event that matter. Numbers keep their digits; `pid` and `tid` may be words.
 #[derive(Deserialize)]
@@ -61,11 +64,44 @@ struct Reader {
     passes: Passes,
 }
 
+/// Why reading ends before the end of the file.
+enum Stop {
+    Fault(Fault),
+    /// There is more than can be kept.
+    TooMuch(String),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
 pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
+    let values = Values::new(text.as_bytes(), PIECE);
+    read_values(values, at, options, |byte| line_and_column(text, byte))
+}
+
+/// Reads a trace of any length from a file, of which only the profile is kept in memory.
+pub(super) fn read_from(
+    file: impl Read,
+    at: &At<'_>,
+    options: &Options,
+) -> Result<Profile, ImportError> {
+    read_values(Values::new(file, PIECE), at, options, |byte| format!("byte {byte}"))
+}
+
+/// `place` names the place of a byte, counted from 1.
+fn read_values<R: Read>(
+    values: Values<R>,
+    at: &At<'_>,
+    options: &Options,
+    place: impl Fn(u64) -> String,
+) -> Result<Profile, ImportError> {
     // First of all, since a fault of it doesn't depend on the file.
     let table = kineto::table(options)?;
-    let (mut reader, breaks_off) =
-        parsed(text, at, || Reader { passes: Passes::of(options), ..Reader::default() })?;
+    let mut reader = Reader { passes: Passes::of(options), ..Reader::default() };
+    let breaks_off = reader.read_all(values, at, place)?;
     let is_kineto = reader.has_kinds
         || reader.trace.about.iter().any(|(field, _)| {
             ["schemaVersion", "deviceProperties", "traceName"].contains(&field.as_str())
@@ -83,144 +119,20 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
         true => kineto::profile(&mut reader.trace, at, &table, writer)?,
         false => profile(&mut reader.trace, at)?,
     };
-    left_out(&mut profile, "the rest of the file, which is truncated", breaks_off);
+    left_out(&mut profile, "the rest of the file, which is truncated", u64::from(breaks_off));
     Ok(profile)
 }
 
-/// The events of a text, and 1 if it breaks off. `new` makes a reader, perhaps twice.
-fn parsed(text: &str, at: &At<'_>, new: impl Fn() -> Reader) -> Result<(Reader, u64), ImportError> {
-    let mut reader = new();
-    let mut result = reader.read(text);
-    let mended;
-    // PyTorch writes numbers and names as they come: `nan`, and control characters in names.
-    if result.as_ref().is_err_and(|error| !error.is_eof()) && reader.trace.fault.is_none() {
-        mended = mend(text);
-        if let Some(mended) = &mended {
-            reader = new();
-            result = reader.read(mended);
-        }
-    }
-    let mut breaks_off = 0;
-    let is_too_long = reader.trace.timed.len() > MOST_EVENTS;
-    if let Some((event, fault)) =
-        reader.trace.fault.take_if(|_| is_too_long || reader.trace.timed.is_empty())
-    {
-        return Err(at.place(format!("event {event}"), fault));
-    }
-    if let Err(error) = result {
-        // A killed program leaves out the rest, which the format allows.
-        if !error.is_eof() || reader.trace.timed.is_empty() {
-            return Err(at.json(&error));
-        }
-        breaks_off = 1;
-    }
-    if reader.trace.timed.is_empty() {
-        return Err(at.whole("has no event with a duration (`X`, or `B` with `E`)"));
-    }
-    Ok((reader, breaks_off))
-}
-
-/// Reads the trace of a graph's capture.
-pub(super) fn capture(text: &str, at: &At<'_>, options: &Options) -> Result<Captured, ImportError> {
+/// Reads the trace of a graph's capture, of any length.
+pub(super) fn capture(
+    file: impl Read,
+    at: &At<'_>,
+    options: &Options,
+) -> Result<Captured, ImportError> {
     let table = kineto::table(options)?;
-    let (mut reader, _) = parsed(text, at, || Reader { is_capture: true, ..Reader::default() })?;
+    let mut reader = Reader { is_capture: true, ..Reader::default() };
+    reader.read_all(Values::new(file, PIECE), at, |byte| format!("byte {byte}"))?;
     kineto::captured(&mut reader.trace, at, &table)
-}
-
-/// The text with quotes around numbers that JSON has none for, and escapes for control characters within strings; `None`
-/// if there is neither.
-fn mend(text: &str) -> Option<String> {
-    const WORDS: [&str; 7] = ["-nan", "nan", "NaN", "-inf", "inf", "-Infinity", "Infinity"];
-    let mut mended = String::with_capacity(text.len());
-    let (mut is_inside, mut is_escaped, mut is_mended) = (false, false, false);
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let mut taken = c.len_utf8();
-        if is_inside {
-            if c < ' ' {
-                is_mended = true;
-                mended.push_str(&format!("\\u{:04x}", u32::from(c)));
-            } else {
-                mended.push(c);
-            }
-            is_inside = is_escaped || c != '"';
-            is_escaped = !is_escaped && c == '\\';
-        } else if let Some(word) = WORDS.iter().find(|word| rest.starts_with(**word)) {
-            is_mended = true;
-            mended.extend(["\"", word, "\""]);
-            taken = word.len();
-        } else {
-            is_inside = c == '"';
-            mended.push(c);
-        }
-        rest = &rest[taken..];
-    }
-    is_mended.then_some(mended)
-}
-
-/// The events, wherever they are.
-struct Events<'r>(&'r mut Reader);
-
-impl<'a> DeserializeSeed<'a> for Events<'_> {
-    type Value = ();
-
-    fn deserialize<D: serde::Deserializer<'a>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'a> Visitor<'a> for Events<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of trace events, or an object with `traceEvents`")
-    }
-
-    fn visit_seq<A: SeqAccess<'a>>(self, mut events: A) -> Result<(), A::Error> {
-        while let Some(event) = events.next_element::<Event<'a>>()? {
-            self.0.events += 1;
-            if let Err(fault) = self.0.add(&event) {
-                // One odd event says nothing against the others.
-                self.0.trace.left_out.odd += 1;
-                self.0.trace.fault.get_or_insert((self.0.events, fault));
-            }
-            if self.0.trace.timed.len() > MOST_EVENTS {
-                let fault = format!("there are more than {MOST_EVENTS} events with a duration");
-                self.0.trace.fault = Some((self.0.events, fault));
-                return Err(A::Error::custom(""));
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'a>>(self, mut fields: A) -> Result<(), A::Error> {
-        while let Some(field) = fields.next_key::<Cow<'a, str>>()? {
-            if field == "traceEvents" {
-                fields.next_value_seed(Events(self.0))?;
-            } else if self.0.about_bytes < MOST_ABOUT {
-                let value = fields.next_value::<&RawValue>()?.get();
-                self.0.about_bytes += field.len() + value.len();
-                self.0.trace.about.push((field.into_owned(), value.to_owned()));
-            } else {
-                fields.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The text of a JSON string, or any other value as it is written.
-pub(super) fn words(value: Option<&RawValue>) -> Cow<'_, str> {
-    let text = value.map_or("", RawValue::get);
-    match serde_json::from_str::<String>(text) {
-        Ok(words) => Cow::Owned(words),
-        Err(_) => Cow::Borrowed(text),
-    }
-}
-
-/// A value as it is written; nothing if there is none.
-fn text(value: Option<&RawValue>) -> &str {
-    value.map_or("", RawValue::get)
 }
 
 /// An argument of an event, as text.
@@ -230,9 +142,160 @@ fn argument(args: Option<&RawValue>, key: &str) -> Option<String> {
 }
 
 impl Reader {
-    fn read(&mut self, text: &str) -> serde_json::Result<()> {
-        let mut json = serde_json::Deserializer::from_str(text);
-        Events(self).deserialize(&mut json).and_then(|()| json.end())
+    /// Reads all events. Whether the file breaks off.
+    fn read_all<R: Read>(
+        &mut self,
+        mut values: Values<R>,
+        at: &At<'_>,
+        place: impl Fn(u64) -> String,
+    ) -> Result<bool, ImportError> {
+        let stop = self.read(&mut values).err();
+        match &stop {
+            Some(Stop::TooMuch(fault)) => {
+                return Err(at.place(format!("event {}", self.events), fault));
+            }
+            Some(Stop::Fault(Fault::Io(error))) => return Err(at.whole(error.to_string())),
+            _ => {}
+        }
+        let is_empty = self.trace.is_empty();
+        if let Some((event, fault)) = self.trace.fault.take_if(|_| is_empty) {
+            return Err(at.place(format!("event {event}"), fault));
+        }
+        match stop {
+            Some(Stop::Fault(Fault::At(byte, fault))) => Err(at.place(place(byte), fault)),
+            Some(_) if is_empty => {
+                let fault = "breaks off before it has an event with a duration";
+                Err(at.place(place(values.position()), fault))
+            }
+            // A killed program leaves out the rest, which the format allows.
+            Some(_) => Ok(true),
+            None if is_empty => {
+                Err(at.whole("has no event with a duration (`X`, or `B` with `E`)"))
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn read<R: Read>(&mut self, values: &mut Values<R>) -> Result<(), Stop> {
+        match values.peek()? {
+            b'[' => self.events(values)?,
+            b'{' => self.fields(values)?,
+            _ => return Err(values.fault(EXPECTED).into()),
+        }
+        match values.peek() {
+            Err(Fault::End) => Ok(()),
+            Err(fault) => Err(fault.into()),
+            Ok(_) => Err(values.fault("there is more behind its end").into()),
+        }
+    }
+
+    /// The array of events.
+    fn events<R: Read>(&mut self, values: &mut Values<R>) -> Result<(), Stop> {
+        values.step();
+        if values.peek()? == b']' {
+            values.step();
+            return Ok(());
+        }
+        loop {
+            values.peek()?;
+            let mut is_object = true;
+            let value = values.value(|text| {
+                is_object = text.first() == Some(&b'{');
+                if !is_object {
+                    return parsed::<IgnoredAny>(text).map(|(_, length)| length);
+                }
+                let (event, length) = parsed::<Event<'_>>(text)?;
+                self.event(&event);
+                Ok(length)
+            })?;
+            match value {
+                Value::Read if is_object => {}
+                Value::Read => self.odd("it is no object".to_owned()),
+                Value::Odd(fault) => self.odd(fault),
+            }
+            if let Some(fault) = self.trace.too_much() {
+                return Err(Stop::TooMuch(fault));
+            }
+            match values.peek()? {
+                b',' => values.step(),
+                b']' => {
+                    values.step();
+                    return Ok(());
+                }
+                _ => return Err(values.fault("expected `,` or `]`").into()),
+            }
+        }
+    }
+
+    /// The fields of the object that has the events.
+    fn fields<R: Read>(&mut self, values: &mut Values<R>) -> Result<(), Stop> {
+        values.step();
+        if values.peek()? == b'}' {
+            values.step();
+            return Ok(());
+        }
+        loop {
+            if values.peek()? != b'"' {
+                return Err(values.fault("expected the name of a field").into());
+            }
+            let mut field = String::new();
+            values.value(|text| {
+                let (name, length) = parsed::<String>(text)?;
+                field = name;
+                Ok(length)
+            })?;
+            if values.peek()? != b':' {
+                return Err(values.fault("expected `:`").into());
+            }
+            values.step();
+            let has_events = field == "traceEvents";
+            match values.peek()? {
+                b'[' if has_events => self.events(values)?,
+                _ if has_events => return Err(values.fault(EXPECTED).into()),
+                _ => self.field(values, field)?,
+            }
+            match values.peek()? {
+                b',' => values.step(),
+                b'}' => {
+                    values.step();
+                    return Ok(());
+                }
+                _ => return Err(values.fault("expected `,` or `}`").into()),
+            }
+        }
+    }
+
+    /// A field beside the events.
+    fn field<R: Read>(&mut self, values: &mut Values<R>, name: String) -> Result<(), Stop> {
+        let is_kept = self.about_bytes < MOST_ABOUT;
+        let mut kept = None;
+        values.value(|text| {
+            if !is_kept {
+                return parsed::<IgnoredAny>(text).map(|(_, length)| length);
+            }
+            let (value, length) = parsed::<&RawValue>(text)?;
+            kept = Some(value.get().to_owned());
+            Ok(length)
+        })?;
+        if let Some(value) = kept {
+            self.about_bytes = self.about_bytes.saturating_add(name.len() + value.len());
+            self.trace.about.push((name, value));
+        }
+        Ok(())
+    }
+
+    /// One odd event says nothing against the others.
+    fn odd(&mut self, fault: String) {
+        self.events += 1;
+        self.trace.left_out.odd += 1;
+        self.trace.fault.get_or_insert((self.events, fault));
+    }
+
+    fn event(&mut self, event: &Event<'_>) {
+        match self.add(event) {
+            Ok(()) => self.events += 1,
+            Err(fault) => self.odd(fault),
+        }
     }
 
     fn add(&mut self, event: &Event<'_>) -> Result<(), String> {
@@ -258,8 +321,12 @@ impl Reader {
         let start = picos(event.ts, "ts")?;
         let lane = self.trace.track(text(event.pid), text(event.tid));
         if kind == "E" {
-            match self.trace.tracks[lane as usize].open.pop() {
-                Some(begun) => self.trace.span(Timed { end: whole(start)?, ..begun }),
+            let end = whole(start);
+            match self.trace.end(lane) {
+                Some(begun) if self.is_only_counted(begun.kind, begun.passes) => {
+                    self.trace.count_only(begun.kind, "", begun.start, end?);
+                }
+                Some(begun) => self.trace.span(Timed { end: end?, ..begun }),
                 None => self.trace.left_out.unbegun += 1,
             }
             return Ok(());
@@ -270,6 +337,14 @@ impl Reader {
         self.has_kinds |= EventKind::is_sure(&category, &name);
         let passes = self.passes.bits(&name, |key| argument(event.args, key));
         let kind_of_it = of_kineto.unwrap_or_default();
+        let end = || -> Result<i64, String> {
+            let end = start.checked_add(picos(event.dur, "dur")?);
+            whole(end.ok_or("the sum of `ts` and `dur` is out of range")?)
+        };
+        if kind == "X" && self.is_only_counted(kind_of_it, passes) {
+            self.trace.count_only(kind_of_it, &name, whole(start)?, end()?);
+            return Ok(());
+        }
         let link = of_kineto
             .is_some_and(EventKind::is_linked)
             .then(|| self.trace.link(Link::of(event.args, event.pid, event.tid)));
@@ -281,13 +356,18 @@ impl Reader {
         let begun =
             Timed { lane, name, start: whole(start)?, end: 0, kind: kind_of_it, passes, link };
         if kind == "B" {
-            self.trace.tracks[lane as usize].open.push(begun);
+            self.trace.begin(begun);
         } else {
-            let end = start.checked_add(picos(event.dur, "dur")?);
-            let end = end.ok_or("the sum of `ts` and `dur` is out of range")?;
-            self.trace.span(Timed { end: whole(end)?, ..begun });
+            self.trace.span(Timed { end: end()?, ..begun });
         }
         Ok(())
+    }
+
+    /// Whether the number of events such as this is all that becomes of them in a trace of PyTorch's
+    /// profiler.
+    fn is_only_counted(&self, kind: EventKind, passes: u8) -> bool {
+        let is_such = matches!(kind, EventKind::Function | EventKind::Profiler);
+        is_such && passes == 0 && self.has_kinds
     }
 
     /// Names of threads and processes.
@@ -300,13 +380,8 @@ impl Reader {
         let args = event.args.and_then(|args| serde_json::from_str::<Args>(args.get()).ok());
         let Some(Args { name }) = args else { return };
         match &*what {
-            "thread_name" => {
-                let track = self.trace.track(text(event.pid), text(event.tid));
-                self.trace.tracks[track as usize].name = Some(name);
-            }
-            "process_name" => {
-                self.trace.processes.insert(text(event.pid).to_owned(), name);
-            }
+            "thread_name" => self.trace.name_track(text(event.pid), text(event.tid), name),
+            "process_name" => self.trace.name_process(text(event.pid), name),
             _ => {}
         }
     }
@@ -441,3 +516,6 @@ fn nest(timed: &[Timed], origin: i64, numbers: &[u16], profile: &mut Profile) ->
     }
     overlapping
 }
+
+#[cfg(test)]
+mod tests;

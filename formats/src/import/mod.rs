@@ -6,6 +6,7 @@
 
 mod chrome;
 mod decimal;
+mod file;
 mod folded;
 mod kineto;
 mod llama_bench;
@@ -15,6 +16,7 @@ mod pattern;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod trace;
+mod values;
 mod vk_perf_logger;
 
 use std::fmt;
@@ -23,6 +25,7 @@ use std::path::{Path, PathBuf};
 use brickscope_profile::name::category_of;
 pub use brickscope_profile::run::Format;
 
+pub use self::file::{read_capture_file, read_file};
 pub use self::kineto::Captured;
 pub use self::other::{decoded, told};
 use brickscope_profile::text::{printable, printable_text};
@@ -31,7 +34,7 @@ use brickscope_profile::{
     Source, Total,
 };
 
-/// The most bytes of a file, which is read into memory as a whole.
+/// The most bytes of a file that is read into memory as a whole, as all are but long Chrome traces.
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// The format that a text seems to have, by strings that occur only in it; `None` if there are none.
@@ -105,7 +108,8 @@ pub struct Map {
     pub text: String,
 }
 
-/// Reads the text of another program's file. `path` is for messages and for [`Imported::file`].
+/// Reads the text of another program's file. `path` is for messages and for [`Imported::file`]. [`read_file`]
+/// reads the file itself.
 ///
 /// # Errors
 ///
@@ -141,7 +145,7 @@ pub fn read(
 ///
 /// If the text is no trace of PyTorch's profiler, or has no capture.
 pub fn read_capture(text: &str, path: &Path, options: &Options) -> Result<Captured, ImportError> {
-    chrome::capture(text.trim_start_matches('\u{feff}'), &At { path }, options)
+    chrome::capture(text.trim_start_matches('\u{feff}').as_bytes(), &At { path }, options)
 }
 
 /// What the first bytes of an SQLite database are.
@@ -213,11 +217,14 @@ pub struct ImportError {
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
-        if let Some(place) = &self.place {
-            write!(f, ", {}", printable(place))?;
+        match &self.place {
+            Some(place) => write!(f, ", {}: ", printable(place))?,
+            // As "trace.json is empty".
+            None if self.fault.starts_with("is ") => f.write_str(" ")?,
+            None => f.write_str(": ")?,
         }
         // It may quote the file.
-        write!(f, ": {}", printable_text(&self.fault))
+        write!(f, "{}", printable_text(&self.fault))
     }
 }
 

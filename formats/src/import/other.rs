@@ -46,6 +46,11 @@ pub fn decoded(bytes: Vec<u8>) -> Result<String, usize> {
     })
 }
 
+/// Whether it is UTF-16.
+pub(super) fn is_utf_16(bytes: &[u8]) -> bool {
+    utf_16(bytes).is_some()
+}
+
 /// Whether UTF-16 has its high byte first, and where the text begins; `None` if it's none.
 fn utf_16(bytes: &[u8]) -> Option<(bool, usize)> {
     match bytes {

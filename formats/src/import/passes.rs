@@ -100,6 +100,7 @@ fn some(trace: &Trace) -> String {
         *least = rank.min(*least);
     }
     let mut names: Vec<(u8, &String)> = ranks.into_iter().zip(&trace.names).collect();
+    names.extend(trace.counted_names().map(|name| (2, name)));
     names.sort_by_key(|&(rank, _)| rank);
     let quoted: Vec<String> = names.iter().take(20).map(|(_, name)| format!("`{name}`")).collect();
     let more = if names.len() > 20 { ", and more" } else { "" };

@@ -12,8 +12,18 @@ use brickscope_profile::{
 use super::kineto::{Captured, EventKind, Link};
 use super::{At, ImportError, left_out, total};
 
-/// The most events: each takes some 130 bytes, so all of them 2 GiB.
+/// The most events that are kept: each takes some 130 bytes, so all of them 2 GiB.
 pub(super) const MOST_EVENTS: usize = 1 << 24;
+
+/// The most bytes of the names of events, threads and processes.
+const MOST_TEXT: usize = 256 << 20;
+
+/// What a name takes beside its text, in bytes.
+const OF_A_NAME: usize = 100;
+
+/// So many names of events that are only counted are kept, for an error message; and none that is longer.
+const MOST_COUNTED_NAMES: usize = 21;
+const LONGEST_COUNTED_NAME: usize = 1000;
 
 /// The most names that spans can refer to.
 pub(super) const MOST_NAMES: usize = OTHER_KERNEL as usize;
@@ -129,6 +139,13 @@ pub(super) struct Trace {
     pub(super) about: Vec<(String, String)>,
     /// When the first event began, in nanoseconds of the file's axis.
     pub(super) first_ns: Option<i64>,
+    /// The same of those that were only counted, and names of some of them.
+    first_counted: Option<i64>,
+    counted_names: Vec<String>,
+    /// How many bytes names take.
+    text_bytes: usize,
+    /// How many spans have begun and not ended.
+    open: usize,
     pub(super) left_out: LeftOut,
     /// The number of the first event that can't be read, and what is wrong with it.
     pub(super) fault: Option<(usize, String)>,
@@ -171,6 +188,10 @@ pub(super) struct LeftOut {
     pub(super) others: u64,
     pub(super) unbegun: u64,
     pub(super) backwards: u64,
+    /// Functions of Python that aren't modules, and events of the profiler itself, that aren't among the
+    /// events.
+    pub(super) functions: u64,
+    pub(super) of_profiler: u64,
     /// Steps of a server that computed no token.
     pub(super) empty_steps: u64,
     /// Events that can't be read.
@@ -193,9 +214,25 @@ impl Trace {
             return number;
         }
         let number = self.names.len() as u32;
+        self.takes(2 * name.len());
         self.names.push(name.to_owned());
         self.of_name.insert(name.to_owned(), number);
         number
+    }
+
+    fn takes(&mut self, bytes: usize) {
+        self.text_bytes = self.text_bytes.saturating_add(bytes).saturating_add(OF_A_NAME);
+    }
+
+    /// What there is too much of in the file, if there is.
+    pub(super) fn too_much(&self) -> Option<String> {
+        // A link may be of an event that was left out.
+        if self.timed.len().max(self.links.len()).saturating_add(self.open) > MOST_EVENTS {
+            return Some(format!("there are more than {MOST_EVENTS} events with a duration"));
+        }
+        let most = MOST_TEXT >> 20;
+        (self.text_bytes > MOST_TEXT)
+            .then(|| format!("the names of events and threads take more than {most} MiB"))
     }
 
     /// The number of a track.
@@ -204,10 +241,24 @@ impl Trace {
             return number;
         }
         let number = self.tracks.len() as u32;
+        self.takes(2 * (pid.len() + tid.len()));
         let track = Track { pid: pid.to_owned(), tid: tid.to_owned(), ..Track::default() };
         self.tracks.push(track);
         self.of_track.entry(pid.to_owned()).or_default().insert(tid.to_owned(), number);
         number
+    }
+
+    /// Names a track.
+    pub(super) fn name_track(&mut self, pid: &str, tid: &str, name: String) {
+        let track = self.track(pid, tid);
+        self.takes(name.len());
+        self.tracks[track as usize].name = Some(name);
+    }
+
+    /// Names a process.
+    pub(super) fn name_process(&mut self, pid: &str, name: String) {
+        self.takes(pid.len() + name.len());
+        self.processes.insert(pid.to_owned(), name);
     }
 
     /// The number of a link, for [`Timed::link`].
@@ -216,12 +267,57 @@ impl Trace {
         self.links.len() as u32 - 1
     }
 
+    /// Begins an event, whose end isn't known yet.
+    pub(super) fn begin(&mut self, timed: Timed) {
+        if let Some(track) = self.tracks.get_mut(timed.lane as usize) {
+            track.open.push(timed);
+            self.open += 1;
+        }
+    }
+
+    /// The event of a track that began last and hasn't ended, which ends now.
+    pub(super) fn end(&mut self, lane: u32) -> Option<Timed> {
+        let begun = self.tracks.get_mut(lane as usize)?.open.pop()?;
+        self.open -= 1;
+        Some(begun)
+    }
+
     /// Adds an event, unless it ends before it begins.
     pub(super) fn span(&mut self, timed: Timed) {
         match timed.end < timed.start {
             true => self.left_out.backwards += 1,
             false => self.timed.push(timed),
         }
+    }
+
+    /// Counts an event that is of no use but for its number, a function of Python or one of the profiler
+    /// itself, unless it ends before it begins. Most events of a large trace are such.
+    pub(super) fn count_only(&mut self, kind: EventKind, name: &str, start: i64, end: i64) {
+        if end < start {
+            self.left_out.backwards += 1;
+            return;
+        }
+        match kind {
+            EventKind::Profiler => self.left_out.of_profiler += 1,
+            _ => self.left_out.functions += 1,
+        }
+        self.first_counted = Some(self.first_counted.map_or(start, |first| first.min(start)));
+        if self.counted_names.len() < MOST_COUNTED_NAMES
+            && (1..=LONGEST_COUNTED_NAME).contains(&name.len())
+            && !self.counted_names.iter().any(|known| known == name)
+        {
+            self.counted_names.push(name.to_owned());
+        }
+    }
+
+    /// Whether no event has a duration, not even one that was only counted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.timed.is_empty() && self.first_counted.is_none()
+    }
+
+    /// Names of events that were only counted, but for those that others have too.
+    pub(super) fn counted_names(&self) -> impl Iterator<Item = &String> {
+        self.counted_names.iter().filter(|name| !self.of_name.contains_key(*name))
     }
 
     /// Without patterns, the steps of a server are passes. If there are none, those of a profiler with a schedule are.
@@ -300,8 +396,9 @@ impl Trace {
 /// Sorts the events of each thread, outer ones first, and returns when the first one began.
 pub(super) fn sorted(trace: &mut Trace, at: &At<'_>) -> Result<(Vec<Timed>, i64), ImportError> {
     let mut timed = std::mem::take(&mut trace.timed);
-    trace.left_out.untimed += without_times(&mut timed);
-    let origin = timed.iter().map(|event| event.start).min().unwrap_or_default();
+    trace.left_out.untimed += without_times(&mut timed, trace.first_counted);
+    let starts = timed.iter().map(|event| event.start);
+    let origin = starts.chain(trace.first_counted).min().unwrap_or_default();
     trace.first_ns = Some(origin);
     // Sums must hold all of it.
     let sum: u128 = timed.iter().map(|event| u128::from(event.end.abs_diff(event.start))).sum();
@@ -316,13 +413,11 @@ pub(super) fn sorted(trace: &mut Trace, at: &At<'_>) -> Result<(Vec<Timed>, i64)
 }
 
 /// Removes work of devices that has the time 0, as a profiler writes it that lost the real one, if all else is later.
-/// Returns how much it was.
-fn without_times(timed: &mut Vec<Timed>) -> u64 {
+/// `first_counted` is when the first event began that isn't among these. Returns how much it was.
+fn without_times(timed: &mut Vec<Timed>, first_counted: Option<i64>) -> u64 {
     let is_zero = |event: &Timed| event.kind.is_of_device() && event.start == 0;
-    let Some(first) = timed.iter().filter(|event| !is_zero(event)).map(|event| event.start).min()
-    else {
-        return 0;
-    };
+    let others = timed.iter().filter(|event| !is_zero(event)).map(|event| event.start);
+    let Some(first) = others.chain(first_counted).min() else { return 0 };
     let before = timed.len();
     timed.retain(|event| !(is_zero(event) && event.end < first));
     (before - timed.len()) as u64

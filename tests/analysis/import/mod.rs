@@ -3,6 +3,7 @@
 
 mod capture;
 mod databases;
+mod file;
 mod hostile;
 mod llama_bench;
 mod planted_gpu;

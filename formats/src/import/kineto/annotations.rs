@@ -17,8 +17,8 @@ use serde_json::value::RawValue;
 use super::inside::{Graph, Inside};
 use super::table::{Found, layer_of_range};
 use super::{EventKind, Names};
-use crate::import::chrome::words;
 use crate::import::trace::{Timed, Trace};
+use crate::import::values::words;
 
 /// What an event notes beside its link: of a kernel in a graph, what its program called it; of a call in the
 /// trace of a capture, the kernel that it launches.

@@ -34,8 +34,8 @@ pub(super) use self::annotations::note;
 pub use self::recorded::Captured;
 pub(super) use self::recorded::captured;
 use self::table::Table;
-use super::chrome::words;
 use super::trace::{self, MOST_NAMES, Trace};
+use super::values::words;
 use super::{At, Format, ImportError, Options, lacks, left_out};
 
 /// What an event is.
@@ -290,8 +290,11 @@ pub(super) fn profile(
     about(trace, &mut profile);
     trace.left_out.flows = 0;
     trace.left_out(&mut profile, host.overlapping);
-    left_out(&mut profile, "functions of Python that aren't modules", host.functions);
-    left_out(&mut profile, "events of the profiler itself", host.of_profiler);
+    // Most of them were counted as they were read.
+    let functions = host.functions + trace.left_out.functions;
+    left_out(&mut profile, "functions of Python that aren't modules", functions);
+    let of_profiler = host.of_profiler + trace.left_out.of_profiler;
+    left_out(&mut profile, "events of the profiler itself", of_profiler);
     left_out(&mut profile, "markers between kernels, which are no work", device.markers);
     left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
     let mut doubts = inside.doubts.clone();
