@@ -36,6 +36,7 @@
 
 pub mod backends;
 pub mod bisect;
+mod by_device;
 pub mod compare;
 pub mod explain;
 pub mod findings;

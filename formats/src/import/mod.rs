@@ -11,6 +11,7 @@ mod kineto;
 mod llama_bench;
 mod other;
 mod pattern;
+mod step;
 mod trace;
 mod vk_perf_logger;
 

@@ -6,7 +6,7 @@ use brickscope::{
     ImportedTest, LayerBrick, Machine, MockClock, Model, Move, Name, NameKind, Peak, Phase,
     Profile, ReadingTime, Route, Run, Serialised, SimulatedDevice, SlowBrick, SlowTokens,
     StatedRate, StreamId, Survey, TileLevel, TileStats, TileThread, TransferDirection, TreeOptions,
-    WeightGroup, Work,
+    Unruled, WeightGroup, Work,
 };
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
@@ -187,6 +187,13 @@ fn profile() -> Profile {
             }),
             apart: vec![("n_threads".to_owned(), "2".to_owned())],
         }],
+        unruled: Some(Unruled {
+            names: 1,
+            ns: 1,
+            of_ns: 2,
+            longest: vec![("my_kernel".to_owned(), 1)],
+        }),
+        ..Imported::default()
     });
     profile
 }

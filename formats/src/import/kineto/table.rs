@@ -183,7 +183,7 @@ impl Table {
 }
 
 /// `void f<int>` of `void f<int>(char*, long)`.
-fn without_arguments(name: &str) -> &str {
+pub(super) fn without_arguments(name: &str) -> &str {
     let name = name.strip_suffix(" [clone .kd]").unwrap_or(name);
     if !name.ends_with(')') {
         return name;
