@@ -2,6 +2,7 @@
 //! programs write.
 
 mod hostile;
+mod kernel_names;
 mod llama_bench;
 mod pytorch;
 mod waits;

@@ -32,18 +32,18 @@ impl Unruled {
     pub(super) fn told(self, trace: &Trace, table: &Table) -> Option<Told> {
         let name_of = |number: u32| trace.names.get(number as usize).map_or("", String::as_str);
         let of_name = self.of_name.into_iter().map(|(number, ns)| (name_of(number), ns));
-        let mut all: Vec<(&str, u64)> =
+        let all: Vec<(&str, u64)> =
             of_name.filter(|(name, _)| table.kernel(name).is_none()).collect();
-        all.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-        let mut longest: Vec<(String, u64)> = Vec::new();
+        let mut of_pattern: HashMap<String, u64> = HashMap::new();
         for &(name, ns) in &all {
-            let Some(pattern) = pattern_of(name) else { continue };
-            match longest.iter_mut().find(|(other, _)| *other == pattern) {
-                Some((_, sum)) => *sum = sum.saturating_add(ns),
-                None if longest.len() < MOST_LINES => longest.push((pattern, ns)),
-                None => {}
+            if let Some(pattern) = pattern_of(name) {
+                let sum = of_pattern.entry(pattern).or_default();
+                *sum = sum.saturating_add(ns);
             }
         }
+        let mut longest: Vec<(String, u64)> = of_pattern.into_iter().collect();
+        longest.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        longest.truncate(MOST_LINES);
         let ns = all.iter().fold(0_u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let of_ns = self.of_ns;
         (!all.is_empty()).then_some(Told { names: all.len() as u64, ns, of_ns, longest })
