@@ -43,9 +43,12 @@ impl Step {
         of_vllm(name)
     }
 
-    /// One of a program that doesn't say what it computes.
-    pub(super) fn unnamed(phase: Phase) -> Self {
-        Self::Pass { phase, tokens: 0, told: StepTold::default() }
+    /// The phase of what it computes, if it does.
+    pub(super) fn phase(self) -> Option<Phase> {
+        match self {
+            Self::Pass { phase, .. } => Some(phase),
+            Self::Empty => None,
+        }
     }
 }
 

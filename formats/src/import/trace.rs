@@ -145,8 +145,10 @@ impl Trace {
 
     /// Without patterns, the steps of a server are passes. If there are none, those of a profiler with a schedule are.
     pub(super) fn choose_steps(&mut self) {
-        let mut steps: Vec<Option<Step>> = self.names.iter().map(|name| Step::of(name)).collect();
-        if !steps.iter().any(|step| matches!(step, Some(Step::Pass { .. }))) {
+        // Of steps the phase, which one that computes nothing lacks.
+        let phase_of = |name: &String| Step::of(name).map(Step::phase);
+        let mut steps: Vec<Option<Option<Phase>>> = self.names.iter().map(phase_of).collect();
+        if !steps.iter().any(|step| matches!(step, Some(Some(_)))) {
             let is_step = |name: &String| name.starts_with("ProfilerStep#");
             // Only a step that trains goes backward or changes weights.
             let trains = self.names.iter().any(|name| {
@@ -155,13 +157,13 @@ impl Trace {
                     .any(|begin| name.starts_with(begin))
             });
             let phase = if trains { Phase::Training } else { Phase::Decode };
-            let step = |name| is_step(name).then_some(Step::unnamed(phase));
+            let step = |name| is_step(name).then_some(Some(phase));
             steps = self.names.iter().map(step).collect();
         }
         for event in &mut self.timed {
             match steps[event.name as usize] {
-                Some(Step::Pass { phase, .. }) => event.passes = bit(phase),
-                Some(Step::Empty) if !event.kind.is_of_device() => self.left_out.empty_steps += 1,
+                Some(Some(phase)) => event.passes = bit(phase),
+                Some(None) if !event.kind.is_of_device() => self.left_out.empty_steps += 1,
                 _ => {}
             }
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use brickscope::{NameKind, Profile};
 use brickscope_formats::import::Format;
+use brickscope_profile::Span;
 
 use super::imported;
 
@@ -40,7 +41,7 @@ fn bricks(profile: &Profile) -> HashMap<String, String> {
     let stream = &profile.devices[0].streams[0];
     let name = |at: Option<u16>| &profile.names[usize::from(at.expect("a name"))];
     let kernels = stream.spans.iter().filter(|span| name(span.name).kind == NameKind::Kernel);
-    let brick_of = |span: &brickscope::Span| {
+    let brick_of = |span: &Span| {
         let brick = stream.spans[span.parent.expect("a brick") as usize].name;
         (name(span.name).name.clone(), name(brick).name.clone())
     };
