@@ -17,6 +17,7 @@
 //! | `requests/` | where the time of a server's requests went, what slow tokens have that others don't, and what prompts of others cost |
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
 //! | `rate.rs` | how fast a run was: the figure that every screen says first |
+//! | `by_device.rs` | the same by the clock of a device |
 //! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |
 //! | `findings/` | what slows a run down, what would be gained, and how to test it; one rule a file |
 //! | `trial.rs` | what a change brings, by runs with it and without it in turns |
@@ -36,6 +37,7 @@
 
 pub mod backends;
 pub mod bisect;
+mod by_device;
 pub mod compare;
 pub mod explain;
 pub mod findings;

@@ -7,6 +7,7 @@ use brickscope_profile::text::{count, printable};
 use brickscope_profile::{ImportedTest, Phase, Profile, Profiled, Repeated};
 use serde::Serialize;
 
+pub use crate::by_device::ByDevice;
 use crate::typical::{self, passes_text};
 use crate::words::digits;
 
@@ -31,6 +32,10 @@ pub enum RateOf {
     WholePasses,
     /// The median of a benchmark's repetitions.
     Repetitions,
+    /// Passes that follow each other on a device, by its clock: see [`ByDevice`].
+    DeviceSteps,
+    /// Passes on a device, each by itself, by its clock.
+    DeviceSpans,
 }
 
 impl Rate {
@@ -45,7 +50,12 @@ impl Rate {
         if let Some(whole) = profile.serialised(phase).filter(|of| of.whole_passes > 0) {
             return whole.whole_tokens_per_second().map(|of| rate(of, RateOf::WholePasses));
         }
-        profiled(profile, phase).map(|of| rate(of, RateOf::Passes))
+        let by_host = profiled(profile, phase).map(|of| rate(of, RateOf::Passes));
+        by_host.or_else(|| {
+            let by = ByDevice::of(profile, phase)?;
+            let of = if by.is_steady { RateOf::DeviceSteps } else { RateOf::DeviceSpans };
+            Some(rate(by.tokens_per_second(), of))
+        })
     }
 
     /// Those of all phases.

@@ -76,6 +76,7 @@ pub mod sums;
 #[doc(hidden)]
 pub mod text;
 pub mod tile;
+pub mod told;
 pub mod trial;
 
 pub use crate::absent::Absent;
@@ -118,4 +119,5 @@ pub use crate::stats::{
 };
 pub use crate::sums::{BrickKernel, LayerBrick, Pass, PhaseTotal, Total};
 pub use crate::tile::{TileBalance, TileLevel, TileStats, TileThread};
+pub use crate::told::{PartTold, StepTold, Unruled};
 pub use crate::trial::{Change, PassTime, Trial, TrialVerdict};

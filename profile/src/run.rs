@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::absent::Absent;
 use crate::brick::Phase;
 use crate::stats::{PairedRatio, median};
+use crate::told::{StepTold, Unruled};
 
 /// How a run was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -387,6 +388,12 @@ pub struct Imported {
     /// How the kernels inside of graphs came to their layers, if there are graphs and it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph_layers: Option<GraphLayers>,
+    /// What the names of a server's steps tell, by the serial of the pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<(u32, StepTold)>,
+    /// Kernels that no line of the table of bricks is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unruled: Option<Unruled>,
 }
 
 /// How kernels inside of graphs, which one call launches together, came to their layers and bricks.

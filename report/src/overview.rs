@@ -64,7 +64,7 @@ pub(super) fn notes(profile: &Profile, run: &str) -> String {
 /// `typical` are the notes about disturbed passes and stalls.
 fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
     let imported = profile.imported.as_ref();
-    let imported = imported.map_or_else(String::new, |of| of_other_program(of, run));
+    let imported = imported.map_or_else(String::new, |of| of_other_program(profile, of, run));
     let mut dropped = profile.dropped;
     if !typical.is_empty() {
         dropped.disturbed_passes = 0;
@@ -113,7 +113,7 @@ fn goes_by_sums(profile: &Profile, phase: Phase) -> bool {
     matches!(typical::judged(profile, phase), Cow::Owned(_))
 }
 
-fn of_other_program(imported: &Imported, run: &str) -> String {
+fn of_other_program(profile: &Profile, imported: &Imported, run: &str) -> String {
     let program = imported
         .program
         .as_deref()
@@ -145,6 +145,14 @@ fn of_other_program(imported: &Imported, run: &str) -> String {
         let lines: String = imported.left_out.iter().enumerate().take(40).map(line).collect();
         html.push_str(&format!(" Left out:<ul>{lines}</ul>"));
     }
+    let more = view::import_in_words(profile);
+    if !more.is_empty() {
+        let lines = more.iter().map(|what| format!("<li>{}</li>", told(what)));
+        html.push_str(&format!(
+            " Of its passes and kernels:<ul>{}</ul>",
+            lines.collect::<String>()
+        ));
+    }
     html + "</div>\n"
 }
 
@@ -171,7 +179,10 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         );
         let card = if total.tokens == 0 {
             let passes = counted(total.passes, "pass", of("passes"));
-            let beside = format!("in {passes}; how many tokens they had isn’t known");
+            let beside = match rate::ByDevice::of(profile, phase) {
+                Some(_) => format!("in {passes}; their work on devices goes on behind them"),
+                None => format!("in {passes}; how many tokens they had isn’t known"),
+            };
             (name, time(total.wall_ns, of("wall_ns")), beside)
         } else {
             (

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{Group, Page, Section};
 use crate::findings::{Finding, Findings, Unknown};
 use crate::passes::all_streams;
-use crate::rate::{self, Rate, imported_tests};
+use crate::rate::{self, ByDevice, Rate, imported_tests};
 use crate::roofline::{Reach, Roofline, RooflineBrick};
 use crate::typical::{self, Basis, Typical};
 use crate::words::{digits, fraction, size, time, times, whole_percent};
@@ -563,7 +563,11 @@ fn of_phase(profile: &Profile, phase: Phase) -> Vec<Section> {
         (Some(rate), Some((of, which))) => {
             format!("; {rate} tokens a second: {}; {which}", rate::basis(of))
         }
-        (Some(rate), None) => format!("; {rate} tokens a second"),
+        (Some(rate), None) => {
+            let by = ByDevice::of(profile, phase)
+                .map_or_else(String::new, |by| format!(" by {}", by.says()));
+            format!("; {rate} tokens a second{by}")
+        }
         (None, _) => String::new(),
     };
     vec![Section::new(phase.name(), text + &rate)]

@@ -14,7 +14,7 @@ use brickscope_profile::{
 
 use crate::findings::{self, device::OnDevice};
 use crate::passes::all_streams;
-use crate::rate::{self, Rate};
+use crate::rate::{self, ByDevice, Rate};
 use crate::roofline::Roofline;
 use crate::typical::OnePass;
 use crate::view::layout::{labelled, milliseconds, wrapped};
@@ -46,10 +46,13 @@ pub(super) fn headline(profile: &Profile) -> String {
     let rate = Rate::of(profile, phase).filter(|_| host.is_some());
     let basis = rate::repeated(profile, phase).map(|of| format!(" ({})", rate::basis(of)));
     match host.map(|_| rate.map(|rate| rate.tokens_per_second)) {
-        Some(Some(rate)) => parts.push(format!(
-            "{name}: {rate:.1} tokens/s by the host's clock{}",
-            basis.unwrap_or_default()
-        )),
+        Some(Some(rate)) => {
+            let by = ByDevice::of(profile, phase).map_or_else(
+                || format!("the host's clock{}", basis.unwrap_or_default()),
+                |by| by.says(),
+            );
+            parts.push(format!("{name}: {rate:.1} tokens/s by {by}"));
+        }
         Some(None) => {
             let only_launches = |index| {
                 let around = on_device(profile, index, phase).and_then(|of| of.around);
@@ -110,10 +113,17 @@ pub(super) fn on_device(profile: &Profile, index: usize, phase: Phase) -> Option
     findings::device::on_device(profile, index, profile.devices.get(index)?, phase).ok()
 }
 
-/// How busy each device of another program's trace was in the passes of each phase: what it is of, the part, and the times.
+/// How fast passes were by the clock of devices, where that is known and not by the host's; and how busy each device of
+/// another program's trace was in the passes of each phase: what it is of, the figure, and the times.
 #[must_use]
 pub fn busy_in_words(profile: &Profile) -> Vec<[String; 3]> {
-    let mut all = Vec::new();
+    let rate = |phase: Phase| {
+        let by = ByDevice::of(profile, phase)?;
+        let whose = if by.devices == 1 { "device" } else { "devices" };
+        let of = format!("{} on the {whose}", phase.heading());
+        Some([of, format!("{:.1} tokens/s", by.tokens_per_second()), by.basis()])
+    };
+    let mut all: Vec<[String; 3]> = Phase::SHOWN.into_iter().filter_map(rate).collect();
     for (index, device) in profile.devices.iter().enumerate() {
         for phase in Phase::SHOWN {
             let (Some(_), Ok(busy)) = (&profile.imported, device.busy(Some(phase))) else {

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use brickscope_profile::text::{
-    MOST_ROWS, alike_when_cut, count, percent, printable, printable_text, shortened,
+    MOST_ROWS, alike_when_cut, count, percent, printable, printable_in, printable_text, shortened,
 };
-use brickscope_profile::{FunctionSamples, Profile};
+use brickscope_profile::{FunctionSamples, Phase, Profile, StepTold, Unruled};
 
 use crate::rate::{TestRow, imported_tests};
 use crate::text::cut;
@@ -14,6 +14,9 @@ use crate::words::fraction;
 
 /// The most tests of a benchmark that the report lists.
 const MOST_TESTS: usize = 100;
+
+/// The most kernels for which the report writes a line of a table.
+const MOST_PATTERNS: usize = 5;
 
 /// What there is of a file that tells of no passes, in a sentence.
 pub(super) fn without_passes(profile: &Profile) -> String {
@@ -160,6 +163,43 @@ pub(super) fn samples(profile: &Profile, text: &mut String) {
     }
 }
 
+/// How many passes read prompts and generated tokens at once, which are passes of prefill; `None` without any.
+pub(super) fn mixed(profile: &Profile) -> Option<String> {
+    let steps = profile.imported.iter().flat_map(|imported| &imported.steps);
+    let mixed: Vec<&StepTold> = steps.map(|(_, told)| told).filter(|told| told.is_mixed).collect();
+    let all = profile.phase(Phase::Prefill).filter(|_| !mixed.is_empty())?.passes;
+    let sum = |of: fn(&StepTold) -> Option<u64>| {
+        mixed.iter().try_fold(0_u64, |sum, told| Some(sum.saturating_add(of(told)?)))
+    };
+    let tokens = sum(|told| told.context.tokens).zip(sum(|told| told.generation.tokens));
+    let of = match tokens {
+        Some((prompts, answers)) => {
+            format!("{} of prompts and {answers} of answers", count(prompts, "token"))
+        }
+        None => "how many tokens of prompts and of answers isn't told".to_owned(),
+    };
+    let passes = if all == 1 { "pass" } else { "passes" };
+    Some(format!("{} of {all} prefill {passes} also generated: {of}", mixed.len()))
+}
+
+/// How much of devices' time is of kernels that no line of the table of bricks is for.
+fn unruled(of: &Unruled) -> String {
+    let (are, whose) = if of.names == 1 { ("is", "its brick") } else { ("are", "their bricks") };
+    let kernels = count(of.names, "kernel");
+    let share = percent(of.ns as f64, of.of_ns as f64);
+    format!(
+        "{kernels}, {share} of devices' time, {are} in no brick of the table; name {whose} in a file for `import --map`"
+    )
+}
+
+/// What a reader of an imported file is told of its steps and kernels.
+#[must_use]
+pub fn import_in_words(profile: &Profile) -> Vec<String> {
+    let unruled =
+        profile.imported.iter().filter_map(|imported| imported.unruled.as_ref()).map(unruled);
+    mixed(profile).into_iter().chain(unruled).collect()
+}
+
 /// What the file says of how it was measured, what it can't tell, and what was left out of it.
 pub(super) fn limits(profile: &Profile, text: &mut String) {
     let Some(imported) = &profile.imported else { return };
@@ -183,5 +223,14 @@ pub(super) fn limits(profile: &Profile, text: &mut String) {
             format!("{}: {number}", printable_text(why)),
         ));
     }
+    lines.extend(mixed(profile).map(|said| ("mixed", said)));
+    lines.extend(imported.unruled.as_ref().map(|of| ("no brick", unruled(of) + ":")));
     labelled(&lines, text);
+    if let Some(of) = imported.unruled.as_ref().filter(|of| !of.longest.is_empty()) {
+        let _ = writeln!(text, "{:9} [kernel]", "");
+        for (pattern, _) in of.longest.iter().take(MOST_PATTERNS) {
+            let pattern = printable_in(pattern, 61);
+            let _ = writeln!(text, "{:9} \"{pattern}\" = \"\"", "");
+        }
+    }
 }

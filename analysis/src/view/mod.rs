@@ -56,6 +56,7 @@ pub use self::fleet::{explanation, fleet, judged};
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
+pub use self::imported::import_in_words;
 pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::{ceilings, machine};

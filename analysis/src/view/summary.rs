@@ -406,7 +406,10 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
     let said = rate.map_or_else(each, |rate| {
         let spread = match rate.of {
             RateOf::Passes => spread(profile, phase),
-            RateOf::WholePasses | RateOf::Repetitions => String::new(),
+            RateOf::WholePasses
+            | RateOf::Repetitions
+            | RateOf::DeviceSteps
+            | RateOf::DeviceSpans => String::new(),
         };
         format!("{} tok/s{spread}", digits(rate.tokens_per_second))
     });
@@ -560,6 +563,8 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
         }
         notes.extend(lines);
     }
+    let mixed = imported::mixed(profile);
+    notes.extend(mixed.map(|text| Piece { text, tone: Tone::Plain }));
     // First, since it says what the figures are.
     let serialised = device::serialised_notes(profile).into_iter();
     notes.splice(..0, serialised.map(|text| Piece { text, tone: Tone::Plain }));

@@ -15,6 +15,7 @@ mod passes;
 mod pattern;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod step;
 mod trace;
 mod values;
 mod vk_perf_logger;

@@ -6,10 +6,12 @@ use std::collections::HashMap;
 
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::{
-    BrickStats, Lane, Name, NameKind, Pass, Phase, PhaseTotal, Profile, Source, Span, Total,
+    BrickStats, Lane, Name, NameKind, Pass, Phase, PhaseTotal, Profile, Source, Span, StepTold,
+    Total,
 };
 
 use super::kineto::{Captured, EventKind, Link};
+use super::step::Step;
 use super::{At, ImportError, left_out, total};
 
 /// The most events that are kept: each takes some 130 bytes, so all of them 2 GiB.
@@ -56,58 +58,6 @@ impl Timed {
 
 pub(super) fn bit(phase: Phase) -> u8 {
     1 << phase as u8
-}
-
-/// What the name of a server's step tells of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Of so many tokens, 0 if the name doesn't tell.
-    Pass(Phase, u64),
-    /// It computes no token: vLLM has such a step when its last request has ended, and SGLang where others compute.
-    Empty,
-}
-
-impl Step {
-    /// vLLM's `execute_context_1(128)_generation_4(4)` (requests, and their tokens) and its longer form
-    /// `execute_132_context_1(sq128sk128…)_generation_4(sq4sk512…)`, and SGLang's `step[DECODE bs=4 …]`.
-    fn of(name: &str) -> Option<Self> {
-        if let Some(step) = name.strip_prefix("step[") {
-            let (mode, rest) = step.split_once(" bs=")?;
-            let tokens = rest.split_once(" toks=").map_or(0, |(_, tokens)| leading(tokens));
-            return Some(match mode {
-                "EXTEND" | "MIXED" | "DLLM_EXTEND" => Self::Pass(Phase::Prefill, tokens),
-                "DECODE" => Self::Pass(Phase::Decode, leading(rest)),
-                // It computes the tokens that a draft model guessed.
-                "VERIFY" => Self::Pass(Phase::Decode, tokens),
-                "IDLE" => Self::Empty,
-                _ => return None,
-            });
-        }
-        let (all, steps) = name.strip_prefix("execute_")?.split_once("context_")?;
-        let is_all =
-            |all: &str| all.strip_suffix('_').is_some_and(|all| all.parse::<u64>().is_ok());
-        if !all.is_empty() && !is_all(all) {
-            return None;
-        }
-        let (context, generation) = steps.split_once("_generation_")?;
-        let tokens = |text: &str| {
-            let (requests, tokens) = text.strip_suffix(')')?.split_once('(')?;
-            requests.parse::<u64>().ok()?;
-            let tokens = tokens.strip_prefix("sq").unwrap_or(tokens);
-            tokens.starts_with(|c: char| c.is_ascii_digit()).then(|| leading(tokens))
-        };
-        Some(match (tokens(context)?, tokens(generation)?) {
-            (0, 0) => Self::Empty,
-            (0, tokens) => Self::Pass(Phase::Decode, tokens),
-            (prompts, answers) => Self::Pass(Phase::Prefill, prompts.saturating_add(answers)),
-        })
-    }
-}
-
-/// The number that a text begins with, 0 if there is none.
-fn leading(text: &str) -> u64 {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    text[..digits].parse().unwrap_or(0)
 }
 
 /// A thread of the host, or a stream of a device.
@@ -322,8 +272,10 @@ impl Trace {
 
     /// Without patterns, the steps of a server are passes. If there are none, those of a profiler with a schedule are.
     pub(super) fn choose_steps(&mut self) {
-        let mut steps: Vec<Option<Step>> = self.names.iter().map(|name| Step::of(name)).collect();
-        if !steps.iter().any(|step| matches!(step, Some(Step::Pass(..)))) {
+        // Of steps the phase, which one that computes nothing lacks.
+        let phase_of = |name: &String| Step::of(name).map(Step::phase);
+        let mut steps: Vec<Option<Option<Phase>>> = self.names.iter().map(phase_of).collect();
+        if !steps.iter().any(|step| matches!(step, Some(Some(_)))) {
             let is_step = |name: &String| name.starts_with("ProfilerStep#");
             // Only a step that trains goes backward or changes weights.
             let trains = self.names.iter().any(|name| {
@@ -332,13 +284,13 @@ impl Trace {
                     .any(|begin| name.starts_with(begin))
             });
             let phase = if trains { Phase::Training } else { Phase::Decode };
-            let step = |name| is_step(name).then_some(Step::Pass(phase, 0));
+            let step = |name| is_step(name).then_some(Some(phase));
             steps = self.names.iter().map(step).collect();
         }
         for event in &mut self.timed {
             match steps[event.name as usize] {
-                Some(Step::Pass(phase, _)) => event.passes = bit(phase),
-                Some(Step::Empty) if !event.kind.is_of_device() => self.left_out.empty_steps += 1,
+                Some(Some(phase)) => event.passes = bit(phase),
+                Some(None) if !event.kind.is_of_device() => self.left_out.empty_steps += 1,
                 _ => {}
             }
         }
@@ -347,8 +299,16 @@ impl Trace {
     /// How many tokens a pass has, if its name tells.
     pub(super) fn tokens(&self, pass: &Timed) -> u64 {
         match Step::of(&self.names[pass.name as usize]) {
-            Some(Step::Pass(_, tokens)) => tokens,
+            Some(Step::Pass { tokens, .. }) => tokens,
             _ => 0,
+        }
+    }
+
+    /// What the name of a pass tells of the work in it.
+    pub(super) fn told(&self, pass: &Timed) -> Option<StepTold> {
+        match Step::of(&self.names[pass.name as usize]) {
+            Some(Step::Pass { told, .. }) => Some(told).filter(|told| *told != StepTold::default()),
+            _ => None,
         }
     }
 

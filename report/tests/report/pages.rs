@@ -798,9 +798,8 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
         doubts: vec!["2 of 9 launches have no kernel".to_owned()],
         conditions: vec![("n_threads".to_owned(), "2".to_owned())],
         samples: vec![FunctionSamples { name: "ggml_vec_dot".to_owned(), own: 70, total: 90 }],
-        other_threads: Vec::new(),
         tests: Vec::new(),
-        graph_layers: None,
+        ..Imported::default()
     });
     let (page, _) = traced(&profile);
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));

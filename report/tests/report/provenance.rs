@@ -227,6 +227,7 @@ impl<'f> Files<'f> {
         for [_, part, times] in view::busy_in_words(profile) {
             told.extend([part, times]);
         }
+        told.extend(view::import_in_words(profile));
         for row in brickscope_analysis::rate::imported_tests(profile) {
             told.extend([row.rate, row.how]);
         }

@@ -6,7 +6,7 @@ use brickscope::{
     HostLaunch, Imported, ImportedTest, LayerBrick, Machine, MockClock, Model, Move, Name,
     NameKind, Peak, Phase, Profile, ReadingTime, Route, Run, Serialised, SimulatedDevice,
     SlowBrick, SlowTokens, StatedRate, StreamId, Survey, TileLevel, TileStats, TileThread,
-    TransferDirection, TreeOptions, WeightGroup, Work,
+    TransferDirection, TreeOptions, Unruled, WeightGroup, Work,
 };
 use brickscope_analysis::backends::{BackendComparison, BackendRounds};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
@@ -194,6 +194,13 @@ fn profile() -> Profile {
             of_kernels: 4,
             detail: "layers of 2 kinds take turns".to_owned(),
         }),
+        unruled: Some(Unruled {
+            names: 1,
+            ns: 1,
+            of_ns: 2,
+            longest: vec![("my_kernel".to_owned(), 1)],
+        }),
+        ..Imported::default()
     });
     profile
 }

@@ -5,6 +5,7 @@ mod capture;
 mod databases;
 mod file;
 mod hostile;
+mod kernel_names;
 mod llama_bench;
 mod planted_gpu;
 mod pytorch;

@@ -6,6 +6,7 @@ use brickscope::{Phase, Profile};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
 use brickscope_analysis::explain;
 use brickscope_analysis::findings::Findings;
+use brickscope_analysis::rate::{ByDevice, Rate, RateOf};
 use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_analysis::view::{self, Size};
 use brickscope_formats::import::Format;
@@ -200,10 +201,108 @@ fn kernels_count_to_the_step_that_launched_them_and_those_behind_it_are_told() {
     let screen = screen(&profile);
     let said = "490 µs of it is behind the end of the host's passes that launched it";
     assert!(screen.contains(said), "{screen}");
-    assert!(
-        screen.contains("no rate, since the host's passes end before their kernels do"),
-        "{screen}"
-    );
+    // Its tokens by the host's clock would be a rate of launching. The device has 4 tokens from 4010.125 to 6120 µs.
+    let said = "Decode: 1895.8 tokens/s by the device's clock: 4 tokens in 2.11 ms from a pass's first kernel to the next \
+                one's;";
+    assert!(screen.contains(said), "{screen}");
+    let by = ByDevice::of(&profile, Phase::Decode).expect("it is known");
+    assert_eq!((by.tokens, by.ns, by.passes, by.is_steady), (4, 2_109_875, 1, true));
+    // Each place has this figure.
+    let rate = Rate::of(&profile, Phase::Decode).expect("the same");
+    assert_eq!((rate.of, rate.tokens_per_second), (RateOf::DeviceSteps, by.tokens_per_second()));
+    assert!(view::json(&profile).contains(&format!("{:?}", rate.tokens_per_second)));
+    let report = view::report(&profile).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(report.contains(said), "{report}");
+    let [of, figure, basis] = &view::busy_in_words(&profile)[0];
+    assert_eq!((&**of, &**figure), ("Decode on the device", "1895.8 tokens/s"));
+    assert!(said.contains(&**basis), "{basis}");
+    assert_eq!(profile.phases[0].tokens_per_second(), None);
+}
+
+#[test]
+fn a_pass_alone_has_the_rate_of_its_own_span_on_the_device() {
+    let text = STREAMS.replacen("execute_context_0(0)_generation_4(4)", "a range", 1);
+    let profile = imported(&text, Format::Chrome);
+    assert_eq!(profile.passes.len(), 1);
+    let by = ByDevice::of(&profile, Phase::Decode).expect("it is known");
+    // From 6120 to 6990 µs.
+    assert_eq!((by.tokens, by.ns, by.passes, by.is_steady), (4, 870_000, 1, false));
+    let said = "Decode: 4597.7 tokens/s by the device's clock: 4 tokens in 870 µs from its first kernel to its last;";
+    assert!(screen(&profile).contains(said), "{}", screen(&profile));
+}
+
+#[test]
+fn a_rate_by_the_device_is_of_passes_that_follow_each_other_and_have_tokens() {
+    let steps = |names: [&str; 3]| {
+        let text = STREAMS.replacen("execute_context_0(0)_generation_4(4)", "FIRST", 1);
+        let text = text.replacen("execute_context_0(0)_generation_4(4)", "SECOND", 1);
+        let text = text.replace("FIRST", names[0]).replace("SECOND", names[1]);
+        let third = format!(
+            "{{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"{}\",\"pid\":1,\"tid\":1,\"ts\":5008000,\"dur\":100,\
+             \"args\":{{}}}},\n\
+             {{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":\"hipLaunchKernel\",\"pid\":1,\"tid\":1,\"ts\":5008010,\
+             \"dur\":5,\"args\":{{\"correlation\":9}}}},\n\
+             {{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"my_own_kernel\",\"pid\":0,\"tid\":3,\"ts\":5008120,\"dur\":500,\
+             \"args\":{{\"device\":0,\"stream\":3,\"correlation\":9}}}}\n]}}",
+            names[2]
+        );
+        let text = text.trim_end().trim_end_matches("]}").trim_end().to_owned() + ",\n" + &third;
+        let profile = imported(&text, Format::Chrome);
+        assert_eq!(profile.passes.len(), 3, "{names:?}");
+        let of = |phase| ByDevice::of(&profile, phase).map(|by| (by.tokens, by.ns, by.is_steady));
+        (of(Phase::Decode), of(Phase::Prefill))
+    };
+    let decode = "execute_context_0(0)_generation_4(4)";
+    let prefill = "execute_context_1(128)_generation_0(0)";
+    let untold = "[Executor] _forward_step 3: 0 ctx reqs, 4 gen reqs";
+    // First kernels at 4010.125, 6120 and 8120 µs.
+    assert_eq!(steps([decode; 3]), (Some((8, 4_109_875, true)), None));
+    // A pass of another phase in between: its time is none of theirs.
+    let (of_decode, of_prefill) = steps([decode, prefill, decode]);
+    assert_eq!(of_decode, Some((8, 720_000 + 500_000, false)));
+    assert_eq!(of_prefill, Some((128, 870_000, false)));
+    assert_eq!(steps([decode, decode, prefill]).0, Some((4, 2_109_875, true)));
+    assert_eq!(steps([decode, untold, decode]).0, None);
+}
+
+#[test]
+fn what_the_names_of_steps_tell_is_kept_and_mixed_passes_are_told() {
+    let mixed = "execute_12_context_1(sq8sk8sqsq64sqsk64)_generation_4(sq4sk400sqsq4sqsk400)";
+    let text = STREAMS.replacen("execute_context_0(0)_generation_4(4)", mixed, 1);
+    let profile = imported(&text, Format::Chrome);
+    let steps = &profile.imported.as_ref().expect("of a file").steps;
+    let of = |nth: usize| {
+        let (serial, told) = steps[nth];
+        (serial, told.context.products, told.generation.keys, told.is_mixed)
+    };
+    assert_eq!(steps.len(), 2);
+    assert_eq!(of(0), (1, Some(64), Some(400), true));
+    assert_eq!(of(1), (2, None, None, false));
+    let said = "1 of 1 prefill pass also generated: 8 tokens of prompts and 4 of answers";
+    assert!(screen(&profile).contains(said), "{}", screen(&profile));
+    assert!(view::report(&profile).contains("mixed"), "{}", view::report(&profile));
+    assert!(!screen(&imported(STREAMS, Format::Chrome)).contains("also generated"));
+}
+
+#[test]
+fn kernels_in_no_brick_are_told_with_lines_for_a_table() {
+    let profile = imported(STREAMS, Format::Chrome);
+    let report = view::report(&profile);
+    let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    // 42 of 1775.875 µs.
+    let said = "no brick 1 kernel, 2.4% of devices' time, is in no brick of the table; name its brick in a file for \
+                `import --map`: [kernel] \"my_own_kernel\" = \"\"";
+    assert!(words.contains(said), "{words}");
+    // What the lines say is so.
+    let map = brickscope_formats::import::Map {
+        path: "map.toml".into(),
+        text: "[kernel]\n\"my_own_kernel\" = \"Mine\"\n".to_owned(),
+    };
+    let options = brickscope_formats::import::Options { map: Some(map), ..Default::default() };
+    let profile = super::import(STREAMS, Format::Chrome, &options).expect("it is of this format");
+    assert_eq!(profile.imported.as_ref().expect("of a file").unruled, None);
+    let report = view::report(&profile);
+    assert!(!report.contains("in no brick of the table"), "{report}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use brickscope_profile::{
 use super::host::{self, Host, phase_of};
 use super::inside::Inside;
 use super::table::{Found, layer_of_range};
+use super::unruled::Unruled;
 use super::{EventKind, Link, Names, described};
 use crate::import::trace::{Timed, Trace, pass_of};
 
@@ -80,6 +81,7 @@ pub(super) fn profiles(
     let intervals = intervals(&profile.passes);
     let mut serial = profile.passes.len() as u32;
     let mut kernels: HashMap<u32, Option<u16>> = HashMap::new();
+    let mut unruled = Unruled::default();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
     for ((device, stream, process), mut events) in streams {
         events.sort_by_key(|(_, event)| {
@@ -113,6 +115,7 @@ pub(super) fn profiles(
                 continue;
             }
             counts.work += 1;
+            unruled.of_ns = unruled.of_ns.saturating_add(event.end.abs_diff(event.start));
             let launch = link.and_then(|link| launch_of(host, link));
             counts.unlaunched += u64::from(launch.is_none());
             seen.extend(link.and_then(|link| link.correlation));
@@ -129,8 +132,11 @@ pub(super) fn profiles(
                 .or_else(|| alone.and_then(|launch| launch.brick))
                 .or(around.brick)
                 .or(by_kernel)
-                .or_else(|| Some(names.brick(&trace.names[alone?.op? as usize])))
-                .unwrap_or_else(|| names.brick(name));
+                .unwrap_or_else(|| {
+                    unruled.add(event.name, event.end.abs_diff(event.start));
+                    let op = alone.and_then(|launch| launch.op);
+                    names.brick(op.map_or(name, |op| &trace.names[op as usize]))
+                });
             let layer =
                 alone.and_then(|launch| launch.layer).or(around.layer).or_else(|| inside.layer(at));
             let pass = match launch {
@@ -169,6 +175,9 @@ pub(super) fn profiles(
             counts.passes += row.passes.len();
             devices.entry(device).or_default().push(row.stream(name));
         }
+    }
+    if let Some(imported) = &mut profile.imported {
+        imported.unruled = unruled.told(trace, names.table);
     }
     if counts.work > 0 {
         counts.launches = host.launches.len() as u64;

@@ -192,6 +192,9 @@ pub(super) fn spans(
             let serial = profile.passes.len() as u32 + 1;
             let pass = pass_of(serial, phase, lane, start_ns, duration_ns);
             profile.passes.push(Pass { tokens: trace.tokens(event), ..pass });
+            if let (Some(told), Some(imported)) = (trace.told(event), &mut profile.imported) {
+                imported.steps.push((serial, told));
+            }
             inner.pass = Some(profile.passes.len() - 1);
             (inner.span, inner.named, inner.op) = (None, None, None);
         }

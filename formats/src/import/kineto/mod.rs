@@ -19,6 +19,7 @@ mod order;
 mod recorded;
 mod sequence;
 mod table;
+mod unruled;
 
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -272,13 +273,14 @@ pub(super) fn profile(
     profile.names = names.names;
     (profile.totals, profile.dropped.names) =
         trace::totals(&profile.spans, &profile.passes, &profile.names);
+    // What the device took for them is known, whatever the host's passes are.
+    let tokens: HashMap<u32, u64> =
+        profile.passes.iter().map(|pass| (pass.serial, pass.tokens)).collect();
     let late = late_phases(&profile);
     for pass in profile.passes.iter_mut().filter(|pass| late.contains(&pass.phase)) {
         pass.tokens = 0;
     }
     profile.phases = trace::phases(&profile.passes);
-    let tokens: HashMap<u32, u64> =
-        profile.passes.iter().map(|pass| (pass.serial, pass.tokens)).collect();
     for stream in profile.devices.iter_mut().flat_map(|device| &mut device.streams) {
         (stream.totals, stream.dropped.names) =
             trace::totals(&stream.spans, &stream.passes, &profile.names);
@@ -286,6 +288,10 @@ pub(super) fn profile(
             pass.tokens = tokens.get(&pass.serial).copied().unwrap_or(0);
         }
         stream.phases = trace::phases(&stream.passes);
+        // A sum of spans lacks what lies between them, so it makes no rate of passes that follow each other.
+        for total in stream.phases.iter_mut().filter(|total| late.contains(&total.phase)) {
+            total.tokens = 0;
+        }
     }
     about(trace, &mut profile);
     trace.left_out.flows = 0;
@@ -333,7 +339,7 @@ pub(super) fn profile(
         ));
     }
     if !late.is_empty() {
-        let why = "tokens of passes that end on the host before their work on a device does: their rate would be that of \
+        let why = "a rate by the host's clock where its passes end before their work on a device does: it would be that of \
                    launching";
         reasons.push(why.to_owned());
     }

@@ -183,7 +183,7 @@ impl Table {
 }
 
 /// `void f<int>` of `void f<int>(char*, long)`.
-fn without_arguments(name: &str) -> &str {
+pub(super) fn without_arguments(name: &str) -> &str {
     let name = name.strip_suffix(" [clone .kd]").unwrap_or(name);
     if !name.ends_with(')') {
         return name;
@@ -416,9 +416,10 @@ mod tests {
                     "void moe::dev::routing::routingIndicesCoopKernel",
                     "vllm::moe::topkGatingSoftmax",
                     "void vllm::moe::grouped_topk_fused_kernel",
-                    "moe_align_block_size_kernel",
                 ],
             ),
+            ("Dispatch", &["moe_align_block_size_kernel", "_fwd_kernel_ep_scatter_1"]),
+            ("Combine", &["_finalize_matmul_scatter_bf16", "_fwd_kernel_ep_gather"]),
             (
                 "Activation",
                 &[
@@ -485,7 +486,6 @@ mod tests {
                 "unknown",
                 &[
                     "Marker",
-                    "_fwd_kernel_ep_scatter_1",
                     "void my_kernel(cudaDeviceProperties, flash::Params, gemm_arguments)",
                     "void scan(DeviceProperties)",
                     "triton_red_fused_sum_0",
