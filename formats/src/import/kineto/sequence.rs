@@ -258,6 +258,21 @@ fn are_alike(one: &[Token], other: &[Token]) -> bool {
     one.len() == other.len() && others <= one.len() / 8
 }
 
+/// Whether `other` is a layer, or the begin of one, without so many kernels behind its first: none of those that layers are
+/// told by.
+fn is_without(body: &[Token], other: &[Token], lacks: usize) -> bool {
+    if lacks == 0 {
+        return body == other;
+    }
+    body.len() == other.len() + lacks
+        && (1..other.len()).any(|at| {
+            let without = &body[at..at + lacks];
+            body[..at] == other[..at]
+                && body[at + lacks..] == other[at..]
+                && without.iter().all(|token| matches!(token, Token::Other(_)))
+        })
+}
+
 /// Adds the layers that come before those that repeat and begin as they do, but go on otherwise. If anything else there
 /// looks like a layer, no number is sure.
 fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
@@ -266,12 +281,20 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
     let body = &tokens[first..starts[1]];
     let head = body.iter().position(|token| *token == Token::Mixer).ok_or(OTHERS)?;
     let mut others = Vec::new();
-    for mixer in mixers(&tokens[..first]) {
-        let start = mixer.checked_sub(head).ok_or(OTHERS)?;
-        if tokens[start..mixer] != body[..head] {
-            return Err(OTHERS);
-        }
-        others.push(start);
+    // The first layer of all may lack a kernel or two behind its norm, which a compiler fused with the embedding.
+    let mut is_short = false;
+    for (nth, mixer) in mixers(&tokens[..first]).into_iter().enumerate() {
+        let begins = |lacks: usize| {
+            let start = (mixer + lacks).checked_sub(head)?;
+            let is_head = is_without(&body[..head], &tokens[start..mixer], lacks);
+            is_head.then_some(start)
+        };
+        let found = begins(0).or_else(|| {
+            let found = (1..=2).filter(|_| nth == 0).find_map(begins);
+            is_short |= found.is_some();
+            found
+        });
+        others.push(found.ok_or(OTHERS)?);
     }
     let ends = others.iter().skip(1).copied().chain([first]);
     let of: Vec<&[Token]> = others
@@ -280,6 +303,16 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
         .map(|(start, end)| tokens.get(*start..end).unwrap_or_default())
         .collect();
     let bodies = starts.windows(2).map(|bounds| &tokens[bounds[0]..bounds[1]]);
+    if let ([other], true) = (&of[..], is_short) {
+        let lacks = |body: &[Token]| body.len().checked_sub(other.len()).filter(|lacks| *lacks > 0);
+        if bodies
+            .clone()
+            .any(|body| lacks(body).is_some_and(|lacks| is_without(body, other, lacks)))
+        {
+            starts.insert(0, others[0]);
+            return Ok(());
+        }
+    }
     if bodies.clone().any(|body| of.iter().any(|other| are_alike(body, other))) {
         return Err(Unclear::Hole(first));
     }
@@ -446,6 +479,23 @@ mod tests {
             ("NPrkAPNPSP", '5'),
             ("NPrkAqNPSP", '6'),
             ("NPx", '.'),
+        ]);
+        assert_eq!(found(&text), truth);
+    }
+
+    #[test]
+    fn the_first_layer_may_lack_what_was_fused_with_the_embedding() {
+        let (text, truth) = spread(&[
+            ("ec", '.'),
+            ("NPrkAPNPREEz", '0'),
+            ("NPtrkAaPNPREEz", '1'),
+            ("NPtrkAPNPREEz", '2'),
+            ("NPtrkAaPNPREEz", '3'),
+            ("NPtrkAPNPREEz", '4'),
+            ("NPtrkAaPNPREEz", '5'),
+            ("NPtrkAPNPREEz", '6'),
+            ("NPtrkAaPNPREEz", '7'),
+            ("N", '.'),
         ]);
         assert_eq!(found(&text), truth);
     }
