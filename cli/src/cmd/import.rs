@@ -222,7 +222,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
             why.collect::<Vec<_>>().join("; ")
         ));
     }
-    if format == Format::Chrome && has_no_passes(&profile) {
+    if matches!(format, Format::Chrome | Format::Rocprof) && has_no_passes(&profile) {
         tell_wrapped(
             "no event is a pass, so there is no time of a token: say which are, with --prefill and --decode; \
              docs/pytorch.md has examples",

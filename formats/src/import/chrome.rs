@@ -14,16 +14,16 @@ use std::collections::HashMap;
 use std::fmt;
 
 use brickscope_profile::name::OTHER_BRICK;
-use brickscope_profile::{Name, NameKind, Phase, Profile, Source, Span, Work};
+use brickscope_profile::{Name, NameKind, Profile, Source, Span, Work};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::decimal::{nearest, scaled};
 use super::kineto::{self, EventKind, Link};
-use super::pattern::Pattern;
 use super::trace::{
-    MOST_EVENTS, MOST_NAMES, Timed, Trace, bit, lanes, pass_of, phases, sorted, totals,
+    MOST_EVENTS, MOST_NAMES, Patterns, Timed, Trace, lanes, pass_of, passes_of, patterns, phases,
+    sorted, totals,
 };
 use super::{At, Format, ImportError, Options, lacks, left_out};
 
@@ -59,24 +59,20 @@ struct Reader {
     /// Whether an event has a category that only PyTorch's profiler writes.
     has_kinds: bool,
     /// For each phase the pattern of its passes.
-    patterns: [Option<Pattern>; 2],
+    patterns: Patterns,
 }
 
 pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
     // First of all, since a fault of it doesn't depend on the file.
     let table = kineto::table(options)?;
-    let patterns = || {
-        [&options.prefill, &options.decode]
-            .map(|pattern| pattern.as_ref().map(|text| Pattern::parse(text)))
-    };
-    let mut reader = Reader { patterns: patterns(), ..Reader::default() };
+    let mut reader = Reader { patterns: patterns(options), ..Reader::default() };
     let mut result = reader.read(text);
     let mended;
     // PyTorch writes numbers and names as they come: `nan`, and control characters in names.
     if result.as_ref().is_err_and(|error| !error.is_eof()) && reader.trace.fault.is_none() {
         mended = mend(text);
         if let Some(mended) = &mended {
-            reader = Reader { patterns: patterns(), ..Reader::default() };
+            reader = Reader { patterns: patterns(options), ..Reader::default() };
             result = reader.read(mended);
         }
     }
@@ -109,16 +105,7 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
     if is_kineto && options.prefill.is_none() && options.decode.is_none() {
         reader.trace.choose_steps();
     }
-    reader.choose_nth();
-    for (phase, text) in [(Phase::Prefill, &options.prefill), (Phase::Decode, &options.decode)] {
-        let is_it = |event: &Timed| event.passes & bit(phase) != 0;
-        if let (Some(text), false) = (text, reader.trace.timed.iter().any(is_it)) {
-            return Err(at.whole(format!(
-                "has no event `{text}`, which should be a {phase} pass; it has {}",
-                some(&reader.trace)
-            )));
-        }
-    }
+    reader.trace.choose_passes(&reader.patterns, options, at)?;
     let writer =
         kineto::Writer { format: Format::Chrome, program: "PyTorch's profiler".to_owned() };
     let mut profile = match is_kineto {
@@ -237,31 +224,6 @@ impl Reader {
         Events(self).deserialize(&mut json).and_then(|()| json.end())
     }
 
-    /// Keeps those passes whose number, in the order of time, the pattern names.
-    fn choose_nth(&mut self) {
-        for (phase, pattern) in Phase::ALL.into_iter().zip(&self.patterns) {
-            let Some((from, to)) = pattern.as_ref().and_then(|pattern| pattern.nth) else {
-                continue;
-            };
-            let mut chosen: Vec<&mut Timed> = self
-                .trace
-                .timed
-                .iter_mut()
-                .filter(|event| event.passes & bit(phase) != 0)
-                .collect();
-            chosen.sort_by_key(|event| event.start);
-            // PyTorch's ranges are on the host and on a device too.
-            let mut numbers = [0_u64; 2];
-            for event in chosen {
-                let number = &mut numbers[usize::from(event.kind.is_of_device())];
-                *number += 1;
-                if !(from..=to).contains(number) {
-                    event.passes &= !bit(phase);
-                }
-            }
-        }
-    }
-
     fn add(&mut self, event: &Event<'_>) -> Result<(), String> {
         let kind = words(event.ph);
         match &*kind {
@@ -295,13 +257,7 @@ impl Reader {
         let name = words(event.name);
         let of_kineto = EventKind::of(&category, &name);
         self.has_kinds |= EventKind::is_sure(&category, &name);
-        let mut passes = 0;
-        for (phase, pattern) in Phase::ALL.into_iter().zip(&self.patterns) {
-            let look = |key: &str| argument(event.args, key);
-            if pattern.as_ref().is_some_and(|pattern| pattern.chooses(&name, look)) {
-                passes |= bit(phase);
-            }
-        }
+        let passes = passes_of(&self.patterns, &name, |key| argument(event.args, key));
         let kind_of_it = of_kineto.unwrap_or_default();
         let link = of_kineto
             .is_some_and(EventKind::is_linked)
@@ -369,26 +325,6 @@ fn profile(trace: &mut Trace, at: &At<'_>) -> Result<Profile, ImportError> {
     let layers = "layers and work: an event has only a name and times";
     lacks(&mut profile, &[passes, layers, "what measuring cost, and by which clock"]);
     Ok(profile)
-}
-
-/// Some of the names, for an error message: those that people give first.
-fn some(trace: &Trace) -> String {
-    let mut ranks = vec![2_u8; trace.names.len()];
-    for event in &trace.timed {
-        let rank = match event.kind {
-            kind if kind.is_range() => 0,
-            // Thousands, of which hardly one is a pass.
-            EventKind::Function => 2,
-            _ => 1,
-        };
-        let least = &mut ranks[event.name as usize];
-        *least = rank.min(*least);
-    }
-    let mut names: Vec<(u8, &String)> = ranks.into_iter().zip(&trace.names).collect();
-    names.sort_by_key(|&(rank, _)| rank);
-    let quoted: Vec<String> = names.iter().take(20).map(|(_, name)| format!("`{name}`")).collect();
-    let more = if names.len() > 20 { ", and more" } else { "" };
-    quoted.join(", ") + more
 }
 
 /// The names of the profile; returns the number that each name of the file has there. If there are too many, those have none

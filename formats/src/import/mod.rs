@@ -11,6 +11,7 @@ mod kineto;
 mod llama_bench;
 mod other;
 mod pattern;
+mod rocprof;
 mod trace;
 mod vk_perf_logger;
 
@@ -34,6 +35,9 @@ pub const MAX_BYTES: u64 = 1 << 30;
 #[must_use]
 pub fn format_of(text: &str) -> Option<Format> {
     let start = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
+    if rocprof::is_it(start) {
+        return Some(Format::Rocprof);
+    }
     if start.starts_with(['[', '{']) {
         let found = [
             ("\"traceEvents\"", Format::Chrome),
@@ -80,12 +84,12 @@ pub struct Options {
     pub unit: Option<WeightUnit>,
     /// For llama-bench: the rows to take, counted from 1; if empty, all.
     pub rows: Vec<usize>,
-    /// For Chrome traces: a pattern of events that are a prefill pass each: a name, in which `*` stands for any text,
+    /// For traces: a pattern of events that are a prefill pass each: a name, in which `*` stands for any text,
     /// and after it perhaps `[args.KEY=VALUE]`, and `[N]`, `[N..]` or `[N..M]` for those with these numbers, from 1.
     pub prefill: Option<String>,
-    /// For Chrome traces: a pattern of events that are a decode pass each. It decides where both patterns match.
+    /// For traces: a pattern of events that are a decode pass each. It decides where both patterns match.
     pub decode: Option<String>,
-    /// For traces of PyTorch's profiler: a table that tells which bricks events are, before the table of this package.
+    /// For traces of a device: a table that tells which bricks events are, before the table of this package.
     pub map: Option<Map>,
 }
 
@@ -118,7 +122,7 @@ pub fn read(
         Format::LlamaBench => llama_bench::read(text, &at, &options.rows),
         Format::Chrome => chrome::read(text, &at, options),
         Format::Nsight => Err(at.whole("is no database")),
-        Format::Rocprof => Err(at.whole("is none that is known")),
+        Format::Rocprof => rocprof::read(text, &at, options),
         Format::VkPerfLogger => vk_perf_logger::read(text, &at),
         Format::Folded => folded::read(text, &at, options.unit),
     }?;
@@ -128,15 +132,17 @@ pub fn read(
 
 impl Options {
     fn check(&self, format: Format, at: &At<'_>) -> Result<(), ImportError> {
+        let traces = &[Format::Chrome, Format::Rocprof][..];
         for (what, is_given, of) in [
-            ("a unit of weights", self.unit.is_some(), Format::Folded),
-            ("a choice of rows", !self.rows.is_empty(), Format::LlamaBench),
-            ("a name of passes", self.prefill.is_some(), Format::Chrome),
-            ("a name of passes", self.decode.is_some(), Format::Chrome),
-            ("a table of bricks", self.map.is_some(), Format::Chrome),
+            ("a unit of weights", self.unit.is_some(), &[Format::Folded][..]),
+            ("a choice of rows", !self.rows.is_empty(), &[Format::LlamaBench][..]),
+            ("a name of passes", self.prefill.is_some(), traces),
+            ("a name of passes", self.decode.is_some(), traces),
+            ("a table of bricks", self.map.is_some(), traces),
         ] {
-            if is_given && of != format {
-                let (of, is) = (of.name(), format.name());
+            if is_given && !of.contains(&format) {
+                let of: Vec<&str> = of.iter().map(|of| of.name()).collect();
+                let (of, is) = (of.join(" or "), format.name());
                 return Err(at.whole(format!("{what} is for files of {of}, and this is {is}")));
             }
         }

@@ -10,7 +10,8 @@ use brickscope_profile::{
 };
 
 use super::kineto::{EventKind, Link};
-use super::{At, ImportError, left_out, total};
+use super::pattern::Pattern;
+use super::{At, ImportError, Options, left_out, total};
 
 /// The most events: each takes some 130 bytes, so all of them 2 GiB.
 pub(super) const MOST_EVENTS: usize = 1 << 24;
@@ -46,6 +47,27 @@ impl Timed {
 
 pub(super) fn bit(phase: Phase) -> u8 {
     1 << phase as u8
+}
+
+/// For each phase the pattern of its passes.
+pub(super) type Patterns = [Option<Pattern>; 2];
+
+/// The patterns that the user gave.
+pub(super) fn patterns(options: &Options) -> Patterns {
+    [&options.prefill, &options.decode]
+        .map(|pattern| pattern.as_ref().map(|text| Pattern::parse(text)))
+}
+
+/// What an event is a pass of by the patterns, for [`Timed::passes`]. `argument` looks up an argument of the event.
+pub(super) fn passes_of(
+    patterns: &Patterns,
+    name: &str,
+    argument: impl Fn(&str) -> Option<String>,
+) -> u8 {
+    let chosen = Phase::ALL.into_iter().zip(patterns).filter(|(_, pattern)| {
+        pattern.as_ref().is_some_and(|pattern| pattern.chooses(name, &argument))
+    });
+    chosen.fold(0, |passes, (phase, _)| passes | bit(phase))
 }
 
 /// What the name of a server's step tells of it.
@@ -215,6 +237,71 @@ impl Trace {
                 _ => {}
             }
         }
+    }
+
+    /// Keeps those passes whose number, in the order of time, the pattern names.
+    ///
+    /// # Errors
+    ///
+    /// If a pattern chooses none.
+    pub(super) fn choose_passes(
+        &mut self,
+        patterns: &Patterns,
+        options: &Options,
+        at: &At<'_>,
+    ) -> Result<(), ImportError> {
+        for (phase, pattern) in Phase::ALL.into_iter().zip(patterns) {
+            if let Some(nth) = pattern.as_ref().and_then(|pattern| pattern.nth) {
+                self.choose_nth(phase, nth);
+            }
+        }
+        for (phase, text) in [(Phase::Prefill, &options.prefill), (Phase::Decode, &options.decode)]
+        {
+            let is_it = |event: &Timed| event.passes & bit(phase) != 0;
+            if let (Some(text), false) = (text, self.timed.iter().any(is_it)) {
+                return Err(at.whole(format!(
+                    "has no event `{text}`, which should be a {phase} pass; it has {}",
+                    self.some_names()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn choose_nth(&mut self, phase: Phase, (from, to): (u64, u64)) {
+        let mut chosen: Vec<&mut Timed> =
+            self.timed.iter_mut().filter(|event| event.passes & bit(phase) != 0).collect();
+        chosen.sort_by_key(|event| event.start);
+        // PyTorch's ranges are on the host and on a device too.
+        let mut numbers = [0_u64; 2];
+        for event in chosen {
+            let number = &mut numbers[usize::from(event.kind.is_of_device())];
+            *number += 1;
+            if !(from..=to).contains(number) {
+                event.passes &= !bit(phase);
+            }
+        }
+    }
+
+    /// Some of the names, for an error message: those that people give first.
+    fn some_names(&self) -> String {
+        let mut ranks = vec![2_u8; self.names.len()];
+        for event in &self.timed {
+            let rank = match event.kind {
+                kind if kind.is_range() => 0,
+                // Thousands, of which hardly one is a pass.
+                EventKind::Function => 2,
+                _ => 1,
+            };
+            let least = &mut ranks[event.name as usize];
+            *least = rank.min(*least);
+        }
+        let mut names: Vec<(u8, &String)> = ranks.into_iter().zip(&self.names).collect();
+        names.sort_by_key(|&(rank, _)| rank);
+        let quoted: Vec<String> =
+            names.iter().take(20).map(|(_, name)| format!("`{name}`")).collect();
+        let more = if names.len() > 20 { ", and more" } else { "" };
+        quoted.join(", ") + more
     }
 
     /// How many tokens a pass has, if its name tells.

@@ -121,6 +121,21 @@ pub(super) struct Link {
 type Dimensions = (u32, u32, u32);
 
 impl Link {
+    /// The link of work of this device, on a stream of it.
+    pub(super) fn on(device: u64, stream: u64) -> Self {
+        Self { device, stream, ..Self::default() }
+    }
+
+    /// With the number of the call; 0 is none.
+    pub(super) fn called(self, correlation: u64) -> Self {
+        Self { correlation: Some(correlation).filter(|&number| number > 0), ..self }
+    }
+
+    /// With the blocks of a kernel, their threads, and bytes of shared memory.
+    pub(super) fn launched(self, grid: Dimensions, block: Dimensions, shared: u32) -> Self {
+        Self { launch: Some((grid, block, shared)), ..self }
+    }
+
     /// The link that an event's arguments state.
     pub(super) fn of(
         args: Option<&RawValue>,
