@@ -25,7 +25,7 @@ use super::trace::{
     MOST_EVENTS, MOST_NAMES, Patterns, Timed, Trace, lanes, pass_of, passes_of, patterns, phases,
     sorted, totals,
 };
-use super::{At, Format, ImportError, Options, lacks, left_out};
+use super::{At, Format, ImportError, Options, jax, lacks, left_out};
 
 /// The most bytes of the fields outside of `traceEvents` that are kept.
 const MOST_ABOUT: usize = 1 << 20;
@@ -51,6 +51,13 @@ struct Event<'a> {
     args: Option<&'a RawValue>,
 }
 
+impl Event<'_> {
+    fn is_empty(&self) -> bool {
+        let Self { ph, name, cat, ts, dur, pid, tid, args } = self;
+        [ph, name, cat, ts, dur, pid, tid, args].into_iter().all(Option::is_none)
+    }
+}
+
 #[derive(Default)]
 struct Reader {
     trace: Trace,
@@ -58,6 +65,7 @@ struct Reader {
     about_bytes: usize,
     /// Whether an event has a category that only PyTorch's profiler writes.
     has_kinds: bool,
+    hints: jax::Hints,
     /// For each phase the pattern of its passes.
     patterns: Patterns,
 }
@@ -97,21 +105,28 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
         || reader.trace.about.iter().any(|(field, _)| {
             ["schemaVersion", "deviceProperties", "traceName"].contains(&field.as_str())
         });
-    if !is_kineto && options.map.is_some() {
-        return Err(
-            at.whole("isn't a trace of PyTorch's profiler, which the table of bricks is for")
-        );
+    let is_jax = !is_kineto && jax::is_it(&reader.trace);
+    if !is_kineto && !is_jax && options.map.is_some() {
+        let why =
+            "isn't a trace of PyTorch's profiler or of JAX's, which the table of bricks is for";
+        return Err(at.whole(why));
     }
+    let jax = is_jax.then(|| jax::resolve(&mut reader.trace, &reader.hints, &table));
     if is_kineto && options.prefill.is_none() && options.decode.is_none() {
         reader.trace.choose_steps();
     }
     reader.trace.choose_passes(&reader.patterns, options, at)?;
     let writer =
-        kineto::Writer { format: Format::Chrome, program: "PyTorch's profiler".to_owned() };
-    let mut profile = match is_kineto {
-        true => kineto::profile(&mut reader.trace, at, &table, writer)?,
-        false => profile(&mut reader.trace, at)?,
+        |program: &str| kineto::Writer { format: Format::Chrome, program: program.to_owned() };
+    let trace = &mut reader.trace;
+    let mut profile = match &jax {
+        _ if is_kineto => kineto::profile(trace, at, &table, writer("PyTorch's profiler"))?,
+        Some(_) => kineto::profile(trace, at, &table, writer("JAX's profiler (XProf)"))?,
+        None => profile(trace, at)?,
     };
+    if let Some(jax) = jax {
+        jax.tell(&mut profile);
+    }
     left_out(&mut profile, "the rest of the file, which is truncated", breaks_off);
     Ok(profile)
 }
@@ -225,6 +240,10 @@ impl Reader {
     }
 
     fn add(&mut self, event: &Event<'_>) -> Result<(), String> {
+        // XProf's files end with one.
+        if event.is_empty() {
+            return Ok(());
+        }
         let kind = words(event.ph);
         match &*kind {
             "X" | "B" | "E" => {}
@@ -270,7 +289,11 @@ impl Reader {
         } else {
             let end = start.checked_add(picos(event.dur, "dur")?);
             let end = end.ok_or("the sum of `ts` and `dur` is out of range")?;
+            let number = self.trace.timed.len();
             self.trace.span(Timed { end: whole(end)?, ..begun });
+            if of_kineto.is_none() && self.trace.timed.len() > number {
+                self.hints.note(number, event.args);
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 mod chrome;
 mod decimal;
 mod folded;
+mod jax;
 mod kineto;
 mod llama_bench;
 mod other;

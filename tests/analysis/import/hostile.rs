@@ -9,7 +9,7 @@ use brickscope_formats::import::{Format, Options, WeightUnit, read};
 use proptest::prelude::*;
 
 use super::pytorch::GPU;
-use super::{CANDLE, FOLDED, LLAMA_BENCH, TORCH, VULKAN, rocprof};
+use super::{CANDLE, FOLDED, LLAMA_BENCH, TORCH, VULKAN, jax, rocprof};
 
 fn options(format: Format) -> Options {
     match format {
@@ -60,6 +60,7 @@ fn changed() -> impl Strategy<Value = (String, Format)> {
         (CANDLE, Format::Chrome),
         (TORCH, Format::Chrome),
         (GPU, Format::Chrome),
+        (jax::GPU, Format::Chrome),
         (rocprof::JSON, Format::Rocprof),
         (rocprof::CSV, Format::Rocprof),
         (VULKAN, Format::VkPerfLogger),

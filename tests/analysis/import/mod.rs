@@ -2,6 +2,7 @@
 //! programs write.
 
 mod hostile;
+mod jax;
 mod llama_bench;
 mod pytorch;
 mod rocprof;

@@ -22,7 +22,7 @@ use brickscope_profile::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use self::table::Table;
+pub(super) use self::table::{LISTS, Table};
 use super::chrome::words;
 use super::trace::{self, MOST_NAMES, Trace};
 use super::{At, Format, ImportError, Options, lacks, left_out};
@@ -116,6 +116,8 @@ pub(super) struct Link {
     stream: u64,
     /// Blocks and their threads, and bytes of shared memory.
     launch: Option<(Dimensions, Dimensions, u32)>,
+    /// What it is a part of by its own arguments: the number of a name, which is like that of a range.
+    scope: Option<u32>,
 }
 
 type Dimensions = (u32, u32, u32);
@@ -134,6 +136,11 @@ impl Link {
     /// With the blocks of a kernel, their threads, and bytes of shared memory.
     pub(super) fn launched(self, grid: Dimensions, block: Dimensions, shared: u32) -> Self {
         Self { launch: Some((grid, block, shared)), ..self }
+    }
+
+    /// With the number of a name that tells, like that of a range, what the work is a part of.
+    pub(super) fn within(self, scope: Option<u32>) -> Self {
+        Self { scope, ..self }
     }
 
     /// The link that an event's arguments state.
