@@ -21,8 +21,8 @@ use crate::text::{count, printable_text};
 /// Read a file of another program as a run, for `show`, `compare` and `export`.
 ///
 /// `import` reads the results of llama-bench, Chrome traces (such as candle's --tracing), the traces of
-/// PyTorch's profiler (also vLLM's and SGLang's), the output of ggml's Vulkan backend with
-/// GGML_VK_PERF_LOGGER=1, and folded stacks, also compressed by gzip. All times are those in the file. What
+/// PyTorch's profiler (also vLLM's and SGLang's), JAX's and AMD's rocprofv3, the output of ggml's Vulkan backend
+/// with GGML_VK_PERF_LOGGER=1, and folded stacks, also compressed by gzip. All times are those in the file. What
 /// the file lacks is marked absent in the run. docs/import.md describes each format, docs/pytorch.md
 /// PyTorch's.
 #[derive(Debug, clap::Args)]
@@ -55,18 +55,18 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) rows: Vec<usize>,
 
-    /// For a Chrome trace: each event with this name is a prefill pass. `*` stands for any text. After the name may
+    /// For a trace: each event with this name is a prefill pass. `*` stands for any text. After the name may
     /// come [args.KEY=VALUE], an argument of the event, and [N], [N..] or [N..M], which of these events, counted from 1.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) prefill: Option<String>,
 
-    /// For a Chrome trace: each event with this name is a decode pass, in the same form. An event that both patterns
+    /// For a trace: each event with this name is a decode pass, in the same form. An event that both patterns
     /// match is a decode pass. Without either, the steps of vLLM and SGLang are passes, of the phase that their names
     /// tell; where there are none, the steps of PyTorch's profiler (ProfilerStep#*) are decode passes.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) decode: Option<String>,
 
-    /// For a trace of PyTorch's profiler: a table in TOML that tells which bricks its events are. It comes before the
+    /// For a trace with a device: a table in TOML that tells which bricks its events are. It comes before the
     /// table that is built in. docs/pytorch.md describes it.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) map: Option<PathBuf>,

@@ -64,10 +64,13 @@ pub(super) fn passes_of(
     name: &str,
     argument: impl Fn(&str) -> Option<String>,
 ) -> u8 {
-    let chosen = Phase::ALL.into_iter().zip(patterns).filter(|(_, pattern)| {
-        pattern.as_ref().is_some_and(|pattern| pattern.chooses(name, &argument))
-    });
-    chosen.fold(0, |passes, (phase, _)| passes | bit(phase))
+    let mut passes = 0;
+    for (phase, pattern) in Phase::ALL.into_iter().zip(patterns) {
+        if pattern.as_ref().is_some_and(|pattern| pattern.chooses(name, &argument)) {
+            passes |= bit(phase);
+        }
+    }
+    passes
 }
 
 /// What the name of a server's step tells of it.

@@ -208,7 +208,9 @@ fn a_table_of_kernels_is_read_alone() {
         assert_eq!(format_of(&text), Some(Format::Rocprof));
         let profile = imported(&text, Format::Rocprof);
         let gemm = "void gemm<float, 4>(float*, int)";
-        let own = |stream: &str, name: &str, ns| (stream.to_owned(), name.to_owned(), None, ns);
+        let own = |stream: &str, name: &str, ns: u64| {
+            (stream.to_owned(), name.to_owned(), None::<u16>, ns)
+        };
         assert_eq!(
             kernels(&profile, 0),
             [
