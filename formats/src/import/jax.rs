@@ -1,9 +1,10 @@
-//! Traces of JAX's profiler (XProf): Chrome's trace events, with a process for each device, such as `/device:GPU:0`. Its tracks
-//! are streams, or on a TPU `XLA Ops`; others say of the same work in which steps, modules and scopes it was.
+//! Traces of JAX's profiler (XProf): Chrome's trace events, with a process for each device, such as
+//! `/device:GPU:0`. Its tracks are streams, or on a TPU `XLA Ops`; others say of the same work in which
+//! steps, modules and scopes it was.
 //! <https://github.com/openxla/xprof>
 //!
-//! A kernel has the path of the scopes that the program computed it in (`tf_op`), which tells its layer and its brick. Names
-//! of tracks may stand behind their events, so [`resolve`] comes last.
+//! A kernel has the path of the scopes that the program computed it in (`tf_op`), which tells its layer and
+//! its brick. Names of tracks may stand behind their events, so [`resolve`] comes last.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -132,8 +133,8 @@ impl Place {
     }
 }
 
-/// Whether a process is a TPU, its number, and the number of its core: 0, and from 1 on those for sparse work, which have
-/// processes of their own (`/device:TPU:0 SparseCore 1`). `None` if it is no device.
+/// Whether a process is a TPU, its number, and the number of its core: 0, and from 1 on those for sparse
+/// work, which have processes of their own (`/device:TPU:0 SparseCore 1`). `None` if it is no device.
 fn device_of(process: &str) -> Option<(bool, u64, u64)> {
     let unit = process.strip_prefix("/device:")?;
     let (is_tpu, number) = match unit.strip_prefix("TPU:") {
@@ -222,7 +223,8 @@ pub(super) fn resolve(trace: &mut Trace, hints: &Hints, table: &Table) -> Resolv
             {
                 (EventKind::Function, None)
             }
-            // What the host does says little of the kernels that it launches meanwhile: not an operation, but a range.
+            // What the host does says little of the kernels that it launches meanwhile: not an operation, but
+            // a range.
             Place::Host => (EventKind::Range, None),
             Place::Again => continue,
         };
@@ -290,8 +292,9 @@ fn around_others(timed: &[Timed], is_it: impl Fn(&Timed) -> bool) -> Vec<usize> 
     around
 }
 
-/// A path of scopes, `jit(f)/transformer/layers_3/attn/q_proj/dot_general`, as the name of a range that the table knows:
-/// `transformer.layers.3.attn.q_proj`. The innermost scope that is a brick counts, before what was computed there.
+/// A path of scopes, `jit(f)/transformer/layers_3/attn/q_proj/dot_general`, as the name of a range that the
+/// table knows: `transformer.layers.3.attn.q_proj`. The innermost scope that is a brick counts, before what
+/// was computed there.
 fn scope(path: &str, table: &Table) -> String {
     let path = path.trim_end_matches(':');
     // The first one is the whole program.
@@ -307,8 +310,8 @@ fn scope(path: &str, table: &Table) -> String {
         .unwrap_or_else(|| parts.join("."))
 }
 
-/// A part of a path without what JAX puts around it, and with numbers of layers behind a dot: `layers.3` of `layers_3`,
-/// `layers[3]` and `transpose(jvp(layers_3))`.
+/// A part of a path without what JAX puts around it, and with numbers of layers behind a dot: `layers.3` of
+/// `layers_3`, `layers[3]` and `transpose(jvp(layers_3))`.
 fn plain(part: &str) -> String {
     let mut part = part;
     while let Some((_, inner)) = part.strip_suffix(')').and_then(|part| part.split_once('(')) {

@@ -1,5 +1,5 @@
-//! Traces of JAX's profiler. `jax.json` was made by hand, in the form that XProf writes, with round times and the names of
-//! tracks behind the events.
+//! Traces of JAX's profiler. `jax.json` was made by hand, in the form that XProf writes, with round times and
+//! the names of tracks behind the events.
 
 use brickscope::{NameKind, Phase, Profile};
 use brickscope_formats::import::{Format, Options, format_of};

@@ -1,4 +1,5 @@
-//! Results of rocprofv3. The files were made by hand, in the form of its source and of a public file of MI350X, with round times.
+//! Results of rocprofv3. The files were made by hand, in the form of its source and of a public file of
+//! MI350X, with round times.
 
 use brickscope::{NameKind, Phase, Profile};
 use brickscope_analysis::view;
@@ -76,7 +77,8 @@ fn what_devices_did_is_tied_to_calls_and_ranges() {
     let gemm = profile.names.iter().find(|name| name.name.starts_with("void gemm"));
     let launch = gemm.and_then(|name| name.device.as_ref()).expect("it is stated");
     assert_eq!((launch.grid, launch.block, launch.shared_mem), ((4, 1, 1), (256, 1, 1), 1_024));
-    // The kernel has the number of the call of HSA; HIP's around it launched it. The first event begins at 990 µs.
+    // The kernel has the number of the call of HSA; HIP's around it launched it. The first event begins at
+    // 990 µs.
     assert_eq!(device.streams[0].launches[0].issued_ns, 22_000);
     assert!(doubts(&profile).is_empty());
     assert_eq!(

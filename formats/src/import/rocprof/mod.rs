@@ -1,9 +1,10 @@
-//! Results of AMD's rocprofv3 as JSON (`--output-format json`): for each process its agents, the names of kernels and calls,
-//! and then what host and devices did, in nanoseconds of one clock.
+//! Results of AMD's rocprofv3 as JSON (`--output-format json`): for each process its agents, the names of
+//! kernels and calls, and then what host and devices did, in nanoseconds of one clock.
 //! <https://github.com/ROCm/rocprofiler-sdk/blob/amd-mainline/source/lib/output/generateJSON.cpp>
 //!
-//! Records are read one by one and become the events of a [`Trace`], of which `kineto/` makes a profile. A kernel has the
-//! number (`correlation_id`) of the call that launched it. `csv.rs` reads the table of kernels.
+//! Records are read one by one and become the events of a [`Trace`], of which `kineto/` makes a profile. A
+//! kernel has the number (`correlation_id`) of the call that launched it. `csv.rs` reads the table of
+//! kernels.
 
 mod csv;
 mod records;
@@ -157,7 +158,8 @@ impl Process {
         Some((&kind.kind, operation))
     }
 
-    /// For calls of HSA inside of calls of HIP, the numbers of these: a kernel has the number of the innermost call.
+    /// For calls of HSA inside of calls of HIP, the numbers of these: a kernel has the number of the
+    /// innermost call.
     fn outer_calls(&mut self) -> HashMap<u64, u64> {
         let mut outer = HashMap::new();
         if !self.calls.iter().any(|call| call.is_hsa) {
@@ -446,7 +448,8 @@ impl Reader {
         let operation = self.process.operation(call.kind, call.operation);
         let (kind, operation) = operation.unwrap_or_default();
         let message = self.process.messages.get(&call.correlation_id.internal);
-        // Calls of pairs (`roctxRangePushA` and its `roctxRangePop`), and what they are called in newer files.
+        // Calls of pairs (`roctxRangePushA` and its `roctxRangePop`), and what they are called in newer
+        // files.
         let is_of_thread = operation.contains("RangeP") || operation.contains("ThreadRange");
         let is_of_process = operation.contains("ProcessRange")
             || operation.contains("RangeStart")
