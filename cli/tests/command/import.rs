@@ -240,7 +240,7 @@ fn files_that_help_is_known_for_are_named() {
     for (bytes, what) in [
         (&pointer[..], "is a pointer of Git LFS, not the file: `git lfs pull`"),
         (b"SQLite format 3\0 CUPTI_ACTIVITY", "is a database (SQLite)"),
-        (b"{\"rocprofiler-sdk-tool\": []}", "is of rocprof"),
+        (b"\"Name\",\"Calls\",\"TotalDurationNs\"\n", "is a table of rocprof without the times"),
         (
             b"prog 42 1.25: 250000 cycles: \n\t  55d0aa main+0x1 (/bin/prog)\n\n",
             "is what `perf script` prints: fold it",

@@ -23,7 +23,7 @@ use super::kineto::{self, Captured, EventKind, Link};
 use super::passes::Passes;
 use super::trace::{MOST_NAMES, Timed, Trace, lanes, pass_of, phases, sorted, totals};
 use super::values::{Fault, PIECE, Value, Values, line_and_column, parsed, text, words};
-use super::{At, Format, ImportError, Options, lacks, left_out};
+use super::{At, Format, ImportError, Options, jax, lacks, left_out};
 
 /// The most bytes of the fields outside of `traceEvents` that are kept.
 const MOST_ABOUT: usize = 1 << 20;
@@ -52,6 +52,13 @@ struct Event<'a> {
     args: Option<&'a RawValue>,
 }
 
+impl Event<'_> {
+    fn is_empty(&self) -> bool {
+        let Self { ph, name, cat, ts, dur, pid, tid, args } = self;
+        [ph, name, cat, ts, dur, pid, tid, args].into_iter().all(Option::is_none)
+    }
+}
+
 #[derive(Default)]
 struct Reader {
     trace: Trace,
@@ -62,6 +69,7 @@ struct Reader {
     /// Whether it is the trace of a capture, whose calls state their kernels.
     is_capture: bool,
     passes: Passes,
+    hints: jax::Hints,
 }
 
 /// Why reading ends before the end of the file.
@@ -106,19 +114,26 @@ fn read_values<R: Read>(
         || reader.trace.about.iter().any(|(field, _)| {
             ["schemaVersion", "deviceProperties", "traceName"].contains(&field.as_str())
         });
-    if !is_kineto && options.map.is_some() {
-        return Err(
-            at.whole("isn't a trace of PyTorch's profiler, which the table of bricks is for")
-        );
+    let is_jax = !is_kineto && jax::is_it(&reader.trace);
+    if !is_kineto && !is_jax && options.map.is_some() {
+        let why =
+            "isn't a trace of PyTorch's profiler or of JAX's, which the table of bricks is for";
+        return Err(at.whole(why));
     }
+    let jax = is_jax.then(|| jax::resolve(&mut reader.trace, &reader.hints, &table));
     reader.passes.choose(&mut reader.trace, at, is_kineto)?;
     reader.trace.captures = options.captures.clone();
     let writer =
-        kineto::Writer { format: Format::Chrome, program: "PyTorch's profiler".to_owned() };
-    let mut profile = match is_kineto {
-        true => kineto::profile(&mut reader.trace, at, &table, writer)?,
-        false => profile(&mut reader.trace, at)?,
+        |program: &str| kineto::Writer { format: Format::Chrome, program: program.to_owned() };
+    let trace = &mut reader.trace;
+    let mut profile = match &jax {
+        _ if is_kineto => kineto::profile(trace, at, &table, writer("PyTorch's profiler"))?,
+        Some(_) => kineto::profile(trace, at, &table, writer("JAX's profiler (XProf)"))?,
+        None => profile(trace, at)?,
     };
+    if let Some(jax) = jax {
+        jax.tell(&mut profile);
+    }
     left_out(&mut profile, "the rest of the file, which is truncated", u64::from(breaks_off));
     Ok(profile)
 }
@@ -299,6 +314,10 @@ impl Reader {
     }
 
     fn add(&mut self, event: &Event<'_>) -> Result<(), String> {
+        // XProf's files end with one.
+        if event.is_empty() {
+            return Ok(());
+        }
         let kind = words(event.ph);
         match &*kind {
             "X" | "B" | "E" => {}
@@ -358,7 +377,11 @@ impl Reader {
         if kind == "B" {
             self.trace.begin(begun);
         } else {
+            let number = self.trace.timed.len();
             self.trace.span(Timed { end: end()?, ..begun });
+            if of_kineto.is_none() && self.trace.timed.len() > number {
+                self.hints.note(number, event.args);
+            }
         }
         Ok(())
     }

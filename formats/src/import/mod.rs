@@ -8,11 +8,13 @@ mod chrome;
 mod decimal;
 mod file;
 mod folded;
+mod jax;
 mod kineto;
 mod llama_bench;
 mod other;
 mod passes;
 mod pattern;
+mod rocprof;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod step;
@@ -42,6 +44,9 @@ pub const MAX_BYTES: u64 = 1 << 30;
 #[must_use]
 pub fn format_of(text: &str) -> Option<Format> {
     let start = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
+    if rocprof::is_it(start) {
+        return Some(Format::Rocprof);
+    }
     if start.starts_with(['[', '{']) {
         let found = [
             ("\"traceEvents\"", Format::Chrome),
@@ -131,7 +136,7 @@ pub fn read(
         Format::Nsight => Err(at.whole(
             "is no database: `nsys export --type sqlite FILE.nsys-rep` makes one of a report",
         )),
-        Format::Rocprof => Err(at.whole("is none that is known")),
+        Format::Rocprof => rocprof::read(text, &at, options),
         Format::VkPerfLogger => vk_perf_logger::read(text, &at),
         Format::Folded => folded::read(text, &at, options.unit),
     }?;

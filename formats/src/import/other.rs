@@ -78,8 +78,11 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
                               FILE.nsys-rep` makes a database (.sqlite), which can be read";
     const NCU: &str = "is a report of Nsight Compute, which measures kernels one at a time, many times over: it has no \
                        time of a run; record a trace with torch.profiler";
-    const ROCPROF: &str = "is of rocprof, of which only databases can be read: `rocprofv3 --output-format rocpd` \
-                           writes one (.db)";
+    const ROCPROF: &str = "is of an earlier rocprof, which can't be read: `rocprofv3 --kernel-trace --hip-trace \
+                           --output-format json` writes what can";
+    const SUMS: &str = "is a table of rocprof without the times of single kernels, which can't be read: give its trace of \
+                        kernels (`*_kernel_trace.csv`), or what `rocprofv3 --kernel-trace --hip-trace --output-format json` \
+                        writes";
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let begins = |start: &[u8]| bytes.starts_with(start);
     if begins(load::POINTER) {
@@ -111,11 +114,15 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     let text = String::from_utf8_lossy(start);
     let text = text.trim_start_matches('\u{feff}');
     let head = || text.lines().map(str::trim).filter(|line| !line.is_empty()).take(40);
-    if text.contains("\"rocprofiler-sdk-tool\"")
-        || head().any(|line| line.contains("Kernel_Name") && line.contains("Start_Timestamp"))
-        || head().any(|line| line.contains("KernelName") && line.contains("DurationNs"))
-        || head().any(|line| line.contains("\"TotalDurationNs\"") && line.contains("\"Calls\""))
-    {
+    let is_sums = |line: &str| {
+        !line.starts_with(['[', '{']) && line.contains("TotalDurationNs") && line.contains("Calls")
+    };
+    let is_other_table =
+        |line: &str| line.contains("\"Start_Timestamp\"") && !line.contains("Kernel_Name");
+    if head().any(is_sums) || head().take(1).any(is_other_table) {
+        return Some(SUMS);
+    }
+    if head().any(|line| line.contains("KernelName") && line.contains("DurationNs")) {
         return Some(ROCPROF);
     }
     if head().any(|line| line.contains("\"Kernel Name\"") && line.contains("\"Metric Name\""))
@@ -209,9 +216,13 @@ mod tests {
             ("a.sqlite", b"SQLite format 3\0 CUPTI_ACTIVITY_KIND_KERNEL", "a database (SQLite)"),
             ("a.csv", b"Time (%),Total Time (ns),Instances,Avg (ns)\n", "what `nsys stats` prints"),
             ("a.ncu-rep", b"NVR\0", "a report of Nsight Compute"),
-            ("a.json", b"{\"rocprofiler-sdk-tool\": []}", "of rocprof"),
-            ("a.csv", b"\"Kind\",\"Agent_Id\",\"Kernel_Name\",\"Start_Timestamp\"\n", "of rocprof"),
-            ("a.csv", b"\"Name\",\"Calls\",\"TotalDurationNs\"\n", "of rocprof"),
+            ("a.csv", b"\"Index\",\"KernelName\",\"DurationNs\"\n", "of an earlier rocprof"),
+            ("a.csv", b"\"Name\",\"Calls\",\"TotalDurationNs\"\n", "a table of rocprof without"),
+            (
+                "a.csv",
+                b"\"Domain\",\"Function\",\"Start_Timestamp\"\n",
+                "a table of rocprof without",
+            ),
             ("perf.data", b"PERFILE2", "a recording of perf"),
             ("a.txt", perf.as_bytes(), "what `perf script` prints"),
             ("a.zip", b"PK\x03\x04", "an archive"),
@@ -219,7 +230,14 @@ mod tests {
             let said = told(Path::new(name), bytes).unwrap_or_default();
             assert!(said.starts_with(&format!("is {is}")), "{name}: {said}");
         }
-        for none in ["", "main;a 3\n", "[{\"ph\": \"X\"}]", "a: b\n  c (d)\n"] {
+        for none in [
+            "",
+            "main;a 3\n",
+            "[{\"ph\": \"X\"}]",
+            "a: b\n  c (d)\n",
+            "{\"rocprofiler-sdk-tool\": []}",
+            "\"Kind\",\"Kernel_Name\",\"Start_Timestamp\"\n",
+        ] {
             assert_eq!(told(Path::new("a.txt"), none.as_bytes()), None, "{none}");
         }
     }

@@ -12,6 +12,7 @@ pub mod nodes;
 pub mod perf_data;
 pub mod profile;
 pub mod receipt;
+pub mod rocprof;
 pub mod run_folder;
 #[cfg(unix)]
 pub mod sockets;

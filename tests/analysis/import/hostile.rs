@@ -11,7 +11,7 @@ use brickscope_testing::gpu_trace::{Calls, Net, Recording};
 use proptest::prelude::*;
 
 use super::pytorch::GPU;
-use super::{CANDLE, FOLDED, LLAMA_BENCH, TORCH, VULKAN};
+use super::{CANDLE, FOLDED, LLAMA_BENCH, TORCH, VULKAN, jax, rocprof};
 
 /// Steps of graphs, with kernels on two streams.
 static GRAPHS: LazyLock<String> =
@@ -28,6 +28,9 @@ fn options(format: Format) -> Options {
         Format::Chrome => {
             Options { prefill: None, decode: Some("model".to_owned()), ..Options::default() }
         }
+        Format::Rocprof => {
+            Options { prefill: None, decode: Some("decode".to_owned()), ..Options::default() }
+        }
         Format::Folded => Options { unit: Some(WeightUnit::Milliseconds), ..Options::default() },
         _ => Options::default(),
     }
@@ -35,7 +38,8 @@ fn options(format: Format) -> Options {
 
 fn holds(text: &str, format: Format) {
     let steps = Options { prefill: Some("Prof*[1]".to_owned()), ..options(format) };
-    let steps = if format == Format::Chrome { steps } else { Options::default() };
+    let is_trace = matches!(format, Format::Chrome | Format::Rocprof);
+    let steps = if is_trace { steps } else { Options::default() };
     for options in [options(format), Options::default(), steps] {
         match read(text, Path::new("a.file"), format, &options) {
             Ok(profile) => {
@@ -69,6 +73,9 @@ fn changed() -> impl Strategy<Value = (String, Format)> {
         (TORCH, Format::Chrome),
         (GPU, Format::Chrome),
         (GRAPHS.as_str(), Format::Chrome),
+        (jax::GPU, Format::Chrome),
+        (rocprof::JSON, Format::Rocprof),
+        (rocprof::CSV, Format::Rocprof),
         (VULKAN, Format::VkPerfLogger),
         (FOLDED, Format::Folded),
     ]);
@@ -273,7 +280,7 @@ proptest! {
 #[test]
 fn deep_and_odd_files_are_no_trouble() {
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-    for format in [Format::Chrome, Format::LlamaBench] {
+    for format in [Format::Chrome, Format::LlamaBench, Format::Rocprof] {
         holds(&deep, format);
     }
     let args = format!(r#"[{{"ph":"X","ts":1,"dur":2,"name":"a","args":{deep}}}]"#);

@@ -5,10 +5,12 @@ mod capture;
 mod databases;
 mod file;
 mod hostile;
+mod jax;
 mod kernel_names;
 mod llama_bench;
 mod planted_gpu;
 mod pytorch;
+mod rocprof;
 mod waits;
 
 use std::path::Path;

@@ -82,6 +82,7 @@ pub(super) fn profiles(
     let mut serial = profile.passes.len() as u32;
     let mut kernels: HashMap<u32, Option<u16>> = HashMap::new();
     let mut unruled = Unruled::default();
+    let mut scopes: HashMap<u32, (Option<u16>, Option<u16>)> = HashMap::new();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
     for ((device, stream, process), mut events) in streams {
         events.sort_by_key(|(_, event)| {
@@ -119,7 +120,12 @@ pub(super) fn profiles(
             let launch = link.and_then(|link| launch_of(host, link));
             counts.unlaunched += u64::from(launch.is_none());
             seen.extend(link.and_then(|link| link.correlation));
-            let around = Around::of(trace, &ranges, names);
+            let mut around = Around::of(trace, &ranges, names);
+            if let Some(scope) = link.and_then(|link| link.scope) {
+                let told = || told_by(&trace.names[scope as usize], names);
+                let (brick, layer) = *scopes.entry(scope).or_insert_with(told);
+                (around.brick, around.layer) = (brick.or(around.brick), layer.or(around.layer));
+            }
             let by_kernel =
                 *kernels.entry(event.name).or_insert_with(|| match names.table.kernel(name) {
                     Some(Found::Brick(brick)) => Some(names.brick(brick)),
@@ -143,7 +149,9 @@ pub(super) fn profiles(
                 Some(launch) => launch
                     .pass
                     .or_else(|| pass_at(&intervals, launch.issued_ns))
-                    .and_then(|serial| Some((serial, phase_of(profile, serial)?))),
+                    .and_then(|serial| Some((serial, phase_of(profile, serial)?)))
+                    // Of the device's own, if the host has none.
+                    .or(around.pass),
                 None => around.pass,
             };
             // The first row that is free; a row more if there is none.
@@ -237,13 +245,20 @@ impl Around {
         for (range, pass) in ranges {
             let name = &trace.names[range.name as usize];
             around.pass = around.pass.or(*pass);
-            around.layer = layer_of_range(name).or(around.layer);
-            if let Some(Found::Brick(brick)) = names.table.range(name) {
-                around.brick = Some(names.brick(brick));
-            }
+            let (brick, layer) = told_by(name, names);
+            (around.brick, around.layer) = (brick.or(around.brick), layer.or(around.layer));
         }
         around
     }
+}
+
+/// The brick and the layer that the name of a range tells.
+fn told_by(name: &str, names: &mut Names<'_>) -> (Option<u16>, Option<u16>) {
+    let brick = match names.table.range(name) {
+        Some(Found::Brick(brick)) => Some(names.brick(brick)),
+        _ => None,
+    };
+    (brick, layer_of_range(name))
 }
 
 /// What a piece of work belongs to.

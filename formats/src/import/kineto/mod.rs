@@ -34,7 +34,7 @@ use serde_json::value::RawValue;
 pub(super) use self::annotations::note;
 pub use self::recorded::Captured;
 pub(super) use self::recorded::captured;
-use self::table::Table;
+pub(super) use self::table::{LISTS, Table};
 use super::trace::{self, MOST_NAMES, Trace};
 use super::values::words;
 use super::{At, Format, ImportError, Options, lacks, left_out};
@@ -133,11 +133,33 @@ pub(super) struct Link {
     /// Of a kernel in a graph: its node, and the graph.
     pub(super) graph_node: Option<u64>,
     pub(super) graph: Option<u64>,
+    /// What it is a part of by its own arguments: the number of a name, which is like that of a range.
+    pub(super) scope: Option<u32>,
 }
 
 pub(super) type Dimensions = (u32, u32, u32);
 
 impl Link {
+    /// The link of work of this device, on a stream of it.
+    pub(super) fn on(device: u64, stream: u64) -> Self {
+        Self { device, stream, ..Self::default() }
+    }
+
+    /// With the number of the call; 0 is none.
+    pub(super) fn called(self, correlation: u64) -> Self {
+        Self { correlation: Some(correlation).filter(|&number| number > 0), ..self }
+    }
+
+    /// With the blocks of a kernel, their threads, and bytes of shared memory.
+    pub(super) fn launched(self, grid: Dimensions, block: Dimensions, shared: u32) -> Self {
+        Self { launch: Some((grid, block, shared)), ..self }
+    }
+
+    /// With the number of a name that tells, like that of a range, what the work is a part of.
+    pub(super) fn within(self, scope: Option<u32>) -> Self {
+        Self { scope, ..self }
+    }
+
     /// The link that an event's arguments state.
     pub(super) fn of(
         args: Option<&RawValue>,

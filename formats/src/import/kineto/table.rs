@@ -149,6 +149,11 @@ impl Table {
             .or_else(|| BrickId::from_str(name).map(|brick| Found::Brick(brick.name())))
     }
 
+    /// Whether a range of this name is a brick.
+    pub(in crate::import) fn has_range(&self, name: &str) -> bool {
+        matches!(self.range(name), Some(Found::Brick(_)))
+    }
+
     /// The brick of a module by its class and those of the modules around it, the innermost first; `nth` as in rules.
     pub(super) fn module(&self, classes: &[&str], nth: (u32, u32)) -> Option<Found<'_>> {
         first(&self.modules, |rule| {
@@ -249,9 +254,11 @@ fn word(text: &str) -> Result<(String, &str), String> {
     Err(unended())
 }
 
+/// What lists of layers are called.
+pub(in crate::import) const LISTS: [&str; 5] = ["layers", "layer", "h", "blocks", "block"];
+
 /// The layer that a dotted name states: 3 of `model.layers.3.mlp`.
 pub(super) fn layer_of_range(name: &str) -> Option<u16> {
-    const LISTS: [&str; 5] = ["layers", "layer", "h", "blocks", "block"];
     let parts = name.split('.').zip(name.split('.').skip(1));
     parts.filter(|(list, _)| LISTS.contains(list)).find_map(|(_, number)| number.parse().ok())
 }
