@@ -303,9 +303,11 @@ impl Reader {
             }
         }
         let kind_of_it = of_kineto.unwrap_or_default();
-        let link = of_kineto
-            .is_some_and(EventKind::is_linked)
-            .then(|| self.trace.link(Link::of(event.args, event.pid, event.tid)));
+        let link = of_kineto.is_some_and(EventKind::is_linked).then(|| {
+            let link = self.trace.link(Link::of(event.args, event.pid, event.tid));
+            self.trace.collectives.note(link, event.args);
+            link
+        });
         let name = self.trace.name(&name);
         let begun =
             Timed { lane, name, start: whole(start)?, end: 0, kind: kind_of_it, passes, link };

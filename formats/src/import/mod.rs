@@ -11,6 +11,7 @@ mod kineto;
 mod llama_bench;
 mod other;
 mod pattern;
+mod ranks;
 mod trace;
 mod vk_perf_logger;
 
@@ -21,6 +22,7 @@ use brickscope_profile::name::category_of;
 pub use brickscope_profile::run::Format;
 
 pub use self::other::{decoded, told};
+pub use self::ranks::join;
 use brickscope_profile::text::{printable, printable_text};
 use brickscope_profile::{
     Absent, BrickStats, ClockInfo, Imported, NameKind, Overhead, Percentiles, Phase, Profile,

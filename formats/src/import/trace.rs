@@ -9,7 +9,7 @@ use brickscope_profile::{
     BrickStats, Lane, Name, NameKind, Pass, Phase, PhaseTotal, Profile, Source, Span, Total,
 };
 
-use super::kineto::{EventKind, Link};
+use super::kineto::{Collectives, EventKind, Link};
 use super::{At, ImportError, left_out, total};
 
 /// The most events: each takes some 130 bytes, so all of them 2 GiB.
@@ -122,6 +122,8 @@ pub(super) struct Trace {
     pub(super) processes: HashMap<String, String>,
     /// What calls and what ran on devices have in common.
     pub(super) links: Vec<Link>,
+    /// What the file states of collectives, by the number of a link.
+    pub(super) collectives: Collectives,
     /// What the file states beside its events, as JSON.
     pub(super) about: Vec<(String, String)>,
     /// When the first event began, in nanoseconds of the file's axis.
