@@ -4,6 +4,7 @@
 mod hostile;
 mod llama_bench;
 mod pytorch;
+mod ranks;
 mod waits;
 
 use std::path::Path;

@@ -162,9 +162,18 @@ fn in_order(a: &[Call], b: &[Call], key: &Key, shift: Option<i64>) -> Option<Vec
     pairs.iter().all(fits).then_some(pairs)
 }
 
+/// Whether two calls may be one by their sizes and ends.
+fn is_at_once(a: &Call, b: &Call, shift: i64) -> bool {
+    let time = a.end.saturating_sub(a.start).min(b.end.saturating_sub(b.start));
+    let most = (time / PART_OF_TIME).clamp(LEAST_APART_NS, MOST_APART_NS);
+    let apart = b.end.saturating_add(shift).abs_diff(a.end);
+    is_alike(a, b) && apart <= most.unsigned_abs()
+}
+
 /// The calls of a key that end at once.
 fn at_once(a: &[Call], b: &[Call], key: &Key, shift: i64) -> Vec<(usize, usize)> {
     let end = |at: usize| b[at].end.saturating_add(shift);
+    let apart_of = |i: usize, j: usize| end(j).abs_diff(a[i].end);
     let (mut of_a, mut of_b) = (key.a.clone(), key.b.clone());
     of_a.sort_by_key(|&at| a[at].end);
     of_b.sort_by_key(|&at| b[at].end);
@@ -175,14 +184,8 @@ fn at_once(a: &[Call], b: &[Call], key: &Key, shift: i64) -> Vec<(usize, usize)>
         // The nearest end is one of those around the place where this one would be.
         let place = of_b.partition_point(|&j| end(j) < call.end);
         let near = place.saturating_sub(2).max(next)..(place + 2).min(of_b.len()).max(next);
-        let apart = |at: &usize| end(of_b[*at]).abs_diff(call.end);
-        let fits = |at: &usize| {
-            let other = &b[of_b[*at]];
-            let time =
-                (call.end.saturating_sub(call.start)).min(other.end.saturating_sub(other.start));
-            let most = (time / PART_OF_TIME).clamp(LEAST_APART_NS, MOST_APART_NS);
-            is_alike(call, other) && apart(at) <= most.unsigned_abs()
-        };
+        let apart = |at: &usize| apart_of(i, of_b[*at]);
+        let fits = |at: &usize| is_at_once(call, &b[of_b[*at]], shift);
         if let Some(nearest) = near.filter(fits).min_by_key(apart) {
             pairs.push((i, of_b[nearest]));
             next = nearest + 1;
@@ -225,7 +228,9 @@ fn likeliest(a: &[Call], b: &[Call], keys: &[Key]) -> Option<i64> {
     let ordered = ordered.and_then(|pairs| {
         let (ns, spread_ns) = shift_of(a, b, &pairs)?;
         let fits = keys.iter().all(|key| in_order(a, b, key, Some(ns)).is_some());
-        let pairs = pairs.len();
+        // Files that begin and end elsewhere may have equally many, too: only ends that meet speak for it.
+        let meet = |&&(i, j): &&(usize, usize)| is_at_once(&a[i], &b[j], ns);
+        let pairs = pairs.iter().filter(meet).count();
         fits.then_some(Shift { ns, pairs, spread_ns, is_of_order: true })
     });
     let mut shifts: Vec<Shift> = Vec::new();
@@ -251,14 +256,14 @@ fn choose(shifts: Vec<Shift>) -> Option<i64> {
     let mut likely: Vec<Shift> =
         shifts.into_iter().filter(|shift| shift.pairs * 10 >= most * 9).collect();
     likely.sort_by_key(|shift| (shift.spread_ns, !shift.is_of_order, shift.ns.unsigned_abs()));
-    if let Some(one) = likely.iter().find(|shift| shift.ns.unsigned_abs() <= ONE_CLOCK_NS) {
-        return Some(one.ns);
-    }
     let first = likely.first()?;
     let least = first.spread_ns.max(1_000);
-    if let Some(ordered) = likely.iter().find(|shift| shift.is_of_order)
-        && ordered.spread_ns <= least.saturating_mul(4)
-    {
+    let is_sharp = |shift: &&Shift| shift.spread_ns <= least.saturating_mul(4);
+    let is_one_clock = |shift: &&Shift| shift.ns.unsigned_abs() <= ONE_CLOCK_NS;
+    if let Some(one) = likely.iter().filter(is_sharp).find(is_one_clock) {
+        return Some(one.ns);
+    }
+    if let Some(ordered) = likely.iter().filter(is_sharp).find(|shift| shift.is_of_order) {
         return Some(ordered.ns);
     }
     let other = likely.iter().find(|shift| shift.ns.abs_diff(first.ns) > WINDOW_NS.unsigned_abs());
@@ -379,6 +384,14 @@ mod tests {
             .chain((9..11).map(|at| (at, at)))
             .collect();
         assert_eq!(found.pairs, expected);
+        assert_eq!(found.by, Some(MatchedBy::Ends));
+    }
+
+    #[test]
+    fn equally_many_of_files_that_begin_and_end_elsewhere_are_found_by_their_ends() {
+        let all = irregular(9);
+        let found = matched(&calls(&all[1..], 0), &calls(&all[..8], 4_000_000));
+        assert_eq!(found.pairs, (0..7).map(|at| (at, at + 1)).collect::<Vec<_>>());
         assert_eq!(found.by, Some(MatchedBy::Ends));
     }
 
