@@ -3,7 +3,7 @@
 //! | folder | contents |
 //! |---|---|
 //! | `export/` | flamegraphs, timelines, tables and metrics: `chrome.rs`, `perfetto.rs`, `prometheus.rs`, `folded.rs` … |
-//! | `import/` | `llama_bench.rs`, `chrome.rs` …; `kineto/` traces of PyTorch; `sqlite/` Nsight Systems and rocprofv3 |
+//! | `import/` | `llama_bench.rs`, `chrome.rs` …; `kineto/` traces of PyTorch; `ranks/` those of several ranks; `rocprof/` rocprofv3; `sqlite/` Nsight Systems, rocpd |
 #![forbid(unsafe_code)]
 
 pub mod export;

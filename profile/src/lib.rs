@@ -34,6 +34,7 @@
 //! | `latency.rs`, `tile.rs` | times of tokens; tiles of matrix products |
 //! | `trial.rs` | changes that were tried, and what they brought |
 //! | `request.rs` | requests of a server, and which passes were for them |
+//! | `ranks.rs` | ranks of one job, and their collectives |
 //! | `share.rs` | how long each thread worked and waited |
 //! | `experts.rs` | which experts of a mixture ran |
 //! | `checksum.rs`, `digest.rs` | fingerprints of kernel outputs: bit for bit; within rounding |
@@ -65,6 +66,7 @@ pub mod machine;
 pub mod name;
 pub mod not_finite;
 pub mod profile;
+pub mod ranks;
 pub mod request;
 pub mod run;
 pub mod save;
@@ -104,6 +106,7 @@ pub use crate::machine::{
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::not_finite::{Began, NotFinite};
 pub use crate::profile::{AsProfile, DeviceParts, Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
+pub use crate::ranks::{Collective, CollectiveKind, MatchedBy, OnRank, Rank, Ranks};
 pub use crate::request::{Ending, Part, PartKind, PassPart, Request};
 pub use crate::run::{
     Beside, Between, Calls, Engine, FunctionSamples, GraphLayers, GraphLayersBy, Imported,

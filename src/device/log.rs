@@ -300,6 +300,7 @@ impl DeviceLog {
         let stamp = state.budget.stamp;
         DeviceProfile {
             name: self.info.name.clone(),
+            rank: None,
             api: self.info.api.clone(),
             driver: self.info.driver.clone(),
             ticks: self.info.ticks,

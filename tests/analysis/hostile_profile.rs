@@ -295,6 +295,7 @@ fn device() -> impl Strategy<Value = DeviceProfile> {
                 let [a, b, c, d, e, f, g] = numbers;
                 DeviceProfile {
                     name: "d\n".to_owned(),
+                    rank: None,
                     api: String::new(),
                     driver: String::new(),
                     ticks,

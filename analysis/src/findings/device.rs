@@ -9,6 +9,7 @@ use brickscope_profile::{
 
 use super::Findings;
 use crate::passes::is_next;
+use crate::ranks::{is_of_host, name_of_device};
 
 /// The passes of a phase on a device, summed.
 #[derive(Debug)]
@@ -67,10 +68,7 @@ impl OnDevice<'_> {
 
     /// Its name for sentences: only where there are others.
     pub(super) fn name(&self, profile: &Profile) -> String {
-        match profile.devices.len() {
-            1 => "the device".to_owned(),
-            _ => format!("device {}", self.index),
-        }
+        name_of_device(profile, self.index)
     }
 }
 
@@ -145,7 +143,9 @@ pub(crate) fn on_device<'p>(
         bare_ns: 0,
         between_ns: between(device),
     };
-    let calls = launching(profile);
+    // Of the host of another rank, there are no spans.
+    let is_of_host = is_of_host(profile, device.rank);
+    let calls = if is_of_host { launching(profile) } else { HashMap::new() };
     let mut pieces: BTreeMap<u32, Vec<Piece>> =
         device.busy_by_pass(Some(phase)).into_keys().map(|serial| (serial, Vec::new())).collect();
     for stream in &device.streams {
@@ -177,7 +177,7 @@ pub(crate) fn on_device<'p>(
         gaps(pieces, error, &mut of);
         copies(pieces, &mut of);
     }
-    if profile.imported.is_some() {
+    if profile.imported.is_some() && is_of_host {
         of.around = around(profile, device, &pieces);
     }
     Ok(of)

@@ -8,6 +8,7 @@ use brickscope_profile::{Absent, Phase, PhaseTotal, Profile, Total};
 use super::Findings;
 use super::device::{self, OnDevice};
 use crate::passes::{is_of_device, with_bricks};
+use crate::ranks::name_of_device;
 use crate::roofline::{Roofline, Verdict};
 use crate::typical::{self, Typical};
 
@@ -187,8 +188,7 @@ impl<'p> PhaseFacts<'p> {
     pub(super) fn name(&self, profile: &Profile) -> String {
         match self.device {
             None => self.phase.to_string(),
-            Some(_) if profile.devices.len() == 1 => format!("{} on the device", self.phase),
-            Some(index) => format!("{} on device {index}", self.phase),
+            Some(index) => format!("{} on {}", self.phase, name_of_device(profile, index)),
         }
     }
 

@@ -46,6 +46,7 @@ mod ping_pong;
 mod prediction;
 mod products;
 mod profiling;
+mod rank_last;
 mod sampling;
 mod short_batch;
 mod slow_brick;
@@ -229,6 +230,7 @@ impl Findings {
             gaps::find,
             slow_layer::find,
             imbalance::find,
+            rank_last::find,
             sampling::find,
             page_faults::find,
             mapped_weights::find,

@@ -14,6 +14,7 @@ use brickscope_profile::{
 
 use crate::findings::{self, device::OnDevice};
 use crate::passes::all_streams;
+use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
 use crate::roofline::Roofline;
 use crate::typical::OnePass;
@@ -67,7 +68,9 @@ pub(super) fn headline(profile: &Profile) -> String {
         None => parts.push(format!("{name}: the host timed no pass")),
     }
     let has_rate = host.is_some_and(|total| total.tokens_per_second().is_some());
-    for (index, device) in profile.devices.iter().enumerate() {
+    // Those of other ranks have tables of their own, and what all of them waited for each other.
+    let of_host = |(_, device): &(usize, &DeviceProfile)| ranks::is_of_host(profile, device.rank);
+    for (index, device) in profile.devices.iter().enumerate().filter(of_host) {
         let which = which(profile, index);
         if profile.imported.is_some() {
             parts.extend(by_the_file(profile, index, phase));
@@ -102,10 +105,7 @@ pub(super) fn headline(profile: &Profile) -> String {
 
 /// `the device`, or which of several.
 fn which(profile: &Profile, index: usize) -> String {
-    match profile.devices.len() {
-        1 => "the device".to_owned(),
-        _ => format!("device {index}"),
-    }
+    ranks::name_of_device(profile, index)
 }
 
 /// What ran on a device in the passes of a phase, and how it lies to the host's passes.
@@ -499,7 +499,13 @@ pub(super) fn losses(profile: &Profile) -> Vec<String> {
 
 /// Each device: what it is, its tables, and one of its passes.
 pub(super) fn sections(profile: &Profile, limits: &Limits, text: &mut String) {
+    let (mut others, mut example) = (0, None);
     for (index, device) in profile.devices.iter().enumerate() {
+        if !ranks::is_of_host(profile, device.rank) {
+            others += 1;
+            example = example.or(Some(index));
+            continue;
+        }
         let what = [&device.name, &device.api, &device.driver].map(|part| printable(part));
         text.push('\n');
         wrapped(&format!("Device {index}: {}", what.join(", ")), text);
@@ -535,6 +541,11 @@ pub(super) fn sections(profile: &Profile, limits: &Limits, text: &mut String) {
         if let Some(whole) = profile.whole_device(index) {
             one_pass(index, &whole, is_told, limits, text);
         }
+    }
+    if let Some(index) = example {
+        let devices = count(others, "device");
+        text.push('\n');
+        wrapped(&format!("{devices} of other ranks: `--device {index}` and on"), text);
     }
 }
 

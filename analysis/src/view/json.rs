@@ -4,6 +4,7 @@ use brickscope_profile::text::screened;
 use brickscope_profile::{Absent, Phase, Profile, save};
 use serde::Serialize;
 
+use crate::ranks::InCollectives;
 use crate::rate::Rate;
 use crate::roofline::{Roofline, Verdict};
 use crate::typical::Typical;
@@ -11,8 +12,8 @@ use crate::view::batches::{Batch, batches};
 
 /// The profile as [`Profile::to_json`] has it, with `roofline` after its fields: a
 /// [`Roofline`] for each phase that has one, with its [`Verdict`]; `roofline_absent`, why the others have none; `typical`, what
-/// the passes of each phase [typically](Typical) take; `rates`, how fast each phase was ([`Rate`]); and `batches`, where passes
-/// had different numbers of tokens. A reader of profiles reads it too.
+/// the passes of each phase [typically](Typical) take; `rates`, how fast each phase was ([`Rate`]); `batches`, where passes
+/// had different numbers of tokens; and `in_collectives`, what several ranks of a job did together ([`InCollectives`]). A reader of profiles reads it too.
 #[must_use]
 pub fn json(profile: &Profile) -> String {
     #[derive(Serialize)]
@@ -45,6 +46,8 @@ pub fn json(profile: &Profile) -> String {
         rates: Vec<Rate>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         batches: Vec<Batch>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        in_collectives: Option<InCollectives>,
     }
     let with_verdict = |roofline: Roofline| {
         let verdict = roofline.verdict().map(|verdict| Said { says: verdict.says(), verdict });
@@ -60,6 +63,15 @@ pub fn json(profile: &Profile) -> String {
     let typical = Typical::all(profile);
     let batches = batches(profile);
     let rates = Rate::all(profile);
-    let whole = WithRoofline { profile, roofline, roofline_absent, typical, rates, batches };
+    let in_collectives = InCollectives::of(profile);
+    let whole = WithRoofline {
+        profile,
+        roofline,
+        roofline_absent,
+        typical,
+        rates,
+        batches,
+        in_collectives,
+    };
     screened(save::to_json(&whole))
 }

@@ -21,6 +21,7 @@ mod kernels;
 mod layout;
 mod machine;
 mod neighbour;
+mod ranks;
 mod report;
 mod requests;
 mod roofline;

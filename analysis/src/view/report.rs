@@ -18,8 +18,8 @@ use crate::view::between::beside;
 use crate::view::layout::{labelled, milliseconds, wrapped};
 use crate::view::tables::{Limits, PATH_ROWS, tables};
 use crate::view::{
-    batches, between, device, experts, findings, headline, imported, machine, roofline, shares,
-    tiles, waits,
+    batches, between, device, experts, findings, headline, imported, machine, ranks, roofline,
+    shares, tiles, waits,
 };
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
@@ -187,6 +187,7 @@ fn within(profile: &Profile, limits: &Limits) -> String {
         let gap = if text.is_empty() { "" } else { "\n" };
         let _ = writeln!(text, "{gap}Nothing was recorded{why}.");
     }
+    ranks::in_report(profile, limits, &mut text);
     device::sections(profile, limits, &mut text);
     if !has_devices
         && let Some(one) = OnePass::of(profile, Phase::Decode)

@@ -16,7 +16,7 @@ use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::text::{cut, wrap};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::MOST_DRIFT_PPM;
-use crate::view::{batches, between, device, headline, imported, requests, waits};
+use crate::view::{batches, between, device, headline, imported, ranks, requests, waits};
 use crate::words::{digits, fraction, time, times, whole_percent};
 
 /// The room for a summary, in characters.
@@ -162,6 +162,9 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
                 head.line(cut(&format!("{:9}{of_batches}", ""), columns));
             }
         }
+    }
+    if let Some(of_ranks) = ranks::in_summary(profile) {
+        head.wrapped(&of_ranks, columns, 2, Tone::Plain);
     }
     for note in notes(profile, &main) {
         // The whole is in the report.

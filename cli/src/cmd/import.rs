@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope::load::{self, Limit};
 use brickscope_analysis::view::wrap;
-use brickscope_formats::import::{Format, Map, Options, read_capture_file, read_file};
+use brickscope_formats::import::{Format, Map, Options, join, read_capture_file, read_file};
 
 use crate::measure::ceilings_here;
 use crate::output;
@@ -26,11 +26,12 @@ use crate::text::{count, printable_text};
 /// PyTorch's.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import bench.json --ceilings-here\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  nsys export --type sqlite report.nsys-rep\n  brickscope import report.sqlite --out runs/nsys\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
+    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import bench.json --ceilings-here\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import rank*.pt.trace.json.gz --out runs/ranks\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  nsys export --type sqlite report.nsys-rep\n  brickscope import report.sqlite --out runs/nsys\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
 )]
 pub(crate) struct ImportArgs {
-    /// The file to read.
-    pub(crate) file: PathBuf,
+    /// The file to read; of several ranks of a job, the traces of all of them, which become one run.
+    #[arg(value_name = "FILE", num_args = 1.., required = true)]
+    pub(crate) files: Vec<PathBuf>,
 
     /// The format of the file. By default it is detected.
     #[arg(long, value_enum, default_value_t = ImportFormat::Auto)]
@@ -162,11 +163,15 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     };
     let captures = args.capture.iter().map(|file| read_capture_file(file, &options));
     options.captures = captures.collect::<Result<_, _>>()?;
-    let mut profile = read_file(&args.file, args.format.known(), &options)?;
+    let read = |file: &PathBuf| -> Result<(PathBuf, Profile)> {
+        Ok((file.clone(), read_file(file, args.format.known(), &options)?))
+    };
+    let mut profile = join(args.files.iter().map(read).collect::<Result<_>>()?)?;
     let format = profile.imported.as_ref().map_or("", |imported| &*imported.format).to_owned();
     if args.ceilings_here && format != Format::LlamaBench.name() {
         bail!("--ceilings-here is for files of llama-bench, and this is {format}");
     }
+    let mut profile = import::join(files)?;
     if args.ceilings_here {
         drop(note);
         add_ceilings(&mut profile, args)?;
@@ -209,6 +214,71 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     output::print(path + "\n")
 }
 
+/// The format of a file, and what it says.
+fn read_file(args: &ImportArgs, file: &Path, note: &ProgressBar) -> Result<(Format, Profile)> {
+    let (text, lost) = text(file)?;
+    let format = match args.format {
+        ImportFormat::Auto => brickscope_formats::import::format_of(&text).with_context(|| {
+            let is_run = Profile::load(file).is_ok();
+            let file = file.display();
+            if is_run {
+                return format!("{file} is a run already: `brickscope show {file}`");
+            }
+            if text.trim().is_empty() {
+                return format!("{file} is empty: did the program that should write it fail?");
+            }
+            let json = serde_json::from_str::<serde::de::IgnoredAny>(text.trim_start_matches('\u{feff}'));
+            let is_json = text.trim_start_matches('\u{feff}').trim_start().starts_with(['[', '{']);
+            if is_json && json.is_err_and(|error| error.is_eof()) {
+                return format!(
+                    "{file} breaks off before it has an event or a test: was the program killed that wrote it?"
+                );
+            }
+            format!(
+                "{file} has none of the formats that can be detected ({}): name its format with --format",
+                Format::ALL.map(Format::name).join(", ")
+            )
+        })?,
+        ImportFormat::LlamaBench => Format::LlamaBench,
+        ImportFormat::Chrome => Format::Chrome,
+        ImportFormat::Nsight => Format::Nsight,
+        ImportFormat::Rocprof => Format::Rocprof,
+        ImportFormat::VkPerfLogger => Format::VkPerfLogger,
+        ImportFormat::Folded => Format::Folded,
+    };
+    if format == Format::Folded && args.unit.is_none() {
+        bail!(
+            "{}: folded stacks don't state the unit of their weights: name it with --unit ns, us, ms or samples",
+            file.display()
+        );
+    }
+    let map = |path: &PathBuf| -> Result<Map> {
+        let text = load::text(path, MAP_LIMIT).with_context(|| path.display().to_string())?;
+        Ok(Map { path: path.clone(), text })
+    };
+    let options = Options {
+        map: args.map.as_ref().map(map).transpose()?,
+        unit: args.unit.map(WeightUnit::into),
+        rows: args.rows.clone(),
+        prefill: args.prefill.clone(),
+        decode: args.decode.clone(),
+    };
+    note.set_message(format!("reading {}", format.name()));
+    if args.ceilings_here && format != Format::LlamaBench {
+        bail!("--ceilings-here is for files of llama-bench, and this is {}", format.name());
+    }
+    let read = import::read(&text, file, format, &options);
+    let mut profile = match &lost {
+        Some(lost) => read.with_context(|| format!("lost: {lost}"))?,
+        None => read?,
+    };
+    drop(text);
+    if let (Some(lost), Some(imported)) = (lost, &mut profile.imported) {
+        imported.left_out.push((lost, 1));
+    }
+    Ok((format, profile))
+}
+
 /// A note in lines of 80 characters.
 fn tell_wrapped(what: &str) {
     tell!("note: {}", wrap(&printable_text(what), 74).join("\n"));
@@ -216,7 +286,8 @@ fn tell_wrapped(what: &str) {
 
 /// Adds this machine's limits to a run of llama-bench, and what its model weighs if the file is here.
 fn add_ceilings(profile: &mut Profile, args: &ImportArgs) -> Result<()> {
-    let file = printable_text(&args.file.display().to_string());
+    let file = args.files.first().map_or(String::new(), |file| file.display().to_string());
+    let file = printable_text(&file);
     let run = profile.run.as_ref();
     let backend = run.map_or("", |run| run.backend.as_str());
     if !backend.split(',').all(|one| matches!(one.trim(), "CPU" | "BLAS")) {

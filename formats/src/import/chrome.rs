@@ -367,6 +367,9 @@ impl Reader {
         let link = of_kineto
             .is_some_and(EventKind::is_linked)
             .then(|| self.trace.link(Link::of(event.args, event.pid, event.tid)));
+        if let Some(link) = link {
+            self.trace.collectives.note(link, event.args);
+        }
         let note = kineto::note(kind_of_it, event.args, self.is_capture);
         if let (Some(link), Some(note)) = (link, note) {
             self.trace.notes.add(link, &note);

@@ -14,6 +14,7 @@ mod llama_bench;
 mod other;
 mod passes;
 mod pattern;
+mod ranks;
 mod rocprof;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -31,6 +32,7 @@ pub use brickscope_profile::run::Format;
 pub use self::file::{read_capture_file, read_file};
 pub use self::kineto::Captured;
 pub use self::other::{decoded, told};
+pub use self::ranks::join;
 use brickscope_profile::text::{printable, printable_text};
 use brickscope_profile::{
     Absent, BrickStats, ClockInfo, Imported, NameKind, Overhead, Percentiles, Phase, Profile,

@@ -21,6 +21,9 @@ use crate::sums::{Pass, PhaseTotal, Total};
 pub struct DeviceProfile {
     /// The device, as its driver names it.
     pub name: String,
+    /// The rank whose device it is, in a profile of several ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
     /// How it was driven: `vulkan`, `cuda`, `simulated` …
     pub api: String,
     /// The driver and its version.

@@ -36,6 +36,7 @@ use crate::layers::LayerTables;
 use crate::machine::{Ceilings, Machine, OtherLoad};
 use crate::name::{Name, NameKind};
 use crate::not_finite::NotFinite;
+use crate::ranks::Ranks;
 use crate::request::{PassPart, Request};
 use crate::run::{Imported, Model, Observed, Overhead, Run};
 use crate::save;
@@ -183,6 +184,9 @@ pub struct Profile {
     /// The file of another program that this profile was imported from, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<Imported>,
+    /// The ranks of a job that its devices are of, and their collectives, if a file tells of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<Ranks>,
     /// Changes that were tried since, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<Trial>,
@@ -237,6 +241,7 @@ impl Profile {
             brick_kernels: Vec::new(),
             not_finite: None,
             imported: None,
+            ranks: None,
             trials: Vec::new(),
         }
     }

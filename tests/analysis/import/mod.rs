@@ -10,6 +10,7 @@ mod kernel_names;
 mod llama_bench;
 mod planted_gpu;
 mod pytorch;
+mod ranks;
 mod rocprof;
 mod waits;
 

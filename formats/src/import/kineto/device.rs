@@ -8,6 +8,7 @@ use brickscope_profile::{
     Profile, Source, Span, Ticks, Work,
 };
 
+use super::collective::{self, Placed as PlacedCollective};
 use super::host::{self, Host, phase_of};
 use super::inside::Inside;
 use super::table::{Found, layer_of_range};
@@ -41,6 +42,8 @@ pub(super) struct Counts {
     pub(super) missing: u64,
     /// Those that begin before the one before them in their stream has ended, as no device does it.
     pub(super) overrun: u64,
+    /// Kernels in which devices exchange data.
+    pub(super) collectives: Vec<PlacedCollective>,
 }
 
 /// By so much a kernel may begin before the one before it has ended, as programs may ask for (programmatic launches).
@@ -154,6 +157,11 @@ pub(super) fn profiles(
                     .or(around.pass),
                 None => around.pass,
             };
+            let by_table = by_kernel.and_then(|brick| names.names.get(usize::from(brick)));
+            if collective::is_one(trace, event, by_table.map(|brick| &*brick.name)) {
+                let pass = pass.map(|(serial, _)| serial);
+                counts.collectives.push(PlacedCollective { event: at, pass, layer });
+            }
             // The first row that is free; a row more if there is none.
             let free = match rows.iter().position(|row| row.until <= event.start) {
                 Some(free) => free,
@@ -201,6 +209,7 @@ pub(super) fn profiles(
     for (device, streams) in devices {
         let name = described.names.get(&device).filter(|name| !name.is_empty()).cloned();
         profile.devices.push(DeviceProfile {
+            rank: None,
             name: name.unwrap_or_else(|| format!("device {device}, whose name isn't stated")),
             api: api.to_owned(),
             driver: described.driver.clone(),

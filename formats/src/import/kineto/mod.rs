@@ -5,12 +5,14 @@
 //! is in none of the operations inside of it; time in no operation is Python's and unattributed. A kernel has the layer
 //! and the brick of the operation whose call launched it, which has the same `correlation`.
 //!
-//! `host.rs` makes the host's spans, `device.rs` those of the devices, and `table.rs` knows which brick an event is. What is
-//! inside of graphs, `inside.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`, `capture.rs`), or by
-//! `annotations.rs`.
+//! `host.rs` makes the host's spans, `device.rs` those of the devices, `collective.rs` finds the collectives among these, and
+//! `table.rs` knows which brick an event is. What is inside of graphs, `inside.rs` finds out: by a trace of their capture
+//! (`recorded.rs`, `counted.rs`, `capture.rs`), by `annotations.rs`, or by the order of the kernels (`order.rs`,
+//! `sequence.rs`).
 
 mod annotations;
 mod capture;
+mod collective;
 mod counted;
 mod device;
 mod host;
@@ -32,6 +34,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub(super) use self::annotations::note;
+pub(super) use self::collective::{Collectives, MOST_COLLECTIVES};
 pub use self::recorded::Captured;
 pub(super) use self::recorded::captured;
 pub(super) use self::table::{LISTS, Table};
@@ -291,6 +294,7 @@ pub(super) fn profile(
     let host = host::spans(trace, &timed, origin, &mut names, &mut profile);
     let inside = inside::of(trace, &timed, &host, &profile.passes, &mut names);
     let device = device::profiles(trace, &timed, origin, &host, &inside, &mut names, &mut profile);
+    profile.ranks = collective::ranks(trace, &timed, &device.collectives, &profile);
     profile.lanes = lanes(trace, &mut profile);
     profile.names = names.names;
     (profile.totals, profile.dropped.names) =
@@ -408,24 +412,33 @@ fn lanes(trace: &Trace, profile: &mut Profile) -> Vec<brickscope_profile::Lane> 
     lanes
 }
 
-/// What the file states beside its events.
-fn about(trace: &Trace, profile: &mut Profile) {
-    let field = |name: &str| trace.field(name);
-    // Times count from there; only newer files say so.
-    let base = field("baseTimeNanoseconds").and_then(|text| text.parse::<u64>().ok());
-    if let (Some(base), Some(first)) = (base, trace.first_ns)
-        && let Some(began) = base.checked_add_signed(first).filter(|&at| at < 1 << 62)
-    {
-        profile.created = time_rfc3339(UNIX_EPOCH + Duration::from_nanos(began));
-    }
+/// From when on times count, in nanoseconds since 1970. Only newer files say so.
+fn base_ns(trace: &Trace) -> Option<i64> {
+    trace.field("baseTimeNanoseconds")?.parse().ok()
+}
+
+/// The rank that the file is of, and of how many it is.
+fn rank_of(trace: &Trace) -> Option<(u64, Option<u64>)> {
     #[derive(Deserialize)]
     struct Distributed {
         rank: Option<u64>,
         world_size: Option<u64>,
     }
+    let of = serde_json::from_str::<Distributed>(trace.field("distributedInfo")?).ok()?;
+    Some((of.rank?, of.world_size))
+}
+
+/// What the file states beside its events.
+fn about(trace: &Trace, profile: &mut Profile) {
+    let field = |name: &str| trace.field(name);
+    if let (Some(base), Some(first)) = (base_ns(trace), trace.first_ns)
+        && let Some(began) = base.checked_add(first).and_then(|at| u64::try_from(at).ok())
+        && began < 1 << 62
+    {
+        profile.created = time_rfc3339(UNIX_EPOCH + Duration::from_nanos(began));
+    }
     let mut conditions = Vec::new();
-    let distributed = field("distributedInfo").and_then(|text| serde_json::from_str(text).ok());
-    if let Some(Distributed { rank: Some(rank), world_size }) = distributed {
+    if let Some((rank, world_size)) = rank_of(trace) {
         let of = world_size.map_or(String::new(), |size| format!(" of {size}"));
         conditions.push(("rank".to_owned(), format!("{rank}{of}")));
     }

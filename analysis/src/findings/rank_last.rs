@@ -1,0 +1,58 @@
+//! A rank of a job that comes last to the collectives, so that the others wait for it.
+
+use super::facts::Facts;
+use super::{Finding, FindingKind, Findings, Gain};
+use crate::ranks::{InCollectives, is_of_host};
+use crate::words::time;
+
+const RULE: &str = "rank-comes-last";
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    let Some(sums) = InCollectives::of(facts.profile) else { return };
+    let Some(of) = sums.straggler else {
+        if let Some(why) = sums.straggler_absent {
+            findings.unknown(RULE, format!("whether ranks wait for one of them: {}", why.reason));
+        }
+        return;
+    };
+    let a_pass = if of.passes == 0 { "in all" } else { "a pass" };
+    let (rank, last, all) = (of.rank, of.last, of.of);
+    let mut finding = Finding::new(RULE, FindingKind::Slow, of.phase)
+        .because(
+            format!(
+                "rank {rank} has the shortest time in {last} of {all} collectives in which one rank clearly has it: it came \
+                 last, and the others had begun to wait"
+            ),
+            "/ranks/collectives, on",
+        )
+        .because(
+            format!(
+                "in these it came {} {a_pass} after the last but one, and the others waited {} in the mean",
+                time(of.lead_a_pass_ns()),
+                time(of.others_wait_a_pass_ns())
+            ),
+            "/ranks/collectives, on",
+        );
+    finding.what = format!(
+        "rank {rank} is the straggler: the others wait {} {a_pass} for it ({last} of {all} collectives)",
+        time(of.others_wait_a_pass_ns())
+    );
+    finding.advice = format!(
+        "find out what rank {rank} does longer before its collectives: its share of the work, its clocks and temperature, or \
+         its host"
+    );
+    finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
+    "with the ranks on each other's devices, another rank is last"
+        .clone_into(&mut finding.refuted_if);
+    // Of what the host shown launched.
+    let on = facts
+        .devices
+        .iter()
+        .find(|on| Some(on.phase) == of.phase && is_of_host(facts.profile, on.device.rank));
+    let finding = match on {
+        Some(on) => finding.gains(Gain::between(on.span_ns(), 0.0, [0.0, of.lead_a_pass_ns()])),
+        None => finding
+            .cannot_predict("its collectives are in no passes, or in those of several phases"),
+    };
+    findings.found.push(finding);
+}

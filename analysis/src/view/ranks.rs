@@ -1,0 +1,329 @@
+//! Several ranks of a job: what each waited in collectives, and how that is known.
+
+use std::fmt::Write;
+
+use brickscope_profile::text::{count, printable, printable_text, shortened};
+use brickscope_profile::{Profile, Rank, Ranks};
+
+use crate::ranks::{InCollectives, OfKind, OfRank, Straggler, several};
+use crate::view::layout::{labelled, wrapped};
+use crate::view::tables::Limits;
+use crate::words::{size, time};
+
+/// Ranks whose waits are told one by one.
+const MOST_TOLD: usize = 4;
+
+/// Ranks of which it is told how their clocks lie.
+const MOST_CLOCKS: usize = 8;
+
+/// `Ranks    4: rank 3 is the straggler, …`, if there are several.
+pub(super) fn in_summary(profile: &Profile) -> Option<String> {
+    let ranks = several(profile)?;
+    let n = how_many(profile, ranks);
+    let Some(sums) = InCollectives::of(profile) else {
+        return Some(format!("Ranks    {n}, which have no collective in common"));
+    };
+    if let Some(of) = &sums.straggler {
+        return Some(format!("Ranks    {n}: {}", straggler(of)));
+    }
+    let transfer = sums.kinds.iter().filter_map(|of| of.transfer_ns).fold(0, u64::saturating_add);
+    let least = sums.ranks.iter().min_by_key(|of| of.wait_ns)?;
+    let most = sums.ranks.iter().max_by_key(|of| of.wait_ns)?;
+    Some(format!(
+        "Ranks    {n}: {} transfer for {}, in which rank {} waits {} and rank {} {}",
+        count(sums.collectives, "collective"),
+        time(transfer as f64),
+        most.rank,
+        time(most.wait_ns as f64),
+        least.rank,
+        time(least.wait_ns as f64)
+    ))
+}
+
+/// `2`, or `2 of 128` if the job has more.
+fn how_many(profile: &Profile, ranks: &Ranks) -> String {
+    let mut conditions = profile.imported.iter().flat_map(|imported| &imported.conditions);
+    match conditions.find(|(name, _)| name == "ranks") {
+        Some((_, of)) => printable_text(of),
+        None => ranks.ranks.len().to_string(),
+    }
+}
+
+fn straggler(of: &Straggler) -> String {
+    let a_pass = if of.passes == 0 { "in all" } else { "a pass" };
+    format!(
+        "rank {} is the straggler: the others wait {} {a_pass} for it ({} of {} collectives)",
+        of.rank,
+        time(of.others_wait_a_pass_ns()),
+        of.last,
+        of.of
+    )
+}
+
+/// The tables of ranks, of operations and of layers.
+pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
+    let Some(ranks) = several(profile) else { return };
+    text.push('\n');
+    wrapped(&format!("Ranks: {}", how_many(profile, ranks)), text);
+    let sums = InCollectives::of(profile);
+    if let Some(sums) = &sums {
+        table(sums, limits, text);
+        kinds(sums, limits, text);
+        layers(sums, limits, text);
+    }
+    text.push('\n');
+    let mut lines = Vec::new();
+    let verdict = sums.as_ref().map(|sums| match (&sums.straggler, &sums.straggler_absent) {
+        (Some(of), _) => straggler(of),
+        (None, Some(why)) => why.reason.clone(),
+        (None, None) => String::new(),
+    });
+    lines.extend(verdict.filter(|verdict| !verdict.is_empty()).map(|verdict| ("last", verdict)));
+    if let Some((n, size)) = InCollectives::incomplete(profile) {
+        lines.push((
+            "waits",
+            format!(
+                "{} of groups of up to {size} ranks, of which some aren't here: the waits are at least these",
+                count(n, "collective")
+            ),
+        ));
+    }
+    for (nth, rank) in ranks.ranks.iter().enumerate().take(MOST_CLOCKS) {
+        lines.push((if nth == 0 { "ranks" } else { "" }, about(rank, &ranks.ranks[0])));
+    }
+    if let more @ 1.. = ranks.ranks.len().saturating_sub(MOST_CLOCKS) {
+        lines.push(("", format!("{more} more: `--json`, ranks")));
+    }
+    if ranks.left_out > 0 {
+        lines.push(("left out", format!("collectives without room: {}", ranks.left_out)));
+    }
+    labelled(&lines, text);
+}
+
+/// The times of each rank.
+fn table(sums: &InCollectives, limits: &Limits, text: &mut String) {
+    let row = |cells: [&str; 7]| {
+        let [rank, n, all, transfer, wait, root, last] = cells;
+        format!("{rank:>6} {n:>12} {all:>10} {transfer:>10} {wait:>10} {root:>12} {last:>12}\n")
+    };
+    let header = ["Rank", "Collectives", "Time", "Transfer", "Wait", "With a root", "Last"];
+    text.push_str(&row(header));
+    let _ = writeln!(text, "{}", "-".repeat(78));
+    let ms = |ns: u64| time(ns as f64);
+    for OfRank { rank, collectives, time_ns, transfer_ns, wait_ns, with_a_root_ns, last, of } in
+        sums.ranks.iter().take(limits.rows)
+    {
+        text.push_str(&row([
+            &rank.to_string(),
+            &collectives.to_string(),
+            &ms(*time_ns),
+            &ms(*transfer_ns),
+            &ms(*wait_ns),
+            &ms(*with_a_root_ns),
+            &format!("{last} of {of}"),
+        ]));
+    }
+    more(sums.ranks.len(), limits, text);
+}
+
+/// The times of each operation of a group.
+fn kinds(sums: &InCollectives, limits: &Limits, text: &mut String) {
+    let row = |cells: [&str; 6]| {
+        let [name, group, n, bytes, transfer, waits] = cells;
+        let line = format!("{name:20} {group:12} {n:>6} {bytes:>9} {transfer:>10}  {waits}");
+        line.trim_end().to_owned() + "\n"
+    };
+    text.push('\n');
+    text.push_str(&row(["Collective", "Group", "Count", "Bytes in", "Transfer", "Wait by rank"]));
+    let _ = writeln!(text, "{}", "-".repeat(78));
+    for of in sums.kinds.iter().take(limits.rows) {
+        let bytes = of.bytes.map_or("-".to_owned(), |bytes| size(bytes as f64));
+        let transfer = of.transfer_ns.map_or("-".to_owned(), |ns| time(ns as f64));
+        text.push_str(&row([
+            &shortened(&of.name, 20, ""),
+            &shortened(&of.group, 12, ""),
+            &of.collectives.to_string(),
+            &bytes,
+            &transfer,
+            &waits(of),
+        ]));
+    }
+    more(sums.kinds.len(), limits, text);
+}
+
+/// `0: 1.20 ms, 1: 3.40 ms`; of many ranks the most and the least.
+fn waits(of: &OfKind) -> String {
+    if of.transfer_ns.is_none() {
+        return "a rank has a part of its own".to_owned();
+    }
+    let wait = |of: &OfRank| format!("{}: {}", of.rank, time(of.wait_ns as f64));
+    let by_wait = |of: &&OfRank| of.wait_ns;
+    let told: Vec<String> = match of.ranks.len() {
+        0..=MOST_TOLD => of.ranks.iter().map(wait).collect(),
+        _ => {
+            let ends = [of.ranks.iter().min_by_key(by_wait), of.ranks.iter().max_by_key(by_wait)];
+            ends.into_iter().flatten().map(wait).collect()
+        }
+    };
+    match of.ranks.len() {
+        0..=MOST_TOLD => told.join(", "),
+        _ => told.join(" to "),
+    }
+}
+
+/// The layers in which ranks wait the longest.
+fn layers(sums: &InCollectives, limits: &Limits, text: &mut String) {
+    if sums.layers.is_empty() {
+        return;
+    }
+    let row = |cells: [&str; 4]| {
+        let [layer, n, transfer, wait] = cells;
+        format!("{layer:>6} {n:>12} {transfer:>10} {wait:>20}\n")
+    };
+    text.push('\n');
+    text.push_str(&row(["Layer", "Collectives", "Transfer", "Wait of all ranks"]));
+    let _ = writeln!(text, "{}", "-".repeat(51));
+    let mut longest: Vec<_> = sums.layers.iter().collect();
+    longest.sort_by_key(|of| (std::cmp::Reverse(of.wait_ns), of.layer));
+    for of in longest.into_iter().take(limits.rows.min(8)) {
+        text.push_str(&row([
+            &of.layer.to_string(),
+            &of.collectives.to_string(),
+            &time(of.transfer_ns as f64),
+            &time(of.wait_ns as f64),
+        ]));
+    }
+    if let rest @ 1.. = sums.layers.len().saturating_sub(limits.rows.min(8)) {
+        let _ = writeln!(text, "({rest} more, which wait less)");
+    }
+}
+
+fn more(all: usize, limits: &Limits, text: &mut String) {
+    if let rest @ 1.. = all.saturating_sub(limits.rows) {
+        let _ = writeln!(text, "({rest} more)");
+    }
+}
+
+/// Where a rank comes from, how its collectives were found to be common ones, and how its clock lies.
+fn about(of: &Rank, first: &Rank) -> String {
+    let mut parts = vec![format!("rank {}: {}", of.rank, printable(&of.file))];
+    let all = of.collectives;
+    parts.push(match of.matched_by {
+        Some(by) => format!(
+            "{} of {} found on other ranks, {}",
+            all.saturating_sub(of.unmatched),
+            count(all, "collective"),
+            by.in_words()
+        ),
+        None => format!("{}, none found on other ranks", count(all, "collective")),
+    });
+    if of.point_to_point > 0 {
+        parts.push(format!("{} between two ranks apart", of.point_to_point));
+    }
+    if of.rank != first.rank {
+        parts.push(match (of.shift_ns, of.shift_spread_ns, &of.shift_absent) {
+            (Some(0), Some(spread), _) => {
+                format!("its clock is that of rank {}, within {}", first.rank, time(spread as f64))
+            }
+            (Some(shift), Some(spread), _) => format!(
+                "its clock is {} {} that of rank {}, ± {}",
+                time(shift.unsigned_abs() as f64),
+                if shift > 0 { "behind" } else { "ahead of" },
+                first.rank,
+                time(spread as f64)
+            ),
+            (_, _, Some(why)) => {
+                format!("its clock couldn't be aligned: {}", printable_text(&why.reason))
+            }
+            _ => "its clock couldn't be aligned".to_owned(),
+        });
+    }
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brickscope_profile::{Absent, Collective, CollectiveKind, OnRank};
+
+    fn two_ranks(n: usize) -> Profile {
+        let on = |rank, duration_ns| OnRank { rank, start_ns: 0, duration_ns };
+        let of = Collective {
+            pass: Some(1),
+            layer: Some(0),
+            on: vec![on(0, 30_000), on(1, 20_000)],
+            ..Collective::default()
+        };
+        let rank = |rank, shift_ns| Rank {
+            rank,
+            file: format!("rank{rank}.json"),
+            collectives: n as u64 + 1,
+            unmatched: 1,
+            matched_by: Some(brickscope_profile::MatchedBy::Order),
+            shift_ns: Some(shift_ns),
+            shift_spread_ns: Some(1_500),
+            ..Rank::default()
+        };
+        let kind = CollectiveKind {
+            name: "all_reduce".to_owned(),
+            group: "0".to_owned(),
+            group_size: Some(8),
+            bytes: Some(4_000),
+            ..CollectiveKind::default()
+        };
+        Profile {
+            ranks: Some(Ranks {
+                ranks: vec![rank(0, 0), rank(1, -5_000_000)],
+                kinds: vec![kind],
+                collectives: vec![of; n],
+                left_out: 0,
+            }),
+            ..Profile::empty(Default::default())
+        }
+    }
+
+    #[test]
+    fn the_report_has_each_rank_and_how_its_clock_lies() {
+        let mut text = String::new();
+        in_report(&two_ranks(10), &Limits::NONE, &mut text);
+        let lines = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        for said in [
+            "     0           10     300 µs     200 µs     100 µs         0 ns      0 of 10\n",
+            "     1           10     200 µs     200 µs       0 ns         0 ns     10 of 10\n",
+            "all_reduce           0                10   40.0 kB     200 µs  0: 100 µs, 1: 0 ns\n",
+            "     0           10     200 µs               100 µs\n",
+            "rank 1 is the straggler: the others wait 100 µs a pass for it (10 of 10 collectives)",
+            "10 collectives of groups of up to 8 ranks",
+            "10 of 11 collectives found on other ranks, by their order",
+            "its clock is 5.00 ms ahead of that of rank 0, ± 1.50 µs",
+        ] {
+            assert!(text.contains(said) || lines.contains(said), "{said}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_first_screen_has_one_line_of_ranks() {
+        assert_eq!(
+            in_summary(&two_ranks(10)).as_deref(),
+            Some(
+                "Ranks    2: rank 1 is the straggler: the others wait 100 µs a pass for it (10 of 10 collectives)"
+            )
+        );
+        assert_eq!(
+            in_summary(&two_ranks(2)).as_deref(),
+            Some(
+                "Ranks    2: 2 collectives transfer for 40.0 µs, in which rank 0 waits 20.0 µs and rank 1 0 ns"
+            )
+        );
+        let mut alone = two_ranks(1);
+        alone.ranks.as_mut().expect("they are").ranks.truncate(1);
+        assert_eq!(in_summary(&alone), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_not_aligned_is_said_with_the_reason() {
+        let why = Absent { reason: "too few".to_owned() };
+        let of = Rank { rank: 1, shift_absent: Some(why), ..Rank::default() };
+        assert!(about(&of, &Rank::default()).ends_with("its clock couldn't be aligned: too few"));
+    }
+}
