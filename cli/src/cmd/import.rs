@@ -171,7 +171,6 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     if args.ceilings_here && format != Format::LlamaBench.name() {
         bail!("--ceilings-here is for files of llama-bench, and this is {format}");
     }
-    let mut profile = import::join(files)?;
     if args.ceilings_here {
         drop(note);
         add_ceilings(&mut profile, args)?;
@@ -212,71 +211,6 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         );
     }
     output::print(path + "\n")
-}
-
-/// The format of a file, and what it says.
-fn read_file(args: &ImportArgs, file: &Path, note: &ProgressBar) -> Result<(Format, Profile)> {
-    let (text, lost) = text(file)?;
-    let format = match args.format {
-        ImportFormat::Auto => brickscope_formats::import::format_of(&text).with_context(|| {
-            let is_run = Profile::load(file).is_ok();
-            let file = file.display();
-            if is_run {
-                return format!("{file} is a run already: `brickscope show {file}`");
-            }
-            if text.trim().is_empty() {
-                return format!("{file} is empty: did the program that should write it fail?");
-            }
-            let json = serde_json::from_str::<serde::de::IgnoredAny>(text.trim_start_matches('\u{feff}'));
-            let is_json = text.trim_start_matches('\u{feff}').trim_start().starts_with(['[', '{']);
-            if is_json && json.is_err_and(|error| error.is_eof()) {
-                return format!(
-                    "{file} breaks off before it has an event or a test: was the program killed that wrote it?"
-                );
-            }
-            format!(
-                "{file} has none of the formats that can be detected ({}): name its format with --format",
-                Format::ALL.map(Format::name).join(", ")
-            )
-        })?,
-        ImportFormat::LlamaBench => Format::LlamaBench,
-        ImportFormat::Chrome => Format::Chrome,
-        ImportFormat::Nsight => Format::Nsight,
-        ImportFormat::Rocprof => Format::Rocprof,
-        ImportFormat::VkPerfLogger => Format::VkPerfLogger,
-        ImportFormat::Folded => Format::Folded,
-    };
-    if format == Format::Folded && args.unit.is_none() {
-        bail!(
-            "{}: folded stacks don't state the unit of their weights: name it with --unit ns, us, ms or samples",
-            file.display()
-        );
-    }
-    let map = |path: &PathBuf| -> Result<Map> {
-        let text = load::text(path, MAP_LIMIT).with_context(|| path.display().to_string())?;
-        Ok(Map { path: path.clone(), text })
-    };
-    let options = Options {
-        map: args.map.as_ref().map(map).transpose()?,
-        unit: args.unit.map(WeightUnit::into),
-        rows: args.rows.clone(),
-        prefill: args.prefill.clone(),
-        decode: args.decode.clone(),
-    };
-    note.set_message(format!("reading {}", format.name()));
-    if args.ceilings_here && format != Format::LlamaBench {
-        bail!("--ceilings-here is for files of llama-bench, and this is {}", format.name());
-    }
-    let read = import::read(&text, file, format, &options);
-    let mut profile = match &lost {
-        Some(lost) => read.with_context(|| format!("lost: {lost}"))?,
-        None => read?,
-    };
-    drop(text);
-    if let (Some(lost), Some(imported)) = (lost, &mut profile.imported) {
-        imported.left_out.push((lost, 1));
-    }
-    Ok((format, profile))
 }
 
 /// A note in lines of 80 characters.
