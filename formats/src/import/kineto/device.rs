@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::{
-    Absent, DeviceProfile, DeviceStream, Dropped, Latency, Launch, LaunchKind, Pass, Phase,
+    Absent, DeviceProfile, DeviceStream, Dropped, Latency, Launch, LaunchKind, Name, Pass, Phase,
     Profile, Source, Span, Ticks, Work,
 };
 
@@ -136,10 +136,11 @@ pub(super) fn profiles(
                 });
             // What is around the launch of a graph tells nothing of each kernel in it.
             let alone = launch.filter(|launch| !launch.is_graph);
-            let brick = inside
-                .brick(at)
-                .or_else(|| alone.and_then(|launch| launch.brick))
-                .or(around.brick)
+            let told =
+                inside.brick(at).or_else(|| alone.and_then(|launch| launch.brick)).or(around.brick);
+            let brick = by_kernel
+                .filter(|kernel| told.is_some_and(|told| is_part(&names.names, *kernel, told)))
+                .or(told)
                 .or(by_kernel)
                 .unwrap_or_else(|| {
                     unruled.add(event.name, event.end.abs_diff(event.start));
@@ -338,6 +339,17 @@ impl Row {
             spans: self.spans,
             launches: self.launches,
         }
+    }
+}
+
+/// Whether what a kernel's name tells is a part of what the operation or module around it does: a mixture of experts has its
+/// router, and attention writes the cache of keys and values.
+fn is_part(names: &[Name], kernel: u16, told: u16) -> bool {
+    let name = |of: u16| names.get(usize::from(of)).map_or("", |name| &*name.name);
+    match name(told) {
+        "Experts" => matches!(name(kernel), "Router" | "Dispatch" | "Combine" | "Communication"),
+        "FlashAttention" => matches!(name(kernel), "KvCache"),
+        _ => false,
     }
 }
 

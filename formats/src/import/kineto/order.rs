@@ -115,6 +115,10 @@ pub(super) fn fill(
             inside.add(at, layer, None);
         }
     };
+    let launch = |at: usize| {
+        let link = timed[at].link.and_then(|link| trace.links.get(link as usize));
+        link.and_then(|link| link.correlation)
+    };
     for (unit, stream, layers) in &found {
         // The passes of a file are of one model: one that lacks layers lacks them anywhere.
         if layers.count < count && !layers.breaks_off {
@@ -131,10 +135,16 @@ pub(super) fn fill(
             add(inside, at, layers.of[nth]);
         }
         let bounds = bounds(timed, events, layers);
+        let Some(first) = events.iter().zip(&layers.of).find_map(|(&at, of)| of.map(|_| at)) else {
+            continue;
+        };
         for (_, beside) in unit.iter().filter(|(of, _)| *of != stream) {
             for &at in beside {
                 let (start, end) = (timed[at].start, timed[at].end);
-                // It is sure only of what runs wholly beside one layer.
+                // It is sure only of what the same launch began, and what runs wholly beside one layer.
+                if launch(at) != launch(first) {
+                    continue;
+                }
                 let after = bounds.partition_point(|(from, ..)| *from <= start);
                 let layer = after.checked_sub(1).and_then(|before| bounds.get(before));
                 if let Some(&(_, _, number)) = layer.filter(|(_, to, _)| end <= *to) {
