@@ -109,7 +109,7 @@ fn beside(layers: &[&LayerExperts], text: &mut String) {
         let times = count(all, "time");
         wrapped(
             &format!(
-                "of {unread} of {times} that a layer was computed, experts are not known{why}"
+                "{unread} of {times} that a layer was computed, its experts are not known{why}"
             ),
             text,
         );
