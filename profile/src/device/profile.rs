@@ -146,8 +146,15 @@ impl DeviceStream {
 /// See [`DeviceStream::issued_by`].
 pub fn issued(host: &[Pass], done: &[Pass]) -> Vec<(usize, usize)> {
     type Known = (u8, u64, u64);
+    // Of phases with a pass whose tokens aren't known, on either side, they tell nothing.
+    let untold: Vec<Phase> =
+        host.iter().chain(done).filter(|pass| pass.tokens == 0).map(|pass| pass.phase).collect();
+    let untold = Phase::ALL.map(|phase| untold.contains(&phase));
     let sorted = |passes: &[Pass]| {
-        let key = |pass: &Pass| (pass.phase as u8, pass.tokens, pass.position);
+        let key = |pass: &Pass| {
+            let is_untold = untold.get(pass.phase as usize).is_some_and(|is_untold| *is_untold);
+            (pass.phase as u8, if is_untold { 0 } else { pass.tokens }, pass.position)
+        };
         let mut sorted: Vec<(Known, u64, usize)> =
             (0..).zip(passes).map(|(at, pass)| (key(pass), pass.start_ns, at)).collect();
         sorted.sort_unstable();

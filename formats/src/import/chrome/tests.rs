@@ -74,8 +74,8 @@ fn fields_are_kept_wherever_they_stand() {
         assert_eq!(imported.conditions, [("with".to_owned(), "with_stack".to_owned())]);
     }
     for (text, why) in [
-        (format!("[{event}] x"), ", byte 55: there is more behind its end"),
-        (format!("[{event} {event}]"), ", byte 54: expected `,` or `]`"),
+        (format!("[{event}] x"), ", byte 56: there is more behind its end"),
+        (format!("[{event} {event}]"), ", byte 55: expected `,` or `]`"),
         (r#"{"traceEvents": 5}"#.to_owned(), ", byte 17: expected an array of trace events"),
         (format!("[{event},5]"), ""),
         ("[5]".to_owned(), ", event 1: it is no object"),
