@@ -424,10 +424,10 @@ mod tests {
     #[test]
     fn layers_that_come_back_are_the_models_and_a_single_one_of_attention_may_be() {
         let profile = names(&["FlashAttention"]);
+        const WIDE: &[u64] = &[300];
+        const PLAIN: &[u64] = &[100];
         let of = |layers: usize, turns: usize| -> Vec<&'static [u64]> {
-            (0..layers)
-                .map(|at| if at % turns == turns - 1 { &[300][..] } else { &[100] })
-                .collect()
+            (0..layers).map(|at| if at % turns == turns - 1 { WIDE } else { PLAIN }).collect()
         };
         for (layers, turns) in [(26, 6), (48, 6), (24, 12), (12, 8)] {
             assert_eq!(slow(&profile, &rows(&[&of(layers, turns)])), None, "{layers} {turns}");

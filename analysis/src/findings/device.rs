@@ -108,16 +108,20 @@ impl<'p> OnDevice<'p> {
 
     fn ran(&self, profile: &'p Profile, place: Place) -> Option<Ran<'p>> {
         let spans = &self.device.streams.get(place.stream)?.spans;
-        let name = |span: &Span| Some(&*profile.names.get(usize::from(span.name?))?.name);
-        let brick = name(spans.get(place.row as usize)?)?;
+        let brick = name_of(profile, spans.get(place.row as usize)?)?;
         let inside = spans.get(place.row as usize + 1).filter(|of| of.parent == Some(place.row));
-        Some(Ran { brick, kernel: inside.and_then(name).unwrap_or(brick) })
+        let kernel = inside.and_then(|span| name_of(profile, span)).unwrap_or(brick);
+        Some(Ran { brick, kernel })
     }
 
     /// Its name for sentences: only where there are others.
     pub(super) fn name(&self, profile: &Profile) -> String {
         name_of_device(profile, self.index)
     }
+}
+
+fn name_of<'p>(profile: &'p Profile, span: &Span) -> Option<&'p str> {
+    Some(&*profile.names.get(usize::from(span.name?))?.name)
 }
 
 /// All devices and phases that can be judged; what can't goes to `unknown`.
