@@ -917,18 +917,16 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         return match longest {
             Some(longest) if longest.own_ns > gaps_ns => {
                 let share = fraction(main.share(longest.own_ns));
-                if let Some(of) = &main.layers {
-                    return layers::next(of, &longest.name, &share);
-                }
                 let name = brief(&longest.name);
                 let place = longest.roof.as_ref().and_then(|roof| roof.place.as_ref());
-                match place.filter(|place| place.reach != Reach::Above) {
-                    Some(place) => format!(
+                match (place.filter(|place| place.reach != Reach::Above), &main.layers) {
+                    (Some(place), _) => format!(
                         "look at {name}, {share} of the device's time there, at {} of its roof: the full report has its \
                          kernels",
                         whole_percent(place.of_roof)
                     ),
-                    None => format!(
+                    (None, Some(of)) => layers::next(of, &longest.name, &share),
+                    (None, None) => format!(
                         "look at {name}, {share} of the device's time there: the full report has its kernels"
                     ),
                 }
