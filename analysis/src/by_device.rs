@@ -76,8 +76,20 @@ impl ByDevice {
     /// By which clock, and what of: `the device's clock: 32 tokens in 10.7 ms from its first kernel to its last`.
     #[must_use]
     pub fn says(&self) -> String {
-        let whose = if self.devices == 1 { "device's clock" } else { "devices' clocks" };
-        format!("the {whose}: {}", self.basis())
+        format!("{}: {}", self.clock(), self.basis())
+    }
+
+    /// The same in fewer words: `the device's clock (32 tokens in 10.7 ms)`.
+    #[must_use]
+    pub fn in_short(&self) -> String {
+        let time = time(self.ns as f64);
+        format!("{} ({} in {time})", self.clock(), count(self.tokens, "token"))
+    }
+
+    /// By which clock.
+    #[must_use]
+    pub fn clock(&self) -> &'static str {
+        if self.devices == 1 { "the device's clock" } else { "the devices' clocks" }
     }
 
     /// What of: `32 tokens in 10.7 ms from its first kernel to its last`.

@@ -16,6 +16,7 @@
 //! | `view/` | text and pictures for people; one file for each: `report.rs`, `comparison.rs`, `roofline_svg.rs` … |
 //! | `requests/` | where the time of a server's requests went, what slow tokens have that others don't, and what prompts of others cost |
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
+//! | `layers.rs` | layers on devices of another program's trace: what they take, and which one is slow |
 //! | `ranks.rs` | ranks of one job: what they waited for each other in collectives, and for whom |
 //! | `rate.rs` | how fast a run was: the figure that every screen says first |
 //! | `by_device.rs` | the same by the clock of a device |
@@ -45,6 +46,7 @@ pub mod findings;
 pub mod fleet;
 #[cfg(feature = "receipt")]
 pub mod history;
+pub mod layers;
 pub mod machine_name;
 mod passes;
 pub mod place;

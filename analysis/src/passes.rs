@@ -83,6 +83,46 @@ pub(crate) fn all_streams(device: &DeviceProfile, phase: Phase) -> Option<Busy> 
     device.busy(Some(phase)).ok().filter(|busy| several && busy.passes >= passes)
 }
 
+/// What shares of what a device did are of, in the sentence and the table of the first screen: the time from its first kernel
+/// to its last; where a file's device did nothing for more than half of that, the time in which something ran, since all
+/// shares of the other were near 0. The tables of the report have the gaps as a row, and the whole as another: there all
+/// shares are of the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Whole {
+    span_ns: u64,
+    idle_ns: u64,
+}
+
+impl Whole {
+    /// Of all passes of a phase. `None` if the device has none.
+    pub(crate) fn of(device: &DeviceProfile, phase: Phase) -> Option<Self> {
+        if let Some(busy) = all_streams(device, phase) {
+            return Some(Self { span_ns: busy.span_ns, idle_ns: busy.idle_ns });
+        }
+        let of_phase = |stream: &DeviceStream| {
+            stream
+                .phases
+                .iter()
+                .find(|of| of.phase == phase)
+                .map(|of| (of.wall_ns, of.unattributed_ns))
+        };
+        let longest = device.streams.iter().filter_map(of_phase).max()?;
+        // What other streams did meanwhile isn't known.
+        let idle_ns = if device.streams.len() == 1 { longest.1 } else { 0 };
+        Some(Self { span_ns: longest.0, idle_ns })
+    }
+
+    /// Whether shares are of the time in which something ran.
+    pub(crate) const fn is_busy_time(self) -> bool {
+        self.idle_ns > self.span_ns / 2
+    }
+
+    /// How long it is.
+    pub(crate) const fn ns(self) -> u64 {
+        if self.is_busy_time() { self.span_ns.saturating_sub(self.idle_ns) } else { self.span_ns }
+    }
+}
+
 /// Whether a pass comes after another one in the same text. Files of servers have tokens and no positions: there the next one
 /// is.
 pub(crate) fn is_next(a: &Pass, b: &Pass) -> bool {

@@ -26,6 +26,8 @@ pub(crate) struct OnDevice<'p> {
     pub(crate) queued_ns: u64,
     /// Time in which nothing ran, before work of which it isn't known when it was launched.
     pub(crate) unknown_ns: u64,
+    /// The longest time within a pass in which nothing ran.
+    pub(crate) longest: Option<Gap>,
     /// Launches by [`LaunchKind::ALL`].
     pub(super) launches: [u64; 3],
     /// How much of what was launched by itself began right after its launch: nothing else was queued.
@@ -38,6 +40,36 @@ pub(crate) struct OnDevice<'p> {
     pub(super) between_ns: Vec<u64>,
 }
 
+/// A time within a pass in which nothing ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gap {
+    pub(crate) ns: u64,
+    /// For how much of it the host had not launched what came next; `None` if that isn't known.
+    pub(crate) late_ns: Option<u64>,
+    /// What ran before it, and what comes next.
+    between: [Place; 2],
+    from_ns: u64,
+    /// From its end to the end of the pass.
+    pub(crate) rest_ns: u64,
+    /// The part of that in which nothing ran.
+    pub(crate) idle_ns: u64,
+}
+
+/// Where a brick is: the stream, and the row of its spans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    stream: usize,
+    row: u32,
+}
+
+/// What ran, by two names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ran<'p> {
+    pub(crate) brick: &'p str,
+    /// The first kernel of it; the brick, if it has none.
+    pub(crate) kernel: &'p str,
+}
+
 /// The host's passes, and what they launched on a device: sums over these passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Around {
@@ -47,13 +79,15 @@ pub(crate) struct Around {
     pub(crate) before_ns: u64,
     /// The part of it in which the host had launched nothing yet.
     pub(crate) unlaunched_ns: u64,
+    /// What else of it lies before all that the file has of the device: what ran then, the file can't tell.
+    pub(crate) edge_ns: u64,
     /// What is left of the host's pass behind the last kernel, as long as the device did nothing else.
     pub(crate) behind_ns: u64,
     /// What is left of the kernels behind the end of the host's pass.
     pub(crate) after_ns: u64,
 }
 
-impl OnDevice<'_> {
+impl<'p> OnDevice<'p> {
     pub(super) fn a_pass(&self, sum: u64) -> f64 {
         sum as f64 / self.busy.passes.max(1) as f64
     }
@@ -66,10 +100,28 @@ impl OnDevice<'_> {
         format!("/devices/{}/streams, {what}", self.index)
     }
 
+    /// What ran before and after the longest gap.
+    pub(crate) fn around_longest(&self, profile: &'p Profile) -> Option<[Ran<'p>; 2]> {
+        let [before, after] = self.longest?.between.map(|place| self.ran(profile, place));
+        before.zip(after).map(|(before, after)| [before, after])
+    }
+
+    fn ran(&self, profile: &'p Profile, place: Place) -> Option<Ran<'p>> {
+        let spans = &self.device.streams.get(place.stream)?.spans;
+        let brick = name_of(profile, spans.get(place.row as usize)?)?;
+        let inside = spans.get(place.row as usize + 1).filter(|of| of.parent == Some(place.row));
+        let kernel = inside.and_then(|span| name_of(profile, span)).unwrap_or(brick);
+        Some(Ran { brick, kernel })
+    }
+
     /// Its name for sentences: only where there are others.
     pub(super) fn name(&self, profile: &Profile) -> String {
         name_of_device(profile, self.index)
     }
+}
+
+fn name_of<'p>(profile: &'p Profile, span: &Span) -> Option<&'p str> {
+    Some(&*profile.names.get(usize::from(span.name?))?.name)
 }
 
 /// All devices and phases that can be judged; what can't goes to `unknown`.
@@ -119,6 +171,7 @@ struct Piece {
     end: u64,
     launch: Option<Launch>,
     is_copy: bool,
+    place: Place,
 }
 
 pub(crate) fn on_device<'p>(
@@ -137,6 +190,7 @@ pub(crate) fn on_device<'p>(
         late_ns: 0,
         queued_ns: 0,
         unknown_ns: 0,
+        longest: None,
         launches: [0; 3],
         dry: 0,
         copies_ns: 0,
@@ -148,7 +202,7 @@ pub(crate) fn on_device<'p>(
     let calls = if is_of_host { launching(profile) } else { HashMap::new() };
     let mut pieces: BTreeMap<u32, Vec<Piece>> =
         device.busy_by_pass(Some(phase)).into_keys().map(|serial| (serial, Vec::new())).collect();
-    for stream in &device.streams {
+    for (at, stream) in device.streams.iter().enumerate() {
         let inside = Inside::of(profile, stream);
         for (row, span) in (0_u32..).zip(&stream.spans) {
             let Some(pass) = span.pass.and_then(|serial| pieces.get_mut(&serial)) else { continue };
@@ -167,6 +221,7 @@ pub(crate) fn on_device<'p>(
                 end: span.start_ns.saturating_add(span.duration_ns),
                 launch: launch.map(|launch| launched(launch, &calls)),
                 is_copy: is_copy(profile, span) || inside.copies.contains(&row),
+                place: Place { stream: at, row },
             });
         }
     }
@@ -223,6 +278,11 @@ fn around(
         let last = pieces.iter().map(|piece| piece.end).max().unwrap_or(first.end);
         let launched = first.launch.map_or(first.start, |launch| launch.issued_ns.min(first.start));
         passes += 1;
+        if idle.begins_at(first.start) {
+            let before =
+                idle.within(begin, first.start).saturating_sub(idle.within(begin, launched));
+            of.edge_ns = of.edge_ns.saturating_add(before);
+        }
         for (sum, part) in [
             (&mut of.host_ns, pass.wall_ns),
             (&mut of.before_ns, idle.within(begin, first.start)),
@@ -253,6 +313,11 @@ impl Idle {
             }
         }
         Self(merged)
+    }
+
+    /// Whether it did nothing before `at`, and something then.
+    fn begins_at(&self, at: u64) -> bool {
+        self.0.first().is_some_and(|&(start, ..)| start == at)
     }
 
     /// How much of the time before `at` it was busy.
@@ -294,19 +359,35 @@ fn between(device: &DeviceProfile) -> Vec<u64> {
 
 fn gaps(pieces: &[Piece], error: u64, of: &mut OnDevice<'_>) {
     let Some(first) = pieces.first() else { return };
-    let mut until = first.start;
+    let (mut until, mut last) = (first.start, first.place);
+    let mut longest: Option<Gap> = None;
     for piece in pieces {
         let gap = piece.start.saturating_sub(until);
+        let mut late_ns = None;
         match piece.launch {
             _ if gap == 0 => {}
             Some(Launch { issued_ns, kind: LaunchKind::Issued | LaunchKind::Replayed, .. }) => {
                 let late = issued_ns.saturating_sub(until).saturating_sub(error).min(gap);
                 of.late_ns = of.late_ns.saturating_add(late);
                 of.queued_ns = of.queued_ns.saturating_add(gap - late);
+                late_ns = Some(late);
             }
             _ => of.unknown_ns = of.unknown_ns.saturating_add(gap),
         }
-        until = until.max(piece.end);
+        if gap > longest.map_or(0, |of| of.ns) {
+            let between = [last, piece.place];
+            let from_ns = piece.start;
+            longest = Some(Gap { ns: gap, late_ns, between, from_ns, rest_ns: 0, idle_ns: 0 });
+        } else if let Some(longest) = &mut longest {
+            longest.idle_ns = longest.idle_ns.saturating_add(gap);
+        }
+        if piece.end >= until {
+            (until, last) = (piece.end, piece.place);
+        }
+    }
+    let longest = longest.filter(|own| own.ns > of.longest.map_or(0, |of| of.ns));
+    if let Some(own) = longest {
+        of.longest = Some(Gap { rest_ns: until.saturating_sub(own.from_ns), ..own });
     }
 }
 

@@ -24,47 +24,22 @@ use crate::view::roofline;
 use crate::view::tables::{Limits, PATH_ROWS, Rest, tables};
 use crate::words::time;
 
-/// The first things that a user of a device wants to know: how fast it is, and how busy it was.
+/// The first things that a user of a device wants to know of a run of ours: how fast it is, and how busy it was.
 pub(super) fn headline(profile: &Profile) -> String {
-    let phases = Phase::SHOWN;
-    let host = phases.into_iter().find_map(|phase| profile.phase(phase));
-    let is_on_device = |phase: &Phase| {
-        profile
-            .devices
-            .iter()
-            .any(|d| d.streams.iter().any(|s| s.phases.iter().any(|p| p.phase == *phase)))
+    let Some(phase) = main_phase(profile) else {
+        return "No pass was recorded, on the host or on a device.".to_owned();
     };
-    let Some(phase) =
-        host.map(|total| total.phase).or_else(|| phases.into_iter().find(is_on_device))
-    else {
-        return match profile.imported {
-            Some(_) => without_passes(profile),
-            None => "No pass was recorded, on the host or on a device.".to_owned(),
-        };
-    };
+    let host = profile.phase(phase);
     let mut parts = Vec::new();
     let name = phase.heading();
     let rate = Rate::of(profile, phase).filter(|_| host.is_some());
     let basis = rate::repeated(profile, phase).map(|of| format!(" ({})", rate::basis(of)));
     match host.map(|_| rate.map(|rate| rate.tokens_per_second)) {
         Some(Some(rate)) => {
-            let by = ByDevice::of(profile, phase).map_or_else(
-                || format!("the host's clock{}", basis.unwrap_or_default()),
-                |by| by.says(),
-            );
-            parts.push(format!("{name}: {rate:.1} tokens/s by {by}"));
+            let basis = basis.unwrap_or_default();
+            parts.push(format!("{name}: {rate:.1} tokens/s by the host's clock{basis}"));
         }
-        Some(None) => {
-            let only_launches = |index| {
-                let around = on_device(profile, index, phase).and_then(|of| of.around);
-                around.is_some_and(|around| around.after_ns > 0)
-            };
-            let why = match (0..profile.devices.len()).any(only_launches) {
-                true => "the host's passes end before their kernels do",
-                false => "no tokens were reported",
-            };
-            parts.push(format!("{name}: no rate, since {why}"));
-        }
+        Some(None) => parts.push(format!("{name}: no rate, since no tokens were reported")),
         None => parts.push(format!("{name}: the host timed no pass")),
     }
     let has_rate = host.is_some_and(|total| total.tokens_per_second().is_some());
@@ -72,24 +47,21 @@ pub(super) fn headline(profile: &Profile) -> String {
     let of_host = |(_, device): &(usize, &DeviceProfile)| ranks::is_of_host(profile, device.rank);
     for (index, device) in profile.devices.iter().enumerate().filter(of_host) {
         let which = which(profile, index);
-        if profile.imported.is_some() {
-            parts.extend(by_the_file(profile, index, phase));
-        } else {
-            parts.push(match busy_share(profile, device, phase) {
-                Ok((busy, wall_ns)) => format!(
-                    "{which} is busy {} of {} (in {} of {})",
-                    percent(busy.busy_ns as f64, wall_ns as f64),
-                    if has_rate { "that" } else { "the host's time" },
-                    busy.passes,
-                    passes(host.map_or(0, |total| total.passes))
-                ),
-                Err(reason) => format!("how busy {which} was is unknown: {reason}"),
-            });
-        }
+        parts.push(match busy_share(profile, device, phase) {
+            Ok((busy, wall_ns)) => format!(
+                "{which} is busy {} of {} (in {} of {})",
+                percent(busy.busy_ns as f64, wall_ns as f64),
+                if has_rate { "that" } else { "the host's time" },
+                busy.passes,
+                passes(host.map_or(0, |total| total.passes))
+            ),
+            Err(reason) => format!("how busy {which} was is unknown: {reason}"),
+        });
         if let Some(reached) = reached(profile, index, phase) {
             parts.push(format!("{which}: {reached}"));
         }
-        if let Some((top, part)) = top_brick(device, phase) {
+        if let Some((top, ns, wall)) = top_brick(device, phase) {
+            let part = percent(ns as f64, wall as f64);
             parts.push(format!("{} takes the most time there, {part} of the span", brief(top)));
         }
     }
@@ -103,8 +75,19 @@ pub(super) fn headline(profile: &Profile) -> String {
     text
 }
 
+/// The phase that the first screen is about: the host's first one, else a device's.
+pub(super) fn main_phase(profile: &Profile) -> Option<Phase> {
+    let phases = Phase::SHOWN;
+    let is_on_device = |phase: &Phase| {
+        let streams = profile.devices.iter().flat_map(|device| &device.streams);
+        streams.flat_map(|stream| &stream.phases).any(|of| of.phase == *phase)
+    };
+    let of_host = phases.into_iter().find(|&phase| profile.phase(phase).is_some());
+    of_host.or_else(|| phases.into_iter().find(is_on_device))
+}
+
 /// `the device`, or which of several.
-fn which(profile: &Profile, index: usize) -> String {
+pub(super) fn which(profile: &Profile, index: usize) -> String {
     ranks::name_of_device(profile, index)
 }
 
@@ -142,181 +125,14 @@ pub fn busy_in_words(profile: &Profile) -> Vec<[String; 3]> {
     all
 }
 
-/// A wait of less than this part of a pass isn't worth a word.
-const LEAST_WAIT: f64 = 0.1;
-
-/// How busy a device was by a file's times, and what it waited for. All of it is of the time from the first kernel of a pass
-/// to its last: a kernel counts to the pass that launched it.
-fn by_the_file(profile: &Profile, index: usize, phase: Phase) -> Vec<String> {
-    let which = which(profile, index);
-    let Some(of) = on_device(profile, index, phase) else {
-        let device = profile.devices.get(index);
-        let why = device.and_then(|device| device.busy(Some(phase)).err());
-        let why = why.map_or_else(|| "there is none".to_owned(), |why| printable_text(&why.reason));
-        return vec![format!("how busy {which} was is unknown: {why}")];
-    };
-    let (busy, all) = (of.busy, profile.phase(phase).map_or(of.busy.passes, |host| host.passes));
-    let in_passes = match (busy.passes, all) {
-        (1, 1) => String::new(),
-        (n, all) if n == all => format!(" (sum of {n} passes)"),
-        (n, all) => format!(" (in {n} of {})", passes(all)),
-    };
-    let mut parts = vec![format!(
-        "{which} is busy {} of {} from its first kernel to its last, {}{in_passes}",
-        time(busy.busy_ns as f64),
-        time(busy.span_ns as f64),
-        percent(busy.busy_ns as f64, busy.span_ns as f64)
-    )];
-    let is_worth = |ns: u64| ns as f64 >= LEAST_WAIT * busy.span_ns as f64 && ns > 0;
-    if is_worth(of.queued_ns) {
-        parts.push(format!(
-            "in between it waited {} although work was launched, for what the file doesn't tell",
-            time(of.queued_ns as f64)
-        ));
-    }
-    if is_worth(of.late_ns) {
-        parts.push(format!(
-            "in between it waited {} for the host's launches",
-            time(of.late_ns as f64)
-        ));
-    }
-    let Some(around) = of.around else { return parts };
-    let (hosts, go) = if busy.passes == 1 { ("pass", "goes") } else { ("passes", "go") };
-    if is_worth(around.before_ns) {
-        let why = match around.unlaunched_ns {
-            ns if ns >= around.before_ns / 2 => {
-                format!("for {} of it the host had launched nothing", time(ns as f64))
-            }
-            0 => "with work launched: for what, the file doesn't tell".to_owned(),
-            ns => format!(
-                "for {} of it with work launched: for what, the file doesn't tell",
-                time(around.before_ns.saturating_sub(ns) as f64)
-            ),
-        };
-        parts.push(format!(
-            "before its first kernel it waited {} from the begin of the host's {hosts}, {why}",
-            time(around.before_ns as f64)
-        ));
-    }
-    if is_worth(around.behind_ns) {
-        parts.push(format!(
-            "behind its last kernel the host's {hosts} {go} on for {}",
-            time(around.behind_ns as f64)
-        ));
-    }
-    if is_worth(around.after_ns) {
-        parts.push(format!(
-            "{} of it is behind the end of the host's {hosts} that launched it",
-            time(around.after_ns as f64)
-        ));
-    }
-    parts
-}
-
-/// What a device waits for, where it does so for longer than its longest brick takes.
-pub(super) struct Wait {
-    /// Whether the host launches too late.
-    pub(super) is_by_host: bool,
-    /// What to do about it.
-    pub(super) advice: String,
-}
-
-/// The longest of a device's waits in a file, if all of them together take longer than `longest_ns`: of the device that
-/// waits for the longest.
-pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<Wait> {
-    profile.imported.as_ref()?;
-    let devices = (0..profile.devices.len()).filter_map(|at| {
-        let of = on_device(profile, at, phase)?;
-        wait_of(&which(profile, at), &of, longest_ns)
-    });
-    devices.max_by_key(|(sum, _)| *sum).map(|(_, wait)| wait)
-}
-
-/// How long a device waited, and for what.
-fn wait_of(which: &str, of: &OnDevice<'_>, longest_ns: f64) -> Option<(u64, Wait)> {
-    let around = of.around.unwrap_or_default();
-    let late_ns = of.late_ns.saturating_add(around.unlaunched_ns);
-    let queued_ns =
-        of.queued_ns.saturating_add(around.before_ns.saturating_sub(around.unlaunched_ns));
-    let all = [late_ns, queued_ns, around.behind_ns, of.unknown_ns];
-    let sum = all.iter().fold(0, |sum, &ns| u64::saturating_add(sum, ns));
-    let most = late_ns.max(queued_ns).max(around.behind_ns);
-    if sum as f64 <= longest_ns || most <= of.unknown_ns {
-        return None;
-    }
-    let a_pass = |ns: u64| time(ns as f64 / of.busy.passes.max(1) as f64);
-    let (is_by_host, advice) = if most == late_ns {
-        (true, format!("launch earlier: {which} waits {} a pass for the host", a_pass(most)))
-    } else if most == queued_ns {
-        let what = format!(
-            "find out what {which} waits for: {} a pass with work launched, and nothing in the file ran; the pass before \
-             it, recorded too, would tell",
-            a_pass(most)
-        );
-        (false, what)
-    } else {
-        let what = format!(
-            "look at the host (`--host --full`): its pass goes on for {} behind {which}'s last kernel",
-            a_pass(most)
-        );
-        (false, what)
-    };
-    Some((sum, Wait { is_by_host, advice }))
-}
-
-/// What to do where a file has no passes, and the device did nothing for most of the time: only passes would tell whether
-/// anything was to be done.
-pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
-    profile.imported.as_ref()?;
-    let busy = profile.devices.iter().find_map(DeviceProfile::busy_overall)?;
-    (busy.idle_ns > busy.busy_ns).then(|| {
-        format!(
-            "say which events are passes (`import --prefill`, `--decode`): nothing ran on the device for {} of {}, and \
-             without passes it isn't known whether work waited",
-            time(busy.idle_ns as f64),
-            time(busy.span_ns as f64)
-        )
-    })
-}
-
 /// How near to its roof a device came, if its limits were measured: `far from the memory roof: 31 % of 4373 GB/s`.
-fn reached(profile: &Profile, index: usize, phase: Phase) -> Option<String> {
+pub(super) fn reached(profile: &Profile, index: usize, phase: Phase) -> Option<String> {
     let device = profile.devices.get(index).filter(|device| !device.has_streams_at_once())?;
     device.ceilings.as_ref()?;
     let on = profile.whole_device(index)?;
     let roofline = Roofline::of(&on, phase).ok()?;
     let verdict = roofline.verdict()?;
     Some(verdict.says())
-}
-
-/// What takes the most time on each device of a file that tells of no passes.
-fn without_passes(profile: &Profile) -> String {
-    let mut parts = vec!["It has no passes".to_owned()];
-    for (index, device) in profile.devices.iter().enumerate() {
-        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        let totals = device.streams.iter().flat_map(|stream| &stream.totals);
-        for total in totals.filter(|total| total.category.is_some()) {
-            let sum = sums.entry(&total.stats.name).or_default();
-            *sum = sum.saturating_add(total.stats.exclusive_ns);
-        }
-        let all = sums.values().fold(0, |sum, &nanos| u64::saturating_add(sum, nanos));
-        if let Some((top, &nanos)) = sums.iter().max_by_key(|&(_, &nanos)| nanos) {
-            parts.push(format!(
-                "on device {index}, {} takes the most time, {} of what ran there",
-                brief(top),
-                percent(nanos as f64, all as f64)
-            ));
-        }
-        if let Some(busy) = device.busy_overall() {
-            parts.push(format!(
-                "{} is busy {} of {} from its first kernel to its last",
-                which(profile, index),
-                time(busy.busy_ns as f64),
-                time(busy.span_ns as f64)
-            ));
-        }
-    }
-    parts.join("; ") + "."
 }
 
 /// What to know of a run in which a device's operations ran one at a time: that they did, and what it costs. Sentences
@@ -369,11 +185,12 @@ pub(super) fn serialised(mode: SyncMode) -> Option<&'static str> {
     }
 }
 
-fn passes(n: u64) -> String {
+pub(super) fn passes(n: u64) -> String {
     if n == 1 { "1 pass".to_owned() } else { format!("{n} passes") }
 }
 
-fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, String)> {
+/// The brick that takes the most time on a device, that time, and the time from the first mark to the last.
+pub(super) fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, u64, u64)> {
     let of_phase = |stream: &DeviceStream| {
         let total = stream.phases.iter().find(|total| total.phase == phase)?;
         // Passes of which only layers, or the whole, were timed have no bricks.
@@ -396,7 +213,7 @@ fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, String)> {
     }
     let wall = all_streams(device, phase).map_or(longest, |of| of.span_ns);
     let (top, ns) = sums.into_iter().max_by_key(|&(name, ns)| (ns, std::cmp::Reverse(name)))?;
-    Some((top, percent(ns as f64, wall as f64)))
+    Some((top, ns, wall))
 }
 
 /// How busy a device was in passes that the host timed too, and the host's wall time of these.

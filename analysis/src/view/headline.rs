@@ -5,8 +5,14 @@ use brickscope_profile::{Phase, Profile};
 
 use crate::passes::is_of_device;
 use crate::roofline::{Reach, Roofline};
+use crate::text::wrap;
 use crate::typical::{self, Basis, Typical};
-use crate::view::{device, imported};
+use crate::view::layout::file_name;
+use crate::view::{by_the_file, device, imported};
+
+/// The room for what is said of a trace of devices.
+const COLUMNS: usize = 78;
+const LINES: usize = 5;
 
 /// What limits the run, in one sentence: for decode, or for prefill if nothing was decoded. It goes by what passes
 /// [typically](crate::typical) take.
@@ -15,7 +21,8 @@ use crate::view::{device, imported};
 /// beside the run ([`Profile::ceilings`]), see [`Roofline`]. Without ceilings, only the longest brick is named. For a run on
 /// a device, the sentence says how fast it was by the host's clock, and how busy the device was.
 ///
-/// For an imported profile, it begins with the file's format and program. Where logits weren't numbers, a sentence that
+/// For an imported profile, it begins with the file's format and program; with devices, it is of five lines of 78 columns at
+/// most where names allow, and the report has the rest. Where logits weren't numbers, a sentence that
 /// says so comes first.
 #[must_use]
 pub fn headline(profile: &Profile) -> String {
@@ -28,6 +35,21 @@ pub fn headline(profile: &Profile) -> String {
 fn limit(profile: &Profile) -> String {
     match &profile.imported {
         None => judgement(profile),
+        Some(imported) if !profile.devices.is_empty() => {
+            let from = format!("Imported from {}", file_name(&imported.file));
+            let by = imported.program.as_deref().map(|program| format!(", by {}", brief(program)));
+            let by = format!(" ({}{})", brief(&imported.format), by.unwrap_or_default());
+            let told = |by: &str, has_basis: bool| {
+                let said = imported::of_tests(profile)
+                    .unwrap_or_else(|| by_the_file::headline(profile, has_basis));
+                format!("{from}{by}; its times were not measured here. {said}")
+            };
+            // Who wrote it, and what the rate is of, is in the report, too.
+            let fits = |text: &String| wrap(text, COLUMNS).len() <= LINES;
+            let all = Some(told(&by, true)).filter(fits);
+            let all = all.or_else(|| Some(told("", true)).filter(fits));
+            all.unwrap_or_else(|| told("", false))
+        }
         Some(imported) => {
             let by = imported
                 .program

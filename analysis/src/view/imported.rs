@@ -9,7 +9,8 @@ use brickscope_profile::{FunctionSamples, Phase, Profile, StepTold, Unruled};
 
 use crate::rate::{TestRow, imported_tests};
 use crate::text::cut;
-use crate::view::layout::labelled;
+use crate::view::layout::{file_name, labelled};
+use crate::view::{by_the_file, layers};
 use crate::words::fraction;
 
 /// The most tests of a benchmark that the report lists.
@@ -192,18 +193,22 @@ fn unruled(of: &Unruled) -> String {
     )
 }
 
-/// What a reader of an imported file is told of its steps and kernels.
+/// What a reader of an imported file is told of its steps, devices, layers and kernels.
 #[must_use]
 pub fn import_in_words(profile: &Profile) -> Vec<String> {
     let unruled =
         profile.imported.iter().filter_map(|imported| imported.unruled.as_ref()).map(unruled);
-    mixed(profile).into_iter().chain(unruled).collect()
+    let of_devices = by_the_file::details(profile).into_iter().chain(layers::in_words(profile));
+    mixed(profile).into_iter().chain(of_devices).chain(unruled).collect()
 }
 
 /// What the file says of how it was measured, what it can't tell, and what was left out of it.
 pub(super) fn limits(profile: &Profile, text: &mut String) {
     let Some(imported) = &profile.imported else { return };
     let mut lines = Vec::new();
+    if !profile.devices.is_empty() && file_name(&imported.file) != imported.file {
+        lines.push(("file", printable_text(&imported.file)));
+    }
     let conditions = imported.conditions.iter().filter(|(_, value)| !value.is_empty());
     let conditions: Vec<String> = conditions
         .map(|(name, value)| format!("{} {}", printable(name), printable_text(value)))
@@ -222,6 +227,12 @@ pub(super) fn limits(profile: &Profile, text: &mut String) {
             if n == 0 { "left out" } else { "" },
             format!("{}: {number}", printable_text(why)),
         ));
+    }
+    for (n, said) in by_the_file::details(profile).into_iter().enumerate() {
+        lines.push((if n == 0 { "devices" } else { "" }, said));
+    }
+    for (n, said) in layers::in_words(profile).into_iter().enumerate() {
+        lines.push((if n == 0 { "layers" } else { "" }, said));
     }
     lines.extend(mixed(profile).map(|said| ("mixed", said)));
     lines.extend(imported.unruled.as_ref().map(|of| ("no brick", unruled(of) + ":")));

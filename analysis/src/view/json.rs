@@ -4,6 +4,7 @@ use brickscope_profile::text::screened;
 use brickscope_profile::{Absent, Phase, Profile, save};
 use serde::Serialize;
 
+use crate::layers::DeviceLayers;
 use crate::ranks::InCollectives;
 use crate::rate::Rate;
 use crate::roofline::{Roofline, Verdict};
@@ -13,7 +14,8 @@ use crate::view::batches::{Batch, batches};
 /// The profile as [`Profile::to_json`] has it, with `roofline` after its fields: a
 /// [`Roofline`] for each phase that has one, with its [`Verdict`]; `roofline_absent`, why the others have none; `typical`, what
 /// the passes of each phase [typically](Typical) take; `rates`, how fast each phase was ([`Rate`]); `batches`, where passes
-/// had different numbers of tokens; and `in_collectives`, what several ranks of a job did together ([`InCollectives`]). A reader of profiles reads it too.
+/// had different numbers of tokens; `in_collectives`, what several ranks of a job did together ([`InCollectives`]); and
+/// `layers_on_devices`, what the layers of a trace take there ([`DeviceLayers`]). A reader of profiles reads it too.
 #[must_use]
 pub fn json(profile: &Profile) -> String {
     #[derive(Serialize)]
@@ -48,6 +50,8 @@ pub fn json(profile: &Profile) -> String {
         batches: Vec<Batch>,
         #[serde(skip_serializing_if = "Option::is_none")]
         in_collectives: Option<InCollectives>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        layers_on_devices: Vec<DeviceLayers>,
     }
     let with_verdict = |roofline: Roofline| {
         let verdict = roofline.verdict().map(|verdict| Said { says: verdict.says(), verdict });
@@ -64,6 +68,7 @@ pub fn json(profile: &Profile) -> String {
     let batches = batches(profile);
     let rates = Rate::all(profile);
     let in_collectives = InCollectives::of(profile);
+    let layers_on_devices = DeviceLayers::all(profile);
     let whole = WithRoofline {
         profile,
         roofline,
@@ -72,6 +77,7 @@ pub fn json(profile: &Profile) -> String {
         rates,
         batches,
         in_collectives,
+        layers_on_devices,
     };
     screened(save::to_json(&whole))
 }

@@ -2,13 +2,24 @@
 
 use std::fmt::Write;
 
-use crate::text::wrap;
+use brickscope_profile::text::printable_text;
+
+use crate::text::{cut_front, wrap};
 
 /// Columns of a line.
 pub(super) const COLUMNS: usize = 80;
 
 /// Columns of a label.
 const LABEL: usize = 12;
+
+/// The most columns of the name of a file.
+const MOST_OF_FILE: usize = 44;
+
+/// The name of a file, without its folders; of a long one, the end.
+pub(super) fn file_name(file: &str) -> String {
+    let name = file.rsplit(['/', '\\']).find(|part| !part.is_empty()).unwrap_or(file);
+    cut_front(&printable_text(name), MOST_OF_FILE)
+}
 
 /// Lines with a name before each, wrapped.
 pub(super) fn labelled<T: AsRef<str>>(lines: &[(&str, T)], text: &mut String) {

@@ -10,13 +10,16 @@ use brickscope_profile::{DeviceProfile, NameKind, Phase, Profile, Source, SyncMo
 use crate::findings::disturbed::cause;
 use crate::findings::slow_layer::SlowLayer;
 use crate::findings::{Finding, FindingKind, Findings};
-use crate::passes::{self, did, is_of_device};
+use crate::layers::DeviceLayers;
+use crate::passes::{self, Whole, did, is_of_device};
 use crate::rate::{self, Rate, RateOf};
 use crate::roofline::{Bound, Reach, Roofline, RooflineBrick, Verdict};
 use crate::text::{cut, wrap};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::MOST_DRIFT_PPM;
-use crate::view::{batches, between, device, headline, imported, ranks, requests, waits};
+use crate::view::{
+    batches, between, by_the_file, device, headline, imported, layers, ranks, requests, waits,
+};
 use crate::words::{digits, fraction, time, times, whole_percent};
 
 /// The room for a summary, in characters.
@@ -212,13 +215,21 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
         foot.line(fitting(ran, columns));
     }
 
+    let mut layers = Summary::default();
+    if let Some(of) = &main.layers {
+        for (nth, line) in wrap(&layers::in_summary(of), columns - 11).iter().enumerate() {
+            layers.line(format!("{:10} {line}", if nth == 0 { "layers" } else { "" }));
+        }
+    }
     // A blank line before the bricks and a row that sums up the rest are kept free.
-    let room = rows.saturating_sub(head.lines.len() + foot.lines.len() + 2).max(3);
+    let taken = head.lines.len() + layers.lines.len() + foot.lines.len();
+    let room = rows.saturating_sub(taken + 2).max(3);
     for line in imported::in_summary(profile, columns, room) {
         head.line(line);
     }
     if !main.bricks.is_empty() {
         head.line("");
+        head.lines.append(&mut layers.lines);
         table(&main, columns, room, &mut head);
     }
     head.lines.append(&mut foot.lines);
@@ -233,6 +244,8 @@ struct Main {
     bricks: Vec<Brick>,
     /// Their shares are of this.
     whole_ns: f64,
+    /// Whether that is the time in which a device was busy, since that is less than half of all.
+    is_of_busy_time: bool,
     unattributed_ns: Option<f64>,
     /// What the time between bricks is called.
     rest: &'static str,
@@ -240,6 +253,8 @@ struct Main {
     passes: f64,
     /// Time in which bricks ran on several streams of a device, if there are several. It counts for each of them.
     at_once_ns: Option<f64>,
+    /// The layers of a device in another program's trace.
+    layers: Option<DeviceLayers>,
 }
 
 struct Brick {
@@ -262,6 +277,7 @@ impl Main {
             if let Some((index, of)) = on_device {
                 main = Self::of_host(&of);
                 main.all_streams(&profile.devices[index]);
+                main.by_the_file(profile, index);
             }
             main.is_told = true;
             main.rest = "gaps";
@@ -278,11 +294,13 @@ impl Main {
             is_told: true,
             bricks: Vec::new(),
             whole_ns: 0.0,
+            is_of_busy_time: false,
             unattributed_ns: None,
             rest: "unattributed",
             verdict: None,
             passes: 0.0,
             at_once_ns: None,
+            layers: None,
         }
     }
 
@@ -306,11 +324,25 @@ impl Main {
             is_told: total.is_none(),
             bricks,
             whole_ns: total.map_or(attributed, |total| total.wall_ns as f64),
+            is_of_busy_time: false,
             unattributed_ns: total.map(|total| total.unattributed_ns as f64),
             rest: if is_of_device(profile) { "gaps" } else { "unattributed" },
             verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
             passes,
             at_once_ns: None,
+            layers: None,
+        }
+    }
+
+    /// What a device of another program's trace has beside: layers; and shares of its busy time, where gaps are most of all.
+    fn by_the_file(&mut self, profile: &Profile, index: usize) {
+        let device = profile.devices.get(index).filter(|_| profile.imported.is_some());
+        let Some((device, phase)) = device.zip(self.phase) else { return };
+        self.layers = DeviceLayers::of(profile, index, phase);
+        let is_of_busy_time = Whole::of(device, phase).is_some_and(Whole::is_busy_time);
+        let busy_ns = self.whole_ns - self.unattributed_ns.unwrap_or(0.0);
+        if is_of_busy_time && busy_ns > 0.0 {
+            (self.is_of_busy_time, self.whole_ns) = (true, busy_ns);
         }
     }
 
@@ -349,8 +381,11 @@ impl Main {
         SlowLayer::of(profile, self.phase?)
     }
 
+    /// Of all the time, whatever other shares are of.
     fn unattributed(&self) -> f64 {
-        self.unattributed_ns.map_or(0.0, |ns| self.share(ns))
+        let ns = self.unattributed_ns.unwrap_or(0.0);
+        let all_ns = if self.is_of_busy_time { self.whole_ns + ns } else { self.whole_ns };
+        if all_ns > 0.0 { ns / all_ns } else { 0.0 }
     }
 }
 
@@ -690,8 +725,8 @@ fn table(main: &Main, columns: usize, room: usize, text: &mut Summary) {
     let width = longest.min(columns.saturating_sub(others)).max(5);
     let phase = main.phase.map_or("", Phase::name);
     let each = if main.passes > 0.0 { "× a pass" } else { "× spans" };
-    let mut header =
-        format!("{phase:bar$} {:width$} {:>7} {:>10} {each:9}", "brick", "share", "each");
+    let share = if main.is_of_busy_time { "of busy" } else { "share" };
+    let mut header = format!("{phase:bar$} {:width$} {share:>7} {:>10} {each:9}", "brick", "each");
     if has_spread {
         let _ = write!(header, "{:>9}{:>11}", "p50", "p99");
     }
@@ -772,7 +807,8 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
     let mut parts = Vec::new();
     let is_of_tests = profile.imported.is_some() && main.bricks.is_empty();
     if main.unattributed_ns.is_some() && !is_of_tests {
-        parts.push(format!("{} {}", main.rest, fraction(main.unattributed())));
+        let of = if main.is_of_busy_time { " of the span" } else { "" };
+        parts.push(format!("{} {}{of}", main.rest, fraction(main.unattributed())));
         if let Some(ns) = main.at_once_ns.filter(|&ns| ns > 0.0) {
             parts.push(format!("several streams at once {}", fraction(main.share(ns))));
         }
@@ -860,9 +896,11 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
             return limit.sentence().to_owned();
         }
         let longest = main.bricks.iter().max_by(|a, b| a.own_ns.total_cmp(&b.own_ns));
-        let gaps = main.unattributed();
+        let gaps_ns = main.unattributed_ns.unwrap_or(0.0);
         let longest_ns = longest.map_or(0.0, |brick| brick.own_ns);
-        if let Some(next) = main.phase.and_then(|phase| device::wait(profile, phase, longest_ns)) {
+        if let Some(next) =
+            main.phase.and_then(|phase| by_the_file::wait(profile, phase, longest_ns))
+        {
             let is_of_launches = |finding: &&Finding| {
                 ["launch-bound", "graphs-off"].contains(&finding.rule)
                     && finding.phase == main.phase
@@ -871,21 +909,24 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
             let found = findings.found.iter().find(is_of_launches).filter(|_| next.is_by_host);
             return found.map_or(next.advice, |found| found.sentence().to_owned());
         }
-        if let Some(next) = device::without_passes_next(profile).filter(|_| main.phase.is_none()) {
+        if let Some(next) =
+            by_the_file::without_passes_next(profile).filter(|_| main.phase.is_none())
+        {
             return next;
         }
         return match longest {
-            Some(longest) if main.share(longest.own_ns) > gaps => {
+            Some(longest) if longest.own_ns > gaps_ns => {
                 let share = fraction(main.share(longest.own_ns));
                 let name = brief(&longest.name);
                 let place = longest.roof.as_ref().and_then(|roof| roof.place.as_ref());
-                match place.filter(|place| place.reach != Reach::Above) {
-                    Some(place) => format!(
+                match (place.filter(|place| place.reach != Reach::Above), &main.layers) {
+                    (Some(place), _) => format!(
                         "look at {name}, {share} of the device's time there, at {} of its roof: the full report has its \
                          kernels",
                         whole_percent(place.of_roof)
                     ),
-                    None => format!(
+                    (None, Some(of)) => layers::next(of, &longest.name, &share),
+                    (None, None) => format!(
                         "look at {name}, {share} of the device's time there: the full report has its kernels"
                     ),
                 }

@@ -70,6 +70,8 @@ struct Reader {
     is_capture: bool,
     passes: Passes,
     hints: jax::Hints,
+    /// The number of the first event with nothing in it, and how many there are.
+    empty: Option<(usize, u64)>,
 }
 
 /// Why reading ends before the end of the file.
@@ -120,6 +122,8 @@ fn read_values<R: Read>(
             "isn't a trace of PyTorch's profiler or of JAX's, which the table of bricks is for";
         return Err(at.whole(why));
     }
+    // XProf's files end with one.
+    reader.empty_ones(u64::from(is_jax));
     let jax = is_jax.then(|| jax::resolve(&mut reader.trace, &reader.hints, &table));
     reader.passes.choose(&mut reader.trace, at, is_kineto)?;
     reader.trace.captures = options.captures.clone();
@@ -173,6 +177,9 @@ impl Reader {
             _ => {}
         }
         let is_empty = self.trace.is_empty();
+        if is_empty {
+            self.empty_ones(0);
+        }
         if let Some((event, fault)) = self.trace.fault.take_if(|_| is_empty) {
             return Err(at.place(format!("event {event}"), fault));
         }
@@ -306,7 +313,22 @@ impl Reader {
         self.trace.fault.get_or_insert((self.events, fault));
     }
 
+    /// Events with nothing in them can't be read, but for so many.
+    fn empty_ones(&mut self, but: u64) {
+        let Some((first, count)) = self.empty.take().filter(|(_, count)| *count > but) else {
+            return;
+        };
+        self.trace.left_out.odd += count - but;
+        let fault = "`ph`, the kind of the event, is missing".to_owned();
+        self.trace.fault.get_or_insert((first, fault));
+    }
+
     fn event(&mut self, event: &Event<'_>) {
+        if event.is_empty() {
+            self.events += 1;
+            self.empty.get_or_insert((self.events, 0)).1 += 1;
+            return;
+        }
         match self.add(event) {
             Ok(()) => self.events += 1,
             Err(fault) => self.odd(fault),
@@ -314,10 +336,6 @@ impl Reader {
     }
 
     fn add(&mut self, event: &Event<'_>) -> Result<(), String> {
-        // XProf's files end with one.
-        if event.is_empty() {
-            return Ok(());
-        }
         let kind = words(event.ph);
         match &*kind {
             "X" | "B" | "E" => {}

@@ -13,7 +13,8 @@ pub(super) fn read(
 ) -> Result<Profile, ImportError> {
     let Some(unit) = unit else {
         return Err(at.whole(
-            "folded stacks don't state the unit of their weights: name it with --unit ns, us, ms or samples",
+            "folded stacks don't state whether their weights are times or samples: name their unit with --unit ns, us, ms or \
+             samples",
         ));
     };
     // For each name its own weight, and that of all stacks that contain it. A recursive name counts once

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use brickscope::{GraphLayers, GraphLayersBy, Name, NameKind, Profile, Span};
+use brickscope::{GraphLayers, GraphLayersBy, Name, NameKind, Phase, Profile, Span};
+use brickscope_analysis::layers::DeviceLayers;
+use brickscope_analysis::view;
 use brickscope_formats::import::{Format, Options, read};
 use brickscope_testing::gpu_trace::{
     Kernel, MAIN_STREAM, Net, Planted, Recorded, Recording, TrueKernel, Truth, all_reduce,
@@ -334,6 +336,89 @@ fn a_slow_layer_is_the_slow_one() {
     assert_eq!(sums, recorded.truth.by_layer());
     let layers = sums.iter().filter(|(layer, _)| layer.is_some());
     assert_eq!(layers.max_by_key(|(_, ns)| **ns).map(|(layer, _)| *layer), Some(Some(17)));
+}
+
+/// The first screen on one line, with its words one space apart.
+fn screen(profile: &Profile) -> String {
+    let text = view::summary(profile, view::Size { columns: 80, rows: 40 }, None).to_string();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What the layers of decode take on the only device.
+fn on_layers(profile: &Profile) -> DeviceLayers {
+    DeviceLayers::of(profile, 0, Phase::Decode).expect("it has layers")
+}
+
+#[test]
+fn the_first_screen_names_the_slow_layer_and_its_slow_brick() {
+    let slow = Planted::SlowLayer { layer: 17, brick: "Experts", percent: 180 };
+    for steps in [&[32][..], &[32, 32, 32]] {
+        let recording = Recording::of(Net::of_experts(32)).steps(steps).plant(slow);
+        let recorded = recording.record();
+        let profile = by_sequence(&recorded);
+        let layers = on_layers(&profile);
+        assert_eq!((layers.layers, layers.passes), (32, steps.len()));
+        assert_eq!(layers.by, Some(GraphLayersBy::Sequence));
+        let truth = recorded.truth.by_layer();
+        let in_layers = truth.iter().filter(|(layer, _)| layer.is_some()).map(|(_, ns)| ns);
+        assert_eq!(layers.in_layers_ns, in_layers.sum::<u64>());
+        let found = layers.slow.as_ref().expect("layer 17 is slow");
+        assert_eq!((found.layer, &*found.brick, found.more), (17, "Experts", 0));
+        assert_eq!((found.slow_in, found.passes), (steps.len(), steps.len()));
+        if steps.len() == 1 {
+            assert_eq!(found.takes_ns, truth[&Some(17)]);
+        }
+        let screen = screen(&profile);
+        assert!(screen.contains("layers 32 by the order of kernels, "), "{screen}");
+        assert!(screen.contains(" · median ") && screen.contains(" · layer 17: "), "{screen}");
+        assert!(screen.contains(" (Experts ") && screen.contains(" elsewhere "), "{screen}");
+        assert!(screen.contains(" · outside "), "{screen}");
+        let next = screen.split("Next: ").nth(1).expect("it is there");
+        assert!(next.starts_with("look into Experts: "), "{screen}");
+        assert!(next.contains(" a layer; and at layer 17, where Experts takes "), "{screen}");
+        // The report and the JSON have the same.
+        let report = view::report(&profile).split_whitespace().collect::<Vec<_>>().join(" ");
+        let all = format!("it is slow in {} of {} pass", steps.len(), steps.len());
+        assert!(report.contains("layer 17 takes ") && report.contains(&all), "{report}");
+        assert!(report.contains("told by the order of the kernels, 32 layers"), "{report}");
+        let json: serde_json::Value = serde_json::from_str(&view::json(&profile)).expect("JSON");
+        assert_eq!(json["layers_on_devices"][0]["slow"]["layer"], 17);
+    }
+}
+
+#[test]
+fn a_clean_run_has_no_slow_layer() {
+    for seed in 0..40 {
+        let net = match seed % 4 {
+            0 => Net::of_experts(32),
+            1 => Net::gpt_oss(24),
+            2 => Net::gemma(48),
+            _ => Net::deepseek(27, 1),
+        };
+        let recording = Recording { seed, jitter: 100, ..Recording::of(net) }.steps(&[32, 32]);
+        let profile = imported(&recording.record().trace, Format::Chrome);
+        let layers = on_layers(&profile);
+        assert_eq!(layers.slow, None, "seed {seed}");
+        assert!(!screen(&profile).contains(" · layer "), "seed {seed}: {}", screen(&profile));
+    }
+}
+
+#[test]
+fn layers_that_take_turns_have_a_median_of_each_kind() {
+    let recording = Recording { jitter: 0, ..Recording::of(Net::gpt_oss(24)) };
+    let profile = imported(&recording.record().trace, Format::Chrome);
+    let layers = on_layers(&profile);
+    // Layer 0 lacks a kernel, so it is of a kind of its own.
+    let kinds: Vec<usize> = layers.kinds.iter().map(|kind| kind.layers.len()).collect();
+    assert_eq!(kinds, [12, 11, 1]);
+    let screen = screen(&profile);
+    assert!(screen.contains(" · medians ") && !screen.contains(" · layer "), "{screen}");
+    // A slow one is beside those of its kind, which take less than the others.
+    let slow = Planted::SlowLayer { layer: 8, brick: "Experts", percent: 180 };
+    let profile = imported(&recording.plant(slow).record().trace, Format::Chrome);
+    let found = on_layers(&profile).slow.expect("layer 8 is slow");
+    assert_eq!((found.layer, found.others_ns), (8, layers.kinds[1].median_ns));
 }
 
 #[test]

@@ -459,6 +459,52 @@ fn bricks_of_all_streams_are_shown_as_parts_of_the_devices_time() {
     assert!(screen.replace('\n', " ").contains("98.4% of the span"), "{screen}");
 }
 
+/// As a small kernel that runs long before the graph, which is all that the step does else.
+#[test]
+fn where_nothing_ran_for_most_of_a_step_it_is_said_where_and_shares_are_of_busy_time() {
+    let launch = |at: u32, of: u32| {
+        let args = format!("\"correlation\":{of}");
+        event("cuda_runtime", "cudaLaunchKernel", (1, 1), (at, 5), &args)
+    };
+    let kernel = |name: &str, at: (u32, u32), of: u32| {
+        let args = format!("\"device\":0,\"stream\":7,\"correlation\":{of}");
+        event("kernel", name, (0, 7), at, &args)
+    };
+    let small = "void at::native::vectorized_elementwise_kernel<4, at::native::MulFunctor>";
+    let (profile, ..) = said_of(&[
+        event("user_annotation", "ProfilerStep#1", (1, 1), (1_000_000, 1000), ""),
+        launch(1_000_010, 1),
+        launch(1_000_020, 2),
+        kernel(small, (1_000_050, 2), 1),
+        kernel("gemm", (1_000_900, 60), 2),
+    ]);
+    let lines = first_screen(&profile);
+    let screen = lines.replace('\n', " ");
+    for said in [
+        "the device is busy 62.0 µs of 910 µs from its first kernel to its last, 6.8%;",
+        "nothing ran for 848 µs between Elementwise and MatMul, with work launched; from there on it is busy 60.0 µs of \
+         60.0 µs; MatMul takes the most time, 96.8% of its busy time.",
+        "brick of busy each",
+        "MatMul 96.8 % 60.0 µs × 1",
+        "gaps 93.2 % of the span",
+        "Next: find out what the device waits for: 848 µs a pass with work launched, and nothing in the file ran; the \
+         longest, 848 µs, lies between void at::native",
+    ] {
+        assert!(screen.contains(said), "{said}: {lines}");
+    }
+    // Where less than half of it is gaps, shares are of all of it.
+    let (profile, ..) = said_of(&[
+        event("user_annotation", "ProfilerStep#1", (1, 1), (1_000_000, 1000), ""),
+        launch(1_000_010, 1),
+        launch(1_000_020, 2),
+        kernel(small, (1_000_050, 2), 1),
+        kernel("gemm", (1_000_100, 60), 2),
+    ]);
+    let screen = first_screen(&profile).replace('\n', " ");
+    assert!(screen.contains("brick share each") && screen.contains("% of the span."), "{screen}");
+    assert!(screen.contains("MatMul 54.5 %") && screen.contains("gaps 43.6 % ·"), "{screen}");
+}
+
 #[test]
 fn a_step_is_kept_though_an_operation_goes_on_into_it() {
     for into in [1, 40] {

@@ -348,7 +348,7 @@ fn files_that_are_not_of_one_job_are_refused() {
     let refused = |all: &[Made]| joined(all).expect_err("it is refused").to_string();
     assert_eq!(
         refused(&[made(0, 0), made(1, 0), made(0, 0)]),
-        "traces/0.json: is of rank 0, as traces/0.json is: a job has each rank once"
+        "traces/0.json is of rank 0, as traces/0.json is: a job has each rank once"
     );
     let other = Made { ranks: 8, ..made(1, 0) };
     assert_eq!(

@@ -124,6 +124,10 @@ pub(super) fn layers(tokens: &[Token]) -> Result<Layers, &'static str> {
         let number = u16::try_from(number).map_err(|_| "it has too many layers")?;
         let layer = bounds[0]..bounds[1];
         layers.of[layer.clone()].fill(Some(number));
+        // A norm that was fused with the embedding is of both.
+        if tokens[layer.start] != Token::Norm {
+            layers.of[layer.start] = None;
+        }
         place(tokens, layer, &mut layers.bricks);
     }
     if !layers.breaks_off && tokens.get(end) == Some(&Token::Norm) {
@@ -185,10 +189,14 @@ fn body(tokens: &[Token], first: usize, period: usize) -> Option<Vec<usize>> {
     starts.push(period);
     let mut lengths = Vec::new();
     for (bounds, mixer) in starts.windows(2).zip(&mixers) {
-        // Two mixers of one layer would be halves of it, without a norm and a product behind them.
+        // Two mixers of one layer would be halves of it, without a network behind them: only the projection of what they
+        // computed.
         let tail = of.get(*mixer..bounds[1])?;
-        let norm = tail.iter().position(|token| *token == Token::Norm)?;
-        if !tail[norm..].iter().any(|token| token.is_product()) {
+        let products = tail.iter().filter(|token| token.is_product()).count();
+        let norm = tail.iter().position(|token| *token == Token::Norm);
+        let has_network =
+            norm.is_some_and(|norm| tail[norm..].iter().any(|token| token.is_product()));
+        if products < 2 && !has_network {
             return None;
         }
         lengths.push(bounds[1].checked_sub(bounds[0])?);
@@ -294,7 +302,12 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
             is_short |= found.is_some();
             found
         });
-        others.push(found.ok_or(OTHERS)?);
+        match found {
+            Some(start) => others.push(start),
+            // Layers came before, and then one that lost its begin.
+            None if nth > 0 => return Err(Unclear::Hole(mixer)),
+            None => return Err(OTHERS),
+        }
     }
     let ends = others.iter().skip(1).copied().chain([first]);
     let of: Vec<&[Token]> = others
@@ -471,7 +484,8 @@ mod tests {
     fn the_first_norm_may_be_another_kernel_and_one_layer_may_have_another_tile() {
         let (text, truth) = spread(&[
             ("ec", '.'),
-            ("fPrkAPNPSP", '0'),
+            ("f", '.'),
+            ("PrkAPNPSP", '0'),
             ("NPrkAPNPSP", '1'),
             ("NPrkAPNPSP", '2'),
             ("NPrkAPNPSP", '3'),

@@ -168,7 +168,7 @@ pub fn experts() -> Vec<Kernel> {
         (ADD_NORM, 4_300, "RmsNorm"),
         ("nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT", 7_200, "Router"),
         (GATING, 4_800, "Router"),
-        (ALIGN, 6_100, "Router"),
+        (ALIGN, 6_100, "Dispatch"),
         ("fused_moe_kernel", 88_000, "Experts"),
         (SILU, 5_200, "Activation"),
         ("fused_moe_kernel", 52_000, "Experts"),

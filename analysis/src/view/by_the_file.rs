@@ -1,0 +1,420 @@
+//! Devices in another program's trace: the sentence that answers first, what each device waited for, and what to do about it.
+
+use std::collections::BTreeMap;
+
+use brickscope_profile::text::{brief, count, percent, printable_text};
+use brickscope_profile::{DeviceProfile, Phase, Profile};
+
+use crate::findings::device::{Gap, OnDevice, Ran};
+use crate::passes::Whole;
+use crate::ranks;
+use crate::rate::{self, ByDevice, Rate};
+use crate::view::device::{main_phase, on_device, passes, reached, top_brick, which};
+use crate::words::time;
+
+/// A wait of less than this part of a pass isn't worth a word.
+const LEAST_WAIT: f64 = 0.1;
+/// The most devices that the first sentence names one by one.
+const MOST_DEVICES: usize = 2;
+
+/// How fast it was, how busy devices were, the longest wait and the longest brick: in a few lines. The rest is in [`details`].
+/// `has_basis` is whether it says what the rate is of.
+pub(super) fn headline(profile: &Profile, has_basis: bool) -> String {
+    let Some(phase) = main_phase(profile) else { return without_passes(profile) };
+    let mut parts =
+        vec![rate_of(profile, phase, if has_basis { Basis::Short } else { Basis::None })];
+    let devices = of_host(profile);
+    match &devices[..] {
+        few if few.len() <= MOST_DEVICES => {
+            parts.extend(few.iter().map(|&index| busy(profile, index, phase)));
+        }
+        many => parts.push(busy_range(profile, many, phase)),
+    }
+    parts.extend(longest_wait(profile, &devices, phase));
+    let top = devices.iter().find_map(|&index| {
+        let device = profile.devices.get(index)?;
+        Some((index, top_brick(device, phase)?, Whole::of(device, phase)?))
+    });
+    if let Some((index, (brick, ns, _), whole)) = top {
+        let on = if devices.len() > 1 {
+            format!(" on {}", which(profile, index))
+        } else {
+            String::new()
+        };
+        let of = if whole.is_busy_time() { "its busy time" } else { "the span" };
+        let part = percent(ns as f64, whole.ns() as f64);
+        parts.push(format!("{} takes the most time{on}, {part} of {of}", brief(brick)));
+    }
+    parts.join("; ") + "."
+}
+
+/// The devices that the host of the profile drove. Those of other ranks have tables of their own, and what all of them waited
+/// for each other.
+fn of_host(profile: &Profile) -> Vec<usize> {
+    let devices = profile.devices.iter().enumerate();
+    let of_host = devices.filter(|(_, device)| ranks::is_of_host(profile, device.rank));
+    of_host.map(|(index, _)| index).collect()
+}
+
+/// How much is said of what a rate is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Basis {
+    None,
+    Short,
+    Whole,
+}
+
+/// How fast passes were, or why that isn't known.
+fn rate_of(profile: &Profile, phase: Phase, basis: Basis) -> String {
+    let name = phase.heading();
+    if profile.phase(phase).is_none() {
+        return format!("{name}: the host timed no pass");
+    }
+    let Some(rate) = Rate::of(profile, phase) else {
+        let only_launches = |index| {
+            let around = on_device(profile, index, phase).and_then(|of| of.around);
+            around.is_some_and(|around| around.after_ns > 0)
+        };
+        let why = match (0..profile.devices.len()).any(only_launches) {
+            true => "the host's passes end before their kernels do",
+            false => "no tokens were reported",
+        };
+        return format!("{name}: no rate, since {why}");
+    };
+    let by = match ByDevice::of(profile, phase) {
+        Some(by) if basis == Basis::Whole => by.says(),
+        Some(by) if basis == Basis::Short => by.in_short(),
+        Some(by) => by.clock().to_owned(),
+        None => {
+            let of = rate::repeated(profile, phase);
+            let basis = of.map_or_else(String::new, |of| format!(" ({})", rate::basis(of)));
+            format!("the host's clock{basis}")
+        }
+    };
+    format!("{name}: {:.1} tokens/s by {by}", rate.tokens_per_second)
+}
+
+/// How busy a device was by a file's times.
+fn busy(profile: &Profile, index: usize, phase: Phase) -> String {
+    let which = which(profile, index);
+    let Some(of) = on_device(profile, index, phase) else {
+        let device = profile.devices.get(index);
+        let why = device.and_then(|device| device.busy(Some(phase)).err());
+        let why = why.map_or_else(|| "there is none".to_owned(), |why| printable_text(&why.reason));
+        return format!("how busy {which} was is unknown: {why}");
+    };
+    let (busy, all) = (of.busy, profile.phase(phase).map_or(of.busy.passes, |host| host.passes));
+    let in_passes = match (busy.passes, all) {
+        (1, 1) => String::new(),
+        (n, all) if n == all => format!(" (sum of {n} passes)"),
+        (n, all) => format!(" (in {n} of {})", passes(all)),
+    };
+    format!(
+        "{which} is busy {} of {} from its first kernel to its last, {}{in_passes}",
+        time(busy.busy_ns as f64),
+        time(busy.span_ns as f64),
+        percent(busy.busy_ns as f64, busy.span_ns as f64)
+    )
+}
+
+/// How busy the least and the most busy of many devices were.
+fn busy_range(profile: &Profile, devices: &[usize], phase: Phase) -> String {
+    let known = devices.iter().filter_map(|&index| {
+        let busy = profile.devices.get(index)?.busy(Some(phase)).ok()?;
+        (busy.span_ns > 0).then(|| busy.busy_ns as f64 / busy.span_ns as f64)
+    });
+    let mut parts: Vec<f64> = known.collect();
+    parts.sort_by(f64::total_cmp);
+    match (parts.first(), parts.last()) {
+        (Some(&least), Some(&most)) => format!(
+            "{} are busy {} to {} of the time from their first kernels to their last",
+            count(parts.len() as u64, "device"),
+            percent(least, 1.0),
+            percent(most, 1.0)
+        ),
+        _ => format!("how busy {} were is unknown", count(devices.len() as u64, "device")),
+    }
+}
+
+/// What a device waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// Between its kernels, for the host to launch the next one.
+    Launches,
+    /// Between them, with the next one launched.
+    Launched,
+    /// Between them, for what isn't known.
+    Unknown,
+    /// For the host to launch the first kernel of a pass.
+    FirstLaunch,
+    /// Before that kernel, with it launched.
+    FirstLaunched,
+    /// Behind the last kernel, for the end of the host's pass.
+    Host,
+}
+
+/// Its waits, which don't overlap, summed over the passes.
+fn waits(of: &OnDevice<'_>) -> [(u64, For); 6] {
+    let around = of.around.unwrap_or_default();
+    [
+        (of.late_ns, For::Launches),
+        (of.queued_ns, For::Launched),
+        (of.unknown_ns, For::Unknown),
+        (around.unlaunched_ns, For::FirstLaunch),
+        (around.before_ns.saturating_sub(around.unlaunched_ns), For::FirstLaunched),
+        (around.behind_ns, For::Host),
+    ]
+}
+
+/// The longest wait of any device, if it is worth a word.
+fn longest_wait(profile: &Profile, devices: &[usize], phase: Phase) -> Option<String> {
+    let all = devices.iter().filter_map(|&index| {
+        let of = on_device(profile, index, phase)?;
+        let (ns, what) = waits(&of).into_iter().max_by_key(|&(ns, _)| ns)?;
+        Some((ns, what, index, of))
+    });
+    let (ns, what, index, of) = all.max_by_key(|&(ns, ..)| ns)?;
+    if ns == 0 || (ns as f64) < LEAST_WAIT * of.busy.span_ns as f64 {
+        return None;
+    }
+    let who = if devices.len() > 1 { which(profile, index) } else { "it".to_owned() };
+    let is_between = matches!(what, For::Launches | For::Launched | For::Unknown);
+    let nearly_all = of.longest.filter(|gap| gap.ns > of.busy.span_ns / 2);
+    if let Some((gap, around)) = nearly_all.zip(of.around_longest(profile))
+        && is_between
+        && of.busy.passes == 1
+    {
+        return Some(one_gap(&gap, &around, &who));
+    }
+    let took = time(ns as f64);
+    Some(match what {
+        For::Launches => format!("in between {who} waited {took} for the host's launches"),
+        For::Launched => format!("in between {who} waited {took} with work launched"),
+        For::Unknown => format!("in between {who} did nothing for {took}"),
+        For::FirstLaunch => {
+            format!("before its first kernel {who} waited {took} for the host to launch it")
+        }
+        For::FirstLaunched => {
+            format!("before its first kernel {who} waited {took} with work launched")
+        }
+        For::Host => {
+            let (hosts, go) = if of.busy.passes == 1 { ("pass", "goes") } else { ("passes", "go") };
+            format!("behind its last kernel the host's {hosts} {go} on for {took}")
+        }
+    })
+}
+
+/// A pass that is mostly one gap: where it lies, and how busy the rest is.
+fn one_gap(gap: &Gap, [before, after]: &[Ran<'_>; 2], who: &str) -> String {
+    let why = match gap.late_ns {
+        Some(late) if late >= gap.ns / 2 => ", the host being late",
+        Some(_) => ", with work launched",
+        None => "",
+    };
+    format!(
+        "nothing ran for {} between {} and {}{why}; from there on {who} is busy {} of {}",
+        time(gap.ns as f64),
+        brief(before.brick),
+        brief(after.brick),
+        time(gap.rest_ns.saturating_sub(gap.idle_ns) as f64),
+        time(gap.rest_ns as f64)
+    )
+}
+
+/// All that is known of how fast passes were, how busy each device was, and what it waited for: a sentence each, without a
+/// full stop.
+pub(super) fn details(profile: &Profile) -> Vec<String> {
+    let phase = main_phase(profile).filter(|_| profile.imported.is_some());
+    let Some(phase) = phase.filter(|_| !profile.devices.is_empty()) else { return Vec::new() };
+    let mut parts = vec![rate_of(profile, phase, Basis::Whole)];
+    for index in of_host(profile) {
+        parts.push(busy(profile, index, phase));
+        parts.extend(waits_in_words(profile, index, phase));
+        if let Some(reached) = reached(profile, index, phase) {
+            parts.push(format!("{}: {reached}", which(profile, index)));
+        }
+    }
+    parts
+}
+
+/// What a device waited for. All of it is of the time from the first kernel of a pass to its last: a kernel counts to the
+/// pass that launched it.
+fn waits_in_words(profile: &Profile, index: usize, phase: Phase) -> Vec<String> {
+    let Some(of) = on_device(profile, index, phase) else { return Vec::new() };
+    let mut parts = Vec::new();
+    let is_worth = |ns: u64| ns as f64 >= LEAST_WAIT * of.busy.span_ns as f64 && ns > 0;
+    if is_worth(of.queued_ns) {
+        parts.push(format!(
+            "in between it waited {} although work was launched, for what the file doesn't tell",
+            time(of.queued_ns as f64)
+        ));
+    }
+    if is_worth(of.late_ns) {
+        parts.push(format!(
+            "in between it waited {} for the host's launches",
+            time(of.late_ns as f64)
+        ));
+    }
+    let longest = of.longest.filter(|gap| is_worth(gap.ns)).zip(of.around_longest(profile));
+    if let Some((gap, [before, after])) = longest {
+        parts.push(format!(
+            "the longest time in a pass in which nothing ran, {}, lies between {} ({}) and {} ({}); from there on \
+             it is busy {} of {}",
+            time(gap.ns as f64),
+            brief(before.brick),
+            brief(before.kernel),
+            brief(after.brick),
+            brief(after.kernel),
+            time(gap.rest_ns.saturating_sub(gap.idle_ns) as f64),
+            time(gap.rest_ns as f64)
+        ));
+    }
+    let Some(around) = of.around else { return parts };
+    let (hosts, go) = if of.busy.passes == 1 { ("pass", "goes") } else { ("passes", "go") };
+    if is_worth(around.before_ns) {
+        let why = match around.unlaunched_ns {
+            ns if ns >= around.before_ns / 2 => {
+                format!("for {} of it the host had launched nothing", time(ns as f64))
+            }
+            0 => "with work launched: for what, the file doesn't tell".to_owned(),
+            ns => format!(
+                "for {} of it with work launched: for what, the file doesn't tell",
+                time(around.before_ns.saturating_sub(ns) as f64)
+            ),
+        };
+        parts.push(format!(
+            "before its first kernel it waited {} from the begin of the host's {hosts}, {why}",
+            time(around.before_ns as f64)
+        ));
+    }
+    if is_worth(around.behind_ns) {
+        parts.push(format!(
+            "behind its last kernel the host's {hosts} {go} on for {}",
+            time(around.behind_ns as f64)
+        ));
+    }
+    if is_worth(around.after_ns) {
+        parts.push(format!(
+            "{} of it is behind the end of the host's {hosts} that launched it",
+            time(around.after_ns as f64)
+        ));
+    }
+    parts
+}
+
+/// What a device waits for, where it does so for longer than its longest brick takes.
+pub(super) struct Wait {
+    /// Whether the host launches too late.
+    pub(super) is_by_host: bool,
+    /// What to do about it.
+    pub(super) advice: String,
+}
+
+/// The longest of a device's waits in a file, if all of them together take longer than `longest_ns`: of the device that
+/// waits for the longest.
+pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<Wait> {
+    profile.imported.as_ref()?;
+    let devices = (0..profile.devices.len()).filter_map(|at| {
+        let of = on_device(profile, at, phase)?;
+        wait_of(profile, &which(profile, at), &of, longest_ns)
+    });
+    devices.max_by_key(|(sum, _)| *sum).map(|(_, wait)| wait)
+}
+
+/// How long a device waited, and for what.
+fn wait_of(
+    profile: &Profile,
+    which: &str,
+    of: &OnDevice<'_>,
+    longest_ns: f64,
+) -> Option<(u64, Wait)> {
+    let around = of.around.unwrap_or_default();
+    let late_ns = of.late_ns.saturating_add(around.unlaunched_ns);
+    let launched_ns = around.before_ns.saturating_sub(around.unlaunched_ns);
+    // What ran before the file begins may have kept the first pass. That is worth a look where it is longer than all work.
+    let is_edge = around.edge_ns <= of.busy.busy_ns;
+    let edge_ns = if is_edge { around.edge_ns } else { 0 };
+    let first_ns = launched_ns.saturating_sub(edge_ns);
+    let queued_ns = of.queued_ns.saturating_add(first_ns);
+    let all = [late_ns, queued_ns, around.behind_ns, of.unknown_ns];
+    let sum = all.iter().fold(0, |sum, &ns| u64::saturating_add(sum, ns));
+    let most = late_ns.max(queued_ns).max(around.behind_ns);
+    if sum as f64 <= longest_ns || most <= of.unknown_ns {
+        return None;
+    }
+    let a_pass = |ns: u64| time(ns as f64 / of.busy.passes.max(1) as f64);
+    let (is_by_host, advice) = if most == late_ns {
+        (true, format!("launch earlier: {which} waits {} a pass for the host", a_pass(most)))
+    } else if most == queued_ns {
+        let longest = of.longest.filter(|gap| gap.late_ns.is_some_and(|late| late < gap.ns / 2));
+        let place = match longest.zip(of.around_longest(profile)) {
+            Some((gap, [before, after])) if of.queued_ns > first_ns => format!(
+                "the longest, {}, lies between {} and {}",
+                time(gap.ns as f64),
+                brief(before.kernel),
+                brief(after.kernel)
+            ),
+            _ => "the pass before it, recorded too, would tell".to_owned(),
+        };
+        let what = format!(
+            "find out what {which} waits for: {} a pass with work launched, and nothing in the file ran; {place}",
+            a_pass(most)
+        );
+        (false, what)
+    } else {
+        let what = format!(
+            "look at the host (`--host --full`): its pass goes on for {} behind {which}'s last kernel",
+            a_pass(most)
+        );
+        (false, what)
+    };
+    Some((sum, Wait { is_by_host, advice }))
+}
+
+/// What to do where a file has no passes, and the device did nothing for most of the time: only passes would tell whether
+/// anything was to be done.
+pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
+    profile.imported.as_ref()?;
+    let busy = profile.devices.iter().find_map(DeviceProfile::busy_overall)?;
+    (busy.idle_ns > busy.busy_ns).then(|| {
+        format!(
+            "say which events are passes (`import --prefill`, `--decode`): nothing ran on the device for {} of {}, and \
+             without passes it isn't known whether work waited",
+            time(busy.idle_ns as f64),
+            time(busy.span_ns as f64)
+        )
+    })
+}
+
+/// What takes the most time on each device of a file that tells of no passes.
+fn without_passes(profile: &Profile) -> String {
+    let mut parts = vec!["It has no passes".to_owned()];
+    for (index, device) in profile.devices.iter().enumerate().take(MOST_DEVICES) {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        let totals = device.streams.iter().flat_map(|stream| &stream.totals);
+        for total in totals.filter(|total| total.category.is_some()) {
+            let sum = sums.entry(&total.stats.name).or_default();
+            *sum = sum.saturating_add(total.stats.exclusive_ns);
+        }
+        let all = sums.values().fold(0, |sum, &nanos| u64::saturating_add(sum, nanos));
+        if let Some((top, &nanos)) = sums.iter().max_by_key(|&(_, &nanos)| nanos) {
+            parts.push(format!(
+                "on device {index}, {} takes the most time, {} of what ran there",
+                brief(top),
+                percent(nanos as f64, all as f64)
+            ));
+        }
+        if let Some(busy) = device.busy_overall() {
+            parts.push(format!(
+                "{} is busy {} of {} from its first kernel to its last",
+                which(profile, index),
+                time(busy.busy_ns as f64),
+                time(busy.span_ns as f64)
+            ));
+        }
+    }
+    if let more @ 1.. = profile.devices.len().saturating_sub(MOST_DEVICES) {
+        parts.push(format!("{} in the report", count(more as u64, "more device")));
+    }
+    parts.join("; ") + "."
+}
