@@ -6,9 +6,9 @@
 //! and the brick of the operation whose call launched it, which has the same `correlation`.
 //!
 //! `host.rs` makes the host's spans, `device.rs` those of the devices, `collective.rs` finds the collectives among these, and
-//! `table.rs` knows which brick an event is. `shapes.rs` tells the work of products, `work.rs` the kernels that do it. What is inside of graphs, `inside.rs` finds out: by a trace of their capture
-//! (`recorded.rs`, `counted.rs`, `capture.rs`), by `annotations.rs`, or by the order of the kernels (`order.rs`,
-//! `sequence.rs`).
+//! `table.rs` knows which brick an event is. `shapes.rs` tells the work of products, `work.rs` which kernels do it. What is
+//! inside of graphs, `inside.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`, `capture.rs`), by
+//! `annotations.rs`, or by the order of the kernels (`order.rs`, `sequence.rs`).
 
 mod annotations;
 mod capture;
