@@ -124,6 +124,8 @@ impl<'p> Facts<'p> {
 pub(super) fn of_devices(profile: &Profile) -> Vec<(usize, Profile)> {
     let devices = (0..).zip(&profile.devices);
     let asked = devices.filter(|(_, of)| of.ceilings.is_some() || of.ceilings_absent.is_some());
+    // Of another program's file the work of a part is known, so the least time of a pass isn't.
+    let asked = asked.filter(|_| profile.imported.is_none());
     // Streams that run at once share a memory, and none of them is under its roof alone.
     let alone = asked.filter(|(_, of)| !of.has_streams_at_once());
     alone.filter_map(|(index, _)| Some((index, profile.whole_device(index)?))).collect()

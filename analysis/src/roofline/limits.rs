@@ -40,6 +40,8 @@ pub(super) struct Limits<'c> {
     /// Those that others disturbed, see [`is_disturbed`].
     disturbed: Vec<String>,
     peak_name: &'static str,
+    /// Whether they were stated, and nobody measured them.
+    pub(super) is_stated: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -111,6 +113,7 @@ impl<'c> Limits<'c> {
                 .map(str::to_owned)
                 .collect(),
             peak_name: peak_name(ceilings),
+            is_stated: ceilings.is_stated(),
         };
         limits.with_memory(memory)
     }

@@ -17,6 +17,7 @@
 //! the same data is the classical measure for that: R. L. Mattson, J. Gecsei, D. R. Slutz, I. L. Traiger:
 //! *Evaluation techniques for storage hierarchies*, IBM Systems Journal 9(2), 1970.
 
+mod known;
 mod limits;
 mod place;
 #[cfg(test)]
@@ -26,6 +27,8 @@ mod verdict;
 use brickscope_profile::{Absent, Ceilings, Phase, Profile, Total};
 use serde::Serialize;
 
+pub use self::known::Known;
+pub(crate) use self::known::known_part;
 use self::limits::{Limits, Reused};
 use self::place::kept_spans;
 pub use self::place::{Bound, Moved, Note, Reach, RooflineBrick, Standing};
@@ -86,6 +89,12 @@ pub struct Roofline {
     machine_least_ns: f64,
     /// One for each brick, the longest first.
     pub bricks: Vec<RooflineBrick>,
+    /// Of a device in another program's file: the part of its time whose work is known. All else is of that part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<Known>,
+    /// Whether the limits were stated, and nobody measured them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_stated: bool,
     /// The bytes of the largest cache.
     #[serde(skip)]
     largest_cache: u64,
@@ -152,6 +161,12 @@ impl Roofline {
         phase: Phase,
         others: &[&Profile],
     ) -> Result<Self, Absent> {
+        let whole = profile;
+        let part = known::of(profile, phase)?;
+        let (profile, of_known) = match &part {
+            Some((part, known)) => (part, Some(*known)),
+            None => (profile, None),
+        };
         let Some(total) = profile.phase(phase).map(|total| with_bricks(profile, total)) else {
             return Err(Absent { reason: format!("no pass of {phase} was recorded") });
         };
@@ -175,7 +190,9 @@ impl Roofline {
         }
         let totals = profile.bricks(Some(phase));
         let pass_bytes = pass_bytes(&totals, total.passes);
-        let shown_by = limits::shown_by(profile, others);
+        let is_stated = ceilings.is_stated();
+        // A run that is faster than what was stated shows that this is wrong, and no more.
+        let shown_by = if is_stated { Vec::new() } else { limits::shown_by(profile, others) };
         let limits = Limits::of(ceilings, &shown_by, pass_bytes);
         let (slow, machine) = (limits.slow(ceilings), limits.machine(ceilings));
         let (first, known) = limits::first(ceilings);
@@ -196,7 +213,13 @@ impl Roofline {
             }
             row
         });
-        let bricks = bricks.collect();
+        let mut bricks: Vec<RooflineBrick> = bricks.collect();
+        if of_known.is_some() {
+            // In the order of all of their time, as other tables have them.
+            let order = whole.bricks(Some(phase));
+            let place = |of: &RooflineBrick| order.iter().position(|by| by.stats.name == of.name);
+            bricks.sort_by_key(place);
+        }
         Ok(Self {
             phase,
             peak_flops_per_second: limits.peak,
@@ -212,6 +235,8 @@ impl Roofline {
             slow_least_ns,
             machine_least_ns,
             bricks,
+            known: of_known,
+            is_stated,
             largest_cache: largest_cache(profile),
             threads: profile.run.as_ref().map_or(0, |run| run.threads),
             limits: limits.stated(&slow),

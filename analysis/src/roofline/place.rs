@@ -44,6 +44,8 @@ pub enum Note {
         /// The level.
         level: String,
     },
+    /// More than the bandwidth of memory that was stated, and that nobody measured: its share.
+    BeyondStated(f64),
     /// More than the peak FLOP/s.
     BeyondPeak(f64),
     /// FLOPs were not stated.
@@ -77,6 +79,12 @@ impl fmt::Display for Note {
                  held a part of them",
                 percent(share),
                 printable(level)
+            ),
+            Self::BeyondStated(share) => write!(
+                f,
+                "{} of the stated bandwidth of memory: that, or the bytes of its shapes are wrong, or a cache held a part of \
+                 them",
+                percent(share)
             ),
             Self::BeyondPeak(share) => write!(
                 f,
@@ -360,7 +368,8 @@ impl RooflineBrick {
             .ok_or("no level of the memory was measured")?;
         let by_first_peak = first.by_peak(work);
         let of_bandwidth = by_bandwidth / seconds;
-        if least_level.name == MEMORY && of_bandwidth > MOST && work.reused.unknown > 0 {
+        let is_known = work.reused.unknown == 0 || limits.is_stated;
+        if least_level.name == MEMORY && of_bandwidth > MOST && !is_known {
             return Err("faster than memory, and nobody said what its bytes are (`Work::data`)");
         }
         let of_peak = by_peak / seconds;
@@ -368,7 +377,9 @@ impl RooflineBrick {
         if of_peak > MOST {
             self.notes.push(Note::BeyondPeak(of_peak));
         }
-        if of_bandwidth > MOST {
+        if of_bandwidth > MOST && limits.is_stated {
+            self.notes.push(Note::BeyondStated(of_bandwidth));
+        } else if of_bandwidth > MOST {
             let level = least_level.name.to_owned();
             self.notes.push(Note::BeyondLevel { share: of_bandwidth, level });
         }

@@ -4,6 +4,7 @@ use brickscope_profile::Ceilings;
 use brickscope_profile::text::{count, printable};
 use serde::Serialize;
 
+use super::known::Known;
 use super::limits::{F32, PRODUCTS};
 use super::place::{Bound, Reach, RooflineBrick};
 use super::{MEMORY, Roofline, SWINGS};
@@ -27,6 +28,12 @@ pub struct Verdict {
     /// The part of what the whole machine could do, if memory limits it and the run had fewer threads than read the most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of_machine: Option<f64>,
+    /// Of a device in another program's file: the part of its time that this is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<Known>,
+    /// Whether the limit was stated, and nobody measured it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_stated: bool,
     /// The numbers that are multiplied, if compute is the limit: whether they are bytes.
     #[serde(skip)]
     is_of_bytes: bool,
@@ -82,6 +89,8 @@ impl Roofline {
             limit_per_second,
             lowest_per_second,
             of_machine: of_machine.map(|_| self.machine_least_ns / wall),
+            known: self.known,
+            is_stated: self.is_stated,
             is_of_bytes: limit == PRODUCTS && self.is_of_bytes,
             threads: self.threads,
         })
@@ -143,7 +152,8 @@ impl Verdict {
     fn part_beside(&self, gave: &str) -> String {
         let share = whole_percent(self.of_roof);
         let Some(of_machine) = self.of_machine else {
-            return format!("{share} of {}{gave}", self.rate(self.limit_per_second));
+            let stated = if self.is_stated { "the stated " } else { "" };
+            return format!("{share} of {stated}{}{gave}", self.rate(self.limit_per_second));
         };
         let threads = match self.threads {
             0 => "the run's threads".to_owned(),
@@ -182,14 +192,21 @@ impl Verdict {
         let gave = spread.as_ref().map_or(String::new(), |spread| {
             format!(" (measured {})", spread.trim_end_matches(self.unit()).trim_end())
         });
-        match self.reach {
+        let said = match self.reach {
             Reach::Unsettled => match spread {
                 Some(spread) => format!("{what} swung {spread}: no verdict"),
                 None => format!("{what} was measured beside others: no verdict"),
             },
+            Reach::Above if self.is_stated => format!("{limit}-bound: {}", self.part()),
             Reach::Above => format!("{limit}-bound: above the measured roof, {}", self.part()),
             Reach::At | Reach::Near => format!("{limit}-bound: {}", self.part_beside(&gave)),
             Reach::Far => format!("far from the {limit} roof: {}", self.part_beside(&gave)),
+        };
+        match self.known {
+            Some(known) => {
+                format!("{said}, in the {} of its time whose work is known", known.share())
+            }
+            None => said,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::findings::{self, device::OnDevice};
 use crate::passes::all_streams;
 use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
-use crate::roofline::Roofline;
+use crate::roofline::{Roofline, known_part};
 use crate::typical::OnePass;
 use crate::view::layout::{labelled, milliseconds, wrapped};
 use crate::view::machine::told;
@@ -127,7 +127,12 @@ pub fn busy_in_words(profile: &Profile) -> Vec<[String; 3]> {
 
 /// How near to its roof a device came, if its limits were measured: `far from the memory roof: 31 % of 4373 GB/s`.
 pub(super) fn reached(profile: &Profile, index: usize, phase: Phase) -> Option<String> {
-    let device = profile.devices.get(index).filter(|device| !device.has_streams_at_once())?;
+    // Of a file's streams, one may have all but a few copies.
+    let is_alone = |device: &&DeviceProfile| match device.busy(Some(phase)) {
+        Ok(busy) if profile.imported.is_some() => busy.overlap_ns <= busy.busy_ns / 50,
+        _ => !device.has_streams_at_once(),
+    };
+    let device = profile.devices.get(index).filter(is_alone)?;
     device.ceilings.as_ref()?;
     let on = profile.whole_device(index)?;
     let roofline = Roofline::of(&on, phase).ok()?;
@@ -334,7 +339,7 @@ pub(super) fn sections(profile: &Profile, limits: &Limits, text: &mut String) {
                 continue;
             }
             let Some(on) = profile.on_device(index, at) else { continue };
-            stream_tables(device, stream, &on, limits, text);
+            stream_tables(device, stream, (&on, is_told), limits, text);
         }
         let others = device.streams.iter().enumerate().filter(|(at, _)| !busiest.contains(at));
         let others: Vec<u64> = others.map(|(_, stream)| own_ns(stream)).collect();
@@ -386,6 +391,7 @@ fn facts(device: &DeviceProfile, is_told: bool) -> Vec<(&'static str, String)> {
     if is_told {
         let clock = "as in the file, which doesn't say how it is aligned with the host's";
         lines.push(("clock", clock.to_owned()));
+        lines.extend(device.ceilings.as_ref().map(|ceilings| ("ceilings", told(ceilings))));
         lines.extend(busy(device));
         return lines;
     }
@@ -491,7 +497,7 @@ fn busy(device: &DeviceProfile) -> Vec<(&'static str, String)> {
 fn stream_tables(
     device: &DeviceProfile,
     stream: &DeviceStream,
-    on: &Profile,
+    (on, is_told): (&Profile, bool),
     limits: &Limits,
     text: &mut String,
 ) {
@@ -517,7 +523,7 @@ fn stream_tables(
         if coarse(&stream.grains, total, text) {
             layers(stream, phase, total.wall_ns, text);
         }
-        rates(on, phase, text);
+        rates(on, phase, is_told, text);
     }
     let is_outside = |total: &Total| total.phase.is_none() && total.category.is_some();
     if stream.totals.iter().any(is_outside) {
@@ -602,8 +608,24 @@ fn layers(stream: &DeviceStream, phase: Phase, wall_ns: u64, text: &mut String) 
     }
 }
 
-/// The bandwidth and FLOP/s of its bricks, by their stated work.
-fn rates(on: &Profile, phase: Phase, text: &mut String) {
+/// The bandwidth and FLOP/s of its bricks, by their stated work. An imported file tells the work of some.
+fn rates(on: &Profile, phase: Phase, is_told: bool, text: &mut String) {
+    if is_told {
+        if let Some((part, known)) = known_part(on, phase) {
+            let bricks = part.bricks(Some(phase));
+            let bytes = bricks.iter().map(|brick| brick.stats.total_bytes);
+            let bytes = bytes.fold(0, u64::saturating_add);
+            let note = format!(
+                "The shapes of products tell the work of {} of its bricks' time. In that they moved {:.1} GB/s.",
+                known.share(),
+                bytes as f64 / known.ns as f64
+            );
+            text.push('\n');
+            wrapped(&note, text);
+            roofline::in_report(on, phase, text);
+        }
+        return;
+    }
     let bricks = on.bricks(Some(phase));
     let sum = |of: &dyn Fn(&brickscope_profile::stats::BrickStats) -> u64| {
         bricks.iter().fold(0, |sum, brick| u64::saturating_add(sum, of(&brick.stats)))

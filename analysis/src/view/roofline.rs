@@ -213,6 +213,19 @@ fn table(roofline: &Roofline, text: &mut String) {
 fn roofline_notes(roofline: &Roofline) -> Vec<String> {
     let gigabytes = |rate: f64| short(rate / 1e9);
     let mut notes = Vec::new();
+    if roofline.is_stated {
+        notes.push("These limits are stated, not measured.".to_owned());
+    }
+    if let Some(known) = roofline.known {
+        notes.push(format!(
+            "Of {} of the device's time the work is known: products, by the shapes in the file. All rates are of that.",
+            known.share()
+        ));
+        if !roofline.is_stated {
+            let peak = "The peak is that of floats without matrix units: products are held to memory alone.";
+            notes.push(peak.to_owned());
+        }
+    }
     if roofline.pass_bytes > 0 {
         let size = roofline.pass_bytes as f64 / 1e6;
         let holds = if roofline.pass_level == MEMORY {

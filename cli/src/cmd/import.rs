@@ -3,11 +3,13 @@
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use brickscope::Profile;
 use brickscope::load::{self, Limit};
 use brickscope_analysis::view::wrap;
-use brickscope_formats::import::{Format, Map, Options, join, read_capture_file, read_file};
+use brickscope_formats::import::{
+    Format, Map, Options, add_limits, join, read_capture_file, read_file, state_limits,
+};
 
 use crate::measure::ceilings_here;
 use crate::output;
@@ -80,6 +82,15 @@ pub(crate) struct ImportArgs {
     /// add them to the run. `findings` then says how far each test is from them. This takes some seconds.
     #[arg(long)]
     pub(crate) ceilings_here: bool,
+
+    /// For a profiler's trace: the limits of its device, as `brickscope machine --backend cuda --json` printed them on one of
+    /// that name, or a run with limits. `show` then says how near to them the products are whose shapes the trace has.
+    #[arg(long, value_name = "FILE", conflicts_with = "stated_limits")]
+    pub(crate) ceilings: Option<PathBuf>,
+
+    /// The same, as you state them: "3350 GB/s, 989 TFLOP/s". Each screen calls them stated, not measured.
+    #[arg(long, value_name = "RATES")]
+    pub(crate) stated_limits: Option<String>,
 
     /// Print the run's folder and what the file lacks as JSON.
     #[arg(long)]
@@ -174,6 +185,14 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     if args.ceilings_here {
         drop(note);
         add_ceilings(&mut profile, args)?;
+    }
+    if let Some(text) = &args.stated_limits {
+        state_limits(&mut profile, text)
+            .map_err(|why| anyhow!("--stated-limits: {}", printable_text(&why)))?;
+    }
+    if let Some(file) = &args.ceilings {
+        add_limits(&mut profile, file)
+            .map_err(|why| anyhow!("--ceilings: {}", printable_text(&why)))?;
     }
     let note = progress::note("writing the run");
     let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;

@@ -10,6 +10,7 @@ mod file;
 mod folded;
 mod jax;
 mod kineto;
+mod limits;
 mod llama_bench;
 mod other;
 mod passes;
@@ -31,6 +32,7 @@ pub use brickscope_profile::run::Format;
 
 pub use self::file::{read_capture_file, read_file};
 pub use self::kineto::Captured;
+pub use self::limits::{add_limits, state_limits, stated};
 pub use self::other::{decoded, told};
 pub use self::ranks::join;
 use brickscope_profile::text::{printable, printable_text};

@@ -37,6 +37,10 @@ pub struct Ceilings {
     /// the run read it, if these are fewer than the CPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spreads: Vec<LimitSpread>,
+    /// Whether only those spans are held to them whose work is known, in the profile of a device by itself: another program's
+    /// file tells the work of some. No file has it.
+    #[serde(skip)]
+    pub of_known_work: bool,
 }
 
 /// The lowest and the highest that a limit was measured to be.
@@ -95,6 +99,15 @@ pub enum Numbers {
 }
 
 impl Ceilings {
+    /// The begin of the basis of limits that nobody measured.
+    pub const STATED: &str = "stated by the user, not measured";
+
+    /// Whether nobody measured them: then each screen calls them stated.
+    #[must_use]
+    pub fn is_stated(&self) -> bool {
+        self.basis.starts_with(Self::STATED)
+    }
+
     /// The end of the basis of ceilings whose peak is of products of bytes.
     #[doc(hidden)]
     pub const OF_BYTES: &str = ", products of bytes";

@@ -9,6 +9,7 @@ use crate::clock::ClockInfo;
 use crate::device::{DeviceProfile, DeviceStream, Grain, GrainTotal};
 use crate::dropped::Dropped;
 use crate::latency::Latency;
+use crate::machine::Ceilings;
 use crate::run::Overhead;
 use crate::span::{Dependency, Lane, Point, Span};
 use crate::sums::{Pass, Total, sum_is_wall};
@@ -164,7 +165,10 @@ impl Profile {
             run: self.run.clone(),
             model: self.model.clone(),
             machine: self.machine.clone(),
-            ceilings: of.ceilings.clone(),
+            ceilings: of
+                .ceilings
+                .clone()
+                .map(|limits| Ceilings { of_known_work: self.imported.is_some(), ..limits }),
             ceilings_absent: match (&of.ceilings, &of.ceilings_absent) {
                 (Some(_), _) => None,
                 (None, Some(why)) => Some(why.clone()),

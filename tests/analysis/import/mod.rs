@@ -12,6 +12,7 @@ mod planted_gpu;
 mod pytorch;
 mod ranks;
 mod rocprof;
+mod shapes;
 mod waits;
 
 use std::path::Path;

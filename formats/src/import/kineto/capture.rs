@@ -30,6 +30,8 @@ struct Match<'c> {
     /// The call of each kernel.
     of: Vec<Option<usize>>,
     is_named: bool,
+    /// The products all of whose kernels were found.
+    products: HashSet<u32>,
 }
 
 /// Why the capture of a file isn't that of a graph: the best of them.
@@ -58,7 +60,7 @@ pub(super) fn fill(
     let mut known: HashMap<(Vec<u32>, Place), Option<Match<'_>>> = HashMap::new();
     let mut of_call: HashMap<(usize, u32, u32), Option<u16>> = HashMap::new();
     let mut found = Sums::default();
-    for (graph, place) in graphs.iter().zip(places(graphs, passes)) {
+    for (number, (graph, place)) in graphs.iter().zip(places(graphs, passes)).enumerate() {
         found.of_kernels += graph.work.len() as u64;
         let key = (graph.work.iter().map(|&at| name_of(at)).collect::<Vec<u32>>(), place);
         if known.len() == MOST_GRAPHS && !known.contains_key(&key) {
@@ -73,11 +75,20 @@ pub(super) fn fill(
         let Some(captured) = trace.captures.get(of_it.file) else { continue };
         found.used.insert((of_it.file, of_it.run));
         found.is_unnamed |= !of_it.is_named;
+        // A graph may run for fewer tokens than it was captured with, and its kernels have the same names for other sizes.
+        let batch = captured.runs.get(of_it.run).and_then(|run| run.batch);
+        let has_shapes = batch.is_some() && batch == place.batch;
         for (&at, call) in graph.work.iter().zip(&of_it.of) {
             let Some(call) = call.and_then(|call| of_it.calls.get(call)) else { continue };
             found.matched += 1;
             found.kernels += u64::from(call.layer.is_some());
             found.layers.extend(call.layer);
+            if let Some(product) = call.product.filter(|of| of_it.products.contains(of)) {
+                match captured.product(product).filter(|_| has_shapes) {
+                    Some(work) => inside.add_product(at, (number, product), work),
+                    None => inside.of_other_sizes += 1,
+                }
+            }
             let name = name_of(at);
             // Where the table knows the kernel, it tells more than an operation that it doesn't know.
             let own = || match table.kernel(&trace.names[name as usize]) {
@@ -221,7 +232,8 @@ fn choose<'c>(
             Ok((of, is_named)) => {
                 let count = of.iter().flatten().count();
                 if best.as_ref().is_none_or(|(most, _)| count > *most) {
-                    best = Some((count, Match { file, run, calls, of, is_named }));
+                    let products = whole_products(calls, &of);
+                    best = Some((count, Match { file, run, calls, of, is_named, products }));
                 }
                 if count == kernels.len() {
                     break;
@@ -240,6 +252,20 @@ fn choose<'c>(
         refused.why = "another capture fits better, or it has another number of graphs".to_owned();
     }
     best.map(|(_, best)| best)
+}
+
+/// The products of a capture all of whose kernels were found in the graph: of another one, the kernel that takes the most
+/// time may be missing.
+fn whole_products(calls: &[Call], of: &[Option<usize>]) -> HashSet<u32> {
+    let found: HashSet<usize> = of.iter().flatten().copied().collect();
+    let (mut whole, mut broken) = (HashSet::new(), HashSet::new());
+    for (at, call) in calls.iter().enumerate().filter(|(_, call)| call.kind == CallKind::Kernel) {
+        let Some(product) = call.product else { continue };
+        let set = if found.contains(&at) { &mut whole } else { &mut broken };
+        set.insert(product);
+    }
+    whole.retain(|product| !broken.contains(product));
+    whole
 }
 
 /// The call of each kernel, and whether names told it.

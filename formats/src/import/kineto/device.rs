@@ -13,7 +13,7 @@ use super::host::{self, Host, phase_of};
 use super::inside::Inside;
 use super::table::{Found, layer_of_range};
 use super::unruled::Unruled;
-use super::{EventKind, Link, Names, described};
+use super::{EventKind, Link, Names, described, work};
 use crate::import::trace::{Timed, Trace, pass_of};
 
 /// How many pieces of work may run at once on a stream: with programmatic dependent launch, the next kernel begins before
@@ -22,6 +22,9 @@ const MOST_AT_ONCE: usize = 4;
 
 /// What HIP puts between kernels, so that they wait for each other: no kernel, though it is listed as one.
 pub(super) const MARKER: &str = "Marker";
+
+/// How the name of a device ends that the file doesn't name.
+pub(in crate::import) const UNNAMED: &str = "whose name isn't stated";
 
 /// The most ranges around a kernel that are looked at.
 const MOST_RANGES: usize = 64;
@@ -44,6 +47,9 @@ pub(super) struct Counts {
     pub(super) overrun: u64,
     /// Kernels in which devices exchange data.
     pub(super) collectives: Vec<PlacedCollective>,
+    /// How long all of it ran, and how long that whose work is known.
+    pub(super) of_ns: u64,
+    pub(super) known_ns: u64,
 }
 
 /// By so much a kernel may begin before the one before it has ended, as programs may ask for (programmatic launches).
@@ -85,6 +91,7 @@ pub(super) fn profiles(
     let mut serial = profile.passes.len() as u32;
     let mut kernels: HashMap<u32, Option<u16>> = HashMap::new();
     let mut unruled = Unruled::default();
+    let works = work::of_kernels(trace, timed, host, inside);
     let mut scopes: HashMap<u32, (Option<u16>, Option<u16>)> = HashMap::new();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
     for ((device, stream, process), mut events) in streams {
@@ -182,7 +189,11 @@ pub(super) fn profiles(
             last = alone.map(|_| last.map_or(event.end, |last| last.max(event.end)));
             let row = &mut rows[free];
             row.until = event.end;
-            row.add(event, origin, Placed { brick, layer, pass, launch, link }, name, names);
+            let work = works.get(&at).copied().unwrap_or_default();
+            if work != Work::default() {
+                counts.known_ns = counts.known_ns.saturating_add(event.end.abs_diff(event.start));
+            }
+            row.add(event, origin, Placed { brick, layer, pass, launch, link, work }, name, names);
         }
         for (nth, row) in rows.into_iter().enumerate() {
             // What runs on stream 7 while other work of it does is on "stream 7b".
@@ -193,6 +204,7 @@ pub(super) fn profiles(
             devices.entry(device).or_default().push(row.stream(name));
         }
     }
+    counts.of_ns = unruled.of_ns;
     if let Some(imported) = &mut profile.imported {
         imported.unruled = unruled.told(trace, names.table);
     }
@@ -211,7 +223,7 @@ pub(super) fn profiles(
         let name = described.names.get(&device).filter(|name| !name.is_empty()).cloned();
         profile.devices.push(DeviceProfile {
             rank: None,
-            name: name.unwrap_or_else(|| format!("device {device}, whose name isn't stated")),
+            name: name.unwrap_or_else(|| format!("device {device}, {UNNAMED}")),
             api: api.to_owned(),
             driver: described.driver.clone(),
             ticks: Ticks { ns_per_tick: 1.0, resolution_ns: None, valid_bits: 64 },
@@ -278,6 +290,7 @@ struct Placed<'h> {
     pass: Option<(u32, Phase)>,
     launch: Option<&'h host::Launch>,
     link: Option<&'h Link>,
+    work: Work,
 }
 
 impl Row {
@@ -289,7 +302,7 @@ impl Row {
         name: &str,
         names: &mut Names<'_>,
     ) {
-        let Placed { brick, layer, pass, launch, link } = placed;
+        let Placed { brick, layer, pass, launch, link, work } = placed;
         let start_ns = event.start.abs_diff(origin);
         let duration_ns = event.end.abs_diff(event.start);
         let span = Span {
@@ -302,7 +315,7 @@ impl Row {
             start_ns,
             duration_ns,
             exclusive_ns: duration_ns,
-            work: Work::default(),
+            work,
         };
         let row = self.spans.len() as u32;
         self.spans.push(span);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use brickscope_profile::{Pass, Phase, Profile, Source, Span, Work};
 
 use super::table::{Found, class_of, is_layer, layer_of_range};
-use super::{EventKind, MODULE, Names};
+use super::{EventKind, MODULE, Names, work};
 use crate::import::trace::{Timed, Trace, pass_of};
 
 /// The most modules around an event whose classes the table can compare.
@@ -19,6 +19,8 @@ pub(super) struct Host {
     pub(super) by_external: HashMap<u64, Launch>,
     /// The numbers of calls that launched a kernel.
     pub(super) launches: Vec<u64>,
+    /// Products whose work their shapes tell, with how many kernels each launched.
+    pub(super) products: Vec<(Work, u32)>,
     /// Whether any event states its layer.
     pub(super) has_layers: bool,
     pub(super) overlapping: u64,
@@ -40,6 +42,10 @@ pub(super) struct Launch {
     pub(super) issued_ns: u64,
     /// Whether it launched a graph of kernels.
     pub(super) is_graph: bool,
+    /// Whether it launched a kernel by itself.
+    pub(super) is_of_kernel: bool,
+    /// The product that it is a part of: an index into [`Host::products`].
+    pub(super) product: Option<u32>,
 }
 
 /// What the events around tell about an event.
@@ -59,6 +65,9 @@ struct Context {
     module: Option<u32>,
     /// Whether the operation around it is a kernel.
     is_in_kernel: bool,
+    is_in_call: bool,
+    /// The product around it: an index into the host's.
+    product: Option<u32>,
 }
 
 /// A module and those around it.
@@ -152,6 +161,7 @@ pub(super) fn spans(
 ) -> Host {
     let mut host = Host::default();
     let seen = foresee(trace, timed);
+    let products = work::products(trace, timed);
     let mut chains: Vec<Chain> = Vec::new();
     let mut of_chain: HashMap<(Option<u32>, u32), u32> = HashMap::new();
     // What the table says, by the number of a name, or of a chain and a call.
@@ -280,8 +290,13 @@ pub(super) fn spans(
             | EventKind::RangeOfWork => {}
         }
         host.has_layers |= inner.layer.is_some();
+        if let Some(&product) = products.get(&at) {
+            inner.product = Some(host.products.len() as u32);
+            host.products.push((product, 0));
+        }
         let pass = inner.pass.map(|pass| profile.passes[pass].serial);
         launch(&mut host, trace, event, &inner, pass, start_ns, name);
+        inner.is_in_call |= event.kind == EventKind::Call;
         if is_pass {
             stack.push(inner);
             continue;
@@ -364,12 +379,20 @@ fn launch(
         pass,
         issued_ns,
         is_graph: name.contains("GraphLaunch"),
+        is_of_kernel: event.kind == EventKind::Call && name.contains("LaunchKernel"),
+        product: inner.product,
     };
     match event.kind {
         EventKind::Call => {
             if let Some(correlation) = link.correlation {
                 if name.contains("LaunchKernel") {
                     host.launches.push(correlation);
+                }
+                let of_product = inner.product.and_then(|at| host.products.get_mut(at as usize));
+                if let Some((_, launches)) =
+                    of_product.filter(|_| launch.is_of_kernel && !inner.is_in_call)
+                {
+                    *launches += 1;
                 }
                 host.by_correlation.entry(correlation).or_insert(launch);
             }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use brickscope_profile::{GraphLayers, Pass};
+use brickscope_profile::{GraphLayers, Pass, Work};
 
 use super::device::MARKER;
 use super::host::Host;
@@ -14,6 +14,10 @@ use crate::import::trace::{Timed, Trace};
 #[derive(Default)]
 pub(super) struct Inside {
     of_event: HashMap<usize, (Option<u16>, Option<u16>)>,
+    /// Of kernels that are a part of a product: the launch of the graph and the product in its capture, and its work.
+    products: HashMap<usize, ((usize, u32), Work)>,
+    /// Kernels of products in graphs of which it isn't known whether they have the shapes of their capture.
+    pub(super) of_other_sizes: u64,
     /// How it became known.
     pub(super) layers: Option<GraphLayers>,
     /// Why the order of the kernels doesn't tell it.
@@ -33,6 +37,15 @@ impl Inside {
 
     pub(super) fn has_layers(&self) -> bool {
         self.layers.as_ref().is_some_and(|layers| layers.kernels > 0)
+    }
+
+    /// The product that a kernel is a part of, and its work.
+    pub(super) fn product(&self, event: usize) -> Option<((usize, u32), Work)> {
+        self.products.get(&event).copied()
+    }
+
+    pub(super) fn add_product(&mut self, event: usize, of: (usize, u32), work: Work) {
+        self.products.insert(event, (of, work));
     }
 
     /// Notes that a product, of which no more was known, is this one.

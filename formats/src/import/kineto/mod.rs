@@ -6,9 +6,9 @@
 //! and the brick of the operation whose call launched it, which has the same `correlation`.
 //!
 //! `host.rs` makes the host's spans, `device.rs` those of the devices, `collective.rs` finds the collectives among these, and
-//! `table.rs` knows which brick an event is. What is inside of graphs, `inside.rs` finds out: by a trace of their capture
-//! (`recorded.rs`, `counted.rs`, `capture.rs`), by `annotations.rs`, or by the order of the kernels (`order.rs`,
-//! `sequence.rs`).
+//! `table.rs` knows which brick an event is. `shapes.rs` tells the work of products, `work.rs` which kernels do it. What is
+//! inside of graphs, `inside.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`, `capture.rs`), by
+//! `annotations.rs`, or by the order of the kernels (`order.rs`, `sequence.rs`).
 
 mod annotations;
 mod capture;
@@ -20,13 +20,16 @@ mod inside;
 mod order;
 mod recorded;
 mod sequence;
+mod shapes;
 mod table;
 mod unruled;
+mod work;
 
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
+use brickscope_profile::text::percent;
 use brickscope_profile::{
     Absent, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Profile, time_rfc3339,
 };
@@ -35,8 +38,10 @@ use serde_json::value::RawValue;
 
 pub(super) use self::annotations::note;
 pub(super) use self::collective::{Collectives, MOST_COLLECTIVES};
+pub(super) use self::device::UNNAMED;
 pub use self::recorded::Captured;
 pub(super) use self::recorded::captured;
+pub(super) use self::shapes::Products;
 pub(super) use self::table::{LISTS, Table};
 use super::trace::{self, MOST_NAMES, Trace};
 use super::values::words;
@@ -328,6 +333,8 @@ pub(super) fn profile(
     let of_profiler = host.of_profiler + trace.left_out.of_profiler;
     left_out(&mut profile, "events of the profiler itself", of_profiler);
     left_out(&mut profile, "markers between kernels, which are no work", device.markers);
+    let over = trace.products.over;
+    left_out(&mut profile, "shapes of products, of which there are more than are kept", over);
     left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
     let mut doubts = inside.doubts.clone();
     if device.missing > 0 {
@@ -369,10 +376,22 @@ pub(super) fn profile(
                    launching";
         reasons.push(why.to_owned());
     }
-    reasons.push(match tokens.values().any(|&tokens| tokens > 0) {
-        true => "work, and what measuring cost".to_owned(),
-        false => "tokens, work, and what measuring cost".to_owned(),
-    });
+    let tokens = if tokens.values().any(|&tokens| tokens > 0) { "" } else { "tokens, " };
+    let work = match device.known_ns {
+        0 => "work".to_owned(),
+        ns => format!(
+            "work of all but products with shapes ({} of the devices' time)",
+            percent(ns as f64, device.of_ns as f64)
+        ),
+    };
+    reasons.push(format!("{tokens}{work}, and what measuring cost"));
+    if inside.of_other_sizes > 0 {
+        reasons.push(format!(
+            "work of {} kernels of graphs: their passes have other numbers of tokens than the captures, so the shapes may \
+             not be theirs",
+            inside.of_other_sizes
+        ));
+    }
     lacks(&mut profile, &reasons.iter().map(String::as_str).collect::<Vec<_>>());
     Ok(profile)
 }

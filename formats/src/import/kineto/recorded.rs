@@ -9,6 +9,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use brickscope_profile::Work;
+
 use super::host::Host;
 use super::table::{Found, Table};
 use super::{EventKind, Names, counted, host};
@@ -24,6 +26,8 @@ pub struct Captured {
     path: PathBuf,
     texts: Texts,
     pub(super) runs: Vec<Run>,
+    /// The work of products, by their shapes.
+    products: Vec<Work>,
 }
 
 /// The capture of a model for one size of batches: of one graph, or of one for each of its pieces.
@@ -49,6 +53,8 @@ pub(super) struct Call {
     pub(super) brick: Option<u32>,
     pub(super) op: Option<u32>,
     pub(super) layer: Option<u16>,
+    /// The product that it is a part of, a number of [`Captured::product`].
+    pub(super) product: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +111,10 @@ impl Captured {
     pub(super) fn text(&self, number: Option<u32>) -> Option<&str> {
         self.texts.text(number)
     }
+
+    pub(super) fn product(&self, number: u32) -> Option<Work> {
+        self.products.get(number as usize).copied()
+    }
 }
 
 /// A capture by its times: those of the range around it, and of each graph in it.
@@ -136,6 +146,7 @@ pub(in crate::import) fn captured(
         let run = run(recording, trace, &timed, &host, &ran, &names, &mut captured.texts);
         captured.runs.extend(Some(run).filter(|run| run.graphs.iter().any(|one| !one.is_empty())));
     }
+    captured.products = host.products.iter().map(|(work, _)| *work).collect();
     match captured.runs.is_empty() {
         true => Err(at.whole(
             "has no capture of a graph: no launches between `StreamBeginCapture` and `StreamEndCapture`, or in a range \
@@ -233,6 +244,7 @@ fn run(
             brick: brick.map(|brick| texts.number(&brick.name)),
             op: op.map(|op| texts.number(op)),
             layer: launch.and_then(|launch| launch.layer),
+            product: launch.and_then(|launch| launch.product),
         };
         while pieces.get(piece).is_some_and(|&(_, end)| end <= event.start) {
             piece += 1;

@@ -1,0 +1,112 @@
+//! Which kernels do the work that shapes state: each product counts once.
+
+use std::collections::{HashMap, HashSet};
+
+use brickscope_profile::Work;
+
+use super::EventKind;
+use super::device::{MARKER, launch_of};
+use super::host::Host;
+use super::inside::Inside;
+use crate::import::trace::{Timed, Trace};
+
+/// What a kernel has whose product's work is stated at another kernel of it: not nothing, so that its time can be told from
+/// that of kernels of which nothing is known.
+const ELSEWHERE: Work = Work::elements(1);
+
+/// The work of products by the indexes of their events. Of products inside of each other, which are one, only the innermost
+/// one has it: its tensors are those that are multiplied.
+pub(super) fn products(trace: &Trace, timed: &[Timed]) -> HashMap<usize, Work> {
+    let mut works = HashMap::new();
+    if trace.products.is_empty() {
+        return works;
+    }
+    // Those around, with their ends.
+    let mut around: Vec<(i64, usize, bool)> = Vec::new();
+    let mut lane = u32::MAX;
+    for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Op) {
+        if event.lane != lane {
+            around.clear();
+            lane = event.lane;
+        }
+        while around.pop_if(|(end, ..)| *end <= event.start).is_some() {}
+        let Some(product) = trace.products.of(event.link) else { continue };
+        if around.last().is_some_and(|(end, ..)| event.end > *end) {
+            continue;
+        }
+        for (_, outer, _) in &around {
+            works.remove(outer);
+        }
+        let has_weights =
+            product.has_weights() || around.iter().any(|(.., has_weights)| *has_weights);
+        let product = if has_weights { product.of_weights() } else { product };
+        works.insert(at, product.work);
+        around.push((event.end, at, has_weights));
+    }
+    works
+}
+
+/// A product that ran: by its operation, or by the launch of a graph and the operation of its capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Ran {
+    Alone(u32),
+    InGraph(usize, u32),
+}
+
+/// The work of kernels by the indexes of their events. Of several kernels that one product launched, the one that takes the
+/// most time has all of it: nothing is split. If one of them isn't in the file, none has any.
+pub(super) fn of_kernels(
+    trace: &Trace,
+    timed: &[Timed],
+    host: &Host,
+    inside: &Inside,
+) -> HashMap<usize, Work> {
+    let mut of_event: Vec<(usize, Ran)> = Vec::new();
+    // The work, the longest kernel and its time, and how many were launched one by one.
+    let mut all: HashMap<Ran, (Work, usize, u64, u32)> = HashMap::new();
+    let mut counted: HashSet<u64> = HashSet::new();
+    for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Work) {
+        let link = event.link.and_then(|link| trace.links.get(link as usize));
+        if trace.names[event.name as usize] == MARKER {
+            continue;
+        }
+        let launch = link.and_then(|link| launch_of(host, link));
+        let (ran, work, is_launch) = if let Some((ran, work)) = inside.product(at) {
+            (Ran::InGraph(ran.0, ran.1), work, false)
+        } else {
+            let Some(launch) = launch.filter(|launch| !launch.is_graph) else { continue };
+            let Some(number) = launch.product else { continue };
+            let Some((work, _)) = host.products.get(number as usize) else { continue };
+            // Each launch once.
+            let correlation = link.and_then(|link| link.correlation);
+            let is_new = correlation.is_some_and(|correlation| counted.insert(correlation));
+            (Ran::Alone(number), *work, launch.is_of_kernel && is_new)
+        };
+        of_event.push((at, ran));
+        let ns = event.end.abs_diff(event.start);
+        let (_, longest, most, launches) = all.entry(ran).or_insert((work, at, ns, 0));
+        *launches += u32::from(is_launch);
+        if ns > *most {
+            (*longest, *most) = (at, ns);
+        }
+    }
+    let mut works = HashMap::new();
+    for (at, ran) in of_event {
+        let Some(&(work, longest, _, launches)) = all.get(&ran) else { continue };
+        let is_whole = match ran {
+            Ran::Alone(number) => {
+                host.products.get(number as usize).is_some_and(|(_, of)| launches >= *of)
+            }
+            Ran::InGraph(..) => true,
+        };
+        if !is_whole {
+            continue;
+        }
+        if at == longest {
+            works.insert(at, work);
+        } else if work.bytes > 0 {
+            works.insert(at, ELSEWHERE);
+        }
+    }
+    works
+}
