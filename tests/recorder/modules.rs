@@ -30,7 +30,16 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 8] = [
     ),
     (
         "formats",
-        &["brickscope-analysis", "brickscope-profile", "flate2", "prost", "serde", "serde_json"],
+        &[
+            "brickscope-analysis",
+            "brickscope-profile",
+            "flate2",
+            "prost",
+            // Of databases, behind a feature.
+            "rusqlite",
+            "serde",
+            "serde_json",
+        ],
     ),
     (
         "receipt",

@@ -7,7 +7,7 @@
 //!
 //! `host.rs` makes the host's spans, `device.rs` those of the devices, `collective.rs` finds the collectives among these, and
 //! `table.rs` knows which brick an event is. `shapes.rs` tells the work of products, `work.rs` which kernels do it. What is
-//! inside of graphs, `inside.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`, `capture.rs`), by
+//! inside of graphs, `layers.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`, `capture.rs`), by
 //! `annotations.rs`, or by the order of the kernels (`order.rs`, `sequence.rs`).
 
 mod annotations;
@@ -17,6 +17,7 @@ mod counted;
 mod device;
 mod host;
 mod inside;
+mod layers;
 mod order;
 mod recorded;
 mod sequence;
@@ -297,7 +298,7 @@ pub(super) fn profile(
     let (timed, origin) = trace::sorted(trace, at)?;
     let mut names = Names { table, names: Vec::new(), of_name: HashMap::new() };
     let host = host::spans(trace, &timed, origin, &mut names, &mut profile);
-    let inside = inside::of(trace, &timed, &host, &profile.passes, &mut names);
+    let inside = layers::of(trace, &timed, &host, &profile.passes, &mut names);
     let device = device::profiles(trace, &timed, origin, &host, &inside, &mut names, &mut profile);
     profile.ranks = collective::ranks(trace, &timed, &device.collectives, &profile);
     profile.lanes = lanes(trace, &mut profile);
