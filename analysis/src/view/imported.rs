@@ -9,7 +9,7 @@ use brickscope_profile::{FunctionSamples, Phase, Profile, StepTold, Unruled};
 
 use crate::rate::{TestRow, imported_tests};
 use crate::text::cut;
-use crate::view::layout::{file_name, labelled};
+use crate::view::layout::labelled;
 use crate::view::{by_the_file, layers};
 use crate::words::fraction;
 
@@ -206,8 +206,12 @@ pub fn import_in_words(profile: &Profile) -> Vec<String> {
 pub(super) fn limits(profile: &Profile, text: &mut String) {
     let Some(imported) = &profile.imported else { return };
     let mut lines = Vec::new();
-    if !profile.devices.is_empty() && file_name(&imported.file) != imported.file {
-        lines.push(("file", printable_text(&imported.file)));
+    // The first sentence has no room for all of it.
+    if !profile.devices.is_empty() {
+        let program = imported.program.as_ref();
+        let program = program.map_or_else(String::new, |of| format!(", by {}", printable_text(of)));
+        let (file, format) = (printable_text(&imported.file), printable(&imported.format));
+        lines.push(("file", format!("{file} ({format}{program})")));
     }
     let conditions = imported.conditions.iter().filter(|(_, value)| !value.is_empty());
     let conditions: Vec<String> = conditions

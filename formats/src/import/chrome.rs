@@ -122,8 +122,9 @@ fn read_values<R: Read>(
             "isn't a trace of PyTorch's profiler or of JAX's, which the table of bricks is for";
         return Err(at.whole(why));
     }
-    // XProf's files end with one.
-    reader.empty_ones(u64::from(is_jax));
+    // The objects that XProf writes end with one.
+    let is_object = reader.trace.field("displayTimeUnit").is_some();
+    reader.empty_ones(u64::from(is_object));
     let jax = is_jax.then(|| jax::resolve(&mut reader.trace, &reader.hints, &table));
     reader.passes.choose(&mut reader.trace, at, is_kineto)?;
     reader.trace.captures = options.captures.clone();

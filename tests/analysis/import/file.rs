@@ -34,6 +34,9 @@ fn of_file(mut profile: Profile) -> Profile {
     if let Some(imported) = &mut profile.imported {
         imported.file = "a.file".to_owned();
     }
+    for rank in profile.ranks.iter_mut().flat_map(|ranks| &mut ranks.ranks) {
+        rank.file = "a.file".to_owned();
+    }
     profile
 }
 
@@ -79,7 +82,7 @@ fn what_can_not_be_read_has_a_reason() {
         (b"a\xffb", None, "a.file, byte 1: not UTF-8 text"),
         (&unpacked[..9], None, "a.file, a gzip file: "),
         (&wrong[..], None, "a.file, a gzip file: "),
-        (b"a;b 1\n", None, "a.file: folded stacks don't state the unit"),
+        (b"a;b 1\n", None, "a.file: folded stacks don't state whether"),
     ] {
         let said = read_as(bytes, format).expect_err(why).to_string();
         assert!(said.starts_with(why), "{said}");

@@ -353,7 +353,7 @@ fn files_that_are_not_of_one_job_are_refused() {
     let other = Made { ranks: 8, ..made(1, 0) };
     assert_eq!(
         refused(&[made(0, 0), other]),
-        "traces/1.json: is of rank 1 of 8, and traces/0.json of one of 3: they aren't ranks of one job"
+        "traces/1.json is of rank 1 of 8, and traces/0.json of one of 3: they aren't ranks of one job"
     );
     let bench = read(LLAMA_BENCH, "bench.json".as_ref(), Format::LlamaBench, &Options::default());
     let bench = ("bench.json".into(), bench.expect("it is one"));

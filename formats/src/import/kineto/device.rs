@@ -9,19 +9,16 @@ use brickscope_profile::{
 };
 
 use super::collective::{self, Placed as PlacedCollective};
-use super::host::{self, Host, phase_of};
+use super::host::{self, Host, launch_of, phase_of};
 use super::inside::Inside;
 use super::table::{Found, layer_of_range};
 use super::unruled::Unruled;
-use super::{EventKind, Link, Names, described, work};
+use super::{EventKind, Link, MARKER, Names, described, work};
 use crate::import::trace::{Timed, Trace, pass_of};
 
 /// How many pieces of work may run at once on a stream: with programmatic dependent launch, the next kernel begins before
 /// the last one ends.
 const MOST_AT_ONCE: usize = 4;
-
-/// What HIP puts between kernels, so that they wait for each other: no kernel, though it is listed as one.
-pub(super) const MARKER: &str = "Marker";
 
 /// How the name of a device ends that the file doesn't name.
 pub(in crate::import) const UNNAMED: &str = "whose name isn't stated";
@@ -364,12 +361,6 @@ fn is_part(names: &[Name], kernel: u16, told: u16) -> bool {
         "FlashAttention" => matches!(name(kernel), "KvCache"),
         _ => false,
     }
-}
-
-/// The call that launched a piece of work, or else the operation.
-pub(super) fn launch_of<'h>(host: &'h Host, link: &Link) -> Option<&'h host::Launch> {
-    let by_call = link.correlation.and_then(|at| host.by_correlation.get(&at));
-    by_call.or_else(|| host.by_external.get(&link.external?))
 }
 
 /// Begin, end and serial of the host's passes, if none begins in another one.

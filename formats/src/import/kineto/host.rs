@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use brickscope_profile::{Pass, Phase, Profile, Source, Span, Work};
 
 use super::table::{Found, class_of, is_layer, layer_of_range};
-use super::{EventKind, MODULE, Names, work};
+use super::{EventKind, Link, MODULE, Names, shapes};
 use crate::import::trace::{Timed, Trace, pass_of};
 
 /// The most modules around an event whose classes the table can compare.
@@ -161,7 +161,7 @@ pub(super) fn spans(
 ) -> Host {
     let mut host = Host::default();
     let seen = foresee(trace, timed);
-    let products = work::products(trace, timed);
+    let products = shapes::products(trace, timed);
     let mut chains: Vec<Chain> = Vec::new();
     let mut of_chain: HashMap<(Option<u32>, u32), u32> = HashMap::new();
     // What the table says, by the number of a name, or of a chain and a call.
@@ -410,4 +410,10 @@ fn launch(
 pub(super) fn phase_of(profile: &Profile, serial: u32) -> Option<Phase> {
     let pass = profile.passes.get((serial as usize).checked_sub(1)?)?;
     Some(pass.phase)
+}
+
+/// The call that launched a piece of work, or else the operation.
+pub(super) fn launch_of<'h>(host: &'h Host, link: &Link) -> Option<&'h Launch> {
+    let by_call = link.correlation.and_then(|at| host.by_correlation.get(&at));
+    by_call.or_else(|| host.by_external.get(&link.external?))
 }

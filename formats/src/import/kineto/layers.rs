@@ -5,10 +5,9 @@ use std::collections::HashMap;
 
 use brickscope_profile::Pass;
 
-use super::device::MARKER;
 use super::host::Host;
 use super::inside::{Graph, Inside};
-use super::{EventKind, Names, annotations, capture, order};
+use super::{EventKind, MARKER, Names, annotations, capture, order};
 use crate::import::trace::{Timed, Trace};
 
 /// Finds it out: by the best of what there is.

@@ -70,6 +70,9 @@ pub(super) enum EventKind {
     Profiler,
 }
 
+/// What HIP puts between kernels, so that they wait for each other: no kernel, though it is listed as one.
+pub(super) const MARKER: &str = "Marker";
+
 /// What the name of a module's call begins with.
 const MODULE: &str = "nn.Module: ";
 

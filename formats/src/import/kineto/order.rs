@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use brickscope_profile::{GraphLayers, GraphLayersBy, Pass};
 
-use super::host::Host;
+use super::host::{Host, launch_of};
 use super::inside::Inside;
 use super::sequence::{Known, Layers, Token};
 use super::table::Found;
-use super::{EventKind, Names, device};
+use super::{EventKind, MARKER, Names, device};
 use crate::import::trace::{Timed, Trace};
 
 /// The kernels of a pass on a device, or of one launch of a graph: by stream, in order.
@@ -27,10 +27,10 @@ fn units(trace: &Trace, timed: &[Timed], host: &Host, passes: &[Pass]) -> Vec<Un
     for (at, event) in timed.iter().enumerate() {
         let link = event.link.and_then(|link| trace.links.get(link as usize));
         let Some(link) = link.filter(|_| event.kind == EventKind::Work) else { continue };
-        if trace.names[event.name as usize] == device::MARKER {
+        if trace.names[event.name as usize] == MARKER {
             continue;
         }
-        let Some(launch) = device::launch_of(host, link) else { continue };
+        let Some(launch) = launch_of(host, link) else { continue };
         let pass = launch.pass.or_else(|| device::pass_at(&intervals, launch.issued_ns));
         let of = match (pass, link.correlation) {
             (Some(pass), _) => Of::Pass(pass),
@@ -66,7 +66,7 @@ pub(super) fn fill(
     let mut token = |at: usize, names: &mut Names<'_>| {
         let event = &timed[at];
         let link = event.link.and_then(|link| trace.links.get(link as usize));
-        let launch = link.and_then(|link| device::launch_of(host, link));
+        let launch = link.and_then(|link| launch_of(host, link));
         if let Some(brick) =
             launch.filter(|launch| !launch.is_graph).and_then(|launch| launch.brick)
         {

@@ -260,25 +260,26 @@ fn grown(
     starts
 }
 
-/// Whether two layers have the same kernels, but for hardly one.
+/// Whether two layers have the same kernels, but for hardly one, which is none of those that layers are told by. The first
+/// one of `other` may be anything that isn't known.
 fn are_alike(one: &[Token], other: &[Token]) -> bool {
-    let others = one.iter().zip(other).filter(|(one, other)| one != other).count();
-    one.len() == other.len() && others <= one.len() / 8
+    let tells = |token: Token| matches!(token, Token::Norm | Token::Mixer);
+    let pairs = one.iter().zip(other).enumerate();
+    let mut others = pairs.filter(|(_, (one, other))| one != other);
+    one.len() == other.len()
+        && others.clone().count() <= one.len() / 8
+        && others.all(|(at, (one, other))| {
+            !tells(*one) && !tells(*other) || at == 0 && matches!(other, Token::Other(_))
+        })
 }
 
-/// Whether `other` is a layer, or the begin of one, without so many kernels behind its first: none of those that layers are
-/// told by.
-fn is_without(body: &[Token], other: &[Token], lacks: usize) -> bool {
-    if lacks == 0 {
-        return body == other;
-    }
-    body.len() == other.len() + lacks
-        && (1..other.len()).any(|at| {
-            let without = &body[at..at + lacks];
-            body[..at] == other[..at]
-                && body[at + lacks..] == other[at..]
-                && without.iter().all(|token| matches!(token, Token::Other(_)))
-        })
+/// Whether two layers, or begins of them, have the same kernels of those that layers are told by, and hardly more or less of
+/// others: a compiler fuses some of the first layer's with the embedding.
+fn are_near(one: &[Token], other: &[Token]) -> bool {
+    let known = |tokens: &[Token]| -> Vec<Token> {
+        tokens.iter().filter(|token| !matches!(token, Token::Other(_))).copied().collect()
+    };
+    one.len().abs_diff(other.len()) <= 2 && known(one) == known(other)
 }
 
 /// Adds the layers that come before those that repeat and begin as they do, but go on otherwise. If anything else there
@@ -288,24 +289,16 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
     let first = starts[0];
     let body = &tokens[first..starts[1]];
     let head = body.iter().position(|token| *token == Token::Mixer).ok_or(OTHERS)?;
-    let mut others = Vec::new();
-    // The first layer of all may lack a kernel or two behind its norm, which a compiler fused with the embedding.
-    let mut is_short = false;
-    for (nth, mixer) in mixers(&tokens[..first]).into_iter().enumerate() {
-        let begins = |lacks: usize| {
-            let start = (mixer + lacks).checked_sub(head)?;
-            let is_head = is_without(&body[..head], &tokens[start..mixer], lacks);
-            is_head.then_some(start)
+    let mut others: Vec<usize> = Vec::new();
+    for mixer in mixers(&tokens[..first]) {
+        let from = others.last().map_or(0, |start| start + 1);
+        let begins = |start: &usize| {
+            tokens[*start] == Token::Norm && are_near(&body[..head], &tokens[*start..mixer])
         };
-        let found = begins(0).or_else(|| {
-            let found = (1..=2).filter(|_| nth == 0).find_map(begins);
-            is_short |= found.is_some();
-            found
-        });
-        match found {
+        match (from..mixer).rev().take(head + 3).find(begins) {
             Some(start) => others.push(start),
             // Layers came before, and then one that lost its begin.
-            None if nth > 0 => return Err(Unclear::Hole(mixer)),
+            None if !others.is_empty() => return Err(Unclear::Hole(mixer)),
             None => return Err(OTHERS),
         }
     }
@@ -316,15 +309,12 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
         .map(|(start, end)| tokens.get(*start..end).unwrap_or_default())
         .collect();
     let bodies = starts.windows(2).map(|bounds| &tokens[bounds[0]..bounds[1]]);
-    if let ([other], true) = (&of[..], is_short) {
-        let lacks = |body: &[Token]| body.len().checked_sub(other.len()).filter(|lacks| *lacks > 0);
-        if bodies
-            .clone()
-            .any(|body| lacks(body).is_some_and(|lacks| is_without(body, other, lacks)))
-        {
-            starts.insert(0, others[0]);
-            return Ok(());
-        }
+    if let [other] = of[..]
+        && tokens[..others[0]].iter().all(|token| !token.is_product())
+        && bodies.clone().any(|body| body.len() != other.len() && are_near(body, other))
+    {
+        starts.insert(0, others[0]);
+        return Ok(());
     }
     if bodies.clone().any(|body| of.iter().any(|other| are_alike(body, other))) {
         return Err(Unclear::Hole(first));
@@ -342,7 +332,8 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
         [] => {}
         [other] if !is_rest(other) => {}
         [one, ref others @ ..]
-            if !others.is_empty() && others.iter().all(|other| are_alike(one, other)) => {}
+            if !others.is_empty()
+                && others.iter().all(|other| are_alike(one, other) || are_near(one, other)) => {}
         _ => return Err(OTHERS),
     }
     let begin = others.first().copied().unwrap_or(first);
@@ -578,6 +569,19 @@ mod tests {
             found(&format!("ecNPrkAP{four}NP")),
             "other layers come before those that repeat"
         );
+    }
+
+    #[test]
+    fn of_layers_behind_a_hole_none_is_known() {
+        const BODY: &str = "NPrkAAPNPSP";
+        let whole = BODY.repeat(24);
+        // At the begin of a layer, in one, and over the bounds of several.
+        for (from, kernels) in [(110, 2), (118, 7), (113, 3), (115, 29)] {
+            let text = format!("ccce{}{}NPx", &whole[..from], &whole[from + kernels..]);
+            let of = layers(&tokens(&text)).expect("layers").of;
+            let known = of.iter().flatten().count();
+            assert_eq!(known, 110, "{from} {kernels}: {}", found(&text));
+        }
     }
 
     #[test]

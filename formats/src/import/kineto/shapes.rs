@@ -7,10 +7,14 @@
 //! `csrc/torch_bindings.cpp` and `csrc/rocm/torch_bindings.cpp`, SGLang's `sgl-kernel/csrc/common_extension.cc`, FBGEMM's
 //! `quantize.cpp`; of `aiter::gemm_a16w16` and `vllm::rocm_unquantized_gemm` that of traces.
 
+use std::collections::HashMap;
+
 use brickscope_profile::{Data, Work};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::EventKind;
+use crate::import::trace::{Timed, Trace};
 use crate::import::values::words;
 
 /// So many products are kept: each takes some 60 bytes.
@@ -297,6 +301,38 @@ fn product(schema: Schema, args: &str) -> Option<Product> {
     }
     let product = Product { work, second: second.bytes };
     Some(if schema.is_linear { product.of_weights() } else { product })
+}
+
+/// The work of products by the indexes of their events. Of products inside of each other, which are one, only the innermost
+/// one has it: its tensors are those that are multiplied.
+pub(super) fn products(trace: &Trace, timed: &[Timed]) -> HashMap<usize, Work> {
+    let mut works = HashMap::new();
+    if trace.products.is_empty() {
+        return works;
+    }
+    // Those around, with their ends.
+    let mut around: Vec<(i64, usize, bool)> = Vec::new();
+    let mut lane = u32::MAX;
+    for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Op) {
+        if event.lane != lane {
+            around.clear();
+            lane = event.lane;
+        }
+        while around.pop_if(|(end, ..)| *end <= event.start).is_some() {}
+        let Some(product) = trace.products.of(event.link) else { continue };
+        if around.last().is_some_and(|(end, ..)| event.end > *end) {
+            continue;
+        }
+        for (_, outer, _) in &around {
+            works.remove(outer);
+        }
+        let has_weights =
+            product.has_weights() || around.iter().any(|(.., has_weights)| *has_weights);
+        let product = if has_weights { product.of_weights() } else { product };
+        works.insert(at, product.work);
+        around.push((event.end, at, has_weights));
+    }
+    works
 }
 
 #[cfg(test)]

@@ -4,47 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use brickscope_profile::Work;
 
-use super::EventKind;
-use super::device::{MARKER, launch_of};
-use super::host::Host;
+use super::host::{Host, launch_of};
 use super::inside::Inside;
+use super::{EventKind, MARKER};
 use crate::import::trace::{Timed, Trace};
 
 /// What a kernel has whose product's work is stated at another kernel of it: not nothing, so that its time can be told from
 /// that of kernels of which nothing is known.
 const ELSEWHERE: Work = Work::elements(1);
-
-/// The work of products by the indexes of their events. Of products inside of each other, which are one, only the innermost
-/// one has it: its tensors are those that are multiplied.
-pub(super) fn products(trace: &Trace, timed: &[Timed]) -> HashMap<usize, Work> {
-    let mut works = HashMap::new();
-    if trace.products.is_empty() {
-        return works;
-    }
-    // Those around, with their ends.
-    let mut around: Vec<(i64, usize, bool)> = Vec::new();
-    let mut lane = u32::MAX;
-    for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Op) {
-        if event.lane != lane {
-            around.clear();
-            lane = event.lane;
-        }
-        while around.pop_if(|(end, ..)| *end <= event.start).is_some() {}
-        let Some(product) = trace.products.of(event.link) else { continue };
-        if around.last().is_some_and(|(end, ..)| event.end > *end) {
-            continue;
-        }
-        for (_, outer, _) in &around {
-            works.remove(outer);
-        }
-        let has_weights =
-            product.has_weights() || around.iter().any(|(.., has_weights)| *has_weights);
-        let product = if has_weights { product.of_weights() } else { product };
-        works.insert(at, product.work);
-        around.push((event.end, at, has_weights));
-    }
-    works
-}
 
 /// A product that ran: by its operation, or by the launch of a graph and the operation of its capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

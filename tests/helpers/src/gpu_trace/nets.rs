@@ -172,7 +172,7 @@ pub fn experts() -> Vec<Kernel> {
         ("fused_moe_kernel", 88_000, "Experts"),
         (SILU, 5_200, "Activation"),
         ("fused_moe_kernel", 52_000, "Experts"),
-        (MOE_SUM, 4_400, "Experts"),
+        (MOE_SUM, 4_400, "Combine"),
     ])
 }
 
@@ -284,7 +284,7 @@ impl Net {
                 ("_combined_routing_compute", 5_800, "Router"),
                 ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu", 141_000, "Experts"),
                 ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", 164_000, "Experts"),
-                ("_finalize_matmul_scatter_bf16", 5_400, "Experts"),
+                ("_finalize_matmul_scatter_bf16", 5_400, "Combine"),
             ]));
             all
         });
