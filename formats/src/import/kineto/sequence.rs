@@ -336,13 +336,14 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
                 && others.iter().all(|other| are_alike(one, other) || are_near(one, other)) => {}
         _ => return Err(OTHERS),
     }
-    let begin = others.first().copied().unwrap_or(first);
-    // The end of a layer whose begin isn't there: its product stands where that of each other layer does.
-    let from_end = |tokens: &[Token]| tokens.iter().rev().position(|token| token.is_product());
-    let end_of_body = from_end(&tokens[..starts[starts.len() - 1]]);
-    if others.is_empty() && begin > 0 && from_end(&tokens[..begin]) == end_of_body {
-        let why = "its first kernels look like the end of a layer whose begin isn't there";
-        return Err(Unclear::Why(why));
+    // A part of a layer whose begin isn't there: then layers before it may be missing, too.
+    let prologue = &tokens[..others.first().copied().unwrap_or(first)];
+    let is_of_a_layer =
+        |token: &Token| token.is_product() || matches!(token, Token::Activation | Token::Router);
+    let end = &tokens[..starts[starts.len() - 1]];
+    let is_part = prologue.iter().any(is_of_a_layer) || end.ends_with(prologue);
+    if others.is_empty() && !prologue.is_empty() && is_part {
+        return Err(Unclear::Why("its first kernels look like a part of a layer that isn't whole"));
     }
     starts.splice(0..0, others);
     Ok(())
@@ -541,6 +542,7 @@ mod tests {
     #[test]
     fn what_is_not_clear_has_no_layers() {
         const BODY: &str = "NPrkAPNPSP";
+        const PART: &str = "its first kernels look like a part of a layer that isn't whole";
         let four = BODY.repeat(4);
         for (text, why) in [
             (BODY.repeat(2), "its kernels don't repeat"),
@@ -551,9 +553,12 @@ mod tests {
             ),
             (format!("kAPNPSP{four}NP"), "other layers come before those that repeat"),
             (format!("kAPx{four}NP"), "other layers come before those that repeat"),
+            (format!("SP{four}NP"), PART),
+            (format!("ecNPrkNPSP{four}NP"), PART),
+            (format!("z{}NP", "NPrkAPNPSPz".repeat(4)), PART),
             (
-                format!("SP{four}NP"),
-                "its first kernels look like the end of a layer whose begin isn't there",
+                format!("exAPx{}NP", "NAPNPSP".repeat(4)),
+                "other layers come before those that repeat",
             ),
             ("xPrkAPyPSP".repeat(4), "where a layer begins isn't clear"),
         ] {
