@@ -78,23 +78,27 @@ def damaged(rng, text):
     return text
 
 
-def damaged_database(rng, sql, path):
-    with sqlite3.connect(path) as base:
-        base.executescript(sql)
-        if rng.random() < 0.6:
-            tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            for _ in range(rng.randint(1, 6)):
-                table = rng.choice(tables)
-                columns = [row[1] for row in base.execute(f"PRAGMA table_info({table})")]
-                try:
-                    base.execute(
-                        f"UPDATE {table} SET \"{rng.choice(columns)}\" = ? WHERE rowid = 1 + ABS(RANDOM()) % 8 OR ?",
-                        (rng.choice(IN_ROWS), rng.random() < 0.1))
-                except sqlite3.Error:
-                    # What a column forbids.
-                    pass
-            return
-    data = bytearray(path.read_bytes())
+def damaged_database(rng, whole, path):
+    """A database of which some bytes are others, or values of some rows."""
+    path.write_bytes(whole)
+    if rng.random() < 0.6:
+        base = sqlite3.connect(path)
+        # Nobody needs it after a loss of power.
+        base.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY;")
+        tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        for _ in range(rng.randint(1, 6)):
+            table = rng.choice(tables)
+            column = rng.choice([row[1] for row in base.execute(f"PRAGMA table_info({table})")])
+            which = "1" if rng.random() < 0.1 else f"rowid = {rng.randint(1, 8)}"
+            try:
+                base.execute(f'UPDATE {table} SET "{column}" = ? WHERE {which}', (rng.choice(IN_ROWS),))
+            except sqlite3.Error:
+                # What a column forbids.
+                pass
+        base.commit()
+        base.close()
+        return
+    data = bytearray(whole)
     for _ in range(rng.randint(1, 12)):
         data[rng.randrange(len(data))] = rng.randrange(256)
     path.write_bytes(data[:rng.randrange(len(data))] if rng.random() < 0.05 else data)
@@ -113,12 +117,15 @@ def formats():
         return write
 
     def database_of(name):
-        sql = (OWN / f"{name}.sql").read_text()
+        with tempfile.TemporaryDirectory() as made:
+            base = sqlite3.connect(Path(made) / "whole.sqlite")
+            base.executescript((OWN / f"{name}.sql").read_text())
+            base.close()
+            whole = (Path(made) / "whole.sqlite").read_bytes()
 
         def write(rng, folder):
             path = folder / f"{name}.sqlite"
-            path.unlink(missing_ok=True)
-            damaged_database(rng, sql, path)
+            damaged_database(rng, whole, path)
             return [path, *rng.choice([(), ("--decode", "decode")])]
 
         return write
