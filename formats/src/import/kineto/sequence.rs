@@ -178,13 +178,10 @@ fn body(tokens: &[Token], first: usize, period: usize) -> Option<Vec<usize>> {
         return Some(vec![period]);
     }
     // Several layers that take turns: each begins as the first one does.
-    let mut starts = Vec::new();
-    for mixer in &mixers {
-        let start = mixer.checked_sub(head)?;
-        if of[start..*mixer] != of[..head] {
-            return None;
-        }
-        starts.push(start);
+    let mut starts = vec![0];
+    for &mixer in mixers.get(1..)? {
+        let from = starts.last().map_or(0, |start| start + 1);
+        starts.push(begin(of, from, mixer, &of[..head])?);
     }
     starts.push(period);
     let mut lengths = Vec::new();
@@ -282,6 +279,14 @@ fn are_near(one: &[Token], other: &[Token]) -> bool {
     one.len().abs_diff(other.len()) <= 2 && known(one) == known(other)
 }
 
+/// Where the layer of a mixer begins, not before `from`: at a norm, with what is near the head of other layers.
+fn begin(tokens: &[Token], from: usize, mixer: usize, head: &[Token]) -> Option<usize> {
+    (from..mixer)
+        .rev()
+        .take(head.len() + 3)
+        .find(|&start| tokens[start] == Token::Norm && are_near(head, &tokens[start..mixer]))
+}
+
 /// Adds the layers that come before those that repeat and begin as they do, but go on otherwise. If anything else there
 /// looks like a layer, no number is sure.
 fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
@@ -292,10 +297,7 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
     let mut others: Vec<usize> = Vec::new();
     for mixer in mixers(&tokens[..first]) {
         let from = others.last().map_or(0, |start| start + 1);
-        let begins = |start: &usize| {
-            tokens[*start] == Token::Norm && are_near(&body[..head], &tokens[*start..mixer])
-        };
-        match (from..mixer).rev().take(head + 3).find(begins) {
+        match begin(tokens, from, mixer, &body[..head]) {
             Some(start) => others.push(start),
             // Layers came before, and then one that lost its begin.
             None if !others.is_empty() => return Err(Unclear::Hole(mixer)),
