@@ -403,9 +403,9 @@ pub struct GraphLayers {
     pub by: GraphLayersBy,
     /// How many layers there are.
     pub layers: u32,
-    /// How many kernels of graphs have a layer.
+    /// How many of these kernels have a layer.
     pub kernels: u64,
-    /// How many kernels graphs have.
+    /// How many kernels there are whose launch doesn't tell it, in graphs or not.
     pub of_kernels: u64,
     /// What a reader should know of it, as a sentence without its subject and its full stop; often nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -1,5 +1,5 @@
 """What a trace of PyTorch's profiler says of devices, worked out in Python from the file alone: without brickscope, its
-tables and its names of bricks.
+tables and its names of bricks. Of files of Nsight Systems and rocprofv3, which recorded.py reads, the same without steps.
 
 A step is what the file calls so: a range of the host named `execute_…` or `step[…]`, or else `ProfilerStep#…`; of ranges
 inside of each other the outer one. A kernel or copy belongs to the step in which the host launched it: the call with the
@@ -15,6 +15,8 @@ import json
 import re
 from collections import Counter, defaultdict
 from decimal import Decimal
+
+import recorded
 
 WORK = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset", "concurrent_kernel"}
 SERVER = re.compile(r"execute_(\d+_)?context_.*_generation_|step\[\w+ bs=")
@@ -36,8 +38,6 @@ def events_of(path):
     except ValueError as error:
         raise NotRead(f"not JSON: {error}") from error
     if isinstance(read, dict):
-        if "rocprofiler-sdk-tool" in read:
-            raise NotRead("rocprofv3's JSON, which brickscope doesn't read")
         read = read.get("traceEvents")
     if not isinstance(read, list):
         raise NotRead("no list of events")
@@ -96,16 +96,35 @@ def place(event, key, field):
     return int(digits.group()) if digits else 0
 
 
-def figures(path):
-    """By device: steps, busy, span and gaps in nanoseconds, and for each kernel how long it ran and how often."""
-    events = events_of(path)
-    steps = steps_of(events)
+def called_at(events):
+    """When the host made the call of each number."""
     called = {}
     for event in events:
         number = event.get("args", {}).get("correlation")
         is_call = str(event.get("cat", "")).endswith(("_runtime", "_driver")) or event.get("cat") == "Runtime"
         if is_call and is_number(number):
             called.setdefault(number, event["begin"])
+    return called
+
+
+def step_of(event, steps, called):
+    """The number of the step in which an event of a device was launched."""
+    at = called.get(event.get("args", {}).get("correlation"))
+    inside = [number for number, step in enumerate(steps) if at is not None and step["begin"] <= at < step["end"]]
+    return inside[0] if inside else None
+
+
+def figures(path):
+    """By device: steps, busy, span and gaps in nanoseconds, and for each kernel how long it ran and how often."""
+    found = recorded.work(path)
+    if found is not None:
+        devices, sums = found
+        return {
+            device: of_device([(begin, end, name, 0) for begin, end, name in work], False, sums and sums[device])
+            for device, work in sorted(devices.items())
+        }
+    events = events_of(path)
+    steps, called = steps_of(events), called_at(events)
     first = min(event["begin"] for event in events if event["begin"] > 0)
     devices = {}
     for event in events:
@@ -113,32 +132,30 @@ def figures(path):
             continue
         if event["begin"] == 0 and event["end"] < first:
             continue
-        devices.setdefault(place(event, "device", "pid"), []).append(event)
-    answer = {}
-    for device, work in sorted(devices.items()):
-        of_step = defaultdict(list)
-        for event in work:
-            at = called.get(event.get("args", {}).get("correlation"))
-            for number, step in enumerate(steps):
-                if at is not None and step["begin"] <= at < step["end"]:
-                    of_step[number].append((event["begin"], event["end"]))
-        if not steps:
-            of_step[0] = [(event["begin"], event["end"]) for event in work]
-        sums = [union(intervals) for intervals in of_step.values()]
-        nanoseconds, times = Counter(), Counter()
-        for event in work:
-            nanoseconds[event["name"]] += event["end"] - event["begin"]
-            times[event["name"]] += 1
-        busy, span = sum(busy for busy, _ in sums), sum(span for _, span in sums)
-        answer[device] = {
-            "steps": len(of_step) if steps else 0,
-            "busy": busy,
-            "span": span,
-            "gaps": span - busy,
-            "top": [(name, ns, times[name]) for name, ns in nanoseconds.most_common(5)],
-            "kernels": nanoseconds,
-        }
-    return answer
+        step = step_of(event, steps, called) if steps else 0
+        devices.setdefault(place(event, "device", "pid"), []).append((event["begin"], event["end"], event["name"], step))
+    return {device: of_device(work, bool(steps)) for device, work in sorted(devices.items())}
+
+
+def of_device(work, has_steps, sums=None):
+    """The figures of a device of which each begin, end, name and step is given, and the sums of names, if a database told."""
+    of_step = defaultdict(list)
+    nanoseconds = Counter()
+    for begin, end, name, step in work:
+        if step is not None:
+            of_step[step].append((begin, end))
+        nanoseconds[name] += end - begin
+    unions = [union(intervals) for intervals in of_step.values()]
+    busy, span = sum(busy for busy, _ in unions), sum(span for _, span in unions)
+    nanoseconds = nanoseconds if sums is None else sums
+    return {
+        "steps": len(of_step) if has_steps else 0,
+        "busy": busy,
+        "span": span,
+        "gaps": span - busy,
+        "top": nanoseconds.most_common(5),
+        "kernels": nanoseconds,
+    }
 
 
 def rates_of_bench(path):

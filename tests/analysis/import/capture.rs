@@ -200,7 +200,7 @@ fn a_capture_that_names_kernels_tells_layers_and_bricks() {
     assert_eq!(doubts(&profile), "");
     // Without it, their names tell some bricks, and their order the layers.
     let alone = import(&replay(32, &nodes), Format::Chrome, &Options::default()).expect("a trace");
-    assert_eq!(placed(&alone)[0], ("gather_kernel".to_owned(), None));
+    assert_eq!(placed(&alone)[0], ("Gather".to_owned(), None));
     let layers_of = |profile: &Profile| -> Vec<Option<u16>> {
         placed(profile).into_iter().map(|(_, layer)| layer).collect()
     };

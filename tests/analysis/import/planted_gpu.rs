@@ -436,6 +436,7 @@ fn a_kernel_of_a_graph_has_its_brick_or_what_its_name_tells() {
                 "MatMul" => is_product,
                 "Elementwise" => has("elementwise") || has("triton_poi_"),
                 "TopK" => has("topk"),
+                "Gather" => has("gather_kernel"),
                 own => own == kernel.name,
             };
             assert!(brick == kernel.brick || by_name, "{name}: {brick} is said of {kernel:?}");

@@ -358,7 +358,7 @@ fn files_that_are_not_of_one_job_are_refused() {
     let bench = read(LLAMA_BENCH, "bench.json".as_ref(), Format::LlamaBench, &Options::default());
     let bench = ("bench.json".into(), bench.expect("it is one"));
     let error = join(vec![made(0, 0).read(), bench]).expect_err("it has no device").to_string();
-    assert!(error.starts_with("bench.json: is no trace with a device."), "{error}");
+    assert!(error.starts_with("bench.json is no trace with a device."), "{error}");
     assert!(join(Vec::new()).is_err());
 }
 

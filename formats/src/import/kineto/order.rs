@@ -92,7 +92,15 @@ pub(super) fn fill(
         let Some((&stream, events)) = main else { continue };
         let tokens = events.iter().map(|&at| token(at, names)).collect();
         match known.layers(tokens) {
-            Ok(layers) => found.push((unit, stream, layers.clone())),
+            Ok(layers) => {
+                let before = events.iter().zip(&layers.of).take_while(|(_, layer)| layer.is_none());
+                let mut names = before.map(|(&at, _)| &trace.names[timed[at].name as usize]);
+                match names.any(|name| name.contains("SendRecv")) {
+                    // Of a pipeline, whose first layers are on other ranks.
+                    true => inside.unclear = Some("it begins with what another rank sent"),
+                    false => found.push((unit, stream, layers.clone())),
+                }
+            }
             Err(why) => inside.unclear = Some(why),
         }
     }
@@ -101,7 +109,8 @@ pub(super) fn fill(
     let mut of_kernels = 0_u64;
     let mut is_broken = false;
     let mut together = 1;
-    let product = names.brick("MatMul");
+    // Only where there is something to name.
+    let product = if found.is_empty() { 0 } else { names.brick("MatMul") };
     let is_known = inside.has_layers();
     let (mut same, mut other) = (0_u64, 0_u64);
     // What is known otherwise stays.
@@ -119,6 +128,10 @@ pub(super) fn fill(
         let link = timed[at].link.and_then(|link| trace.links.get(link as usize));
         link.and_then(|link| link.correlation)
     };
+    let alone = |at: usize| {
+        let link = timed[at].link.and_then(|link| trace.links.get(link as usize));
+        link.and_then(|link| launch_of(host, link)).filter(|launch| !launch.is_graph)
+    };
     for (unit, stream, layers) in &found {
         // The passes of a file are of one model: one that lacks layers lacks them anywhere.
         if layers.count < count && !layers.breaks_off {
@@ -129,7 +142,11 @@ pub(super) fn fill(
         together = together.max(layers.together);
         let events = &unit[stream];
         for (nth, &at) in events.iter().enumerate() {
-            if let Some(brick) = layers.bricks[nth].map(|brick| names.brick(brick)) {
+            let of_module = alone(at).and_then(|launch| launch.brick);
+            if let Some(brick) = layers.bricks[nth]
+                && of_module.is_none_or(|told| told == product)
+            {
+                let brick = names.brick(brick);
                 inside.name_product(at, product, brick);
             }
             add(inside, at, layers.of[nth]);

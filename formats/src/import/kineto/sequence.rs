@@ -178,13 +178,10 @@ fn body(tokens: &[Token], first: usize, period: usize) -> Option<Vec<usize>> {
         return Some(vec![period]);
     }
     // Several layers that take turns: each begins as the first one does.
-    let mut starts = Vec::new();
-    for mixer in &mixers {
-        let start = mixer.checked_sub(head)?;
-        if of[start..*mixer] != of[..head] {
-            return None;
-        }
-        starts.push(start);
+    let mut starts = vec![0];
+    for &mixer in mixers.get(1..)? {
+        let from = starts.last().map_or(0, |start| start + 1);
+        starts.push(begin(of, from, mixer, &of[..head])?);
     }
     starts.push(period);
     let mut lengths = Vec::new();
@@ -282,6 +279,14 @@ fn are_near(one: &[Token], other: &[Token]) -> bool {
     one.len().abs_diff(other.len()) <= 2 && known(one) == known(other)
 }
 
+/// Where the layer of a mixer begins, not before `from`: at a norm, with what is near the head of other layers.
+fn begin(tokens: &[Token], from: usize, mixer: usize, head: &[Token]) -> Option<usize> {
+    (from..mixer)
+        .rev()
+        .take(head.len() + 3)
+        .find(|&start| tokens[start] == Token::Norm && are_near(head, &tokens[start..mixer]))
+}
+
 /// Adds the layers that come before those that repeat and begin as they do, but go on otherwise. If anything else there
 /// looks like a layer, no number is sure.
 fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
@@ -292,10 +297,7 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
     let mut others: Vec<usize> = Vec::new();
     for mixer in mixers(&tokens[..first]) {
         let from = others.last().map_or(0, |start| start + 1);
-        let begins = |start: &usize| {
-            tokens[*start] == Token::Norm && are_near(&body[..head], &tokens[*start..mixer])
-        };
-        match (from..mixer).rev().take(head + 3).find(begins) {
+        match begin(tokens, from, mixer, &body[..head]) {
             Some(start) => others.push(start),
             // Layers came before, and then one that lost its begin.
             None if !others.is_empty() => return Err(Unclear::Hole(mixer)),
@@ -336,13 +338,14 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
                 && others.iter().all(|other| are_alike(one, other) || are_near(one, other)) => {}
         _ => return Err(OTHERS),
     }
-    let begin = others.first().copied().unwrap_or(first);
-    // The end of a layer whose begin isn't there: its product stands where that of each other layer does.
-    let from_end = |tokens: &[Token]| tokens.iter().rev().position(|token| token.is_product());
-    let end_of_body = from_end(&tokens[..starts[starts.len() - 1]]);
-    if others.is_empty() && begin > 0 && from_end(&tokens[..begin]) == end_of_body {
-        let why = "its first kernels look like the end of a layer whose begin isn't there";
-        return Err(Unclear::Why(why));
+    // A part of a layer whose begin isn't there: then layers before it may be missing, too.
+    let prologue = &tokens[..others.first().copied().unwrap_or(first)];
+    let is_of_a_layer =
+        |token: &Token| token.is_product() || matches!(token, Token::Activation | Token::Router);
+    let end = &tokens[..starts[starts.len() - 1]];
+    let is_part = prologue.iter().any(is_of_a_layer) || end.ends_with(prologue);
+    if others.is_empty() && !prologue.is_empty() && is_part {
+        return Err(Unclear::Why("its first kernels look like a part of a layer that isn't whole"));
     }
     starts.splice(0..0, others);
     Ok(())
@@ -541,6 +544,7 @@ mod tests {
     #[test]
     fn what_is_not_clear_has_no_layers() {
         const BODY: &str = "NPrkAPNPSP";
+        const PART: &str = "its first kernels look like a part of a layer that isn't whole";
         let four = BODY.repeat(4);
         for (text, why) in [
             (BODY.repeat(2), "its kernels don't repeat"),
@@ -551,9 +555,12 @@ mod tests {
             ),
             (format!("kAPNPSP{four}NP"), "other layers come before those that repeat"),
             (format!("kAPx{four}NP"), "other layers come before those that repeat"),
+            (format!("SP{four}NP"), PART),
+            (format!("ecNPrkNPSP{four}NP"), PART),
+            (format!("z{}NP", "NPrkAPNPSPz".repeat(4)), PART),
             (
-                format!("SP{four}NP"),
-                "its first kernels look like the end of a layer whose begin isn't there",
+                format!("exAPx{}NP", "NAPNPSP".repeat(4)),
+                "other layers come before those that repeat",
             ),
             ("xPrkAPyPSP".repeat(4), "where a layer begins isn't clear"),
         ] {
