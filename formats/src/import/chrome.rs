@@ -87,8 +87,9 @@ impl From<Fault> for Stop {
     }
 }
 
-pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
-    let values = Values::new(text.as_bytes(), PIECE);
+/// Reads a trace. A byte of it may be of no character: those of names are replaced.
+pub(super) fn read(text: &[u8], at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
+    let values = Values::new(text, PIECE);
     read_values(values, at, options, |byte| line_and_column(text, byte))
 }
 
