@@ -17,7 +17,7 @@ use super::{At, ImportError, left_out, total};
 /// The most events that are kept: each takes some 130 bytes, so all of them 2 GiB.
 pub(super) const MOST_EVENTS: usize = 1 << 24;
 
-/// The most bytes of the names of events, threads and processes.
+/// The most bytes of the names of events, threads and processes, and of other texts of theirs.
 const MOST_TEXT: usize = 256 << 20;
 
 /// What a name takes beside its text, in bytes.
@@ -114,17 +114,16 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub(super) fn add(&mut self, link: u32, text: &str) {
-        let number = match self.of_text.get(text) {
-            Some(&number) => number,
-            None => {
-                let number = self.texts.len() as u32;
-                self.texts.push(text.to_owned());
-                self.of_text.insert(text.to_owned(), number);
-                number
-            }
-        };
+    /// Notes the text of a link. Whether no other one has it.
+    fn add(&mut self, link: u32, text: &str) -> bool {
+        let next = self.texts.len() as u32;
+        let number = self.of_text.get(text).copied().unwrap_or(next);
+        if number == next {
+            self.texts.push(text.to_owned());
+            self.of_text.insert(text.to_owned(), number);
+        }
         self.of_link.insert(link, number);
+        number == next
     }
 
     pub(super) fn of(&self, link: Option<u32>) -> Option<&str> {
@@ -176,7 +175,15 @@ impl Trace {
         number
     }
 
-    fn takes(&mut self, bytes: usize) {
+    /// Notes a text beside a link.
+    pub(super) fn note(&mut self, link: u32, text: &str) {
+        if self.notes.add(link, text) {
+            self.takes(2 * text.len());
+        }
+    }
+
+    /// Counts the bytes of a text that is kept.
+    pub(super) fn takes(&mut self, bytes: usize) {
         self.text_bytes = self.text_bytes.saturating_add(bytes).saturating_add(OF_A_NAME);
     }
 
@@ -558,4 +565,24 @@ pub(super) fn phases(passes: &[Pass]) -> Vec<PhaseTotal> {
         sum
     };
     Phase::ALL.map(sum).into_iter().filter(|sum| sum.passes > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_takes_its_bytes_once() {
+        let mut trace = Trace::default();
+        trace.note(0, "layers.0");
+        trace.note(1, "layers.0");
+        assert_eq!(trace.text_bytes, 2 * 8 + OF_A_NAME);
+        trace.note(2, "layers.10");
+        assert_eq!(trace.text_bytes, 2 * (8 + 9) + 2 * OF_A_NAME);
+        let of = [0, 1, 2, 3].map(|link| trace.notes.of(Some(link)));
+        assert_eq!(of, [Some("layers.0"), Some("layers.0"), Some("layers.10"), None]);
+        // It counts towards what is too much.
+        trace.takes(MOST_TEXT);
+        assert!(trace.too_much().is_some_and(|fault| fault.contains("256 MiB")));
+    }
 }
