@@ -87,8 +87,9 @@ impl From<Fault> for Stop {
     }
 }
 
-pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
-    let values = Values::new(text.as_bytes(), PIECE);
+/// Reads a trace. A byte of it may be of no character: those of names are replaced.
+pub(super) fn read(text: &[u8], at: &At<'_>, options: &Options) -> Result<Profile, ImportError> {
+    let values = Values::new(text, PIECE);
     read_values(values, at, options, |byte| line_and_column(text, byte))
 }
 
@@ -394,7 +395,7 @@ impl Reader {
         }
         let note = kineto::note(kind_of_it, event.args, self.is_capture);
         if let (Some(link), Some(note)) = (link, note) {
-            self.trace.notes.add(link, &note);
+            self.trace.note(link, &note);
         }
         let name = self.trace.name(&name);
         let begun =
@@ -405,7 +406,10 @@ impl Reader {
             let number = self.trace.timed.len();
             self.trace.span(Timed { end: end()?, ..begun });
             if of_kineto.is_none() && self.trace.timed.len() > number {
-                self.hints.note(number, event.args);
+                match self.hints.note(number, event.args) {
+                    0 => {}
+                    bytes => self.trace.takes(bytes),
+                }
             }
         }
         Ok(())

@@ -75,22 +75,13 @@ pub fn read_file(
     let long_format = || format.or_else(|| format_of_long(&bytes));
     if is_long && long_format() == Some(Format::Chrome) {
         options.check(Format::Chrome, &at)?;
-        let mut begin = Cursor::new(bytes);
-        if begin.get_ref().starts_with("\u{feff}".as_bytes()) {
-            begin.set_position(3);
-        }
-        let read = chrome::read_from(begin.chain(&mut file), &at, options);
+        let read = chrome::read_from(without_mark(&bytes).chain(&mut file), &at, options);
         return match file.fault(&at) {
             Some(fault) => Err(fault),
             None => with_lost(read, file.lost()),
         };
     }
-    file.read_up_to(MAX_BYTES + 1, &mut bytes, &at)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        let what = "it has more than 1 GiB, the most that is read: record for a shorter time";
-        let unpacked = if file.is_gzip() { "unpacked, " } else { "" };
-        return Err(at.whole(format!("{unpacked}{what}")));
-    }
+    file.read_all(&mut bytes, &at)?;
     let lost = file.lost();
     if lost.is_some() {
         whole_part(&mut bytes);
@@ -98,7 +89,15 @@ pub fn read_file(
             return Err(at.place("a gzip file", error));
         }
     }
-    let text = decoded(bytes).map_err(|byte| at.place(format!("byte {byte}"), "not UTF-8 text"))?;
+    // One bad byte in a name says nothing against a trace.
+    if !is_utf_16(&bytes)
+        && format.or_else(|| format_of(&String::from_utf8_lossy(&bytes))) == Some(Format::Chrome)
+    {
+        options.check(Format::Chrome, &at)?;
+        let read = chrome::read(without_mark(&bytes), &at, options);
+        return with_lost(read.inspect(|of| debug_assert_eq!(of.check(), Ok(()))), lost);
+    }
+    let text = text_of(bytes, &at)?;
     let read = match format.or_else(|| format_of(&text)) {
         Some(format) => super::read(&text, path, format, options),
         None => Err(at.whole(of_no_format(&text, path))),
@@ -114,7 +113,13 @@ pub fn read_file(
 pub fn read_capture_file(path: &Path, options: &Options) -> Result<Captured, ImportError> {
     let at = At { path };
     let mut file = Unpacked::open(path).map_err(|error| at.whole(error.to_string()))?;
-    let captured = chrome::capture(&mut file, &at, options);
+    let mut begin = Vec::new();
+    file.read_up_to(BEGIN, &mut begin, &at)?;
+    if is_utf_16(&begin) {
+        file.read_all(&mut begin, &at)?;
+        return super::read_capture(&text_of(begin, &at)?, path, options);
+    }
+    let captured = chrome::capture(without_mark(&begin).chain(&mut file), &at, options);
     match file.fault(&at) {
         Some(fault) => Err(fault),
         None => captured,
@@ -126,6 +131,18 @@ fn format_of_long(begin: &[u8]) -> Option<Format> {
     [&begin[..begin.len().min(BEGIN_OF_LONG)], begin]
         .into_iter()
         .find_map(|begin| format_of(&String::from_utf8_lossy(begin)))
+}
+
+/// The bytes of a text in UTF-8 without the marks that it may begin with.
+fn without_mark(mut bytes: &[u8]) -> &[u8] {
+    while let Some(rest) = bytes.strip_prefix("\u{feff}".as_bytes()) {
+        bytes = rest;
+    }
+    bytes
+}
+
+fn text_of(bytes: Vec<u8>, at: &At<'_>) -> Result<String, ImportError> {
+    decoded(bytes).map_err(|byte| at.place(format!("byte {byte}"), "not UTF-8 text"))
 }
 
 /// What a file of no known format is.
@@ -240,6 +257,17 @@ impl Unpacked {
         let read = self.by_ref().take(missing).read_to_end(bytes);
         read.map(drop)
             .map_err(|error| self.fault(at).unwrap_or_else(|| at.whole(error.to_string())))
+    }
+
+    /// Reads on until there is all of it, if that isn't too much.
+    fn read_all(&mut self, bytes: &mut Vec<u8>, at: &At<'_>) -> Result<(), ImportError> {
+        self.read_up_to(MAX_BYTES + 1, bytes, at)?;
+        if bytes.len() as u64 <= MAX_BYTES {
+            return Ok(());
+        }
+        let what = "it has more than 1 GiB, the most that is read: record for a shorter time";
+        let unpacked = if self.is_gzip() { "unpacked, " } else { "" };
+        Err(at.whole(format!("{unpacked}{what}")))
     }
 
     /// Why it can't be read, if it can't.

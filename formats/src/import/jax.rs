@@ -48,8 +48,8 @@ struct Hint {
 }
 
 impl Hints {
-    /// Notes what the arguments of an event tell.
-    pub(super) fn note(&mut self, event: usize, args: Option<&RawValue>) {
+    /// Notes what the arguments of an event tell. Returns how many bytes of text that takes.
+    pub(super) fn note(&mut self, event: usize, args: Option<&RawValue>) -> usize {
         #[derive(Deserialize)]
         struct Args<'a> {
             #[serde(borrow, default)]
@@ -62,18 +62,20 @@ impl Hints {
             #[serde(borrow, default)]
             kernel_details: Option<&'a RawValue>,
         }
-        let Some(args) = args else { return };
+        let Some(args) = args else { return 0 };
         let tells = |key: &str| args.get().contains(key);
         if !tells("\"tf_op\"") && !tells("\"correlation_id\"") && !tells("\"hlo_op\"") {
-            return;
+            return 0;
         }
-        let Ok(args) = serde_json::from_str::<Args<'_>>(args.get()) else { return };
+        let Ok(args) = serde_json::from_str::<Args<'_>>(args.get()) else { return 0 };
         let named = args.name.filter(|name| name.get().contains('/'));
         let path = args.tf_op.or(named).map(|path| words(Some(path)).into_owned());
+        let (known, length) = (self.paths.len(), path.as_ref().map_or(0, String::len));
         let path = path.filter(|path| !path.is_empty()).map(|path| self.path(path));
         let correlation = words(args.correlation_id).parse::<u64>().unwrap_or_default();
         let launch = args.kernel_details.and_then(|details| sizes(&words(Some(details))));
         self.hints.push(Hint { event, path, correlation, launch });
+        if self.paths.len() > known { 2 * length } else { 0 }
     }
 
     fn path(&mut self, path: String) -> usize {
@@ -369,6 +371,23 @@ mod tests {
             ("/device:GPU:0", "Stream #", Place::Again),
         ] {
             assert_eq!(Place::of(process, track), is, "{process} {track}");
+        }
+    }
+
+    #[test]
+    fn a_path_takes_its_bytes_once() {
+        let note = |hints: &mut Hints, args: &str| {
+            let args: Box<RawValue> = serde_json::from_str(args).expect("JSON");
+            hints.note(0, Some(&args))
+        };
+        let mut hints = Hints::default();
+        for (args, bytes) in [
+            (r#"{"tf_op": "jit(f)/a"}"#, 2 * 8),
+            (r#"{"tf_op": "jit(f)/a"}"#, 0),
+            (r#"{"tf_op": "jit(f)/ab"}"#, 2 * 9),
+            (r#"{"correlation_id": 3}"#, 0),
+        ] {
+            assert_eq!(note(&mut hints, args), bytes, "{args}");
         }
     }
 

@@ -136,7 +136,7 @@ pub fn read(
     let text = text.trim_start_matches('\u{feff}');
     let profile = match format {
         Format::LlamaBench => llama_bench::read(text, &at, &options.rows),
-        Format::Chrome => chrome::read(text, &at, options),
+        Format::Chrome => chrome::read(text.as_bytes(), &at, options),
         Format::Nsight => Err(at.whole(
             "is no database: `nsys export --type sqlite FILE.nsys-rep` makes one of a report",
         )),

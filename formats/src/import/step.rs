@@ -52,6 +52,16 @@ impl Step {
     }
 }
 
+/// Whether a graph for a step is one for as many as it has tokens. vLLM captures graphs for tokens
+/// (<https://github.com/vllm-project/vllm/pull/37524>), SGLang for requests
+/// (<https://github.com/sgl-project/sglang/pull/24370>), of which each may have several tokens.
+pub(super) fn is_sized_by_tokens(name: &str, told: &StepTold, tokens: u64) -> bool {
+    let requests = [told.context.requests, told.generation.requests];
+    let stated = requests.iter().any(Option::is_some);
+    let all = requests.into_iter().flatten().fold(0, u64::saturating_add);
+    name.starts_with("execute_") || !stated || all == tokens
+}
+
 fn of_vllm(name: &str) -> Option<Step> {
     let (all, steps) = name.strip_prefix("execute_")?.split_once("context_")?;
     let is_all = |all: &str| all.strip_suffix('_').is_some_and(|all| all.parse::<u64>().is_ok());

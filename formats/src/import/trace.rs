@@ -2,7 +2,7 @@
 //! call that launched it. Readers of several formats fill a [`Trace`], of which `kineto/` makes a profile.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::{
@@ -17,7 +17,7 @@ use super::{At, ImportError, left_out, total};
 /// The most events that are kept: each takes some 130 bytes, so all of them 2 GiB.
 pub(super) const MOST_EVENTS: usize = 1 << 24;
 
-/// The most bytes of the names of events, threads and processes.
+/// The most bytes of the names of events, threads and processes, and of other texts of theirs.
 const MOST_TEXT: usize = 256 << 20;
 
 /// What a name takes beside its text, in bytes.
@@ -114,17 +114,16 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub(super) fn add(&mut self, link: u32, text: &str) {
-        let number = match self.of_text.get(text) {
-            Some(&number) => number,
-            None => {
-                let number = self.texts.len() as u32;
-                self.texts.push(text.to_owned());
-                self.of_text.insert(text.to_owned(), number);
-                number
-            }
-        };
+    /// Notes the text of a link. Whether no other one has it.
+    fn add(&mut self, link: u32, text: &str) -> bool {
+        let next = self.texts.len() as u32;
+        let number = self.of_text.get(text).copied().unwrap_or(next);
+        if number == next {
+            self.texts.push(text.to_owned());
+            self.of_text.insert(text.to_owned(), number);
+        }
         self.of_link.insert(link, number);
+        number == next
     }
 
     pub(super) fn of(&self, link: Option<u32>) -> Option<&str> {
@@ -154,6 +153,8 @@ pub(super) struct LeftOut {
     pub(super) untimed: u64,
     /// Events that end a little behind the one around them, or begin a little before the one before them ends.
     pub(super) cut: u64,
+    /// Events that go on into a pass.
+    pub(super) into_passes: u64,
 }
 
 impl Trace {
@@ -174,7 +175,15 @@ impl Trace {
         number
     }
 
-    fn takes(&mut self, bytes: usize) {
+    /// Notes a text beside a link.
+    pub(super) fn note(&mut self, link: u32, text: &str) {
+        if self.notes.add(link, text) {
+            self.takes(2 * text.len());
+        }
+    }
+
+    /// Counts the bytes of a text that is kept.
+    pub(super) fn takes(&mut self, bytes: usize) {
         self.text_bytes = self.text_bytes.saturating_add(bytes).saturating_add(OF_A_NAME);
     }
 
@@ -329,7 +338,7 @@ impl Trace {
             empty_steps,
             ..
         } = self.left_out;
-        let LeftOut { odd, untimed, cut, .. } = self.left_out;
+        let LeftOut { odd, untimed, cut, into_passes, .. } = self.left_out;
         let odd_ones = match &self.fault {
             Some((event, fault)) => {
                 format!("events that can't be read, such as event {event}: {fault}")
@@ -341,6 +350,7 @@ impl Trace {
             (odd_ones.as_str(), odd),
             ("work of a device whose times are 0", untimed),
             ("the ends of events that don't quite nest, up to 2 µs of each", cut),
+            ("events that go on into a pass, so that their own time isn't known", into_passes),
             ("events that overlap another of their thread without nesting", overlapping),
             ("begins without an end", unended),
             ("ends without a begin", unbegun),
@@ -372,7 +382,9 @@ pub(super) fn sorted(trace: &mut Trace, at: &At<'_>) -> Result<(Vec<Timed>, i64)
     // Of those that begin and end together the outer one is written last, when it ends.
     timed.reverse();
     timed.sort_by_key(|event| (event.lane, event.start, Reverse(event.end)));
-    trace.left_out.cut += cut_to_nest(&mut timed);
+    let (cut, into_passes) = cut_to_nest(&mut timed);
+    trace.left_out.cut += cut;
+    trace.left_out.into_passes += into_passes;
     Ok((timed, origin))
 }
 
@@ -388,49 +400,65 @@ fn without_times(timed: &mut Vec<Timed>, first_counted: Option<i64>) -> u64 {
 }
 
 /// Events of a thread nest, but for what clocks and rounding make of their ends: up to [`ROUNDED_NS`] are cut from an event
-/// that ends behind the one around it, or after the next one has begun. A pass isn't lost for an event that goes on into it,
-/// however long: that ends where the pass begins. Returns how many were cut.
-fn cut_to_nest(timed: &mut [Timed]) -> u64 {
+/// that ends behind the one around it, or after the next one has begun. A pass isn't lost for an event that goes on into it
+/// by more: that event is removed, since no clock was read at an end of it before the pass. Returns how many were cut, and
+/// how many removed.
+fn cut_to_nest(timed: &mut Vec<Timed>) -> (u64, u64) {
     let mut cut = 0;
-    let mut stack: Vec<usize> = Vec::new();
+    let mut removed: HashSet<usize> = HashSet::new();
+    // Each with whether it is in a pass, or one.
+    let mut stack: Vec<(usize, bool)> = Vec::new();
     for at in 0..timed.len() {
         let event = timed[at];
         if event.kind.is_of_device() {
             continue;
         }
-        if stack.last().is_some_and(|&around| timed[around].lane != event.lane) {
+        if stack.last().is_some_and(|&(around, _)| timed[around].lane != event.lane) {
             stack.clear();
         }
-        while stack.pop_if(|around| timed[*around].end <= event.start).is_some() {}
+        while stack.pop_if(|(around, _)| timed[*around].end <= event.start).is_some() {}
         // Those that end where it begins, and where it ends itself, if it nests then.
         let (mut kept, mut end) = (stack.len(), event.end);
         let nests = loop {
-            let Some(around) = kept.checked_sub(1).map(|top| timed[stack[top]]) else { break true };
-            let late = end.saturating_sub(around.end);
+            let Some((around, is_in_pass)) = kept.checked_sub(1).map(|top| stack[top]) else {
+                break true;
+            };
+            let around = timed[around].end;
+            let late = end.saturating_sub(around);
             if late <= 0 {
                 break true;
             }
-            let is_pass_in_none = event.phase().is_some() && around.phase().is_none();
-            if around.end.saturating_sub(event.start) <= ROUNDED_NS || is_pass_in_none {
+            if around.saturating_sub(event.start) <= ROUNDED_NS {
                 kept -= 1;
             } else if late <= ROUNDED_NS {
-                end = around.end;
+                end = around;
+            } else if event.phase().is_some() && !is_in_pass {
+                kept -= 1;
             } else {
                 break false;
             }
         };
         // Else it is left out later.
         if nests {
-            for before in stack.drain(kept..) {
-                timed[before].end = event.start;
-                cut += 1;
+            for (before, _) in stack.drain(kept..) {
+                if timed[before].end.saturating_sub(event.start) <= ROUNDED_NS {
+                    timed[before].end = event.start;
+                    cut += 1;
+                } else {
+                    removed.insert(before);
+                }
             }
             cut += u64::from(end != event.end);
             timed[at].end = end;
-            stack.push(at);
+            let is_in_pass = stack.last().is_some_and(|&(_, is)| is) || event.phase().is_some();
+            stack.push((at, is_in_pass));
         }
     }
-    cut
+    if !removed.is_empty() {
+        let mut at = 0..;
+        timed.retain(|_| at.next().is_none_or(|at| !removed.contains(&at)));
+    }
+    (cut, removed.len() as u64)
 }
 
 pub(super) fn lanes(trace: &Trace) -> Vec<Lane> {
@@ -537,4 +565,24 @@ pub(super) fn phases(passes: &[Pass]) -> Vec<PhaseTotal> {
         sum
     };
     Phase::ALL.map(sum).into_iter().filter(|sum| sum.passes > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_takes_its_bytes_once() {
+        let mut trace = Trace::default();
+        trace.note(0, "layers.0");
+        trace.note(1, "layers.0");
+        assert_eq!(trace.text_bytes, 2 * 8 + OF_A_NAME);
+        trace.note(2, "layers.10");
+        assert_eq!(trace.text_bytes, 2 * (8 + 9) + 2 * OF_A_NAME);
+        let of = [0, 1, 2, 3].map(|link| trace.notes.of(Some(link)));
+        assert_eq!(of, [Some("layers.0"), Some("layers.0"), Some("layers.10"), None]);
+        // It counts towards what is too much.
+        trace.takes(MOST_TEXT);
+        assert!(trace.too_much().is_some_and(|fault| fault.contains("256 MiB")));
+    }
 }

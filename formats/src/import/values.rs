@@ -280,9 +280,9 @@ fn byte_of(error: &serde_json::Error, text: &[u8]) -> usize {
 }
 
 /// The line and column of a byte of `text`, counted from 1.
-pub(super) fn line_and_column(text: &str, byte: u64) -> String {
+pub(super) fn line_and_column(text: &[u8], byte: u64) -> String {
     let byte = usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
-    let before = &text.as_bytes()[..byte];
+    let before = &text[..byte];
     let begin = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let line = 1 + before[..begin].iter().filter(|&&byte| byte == b'\n').count();
     format!("line {line} column {}", byte - begin)
@@ -455,8 +455,8 @@ mod tests {
                 assert_eq!(elements(text.as_bytes(), piece).1.as_deref(), Some(why), "{text}");
             }
         }
-        assert_eq!(line_and_column("[1,\n {\"a\"\n: x}]", 13), "line 3 column 3");
-        assert_eq!(line_and_column("", 5), "line 1 column 0");
+        assert_eq!(line_and_column(b"[1,\n {\"a\"\n: x}]", 13), "line 3 column 3");
+        assert_eq!(line_and_column(b"", 5), "line 1 column 0");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use brickscope::{GraphLayers, GraphLayersBy, NameKind, Profile};
-use brickscope_formats::import::{Captured, Format, Options, read_capture};
+use brickscope_formats::import::{Captured, Format, Options, read_capture, read_capture_file};
 use serde_json::{Value, json};
 
 use super::pytorch::GPU;
@@ -223,6 +223,24 @@ fn a_capture_without_names_is_matched_by_order_if_that_holds() {
     let profile = with(&trace, &capture_of_32(CUDA, &moved));
     assert!(doubts(&profile).contains("capture.json is not used: by order, kernels do something"));
     assert_eq!(graph_layers(&profile).by, GraphLayersBy::Sequence);
+}
+
+#[test]
+fn a_capture_is_read_in_each_encoding() {
+    let text = capture_of_32(HIP, &model(3, ""));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("capture.json");
+    let expected = read_capture(&text, &path, &Options::default()).expect("a capture");
+    let marked = format!("\u{feff}{text}");
+    for bytes in [
+        text.as_bytes().to_vec(),
+        marked.as_bytes().to_vec(),
+        marked.encode_utf16().flat_map(u16::to_le_bytes).collect(),
+        text.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+    ] {
+        std::fs::write(&path, bytes).expect("it is written");
+        assert_eq!(read_capture_file(&path, &Options::default()).as_ref(), Ok(&expected));
+    }
 }
 
 #[test]

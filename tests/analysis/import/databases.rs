@@ -293,6 +293,57 @@ fn a_database_that_breaks_off_or_is_none_is_an_error_and_stays_as_it_is() {
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
 }
 
+/// How many of what begins so are left out.
+fn left_out(profile: &Profile, begin: &str) -> u64 {
+    let left_out = profile.imported.iter().flat_map(|imported| &imported.left_out);
+    left_out.filter(|(what, _)| what.starts_with(begin)).map(|(_, count)| count).sum()
+}
+
+#[test]
+fn tables_that_share_their_pages_are_read_once() {
+    let shared = format!(
+        "{ROCPD}
+         PRAGMA writable_schema = ON;
+         INSERT INTO sqlite_master
+             SELECT type, name || n, name || n, rootpage, replace(sql, name, name || n)
+             FROM sqlite_master, (SELECT 1 AS n UNION SELECT 2) WHERE name = 'rocpd_region_00ab';"
+    );
+    let (plain, shared) = (imported(ROCPD), imported(&shared));
+    assert_eq!(left_out(&shared, "tables that lie where another one does"), 2);
+    assert_eq!((&plain.spans, &plain.lanes), (&shared.spans, &shared.lanes));
+}
+
+#[test]
+fn tables_beyond_the_most_are_counted() {
+    let more: String = (0..4_100).map(|nth| format!("CREATE TABLE t{nth} (a);\n")).collect();
+    let (plain, many) = (imported(ROCPD), imported(&format!("{ROCPD}BEGIN;\n{more}COMMIT;\n")));
+    // Its own are nine.
+    assert_eq!(left_out(&many, "tables beyond the first 4096"), 9 + 4_100 - 4_096);
+    assert_eq!(left_out(&plain, "tables"), 0);
+    assert_eq!(plain.spans, many.spans);
+}
+
+#[test]
+fn what_is_not_yet_in_the_file_is_told() {
+    let (_folder, path) = database(ROCPD);
+    let mut wal = path.clone().into_os_string();
+    wal.push("-wal");
+    let read = || read_database(&path, &Options::default());
+    // It is empty while nothing was written since.
+    for (bytes, count) in [("", 0), ("rows that only SQLite finds", 1)] {
+        std::fs::write(&wal, bytes).expect("it is written");
+        assert_eq!(left_out(&read().expect("it can be read"), "what is in "), count);
+    }
+    for sql in ["CREATE TABLE a (b); DROP TABLE a;", "CREATE TABLE rocpd_region_1 (id INTEGER);"] {
+        let (_folder, path) = database(sql);
+        let mut wal = path.clone().into_os_string();
+        wal.push("-wal");
+        std::fs::write(&wal, "rows that only SQLite finds").expect("it is written");
+        let said = read_database(&path, &Options::default()).expect_err("it is empty").to_string();
+        assert!(said.contains("-wal") && said.contains("wal_checkpoint"), "{said}");
+    }
+}
+
 /// The bytes of both databases.
 fn bytes() -> &'static [Vec<u8>; 2] {
     static BYTES: OnceLock<[Vec<u8>; 2]> = OnceLock::new();

@@ -89,6 +89,19 @@ fn what_can_not_be_read_has_a_reason() {
     }
 }
 
+#[test]
+fn a_byte_of_no_character_refuses_no_trace() {
+    let mut bytes = CANDLE.as_bytes().to_vec();
+    bytes[CANDLE.find("softmax").expect("a name")] = 0xff;
+    let profile = read_as(&bytes, None).expect("a trace");
+    assert!(profile.names.iter().any(|name| name.name == "\u{fffd}oftmax"));
+    assert_eq!(read_as(&packed(&bytes, Compression::fast()), None), Ok(profile));
+    // What is no JSON has its line.
+    let bad = b"[{\"ph\":\"X\",\"name\":\"a\xff\",\"ts\":1,\"dur\":2},\n {]";
+    let said = read_as(bad, None).expect_err("no JSON").to_string();
+    assert_eq!(said, "a.file, line 2 column 3: key must be a string");
+}
+
 /// More than is read as a whole: with `functions` calls of functions of Python, an operation in each
 /// hundredth.
 fn long(functions: u32) -> String {

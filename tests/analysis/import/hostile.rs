@@ -301,3 +301,51 @@ fn deep_and_odd_files_are_no_trouble() {
     let other = profile.totals.iter().find(|total| total.stats.name == "(other)").expect("a row");
     assert_eq!(other.stats.count, profile.dropped.names);
 }
+
+#[test]
+fn passes_whose_kernels_are_too_far_apart_have_no_sum() {
+    let event = |kind: &str, name: &str, at: i64, args: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"{kind}","name":"{name}","pid":1,"tid":1,"ts":{at},"dur":10,"args":{{{args}}}}}"#
+        )
+    };
+    let pass = |nth: i64| {
+        let at = 1_000 * nth;
+        let (first, last) =
+            (format!("\"correlation\":{}", 2 * nth), format!("\"correlation\":{}", 2 * nth + 1));
+        let far = 9_000_000_000_000_000;
+        [
+            event("user_annotation", "ProfilerStep#1", at, "").replace("\"dur\":10", "\"dur\":100"),
+            event("cuda_runtime", "cudaLaunchKernel", at + 1, &first),
+            event("cuda_runtime", "cudaLaunchKernel", at + 20, &last),
+            event("kernel", "gemm", 100 * nth - far, &first),
+            event("kernel", "gemm", 100 * nth + far, &last),
+        ]
+        .join(",")
+    };
+    let of = |passes: &[i64]| {
+        let events: Vec<String> = passes.iter().map(|&nth| pass(nth)).collect();
+        let text = format!("[{}]", events.join(","));
+        read(&text, Path::new("a.file"), Format::Chrome, &Options::default())
+    };
+    assert_eq!(of(&[1]).expect("64 bits hold it").check(), Ok(()));
+    let said = of(&[1, 2]).expect_err("they don't").to_string();
+    assert!(said.contains("add up to more than 64 bits"), "{said}");
+}
+
+#[test]
+fn streams_beyond_the_most_are_counted() {
+    let kernel = |nth: u32| {
+        format!(
+            r#"{{"ph":"X","cat":"kernel","name":"gemm","ts":{nth},"dur":1,"args":{{"device":{nth},"stream":7}}}}"#
+        )
+    };
+    let kernels: Vec<String> = (0..4_100).map(kernel).collect();
+    let text = format!("[{}]", kernels.join(","));
+    let profile =
+        read(&text, Path::new("a.file"), Format::Chrome, &Options::default()).expect("a trace");
+    assert_eq!(profile.devices.len(), 4_096);
+    let left_out = &profile.imported.as_ref().expect("of a file").left_out;
+    let why = "work of streams, of which there are more than are kept".to_owned();
+    assert!(left_out.contains(&(why, 4)), "{left_out:?}");
+}

@@ -507,16 +507,27 @@ fn where_nothing_ran_for_most_of_a_step_it_is_said_where_and_shares_are_of_busy_
 
 #[test]
 fn a_step_is_kept_though_an_operation_goes_on_into_it() {
-    for into in [1, 40] {
-        let before = event("cpu_op", "aten::empty", (1, 1), (999_990, 10 + into), "");
+    // Of what goes on for longer it isn't known how much of it was before the step.
+    for (into, why, kept) in [
+        (1, "the ends of events that don't quite nest, up to 2 µs of each", Some(10_000)),
+        (40, "events that go on into a pass, so that their own time isn't known", None),
+        (990, "events that go on into a pass, so that their own time isn't known", None),
+    ] {
+        let before = event("cpu_op", "my::op", (1, 1), (999_990, 10 + into), "");
         let events = [&[before][..], &step_and_kernel((1_000_100, 300))].concat();
         let (profile, left_out, _) = said_of(&events);
         assert_eq!(profile.phase(Phase::Decode).expect("a step").wall_ns, 1_000_000);
-        assert_eq!(
-            left_out,
-            [("the ends of events that don't quite nest, up to 2 µs of each".to_owned(), 1)]
-        );
+        assert_eq!(left_out, [(why.to_owned(), 1)]);
+        let bricks = profile.bricks(None);
+        let own = bricks.iter().find(|total| total.stats.name == "my::op");
+        assert_eq!(own.map(|total| total.stats.exclusive_ns), kept);
     }
+    // In a pass there is no other one for which an operation would have to go.
+    let text = r#"[{"ph":"X","name":"step","pid":1,"tid":1,"ts":0,"dur":1000},
+        {"ph":"X","name":"op","pid":1,"tid":1,"ts":100,"dur":400},
+        {"ph":"X","name":"step","pid":1,"tid":1,"ts":300,"dur":500}]"#;
+    let profile = import(text, Format::Chrome, &passes("", "step")).expect("a pass");
+    assert_eq!((profile.passes.len(), sums(&profile, Some(Phase::Decode), "op").1), (1, 400_000));
 }
 
 #[test]

@@ -333,6 +333,34 @@ fn no_straggler_is_named_where_ranks_come_at_once() {
 }
 
 #[test]
+fn a_phase_without_a_rate_has_none_beside_other_ranks() {
+    // Steps that end on the host while their kernels run.
+    let late = |rank: usize| {
+        let text = made(rank, 0).text();
+        let mut trace: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        for event in trace["traceEvents"].as_array_mut().expect("there are events") {
+            if event["name"].as_str().is_some_and(|name| name.starts_with("ProfilerStep#")) {
+                event["name"] = "execute_context_0(0)_generation_4(4)".into();
+                event["dur"] = 100.into();
+            }
+        }
+        let path = PathBuf::from(format!("{rank}.json"));
+        let profile = read(&trace.to_string(), &path, Format::Chrome, &Options::default());
+        (path, profile.expect("it is a trace"))
+    };
+    let tokens = |profile: &Profile| -> Vec<u64> {
+        let streams = profile.devices.iter().flat_map(|device| &device.streams);
+        streams.flat_map(|of| &of.phases).map(|of| of.tokens).collect()
+    };
+    let files = vec![late(0), late(1)];
+    assert_eq!(tokens(&files[0].1), [0]);
+    assert!(files[0].1.devices[0].streams[0].passes.iter().all(|pass| pass.tokens == 4));
+    let profile = join(files).expect("they are two ranks");
+    assert_eq!(profile.check(), Ok(()));
+    assert_eq!(tokens(&profile), [0, 0]);
+}
+
+#[test]
 fn a_file_alone_is_what_it_was() {
     let (path, profile) = made(1, 0).read();
     let ranks = profile.ranks.clone().expect("it is of a rank");

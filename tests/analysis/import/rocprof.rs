@@ -237,3 +237,40 @@ fn a_table_of_kernels_is_read_alone() {
     let said = refused("Kernel_Name,Start_Timestamp\n", Format::Rocprof, &Options::default());
     assert!(said.contains("line 1: there is no column `End_Timestamp`"), "{said}");
 }
+
+#[test]
+fn a_table_without_streams_tells_kernels_apart_by_queues() {
+    let streams = |text: &str| -> Vec<String> {
+        let profile = imported(text, Format::Rocprof);
+        profile.devices[0].streams.iter().map(|of| of.name.clone()).collect()
+    };
+    // Versions that don't know streams state 0 for all.
+    let without = CSV.replace(",1,7,4100,", ",1,0,4100,").replace(",2,8,4100,", ",2,0,4100,");
+    assert_eq!(streams(&without), ["stream 1", "stream 2"]);
+    assert_eq!(streams(&CSV.replace(",2,8,4100,", ",2,0,4100,")), ["stream 0", "stream 7"]);
+    assert_eq!(streams(&CSV.replace(",1,7,4100,", ",1,0,4100,")), ["stream 0", "stream 8"]);
+    // One queue is no reason.
+    assert_eq!(streams(&without.replace(",2,0,4100,", ",1,0,4100,")), ["stream 0"]);
+}
+
+#[test]
+fn a_line_with_nothing_in_it_is_no_event() {
+    let profile = imported(CSV, Format::Rocprof);
+    for text in [format!("{CSV}\n \r\n"), CSV.replacen("\"KERNEL", "\n\"KERNEL", 1)] {
+        let with = imported(&text, Format::Rocprof);
+        assert_eq!(kernels(&with, 0), kernels(&profile, 0));
+        let [(why, 1)] = left_out(&with)[..] else { panic!("{:?}", left_out(&with)) };
+        assert!(why.ends_with("`late` is no number of nanoseconds"), "{why}");
+    }
+}
+
+#[test]
+fn a_file_of_which_no_record_can_be_read_says_why() {
+    let lines: Vec<&str> = CSV.lines().collect();
+    let table = [lines[0], lines[4]].join("\n");
+    let said = refused(&table, Format::Rocprof, &Options::default());
+    assert_eq!(said, "a.file, record 2: `late` is no number of nanoseconds");
+    let json = "{\"rocprofiler-sdk-tool\": [{\"buffer_records\": {\"kernel_dispatch\": [{\"kind\": 11}]}}]}";
+    let said = refused(json, Format::Rocprof, &Options::default());
+    assert!(said.starts_with("a.file, record 1: missing field `"), "{said}");
+}

@@ -151,6 +151,10 @@ fn a_product_whose_kernel_is_missing_has_no_work() {
 
 /// The trace of a graph's capture, and that of a pass which replays it.
 fn graph(of: &[Op], batch: u64, tokens: u64) -> Profile {
+    graph_in(of, batch, &format!("execute_context_0(0)_generation_{tokens}({tokens})"))
+}
+
+fn graph_in(of: &[Op], batch: u64, step: &str) -> Profile {
     let (mut events, kernels) = ops(of);
     let bound = |name, at| event("cuda_runtime", name, at, 5, json!({"correlation": at}));
     events.push(bound("hipStreamBeginCapture", 900));
@@ -159,9 +163,8 @@ fn graph(of: &[Op], batch: u64, tokens: u64) -> Profile {
     events.push(event("user_annotation", &name, 890, 9000, json!({})));
     let captured = read_capture(&trace(&events), Path::new("capture.json"), &Options::default());
     let options = Options { captures: vec![captured.expect("a capture")], ..Options::default() };
-    let step = format!("execute_context_0(0)_generation_{tokens}({tokens})");
     let mut events = vec![
-        event("user_annotation", &step, 1000, 2000, json!({})),
+        event("user_annotation", step, 1000, 2000, json!({})),
         event("cuda_runtime", "hipGraphLaunch", 1010, 20, json!({"correlation": 9})),
     ];
     let mut at = 1100;
@@ -192,6 +195,23 @@ fn kernels_of_a_graph_have_the_shapes_of_its_capture() {
     assert_eq!(work(&profile, "gemm_a"), [0, 0, 0]);
     let said = "work of 3 kernels of graphs: their passes have other numbers of tokens";
     assert!(lacks(&profile).contains(said), "{}", lacks(&profile));
+}
+
+#[test]
+fn tokens_tell_no_size_of_a_graph_that_was_captured_for_requests() {
+    for (step, is_known) in [
+        ("step[DECODE bs=8]", true),
+        // A capture for eight requests isn't that of two requests with eight tokens.
+        ("step[VERIFY bs=2 toks=8]", false),
+        ("step[EXTEND bs=1 toks=8]", false),
+        // vLLM captures for tokens.
+        ("execute_context_0(0)_generation_2(8)", true),
+    ] {
+        let profile = graph_in(&[mm(&[("gemm_a", 5)])], 8, step);
+        let expected = if is_known { [1024, 448, 0] } else { [0, 0, 0] };
+        assert_eq!(work(&profile, "gemm_a"), expected, "{step}");
+        assert_eq!(lacks(&profile).contains("work of 1 kernels of graphs"), !is_known, "{step}");
+    }
 }
 
 /// 10 µs of a product that moves 2 · (32 + 1000 + 32) · 1000 bytes, 212.8 GB/s, and 10 µs of which nothing is known.

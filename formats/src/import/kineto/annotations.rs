@@ -8,7 +8,7 @@
 //! torchtitan calls it `module_fqn` (<https://github.com/pytorch/torchtitan/pull/2926>), and the first tool
 //! called a bare text `str`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use brickscope_profile::{GraphLayers, GraphLayersBy};
 use serde::Deserialize;
@@ -73,17 +73,21 @@ pub(super) fn fill(
 ) {
     let table = names.table;
     let mut seen: HashSet<u16> = HashSet::new();
+    // Layer and brick, since each layer's kernels have the same.
+    let mut told: HashMap<&str, (Option<u16>, Option<u16>)> = HashMap::new();
     let (mut kernels, mut of_kernels) = (0, 0);
     for &at in graphs.iter().flat_map(|graph| &graph.work) {
         of_kernels += 1;
         let Some(note) = timed.get(at).and_then(|event| trace.notes.of(event.link)) else {
             continue;
         };
-        let layer = layer_of_range(note);
-        let brick = match table.range(note) {
-            Some(Found::Brick(brick)) => Some(names.brick(brick)),
-            _ => None,
-        };
+        let (layer, brick) = *told.entry(note).or_insert_with(|| {
+            let brick = match table.range(note) {
+                Some(Found::Brick(brick)) => Some(names.brick(brick)),
+                _ => None,
+            };
+            (layer_of_range(note), brick)
+        });
         kernels += u64::from(layer.is_some());
         seen.extend(layer);
         inside.add(at, layer, brick);

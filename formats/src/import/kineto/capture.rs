@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use brickscope_profile::{GraphLayers, GraphLayersBy, Pass};
 
 use super::Names;
+use super::host::Host;
 use super::inside::{Graph, Inside};
 use super::recorded::{Call, CallKind, Captured};
 use super::table::{Found, Table};
@@ -47,7 +48,7 @@ pub(super) fn fill(
     graphs: &[Graph],
     trace: &Trace,
     timed: &[Timed],
-    passes: &[Pass],
+    (passes, host): (&[Pass], &Host),
     names: &mut Names<'_>,
 ) {
     if trace.captures.is_empty() {
@@ -60,7 +61,9 @@ pub(super) fn fill(
     let mut known: HashMap<(Vec<u32>, Place), Option<Match<'_>>> = HashMap::new();
     let mut of_call: HashMap<(usize, u32, u32), Option<u16>> = HashMap::new();
     let mut found = Sums::default();
-    for (number, (graph, place)) in graphs.iter().zip(places(graphs, passes)).enumerate() {
+    for (number, (graph, place)) in
+        graphs.iter().zip(places(graphs, passes, &host.of_requests)).enumerate()
+    {
         found.of_kernels += graph.work.len() as u64;
         let key = (graph.work.iter().map(|&at| name_of(at)).collect::<Vec<u32>>(), place);
         if known.len() == MOST_GRAPHS && !known.contains_key(&key) {
@@ -176,11 +179,11 @@ struct Place {
     /// Which of the graphs of its pass it is, of how many.
     nth: usize,
     of: usize,
-    /// The tokens of the pass, if they are known.
+    /// The tokens of the pass, if they are known, and captures are for tokens.
     batch: Option<u64>,
 }
 
-fn places(graphs: &[Graph], passes: &[Pass]) -> Vec<Place> {
+fn places(graphs: &[Graph], passes: &[Pass], of_requests: &HashSet<u32>) -> Vec<Place> {
     let mut of: HashMap<u32, usize> = HashMap::new();
     for pass in graphs.iter().filter_map(|graph| graph.pass) {
         *of.entry(pass).or_default() += 1;
@@ -192,7 +195,8 @@ fn places(graphs: &[Graph], passes: &[Pass]) -> Vec<Place> {
         let nth = *next;
         *next += 1;
         let pass = (serial as usize).checked_sub(1).and_then(|at| passes.get(at));
-        let batch = pass.map(|pass| pass.tokens).filter(|&tokens| tokens > 0);
+        let batch = pass.filter(|_| !of_requests.contains(&serial)).map(|pass| pass.tokens);
+        let batch = batch.filter(|&tokens| tokens > 0);
         Place { nth, of: of.get(&serial).copied().unwrap_or(1), batch }
     };
     graphs.iter().map(place).collect()

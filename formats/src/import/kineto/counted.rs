@@ -6,6 +6,9 @@ const MIXERS: [&str; 3] = ["FlashAttention", "LinearAttention", "SSM"];
 
 const NORMS: [&str; 2] = ["RmsNorm", "LayerNorm"];
 
+/// The most norms from one attention to the next. Models have up to six.
+const MOST_NORMS: usize = 16;
+
 /// What the first layer may have more or less of than the others, since compilers fuse it with what is
 /// around.
 const LOOSE: [&str; 7] =
@@ -48,6 +51,11 @@ pub(super) fn layers(bricks: &[Option<&str>]) -> Result<Vec<Option<u16>>, String
     let all = gaps.first().map_or(0, |gap| gap.len());
     if gaps.iter().any(|gap| gap.len() != all) {
         return Err("its layers have different numbers of norms".to_owned());
+    }
+    if all > MOST_NORMS {
+        return Err(format!(
+            "it has {all} norms from one attention to the next, too many for a layer"
+        ));
     }
     let before = between(0, first);
     // Of the norms before an attention, those that are of its layer.
@@ -125,5 +133,9 @@ mod tests {
             of("n m a m n n m a m n n n m a").is_err_and(|why| why.contains("numbers of norms"))
         );
         assert!(of("n m a n r m m a m").is_err_and(|why| why.contains("differs")));
+        let most = "n m ".repeat(16);
+        assert!(of(&format!("{most}a {most}a m")).is_ok());
+        let more = "n m ".repeat(17);
+        assert!(of(&format!("{more}a {more}a m")).is_err_and(|why| why.contains("17 norms")));
     }
 }

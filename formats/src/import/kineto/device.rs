@@ -23,6 +23,9 @@ const MOST_AT_ONCE: usize = 4;
 /// How the name of a device ends that the file doesn't name.
 pub(in crate::import) const UNNAMED: &str = "whose name isn't stated";
 
+/// The most streams, of all devices together. A server has some tens.
+const MOST_STREAMS: usize = 4096;
+
 /// The most ranges around a kernel that are looked at.
 const MOST_RANGES: usize = 64;
 
@@ -34,6 +37,8 @@ pub(super) struct Counts {
     /// Those of them whose launch is not in the file.
     pub(super) unlaunched: u64,
     pub(super) overlapping: u64,
+    /// Work of streams of which there are more than are kept.
+    pub(super) beyond: u64,
     /// What only marks a place in a queue.
     pub(super) markers: u64,
     pub(super) passes: usize,
@@ -82,6 +87,11 @@ pub(super) fn profiles(
     for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind.is_of_device()) {
         let link = event.link.and_then(|link| trace.links.get(link as usize));
         let place = link.map(|link| (link.device, link.stream, link.process)).unwrap_or_default();
+        if streams.len() == MOST_STREAMS && !streams.contains_key(&place) {
+            counts.beyond += u64::from(event.kind == EventKind::Work);
+            seen.extend(link.and_then(|link| link.correlation));
+            continue;
+        }
         streams.entry(place).or_default().push((at, event));
     }
     let intervals = intervals(&profile.passes);
@@ -89,7 +99,7 @@ pub(super) fn profiles(
     let mut kernels: HashMap<u32, Option<u16>> = HashMap::new();
     let mut unruled = Unruled::default();
     let works = work::of_kernels(trace, timed, host, inside);
-    let mut scopes: HashMap<u32, (Option<u16>, Option<u16>)> = HashMap::new();
+    let mut scopes = Told::new();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
     for ((device, stream, process), mut events) in streams {
         events.sort_by_key(|(_, event)| {
@@ -127,7 +137,7 @@ pub(super) fn profiles(
             let launch = link.and_then(|link| launch_of(host, link));
             counts.unlaunched += u64::from(launch.is_none());
             seen.extend(link.and_then(|link| link.correlation));
-            let mut around = Around::of(trace, &ranges, names);
+            let mut around = Around::of(trace, &ranges, &mut scopes, names);
             if let Some(scope) = link.and_then(|link| link.scope) {
                 let told = || told_by(&trace.names[scope as usize], names);
                 let (brick, layer) = *scopes.entry(scope).or_insert_with(told);
@@ -250,6 +260,9 @@ pub(super) fn profiles(
     counts
 }
 
+/// The brick and the layer that names tell, by their numbers.
+type Told = HashMap<u32, (Option<u16>, Option<u16>)>;
+
 /// What the ranges around a kernel tell.
 #[derive(Default)]
 struct Around {
@@ -259,12 +272,17 @@ struct Around {
 }
 
 impl Around {
-    fn of(trace: &Trace, ranges: &[(&Timed, Option<(u32, Phase)>)], names: &mut Names<'_>) -> Self {
+    fn of(
+        trace: &Trace,
+        ranges: &[(&Timed, Option<(u32, Phase)>)],
+        told: &mut Told,
+        names: &mut Names<'_>,
+    ) -> Self {
         let mut around = Self::default();
         for (range, pass) in ranges {
-            let name = &trace.names[range.name as usize];
             around.pass = around.pass.or(*pass);
-            let (brick, layer) = told_by(name, names);
+            let by_name = || told_by(&trace.names[range.name as usize], names);
+            let (brick, layer) = *told.entry(range.name).or_insert_with(by_name);
             (around.brick, around.layer) = (brick.or(around.brick), layer.or(around.layer));
         }
         around

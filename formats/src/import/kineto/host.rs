@@ -1,11 +1,12 @@
 //! What the host did: operations, named ranges and modules as bricks, each with its own time only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use brickscope_profile::{Pass, Phase, Profile, Source, Span, Work};
 
 use super::table::{Found, class_of, is_layer, layer_of_range};
 use super::{EventKind, Link, MODULE, Names, shapes};
+use crate::import::step::is_sized_by_tokens;
 use crate::import::trace::{Timed, Trace, pass_of};
 
 /// The most modules around an event whose classes the table can compare.
@@ -21,6 +22,8 @@ pub(super) struct Host {
     pub(super) launches: Vec<u64>,
     /// Products whose work their shapes tell, with how many kernels each launched.
     pub(super) products: Vec<(Work, u32)>,
+    /// The serials of passes whose tokens may not be what graphs are captured for.
+    pub(super) of_requests: HashSet<u32>,
     /// Whether any event states its layer.
     pub(super) has_layers: bool,
     pub(super) overlapping: u64,
@@ -201,8 +204,12 @@ pub(super) fn spans(
             }
             let serial = profile.passes.len() as u32 + 1;
             let pass = pass_of(serial, phase, lane, start_ns, duration_ns);
-            profile.passes.push(Pass { tokens: trace.tokens(event), ..pass });
+            let tokens = trace.tokens(event);
+            profile.passes.push(Pass { tokens, ..pass });
             if let (Some(told), Some(imported)) = (trace.told(event), &mut profile.imported) {
+                if !is_sized_by_tokens(name, &told, tokens) {
+                    host.of_requests.insert(serial);
+                }
                 imported.steps.push((serial, told));
             }
             inner.pass = Some(profile.passes.len() - 1);

@@ -20,7 +20,7 @@ pub(super) fn of(
 ) -> Inside {
     let mut inside = Inside::default();
     let graphs = graphs(trace, timed, host);
-    capture::fill(&mut inside, &graphs, trace, timed, passes, names);
+    capture::fill(&mut inside, &graphs, trace, timed, (passes, host), names);
     if !inside.has_layers() {
         annotations::fill(&mut inside, &graphs, trace, timed, names);
     }

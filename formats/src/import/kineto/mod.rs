@@ -26,7 +26,7 @@ mod table;
 mod unruled;
 mod work;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, UNIX_EPOCH};
 
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
@@ -303,6 +303,14 @@ pub(super) fn profile(
     let host = host::spans(trace, &timed, origin, &mut names, &mut profile);
     let inside = layers::of(trace, &timed, &host, &profile.passes, &mut names);
     let device = device::profiles(trace, &timed, origin, &host, &inside, &mut names, &mut profile);
+    let streams = profile.devices.iter().flat_map(|device| &device.streams);
+    let of_passes = streams.flat_map(|stream| &stream.passes).map(|pass| u128::from(pass.wall_ns));
+    // Sums must hold all of it: a pass goes from its first kernel to its last, however far apart.
+    if of_passes.sum::<u128>() > u128::from(u64::MAX) {
+        let why = "the times from the first kernels of its passes to their last ones add up to more than 64 bits \
+                   of nanoseconds";
+        return Err(at.whole(why));
+    }
     profile.ranks = collective::ranks(trace, &timed, &device.collectives, &profile);
     profile.lanes = lanes(trace, &mut profile);
     profile.names = names.names;
@@ -340,6 +348,8 @@ pub(super) fn profile(
     let over = trace.products.over;
     left_out(&mut profile, "shapes of products, of which there are more than are kept", over);
     left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
+    let beyond = "work of streams, of which there are more than are kept";
+    left_out(&mut profile, beyond, device.beyond);
     let mut doubts = inside.doubts.clone();
     if device.missing > 0 {
         doubts.push(format!(
@@ -402,7 +412,7 @@ pub(super) fn profile(
 
 /// The phases of which a pass ends on the host before its work on a device does. Its tokens by the host's time would be a rate
 /// of launching.
-fn late_phases(profile: &Profile) -> Vec<Phase> {
+fn late_phases(profile: &Profile) -> BTreeSet<Phase> {
     let ends: HashMap<u32, u64> = profile
         .passes
         .iter()

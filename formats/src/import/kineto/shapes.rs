@@ -1,7 +1,7 @@
 //! The work of matrix products, as the shapes and types of their tensors state it, which PyTorch's profiler writes with
 //! `record_shapes=True`. FLOPs are 2·M·N·K; bytes are those of both factors and of the result, each moved once. Biases and
 //! scales don't count. What isn't stated is absent: of a type that isn't known nothing, and of weights that are packed the
-//! FLOPs, since their dimensions are those of the words that they are packed in.
+//! FLOPs and, unless it is an argument, the result, since their dimensions are those of the words that they are packed in.
 //!
 //! The order of the arguments is that of each operation's schema: PyTorch's `native_functions.yaml`, vLLM's
 //! `csrc/torch_bindings.cpp` and `csrc/rocm/torch_bindings.cpp`, SGLang's `sgl-kernel/csrc/common_extension.cc`, FBGEMM's
@@ -323,11 +323,12 @@ pub(super) fn products(trace: &Trace, timed: &[Timed]) -> HashMap<usize, Work> {
         if around.last().is_some_and(|(end, ..)| event.end > *end) {
             continue;
         }
-        for (_, outer, _) in &around {
-            works.remove(outer);
+        // Those further out have lost theirs to the one around this one, and told it of their weights.
+        let outer = around.last().copied();
+        if let Some((_, outer, _)) = outer {
+            works.remove(&outer);
         }
-        let has_weights =
-            product.has_weights() || around.iter().any(|(.., has_weights)| *has_weights);
+        let has_weights = product.has_weights() || outer.is_some_and(|(.., has)| has);
         let product = if has_weights { product.of_weights() } else { product };
         works.insert(at, product.work);
         around.push((event.end, at, has_weights));

@@ -166,7 +166,13 @@ pub(super) fn sum_up(profile: &mut Profile) {
     for stream in profile.devices.iter_mut().flat_map(|device| &mut device.streams) {
         (stream.totals, stream.dropped.names) =
             trace::totals(&stream.spans, &stream.passes, &profile.names);
+        // A phase may have none though its passes have some: where their spans make no rate.
+        let untold: Vec<Phase> =
+            stream.phases.iter().filter(|of| of.tokens == 0).map(|of| of.phase).collect();
         stream.phases = trace::phases(&stream.passes);
+        for total in stream.phases.iter_mut().filter(|of| untold.contains(&of.phase)) {
+            total.tokens = 0;
+        }
     }
 }
 

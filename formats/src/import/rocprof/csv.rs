@@ -37,7 +37,9 @@ pub(super) fn read(text: &str, at: &At<'_>, trace: &mut Trace) -> Result<(), Imp
     };
     let (name, start, end) =
         (needed("Kernel_Name")?, needed("Start_Timestamp")?, needed("End_Timestamp")?);
-    let place = (columns.at(&["Agent_Id"]), columns.at(&["Stream_Id", "Queue_Id"]));
+    let agent = columns.at(&["Agent_Id"]);
+    let mut queues = Queues::default();
+    let (stream, queue) = (columns.at(&["Stream_Id"]), columns.at(&["Queue_Id"]));
     let sizes =
         |what: &str| ["X", "Y", "Z"].map(|of| columns.at(&[format!("{what}_Size_{of}").as_str()]));
     let (grid, block) = (sizes("Grid"), sizes("Workgroup"));
@@ -46,7 +48,12 @@ pub(super) fn read(text: &str, at: &At<'_>, trace: &mut Trace) -> Result<(), Imp
     let mut row_number = 1;
     while !rest.is_empty() {
         row_number += 1;
-        let row = next_row(&mut rest).and_then(|row| match row.len() == columns.0.len() {
+        let row = next_row(&mut rest);
+        // A line with nothing in it, as the last one may be.
+        if row.as_ref().is_ok_and(|row| matches!(&row[..], [cell] if cell.trim().is_empty())) {
+            continue;
+        }
+        let row = row.and_then(|row| match row.len() == columns.0.len() {
             true => Ok(row),
             false => Err(format!("it has {} cells of {}", row.len(), columns.0.len())),
         });
@@ -57,13 +64,15 @@ pub(super) fn read(text: &str, at: &At<'_>, trace: &mut Trace) -> Result<(), Imp
                 let fault = || format!("`{text}` is no number of nanoseconds");
                 text.parse::<i64>().map_err(|_| fault())
             };
-            let numbers = |columns: [Option<usize>; 3]| {
-                let number = |at: usize| cell(columns[at])?.parse::<u32>().ok();
-                Some((number(0)?, number(1)?, number(2)?))
+            let sizes = |columns: [Option<usize>; 3]| {
+                let size = |at: usize| cell(columns[at])?.parse::<u32>().ok();
+                Some((size(0)?, size(1)?, size(2)?))
             };
-            let (device, stream) = (number_of(cell(place.0)), number_of(cell(place.1)));
-            let mut link = Link::on(device, stream);
-            if let (Some(grid), Some(block)) = (numbers(grid), numbers(block))
+            let number = |column: Option<usize>| cell(column).map(|cell| number_of(cell));
+            let (stream, queue) = (number(stream), number(queue));
+            let device = number(agent).unwrap_or_default();
+            let mut link = Link::on(device, stream.or(queue).unwrap_or_default());
+            if let (Some(grid), Some(block)) = (sizes(grid), sizes(block))
                 && block.0 > 0
                 && block.1 > 0
                 && block.2 > 0
@@ -75,11 +84,13 @@ pub(super) fn read(text: &str, at: &At<'_>, trace: &mut Trace) -> Result<(), Imp
                 link = link.launched(blocks, block, shared);
             }
             let name = cell(Some(name)).cloned().unwrap_or_default();
-            Ok((name, time(start)?, time(end)?, link))
+            Ok((name, time(start)?, time(end)?, link, queue.filter(|_| stream == Some(0))))
         });
         match kernel {
-            Ok((name, start, end, link)) => {
-                let (name, link) = (trace.name(&name), Some(trace.link(link)));
+            Ok((name, start, end, link, queue)) => {
+                let (name, link) = (trace.name(&name), trace.link(link));
+                queues.note(link, queue);
+                let link = Some(link);
                 let kind = EventKind::Work;
                 trace.span(Timed { lane, name, start, end, kind, passes: 0, link });
             }
@@ -92,12 +103,44 @@ pub(super) fn read(text: &str, at: &At<'_>, trace: &mut Trace) -> Result<(), Imp
             return Err(at.whole(format!("there are more than {MOST_EVENTS} kernels")));
         }
     }
+    queues.tell_apart(trace);
     Ok(())
 }
 
+/// The queues of kernels, until it is known whether their streams tell more. Versions that don't know streams
+/// state 0 for all.
+#[derive(Default)]
+struct Queues {
+    of_link: Vec<(u32, u64)>,
+    states_streams: bool,
+}
+
+impl Queues {
+    /// Notes the queue of a kernel of stream 0; `None` for any other kernel.
+    fn note(&mut self, link: u32, queue: Option<u64>) {
+        self.states_streams |= queue.is_none();
+        match queue.filter(|_| !self.states_streams) {
+            Some(queue) => self.of_link.push((link, queue)),
+            None => self.of_link = Vec::new(),
+        }
+    }
+
+    /// Tells kernels apart by their queues, if nothing else does.
+    fn tell_apart(&self, trace: &mut Trace) {
+        let Some(&(_, first)) = self.of_link.first() else { return };
+        if self.of_link.iter().all(|&(_, queue)| queue == first) {
+            return;
+        }
+        for &(link, queue) in &self.of_link {
+            if let Some(link) = trace.links.get_mut(link as usize) {
+                link.stream = queue;
+            }
+        }
+    }
+}
+
 /// The number of an agent, a queue or a stream: 2 of `2` and of `Agent 2`.
-fn number_of(cell: Option<&String>) -> u64 {
-    let text = cell.map_or("", String::as_str);
+fn number_of(text: &str) -> u64 {
     text.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default()
 }
 
@@ -160,7 +203,6 @@ mod tests {
 
     #[test]
     fn agents_have_numbers() {
-        let number = |text: &str| number_of(Some(&text.to_owned()));
-        assert_eq!((number("2"), number("Agent 12"), number("none")), (2, 12, 0));
+        assert_eq!((number_of("2"), number_of("Agent 12"), number_of("none")), (2, 12, 0));
     }
 }

@@ -50,6 +50,9 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
         false => csv::read(text, at, &mut reader.trace)?,
     }
     if reader.trace.timed.is_empty() {
+        if let Some((record, fault)) = reader.trace.fault.take() {
+            return Err(at.place(format!("record {record}"), fault));
+        }
         let has = match reader.counters {
             0 => "has no kernel, copy, call or range with times",
             _ => "has counters of kernels, and not when they ran",

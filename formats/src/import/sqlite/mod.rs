@@ -22,6 +22,9 @@ use super::{At, ImportError, Options, left_out};
 /// The most tables that are looked at.
 const MOST_TABLES: usize = 1 << 12;
 
+/// The most rows of all tables together: a small file can have tables that share their pages.
+const MOST_ROWS: usize = 1 << 27;
+
 /// The most bytes of a text. Names of kernels have some hundreds, those with types of C++ a few thousand.
 const MOST_LETTERS: usize = 1 << 14;
 
@@ -39,11 +42,12 @@ pub(super) fn read(path: &Path, at: &At<'_>, options: &Options) -> Result<Profil
         return nsight::read(&mut base, options);
     }
     let names: Vec<String> = base.tables.keys().take(5).map(|name| format!("`{name}`")).collect();
+    let also = base.also_unread();
     Err(at.whole(match (names.is_empty(), &base.damage[..]) {
-        (true, []) => "is a database (SQLite) without a table".to_owned(),
+        (true, []) => format!("is a database (SQLite) without a table{also}"),
         (true, [(_, why), ..]) => format!("is a database (SQLite) that can't be read: {why}"),
         (false, _) => format!(
-            "is a database (SQLite), but neither of Nsight Systems nor of rocprofv3: its tables are {}{}",
+            "is a database (SQLite), but neither of Nsight Systems nor of rocprofv3: its tables are {}{}{also}",
             names.join(", "),
             if base.tables.len() > names.len() { ", and more" } else { "" }
         ),
@@ -58,6 +62,10 @@ struct Base<'a> {
     tables: BTreeMap<String, Vec<String>>,
     /// Tables of which the rest can't be read, and why.
     damage: Vec<(String, String)>,
+    /// What of it is not looked at.
+    unread: Vec<(String, u64)>,
+    /// How many rows were read.
+    rows: usize,
 }
 
 impl<'a> Base<'a> {
@@ -79,15 +87,11 @@ impl<'a> Base<'a> {
         ] {
             connection.set_db_config(config, is_on).map_err(cannot)?;
         }
-        let names = texts(
-            &connection,
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0",
-            None,
-        );
-        let mut base = Self { at, connection, tables: BTreeMap::new(), damage: Vec::new() };
-        for name in names.map_err(cannot)? {
-            let columns = "SELECT name FROM pragma_table_info(?1)";
-            match texts(&base.connection, columns, Some(&name)) {
+        let listed = Listed::of(&connection).map_err(cannot)?;
+        let (tables, damage, unread) = (BTreeMap::new(), Vec::new(), listed.unread(path));
+        let mut base = Self { at, connection, tables, damage, unread, rows: 0 };
+        for name in listed.names {
+            match columns(&base.connection, &name) {
                 Ok(columns) => {
                     base.tables.insert(name, columns);
                 }
@@ -110,7 +114,7 @@ impl<'a> Base<'a> {
     ///
     /// # Errors
     ///
-    /// If there are more rows than a trace may have events.
+    /// If there are more rows than a trace may have events, or too many with those of the tables before.
     fn rows(
         &mut self,
         table: &str,
@@ -145,7 +149,16 @@ impl<'a> Base<'a> {
         if count > MOST_EVENTS {
             return Err(self.at.place(table, format!("there are more than {MOST_EVENTS} rows")));
         }
+        self.rows = self.rows.saturating_add(count);
+        if self.rows > MOST_ROWS {
+            return Err(self.at.whole(format!("its tables have more than {MOST_ROWS} rows")));
+        }
         Ok(())
+    }
+
+    /// Fails if there is more in a trace than can be kept.
+    fn check_size(&self, trace: &Trace) -> Result<(), ImportError> {
+        trace.too_much().map_or(Ok(()), |fault| Err(self.at.whole(fault)))
     }
 
     /// The texts of a table, by their numbers.
@@ -173,18 +186,25 @@ impl<'a> Base<'a> {
 
     /// Fails if nothing was read.
     fn check(&self, trace: &Trace, nothing: &str) -> Result<(), ImportError> {
-        if trace.timed.len() > MOST_EVENTS {
-            return Err(self.at.whole(format!("there are more than {MOST_EVENTS} events")));
-        }
+        self.check_size(trace)?;
         match &self.damage[..] {
             _ if !trace.timed.is_empty() => Ok(()),
-            [] => Err(self.at.whole(nothing)),
+            [] => Err(self.at.whole(nothing.to_owned() + &self.also_unread())),
             [(table, why), ..] => Err(self.at.place(table.clone(), why.clone())),
         }
     }
 
-    /// Notes what can't be read of it.
+    /// What isn't looked at, behind the sentence that there is nothing in it.
+    fn also_unread(&self) -> String {
+        let unread: Vec<&str> = self.unread.iter().map(|(what, _)| what.as_str()).collect();
+        if unread.is_empty() { String::new() } else { format!("; not read: {}", unread.join("; ")) }
+    }
+
+    /// Notes what can't be read of it, and what isn't looked at.
     fn note_damage(&self, profile: &mut Profile) {
+        for (what, count) in &self.unread {
+            left_out(profile, what, *count);
+        }
         for (table, why) in &self.damage {
             left_out(
                 profile,
@@ -195,22 +215,69 @@ impl<'a> Base<'a> {
     }
 }
 
-/// The first value of each row.
-fn texts(
-    connection: &Connection,
-    query: &str,
-    argument: Option<&str>,
-) -> rusqlite::Result<Vec<String>> {
-    let mut statement = connection.prepare(query)?;
-    let mut rows = match argument {
-        Some(argument) => statement.query([argument])?,
-        None => statement.query([])?,
-    };
-    let mut texts = Vec::new();
-    while let Some(row) = rows.next()?.filter(|_| texts.len() < MOST_TABLES) {
-        texts.extend(text(row, 0).map(Cow::into_owned));
+/// The tables that a database lists.
+#[derive(Default)]
+struct Listed {
+    names: Vec<String>,
+    /// Those beyond the most that are looked at.
+    beyond: u64,
+    /// Those that begin at the page of another one, and so would have its rows once more.
+    shared: u64,
+}
+
+impl Listed {
+    fn of(connection: &Connection) -> rusqlite::Result<Self> {
+        let tables =
+            "SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND rootpage > 0";
+        let mut statement = connection.prepare(tables)?;
+        let mut rows = statement.query([])?;
+        let mut listed = Self::default();
+        let mut pages: HashSet<i64> = HashSet::new();
+        while let Some(row) = rows.next()? {
+            let (Some(name), Some(page)) = (text(row, 0), number(row, 1)) else { continue };
+            if pages.contains(&page) {
+                listed.shared += 1;
+            } else if pages.len() == MOST_TABLES {
+                listed.beyond += 1;
+            } else {
+                pages.insert(page);
+                listed.names.push(name.into_owned());
+            }
+        }
+        Ok(listed)
     }
-    Ok(texts)
+
+    /// What isn't looked at of a database.
+    fn unread(&self, path: &Path) -> Vec<(String, u64)> {
+        let mut wal = path.as_os_str().to_owned();
+        wal.push("-wal");
+        let has_more = std::fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0);
+        let (file, wal) = (path.display(), Path::new(&wal).display());
+        [
+            (
+                format!(
+                    "what is in {wal} and not yet in the file: `sqlite3 {file} 'PRAGMA wal_checkpoint'` brings it there"
+                ),
+                u64::from(has_more),
+            ),
+            (format!("tables beyond the first {MOST_TABLES}"), self.beyond),
+            ("tables that lie where another one does".to_owned(), self.shared),
+        ]
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .collect()
+    }
+}
+
+/// The names of a table's columns.
+fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?1)")?;
+    let mut rows = statement.query([table])?;
+    let mut columns = Vec::new();
+    while let Some(row) = rows.next()? {
+        columns.extend(text(row, 0).map(Cow::into_owned));
+    }
+    Ok(columns)
 }
 
 /// The address of a file that SQLite opens without locks, and without looking for other files beside it.

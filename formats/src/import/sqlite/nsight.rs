@@ -257,7 +257,8 @@ impl Reader<'_, '_> {
             let lane = threads.lane(trace, global);
             let timed = Timed { name, passes: bits, link, ..blank(lane, EventKind::Call) };
             add(trace, &mut left.unended, (number(row, 0), number(row, 1)), timed);
-        })
+        })?;
+        base.check_size(trace)
     }
 
     /// Ranges of NVTX.
@@ -296,7 +297,8 @@ impl Reader<'_, '_> {
             if is_loose && trace.timed.len() > at {
                 loose.push(at);
             }
-        })
+        })?;
+        base.check_size(trace)
     }
 
     fn kernels(&mut self) -> Result<(), ImportError> {
@@ -432,7 +434,8 @@ impl Reader<'_, '_> {
             let lane = threads.lane(trace, of.unwrap_or_default() << 24);
             let timed = Timed { name, link, ..blank(lane, EventKind::Work) };
             add(trace, &mut left.unended, (number(row, 0), number(row, 1)), timed);
-        })
+        })?;
+        base.check_size(trace)
     }
 }
 

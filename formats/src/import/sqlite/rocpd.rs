@@ -218,6 +218,7 @@ impl Reader<'_, '_> {
             let name = trace.name(name);
             add(trace, unended, times, Timed { lane, name, start: 0, end: 0, kind, passes, link });
         })?;
+        base.check_size(trace)?;
         let more = columns(&[
             "kernel_id",
             "grid_size_x",
@@ -239,6 +240,7 @@ impl Reader<'_, '_> {
             let link = Link { launch, device, ..common.link(calls) };
             work(trace, unended, &common, name, link);
         })?;
+        base.check_size(trace)?;
         let more = columns(&["name_id", "dst_agent_id", "src_agent_id"]);
         base.rows(&format!("{COPIES}{suffix}"), &more, |row| {
             let common = known.common(row);
@@ -248,7 +250,8 @@ impl Reader<'_, '_> {
             let device = device.unwrap_or_default();
             let link = Link { device, ..common.link(calls) };
             work(trace, unended, &common, name, link);
-        })
+        })?;
+        base.check_size(trace)
     }
 
     /// What the rows of a process refer to.
