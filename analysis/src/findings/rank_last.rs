@@ -15,7 +15,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         }
         return;
     };
-    let a_pass = if of.passes == 0 { "in all" } else { "a pass" };
+    let a_pass = of.basis();
     let (rank, last, all) = (of.rank, of.last, of.of);
     let mut finding = Finding::new(RULE, FindingKind::Slow, of.phase)
         .because(
@@ -51,8 +51,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         .find(|on| Some(on.phase) == of.phase && is_of_host(facts.profile, on.device.rank));
     let finding = match on {
         Some(on) => finding.gains(Gain::between(on.span_ns(), 0.0, [0.0, of.lead_a_pass_ns()])),
-        None => finding
-            .cannot_predict("its collectives are in no passes, or in those of several phases"),
+        None => finding.cannot_predict("its collectives are not all in passes of one phase"),
     };
     findings.found.push(finding);
 }
