@@ -10,7 +10,7 @@ use brickscope_analysis::findings::Findings;
 use brickscope_analysis::rate::{ByDevice, Rate, RateOf};
 use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_analysis::view::{self, Size};
-use brickscope_formats::import::{Format, join};
+use brickscope_formats::import::{Format, join, state_limits};
 
 use super::{FOLDED, imported};
 
@@ -432,4 +432,19 @@ fn passes_of_ranks_whose_clocks_are_apart_are_not_timed_together() {
     assert_eq!((by.tokens, by.ns, by.passes, by.devices), (4, 2_109_875, 1, 1));
     let screen = screen(&profile);
     assert!(screen.contains("Decode: 1895.8 tokens/s by the device's clock"), "{screen}");
+}
+
+#[test]
+fn a_file_that_is_given_limits_is_not_said_to_lack_them() {
+    let why = |profile: &Profile| {
+        let unknown = Findings::of(profile).unknown;
+        let of = unknown.into_iter().find(|of| of.rule == "far-from-the-roof");
+        of.expect("it isn't known").why
+    };
+    let mut profile = imported(STREAMS, Format::Chrome);
+    assert!(why(&profile).ends_with("nor limits of the device"), "{}", why(&profile));
+    state_limits(&mut profile, "3350 GB/s, 989 TFLOP/s").expect("two rates");
+    assert!(why(&profile).ends_with("the trace tells no work of what ran"), "{}", why(&profile));
+    profile.devices[0].streams[0].totals[0].stats.total_bytes = 1_000;
+    assert!(why(&profile).ends_with("says how near that is"), "{}", why(&profile));
 }
