@@ -67,6 +67,29 @@ fn straggler(of: &Straggler) -> String {
     )
 }
 
+/// What a reader of a page is told of ranks: who comes last, and where each comes from. Sentences without a full stop.
+pub(super) fn in_words(profile: &Profile) -> Vec<String> {
+    let Some(ranks) = several(profile) else { return Vec::new() };
+    let mut all = vec![match InCollectives::of(profile) {
+        Some(sums) => format!("ranks {}: {}", how_many(profile, ranks), verdict(&sums)),
+        None => format!("ranks {}: they have no collective in common", how_many(profile, ranks)),
+    }];
+    all.extend(ranks.ranks.iter().take(MOST_CLOCKS).map(|rank| about(rank, &ranks.ranks[0])));
+    if let more @ 1.. = ranks.ranks.len().saturating_sub(MOST_CLOCKS) {
+        all.push(count(more as u64, "more rank"));
+    }
+    all
+}
+
+/// Who the straggler is, or why there is none.
+fn verdict(sums: &InCollectives) -> String {
+    match (&sums.straggler, &sums.straggler_absent) {
+        (Some(of), _) => straggler(of),
+        (None, Some(why)) => why.reason.clone(),
+        (None, None) => "no rank is known to come last".to_owned(),
+    }
+}
+
 /// The tables of ranks, of operations and of layers.
 pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
     let Some(ranks) = several(profile) else { return };
@@ -80,12 +103,7 @@ pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
     }
     text.push('\n');
     let mut lines = Vec::new();
-    let verdict = sums.as_ref().map(|sums| match (&sums.straggler, &sums.straggler_absent) {
-        (Some(of), _) => straggler(of),
-        (None, Some(why)) => why.reason.clone(),
-        (None, None) => String::new(),
-    });
-    lines.extend(verdict.filter(|verdict| !verdict.is_empty()).map(|verdict| ("last", verdict)));
+    lines.extend(sums.as_ref().map(|sums| ("last", verdict(sums))));
     if let Some((n, size)) = InCollectives::incomplete(profile) {
         lines.push((
             "waits",

@@ -364,7 +364,9 @@ pub(super) fn profile(
         if let Some(unclear) = inside.unclear {
             why += &format!(", nor does the sequence of kernels ({unclear})");
         }
-        reasons.push(why + "; docs/pytorch.md says how to record them");
+        reasons.push(
+            why + "; docs/pytorch.md says how to record them, docs/gpu-traces.md those inside of graphs",
+        );
     }
     if device.unlaunched > 0 {
         reasons.push(format!(
