@@ -46,6 +46,9 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         .clone_into(&mut finding.refuted_if);
     let on = facts.devices.iter().find(|on| Some(on.phase) == of.phase);
     let finding = match on {
+        None if of.phase.is_some() => {
+            finding.cannot_predict("what a pass takes on a device of the host shown is not known")
+        }
         Some(on) => finding.gains(Gain::between(on.span_ns(), 0.0, [0.0, of.lead_a_pass_ns()])),
         None => finding.cannot_predict("its collectives are not all in passes of one phase"),
     };

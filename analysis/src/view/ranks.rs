@@ -117,7 +117,7 @@ pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
         lines.push((if nth == 0 { "ranks" } else { "" }, about(rank, &ranks.ranks[0])));
     }
     if let more @ 1.. = ranks.ranks.len().saturating_sub(MOST_CLOCKS) {
-        lines.push(("", format!("{more} more: `--json`, ranks")));
+        lines.push(("", format!("{more} more: `--as json`, ranks")));
     }
     if ranks.left_out > 0 {
         lines.push(("left out", format!("collectives without room: {}", ranks.left_out)));
