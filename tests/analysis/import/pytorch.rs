@@ -192,7 +192,7 @@ fn a_share_of_the_device_is_of_what_ran_there() {
     ];
     let profile = imported(&format!("[{}]", events.join(",")), Format::Chrome);
     let text = view::report(&profile).replace("\n", " ");
-    assert!(text.contains("on device 0, MatMul takes the most time, 67.7%"), "{text}");
+    assert!(text.contains("on the device, MatMul takes the most time, 67.7%"), "{text}");
     assert!(!text.contains("30.1"), "{text}");
 }
 
