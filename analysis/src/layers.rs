@@ -386,7 +386,7 @@ mod tests {
         let name = |name: &&str| Name {
             name: (*name).to_owned(),
             kind: NameKind::Brick,
-            category: None,
+            category: name.contains("Attention").then_some(BrickCategory::Attention),
             host: None,
             device: None,
             transfer: None,

@@ -166,7 +166,7 @@ fn what_can_not_be_read_is_said_with_its_place() {
     assert!(with(b" \r\n", &[]).contains("a.file is empty: "));
     assert!(with(b"words\n", &[]).contains("name its format with --format"));
     assert!(with(b"[{\"name\": \"a", &[]).contains("breaks off before it has an event or a test"));
-    assert!(with(b"a;b 1\n", &[]).contains("name it with --unit ns, us, ms or samples"));
+    assert!(with(b"a;b 1\n", &[]).contains("--unit ns, us, ms or samples"));
     assert!(with(b"a;b\n", &["--format", "folded", "--unit", "ns"]).contains("a.file, line 1: "));
     assert!(with(b"ab\xff", &[]).contains("a.file, byte 2: not UTF-8 text"));
     let event = br#"[{"ph":"X","ts":1}]"#;
