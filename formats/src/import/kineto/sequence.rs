@@ -279,6 +279,12 @@ fn are_near(one: &[Token], other: &[Token]) -> bool {
     one.len().abs_diff(other.len()) <= 2 && known(one) == known(other)
 }
 
+/// What a layer has behind its attention.
+fn behind_mixer(layer: &[Token]) -> &[Token] {
+    let last = layer.iter().rposition(|token| *token == Token::Mixer);
+    last.map_or(layer, |last| &layer[last..])
+}
+
 /// Where the layer of a mixer begins, not before `from`: at a norm, with what is near the head of other layers.
 fn begin(tokens: &[Token], from: usize, mixer: usize, head: &[Token]) -> Option<usize> {
     (from..mixer)
@@ -333,9 +339,10 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
     match of[..] {
         [] => {}
         [other] if !is_rest(other) => {}
+        // Their attention may take turns, as that of the others does.
         [one, ref others @ ..]
             if !others.is_empty()
-                && others.iter().all(|other| are_alike(one, other) || are_near(one, other)) => {}
+                && others.iter().all(|other| are_near(behind_mixer(one), behind_mixer(other))) => {}
         _ => return Err(OTHERS),
     }
     // A part of a layer whose begin isn't there: then layers before it may be missing, too.
@@ -536,6 +543,20 @@ mod tests {
             (SPARSE, '4'),
             (SPARSE, '5'),
             (SPARSE, '6'),
+            ("NP", '.'),
+        ]);
+        assert_eq!(found(&text), truth);
+        // Attention takes turns in both.
+        let (text, truth) = spread(&[
+            ("ec", '.'),
+            ("NPrkAPNPSP", '0'),
+            ("NPrkAAPNPSP", '1'),
+            ("NPrkAPNPREEz", '2'),
+            ("NPrkAAPNPREEz", '3'),
+            ("NPrkAPNPREEz", '4'),
+            ("NPrkAAPNPREEz", '5'),
+            ("NPrkAPNPREEz", '6'),
+            ("NPrkAAPNPREEz", '7'),
             ("NP", '.'),
         ]);
         assert_eq!(found(&text), truth);
