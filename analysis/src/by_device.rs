@@ -143,10 +143,12 @@ fn on_devices(profile: &Profile) -> Vec<OnDevices> {
     all
 }
 
-/// The place of each of the host's passes, by serial, in the order of time.
+/// The place of each of the host's passes, by serial, in the order of time. Steps that computed nothing have places, too.
 fn places(profile: &Profile) -> HashMap<u32, usize> {
-    let mut passes: Vec<(u64, u32)> =
-        profile.passes.iter().map(|pass| (pass.start_ns, pass.serial)).collect();
-    passes.sort_unstable();
-    passes.into_iter().enumerate().map(|(place, (_, serial))| (serial, place)).collect()
+    let passes = profile.passes.iter().map(|pass| (pass.start_ns, Some(pass.serial)));
+    let idle = profile.imported.iter().flat_map(|imported| &imported.idle_steps_ns);
+    let mut all: Vec<(u64, Option<u32>)> = passes.chain(idle.map(|&at| (at, None))).collect();
+    all.sort_unstable();
+    let placed = all.into_iter().enumerate();
+    placed.filter_map(|(place, (_, serial))| Some((serial?, place))).collect()
 }

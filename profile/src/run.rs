@@ -385,6 +385,9 @@ pub struct Imported {
     /// All tests of a benchmark's file, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<ImportedTest>,
+    /// When a server's steps began that computed no token, in nanoseconds: passes before and behind one don't follow each other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle_steps_ns: Vec<u64>,
     /// How the kernels inside of graphs came to their layers, if there are graphs and it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph_layers: Option<GraphLayers>,

@@ -309,6 +309,11 @@ impl Trace {
         }
     }
 
+    /// Whether it is a step of a server that computed no token.
+    pub(super) fn is_idle(&self, event: &Timed) -> bool {
+        Step::of(&self.names[event.name as usize]) == Some(Step::Empty)
+    }
+
     /// How many tokens a pass has, if its name tells.
     pub(super) fn tokens(&self, pass: &Timed) -> u64 {
         match Step::of(&self.names[pass.name as usize]) {

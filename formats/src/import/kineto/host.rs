@@ -255,6 +255,10 @@ pub(super) fn spans(
                 }
             }
             EventKind::Range => {
+                if inner.pass.is_none() && trace.is_idle(event) {
+                    let imported = profile.imported.as_mut();
+                    imported.into_iter().for_each(|of| of.idle_steps_ns.push(start_ns));
+                }
                 let layer = layer_of_range(name);
                 inner.layer = layer.or(inner.layer);
                 let is = *ranges
