@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use brickscope_profile::text::count;
-use brickscope_profile::{Phase, Profile};
+use brickscope_profile::{DeviceProfile, Phase, Profile};
 
+use crate::ranks::is_of_host;
 use crate::words::time;
 
 /// Tokens of passes, and the time that their work took on devices: two readings of the devices' clock for each pass.
@@ -42,7 +43,7 @@ impl ByDevice {
         profile.phase(phase).filter(|host| host.tokens == 0)?;
         let lane = profile.passes.first()?.lane;
         let is_whole = profile.dropped.passes == 0
-            && profile.devices.iter().flat_map(|of| &of.streams).all(|of| of.dropped.passes == 0);
+            && of_host(profile).flat_map(|of| &of.streams).all(|of| of.dropped.passes == 0);
         if !is_whole || profile.passes.iter().any(|pass| pass.lane != lane) {
             return None;
         }
@@ -62,7 +63,7 @@ impl ByDevice {
             }
             _ => None,
         });
-        let devices = profile.devices.len();
+        let devices = of_host(profile).count();
         let spans = of_phase().map(|of| (of.tokens, of.end_ns.saturating_sub(of.start_ns)));
         sum(steps, true, devices).or_else(|| sum(spans, false, devices))
     }
@@ -117,10 +118,15 @@ fn sum(of: impl Iterator<Item = (u64, u64)>, is_steady: bool, devices: usize) ->
     (sum.ns > 0).then_some(sum)
 }
 
-/// The passes on devices in the order of their first kernels, each from its first kernel on any device to its last.
+/// The devices that the host drove. Those of other ranks have the serials of its passes, but clocks that may not be aligned.
+fn of_host(profile: &Profile) -> impl Iterator<Item = &DeviceProfile> {
+    profile.devices.iter().filter(|device| is_of_host(profile, device.rank))
+}
+
+/// The passes on these devices in the order of their first kernels, each from its first kernel on any of them to its last.
 fn on_devices(profile: &Profile) -> Vec<OnDevices> {
     let mut by_serial: BTreeMap<u32, OnDevices> = BTreeMap::new();
-    let streams = profile.devices.iter().flat_map(|device| &device.streams);
+    let streams = of_host(profile).flat_map(|device| &device.streams);
     for pass in streams.flat_map(|stream| &stream.passes) {
         let end_ns = pass.start_ns.saturating_add(pass.wall_ns);
         let of = by_serial.entry(pass.serial).or_insert(OnDevices {

@@ -51,6 +51,9 @@ pub struct BrickOfLayers {
     pub ns: u64,
     /// How often it ran.
     pub spans: u64,
+    /// How often it ran in each layer of each pass, if that is the same in all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times_a_layer: Option<u64>,
 }
 
 /// Layers that have the same bricks, as many times.
@@ -58,7 +61,7 @@ pub struct BrickOfLayers {
 pub struct KindOfLayers {
     /// Which.
     pub layers: Vec<u16>,
-    /// What one of them takes in a pass: the median.
+    /// What one of them takes in a pass, without what ranks do together: the median.
     pub median_ns: u64,
 }
 
@@ -158,9 +161,9 @@ impl DeviceLayers {
             in_layers_ns: all.values().fold(0, |sum, of| u64::saturating_add(sum, of.ns)),
             of_ns: whole.ns(),
             is_of_busy_time: whole.is_busy_time(),
-            bricks: named(profile, &all),
-            outside: named(profile, &outside),
-            kinds: kinds(&rows),
+            bricks: named(profile, &all, &rows),
+            outside: named(profile, &outside, &BTreeMap::new()),
+            kinds: kinds(profile, &rows),
             slow: slow(profile, &rows),
             layers_of_passes: rows.len(),
         })
@@ -183,20 +186,47 @@ impl DeviceLayers {
     /// How often a brick runs in each layer, if it is as often in all of them.
     #[must_use]
     pub fn times_a_layer(&self, brick: &str) -> Option<u64> {
-        let spans = self.bricks.iter().find(|of| of.brick == brick)?.spans;
-        let layers = self.layers_of_passes as u64;
-        (spans.checked_rem(layers) == Some(0)).then(|| spans / layers.max(1))
+        self.bricks.iter().find(|of| of.brick == brick)?.times_a_layer
+    }
+
+    /// Whether layers have something that ranks do together, which is in no time of a layer.
+    #[must_use]
+    pub fn has_collectives(&self) -> bool {
+        self.bricks.iter().any(|of| is_together(&of.brick))
     }
 }
 
-/// With their names, the longest first.
-fn named(profile: &Profile, bricks: &Bricks) -> Vec<BrickOfLayers> {
+/// What ranks do together: it takes as long as the last of them lets it.
+fn is_together(brick: &str) -> bool {
+    ["AllReduce", "Communication"].contains(&brick)
+}
+
+/// A layer without what ranks do together.
+fn own(profile: &Profile, bricks: &Bricks) -> Bricks {
+    let own = bricks.iter().filter(|&(&name, _)| !is_together(name_of(profile, name)));
+    own.map(|(&name, &sum)| (name, sum)).collect()
+}
+
+/// How often a brick runs in each of these layers, if it is as often in all of them.
+fn times_a_layer(rows: &BTreeMap<(u32, u16), Bricks>, name: NameIdx) -> Option<u64> {
+    let mut times = rows.values().map(|bricks| bricks.get(&name).map_or(0, |sum| sum.spans));
+    let first = times.next()?;
+    times.all(|n| n == first).then_some(first)
+}
+
+/// With their names, the longest first. `rows` are the layers that they are in.
+fn named(
+    profile: &Profile,
+    bricks: &Bricks,
+    rows: &BTreeMap<(u32, u16), Bricks>,
+) -> Vec<BrickOfLayers> {
     let mut all: Vec<BrickOfLayers> = bricks
         .iter()
         .map(|(&name, sum)| BrickOfLayers {
             brick: name_of(profile, name).to_owned(),
             ns: sum.ns,
             spans: sum.spans,
+            times_a_layer: times_a_layer(rows, name),
         })
         .collect();
     all.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.brick.cmp(&b.brick)));
@@ -218,12 +248,12 @@ fn sum_of(bricks: &Bricks) -> u64 {
     bricks.values().fold(0, |sum, of| u64::saturating_add(sum, of.ns))
 }
 
-fn kinds(rows: &BTreeMap<(u32, u16), Bricks>) -> Vec<KindOfLayers> {
+fn kinds(profile: &Profile, rows: &BTreeMap<(u32, u16), Bricks>) -> Vec<KindOfLayers> {
     let mut all: BTreeMap<Signature, (BTreeSet<u16>, Vec<u64>)> = BTreeMap::new();
     for (&(_, layer), bricks) in rows {
         let (layers, times) = all.entry(signature(bricks)).or_default();
         layers.insert(layer);
-        times.push(sum_of(bricks));
+        times.push(sum_of(&own(profile, bricks)));
     }
     let mut kinds: Vec<KindOfLayers> = all
         .into_values()
@@ -252,17 +282,9 @@ struct Compared {
 
 /// The slow layer that takes most more than others of its kind.
 fn slow(profile: &Profile, rows: &BTreeMap<(u32, u16), Bricks>) -> Option<SlowOne> {
-    // What ranks do together takes as long as the last of them lets it.
-    let is_together =
-        |name: NameIdx| ["AllReduce", "Communication"].contains(&name_of(profile, name));
     let mut kinds: BTreeMap<(u32, Signature), Vec<(u16, Bricks)>> = BTreeMap::new();
     for (&(pass, layer), bricks) in rows {
-        let own: Bricks = bricks
-            .iter()
-            .filter(|&(&name, _)| !is_together(name))
-            .map(|(&name, &sum)| (name, sum))
-            .collect();
-        kinds.entry((pass, signature(bricks))).or_default().push((layer, own));
+        kinds.entry((pass, signature(bricks))).or_default().push((layer, own(profile, bricks)));
     }
     let mut compared: HashMap<u16, Compared> = HashMap::new();
     let mut widest = 0;
@@ -405,6 +427,34 @@ mod tests {
         // 1.3 times as long isn't more than 1.3 times.
         with_slow[4] = &[133, 10];
         assert_eq!(slow(&profile, &rows(&[&with_slow])), None);
+    }
+
+    #[test]
+    fn the_median_of_layers_is_of_what_the_slow_one_is_of() {
+        let profile = names(&["Experts", "AllReduce"]);
+        let mut layers: [&[u64]; 6] = [&[100, 900]; 6];
+        layers[2] = &[200, 50];
+        let of = rows(&[&layers]);
+        let kinds = kinds(&profile, &of);
+        assert_eq!((kinds.len(), kinds[0].median_ns), (1, 100));
+        let found = slow(&profile, &of).expect("layer 2");
+        assert_eq!((found.layer, found.takes_ns, found.others_ns), (2, 200, 100));
+    }
+
+    #[test]
+    fn kernels_a_layer_are_as_many_in_each() {
+        let mut of = rows(&[&[&[100, 10], &[100, 10], &[100, 10]]]);
+        assert_eq!([0, 1, 2].map(|name| times_a_layer(&of, name)), [Some(1), Some(1), Some(0)]);
+        // Three layers with six kernels have not two each.
+        for (layer, spans) in [(0, 4), (1, 1), (2, 1)] {
+            let sum = of.get_mut(&(1, layer)).and_then(|bricks| bricks.get_mut(&0));
+            sum.expect("it is there").spans = spans;
+        }
+        assert_eq!([0, 1].map(|name| times_a_layer(&of, name)), [None, Some(1)]);
+        // Nor has a layer without the brick.
+        of.get_mut(&(1, 2)).expect("it is there").remove(&1);
+        assert_eq!(times_a_layer(&of, 1), None);
+        assert_eq!(times_a_layer(&BTreeMap::new(), 1), None);
     }
 
     #[test]

@@ -111,15 +111,15 @@ pub struct Straggler {
     pub others_wait_ns: u64,
     /// By how much it came after the last but one, summed: so much sooner would these have begun without it.
     pub lead_ns: u64,
-    /// The phase of the passes that these are in, if it is one.
+    /// The phase of the passes that these are in, if it is one and none is outside of passes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// In how many passes there are collectives; 0 if they are in none.
+    /// In how many passes of that phase the rank has collectives; 0 if it isn't one.
     pub passes: u64,
 }
 
 impl Straggler {
-    /// What the others wait for it in a pass; in all, if there are no passes.
+    /// What the others wait for it in a pass of the phase; in all, if it isn't one.
     #[must_use]
     pub fn others_wait_a_pass_ns(&self) -> f64 {
         self.others_wait_ns as f64 / self.passes.max(1) as f64
@@ -129,6 +129,12 @@ impl Straggler {
     #[must_use]
     pub fn lead_a_pass_ns(&self) -> f64 {
         self.lead_ns as f64 / self.passes.max(1) as f64
+    }
+
+    /// What both are of: `a pass`, or `in all`.
+    #[must_use]
+    pub fn basis(&self) -> &'static str {
+        if self.phase.is_some() { "a pass" } else { "in all" }
     }
 }
 
@@ -160,8 +166,12 @@ struct Lateness {
     chances: f64,
     others_wait_ns: u64,
     lead_ns: u64,
+    /// The phases of the passes in which it was last.
     phases: BTreeSet<Option<Phase>>,
 }
+
+/// The passes of each phase in which a rank has collectives.
+type Passes = BTreeMap<Phase, BTreeSet<u32>>;
 
 /// What a kind of collectives did, and each rank in it.
 type Rows = (OfKind, BTreeMap<u32, OfRank>);
@@ -177,6 +187,7 @@ impl InCollectives {
         let mut late: BTreeMap<u32, Lateness> = BTreeMap::new();
         let phases: BTreeMap<u32, Phase> = phases(profile);
         let mut passes: BTreeSet<u32> = BTreeSet::new();
+        let mut passes_of: BTreeMap<u32, Passes> = BTreeMap::new();
         let (mut collectives, mut with_a_root) = (0, 0);
         for of in &ranks.collectives {
             let kind = ranks.kinds.get(of.kind as usize);
@@ -196,6 +207,13 @@ impl InCollectives {
             }
             passes.extend(of.pass);
             let Some(transfer) = transfer else { continue };
+            let phase = of.pass.and_then(|pass| phases.get(&pass).copied());
+            if let Some((pass, phase)) = of.pass.zip(phase) {
+                for on in &of.on {
+                    let of_rank = passes_of.entry(on.rank).or_default();
+                    of_rank.entry(phase).or_default().insert(pass);
+                }
+            }
             if let Some(layer) = of.layer {
                 let none = OfLayer { layer, collectives: 0, transfer_ns: 0, wait_ns: 0 };
                 let row = layers.entry(layer).or_insert(none);
@@ -213,7 +231,7 @@ impl InCollectives {
                     late.last += 1;
                     late.lead_ns = late.lead_ns.saturating_add(last.lead_ns);
                     late.others_wait_ns = late.others_wait_ns.saturating_add(last.others_wait_ns);
-                    late.phases.insert(of.pass.and_then(|pass| phases.get(&pass).copied()));
+                    late.phases.insert(phase);
                 }
             }
         }
@@ -226,7 +244,12 @@ impl InCollectives {
             }
         }
         let passes = passes.len() as u64;
-        let (straggler, straggler_absent) = match straggler(&late, passes) {
+        let straggler = match with_a_root == collectives {
+            true => Err("in each collective one rank has a part of its own, so a short time isn't that of the last to come"
+                .to_owned()),
+            false => straggler(&late, &passes_of),
+        };
+        let (straggler, straggler_absent) = match straggler {
             Ok(straggler) => (Some(straggler), None),
             Err(reason) => (None, Some(Absent { reason })),
         };
@@ -336,7 +359,10 @@ fn phases(profile: &Profile) -> BTreeMap<u32, Phase> {
 }
 
 /// The rank that others waited for the longest, if it is the last clearly more often than its share.
-fn straggler(late: &BTreeMap<u32, Lateness>, passes: u64) -> Result<Straggler, String> {
+fn straggler(
+    late: &BTreeMap<u32, Lateness>,
+    passes_of: &BTreeMap<u32, Passes>,
+) -> Result<Straggler, String> {
     let most = late.iter().max_by_key(|(_, late)| late.others_wait_ns);
     let Some((&rank, of)) = most.filter(|(_, late)| late.last > 0) else {
         return Err("no collective has a rank that clearly came last".to_owned());
@@ -355,6 +381,8 @@ fn straggler(late: &BTreeMap<u32, Lateness>, passes: u64) -> Result<Straggler, S
         Some(&phase) if of.phases.len() == 1 => phase,
         _ => None,
     };
+    let passes = phase.and_then(|phase| passes_of.get(&rank)?.get(&phase));
+    let passes = passes.map_or(0, |passes| passes.len() as u64);
     Ok(Straggler {
         rank,
         last: of.last,
@@ -370,7 +398,7 @@ fn straggler(late: &BTreeMap<u32, Lateness>, passes: u64) -> Result<Straggler, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brickscope_profile::{OnRank, Rank};
+    use brickscope_profile::{OnRank, Pass, Rank};
 
     fn profile(kinds: &[&str], collectives: &[(u32, &[u64])]) -> Profile {
         let kind = |name: &&str| CollectiveKind { name: (*name).to_owned(), ..Default::default() };
@@ -432,6 +460,65 @@ mod tests {
         // Σ of C(8, k) × 0.25^k × 0.75^(8 − k) for 7 and 8, for each of four ranks.
         let chance = 4.0 * (8.0 * 0.25_f64.powi(7) * 0.75 + 0.25_f64.powi(8));
         assert!((straggler.by_chance / chance - 1.0).abs() < 1e-6, "{straggler:?}");
+    }
+
+    /// Passes 1 to 6 are of decode, and 7 to 12 of prefill.
+    fn with_passes(of: &[(u32, &[u64])], passes: &[Option<u32>]) -> InCollectives {
+        let mut profile = profile(&["all_reduce"], of);
+        let collectives = profile.ranks.iter_mut().flat_map(|ranks| &mut ranks.collectives);
+        for (collective, pass) in collectives.zip(passes) {
+            collective.pass = *pass;
+        }
+        let pass = |serial: u32| Pass {
+            serial,
+            phase: if serial <= 6 { Phase::Decode } else { Phase::Prefill },
+            lane: 0,
+            tokens: 0,
+            position: 0,
+            start_ns: 0,
+            wall_ns: 0,
+            attributed_ns: 0,
+            unattributed_ns: 0,
+            disturbance: None,
+            is_left_out: false,
+        };
+        profile.passes = (1..=12).map(pass).collect();
+        InCollectives::of(&profile).expect("there are some")
+    }
+
+    #[test]
+    fn what_others_wait_a_pass_is_of_the_passes_of_that_phase() {
+        // Rank 1 comes 10 µs late to each decode pass, and the others wait 20 µs; to prefill all come at once.
+        let late = (0, &[50_000, 20_000, 30_000, 40_000][..]);
+        let even = (0, &[20_000, 20_500, 20_500, 20_500][..]);
+        let mut of = vec![late; 6];
+        of.extend([even; 6]);
+        let mut passes: Vec<Option<u32>> = (1..=12).map(Some).collect();
+        let straggler = with_passes(&of, &passes).straggler.expect("there is one");
+        assert_eq!((straggler.phase, straggler.passes), (Some(Phase::Decode), 6));
+        assert_eq!((straggler.others_wait_a_pass_ns(), straggler.lead_a_pass_ns()), (20e3, 10e3));
+        assert_eq!(straggler.basis(), "a pass");
+        // Where it is late in both, or outside of passes, there is no pass of which the sum is.
+        for (nth, pass) in [(6, Some(7)), (0, None)] {
+            (of[nth], passes[nth]) = (late, pass);
+            let straggler = with_passes(&of, &passes).straggler.expect("there is one");
+            assert_eq!((straggler.phase, straggler.passes), (None, 0));
+            assert_eq!(straggler.others_wait_a_pass_ns(), straggler.others_wait_ns as f64);
+            assert_eq!(straggler.basis(), "in all");
+            (of[6], passes[0]) = (even, Some(1));
+        }
+    }
+
+    #[test]
+    fn of_broadcasts_alone_the_last_to_come_is_not_known() {
+        let of = [(0, &[50_000, 20_000][..]); 8];
+        let sums = InCollectives::of(&profile(&["broadcast"], &of)).expect("there are some");
+        assert_eq!((sums.straggler, sums.with_a_root), (None, 8));
+        let reason = sums.straggler_absent.expect("it says why").reason;
+        assert!(
+            reason.starts_with("in each collective one rank has a part of its own"),
+            "{reason}"
+        );
     }
 
     #[test]

@@ -7,12 +7,13 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr};
 
-use crate::chosen::Chosen;
+use crate::chosen::{Chosen, Unread};
 use crate::format::UNKNOWN;
 use crate::ggml::{IsHost, Layout, Tensor};
+use crate::guarded;
 use crate::hooks::COPIES;
 
 /// Products of experts in a graph that are looked at: more than a hundred layers have.
@@ -29,7 +30,8 @@ static ARE_HOST: [AtomicPtr<c_void>; COPIES] = [const { AtomicPtr::new(ptr::null
 pub(crate) fn know(copy: usize, layout: &Layout) {
     let is_host = layout.is_host.map_or(ptr::null_mut(), |is_host| is_host as *mut c_void);
     ARE_HOST[copy].store(is_host, Relaxed);
-    OPS[copy].store(layout.experts, Relaxed);
+    // Who reads this one sees the other.
+    OPS[copy].store(layout.experts, Release);
 }
 
 /// Those of the graph that a thread computes.
@@ -53,22 +55,25 @@ struct Choice {
 
 impl Experts {
     pub(crate) fn new() -> Self {
-        Self {
-            op: -1,
-            is_host: None,
-            products: 0,
-            // Memory that isn't written to takes no room.
-            choices: Vec::with_capacity(MOST_PRODUCTS),
-            ids: Vec::with_capacity(MOST_IDS),
-        }
+        Self { op: -1, is_host: None, products: 0, choices: Vec::new(), ids: Vec::new() }
+    }
+
+    /// At the first product of a thread, since most models have none. Memory that isn't written to takes no room, and where
+    /// there is none for numbers they are counted at once. Returns whether there is room for choices.
+    #[cold]
+    fn make_room(&mut self) -> bool {
+        guarded(false, || {
+            self.ids.try_reserve_exact(MOST_IDS).ok();
+            self.choices.try_reserve_exact(MOST_PRODUCTS).is_ok()
+        })
     }
 
     /// A graph begins that this copy of ggml computes.
     pub(crate) fn begin_graph(&mut self, copy: usize) {
+        self.op = OPS[copy].load(Acquire);
         let is_host = ARE_HOST[copy].load(Relaxed);
         // SAFETY: it is null, or the function of the copy that was looked at.
         self.is_host = unsafe { std::mem::transmute::<*mut c_void, Option<IsHost>>(is_host) };
-        self.op = OPS[copy].load(Relaxed);
         self.products = 0;
         self.choices.clear();
         self.ids.clear();
@@ -82,6 +87,11 @@ impl Experts {
     #[cold]
     pub(crate) unsafe fn add(&mut self, node: *const Tensor) {
         if self.products == MOST_PRODUCTS {
+            return;
+        }
+        if self.choices.capacity() == 0 && !self.make_room() {
+            // None of this graph is recorded: products are counted from its first one on.
+            self.products = MOST_PRODUCTS;
             return;
         }
         let product = self.products as u32;
@@ -106,8 +116,12 @@ impl Experts {
                     unsafe { ids.each(|chosen| self.ids.push(chosen)) };
                     range = begin..self.ids.len();
                 } else {
-                    // SAFETY: as above.
-                    of.count(|with| unsafe { ids.each(with) });
+                    let is_counted = guarded(false, || {
+                        // SAFETY: as above.
+                        of.count(|with| unsafe { ids.each(with) });
+                        true
+                    });
+                    of.unread = (!is_counted).then_some(Unread::Other);
                 }
             }
             Err(why) => of.unread = Some(why),
@@ -138,7 +152,6 @@ impl Experts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chosen::Unread;
     use crate::ggml::tests::{I32, tensor};
 
     fn read(words: &[u64]) -> Vec<Chosen> {
@@ -223,10 +236,22 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_has_room_from_its_first_product_on() {
+        let mut experts = Experts::new();
+        experts.begin_graph(0);
+        assert_eq!((experts.ids.capacity(), experts.choices.capacity()), (0, 0));
+        let numbers = [1_i32, 2];
+        let ids = tensor(I32, [2, 1, 1, 1], numbers.as_ptr().cast());
+        assert_eq!(of(&mut experts, &[(&ids, 4)]).0, [2]);
+        assert!(experts.ids.capacity() >= MOST_IDS && experts.choices.capacity() >= MOST_PRODUCTS);
+    }
+
+    #[test]
     fn more_than_fits_is_counted_at_once() {
         let numbers: Vec<i32> = (0..24).map(|n| n % 3).collect();
         let ids = tensor(I32, [2, 12, 1, 1], numbers.as_ptr().cast());
         let mut experts = Experts::new();
+        assert!(experts.make_room());
         experts.ids = Vec::with_capacity(4);
         let room = experts.ids.capacity();
         assert!(room < 24);

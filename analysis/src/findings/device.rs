@@ -124,10 +124,12 @@ fn name_of<'p>(profile: &'p Profile, span: &Span) -> Option<&'p str> {
     Some(&*profile.names.get(usize::from(span.name?))?.name)
 }
 
-/// All devices and phases that can be judged; what can't goes to `unknown`.
+/// All devices and phases that can be judged; what can't goes to `unknown`. Of another rank's device the profile lacks the host:
+/// how long its launches took isn't known, and its devices would repeat what is said of the first rank's.
 pub(super) fn all<'p>(profile: &'p Profile, findings: &mut Findings) -> Vec<OnDevice<'p>> {
     let mut all = Vec::new();
-    for (index, device) in profile.devices.iter().enumerate() {
+    let devices = profile.devices.iter().enumerate();
+    for (index, device) in devices.filter(|(_, device)| is_of_host(profile, device.rank)) {
         for phase in Phase::SHOWN {
             let has_passes = |stream: &DeviceStream| {
                 stream.passes.iter().any(|pass| pass.phase == phase)

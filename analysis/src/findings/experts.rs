@@ -1,5 +1,6 @@
 //! A mixture of experts that memory limits: what a pass reads is decided by how many different experts run.
 
+use brickscope_profile::text::count;
 use brickscope_profile::{LayerExperts, Phase, Profile};
 
 use super::facts::Facts;
@@ -29,17 +30,24 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let mut finding = Finding::new("experts-read", FindingKind::Limit, Some(of.phase))
             .because(
                 format!(
-                    "of {} experts {} run each time that a layer is computed, on average over {} layers",
-                    read.all, read.different, read.layers
+                    "of {} experts {} run each time that a layer is computed, on average over {}",
+                    read.all,
+                    read.different,
+                    count(read.layers as u64, "layer")
                 ),
                 format!("/experts, {}", of.phase),
             )
             .because(
-                format!("a pass reads {} of weights, {} of them experts'", size(weights), size(read.bytes)),
+                format!(
+                    "a pass reads {} of weights, {} of them experts'",
+                    size(weights),
+                    size(read.bytes)
+                ),
                 format!("{}, and /experts", of.totals("data")),
             );
         finding.what = format!(
-            "a {} pass reads {} of {} experts a layer: {} of its weights",
+            "{} {} pass reads {} of {} experts a layer: {} of its weights",
+            if of.phase == Phase::Encode { "an" } else { "a" },
             of.phase,
             read.different,
             read.all,

@@ -46,7 +46,7 @@ mod ping_pong;
 mod prediction;
 mod products;
 mod profiling;
-mod rank_last;
+pub(crate) mod rank_last;
 mod sampling;
 mod short_batch;
 mod slow_brick;

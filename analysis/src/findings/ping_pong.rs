@@ -5,6 +5,7 @@ use brickscope_profile::{ExecutionGraph, Phase, PingPong, Profile};
 
 use super::facts::Facts;
 use super::{Finding, FindingKind, Findings, Gain};
+use crate::ranks::is_of_host;
 use crate::typical::OnePass;
 use crate::words::{size, time};
 
@@ -16,7 +17,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     // Graphs of large passes are large, and most runs copy nothing.
     if profile.names.iter().any(|name| name.transfer.is_some()) {
         of_pass(profile, "/spans", findings);
-        for index in 0..profile.devices.len() {
+        let devices = profile.devices.iter().enumerate();
+        for (index, _) in devices.filter(|(_, device)| is_of_host(profile, device.rank)) {
             if let Some(device) = profile.whole_device(index) {
                 of_pass(&device, &format!("/devices/{index}/streams, spans"), findings);
             }

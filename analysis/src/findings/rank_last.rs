@@ -2,10 +2,10 @@
 
 use super::facts::Facts;
 use super::{Finding, FindingKind, Findings, Gain};
-use crate::ranks::{InCollectives, is_of_host};
+use crate::ranks::InCollectives;
 use crate::words::time;
 
-const RULE: &str = "rank-comes-last";
+pub(crate) const RULE: &str = "rank-comes-last";
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let Some(sums) = InCollectives::of(facts.profile) else { return };
@@ -15,7 +15,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         }
         return;
     };
-    let a_pass = if of.passes == 0 { "in all" } else { "a pass" };
+    let a_pass = of.basis();
     let (rank, last, all) = (of.rank, of.last, of.of);
     let mut finding = Finding::new(RULE, FindingKind::Slow, of.phase)
         .because(
@@ -44,15 +44,13 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
     "with the ranks on each other's devices, another rank is last"
         .clone_into(&mut finding.refuted_if);
-    // Of what the host shown launched.
-    let on = facts
-        .devices
-        .iter()
-        .find(|on| Some(on.phase) == of.phase && is_of_host(facts.profile, on.device.rank));
+    let on = facts.devices.iter().find(|on| Some(on.phase) == of.phase);
     let finding = match on {
+        None if of.phase.is_some() => {
+            finding.cannot_predict("what a pass takes on a device of the host shown is not known")
+        }
         Some(on) => finding.gains(Gain::between(on.span_ns(), 0.0, [0.0, of.lead_a_pass_ns()])),
-        None => finding
-            .cannot_predict("its collectives are in no passes, or in those of several phases"),
+        None => finding.cannot_predict("its collectives are not all in passes of one phase"),
     };
     findings.found.push(finding);
 }

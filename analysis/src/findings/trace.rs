@@ -8,9 +8,18 @@ use super::facts::Facts;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let profile = facts.profile;
-    let is_trace = facts.is_from(Format::Chrome);
+    let is_trace =
+        [Format::Chrome, Format::Nsight, Format::Rocprof].into_iter().any(|of| facts.is_from(of));
     if !facts.devices.is_empty() {
+        let with_limits = || profile.devices.iter().filter(|device| device.ceilings.is_some());
         let why = match is_trace {
+            true if with_limits().any(states_work) => {
+                "only a part of the work is known: `show --full` says how near that is"
+            }
+            true if with_limits().next().is_some() => "the trace tells no work of what ran",
+            true if profile.devices.iter().any(states_work) => {
+                "a trace has no limits of the device: `import --ceilings` gives some"
+            }
             true => "a trace has neither FLOPs, bytes, nor limits of the device",
             false if profile.devices.iter().any(DeviceProfile::has_streams_at_once) => {
                 "several streams ran at once and shared its memory"
@@ -48,4 +57,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         "waits-for-a-cpu",
         "whether threads waited for a CPU is not known: a trace has no counters of the system",
     );
+}
+
+/// Whether the FLOPs or bytes of anything that ran there are known.
+fn states_work(device: &DeviceProfile) -> bool {
+    let mut totals = device.streams.iter().flat_map(|stream| &stream.totals);
+    totals.any(|of| of.stats.total_flops > 0 || of.stats.total_bytes > 0)
 }

@@ -1,9 +1,10 @@
 //! Devices in another program's trace: the sentence that answers first, what each device waited for, and what to do about it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use brickscope_profile::text::{brief, count, percent, printable_text};
-use brickscope_profile::{DeviceProfile, Phase, Profile};
+use brickscope_profile::{Phase, Profile};
 
 use crate::findings::device::{Gap, OnDevice, Ran};
 use crate::passes::Whole;
@@ -308,13 +309,15 @@ pub(super) struct Wait {
     pub(super) is_by_host: bool,
     /// What to do about it.
     pub(super) advice: String,
+    /// How long it waits in a pass for what that is about.
+    pub(super) a_pass_ns: f64,
 }
 
 /// The longest of a device's waits in a file, if all of them together take longer than `longest_ns`: of the device that
 /// waits for the longest.
 pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<Wait> {
     profile.imported.as_ref()?;
-    let devices = (0..profile.devices.len()).filter_map(|at| {
+    let devices = of_host(profile).into_iter().filter_map(|at| {
         let of = on_device(profile, at, phase)?;
         wait_of(profile, &which(profile, at), &of, longest_ns)
     });
@@ -342,9 +345,10 @@ fn wait_of(
     if sum as f64 <= longest_ns || most <= of.unknown_ns {
         return None;
     }
-    let a_pass = |ns: u64| time(ns as f64 / of.busy.passes.max(1) as f64);
+    let a_pass_ns = most as f64 / of.busy.passes.max(1) as f64;
+    let a_pass = time(a_pass_ns);
     let (is_by_host, advice) = if most == late_ns {
-        (true, format!("launch earlier: {which} waits {} a pass for the host", a_pass(most)))
+        (true, format!("launch earlier: {which} waits {a_pass} a pass for the host"))
     } else if most == queued_ns {
         let longest = of.longest.filter(|gap| gap.late_ns.is_some_and(|late| late < gap.ns / 2));
         let place = match longest.zip(of.around_longest(profile)) {
@@ -357,29 +361,30 @@ fn wait_of(
             _ => "the pass before it, recorded too, would tell".to_owned(),
         };
         let what = format!(
-            "find out what {which} waits for: {} a pass with work launched, and nothing in the file ran; {place}",
-            a_pass(most)
+            "find out what {which} waits for: {a_pass} a pass with work launched, and nothing in the file ran; {place}"
         );
         (false, what)
     } else {
         let what = format!(
-            "look at the host (`--host --full`): its pass goes on for {} behind {which}'s last kernel",
-            a_pass(most)
+            "look at the host (`--host --full`): its pass goes on for {a_pass} behind {which}'s last kernel"
         );
         (false, what)
     };
-    Some((sum, Wait { is_by_host, advice }))
+    Some((sum, Wait { is_by_host, advice, a_pass_ns }))
 }
 
 /// What to do where a file has no passes, and the device did nothing for most of the time: only passes would tell whether
 /// anything was to be done.
 pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
     profile.imported.as_ref()?;
-    let busy = profile.devices.iter().find_map(DeviceProfile::busy_overall)?;
+    let devices = profile.devices.iter().enumerate();
+    let busy = devices.filter_map(|(index, device)| Some((index, device.busy_overall()?)));
+    let (index, busy) = busy.max_by_key(|(index, busy)| (busy.busy_ns, Reverse(*index)))?;
     (busy.idle_ns > busy.busy_ns).then(|| {
         format!(
-            "say which events are passes (`import --prefill`, `--decode`): nothing ran on the device for {} of {}, and \
-             without passes it isn't known whether work waited",
+            "say which events are passes (`import --prefill`, `--decode`): nothing ran on {} for {} of {}, and without \
+             passes it isn't known whether work waited",
+            which(profile, index),
             time(busy.idle_ns as f64),
             time(busy.span_ns as f64)
         )
@@ -390,6 +395,7 @@ pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
 fn without_passes(profile: &Profile) -> String {
     let mut parts = vec!["It has no passes".to_owned()];
     for (index, device) in profile.devices.iter().enumerate().take(MOST_DEVICES) {
+        let which = which(profile, index);
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         let totals = device.streams.iter().flat_map(|stream| &stream.totals);
         for total in totals.filter(|total| total.category.is_some()) {
@@ -399,15 +405,14 @@ fn without_passes(profile: &Profile) -> String {
         let all = sums.values().fold(0, |sum, &nanos| u64::saturating_add(sum, nanos));
         if let Some((top, &nanos)) = sums.iter().max_by_key(|&(_, &nanos)| nanos) {
             parts.push(format!(
-                "on device {index}, {} takes the most time, {} of what ran there",
+                "on {which}, {} takes the most time, {} of what ran there",
                 brief(top),
                 percent(nanos as f64, all as f64)
             ));
         }
         if let Some(busy) = device.busy_overall() {
             parts.push(format!(
-                "{} is busy {} of {} from its first kernel to its last",
-                which(profile, index),
+                "{which} is busy {} of {} from its first kernel to its last",
                 time(busy.busy_ns as f64),
                 time(busy.span_ns as f64)
             ));

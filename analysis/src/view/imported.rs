@@ -9,8 +9,8 @@ use brickscope_profile::{FunctionSamples, Phase, Profile, StepTold, Unruled};
 
 use crate::rate::{TestRow, imported_tests};
 use crate::text::cut;
-use crate::view::layout::labelled;
-use crate::view::{by_the_file, layers};
+use crate::view::layout::{file_name, labelled};
+use crate::view::{by_the_file, layers, ranks};
 use crate::words::fraction;
 
 /// The most tests of a benchmark that the report lists.
@@ -193,13 +193,14 @@ fn unruled(of: &Unruled) -> String {
     )
 }
 
-/// What a reader of an imported file is told of its steps, devices, layers and kernels.
+/// What a reader of an imported file is told of its steps, devices, layers, ranks and kernels.
 #[must_use]
 pub fn import_in_words(profile: &Profile) -> Vec<String> {
     let unruled =
         profile.imported.iter().filter_map(|imported| imported.unruled.as_ref()).map(unruled);
     let of_devices = by_the_file::details(profile).into_iter().chain(layers::in_words(profile));
-    mixed(profile).into_iter().chain(of_devices).chain(unruled).collect()
+    let of_ranks = ranks::in_words(profile);
+    mixed(profile).into_iter().chain(of_devices).chain(of_ranks).chain(unruled).collect()
 }
 
 /// What the file says of how it was measured, what it can't tell, and what was left out of it.

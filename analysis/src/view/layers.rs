@@ -4,6 +4,7 @@ use brickscope_profile::text::{brief, count, printable_text};
 use brickscope_profile::{GraphLayersBy, Profile};
 
 use crate::layers::{DeviceLayers, SlowOne};
+use crate::view::device::which;
 use crate::words::{fraction, time};
 
 /// The most devices and phases whose slow layers the report names.
@@ -20,8 +21,15 @@ const LEAST_OF_KIND: f64 = 1.0 / 6.0;
 pub(super) fn in_summary(of: &DeviceLayers) -> String {
     let share = fraction(of.share(of.in_layers_ns));
     let mut parts = vec![format!("{} {}, {share}", of.layers, by(of.by))];
-    parts.extend(medians(of));
-    parts.extend(of.slow.as_ref().map(slow_in_short));
+    let medians = medians(of);
+    // Said once, of the first time.
+    let without = |is_first: bool| match is_first && of.has_collectives() {
+        true => " without collectives",
+        false => "",
+    };
+    let has_medians = medians.is_some();
+    parts.extend(medians.map(|medians| medians + without(true)));
+    parts.extend(of.slow.as_ref().map(|slow| slow_in_short(slow, without(!has_medians))));
     let outside: Vec<String> = of
         .outside
         .iter()
@@ -53,6 +61,8 @@ fn medians(of: &DeviceLayers) -> Option<String> {
         .iter()
         .filter(|kind| is_typical(kind.layers.len()))
         .map(|kind| kind.median_ns)
+        // Of collectives alone.
+        .filter(|&ns| ns > 0)
         .collect();
     match kinds[..] {
         [one] => Some(format!("median {}", time(one as f64))),
@@ -61,12 +71,19 @@ fn medians(of: &DeviceLayers) -> Option<String> {
     }
 }
 
-fn slow_in_short(slow: &SlowOne) -> String {
-    let more = if slow.more > 0 { format!(", {} more are slow", slow.more) } else { String::new() };
+fn slow_in_short(slow: &SlowOne, without: &str) -> String {
+    let more = match slow.more {
+        0 => String::new(),
+        1 => ", 1 more is slow".to_owned(),
+        n => format!(", {n} more are slow"),
+    };
     let [takes, brick_takes, others] =
         [slow.takes_ns, slow.brick_ns, slow.brick_of_others_ns].map(|ns| time(ns as f64));
     let brick = brief(&slow.brick);
-    format!("layer {}: {takes} ({brick} {brick_takes}, elsewhere {others}){more}", slow.layer)
+    format!(
+        "layer {}: {takes}{without} ({brick} {brick_takes}, elsewhere {others}){more}",
+        slow.layer
+    )
 }
 
 /// What a reader of the whole report is told of layers: sentences without a full stop.
@@ -84,29 +101,31 @@ pub(super) fn in_words(profile: &Profile) -> Vec<String> {
                 false => format!("; {}", printable_text(&of.detail)),
             };
             format!(
-                "{} of {} in graphs have their layer: told by {told}, {}{detail}",
+                "{} of {} in graphs {}: told by {told}, {}{detail}",
                 of.kernels,
                 count(of.of_kernels, "kernel"),
+                if of.kernels == 1 { "has its layer" } else { "have their layer" },
                 count(of.layers.into(), "layer")
             )
         })
         .collect();
     let layers = DeviceLayers::all(profile);
-    all.extend(layers.iter().filter_map(slow_in_words).take(MOST));
+    all.extend(layers.iter().filter_map(|of| slow_in_words(profile, of)).take(MOST));
     all
 }
 
-fn slow_in_words(of: &DeviceLayers) -> Option<String> {
+fn slow_in_words(profile: &Profile, of: &DeviceLayers) -> Option<String> {
     let slow = of.slow.as_ref()?;
     let [takes, others, brick_takes, brick_of_others] =
         [slow.takes_ns, slow.others_ns, slow.brick_ns, slow.brick_of_others_ns]
             .map(|ns| time(ns as f64));
     Some(format!(
-        "layer {} takes {takes} a pass of {} on device {}, the median layer with the same bricks {others}: {} takes \
+        "layer {} takes {takes} a pass of {} on {}{}, the median layer with the same bricks {others}: {} takes \
          {brick_takes} there and {brick_of_others} elsewhere; it is slow in {} of {}",
         slow.layer,
         of.phase,
-        of.device,
+        which(profile, of.device),
+        if of.has_collectives() { " without collectives" } else { "" },
         brief(&slow.brick),
         slow.slow_in,
         count(slow.passes as u64, "pass")
@@ -129,4 +148,65 @@ pub(super) fn next(of: &DeviceLayers, brick: &str, share: &str) -> String {
         )
     });
     format!("look into {}: {share} of the device's {whole}{times}{slow}", brief(brick))
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_profile::Phase;
+
+    use super::*;
+    use crate::layers::{BrickOfLayers, KindOfLayers};
+
+    fn of(brick: &str, more: usize) -> DeviceLayers {
+        let brick =
+            BrickOfLayers { brick: brick.to_owned(), ns: 6_000, spans: 12, times_a_layer: Some(2) };
+        let slow = SlowOne {
+            layer: 2,
+            takes_ns: 2_000,
+            others_ns: 1_000,
+            brick: "Experts".to_owned(),
+            brick_ns: 1_800,
+            brick_of_others_ns: 800,
+            slow_in: 1,
+            passes: 1,
+            more,
+        };
+        DeviceLayers {
+            device: 0,
+            phase: Phase::Decode,
+            by: None,
+            layers: 6,
+            passes: 1,
+            in_layers_ns: 6_000,
+            of_ns: 8_000,
+            is_of_busy_time: false,
+            bricks: vec![brick],
+            outside: Vec::new(),
+            kinds: vec![KindOfLayers { layers: (0..6).collect(), median_ns: 1_000 }],
+            slow: Some(slow),
+            layers_of_passes: 6,
+        }
+    }
+
+    #[test]
+    fn the_line_of_layers_says_what_its_times_are_without() {
+        let slow = "layer 2: 2.00 µs (Experts 1.80 µs, elsewhere 800 ns)";
+        assert_eq!(
+            in_summary(&of("Experts", 0)),
+            format!("6 by ranges, 75.0 % · median 1.00 µs · {slow}")
+        );
+        let mut with = of("AllReduce", 1);
+        assert_eq!(
+            in_summary(&with),
+            format!(
+                "6 by ranges, 75.0 % · median 1.00 µs without collectives · {slow}, 1 more is slow"
+            )
+        );
+        with.kinds.clear();
+        assert_eq!(
+            in_summary(&with),
+            "6 by ranges, 75.0 % · layer 2: 2.00 µs without collectives (Experts 1.80 µs, elsewhere 800 ns), 1 more is slow"
+        );
+        assert!(in_summary(&of("Experts", 3)).ends_with(", 3 more are slow"));
+    }
 }

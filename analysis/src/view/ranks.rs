@@ -6,7 +6,8 @@ use brickscope_profile::text::{count, printable, printable_text, shortened};
 use brickscope_profile::{Profile, Rank, Ranks};
 
 use crate::ranks::{InCollectives, OfKind, OfRank, Straggler, several};
-use crate::view::layout::{labelled, wrapped};
+use crate::text::wrap;
+use crate::view::layout::{COLUMNS, labelled, wrapped};
 use crate::view::tables::Limits;
 use crate::words::{size, time};
 
@@ -19,19 +20,25 @@ const MOST_CLOCKS: usize = 8;
 /// `Ranks    4: rank 3 is the straggler, …`, if there are several.
 pub(super) fn in_summary(profile: &Profile) -> Option<String> {
     let ranks = several(profile)?;
-    let n = how_many(profile, ranks);
+    let n_ranks = how_many(profile, ranks);
     let Some(sums) = InCollectives::of(profile) else {
-        return Some(format!("Ranks    {n}, which have no collective in common"));
+        return Some(format!("Ranks    {n_ranks}, which have no collective in common"));
     };
     if let Some(of) = &sums.straggler {
-        return Some(format!("Ranks    {n}: {}", straggler(of)));
+        return Some(format!("Ranks    {n_ranks}: {}", straggler(of)));
+    }
+    let timed = sums.collectives.saturating_sub(sums.with_a_root);
+    if timed == 0 {
+        let n = count(sums.collectives, "collective");
+        return Some(format!("Ranks    {n_ranks}: {n} in which one rank has a part of its own"));
     }
     let transfer = sums.kinds.iter().filter_map(|of| of.transfer_ns).fold(0, u64::saturating_add);
     let least = sums.ranks.iter().min_by_key(|of| of.wait_ns)?;
     let most = sums.ranks.iter().max_by_key(|of| of.wait_ns)?;
     Some(format!(
-        "Ranks    {n}: {} transfer for {}, in which rank {} waits {} and rank {} {}",
-        count(sums.collectives, "collective"),
+        "Ranks    {n_ranks}: {} {} for {}, in which rank {} waits {} and rank {} {}",
+        count(timed, "collective"),
+        if timed == 1 { "transfers" } else { "transfer" },
         time(transfer as f64),
         most.rank,
         time(most.wait_ns as f64),
@@ -50,14 +57,37 @@ fn how_many(profile: &Profile, ranks: &Ranks) -> String {
 }
 
 fn straggler(of: &Straggler) -> String {
-    let a_pass = if of.passes == 0 { "in all" } else { "a pass" };
     format!(
-        "rank {} is the straggler: the others wait {} {a_pass} for it ({} of {} collectives)",
+        "rank {} is the straggler: the others wait {} {} for it ({} of {} collectives)",
         of.rank,
         time(of.others_wait_a_pass_ns()),
+        of.basis(),
         of.last,
         of.of
     )
+}
+
+/// What a reader of a page is told of ranks: who comes last, and where each comes from. Sentences without a full stop.
+pub(super) fn in_words(profile: &Profile) -> Vec<String> {
+    let Some(ranks) = several(profile) else { return Vec::new() };
+    let mut all = vec![match InCollectives::of(profile) {
+        Some(sums) => format!("ranks {}: {}", how_many(profile, ranks), verdict(&sums)),
+        None => format!("ranks {}: they have no collective in common", how_many(profile, ranks)),
+    }];
+    all.extend(ranks.ranks.iter().take(MOST_CLOCKS).map(|rank| about(rank, &ranks.ranks[0])));
+    if let more @ 1.. = ranks.ranks.len().saturating_sub(MOST_CLOCKS) {
+        all.push(count(more as u64, "more rank"));
+    }
+    all
+}
+
+/// Who the straggler is, or why there is none.
+fn verdict(sums: &InCollectives) -> String {
+    match (&sums.straggler, &sums.straggler_absent) {
+        (Some(of), _) => straggler(of),
+        (None, Some(why)) => why.reason.clone(),
+        (None, None) => "no rank is known to come last".to_owned(),
+    }
 }
 
 /// The tables of ranks, of operations and of layers.
@@ -73,12 +103,7 @@ pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
     }
     text.push('\n');
     let mut lines = Vec::new();
-    let verdict = sums.as_ref().map(|sums| match (&sums.straggler, &sums.straggler_absent) {
-        (Some(of), _) => straggler(of),
-        (None, Some(why)) => why.reason.clone(),
-        (None, None) => String::new(),
-    });
-    lines.extend(verdict.filter(|verdict| !verdict.is_empty()).map(|verdict| ("last", verdict)));
+    lines.extend(sums.as_ref().map(|sums| ("last", verdict(sums))));
     if let Some((n, size)) = InCollectives::incomplete(profile) {
         lines.push((
             "waits",
@@ -92,7 +117,7 @@ pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
         lines.push((if nth == 0 { "ranks" } else { "" }, about(rank, &ranks.ranks[0])));
     }
     if let more @ 1.. = ranks.ranks.len().saturating_sub(MOST_CLOCKS) {
-        lines.push(("", format!("{more} more: `--json`, ranks")));
+        lines.push(("", format!("{more} more: `--as json`, ranks")));
     }
     if ranks.left_out > 0 {
         lines.push(("left out", format!("collectives without room: {}", ranks.left_out)));
@@ -128,13 +153,13 @@ fn table(sums: &InCollectives, limits: &Limits, text: &mut String) {
 
 /// The times of each operation of a group.
 fn kinds(sums: &InCollectives, limits: &Limits, text: &mut String) {
-    let row = |cells: [&str; 6]| {
-        let [name, group, n, bytes, transfer, waits] = cells;
-        let line = format!("{name:20} {group:12} {n:>6} {bytes:>9} {transfer:>10}  {waits}");
-        line.trim_end().to_owned() + "\n"
+    let row = |cells: [&str; 5]| {
+        let [name, group, n, bytes, transfer] = cells;
+        format!("{name:20} {group:12} {n:>6} {bytes:>9} {transfer:>10}\n")
     };
     text.push('\n');
-    text.push_str(&row(["Collective", "Group", "Count", "Bytes in", "Transfer", "Wait by rank"]));
+    text.push_str(&row(["Collective", "Group", "Count", "Bytes in", "Transfer"]));
+    let _ = writeln!(text, "{:21}Wait by rank", "");
     let _ = writeln!(text, "{}", "-".repeat(78));
     for of in sums.kinds.iter().take(limits.rows) {
         let bytes = of.bytes.map_or("-".to_owned(), |bytes| size(bytes as f64));
@@ -145,8 +170,10 @@ fn kinds(sums: &InCollectives, limits: &Limits, text: &mut String) {
             &of.collectives.to_string(),
             &bytes,
             &transfer,
-            &waits(of),
         ]));
+        for line in wrap(&waits(of), COLUMNS - 21) {
+            let _ = writeln!(text, "{:21}{line}", "");
+        }
     }
     more(sums.kinds.len(), limits, text);
 }
@@ -244,7 +271,7 @@ fn about(of: &Rank, first: &Rank) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brickscope_profile::{Absent, Collective, CollectiveKind, OnRank};
+    use brickscope_profile::{Absent, Collective, CollectiveKind, OnRank, Pass, Phase};
 
     fn two_ranks(n: usize) -> Profile {
         let on = |rank, duration_ns| OnRank { rank, start_ns: 0, duration_ns };
@@ -271,7 +298,21 @@ mod tests {
             bytes: Some(4_000),
             ..CollectiveKind::default()
         };
+        let pass = Pass {
+            serial: 1,
+            phase: Phase::Decode,
+            lane: 0,
+            tokens: 0,
+            position: 0,
+            start_ns: 0,
+            wall_ns: 0,
+            attributed_ns: 0,
+            unattributed_ns: 0,
+            disturbance: None,
+            is_left_out: false,
+        };
         Profile {
+            passes: vec![pass],
             ranks: Some(Ranks {
                 ranks: vec![rank(0, 0), rank(1, -5_000_000)],
                 kinds: vec![kind],
@@ -290,7 +331,8 @@ mod tests {
         for said in [
             "     0           10     300 µs     200 µs     100 µs         0 ns      0 of 10\n",
             "     1           10     200 µs     200 µs       0 ns         0 ns     10 of 10\n",
-            "all_reduce           0                10   40.0 kB     200 µs  0: 100 µs, 1: 0 ns\n",
+            "all_reduce           0                10   40.0 kB     200 µs\n",
+            "                     0: 100 µs, 1: 0 ns\n",
             "     0           10     200 µs               100 µs\n",
             "rank 1 is the straggler: the others wait 100 µs a pass for it (10 of 10 collectives)",
             "10 collectives of groups of up to 8 ranks",
@@ -315,9 +357,44 @@ mod tests {
                 "Ranks    2: 2 collectives transfer for 40.0 µs, in which rank 0 waits 20.0 µs and rank 1 0 ns"
             )
         );
+        assert_eq!(
+            in_summary(&two_ranks(1)).as_deref(),
+            Some(
+                "Ranks    2: 1 collective transfers for 20.0 µs, in which rank 0 waits 10.0 µs and rank 1 0 ns"
+            )
+        );
+        // What is transfer isn't known.
+        let mut rooted = two_ranks(10);
+        rooted.ranks.as_mut().expect("they are").kinds[0].name = "broadcast".to_owned();
+        assert_eq!(
+            in_summary(&rooted).as_deref(),
+            Some("Ranks    2: 10 collectives in which one rank has a part of its own")
+        );
         let mut alone = two_ranks(1);
         alone.ranks.as_mut().expect("they are").ranks.truncate(1);
         assert_eq!(in_summary(&alone), None);
+    }
+
+    #[test]
+    fn no_line_of_the_tables_is_wider_than_80_columns() {
+        for ranks in [2, 4, 8] {
+            let mut profile = two_ranks(10);
+            let of = profile.ranks.as_mut().expect("they are");
+            of.ranks = (0..ranks).map(|rank| Rank { rank, ..Rank::default() }).collect();
+            of.kinds[0].name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL".to_owned();
+            of.kinds[0].group = "a group with a long name".to_owned();
+            let on = |rank| OnRank {
+                rank,
+                start_ns: 0,
+                duration_ns: 98_765_432_100 - 1_234_567 * u64::from(rank),
+            };
+            of.collectives.iter_mut().for_each(|of| of.on = (0..ranks).map(on).collect());
+            let mut text = String::new();
+            in_report(&profile, &Limits::NONE, &mut text);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(80), "{widest:?}: {text}");
+            assert!(text.contains("0: 12.3 ms") || ranks > 2, "{text}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use brickscope_profile::{DeviceProfile, NameKind, Phase, Profile, Source, SyncMo
 
 use crate::findings::disturbed::cause;
 use crate::findings::slow_layer::SlowLayer;
-use crate::findings::{Finding, FindingKind, Findings};
+use crate::findings::{Finding, FindingKind, Findings, Gain, rank_last};
 use crate::layers::DeviceLayers;
 use crate::passes::{self, Whole, did, is_of_device};
 use crate::rate::{self, Rate, RateOf};
@@ -111,6 +111,8 @@ const LEAST_COLUMNS: usize = 66;
 const LEAST_SHARE: f64 = 0.01;
 /// With fewer passes, an interval of their mean says little.
 const LEAST_FOR_INTERVAL: u64 = 5;
+/// A rank that comes last is worth a look before bricks, if passes could take so much less without it.
+const LEAST_LEAD: f64 = 0.03;
 /// Then a phase can't be judged, since too much of it lies outside of all bricks.
 const MOST_UNATTRIBUTED: f64 = 0.1;
 /// The most other runs of the process; the report has all.
@@ -895,6 +897,12 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         if let Some(limit) = findings.found.iter().find(is_limit) {
             return limit.sentence().to_owned();
         }
+        // The rank that others wait for, if what it costs a pass is known.
+        let is_straggler = |finding: &&Finding| {
+            finding.rule == rank_last::RULE && finding.phase == main.phase && !finding.is_refuted()
+        };
+        let straggler = findings.found.iter().find(is_straggler);
+        let straggler = straggler.and_then(|finding| Some((finding, finding.gain?)));
         let longest = main.bricks.iter().max_by(|a, b| a.own_ns.total_cmp(&b.own_ns));
         let gaps_ns = main.unattributed_ns.unwrap_or(0.0);
         let longest_ns = longest.map_or(0.0, |brick| brick.own_ns);
@@ -907,12 +915,21 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
                     && !finding.is_refuted()
             };
             let found = findings.found.iter().find(is_of_launches).filter(|_| next.is_by_host);
+            let gain = found.and_then(|found| found.gain);
+            let waits_ns = gain.map_or(next.a_pass_ns, |gain| gain.highest_ns);
+            if let Some((straggler, _)) = straggler.filter(|(_, gain)| gain.highest_ns > waits_ns) {
+                return straggler.sentence().to_owned();
+            }
             return found.map_or(next.advice, |found| found.sentence().to_owned());
         }
         if let Some(next) =
             by_the_file::without_passes_next(profile).filter(|_| main.phase.is_none())
         {
             return next;
+        }
+        let is_worth = |gain: Gain| gain.highest_ns >= LEAST_LEAD * gain.now_ns;
+        if let Some((straggler, _)) = straggler.filter(|(_, gain)| is_worth(*gain)) {
+            return straggler.sentence().to_owned();
         }
         return match longest {
             Some(longest) if longest.own_ns > gaps_ns => {

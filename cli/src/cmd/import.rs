@@ -74,7 +74,7 @@ pub(crate) struct ImportArgs {
     pub(crate) map: Option<PathBuf>,
 
     /// For a trace of PyTorch's profiler: a trace of the capture of the CUDA or HIP graphs in it, which tells layers and
-    /// bricks of their kernels. It may be given several times. docs/pytorch.md says how to record one.
+    /// bricks of their kernels. It may be given several times. docs/gpu-traces.md says how to record one.
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Vec<PathBuf>,
 

@@ -83,11 +83,12 @@ pub fn add_limits(profile: &mut Profile, path: &Path) -> Result<(), String> {
     let mut others: Vec<String> = Vec::new();
     let mut given = 0;
     for device in &mut profile.devices {
-        let is_unnamed = device.name.ends_with(UNNAMED);
+        let name = own_name(device);
+        let is_unnamed = name.ends_with(UNNAMED);
         let mut fitting = measured.iter();
-        let Some((of, ceilings)) = fitting.find(|(of, _)| is_unnamed || *of == device.name) else {
-            if !others.contains(&device.name) {
-                others.push(device.name.clone());
+        let Some((of, ceilings)) = fitting.find(|(of, _)| is_unnamed || of == name) else {
+            if !others.iter().any(|other| other == name) {
+                others.push(name.to_owned());
             }
             continue;
         };
@@ -112,6 +113,13 @@ pub fn add_limits(profile: &mut Profile, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// The name of a device, without its rank: [`join`](super::join) puts that before it.
+fn own_name(device: &DeviceProfile) -> &str {
+    let name = device.name.as_str();
+    let of_rank = device.rank.and_then(|rank| name.strip_prefix(&format!("rank {rank}: ")));
+    of_rank.unwrap_or(name)
+}
+
 fn has_devices(profile: &Profile) -> Result<(), String> {
     match profile.devices.is_empty() {
         true => Err("nothing in it ran on a device whose limits these could be".to_owned()),
@@ -133,8 +141,8 @@ fn measured(path: &Path) -> Result<Vec<(String, Ceilings)>, String> {
         Ok(ceilings) => name_of(&ceilings).map(|name| (name, ceilings)).into_iter().collect(),
         Err(_) => {
             let devices = Profile::from_json(&text, &file).map(|of| of.devices).unwrap_or_default();
-            let limits = |of: DeviceProfile| Some((of.name, of.ceilings?));
-            devices.into_iter().filter_map(limits).collect()
+            let limits = |of: &DeviceProfile| Some((own_name(of).to_owned(), of.ceilings.clone()?));
+            devices.iter().filter_map(limits).collect()
         }
     };
     let is_usable = |ceilings: &Ceilings| {
@@ -172,6 +180,9 @@ fn name_of(ceilings: &Ceilings) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use super::super::{Format, Options, join, read};
     use super::*;
 
     #[test]
@@ -200,6 +211,50 @@ mod tests {
             let said = stated(text).expect_err(text);
             assert!(said.contains(why), "{text}: {said}");
         }
+    }
+
+    #[test]
+    fn limits_are_of_the_devices_of_all_ranks() {
+        let rank = |rank: u32| {
+            let text = format!(
+                "{{\"schemaVersion\":1,\"distributedInfo\":{{\"rank\":{rank},\"world_size\":2}},\
+                 \"deviceProperties\":[{{\"id\":0,\"name\":\"NVIDIA H200\"}}],\"traceEvents\":[\n\
+                 {{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"aten::mm\",\"pid\":1,\"tid\":1,\"ts\":0,\"dur\":4}},\n\
+                 {{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"gemm\",\"pid\":0,\"tid\":7,\"ts\":5,\"dur\":50,\
+                 \"args\":{{\"device\":0,\"stream\":7,\"correlation\":1}}}}\n]}}"
+            );
+            let path = PathBuf::from(format!("{rank}.json"));
+            let profile = read(&text, &path, Format::Chrome, &Options::default());
+            (path, profile.expect("it is a trace"))
+        };
+        let mut profile = join(vec![rank(0), rank(1)]).expect("two ranks");
+        assert_eq!(profile.devices[1].name, "rank 1: NVIDIA H200");
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("limits.json");
+        let write = |of: &str| {
+            let limits = Ceilings {
+                read_bytes_per_second: 4e12,
+                flops_per_second: 6e13,
+                basis: format!("measured before the run: {of}, cuda"),
+                ..Ceilings::default()
+            };
+            let text = serde_json::to_string(&limits).expect("it is plain");
+            std::fs::write(&file, text).expect("it can be written");
+        };
+        write("NVIDIA H100");
+        let said = add_limits(&mut profile, &file).expect_err("another device");
+        assert!(
+            said.ends_with("has the limits of NVIDIA H100, and the trace is of NVIDIA H200"),
+            "{said}"
+        );
+        write("NVIDIA H200");
+        add_limits(&mut profile, &file).expect("these devices");
+        assert!(profile.devices.iter().all(|device| device.ceilings.is_some()));
+        // As a run with limits, it has them for a device alone, too.
+        let run = dir.path().join("run.json");
+        std::fs::write(&run, profile.to_json()).expect("it can be written");
+        let mut alone = rank(0).1;
+        add_limits(&mut alone, &run).expect("this device");
     }
 
     #[test]

@@ -278,6 +278,56 @@ fn what_an_imported_file_does_not_tell_is_no_zero() {
     }
 }
 
+/// Two ranks of which the second comes 50 µs late to each of eight collectives.
+fn two_ranks() -> Profile {
+    use brickscope_formats::import::{Format, Options, join, read};
+    let rank = |rank: u32, late: u32| {
+        let mut events = Vec::new();
+        for step in 0..4 {
+            let begin = 1_000 * step;
+            events.push(format!(
+                "{{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#{step}\",\"pid\":1,\"tid\":1,\
+                 \"ts\":{begin},\"dur\":900}}"
+            ));
+            for nth in 0..2 {
+                let (at, call) = (begin + 20 + 400 * nth, 2 * step + nth + 1);
+                events.push(format!(
+                    "{{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":\"cudaLaunchKernel\",\"pid\":1,\"tid\":1,\
+                     \"ts\":{at},\"dur\":5,\"args\":{{\"correlation\":{call}}}}}"
+                ));
+                events.push(format!(
+                    "{{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"ncclDevKernel_AllReduce_Sum_bf16_RING_LL\",\"pid\":0,\
+                     \"tid\":7,\"ts\":{},\"dur\":{},\"args\":{{\"device\":0,\"stream\":7,\"correlation\":{call},\
+                     \"Collective name\":\"allreduce\",\"Group size\":2,\"Process Group Name\":\"0\",\"Seq\":{call}}}}}",
+                    at + 10 + late,
+                    200 - late
+                ));
+            }
+        }
+        let text = format!(
+            "{{\"schemaVersion\":1,\"distributedInfo\":{{\"backend\":\"nccl\",\"rank\":{rank},\"world_size\":2}},\n\
+             \"traceEvents\":[\n{}\n]}}",
+            events.join(",\n")
+        );
+        let path = std::path::PathBuf::from(format!("rank{rank}.json"));
+        let profile = read(&text, &path, Format::Chrome, &Options::default());
+        (path, profile.expect("it is a trace"))
+    };
+    join(vec![rank(0, 0), rank(1, 50)]).expect("two ranks")
+}
+
+#[test]
+fn ranks_are_told_with_who_comes_last_and_how_their_clocks_lie() {
+    let (page, _) = traced(&two_ranks());
+    for said in [
+        "ranks 2 of 2: rank 1 is the straggler: the others wait 100 µs a pass for it (8 of 8 collectives)",
+        "rank 1: rank1.json; 8 of 8 collectives found on other ranks, by their numbers",
+        "its clock is that of rank 0, within 0 ns",
+    ] {
+        assert!(page.contains(said), "{said}");
+    }
+}
+
 pub(crate) fn page(profile: &Profile) -> String {
     let run = Run { name: "runs/today".to_owned(), profile, receipt: None };
     let mut done = 0;

@@ -383,6 +383,68 @@ fn ranks_that_no_file_states_are_counted_in_order_and_said() {
     assert!(lacks.iter().any(|lack| lack.reason.starts_with("the numbers of ranks")), "{lacks:?}");
 }
 
+/// A rank whose host launches each of five kernels a pass 90 µs after the one before has ended.
+fn launched_late(rank: usize) -> (PathBuf, Profile) {
+    let mut events = Vec::new();
+    for step in 0..6 {
+        let begin = 1_000 * step;
+        events.push(format!(
+            "{{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#{step}\",\"pid\":1,\"tid\":1,\"ts\":{begin},\
+             \"dur\":900}}"
+        ));
+        for kernel in 0..5 {
+            let (at, call) = (begin + 10 + 150 * kernel, 10 * step + kernel + 1);
+            events.push(format!(
+                "{{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":\"cudaLaunchKernel\",\"pid\":1,\"tid\":1,\"ts\":{at},\
+                 \"dur\":5,\"args\":{{\"correlation\":{call}}}}}"
+            ));
+            events.push(format!(
+                "{{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"gemm_kernel\",\"pid\":0,\"tid\":7,\"ts\":{},\"dur\":50,\
+                 \"args\":{{\"device\":0,\"stream\":7,\"correlation\":{call}}}}}",
+                at + 10
+            ));
+        }
+    }
+    let text = format!(
+        "{{\"schemaVersion\":1,\"distributedInfo\":{{\"backend\":\"nccl\",\"rank\":{rank},\"world_size\":2}},\n\
+         \"traceEvents\":[\n{}\n]}}",
+        events.join(",\n")
+    );
+    let path = PathBuf::from(format!("{rank}.json"));
+    let profile = read(&text, &path, Format::Chrome, &Options::default());
+    (path, profile.expect("it is a trace"))
+}
+
+#[test]
+fn what_is_found_of_devices_is_found_of_the_host_shown_alone() {
+    // Of the other rank's host it isn't known how long its launches took.
+    let profile = join(vec![launched_late(0), launched_late(1)]).expect("two ranks");
+    assert_eq!(profile.devices.len(), 2);
+    let findings = Findings::of(&profile);
+    let late = findings.found.iter().filter(|found| found.rule == "launch-bound");
+    let late: Vec<&str> = late.map(|found| &*found.what).collect();
+    let [what] = &late[..] else { panic!("{late:?}") };
+    assert!(what.starts_with("rank 0 waits for the host's launches for "), "{what}");
+    assert!(!findings.unknown.iter().any(|of| of.why.contains("rank 1")), "{findings:?}");
+    let screen = view::summary(&profile, Size::default(), None).to_string();
+    assert!(one_line(&screen).contains("Next: rank 0 waits for the host's launches"), "{screen}");
+}
+
+#[test]
+fn the_straggler_comes_next_if_it_costs_more_than_waits_do() {
+    let screen = |all: &[Made]| {
+        let text = view::summary(&run(all), Size { columns: 80, rows: 40 }, None).to_string();
+        one_line(&text)
+    };
+    let text = screen(&three());
+    let said = "Next: rank 2 is the straggler: the others wait 97.4 µs a pass for it (8 of 8 collectives); find out what";
+    assert!(text.contains(said), "{text}");
+    // 6 µs of 680 a pass, less than 3 %.
+    let late = |rank| Made { late_us: [0, 0, 3], ..made(rank, 0) };
+    let text = screen(&[late(0), late(1), late(2)]);
+    assert!(text.contains("rank 2 is the straggler") && !text.contains("Next: rank 2"), "{text}");
+}
+
 proptest! {
     #[test]
     fn transfer_and_wait_are_all_of_the_time(

@@ -1,6 +1,7 @@
 //! What devices waited for, by the traces that `tests/traces/run` has, too: what is shown of them is what a script finds there.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use brickscope::{Phase, Profile};
 use brickscope_analysis::compare::{Options, Process, Side, compare};
@@ -9,7 +10,7 @@ use brickscope_analysis::findings::Findings;
 use brickscope_analysis::rate::{ByDevice, Rate, RateOf};
 use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_analysis::view::{self, Size};
-use brickscope_formats::import::Format;
+use brickscope_formats::import::{Format, join, state_limits};
 
 use super::{FOLDED, imported};
 
@@ -404,4 +405,46 @@ fn terms_have_the_figures_of_a_run() {
             assert_eq!(said[0].label, "decode", "{word}: {text:?}");
         }
     }
+}
+
+#[test]
+fn passes_of_ranks_whose_clocks_are_apart_are_not_timed_together() {
+    // The second rank's clock is 5 s ahead, and nothing tells that it is.
+    let rank = |rank: u32, begins: &str| {
+        let of = format!(
+            "{{\"distributedInfo\":{{\"backend\":\"nccl\",\"rank\":{rank},\"world_size\":2}},"
+        );
+        let text = STREAMS.replacen('{', &of, 1).replace("\"ts\":5", begins);
+        (PathBuf::from(format!("rank{rank}.json")), imported(&text, Format::Chrome))
+    };
+    let profile = join(vec![rank(0, "\"ts\":5"), rank(1, "\"ts\":10")]).expect("two ranks");
+    let aligned = profile.ranks.iter().flat_map(|of| &of.ranks).map(|of| of.shift_ns.is_some());
+    assert_eq!(aligned.collect::<Vec<_>>(), [true, false]);
+    // Both have passes of the same serials.
+    let begins: Vec<u64> = profile
+        .devices
+        .iter()
+        .filter_map(|device| device.streams.iter().flat_map(|of| &of.passes).next())
+        .map(|pass| pass.start_ns)
+        .collect();
+    assert!(begins[1].abs_diff(begins[0]) > 4_000_000_000, "{begins:?}");
+    let by = ByDevice::of(&profile, Phase::Decode).expect("it is known");
+    assert_eq!((by.tokens, by.ns, by.passes, by.devices), (4, 2_109_875, 1, 1));
+    let screen = screen(&profile);
+    assert!(screen.contains("Decode: 1895.8 tokens/s by the device's clock"), "{screen}");
+}
+
+#[test]
+fn a_file_that_is_given_limits_is_not_said_to_lack_them() {
+    let why = |profile: &Profile| {
+        let unknown = Findings::of(profile).unknown;
+        let of = unknown.into_iter().find(|of| of.rule == "far-from-the-roof");
+        of.expect("it isn't known").why
+    };
+    let mut profile = imported(STREAMS, Format::Chrome);
+    assert!(why(&profile).ends_with("nor limits of the device"), "{}", why(&profile));
+    state_limits(&mut profile, "3350 GB/s, 989 TFLOP/s").expect("two rates");
+    assert!(why(&profile).ends_with("the trace tells no work of what ran"), "{}", why(&profile));
+    profile.devices[0].streams[0].totals[0].stats.total_bytes = 1_000;
+    assert!(why(&profile).ends_with("says how near that is"), "{}", why(&profile));
 }

@@ -364,10 +364,12 @@ pub(super) fn profile(
     }
     if !host.has_layers && !inside.has_layers() {
         let mut why = "layers: no range or module tells them".to_owned();
+        let mut page = "docs/pytorch.md says how to record them".to_owned();
         if let Some(unclear) = inside.unclear {
             why += &format!(", nor does the sequence of kernels ({unclear})");
+            page += ", docs/gpu-traces.md those inside of graphs";
         }
-        reasons.push(why + "; docs/pytorch.md says how to record them");
+        reasons.push(format!("{why}; {page}"));
     }
     if device.unlaunched > 0 {
         reasons.push(format!(

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use brickscope_profile::text::count;
 use brickscope_profile::{Absent, Collective, CollectiveKind, MatchedBy, Ranks};
 
 use super::matching::{Call, matched, median_and_spread, spread};
@@ -175,8 +176,8 @@ fn absent(reason: impl Into<String>) -> Option<Absent> {
 /// theirs.
 fn clock(ends: Vec<i64>, mut times: Vec<i64>, by: u64) -> Clock {
     if ends.len() < LEAST_FOR_SHIFT {
-        let n = ends.len();
-        let reason = format!("it has {n} collectives in common with others, which are too few");
+        let n = count(ends.len() as u64, "collective");
+        let reason = format!("it has {n} in common with others: too few");
         return Clock { absent: absent(reason), ..Clock::default() };
     }
     let middle = times.len() / 2;

@@ -12,6 +12,9 @@ use crate::recording::events::Graph;
 /// Layers of a phase that are told apart.
 const MOST_LAYERS: usize = 512;
 
+/// Why it isn't known what products chose that a recording lacks, though it has others of the graph.
+const TOO_MANY: &str = "the graph has more products with experts' matrices than were recorded";
+
 /// A product with experts' matrices.
 type Product = (Option<u16>, Experts);
 
@@ -63,14 +66,23 @@ impl Sums {
             sum.add(pass.serial, chosen, bytes);
             self.no_room = self.no_room.saturating_add(u64::from(chosen.beyond));
         }
-        if let Some(why) = why {
-            let mut before = None;
-            for (layer, of) in products {
-                if before.replace(*layer) != Some(*layer)
-                    && let Some(sum) = self.layer(pass.phase, *layer, of)
-                {
-                    sum.mark_unread(why);
-                }
+        match why {
+            Some(why) => self.mark_unread(pass.phase, products, why),
+            None => {
+                let rest = products.get(graph.experts.len()..).unwrap_or_default();
+                self.mark_unread(pass.phase, rest, TOO_MANY);
+            }
+        }
+    }
+
+    /// Of these products it isn't known what was chosen.
+    fn mark_unread(&mut self, phase: Phase, products: &[Product], why: &str) {
+        let mut before = None;
+        for (layer, of) in products {
+            if before.replace(*layer) != Some(*layer)
+                && let Some(sum) = self.layer(phase, *layer, of)
+            {
+                sum.mark_unread(why);
             }
         }
     }

@@ -116,6 +116,22 @@ fn a_layer_that_a_pass_computes_twice_is_read_twice() {
     assert_eq!(of.different(), Some(1.5));
 }
 
+#[test]
+fn of_products_that_a_recording_lacks_the_choice_is_not_known() {
+    let mut recorded = Recorded { graphs: [(0, mixture(1))].into(), ..Recorded::default() };
+    let pass = pass(0, &[[6, 7]]);
+    let mut graph = mixed(&pass, 1, 1, [&[[0, 1], [1, 1]]; 2]);
+    graph.experts.truncate(2);
+    graph.chosen.truncate(1);
+    recorded.events.extend([Event::Graph(graph), Event::Pass(pass)]);
+    let profile = replayed(&recorded).profile;
+    let [first, second] = &profile.experts[..] else { panic!("{:?}", profile.experts) };
+    assert_eq!((first.reads, first.unread), (1, 0));
+    assert_eq!((second.layer, second.reads, second.unread), (Some(1), 0, 1));
+    let why = second.unread_absent.as_ref().expect("there is a reason");
+    assert_eq!(why.reason, "the graph has more products with experts' matrices than were recorded");
+}
+
 /// Those that were made before choices were recorded, and what another backend computed.
 #[test]
 fn of_a_recording_without_choices_experts_are_not_known() {
