@@ -106,7 +106,8 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
         return Some(NO_SQLITE);
     }
     // Its first packet, whose length and fields are no text.
-    let is_packet = begins(b"\n") && bytes.iter().take(64).any(|&byte| byte < b'\t');
+    let is_binary = bytes.iter().take(64).any(|&byte| byte < b'\t') && !is_utf_16(bytes);
+    let is_packet = begins(b"\n") && is_binary;
     if is_packet || name.ends_with(".pftrace") || name.ends_with(".perfetto-trace") {
         return Some(PERFETTO);
     }
