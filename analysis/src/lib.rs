@@ -18,6 +18,7 @@
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
 //! | `layers.rs` | layers on devices of another program's trace: what they take, and which one is slow |
 //! | `ranks.rs` | ranks of one job: what they waited for each other in collectives, and for whom |
+//! | `links.rs` | groups of ranks that transfer slower than others do |
 //! | `rate.rs` | how fast a run was: the figure that every screen says first |
 //! | `by_device.rs` | the same by the clock of a device |
 //! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |
@@ -47,6 +48,7 @@ pub mod fleet;
 #[cfg(feature = "receipt")]
 pub mod history;
 pub mod layers;
+pub mod links;
 pub mod machine_name;
 mod passes;
 pub mod place;

@@ -10,6 +10,8 @@ use brickscope_profile::stats::student;
 use brickscope_profile::{Absent, Collective, CollectiveKind, Phase, Profile, Ranks};
 use serde::Serialize;
 
+use crate::links::{SlowLink, moved_bytes, slow_links};
+
 /// By so much a rank's time must be the shortest, for it to have come last: files have microseconds.
 const LEAST_LEAD_NS: u64 = 2_000;
 
@@ -30,6 +32,9 @@ pub struct InCollectives {
     pub ranks: Vec<OfRank>,
     /// By operation and group, those with the most waiting first.
     pub kinds: Vec<OfKind>,
+    /// The groups that transfer slower than others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slow_links: Vec<SlowLink>,
     /// By layer, where it is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<OfLayer>,
@@ -76,6 +81,10 @@ pub struct OfKind {
     /// The bytes that a rank puts in, over all of them, if the files state them of all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// What they move, of which the algorithm bandwidth is: the same bytes, of an `all_gather` those of all ranks. `None` where
+    /// ranks may put in unlike many, or some of them are not in the profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved_bytes: Option<u64>,
     /// The shortest times, summed. `None` if one rank has a part of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfer_ns: Option<u64>,
@@ -197,7 +206,7 @@ impl InCollectives {
             with_a_root += u64::from(transfer.is_none());
             let entry = kinds.entry((&*kind.name, &*kind.group));
             let (row, of_kind) = entry.or_insert_with(|| (OfKind::new(kind), BTreeMap::new()));
-            row.add(kind, transfer);
+            row.add(kind, of.on.len(), transfer);
             for on in &of.on {
                 for sums in [&mut all, &mut *of_kind] {
                     let row = sums.entry(on.rank).or_default();
@@ -266,6 +275,7 @@ impl InCollectives {
             with_a_root,
             ranks: all.into_values().collect(),
             kinds,
+            slow_links: slow_links(profile),
             layers: layers.into_values().collect(),
             passes,
             straggler,
@@ -294,13 +304,24 @@ impl OfKind {
             group: kind.group.clone(),
             collectives: 0,
             bytes: Some(0),
+            moved_bytes: Some(0),
             transfer_ns: Some(0),
             ranks: Vec::new(),
         }
     }
 
-    fn add(&mut self, kind: &CollectiveKind, transfer_ns: Option<u64>) {
+    /// The algorithm bandwidth, in bytes per second: what they move, by their transfers.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        let (bytes, ns) = self.moved_bytes.zip(self.transfer_ns)?;
+        (ns > 0).then(|| bytes as f64 / (ns as f64 / 1e9))
+    }
+
+    fn add(&mut self, kind: &CollectiveKind, on_ranks: usize, transfer_ns: Option<u64>) {
         self.collectives += 1;
+        let moved = moved_bytes(kind, on_ranks);
+        self.moved_bytes =
+            self.moved_bytes.zip(moved).and_then(|(sum, bytes)| sum.checked_add(bytes));
         self.bytes = self.bytes.zip(kind.bytes).and_then(|(sum, bytes)| sum.checked_add(bytes));
         self.transfer_ns = self.transfer_ns.zip(transfer_ns).map(|(a, b)| a.saturating_add(b));
     }
@@ -407,7 +428,7 @@ mod tests {
             pass: Some(1),
             on: (0..)
                 .zip(times)
-                .map(|(rank, &duration_ns)| OnRank { rank, start_ns: 0, duration_ns })
+                .map(|(rank, &duration_ns)| OnRank { rank, start_ns: Some(0), duration_ns })
                 .collect(),
             ..Default::default()
         };

@@ -130,25 +130,25 @@ impl Collective {
     }
 }
 
-/// The times of a collective on a rank. In files: an array of the three.
+/// The times of a collective on a rank. In files: an array of the three, with `null` for a begin that isn't known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(from = "(u32, u64, u64)", into = "(u32, u64, u64)")]
+#[serde(from = "(u32, Option<u64>, u64)", into = "(u32, Option<u64>, u64)")]
 pub struct OnRank {
     /// The rank.
     pub rank: u32,
-    /// When it began, in nanoseconds of the profile.
-    pub start_ns: u64,
+    /// When it began, in nanoseconds of the profile; `None` where the file states durations alone.
+    pub start_ns: Option<u64>,
     /// How long it took there.
     pub duration_ns: u64,
 }
 
-impl From<(u32, u64, u64)> for OnRank {
-    fn from((rank, start_ns, duration_ns): (u32, u64, u64)) -> Self {
+impl From<(u32, Option<u64>, u64)> for OnRank {
+    fn from((rank, start_ns, duration_ns): (u32, Option<u64>, u64)) -> Self {
         Self { rank, start_ns, duration_ns }
     }
 }
 
-impl From<OnRank> for (u32, u64, u64) {
+impl From<OnRank> for (u32, Option<u64>, u64) {
     fn from(on: OnRank) -> Self {
         (on.rank, on.start_ns, on.duration_ns)
     }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn on(rank: u32, duration_ns: u64) -> OnRank {
-        OnRank { rank, start_ns: 5, duration_ns }
+        OnRank { rank, start_ns: Some(5), duration_ns }
     }
 
     #[test]
@@ -175,6 +175,10 @@ mod tests {
         let of = Collective { kind: 3, on: vec![on(1, 20)], ..Default::default() };
         let text = serde_json::to_string(&of).expect("it is plain");
         assert_eq!(text, r#"{"kind":3,"on":[[1,5,20]]}"#);
+        assert_eq!(serde_json::from_str::<Collective>(&text).expect("it was written"), of);
+        let of = Collective { on: vec![OnRank { start_ns: None, ..on(1, 20) }], ..of };
+        let text = serde_json::to_string(&of).expect("it is plain");
+        assert_eq!(text, r#"{"kind":3,"on":[[1,null,20]]}"#);
         assert_eq!(serde_json::from_str::<Collective>(&text).expect("it was written"), of);
     }
 }

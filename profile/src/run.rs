@@ -357,8 +357,8 @@ pub struct Observed {
 /// The file of another program that a profile was imported from. That program measured the times.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Imported {
-    /// The format: `llama-bench`, `chrome`, `nsight`, `rocprof`, `vk-perf-logger`, `folded`; or `brickscope.py` and `brickscope_vllm.py`, which
-    /// write such runs.
+    /// The format: `llama-bench`, `chrome`, `nsight`, `rocprof`, `nccl-inspector`, `vk-perf-logger`, `folded`; or
+    /// `brickscope.py` and `brickscope_vllm.py`, which write such runs.
     pub format: String,
     /// The file.
     pub file: String,
@@ -530,6 +530,8 @@ pub enum Format {
     Nsight,
     /// The results of AMD's rocprofv3, as JSON or as rocpd's SQLite.
     Rocprof,
+    /// The JSON of the Inspector, a plugin of NCCL's profiler: how long collectives took on each rank.
+    NcclInspector,
     /// The output of ggml's Vulkan backend with `GGML_VK_PERF_LOGGER=1`, possibly among other lines.
     VkPerfLogger,
     /// Folded stacks.
@@ -538,11 +540,12 @@ pub enum Format {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::LlamaBench,
         Self::Chrome,
         Self::Nsight,
         Self::Rocprof,
+        Self::NcclInspector,
         Self::VkPerfLogger,
         Self::Folded,
     ];
@@ -555,6 +558,7 @@ impl Format {
             Self::Chrome => "chrome",
             Self::Nsight => "nsight",
             Self::Rocprof => "rocprof",
+            Self::NcclInspector => "nccl-inspector",
             Self::VkPerfLogger => "vk-perf-logger",
             Self::Folded => "folded",
         }

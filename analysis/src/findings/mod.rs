@@ -52,6 +52,7 @@ mod short_batch;
 mod slow_brick;
 mod slow_format;
 pub(crate) mod slow_layer;
+mod slow_link;
 mod slow_product;
 mod small_pages;
 mod stalls;
@@ -231,6 +232,7 @@ impl Findings {
             slow_layer::find,
             imbalance::find,
             rank_last::find,
+            slow_link::find,
             sampling::find,
             page_faults::find,
             mapped_weights::find,

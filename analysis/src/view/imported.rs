@@ -42,7 +42,7 @@ pub(super) fn without_passes(profile: &Profile) -> String {
             printable(&top.stats.name),
             percent(top.stats.exclusive_ns as f64, sum as f64)
         ),
-        None => "It is empty.".to_owned(),
+        None => ranks::alone(profile).unwrap_or_else(|| "It is empty.".to_owned()),
     }
 }
 
@@ -107,6 +107,9 @@ pub(super) fn next(profile: &Profile) -> Option<String> {
             "have llama-bench write its repetitions, `-o jsonl`, to compare it with another build"
                 .to_owned(),
         );
+    }
+    if let Some(next) = ranks::next(profile).filter(|_| imported.samples.is_empty()) {
+        return Some(next.to_owned());
     }
     (!imported.samples.is_empty())
         .then(|| format!("draw it: `brickscope flamegraph {}`", printable_text(&imported.file)))

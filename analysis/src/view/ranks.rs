@@ -5,6 +5,7 @@ use std::fmt::Write;
 use brickscope_profile::text::{count, printable, printable_text, shortened};
 use brickscope_profile::{Profile, Rank, Ranks};
 
+use crate::links::SlowLink;
 use crate::ranks::{InCollectives, OfKind, OfRank, Straggler, several};
 use crate::text::wrap;
 use crate::view::layout::{COLUMNS, labelled, wrapped};
@@ -13,6 +14,9 @@ use crate::words::{size, time};
 
 /// Ranks whose waits are told one by one.
 const MOST_TOLD: usize = 4;
+
+/// Slow links that are told one by one.
+const MOST_LINKS: usize = 4;
 
 /// Ranks of which it is told how their clocks lie.
 const MOST_CLOCKS: usize = 8;
@@ -47,6 +51,25 @@ pub(super) fn in_summary(profile: &Profile) -> Option<String> {
     ))
 }
 
+/// What there is of a file with collectives and no devices, in a sentence.
+pub(super) fn alone(profile: &Profile) -> Option<String> {
+    let ranks = profile.ranks.as_ref().filter(|_| profile.devices.is_empty())?;
+    let collectives = count(ranks.collectives.len() as u64, "collective");
+    Some(match ranks.ranks.len() {
+        1 => format!("It has {collectives} of one rank, and times of nothing else."),
+        n => format!("It has {collectives} of {n} ranks, and times of nothing else."),
+    })
+}
+
+/// What to do with such a file.
+pub(super) fn next(profile: &Profile) -> Option<&'static str> {
+    let ranks = profile.ranks.as_ref().filter(|_| profile.devices.is_empty())?;
+    Some(match ranks.ranks.len() {
+        1 => "import the files of all ranks together: then what each waits for the others is known",
+        _ => "see what each group transfers and each rank waits: the full report has it",
+    })
+}
+
 /// `2`, or `2 of 128` if the job has more.
 fn how_many(profile: &Profile, ranks: &Ranks) -> String {
     let mut conditions = profile.imported.iter().flat_map(|imported| &imported.conditions);
@@ -70,10 +93,13 @@ fn straggler(of: &Straggler) -> String {
 /// What a reader of a page is told of ranks: who comes last, and where each comes from. Sentences without a full stop.
 pub(super) fn in_words(profile: &Profile) -> Vec<String> {
     let Some(ranks) = several(profile) else { return Vec::new() };
-    let mut all = vec![match InCollectives::of(profile) {
-        Some(sums) => format!("ranks {}: {}", how_many(profile, ranks), verdict(&sums)),
+    let sums = InCollectives::of(profile);
+    let mut all = vec![match &sums {
+        Some(sums) => format!("ranks {}: {}", how_many(profile, ranks), verdict(sums)),
         None => format!("ranks {}: they have no collective in common", how_many(profile, ranks)),
     }];
+    let links = sums.iter().flat_map(|sums| &sums.slow_links);
+    all.extend(links.take(MOST_LINKS).map(SlowLink::in_words));
     all.extend(ranks.ranks.iter().take(MOST_CLOCKS).map(|rank| about(rank, &ranks.ranks[0])));
     if let more @ 1.. = ranks.ranks.len().saturating_sub(MOST_CLOCKS) {
         all.push(count(more as u64, "more rank"));
@@ -104,6 +130,10 @@ pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
     text.push('\n');
     let mut lines = Vec::new();
     lines.extend(sums.as_ref().map(|sums| ("last", verdict(sums))));
+    let links = sums.iter().flat_map(|sums| &sums.slow_links);
+    for (nth, link) in links.take(MOST_LINKS).enumerate() {
+        lines.push((if nth == 0 { "slow link" } else { "" }, link.in_words()));
+    }
     if let Some((n, size)) = InCollectives::incomplete(profile) {
         lines.push((
             "waits",
@@ -153,23 +183,27 @@ fn table(sums: &InCollectives, limits: &Limits, text: &mut String) {
 
 /// The times of each operation of a group.
 fn kinds(sums: &InCollectives, limits: &Limits, text: &mut String) {
-    let row = |cells: [&str; 5]| {
-        let [name, group, n, bytes, transfer] = cells;
-        format!("{name:20} {group:12} {n:>6} {bytes:>9} {transfer:>10}\n")
+    let row = |cells: [&str; 6]| {
+        let [name, group, n, bytes, transfer, rate] = cells;
+        format!("{name:20} {group:12} {n:>6} {bytes:>9} {transfer:>10} {rate:>12}\n")
     };
     text.push('\n');
-    text.push_str(&row(["Collective", "Group", "Count", "Bytes in", "Transfer"]));
+    let header = ["Collective", "Group", "Count", "Bytes in", "Transfer", "Algorithm bw"];
+    text.push_str(&row(header));
     let _ = writeln!(text, "{:21}Wait by rank", "");
     let _ = writeln!(text, "{}", "-".repeat(78));
     for of in sums.kinds.iter().take(limits.rows) {
         let bytes = of.bytes.map_or("-".to_owned(), |bytes| size(bytes as f64));
         let transfer = of.transfer_ns.map_or("-".to_owned(), |ns| time(ns as f64));
+        let rate = of.bytes_per_second();
+        let rate = rate.map_or("-".to_owned(), |rate| format!("{}/s", size(rate)));
         text.push_str(&row([
             &shortened(&of.name, 20, ""),
             &shortened(&of.group, 12, ""),
             &of.collectives.to_string(),
             &bytes,
             &transfer,
+            &rate,
         ]));
         for line in wrap(&waits(of), COLUMNS - 21) {
             let _ = writeln!(text, "{:21}{line}", "");
@@ -274,7 +308,7 @@ mod tests {
     use brickscope_profile::{Absent, Collective, CollectiveKind, OnRank, Pass, Phase};
 
     fn two_ranks(n: usize) -> Profile {
-        let on = |rank, duration_ns| OnRank { rank, start_ns: 0, duration_ns };
+        let on = |rank, duration_ns| OnRank { rank, start_ns: None, duration_ns };
         let of = Collective {
             pass: Some(1),
             layer: Some(0),
@@ -331,7 +365,7 @@ mod tests {
         for said in [
             "     0           10     300 µs     200 µs     100 µs         0 ns      0 of 10\n",
             "     1           10     200 µs     200 µs       0 ns         0 ns     10 of 10\n",
-            "all_reduce           0                10   40.0 kB     200 µs\n",
+            "all_reduce           0                10   40.0 kB     200 µs            -\n",
             "                     0: 100 µs, 1: 0 ns\n",
             "     0           10     200 µs               100 µs\n",
             "rank 1 is the straggler: the others wait 100 µs a pass for it (10 of 10 collectives)",
@@ -385,7 +419,7 @@ mod tests {
             of.kinds[0].group = "a group with a long name".to_owned();
             let on = |rank| OnRank {
                 rank,
-                start_ns: 0,
+                start_ns: None,
                 duration_ns: 98_765_432_100 - 1_234_567 * u64::from(rank),
             };
             of.collectives.iter_mut().for_each(|of| of.on = (0..ranks).map(on).collect());
@@ -394,6 +428,33 @@ mod tests {
             let widest = text.lines().map(|line| line.chars().count()).max();
             assert!(widest <= Some(80), "{widest:?}: {text}");
             assert!(text.contains("0: 12.3 ms") || ranks > 2, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_slow_link_and_the_bandwidth_of_each_group_are_told() {
+        let mut profile = two_ranks(0);
+        let of = profile.ranks.as_mut().expect("they are");
+        of.ranks = (0..8).map(|rank| Rank { rank, ..Rank::default() }).collect();
+        (of.kinds[0].group_size, of.kinds[0].bytes) = (Some(4), Some(32_000_000));
+        let mut second = of.kinds[0].clone();
+        second.group = "1".to_owned();
+        of.kinds.push(second);
+        for (kind, duration_ns) in [(0, 205_000), (1, 412_000)].repeat(8) {
+            let ranks = 4 * kind..4 * kind + 4;
+            let on = ranks.map(|rank| OnRank { rank, start_ns: None, duration_ns }).collect();
+            of.collectives.push(Collective { kind, on, ..Collective::default() });
+        }
+        let mut text = String::new();
+        in_report(&profile, &Limits::NONE, &mut text);
+        let lines = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        for said in [
+            "slow link all_reduce of group 1 (ranks 4 to 7) transfers 32 MB in 412 µs, the other group in 205 µs: a slower \
+             link",
+            // 8 × 32 MB in 8 × 205 µs.
+            "1.64 ms   156.1 GB/s\n",
+        ] {
+            assert!(text.contains(said) || lines.contains(said), "{said}: {text}");
         }
     }
 

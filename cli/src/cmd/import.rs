@@ -22,9 +22,8 @@ use crate::text::{count, printable_text};
 ///
 /// `import` reads the results of llama-bench, Chrome traces (such as candle's --tracing), the traces of
 /// PyTorch's profiler (also vLLM's and SGLang's) and JAX's, the SQLite export of Nsight Systems, the files of AMD's
-/// rocprofv3, the output of ggml's Vulkan backend with GGML_VK_PERF_LOGGER=1, and folded stacks, also compressed by
-/// gzip, but for databases. All times are those in the file. What
-/// the file lacks is marked absent in the run. docs/import.md describes each format, docs/pytorch.md
+/// rocprofv3, the JSON of NCCL's Inspector, the output of ggml's Vulkan backend with GGML_VK_PERF_LOGGER=1, and folded
+/// stacks, also compressed by gzip, but for databases. All times are those in the file. What the file lacks is marked absent in the run. docs/import.md describes each format, docs/pytorch.md
 /// PyTorch's.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -110,6 +109,8 @@ pub(crate) enum ImportFormat {
     Nsight,
     /// Results of rocprofv3: JSON, or rocpd's SQLite.
     Rocprof,
+    /// The JSON of NCCL's Inspector.
+    NcclInspector,
     /// The output of ggml's Vulkan backend.
     VkPerfLogger,
     /// Folded stacks.
@@ -125,6 +126,7 @@ impl ImportFormat {
             Self::Chrome => Format::Chrome,
             Self::Nsight => Format::Nsight,
             Self::Rocprof => Format::Rocprof,
+            Self::NcclInspector => Format::NcclInspector,
             Self::VkPerfLogger => Format::VkPerfLogger,
             Self::Folded => Format::Folded,
         })

@@ -12,6 +12,7 @@ mod jax;
 mod kineto;
 mod limits;
 mod llama_bench;
+mod nccl_inspector;
 mod other;
 mod passes;
 mod pattern;
@@ -54,6 +55,7 @@ pub fn format_of(text: &str) -> Option<Format> {
     if start.starts_with(['[', '{']) {
         let found = [
             ("\"traceEvents\"", Format::Chrome),
+            (nccl_inspector::KEY, Format::NcclInspector),
             ("\"samples_ns\"", Format::LlamaBench),
             ("\"ph\"", Format::Chrome),
         ]
@@ -141,6 +143,7 @@ pub fn read(
             "is no database: `nsys export --type sqlite FILE.nsys-rep` makes one of a report",
         )),
         Format::Rocprof => rocprof::read(text, &at, options),
+        Format::NcclInspector => nccl_inspector::read(text, &at),
         Format::VkPerfLogger => vk_perf_logger::read(text, &at),
         Format::Folded => folded::read(text, &at, options.unit),
     }?;

@@ -83,6 +83,8 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     const SUMS: &str = "is a table of rocprof without the times of single kernels, which can't be read: give its trace of \
                         kernels (`*_kernel_trace.csv`), or what `rocprofv3 --kernel-trace --hip-trace --output-format json` \
                         writes";
+    const PERFETTO: &str = "is a trace in Perfetto's binary format, which can't be read: `traceconv json FILE trace.json` \
+                            makes what can, and `rocprofv3 --output-format json` writes more of the same run";
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let begins = |start: &[u8]| bytes.starts_with(start);
     if begins(load::POINTER) {
@@ -102,6 +104,12 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     }
     if super::is_database(bytes) {
         return Some(NO_SQLITE);
+    }
+    // Its first packet, whose length and fields are no text.
+    let is_binary = bytes.iter().take(64).any(|&byte| byte < b'\t') && !is_utf_16(bytes);
+    let is_packet = begins(b"\n") && is_binary;
+    if is_packet || name.ends_with(".pftrace") || name.ends_with(".perfetto-trace") {
+        return Some(PERFETTO);
     }
     if begins(b"PK\x03\x04")
         || begins(b"\x28\xb5\x2f\xfd")
@@ -226,6 +234,8 @@ mod tests {
             ("perf.data", b"PERFILE2", "a recording of perf"),
             ("a.txt", perf.as_bytes(), "what `perf script` prints"),
             ("a.zip", b"PK\x03\x04", "an archive"),
+            ("a.pftrace", b"", "a trace in Perfetto's binary format"),
+            ("trace", b"\n\x06\x50\x01\x68\x01", "a trace in Perfetto's binary format"),
         ] {
             let said = told(Path::new(name), bytes).unwrap_or_default();
             assert!(said.starts_with(&format!("is {is}")), "{name}: {said}");
@@ -233,6 +243,7 @@ mod tests {
         for none in [
             "",
             "main;a 3\n",
+            "\n\tmain;a 3\n",
             "[{\"ph\": \"X\"}]",
             "a: b\n  c (d)\n",
             "{\"rocprofiler-sdk-tool\": []}",

@@ -8,6 +8,7 @@ pub mod gguf;
 pub mod live;
 pub mod llama_bench;
 pub mod load_trace;
+pub mod nccl_inspector;
 pub mod nodes;
 pub mod perf_data;
 pub mod profile;

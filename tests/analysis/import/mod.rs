@@ -8,6 +8,7 @@ mod hostile;
 mod jax;
 mod kernel_names;
 mod llama_bench;
+mod nccl_inspector;
 mod planted_gpu;
 mod pytorch;
 mod ranks;
@@ -26,6 +27,7 @@ use brickscope_formats::import::{Format, ImportError, Options, WeightUnit, read}
 const LLAMA_BENCH: &str = include_str!("../../data/import/llama-bench.json");
 const CANDLE: &str = include_str!("../../data/import/candle.json");
 const TORCH: &str = include_str!("../../data/import/torch.json");
+const NCCL: &str = include_str!("../../data/import/nccl-inspector.log");
 const VULKAN: &str = include_str!("../../data/import/vk-perf-logger.txt");
 const FOLDED: &str = include_str!("../../data/import/stacks.folded");
 
@@ -63,6 +65,7 @@ fn each_format_is_told_from_the_others() {
         (LLAMA_BENCH, Some(Format::LlamaBench)),
         (CANDLE, Some(Format::Chrome)),
         (TORCH, Some(Format::Chrome)),
+        (NCCL, Some(Format::NcclInspector)),
         (VULKAN, Some(Format::VkPerfLogger)),
         (FOLDED, Some(Format::Folded)),
         ("", None),

@@ -1,13 +1,16 @@
 //! Traces of several ranks as one run: three ranks of two layers and four steps, of which every time is planted.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
 use brickscope::{MatchedBy, Phase, Profile};
 use brickscope_analysis::findings::Findings;
+use brickscope_analysis::links::slow_links;
 use brickscope_analysis::ranks::InCollectives;
 use brickscope_analysis::view::{self, Size};
 use brickscope_formats::import::{Format, ImportError, Options, join, read};
+use brickscope_testing::gpu_trace::{Net, Planted, Recorded, Recording};
 use proptest::prelude::*;
 
 use super::LLAMA_BENCH;
@@ -194,7 +197,7 @@ fn clocks_are_aligned_and_what_is_missing_is_counted() {
     let by: Vec<_> = ranks.ranks.iter().map(|of| of.matched_by).collect();
     assert_eq!(by, [MatchedBy::Ends, MatchedBy::Ends, MatchedBy::Order].map(Some));
     for of in &ranks.collectives {
-        let start = |rank: u32| of.on.iter().find(|on| on.rank == rank).map(|on| on.start_ns);
+        let start = |rank: u32| of.on.iter().find(|on| on.rank == rank).and_then(|on| on.start_ns);
         let first = start(0).expect("the first rank has all");
         assert_eq!(start(2), Some(first + 50_000));
         assert_eq!(start(1), (of.on.len() == 3).then_some(first + 3_000));
@@ -242,7 +245,7 @@ fn screens_name_the_straggler_with_its_evidence() {
         "0 8 668 µs 268 µs 400 µs 0 ns 0 of 8",
         "1 7 562 µs 233 µs 329 µs 0 ns 0 of 7",
         "2 8 268 µs 268 µs 0 ns 0 ns 8 of 8",
-        "all_reduce 0 8 65.5 kB 268 µs 0: 400 µs, 1: 329 µs, 2: 0 ns",
+        "all_reduce 0 8 65.5 kB 268 µs - 0: 400 µs, 1: 329 µs, 2: 0 ns",
         "its clock is 5.00 ms ahead of that of rank 0, ± 0 ns",
         "its clock is 5.00 ms behind that of rank 0, ± 0 ns",
         "2 devices of other ranks: `--device 1` and on",
@@ -503,4 +506,90 @@ proptest! {
             prop_assert_eq!(common.count() as u64 + of.unmatched, of.collectives, "{}", rank);
         }
     }
+}
+
+/// Eight ranks, which add up what they computed in groups; each kernel has a call of its own.
+fn eight(group: u32, seed: u64) -> Recording {
+    let recording = Recording { group, seed, ..Recording::of(Net::parallel(4)) };
+    recording.eager().steps(&[32; 4])
+}
+
+fn recorded(recording: &Recording) -> Profile {
+    let file = |of: Recorded| {
+        let path = PathBuf::from(format!("rank{}.pt.trace.json", of.truth.rank));
+        let profile = read(&of.trace, &path, Format::Chrome, &Options::default());
+        (path, profile.expect("it is a trace"))
+    };
+    let profile = join(recording.ranks(8).into_iter().map(file).collect());
+    let profile = profile.expect("they are ranks of one job");
+    assert_eq!(profile.check(), Ok(()));
+    profile
+}
+
+#[test]
+fn of_eight_ranks_the_slow_one_is_the_straggler() {
+    let slow = |recording: Recording| recording.plant(Planted::SlowRank { rank: 5, percent: 120 });
+    // Also in graphs, of which the file tells no group.
+    let in_graphs = Recording { is_eager: false, ..eight(0, 1) };
+    for recording in [eight(0, 1), in_graphs] {
+        let profile = recorded(&slow(recording));
+        let sums = InCollectives::of(&profile).expect("they have some in common");
+        let straggler = sums.straggler.expect("one comes last");
+        // Two of each of four layers, in four steps.
+        assert_eq!((straggler.rank, straggler.last, straggler.of), (5, 32, 32));
+        assert!(sums.slow_links.is_empty());
+    }
+}
+
+#[test]
+fn the_group_with_the_slow_link_is_named() {
+    for (group, slow, ranks) in [(4, 1, &[4, 5, 6, 7][..]), (2, 2, &[4, 5])] {
+        let recording = eight(group, 1).plant(Planted::SlowLink { group: slow, percent: 250 });
+        let profile = recorded(&recording);
+        let links = slow_links(&profile);
+        let [link] = &links[..] else { panic!("{links:?}") };
+        // 32 requests with 8192 numbers of two bytes each.
+        assert_eq!((&link.ranks[..], link.bytes, link.collectives), (ranks, 524_288, 32));
+        let ratio = link.transfer_ns as f64 / link.others_ns as f64;
+        assert!((2.4..2.6).contains(&ratio), "{link:?}");
+        assert_eq!(link.other_groups, u64::from(8 / group - 1));
+        let found = Findings::of(&profile).found;
+        assert!(found.iter().any(|found| found.rule == "slow-link"), "{found:?}");
+        assert!(found.iter().all(|found| found.rule != "rank-comes-last"), "{found:?}");
+        let report = one_line(&view::report(&profile));
+        assert!(report.contains("slow link all_reduce of group 1 (ranks 4 "), "{report}");
+    }
+}
+
+#[test]
+fn eight_clean_ranks_have_no_slow_link_and_no_straggler() {
+    for seed in 0..10 {
+        for group in [0, 2, 4] {
+            let profile = recorded(&eight(group, seed));
+            let sums = InCollectives::of(&profile).expect("they have some in common");
+            assert!(sums.slow_links.is_empty(), "{seed}, {group}: {sums:?}");
+            assert_eq!(sums.straggler, None, "{seed}, {group}");
+        }
+    }
+}
+
+#[test]
+fn what_keeps_devices_waiting_is_found_and_nothing_in_a_clean_run() {
+    let rules = |recording: Recording| -> Vec<&'static str> {
+        let profile = recorded(&recording);
+        let found = Findings::of(&profile).found;
+        let rules: BTreeSet<&'static str> = found.iter().map(|found| found.rule).collect();
+        rules.into_iter().collect()
+    };
+    // The host does something else for 400 µs between steps of 2 ms, in eight of them.
+    let eight_steps = || Recording { is_eager: false, ..eight(0, 1) }.steps(&[32; 8]);
+    let busy = Recording { host_ns: 400_000, ..eight_steps() };
+    assert_eq!(rules(busy), ["gaps-between-passes"]);
+    // Kernels of an eighth of their time are over before the host has launched the next one.
+    let mut small = eight(0, 1);
+    for kernel in small.net.layers.iter_mut().flatten() {
+        kernel.ns /= 8;
+    }
+    assert!(rules(small).contains(&"graphs-off"));
+    assert!(rules(eight(0, 1)).is_empty());
 }

@@ -236,7 +236,7 @@ pub(super) fn ranks(
             number,
             pass: placed.pass,
             layer: placed.layer,
-            on: vec![OnRank { rank: own, start_ns, duration_ns }],
+            on: vec![OnRank { rank: own, start_ns: Some(start_ns), duration_ns }],
         });
     }
     ranks.collectives.sort_by_key(|of| of.on.first().map(|on| on.start_ns));

@@ -52,7 +52,7 @@ fn calls(ranks: &Ranks, keys: &mut HashMap<CollectiveKind, u32>) -> Vec<Call> {
     let call = |(at, collective): (usize, &Collective)| {
         let &(key, bytes, ends_at_once) = of_kind.get(collective.kind as usize)?;
         let on = collective.on.first()?;
-        let start = origin.saturating_add_unsigned(on.start_ns);
+        let start = origin.saturating_add_unsigned(on.start_ns?);
         let end = start.saturating_add_unsigned(on.duration_ns);
         Some(Call { key, number: collective.number, bytes, ends_at_once, start, end, at })
     };

@@ -4,9 +4,11 @@
 //! rank's passes and clock, as far as common collectives tell them.
 //!
 //! `matching.rs` finds which collectives of two ranks are the same, `common.rs` what all have in common and how their clocks
-//! lie, and `merge.rs` brings names, passes and times of a rank to those of the first.
+//! lie, and `merge.rs` brings names, passes and times of a rank to those of the first. Files that state durations and numbers
+//! alone are joined by `durations.rs`.
 
 mod common;
+mod durations;
 mod matching;
 mod merge;
 
@@ -18,9 +20,10 @@ use brickscope_profile::{
 };
 
 use self::common::Common;
+pub(super) use self::durations::settled;
 use self::merge::{Names, Partners};
 use super::kineto::MOST_COLLECTIVES;
-use super::{At, ImportError};
+use super::{At, Format, ImportError};
 
 /// Clocks that are further apart are those of other things: of a machine since it started, and of the day.
 const MOST_BETWEEN_NS: u64 = 3_600_000_000_000;
@@ -35,6 +38,13 @@ pub fn join(files: Vec<(PathBuf, Profile)>) -> Result<Profile, ImportError> {
     let mut files = files;
     if let [_] = files[..] {
         return Ok(files.remove(0).1);
+    }
+    let is_of_durations = |(_, profile): &(PathBuf, Profile)| {
+        let imported = profile.imported.as_ref();
+        imported.is_some_and(|imported| imported.format == Format::NcclInspector.name())
+    };
+    if files.iter().all(is_of_durations) {
+        return durations::join(files);
     }
     for (path, profile) in &files {
         let at = At { path };
@@ -248,7 +258,7 @@ fn collectives(
         let on = |&(rank, of): &(usize, &Collective)| {
             let on = of.on.first()?;
             let later = later.get(rank).copied().flatten().unwrap_or(0);
-            let start_ns = on.start_ns.saturating_add(later);
+            let start_ns = on.start_ns.map(|start| start.saturating_add(later));
             Some(OnRank { rank: rows.get(rank)?.rank, start_ns, duration_ns: on.duration_ns })
         };
         ranks.collectives.push(Collective {
