@@ -35,8 +35,8 @@ struct Turn {
     last: u64,
     /// When its last pass began, and the one before that.
     begins: [u64; 2],
-    /// Whether its first passes may be for another request than its last ones.
-    is_doubtful: bool,
+    /// Where its passes may be for another request than those before. Then nobody is tied to it, but it may be whose own it is.
+    joints: Vec<Joint>,
     /// A hash of its passes, and of what each did. Of turns that are alike in this, nothing that anybody sees depends on which
     /// one a request is.
     passes: u64,
@@ -45,6 +45,15 @@ struct Turn {
     has_drafts: bool,
     /// When the second pass after its last one ended, whomever they were for.
     settled: Option<u64>,
+}
+
+/// Where the request of a prompt may have gone, and another one have begun where that stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Joint {
+    /// When the pass before ended, and when the one after began.
+    between: [u64; 2],
+    /// Tokens in the cache.
+    before: u32,
 }
 
 /// What a pass does for a turn.
@@ -92,6 +101,13 @@ struct Sequence {
     has_all_outputs: bool,
     /// When the pass ended.
     ended: u64,
+}
+
+impl Turn {
+    /// When a request came at the latest for which its last passes are.
+    fn latest(&self) -> u64 {
+        self.joints.last().map_or(self.begin, |joint| joint.between[1])
+    }
 }
 
 impl Requests {
@@ -159,20 +175,13 @@ impl Requests {
                     self.turns.push(Turn { begin, ..Turn::default() });
                     self.turns.len() - 1
                 });
-                // The request of a prompt that goes on may have gone, and another one have begun where it stopped.
-                let began = self.turns[turn].begin;
-                let may_be_anothers = |of: &Sequence| {
-                    let may_be_of = |came: &&Came| {
-                        let prompts = came.prompts();
-                        (of.ended..=begin).contains(&came.until)
-                            && came.arrived <= began
-                            && (prompts.is_empty() || prompts.iter().any(|&n| n > before))
-                    };
-                    of.turn == turn && !of.has_output && gone.iter().any(may_be_of)
-                };
-                let is_doubtful = known.as_ref().is_some_and(may_be_anothers);
                 let of = &mut self.turns[turn];
-                of.is_doubtful |= is_doubtful;
+                let joint = known.filter(|known| known.turn == turn && !known.has_output);
+                let joint = joint.map(|known| Joint { between: [known.ended, begin], before });
+                let joint = joint.filter(|joint| {
+                    gone.iter().any(|came| came.arrived <= of.latest() && came.may_end_at(joint))
+                });
+                of.joints.extend(joint);
                 match kind {
                     PartKind::Prompt => {
                         // An earlier piece of the prompt computed no token.
@@ -209,9 +218,16 @@ impl Requests {
     /// Ties requests to turns: those that times allow no other, and then those that fit each other and no others.
     fn tie(&mut self) {
         let turns = &self.turns;
+        // Of each turn, when a request came at the latest for which it is, or one before it.
+        let latest = turns.iter().scan(0, |latest, turn| {
+            *latest = turn.latest().max(*latest);
+            Some(*latest)
+        });
+        let latest: Vec<u64> = latest.collect();
         let mut room = MOST_PAIRS;
         let may_be = self.came.iter().map(|came| {
-            let may_be = came.may_be(turns, MOST_TURNS.min(room));
+            let from = latest.partition_point(|latest| *latest < came.arrived);
+            let may_be = came.may_be(turns, from, MOST_TURNS.min(room));
             room -= may_be.len();
             may_be
         });
@@ -243,18 +259,29 @@ impl Requests {
                 look.extend(&who[turn]);
             }
             let came = &self.came;
-            // All pairs of a request and a turn that fit each other, and each of which fits no other.
+            // All pairs of a request and a turn that fit each other, and each of which fits no other. Who fits none is slow, and
+            // may be any of its own. Whose turn may have been another's too is tied only if nobody else is left for this one.
             let mutual = |fits: fn(&Came, &Turn) -> bool| -> Vec<(usize, usize)> {
-                let fits =
-                    |nth: usize, turn| came[nth].turn.is_none() && fits(&came[nth], &turns[turn]);
-                let of = |(nth, may_be): (usize, &Vec<usize>)| {
-                    let mut left = may_be.iter().copied().filter(|turn| !taken.contains(turn));
-                    let mut left = left.by_ref().filter(|turn| fits(nth, *turn));
-                    let (Some(turn), None) = (left.next(), left.next()) else { return None };
-                    let is_only = who[turn].iter().all(|&other| other == nth || !fits(other, turn));
-                    is_only.then_some((nth, turn))
+                let left = |(nth, may_be): (usize, &Vec<usize>)| -> Vec<usize> {
+                    let left = may_be.iter().copied().filter(|turn| !taken.contains(turn));
+                    let is_left = came[nth].turn.is_none();
+                    left.filter(|turn| is_left && fits(&came[nth], &turns[*turn])).collect()
                 };
-                may_be.iter().enumerate().filter_map(of).collect()
+                let all_left: Vec<Vec<usize>> = may_be.iter().enumerate().map(left).collect();
+                let of = |(nth, left): (usize, &Vec<usize>)| {
+                    let mut whole = left.iter().filter(|turn| turns[**turn].joints.is_empty());
+                    let (Some(&turn), None) = (whole.next(), whole.next()) else { return None };
+                    let is_whole = left.len() == 1;
+                    let may_be_anothers = |other: &usize| {
+                        *other != nth
+                            && came[*other].turn.is_none()
+                            && (!is_whole
+                                || all_left[*other].is_empty()
+                                || fits(&came[*other], &turns[turn]))
+                    };
+                    (!who[turn].iter().any(may_be_anothers)).then_some((nth, turn))
+                };
+                all_left.iter().enumerate().filter_map(of).collect()
             };
             let mut pairs = mutual(Came::is_soon);
             if pairs.is_empty() {
@@ -327,7 +354,8 @@ impl Requests {
     }
 }
 
-/// The only turn of these that isn't taken, or the first of several that are alike, and how many these are.
+/// The only turn of these that isn't taken, or the first of several that are alike, and how many these are. None, of one that
+/// may be several requests'.
 fn only(of: &[usize], taken: &HashSet<usize>, turns: &[Turn]) -> Option<(usize, usize)> {
     let mut left = of.iter().copied().filter(|turn| !taken.contains(turn));
     let first = left.next()?;
@@ -338,7 +366,7 @@ fn only(of: &[usize], taken: &HashSet<usize>, turns: &[Turn]) -> Option<(usize, 
         }
         n += 1;
     }
-    Some((first, n))
+    turns[first].joints.is_empty().then_some((first, n))
 }
 
 impl Came {
@@ -382,22 +410,32 @@ impl Came {
         }
     }
 
-    /// The turns that could be its own: nothing of its answer left before that was computed.
-    fn may_be(&self, turns: &[Turn], most: usize) -> Vec<usize> {
+    /// Whether it may have gone here, before its prompt was done.
+    fn may_end_at(&self, joint: &Joint) -> bool {
+        let [ended, begin] = joint.between;
+        let prompts = self.prompts();
+        self.first.is_none()
+            && (ended..=begin).contains(&self.until)
+            && (prompts.is_empty() || prompts.iter().any(|&n| n > joint.before))
+    }
+
+    /// The turns that could be its own, or have a part that could: nothing of its answer left before that was computed. Those
+    /// before `from` are for requests that came earlier.
+    fn may_be(&self, turns: &[Turn], from: usize, most: usize) -> Vec<usize> {
         let is_unknown = self.first.is_none() && self.prompts().is_empty();
         if self.has_failed() || is_unknown || self.has_several() {
             return Vec::new();
         }
-        let from = turns.partition_point(|turn| turn.begin < self.arrived);
         let later = (from..).zip(&turns[from..]).take_while(|(_, turn)| turn.begin <= self.until);
+        let later = later.filter(|(_, turn)| self.arrived <= turn.latest());
         // The server learns that somebody has gone while a pass runs, and stops after it.
         let may_go_on = |turn: &Turn| self.last.is_some() || turn.begins[1] <= self.until;
         let may_be = later.filter(|(_, turn)| {
-            self.first.is_none_or(|[begin, _]| begin >= turn.first)
+            let is_whole = self.first.is_none_or(|[begin, _]| begin >= turn.first)
                 && self.last.is_none_or(|[begin, _]| begin >= turn.last)
                 && self.is_as_long(turn)
-                && may_go_on(turn)
-                && !turn.is_doubtful
+                && may_go_on(turn);
+            is_whole || turn.joints.iter().any(|joint| self.may_end_at(joint))
         });
         let may_be: Vec<usize> = may_be.map(|(nth, _)| nth).take(most + 1).collect();
         if may_be.len() > most { Vec::new() } else { may_be }
@@ -439,18 +477,24 @@ impl Came {
         is_as_long && (prompts.is_empty() || prompts.contains(&turn.prompt))
     }
 
-    /// Whether the first token that a turn computed left soon.
+    /// When the first token of its answer left. One that is sent as a whole doesn't tell.
+    fn first_token(&self) -> Option<u64> {
+        self.first.filter(|_| self.first != self.last).map(|[begin, _]| begin)
+    }
+
+    /// Whether the first token that a turn computed left soon, or may have, of an answer that was sent as a whole.
     fn begins_soon(&self, turn: &Turn) -> bool {
-        let first = self.first.zip(turn.second);
-        first.is_some_and(|([begin, _], second)| begin <= second)
+        let first =
+            self.first_token().map(|begin| turn.second.is_some_and(|second| begin <= second));
+        first.unwrap_or(self.first.is_some())
     }
 
     /// Whether all that a turn computed left soon. Of one of which nothing left, only a known length tells.
     fn is_soon(&self, turn: &Turn) -> bool {
-        let first = self.first.zip(turn.second);
+        let first = self.first_token().zip(turn.second);
         let last = self.last.zip(turn.settled);
         (self.first.is_some() || !self.prompts().is_empty())
-            && first.is_none_or(|([begin, _], second)| begin <= second)
+            && first.is_none_or(|(begin, second)| begin <= second)
             && last.is_none_or(|([begin, _], settled)| begin <= settled)
     }
 }
@@ -653,6 +697,58 @@ mod tests {
         ) {
             is_true(slots, &all)?;
         }
+    }
+
+    /// The first one goes away while the last one's prompt is processed, so that this may be for both. That of the first one is
+    /// as long, but isn't the last one's only turn.
+    #[test]
+    fn one_whose_turn_may_be_anothers_too_is_not_tied_to_what_is_left() {
+        let asks = |prompt, tokens, leaves| Asks {
+            after: 0,
+            prompt,
+            tokens,
+            cached: 0,
+            late: 1,
+            is_stream: false,
+            tells: false,
+            leaves,
+        };
+        let all = [asks(199, 5, Some(3)), asks(65, 3, None), asks(199, 1, None)];
+        assert_eq!(is_true(2, &all).expect("none is tied to another's"), 1);
+    }
+
+    /// The second one's answer is sent as a whole after its second token, which says nothing of its first one.
+    #[test]
+    fn an_answer_that_is_sent_as_a_whole_does_not_tell_when_its_first_token_left() {
+        let asks = |prompt, tokens, cached, late| Asks {
+            after: 0,
+            prompt,
+            tokens,
+            cached,
+            late,
+            is_stream: false,
+            tells: false,
+            leaves: None,
+        };
+        let all = [asks(115, 1, 0, 671), asks(115, 2, 0, 1), asks(2, 2, 100, 1)];
+        assert_eq!(is_true(2, &all).expect("none is tied to another's"), 1);
+    }
+
+    /// The first answer leaves so late that it would be a soon one of the second turn. The second one leaves late as well.
+    #[test]
+    fn where_one_reads_slowly_another_is_not_taken_for_the_soon_one() {
+        let asks = |tokens, late, is_stream| Asks {
+            after: 0,
+            prompt: 22,
+            tokens,
+            cached: 0,
+            late,
+            is_stream,
+            tells: false,
+            leaves: None,
+        };
+        let all = [asks(7, 2310, false), asks(2, 331, true)];
+        assert_eq!(is_true(1, &all).expect("none is tied to another's"), 0);
     }
 
     #[test]
