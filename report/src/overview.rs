@@ -162,7 +162,11 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
     // What ran on a device comes first, where the host only launched it.
     let on_devices = view::busy_in_words(profile);
     let on_host = if on_devices.is_empty() { "" } else { " on the host" };
-    let of_device = |[of, part, times]: [String; 3]| (of, told(&part), told(&times));
+    // Of several, the name has the number of a device or a rank.
+    let of_device = |[of, part, times]: [String; 3]| {
+        let of = if of.contains(|c: char| c.is_ascii_digit()) { told(&of) } else { of };
+        (of, told(&part), told(&times))
+    };
     let mut cards: Vec<(String, String, String)> =
         on_devices.into_iter().take(MOST_DEVICES).map(of_device).collect();
     for phase in Phase::SHOWN {

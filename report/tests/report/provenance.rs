@@ -224,9 +224,7 @@ impl<'f> Files<'f> {
         told.extend(brickscope_analysis::typical::notes(profile));
         told.push(left_out(profile));
         told.extend(view::requests_in_words(profile));
-        for [_, part, times] in view::busy_in_words(profile) {
-            told.extend([part, times]);
-        }
+        told.extend(view::busy_in_words(profile).into_iter().flatten());
         told.extend(view::import_in_words(profile));
         for row in brickscope_analysis::rate::imported_tests(profile) {
             told.extend([row.rate, row.how]);
