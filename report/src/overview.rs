@@ -162,11 +162,7 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
     // What ran on a device comes first, where the host only launched it.
     let on_devices = view::busy_in_words(profile);
     let on_host = if on_devices.is_empty() { "" } else { " on the host" };
-    // Of several, the name has the number of a device or a rank.
-    let of_device = |[of, part, times]: [String; 3]| {
-        let of = if of.contains(|c: char| c.is_ascii_digit()) { told(&of) } else { of };
-        (of, told(&part), told(&times))
-    };
+    let of_device = |[of, part, times]: [String; 3]| (of, told(&part), told(&times));
     let mut cards: Vec<(String, String, String)> =
         on_devices.into_iter().take(MOST_DEVICES).map(of_device).collect();
     for phase in Phase::SHOWN {
@@ -261,7 +257,8 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
         .map(|(name, value, beside)| {
             format!(
                 "<div class=\"card\"><dt>{}</dt><dd class=\"big\">{value}</dd><dd>{beside}</dd></div>\n",
-                attribute(&name)
+                // Of several devices, it has the number of one, or of its rank.
+                if name.contains(|c: char| c.is_ascii_digit()) { told(&name) } else { attribute(&name) }
             )
         })
         .collect();

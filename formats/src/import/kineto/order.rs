@@ -74,7 +74,12 @@ pub(super) fn fill(
             return token_of(name).unwrap_or(Token::Other(u32::from(brick)));
         }
         *tokens.entry(event.name).or_insert_with(|| {
-            match names.table.kernel(&trace.names[event.name as usize]) {
+            let name = &trace.names[event.name as usize];
+            match names.table.kernel(name) {
+                // It adds up what a product has left in parts.
+                Some(Found::Brick("MatMul")) if name.contains("splitKreduce") => {
+                    Token::Other(names.brick("MatMul").into())
+                }
                 Some(Found::Brick(brick)) => {
                     token_of(brick).unwrap_or_else(|| Token::Other(names.brick(brick).into()))
                 }
