@@ -7,10 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::text::{printable, shortened};
-use brickscope_profile::{CollectiveKind, Profile};
+use brickscope_profile::{CollectiveKind, Profile, Ranks};
 use serde::Serialize;
 
-use crate::ranks::several;
 use crate::words::{size, time};
 
 /// With fewer collectives of a group, it is not compared.
@@ -201,6 +200,11 @@ fn slow_of(name: &str, bytes: u64, mut groups: Vec<Group<'_>>) -> Vec<SlowLink> 
         others_ns: others.median(),
     };
     slow.iter().map(of).collect()
+}
+
+/// The ranks of a profile of several.
+pub(crate) fn several(profile: &Profile) -> Option<&Ranks> {
+    profile.ranks.as_ref().filter(|ranks| ranks.ranks.len() > 1)
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::stats::student;
-use brickscope_profile::{Absent, Collective, CollectiveKind, Phase, Profile, Ranks};
+use brickscope_profile::{Absent, Collective, CollectiveKind, Phase, Profile};
 use serde::Serialize;
 
+pub(crate) use crate::links::several;
 use crate::links::{SlowLink, moved_bytes, slow_links};
 
 /// By so much a rank's time must be the shortest, for it to have come last: files have microseconds.
@@ -343,11 +344,6 @@ impl OfRank {
             *sum = sum.saturating_add(part);
         }
     }
-}
-
-/// The ranks of a profile of several.
-pub(crate) fn several(profile: &Profile) -> Option<&Ranks> {
-    profile.ranks.as_ref().filter(|ranks| ranks.ranks.len() > 1)
 }
 
 /// Whether the host of a profile drove a device: of several ranks, it is the first one's.
