@@ -415,7 +415,7 @@ fn straggler(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brickscope_profile::{OnRank, Pass, Rank};
+    use brickscope_profile::{OnRank, Pass, Rank, Ranks};
 
     fn profile(kinds: &[&str], collectives: &[(u32, &[u64])]) -> Profile {
         let kind = |name: &&str| CollectiveKind { name: (*name).to_owned(), ..Default::default() };
