@@ -44,6 +44,14 @@ VERSION = "0.1.0"
 
 # What modules are by the end of their name, as `[range]` in formats/src/import/kineto/bricks.toml has it.
 BRICKS = {
+    "mlp.wo": "DownProjection",
+    "mlp.wi_0": "GateProjection",
+    "mlp.wi_1": "UpProjection",
+    "q_einsum": "QkvProjection",
+    "kv_einsum": "QkvProjection",
+    "qkv_einsum": "QkvProjection",
+    "attn_vec_einsum": "OutputProjection",
+    "gating_einsum": "GateUpProjection",
     "q_proj": "QkvProjection",
     "k_proj": "QkvProjection",
     "v_proj": "QkvProjection",
@@ -81,6 +89,7 @@ BRICKS = {
     "mlp.act": "Activation",
     "mlp.gate": "Router",
     "block_sparse_moe.gate": "Router",
+    "mlp.router": "Router",
     "mlp.experts": "Experts",
     "block_sparse_moe.experts": "Experts",
     "embed_tokens": "Embedding",
@@ -105,6 +114,13 @@ BRICKS = {
     "attention_norm": "RmsNorm",
     "ffn_norm": "RmsNorm",
     "sampler": "Sampling",
+    "dot_general": "MatMul",
+    "conv_general_dilated": "Conv",
+    "psum": "AllReduce",
+    "all_gather": "Communication",
+    "all_to_all": "Communication",
+    "ppermute": "Communication",
+    "reduce_scatter": "Communication",
 }
 
 # What modules are by their class. It is asked first: a norm's name doesn't say which norm it is.
