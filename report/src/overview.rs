@@ -165,6 +165,7 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
     let of_device = |[of, part, times]: [String; 3]| (of, told(&part), told(&times));
     let mut cards: Vec<(String, String, String)> =
         on_devices.into_iter().take(MOST_DEVICES).map(of_device).collect();
+    let devices = cards.len();
     for phase in Phase::SHOWN {
         let Some(total) = profile.phase(phase) else { continue };
         let name = format!("{}{on_host}", phase.heading());
@@ -254,11 +255,13 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
     }
     let cards: Vec<String> = cards
         .into_iter()
-        .map(|(name, value, beside)| {
+        .enumerate()
+        .map(|(nth, (name, value, beside))| {
+            // Of several devices, it has the number of one, or of its rank.
+            let is_numbered = nth < devices && name.contains(|c: char| c.is_ascii_digit());
+            let name = if is_numbered { told(&name) } else { attribute(&name) };
             format!(
-                "<div class=\"card\"><dt>{}</dt><dd class=\"big\">{value}</dd><dd>{beside}</dd></div>\n",
-                // Of several devices, it has the number of one, or of its rank.
-                if name.contains(|c: char| c.is_ascii_digit()) { told(&name) } else { attribute(&name) }
+                "<div class=\"card\"><dt>{name}</dt><dd class=\"big\">{value}</dd><dd>{beside}</dd></div>\n"
             )
         })
         .collect();
