@@ -249,9 +249,10 @@ fn layers_behind_lost_kernels_are_right_or_unknown() {
             let recorded = Recording::of(Net::dense(64)).steps(steps).plant(hole).record();
             let profile = imported(&recorded.trace, Format::Chrome);
             never_wrong(&profile, &recorded.truth);
-            let before = |of: &TrueKernel| of.step == 0 && of.layer.is_some_and(|layer| layer < 20);
+            // The last one before the hole isn't sure: it may have the end of another one.
+            let before = |of: &TrueKernel| of.step == 0 && of.layer.is_some_and(|layer| layer < 19);
             let before = compared(&profile, &recorded.truth, before);
-            assert_eq!((before.right, before.kernels), (20 * 11, 20 * 11), "{from} {kernels}");
+            assert_eq!((before.right, before.kernels), (19 * 11, 19 * 11), "{from} {kernels}");
             // The other steps have all of theirs.
             let others = compared(&profile, &recorded.truth, |of| of.step > 0);
             assert_eq!(others.right, others.kernels, "{from} {kernels}");
