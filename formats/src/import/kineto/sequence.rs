@@ -369,7 +369,7 @@ fn before(tokens: &[Token], starts: &mut Vec<usize>) -> Result<(), Unclear> {
         |token: &Token| token.is_product() || matches!(token, Token::Activation | Token::Router);
     let end = &tokens[..starts[starts.len() - 1]];
     let is_part = prologue.iter().any(is_of_a_layer) || end.ends_with(prologue);
-    if others.is_empty() && !prologue.is_empty() && is_part {
+    if !prologue.is_empty() && is_part {
         return Err(Unclear::Why("its first kernels look like a part of a layer that isn't whole"));
     }
     starts.splice(0..0, others);
