@@ -579,6 +579,9 @@ impl Shape {
         let alike = usize::from(self.layers.saturating_sub(self.dense));
         let is_whole = self.lost.is_none() && !self.has_shared;
         let is_plain = self.autotuned.is_none() || self.pattern.len() == 1;
+        // Where layers differ, what is more in each is at another place of each.
+        let is_plain =
+            is_plain && (self.extras.is_empty() || self.dense == 0 && self.pattern.len() == 1);
         is_whole && is_plain && alike >= 4 * self.pattern.len() && alike >= 8
     }
 }
@@ -625,7 +628,6 @@ proptest! {
     #![proptest_config(brickscope_testing::cases(256))]
 
     #[test]
-    #[ignore = "of some hundred random models that lost kernels, one has wrong layers"]
     fn no_kernel_of_any_model_has_a_wrong_layer(shape in shapes()) {
         let recorded = shape.recording().record();
         let options = Options::default();

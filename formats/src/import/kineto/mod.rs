@@ -18,6 +18,7 @@ mod device;
 mod host;
 mod inside;
 mod layers;
+mod missing;
 mod order;
 mod recorded;
 mod sequence;

@@ -2,11 +2,13 @@
 //! by `sequence.rs`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use brickscope_profile::{GraphLayers, GraphLayersBy, Pass};
 
 use super::host::{Host, launch_of};
 use super::inside::Inside;
+use super::missing::Seen;
 use super::sequence::{Known, Layers, Token};
 use super::table::Found;
 use super::{EventKind, MARKER, Names, device};
@@ -90,20 +92,31 @@ pub(super) fn fill(
     };
     let mut found: Vec<(&Unit, u64, Layers)> = Vec::new();
     let mut kernels = 0;
+    // Copies on other streams, and what runs beside.
+    let mut main: Vec<(&Unit, u64, &[usize], Rc<[Token]>)> = Vec::new();
     for unit in &units {
         kernels += unit.values().map(|events| events.len() as u64).sum::<u64>();
-        // Copies on other streams, and what runs beside.
-        let main = unit.iter().max_by_key(|(_, events)| events.len());
-        let Some((&stream, events)) = main else { continue };
-        let tokens = events.iter().map(|&at| token(at, names)).collect();
-        match known.layers(tokens) {
+        if let Some((&stream, events)) = unit.iter().max_by_key(|(_, events)| events.len()) {
+            let tokens = events.iter().map(|&at| token(at, names)).collect();
+            main.push((unit, stream, events, known.count(tokens)));
+        }
+    }
+    let link = |at: usize| timed[at].link.and_then(|link| trace.links.get(link as usize));
+    let graph = |at: usize| {
+        let link = link(at)?;
+        launch_of(host, link).filter(|launch| launch.is_graph)?;
+        link.correlation
+    };
+    for (unit, stream, events, tokens) in main {
+        let seen = Seen::of(timed, events, graph);
+        match seen.layers(&tokens, timed, events, &mut known) {
             Ok(layers) => {
                 let before = events.iter().zip(&layers.of).take_while(|(_, layer)| layer.is_none());
                 let mut names = before.map(|(&at, _)| &trace.names[timed[at].name as usize]);
                 match names.any(|name| name.contains("SendRecv")) {
                     // Of a pipeline, whose first layers are on other ranks.
                     true => inside.unclear = Some("it begins with what another rank sent"),
-                    false => found.push((unit, stream, layers.clone())),
+                    false => found.push((unit, stream, layers)),
                 }
             }
             Err(why) => inside.unclear = Some(why),
@@ -129,13 +142,9 @@ pub(super) fn fill(
             inside.add(at, layer, None);
         }
     };
-    let launch = |at: usize| {
-        let link = timed[at].link.and_then(|link| trace.links.get(link as usize));
-        link.and_then(|link| link.correlation)
-    };
+    let launch = |at: usize| link(at).and_then(|link| link.correlation);
     let alone = |at: usize| {
-        let link = timed[at].link.and_then(|link| trace.links.get(link as usize));
-        link.and_then(|link| launch_of(host, link)).filter(|launch| !launch.is_graph)
+        link(at).and_then(|link| launch_of(host, link)).filter(|launch| !launch.is_graph)
     };
     for (unit, stream, layers) in &found {
         // The passes of a file are of one model: one that lacks layers lacks them anywhere.

@@ -1,0 +1,91 @@
+//! Whether kernels of a pass are missing. Those of a graph follow each other at once, so that one that wasn't recorded
+//! leaves a gap.
+
+use std::rc::Rc;
+
+use super::sequence::{Known, Layers, Token, Whole, layers};
+use crate::import::trace::Timed;
+
+/// What a pass shows of that.
+pub(super) struct Seen {
+    /// Whether a graph launched all but the first and the last ones.
+    is_of_graph: bool,
+    /// Before which kernels one may be missing, and how long nothing ran there.
+    gaps: Vec<(usize, i64)>,
+}
+
+impl Seen {
+    /// Of kernels in order; `launch` is the number of the graph's launch that one is of.
+    pub(super) fn of(
+        timed: &[Timed],
+        events: &[usize],
+        launch: impl Fn(usize) -> Option<u64>,
+    ) -> Self {
+        let launches: Vec<Option<u64>> = events.iter().map(|&at| launch(at)).collect();
+        let mut idle: Vec<(usize, i64)> = Vec::new();
+        let mut end = i64::MIN;
+        for (nth, &at) in events.iter().enumerate() {
+            let of = launches[nth];
+            if of.is_some() && nth.checked_sub(1).is_some_and(|before| launches[before] == of) {
+                idle.push((nth, timed[at].start.saturating_sub(end).max(0)));
+            }
+            end = end.max(timed[at].end);
+        }
+        let mut lengths: Vec<i64> = idle.iter().map(|(_, ns)| *ns).collect();
+        lengths.sort_unstable();
+        // What is usual in this graph; one where streams wait for each other has a few longer ones in each layer.
+        let usual = lengths.get(lengths.len() * 9 / 10).copied().unwrap_or_default();
+        let most = usual.saturating_mul(2).max(usual.saturating_add(1_000));
+        idle.retain(|(_, ns)| *ns > most);
+        let mut graphs = launches.iter().skip_while(|of| of.is_none());
+        let first = graphs.next().copied().flatten();
+        let behind = graphs.skip_while(|of| **of == first);
+        let is_of_graph = first.is_some() && behind.into_iter().all(Option::is_none);
+        Self { is_of_graph, gaps: idle }
+    }
+
+    /// The layers of the pass, or why they aren't known.
+    pub(super) fn layers(
+        &self,
+        tokens: &Rc<[Token]>,
+        timed: &[Timed],
+        events: &[usize],
+        known: &mut Known,
+    ) -> Result<Layers, &'static str> {
+        // No two lose the same kernels.
+        if known.comes_again(tokens) {
+            return known.layers(tokens, Whole::Sure).clone();
+        }
+        let Some(&(first, _)) = self.gaps.first() else {
+            let whole = if self.is_of_graph { Whole::Sure } else { Whole::Unsure };
+            return known.layers(tokens, whole).clone();
+        };
+        let all = known.layers(tokens, Whole::Unsure);
+        // A gap isn't always a loss: if all repeats, none is but one as long as layers.
+        let longest = self.gaps.iter().map(|(_, ns)| *ns).max().unwrap_or_default();
+        if let Ok(layers) = all
+            && !layers.breaks_off
+            && shortest_layer(timed, events, layers).is_some_and(|ns| longest < ns / 2)
+        {
+            return Ok(layers.clone());
+        }
+        let mut before = layers(&tokens[..first], Whole::Unsure)?;
+        before.of.resize(tokens.len(), None);
+        before.bricks.resize(tokens.len(), None);
+        before.breaks_off = true;
+        Ok(before)
+    }
+}
+
+/// From the begin of a layer to that of the next one.
+fn shortest_layer(timed: &[Timed], events: &[usize], layers: &Layers) -> Option<i64> {
+    let mut begins = Vec::new();
+    let mut last = None;
+    for (&at, of) in events.iter().zip(&layers.of) {
+        if of.is_some() && *of != last {
+            begins.push(timed[at].start);
+            last = *of;
+        }
+    }
+    begins.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min()
+}
