@@ -2,6 +2,7 @@
 that period.py finds in their order.
 """
 
+import re
 from collections import Counter
 
 import period
@@ -68,6 +69,20 @@ def agree(what, one, other, least=99):
     return (f"{what}, {least} % or more", "", f"{same} of {len(pairs)} kernels, {percent:.2f} %", is_right)
 
 
+# Kernels of attention, once a call, of which the files don't tell how many keys they see: vLLM's operation doesn't say whether it
+# has a window, and gpt-oss has one in every second layer; SGLang's step has no sums.
+ATTENTION = ("kernel_unified_attention", "paged_attention_ll4mi_QKV")
+
+
+def without_work(found, file):
+    """A row of the attentions that are said to have no work, and the kernels of theirs in the file."""
+    ours = sum(any(name in kernel["name"] for name in ATTENTION) and kernel["is_of_graph"] for kernel in file)
+    lacks = [lack["reason"] for lack in found["imported"]["lacks"]]
+    said = [re.match(r"work of attention \((\d+) calls?\): ", reason) for reason in lacks]
+    theirs = sum(int(match[1]) for match in said if match)
+    return ("attentions whose work the files don't tell", ours, theirs, ours == theirs > 0)
+
+
 def of_pair(trace, capture, folder):
     file = in_file(trace)
     ways, rows = {}, []
@@ -80,6 +95,8 @@ def of_pair(trace, capture, folder):
         if not alike:
             return rows
         ways[way] = shown
+        if options:
+            rows.append(without_work(found, file))
         rows += covered(way, shown, file)
     with_it, without = ways.values()
     of_graph = [at for at, kernel in enumerate(file) if kernel["is_of_graph"]]

@@ -392,6 +392,7 @@ impl Reader {
         }
         if let Some(link) = link.filter(|_| kind_of_it == EventKind::Op) {
             self.trace.products.note(link, &name, event.args);
+            self.trace.attentions.note(link, &name, event.args);
         }
         let note = kineto::note(kind_of_it, event.args, self.is_capture);
         if let (Some(link), Some(note)) = (link, note) {

@@ -10,7 +10,7 @@ use brickscope_profile::{
     Total,
 };
 
-use super::kineto::{Captured, Collectives, EventKind, Link, Products};
+use super::kineto::{Attentions, Captured, Collectives, EventKind, Link, Products};
 use super::step::Step;
 use super::{At, ImportError, left_out, total};
 
@@ -89,6 +89,8 @@ pub(super) struct Trace {
     pub(super) collectives: Collectives,
     /// What shapes tell of the work of products, by the number of a link.
     pub(super) products: Products,
+    /// What arguments tell of the work of attention, by the number of a link.
+    pub(super) attentions: Attentions,
     /// What the file states beside its events, as JSON.
     pub(super) about: Vec<(String, String)>,
     /// When the first event began, in nanoseconds of the file's axis.

@@ -1,6 +1,7 @@
 //! Files of other programs, as reports have them. The files in `tests/data/import` were made by hand, after what the
 //! programs write.
 
+mod attention;
 mod capture;
 mod databases;
 mod file;

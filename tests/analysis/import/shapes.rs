@@ -116,7 +116,7 @@ fn a_product_states_its_work_once() {
     assert_eq!(work(&profile, "split"), [0, 0, 0]);
     assert_eq!(work(&profile, "norm"), [0, 0, 0]);
     // 15 of 20 µs.
-    let said = "work of all but products with shapes (75.0% of the devices' time)";
+    let said = "work of all but products and attention with shapes (75.0% of the devices' time)";
     assert!(lacks(&profile).contains(said), "{}", lacks(&profile));
 }
 

@@ -81,15 +81,17 @@ pub(super) fn fill(
         // A graph may run for fewer tokens than it was captured with, and its kernels have the same names for other sizes.
         let batch = captured.runs.get(of_it.run).and_then(|run| run.batch);
         let has_shapes = batch.is_some() && batch == place.batch;
+        let told = graph.pass.and_then(|serial| host.told.get(&serial));
         for (&at, call) in graph.work.iter().zip(&of_it.of) {
             let Some(call) = call.and_then(|call| of_it.calls.get(call)) else { continue };
             found.matched += 1;
             found.kernels += u64::from(call.layer.is_some());
             found.layers.extend(call.layer);
             if let Some(product) = call.product.filter(|of| of_it.products.contains(of)) {
-                match captured.product(product).filter(|_| has_shapes) {
-                    Some(work) => inside.add_product(at, (number, product), work),
-                    None => inside.of_other_sizes += 1,
+                match captured.product(product, told) {
+                    Ok(work) if has_shapes => inside.add_product(at, (number, product), work),
+                    Ok(_) => inside.of_other_sizes += 1,
+                    Err(why) => inside.add_without_work((number, product), why),
                 }
             }
             let name = name_of(at);

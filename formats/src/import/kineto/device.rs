@@ -8,6 +8,7 @@ use brickscope_profile::{
     Profile, Source, Span, Ticks, Work,
 };
 
+use super::attention::Why;
 use super::collective::{self, Placed as PlacedCollective};
 use super::host::{self, Host, launch_of, phase_of};
 use super::inside::Inside;
@@ -52,6 +53,8 @@ pub(super) struct Counts {
     /// How long all of it ran, and how long that whose work is known.
     pub(super) of_ns: u64,
     pub(super) known_ns: u64,
+    /// How many attentions ran whose work isn't known, by what it lacks.
+    pub(super) attentions_without_work: BTreeMap<Why, u64>,
 }
 
 /// By so much a kernel may begin before the one before it has ended, as programs may ask for (programmatic launches).
@@ -98,7 +101,8 @@ pub(super) fn profiles(
     let mut serial = profile.passes.len() as u32;
     let mut kernels: HashMap<u32, Option<u16>> = HashMap::new();
     let mut unruled = Unruled::default();
-    let works = work::of_kernels(trace, timed, host, inside);
+    let (works, without) = work::of_kernels(trace, timed, host, inside);
+    counts.attentions_without_work = without;
     let mut scopes = Told::new();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
     for ((device, stream, process), mut events) in streams {

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use brickscope_profile::{Pass, Phase, Profile, Source, Span, Work};
+use brickscope_profile::{Pass, Phase, Profile, Source, Span, StepTold, Work};
 
+use super::attention::{self, Noted, Why};
 use super::table::{Found, class_of, is_layer, layer_of_range};
-use super::{EventKind, Link, MODULE, Names, shapes};
+use super::{EventKind, Link, MODULE, Names, attention_args, shapes};
 use crate::import::step::is_sized_by_tokens;
 use crate::import::trace::{Timed, Trace, pass_of};
 
@@ -22,6 +23,12 @@ pub(super) struct Host {
     pub(super) launches: Vec<u64>,
     /// Products whose work their shapes tell, with how many kernels each launched.
     pub(super) products: Vec<(Work, u32)>,
+    /// Those of them that are attention, by their index, with the serials of their passes.
+    pub(super) attentions: HashMap<u32, (Noted, Option<u32>)>,
+    /// And those whose work isn't known.
+    pub(super) without_work: HashMap<u32, Why>,
+    /// What the names of steps tell, by the serials of their passes.
+    pub(super) told: HashMap<u32, StepTold>,
     /// The serials of passes whose tokens may not be what graphs are captured for.
     pub(super) of_requests: HashSet<u32>,
     /// Whether any event states its layer.
@@ -165,6 +172,7 @@ pub(super) fn spans(
     let mut host = Host::default();
     let seen = foresee(trace, timed);
     let products = shapes::products(trace, timed);
+    let attentions = attention_args::of_events(trace, timed);
     let mut chains: Vec<Chain> = Vec::new();
     let mut of_chain: HashMap<(Option<u32>, u32), u32> = HashMap::new();
     // What the table says, by the number of a name, or of a chain and a call.
@@ -211,6 +219,7 @@ pub(super) fn spans(
                     host.of_requests.insert(serial);
                 }
                 imported.steps.push((serial, told));
+                host.told.insert(serial, told);
             }
             inner.pass = Some(profile.passes.len() - 1);
             (inner.span, inner.named, inner.op) = (None, None, None);
@@ -306,6 +315,12 @@ pub(super) fn spans(
             host.products.push((product, 0));
         }
         let pass = inner.pass.map(|pass| profile.passes[pass].serial);
+        if let Some(&noted) = attentions.get(&at) {
+            let number = host.products.len() as u32;
+            inner.product = Some(number);
+            host.products.push((Work::default(), 0));
+            host.attentions.insert(number, (noted, pass));
+        }
         launch(&mut host, trace, event, &inner, pass, start_ns, name);
         inner.is_in_call |= event.kind == EventKind::Call;
         if is_pass {
@@ -369,7 +384,39 @@ pub(super) fn spans(
         }
         stack.push(inner);
     }
+    host.settle_attentions();
     host
+}
+
+impl Host {
+    /// Gives attentions their work, or notes why they have none: calls of one pass tell of each other.
+    fn settle_attentions(&mut self) {
+        let mut of_passes: HashMap<Option<u32>, Vec<Noted>> = HashMap::new();
+        for (noted, pass) in self.attentions.values() {
+            of_passes.entry(*pass).or_default().push(*noted);
+        }
+        let doubts: HashMap<Option<u32>, HashMap<u64, Why>> = of_passes
+            .iter()
+            .map(|(pass, of_pass)| (*pass, attention::doubts(of_pass.iter())))
+            .collect();
+        for (number, (noted, pass)) in &self.attentions {
+            let told = pass.and_then(|serial| self.told.get(&serial));
+            let settled = match doubts.get(pass) {
+                Some(doubts) => attention::settled(*noted, doubts),
+                None => *noted,
+            };
+            match settled.and_then(|attention| attention.work(told)) {
+                Ok(work) => {
+                    if let Some((of, _)) = self.products.get_mut(*number as usize) {
+                        *of = work;
+                    }
+                }
+                Err(why) => {
+                    self.without_work.insert(*number, why);
+                }
+            }
+        }
+    }
 }
 
 /// Notes what the work of devices can be tied to.

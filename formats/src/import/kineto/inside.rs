@@ -4,12 +4,16 @@ use std::collections::HashMap;
 
 use brickscope_profile::{GraphLayers, Work};
 
+use super::attention::Why;
+
 /// What is known of them, by the index of their event.
 #[derive(Default)]
 pub(super) struct Inside {
     of_event: HashMap<usize, (Option<u16>, Option<u16>)>,
     /// Of kernels that are a part of a product: the launch of the graph and the product in its capture, and its work.
     products: HashMap<usize, ((usize, u32), Work)>,
+    /// The same of attentions whose work isn't known.
+    without_work: HashMap<(usize, u32), Why>,
     /// Kernels of products in graphs of which it isn't known whether they have the shapes of their capture.
     pub(super) of_other_sizes: u64,
     /// How it became known.
@@ -40,6 +44,15 @@ impl Inside {
 
     pub(super) fn add_product(&mut self, event: usize, of: (usize, u32), work: Work) {
         self.products.insert(event, (of, work));
+    }
+
+    /// The attentions whose work isn't known: the launch of the graph and the product in its capture, and why.
+    pub(super) fn without_work(&self) -> impl Iterator<Item = Why> {
+        self.without_work.values().copied()
+    }
+
+    pub(super) fn add_without_work(&mut self, of: (usize, u32), why: Why) {
+        self.without_work.insert(of, why);
     }
 
     /// Notes that a product, of which no more was known, is this one.

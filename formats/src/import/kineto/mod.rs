@@ -6,11 +6,14 @@
 //! and the brick of the operation whose call launched it, which has the same `correlation`.
 //!
 //! `host.rs` makes the host's spans, `device.rs` those of the devices, `collective.rs` finds the collectives among these, and
-//! `table.rs` knows which brick an event is. `shapes.rs` tells the work of products, `work.rs` which kernels do it. What is
-//! inside of graphs, `layers.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`, `capture.rs`), by
-//! `annotations.rs`, or by the order of the kernels (`order.rs`, `sequence.rs`).
+//! `table.rs` knows which brick an event is. `shapes.rs` tells the work of products, `attention.rs` and
+//! `attention_args.rs` that of attention, `work.rs` which kernels do it. What is inside of graphs, `layers.rs` finds out: by a
+//! trace of their capture (`recorded.rs`, `counted.rs`, `capture.rs`), by `annotations.rs`, or by the order of the kernels
+//! (`order.rs`, `sequence.rs`).
 
 mod annotations;
+mod attention;
+mod attention_args;
 mod capture;
 mod collective;
 mod counted;
@@ -39,6 +42,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub(super) use self::annotations::note;
+pub(super) use self::attention_args::Attentions;
 pub(super) use self::collective::{Collectives, MOST_COLLECTIVES};
 pub(super) use self::device::UNNAMED;
 pub use self::recorded::Captured;
@@ -348,6 +352,8 @@ pub(super) fn profile(
     left_out(&mut profile, "markers between kernels, which are no work", device.markers);
     let over = trace.products.over;
     left_out(&mut profile, "shapes of products, of which there are more than are kept", over);
+    let over = trace.attentions.over;
+    left_out(&mut profile, "shapes of attention, of which there are more than are kept", over);
     left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
     let beyond = "work of streams, of which there are more than are kept";
     left_out(&mut profile, beyond, device.beyond);
@@ -397,11 +403,15 @@ pub(super) fn profile(
     let work = match device.known_ns {
         0 => "work".to_owned(),
         ns => format!(
-            "work of all but products with shapes ({} of the devices' time)",
+            "work of all but products and attention with shapes ({} of the devices' time)",
             percent(ns as f64, device.of_ns as f64)
         ),
     };
     reasons.push(format!("{tokens}{work}, and what measuring cost"));
+    for (why, count) in &device.attentions_without_work {
+        let calls = if *count == 1 { "call" } else { "calls" };
+        reasons.push(format!("work of attention ({count} {calls}): {}", why.text()));
+    }
     if inside.of_other_sizes > 0 {
         reasons.push(format!(
             "work of {} kernels of graphs: their passes have other numbers of tokens than the captures, so the shapes may \

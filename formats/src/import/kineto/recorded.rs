@@ -6,11 +6,12 @@
 //! that the graph is for: <https://github.com/vllm-project/vllm/pull/37524>,
 //! <https://github.com/sgl-project/sglang/pull/24370>.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use brickscope_profile::Work;
+use brickscope_profile::{StepTold, Work};
 
+use super::attention::{self, Noted, Why};
 use super::host::Host;
 use super::table::{Found, Table};
 use super::{EventKind, Names, counted, host};
@@ -28,6 +29,8 @@ pub struct Captured {
     pub(super) runs: Vec<Run>,
     /// The work of products, by their shapes.
     products: Vec<Work>,
+    /// Those that are attention, whose work depends on the step that runs them.
+    attentions: HashMap<u32, Noted>,
 }
 
 /// The capture of a model for one size of batches: of one graph, or of one for each of its pieces.
@@ -112,8 +115,28 @@ impl Captured {
         self.texts.text(number)
     }
 
-    pub(super) fn product(&self, number: u32) -> Option<Work> {
-        self.products.get(number as usize).copied()
+    /// The work of a product, or of attention in a step of which this is told.
+    pub(super) fn product(&self, number: u32, told: Option<&StepTold>) -> Result<Work, Why> {
+        match self.attentions.get(&number) {
+            Some(noted) => (*noted)?.work(told),
+            None => self.products.get(number as usize).copied().ok_or(Why::Shapes),
+        }
+    }
+
+    /// Calls of one capture tell of each other.
+    fn settle(&mut self) {
+        for run in &self.runs {
+            let products = run.graphs.iter().flatten().filter_map(|call| call.product);
+            let numbers: BTreeSet<u32> =
+                products.filter(|number| self.attentions.contains_key(number)).collect();
+            let of_run = numbers.iter().filter_map(|number| self.attentions.get(number));
+            let doubts = attention::doubts(of_run);
+            for number in numbers {
+                if let Some(noted) = self.attentions.get_mut(&number) {
+                    *noted = attention::settled(*noted, &doubts);
+                }
+            }
+        }
     }
 }
 
@@ -147,6 +170,9 @@ pub(in crate::import) fn captured(
         captured.runs.extend(Some(run).filter(|run| run.graphs.iter().any(|one| !one.is_empty())));
     }
     captured.products = host.products.iter().map(|(work, _)| *work).collect();
+    captured.attentions =
+        host.attentions.iter().map(|(&number, (noted, _))| (number, *noted)).collect();
+    captured.settle();
     match captured.runs.is_empty() {
         true => Err(at.whole(
             "has no capture of a graph: no launches between `StreamBeginCapture` and `StreamEndCapture`, or in a range \

@@ -7,6 +7,7 @@
 //! `csrc/torch_bindings.cpp` and `csrc/rocm/torch_bindings.cpp`, SGLang's `sgl-kernel/csrc/common_extension.cc`, FBGEMM's
 //! `quantize.cpp`; of `aiter::gemm_a16w16` and `vllm::rocm_unquantized_gemm` that of traces.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use brickscope_profile::{Data, Work};
@@ -148,29 +149,32 @@ impl Schema {
     }
 }
 
+/// What the profiler writes of an operation's arguments.
 #[derive(Deserialize)]
-struct Args<'a> {
+pub(super) struct Args<'a> {
     #[serde(borrow, rename = "Input Dims", alias = "Input dims")]
     dims: Vec<&'a RawValue>,
     #[serde(borrow, rename = "Input type")]
     types: Vec<&'a RawValue>,
+    #[serde(borrow, default, rename = "Input Strides")]
+    strides: Vec<&'a RawValue>,
     #[serde(borrow, default, rename = "Concrete Inputs")]
     values: Vec<&'a RawValue>,
 }
 
-struct Tensor {
-    dims: Vec<u64>,
-    kind: Kind,
-    bytes: u64,
+pub(super) struct Tensor {
+    pub(super) dims: Vec<u64>,
+    pub(super) kind: Kind,
+    pub(super) bytes: u64,
 }
 
 /// The type of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kind {
-    bytes: u64,
+pub(super) struct Kind {
+    pub(super) bytes: u64,
     /// Whether an element may be several numbers.
-    is_packed: bool,
-    is_integer: bool,
+    pub(super) is_packed: bool,
+    pub(super) is_integer: bool,
 }
 
 impl Kind {
@@ -208,8 +212,33 @@ impl Kind {
     }
 }
 
-impl Args<'_> {
-    fn tensor(&self, at: usize) -> Option<Tensor> {
+impl<'a> Args<'a> {
+    pub(super) fn read(args: &'a str) -> Option<Self> {
+        serde_json::from_str(args).ok()
+    }
+
+    /// An argument that is no tensor; nothing if there is none.
+    pub(super) fn value(&self, at: usize) -> Cow<'_, str> {
+        words(self.values.get(at).copied())
+    }
+
+    /// Whether there is such an argument, of any type.
+    pub(super) fn is_given(&self, at: usize) -> bool {
+        self.types.get(at).is_some_and(|kind| !words(Some(*kind)).is_empty())
+    }
+
+    /// Whether a tensor shows the same memory in several places.
+    pub(super) fn is_spread(&self, at: usize) -> bool {
+        let numbers = |of: &[&RawValue]| -> Option<Vec<u64>> {
+            serde_json::from_str(of.get(at)?.get()).ok()
+        };
+        let (Some(dims), Some(strides)) = (numbers(&self.dims), numbers(&self.strides)) else {
+            return false;
+        };
+        dims.iter().zip(strides).any(|(&dim, stride)| dim > 1 && stride == 0)
+    }
+
+    pub(super) fn tensor(&self, at: usize) -> Option<Tensor> {
         let dims: Vec<u64> = serde_json::from_str(self.dims.get(at)?.get()).ok()?;
         if dims.is_empty() || dims.len() > MOST_DIMS || dims.contains(&0) {
             return None;
@@ -261,7 +290,7 @@ fn shape(first: &[u64], second: &[u64]) -> Option<(u64, u64)> {
 }
 
 fn product(schema: Schema, args: &str) -> Option<Product> {
-    let args: Args<'_> = serde_json::from_str(args).ok()?;
+    let args = Args::read(args)?;
     let first = args.tensor(schema.first)?;
     let second = match schema.second {
         Second::At(at) => args.tensor(at)?,

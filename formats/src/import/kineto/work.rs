@@ -1,9 +1,10 @@
-//! Which kernels do the work that shapes state: each product counts once.
+//! Which kernels do the work that shapes state: each product and each attention counts once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::Work;
 
+use super::attention::Why;
 use super::host::{Host, launch_of};
 use super::inside::Inside;
 use super::{EventKind, MARKER};
@@ -13,7 +14,7 @@ use crate::import::trace::{Timed, Trace};
 /// that of kernels of which nothing is known.
 const ELSEWHERE: Work = Work::elements(1);
 
-/// A product that ran: by its operation, or by the launch of a graph and the operation of its capture.
+/// A product, or an attention, that ran: by its operation, or by the launch of a graph and the operation of its capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Ran {
     Alone(u32),
@@ -21,17 +22,19 @@ enum Ran {
 }
 
 /// The work of kernels by the indexes of their events. Of several kernels that one product launched, the one that takes the
-/// most time has all of it: nothing is split. If one of them isn't in the file, none has any.
+/// most time has all of it: nothing is split. If one of them isn't in the file, none has any. And how many attentions ran whose
+/// work isn't known, by what it lacks.
 pub(super) fn of_kernels(
     trace: &Trace,
     timed: &[Timed],
     host: &Host,
     inside: &Inside,
-) -> HashMap<usize, Work> {
+) -> (HashMap<usize, Work>, BTreeMap<Why, u64>) {
     let mut of_event: Vec<(usize, Ran)> = Vec::new();
     // The work, the longest kernel and its time, and how many were launched one by one.
     let mut all: HashMap<Ran, (Work, usize, u64, u32)> = HashMap::new();
     let mut counted: HashSet<u64> = HashSet::new();
+    let mut without: HashMap<u32, Why> = HashMap::new();
     for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Work) {
         let link = event.link.and_then(|link| trace.links.get(link as usize));
         if trace.names[event.name as usize] == MARKER {
@@ -43,6 +46,10 @@ pub(super) fn of_kernels(
         } else {
             let Some(launch) = launch.filter(|launch| !launch.is_graph) else { continue };
             let Some(number) = launch.product else { continue };
+            if let Some(why) = host.without_work.get(&number) {
+                without.insert(number, *why);
+                continue;
+            }
             let Some((work, _)) = host.products.get(number as usize) else { continue };
             // Each launch once.
             let correlation = link.and_then(|link| link.correlation);
@@ -75,5 +82,9 @@ pub(super) fn of_kernels(
             works.insert(at, ELSEWHERE);
         }
     }
-    works
+    let mut counts: BTreeMap<Why, u64> = BTreeMap::new();
+    for why in without.into_values().chain(inside.without_work()) {
+        *counts.entry(why).or_default() += 1;
+    }
+    (works, counts)
 }
