@@ -24,7 +24,44 @@ const LEAST_APART_NS: u64 = 2_000;
 /// Ranks of a group that are named one by one.
 const MOST_NAMED: usize = 8;
 
-/// A group of ranks that transfers slowly.
+/// What takes part in the collectives of a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Member {
+    /// Ranks of a job.
+    #[default]
+    Rank,
+    /// Devices of one file, which tells nothing of ranks. Their numbers are those of the profile's devices.
+    Device,
+}
+
+impl Member {
+    /// Of a profile with several.
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let has_ranks = profile.devices.iter().any(|device| device.rank.is_some());
+        if has_ranks || profile.devices.is_empty() { Self::Rank } else { Self::Device }
+    }
+
+    /// `rank` or `device`.
+    #[must_use]
+    pub const fn one(self) -> &'static str {
+        match self {
+            Self::Rank => "rank",
+            Self::Device => "device",
+        }
+    }
+
+    /// `ranks` or `devices`.
+    #[must_use]
+    pub const fn many(self) -> &'static str {
+        match self {
+            Self::Rank => "ranks",
+            Self::Device => "devices",
+        }
+    }
+}
+
+/// A group of ranks, or of devices, that transfers slowly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SlowLink {
     /// The operation.
@@ -33,6 +70,8 @@ pub struct SlowLink {
     pub group: String,
     /// Its ranks.
     pub ranks: Vec<u32>,
+    /// What these are.
+    pub members: Member,
     /// The bytes that a rank puts in.
     pub bytes: u64,
     /// How many such collectives it did.
@@ -56,9 +95,10 @@ impl SlowLink {
     #[must_use]
     pub fn in_words(&self) -> String {
         format!(
-            "{} of group {} (ranks {}) transfers {} in {}, {} in {}: a slower link",
+            "{} of group {} ({} {}) transfers {} in {}, {} in {}: a slower link",
             printable(&self.name),
             shortened(&self.group, 24, ""),
+            self.members.many(),
             in_short(&self.ranks),
             size(self.bytes as f64),
             time(self.transfer_ns as f64),
@@ -142,7 +182,7 @@ pub fn slow_links(profile: &Profile) -> Vec<SlowLink> {
     for ((name, bytes, _), groups) in alike {
         let groups = groups.into_values().filter(|of| of.times.len() >= LEAST_COLLECTIVES);
         for groups in comparable(groups.collect()) {
-            slow.extend(slow_of(name, bytes, groups));
+            slow.extend(slow_of(name, bytes, groups, Member::of(profile)));
         }
     }
     slow.sort_by_key(|of| std::cmp::Reverse(of.more_ns()));
@@ -168,7 +208,7 @@ fn comparable(groups: Vec<Group<'_>>) -> Vec<Vec<Group<'_>>> {
 }
 
 /// Those of the groups that are slower than the rest, if the rest are more, or the one other.
-fn slow_of(name: &str, bytes: u64, mut groups: Vec<Group<'_>>) -> Vec<SlowLink> {
+fn slow_of(name: &str, bytes: u64, mut groups: Vec<Group<'_>>, members: Member) -> Vec<SlowLink> {
     for group in &mut groups {
         group.times.sort_unstable();
     }
@@ -193,6 +233,7 @@ fn slow_of(name: &str, bytes: u64, mut groups: Vec<Group<'_>>) -> Vec<SlowLink> 
         name: name.to_owned(),
         group: group.name.to_owned(),
         ranks: group.ranks.clone(),
+        members,
         bytes,
         collectives: group.times.len() as u64,
         transfer_ns: group.median(),

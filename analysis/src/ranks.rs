@@ -1,4 +1,5 @@
-//! Ranks of one job: how long each was in collectives, what of it was waiting for others, and who it was that they waited for.
+//! Ranks of one job, or devices of one file: how long each was in collectives, what of it was waiting for others, and who it was
+//! that they waited for.
 //!
 //! A collective can end on no rank before it has begun on all, so the last rank to come has no wait in its time: the shortest
 //! time of all ranks is the transfer, and what others took more, they waited. That needs no common clock. Where a part of the
@@ -11,7 +12,7 @@ use brickscope_profile::{Absent, Collective, CollectiveKind, Phase, Profile};
 use serde::Serialize;
 
 pub(crate) use crate::links::several;
-use crate::links::{SlowLink, moved_bytes, slow_links};
+use crate::links::{Member, SlowLink, moved_bytes, slow_links};
 
 /// By so much a rank's time must be the shortest, for it to have come last: files have microseconds.
 const LEAST_LEAD_NS: u64 = 2_000;
@@ -25,6 +26,8 @@ const CLEARLY: f64 = 0.25;
 /// What ranks did in collectives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InCollectives {
+    /// Whether they are ranks, or devices of one file.
+    pub members: Member,
     /// Collectives that two ranks or more have.
     pub collectives: u64,
     /// Those of them in which one rank has a part of its own, such as `broadcast`: what is transfer isn't known.
@@ -254,10 +257,13 @@ impl InCollectives {
             }
         }
         let passes = passes.len() as u64;
+        let members = Member::of(profile);
         let straggler = match with_a_root == collectives {
-            true => Err("in each collective one rank has a part of its own, so a short time isn't that of the last to come"
-                .to_owned()),
-            false => straggler(&late, &passes_of),
+            true => Err(format!(
+                "in each collective one {} has a part of its own, so a short time isn't that of the last to come",
+                members.one()
+            )),
+            false => straggler(&late, &passes_of, members),
         };
         let (straggler, straggler_absent) = match straggler {
             Ok(straggler) => (Some(straggler), None),
@@ -272,6 +278,7 @@ impl InCollectives {
         };
         kinds.sort_by_key(|of| std::cmp::Reverse(waits(of)));
         Some(Self {
+            members,
             collectives,
             with_a_root,
             ranks: all.into_values().collect(),
@@ -379,17 +386,19 @@ fn phases(profile: &Profile) -> BTreeMap<u32, Phase> {
 fn straggler(
     late: &BTreeMap<u32, Lateness>,
     passes_of: &BTreeMap<u32, Passes>,
+    members: Member,
 ) -> Result<Straggler, String> {
+    let one = members.one();
     let most = late.iter().max_by_key(|(_, late)| late.others_wait_ns);
     let Some((&rank, of)) = most.filter(|(_, late)| late.last > 0) else {
-        return Err("no collective has a rank that clearly came last".to_owned());
+        return Err(format!("no collective has a {one} that clearly came last"));
     };
     let share = of.chances / of.of as f64;
     let by_chance = student::binomial_at_least(of.last, of.of, share) * late.len() as f64;
     let part = of.last as f64 / of.of as f64;
     if by_chance >= BY_CHANCE || part < share + CLEARLY * (1.0 - share) {
         return Err(format!(
-            "no rank is last clearly more often than by chance: the others wait longest for rank {rank}, which is last in \
+            "no {one} is last clearly more often than by chance: the others wait longest for {one} {rank}, which is last in \
              {} of {} collectives",
             of.last, of.of
         ));

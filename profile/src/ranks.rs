@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::absent::Absent;
 
-/// The ranks of a profile, and their collectives. The trace of one rank has it too: with what is known of its own.
+/// The ranks of a profile, and their collectives. The trace of one rank has it too: with what is known of its own. Where one
+/// file has several devices with collectives, these are the devices, each with its index as its number; no device of such a
+/// profile has a [rank](crate::DeviceProfile::rank).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ranks {
     /// The ranks, the lowest first. The host's spans and passes of a profile are those of the first.
@@ -54,7 +56,7 @@ pub struct Rank {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MatchedBy {
-    /// Both files state its number in its process group.
+    /// Both files, or the one of both devices, state its number in its process group.
     Number,
     /// Both files have equally many of a kind, and in this order each could have met its like.
     Order,
@@ -79,7 +81,8 @@ impl MatchedBy {
 pub struct CollectiveKind {
     /// The operation: `all_reduce`, `all_gather`; or the name of the kernel, if that tells no more.
     pub name: String,
-    /// The process group, or the stream where a file doesn't state it: `stream 20`.
+    /// The process group; where a file doesn't state it, the stream: `stream 20`, or the devices of one file that did it
+    /// together: `devices 0-3`.
     pub group: String,
     /// The ranks of the group, as the file writes them, which may be cut.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -1,7 +1,8 @@
-//! A rank of a job that comes last to the collectives, so that the others wait for it.
+//! A rank of a job, or a device of several in one file, that comes last to the collectives, so that the others wait for it.
 
 use super::facts::Facts;
 use super::{Finding, FindingKind, Findings, Gain};
+use crate::links::Member;
 use crate::ranks::InCollectives;
 use crate::words::time;
 
@@ -11,16 +12,17 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let Some(sums) = InCollectives::of(facts.profile) else { return };
     let Some(of) = sums.straggler else {
         if let Some(why) = sums.straggler_absent {
-            findings.unknown(RULE, format!("whether ranks wait for one of them: {}", why.reason));
+            let many = sums.members.many();
+            findings.unknown(RULE, format!("whether {many} wait for one of them: {}", why.reason));
         }
         return;
     };
     let a_pass = of.basis();
-    let (rank, last, all) = (of.rank, of.last, of.of);
+    let (one, rank, last, all) = (sums.members.one(), of.rank, of.last, of.of);
     let mut finding = Finding::new(RULE, FindingKind::Slow, of.phase)
         .because(
             format!(
-                "rank {rank} has the shortest time in {last} of {all} collectives in which one rank clearly has it: it came \
+                "{one} {rank} has the shortest time in {last} of {all} collectives in which one {one} clearly has it: it came \
                  last, and the others had begun to wait"
             ),
             "/ranks/collectives, on",
@@ -34,16 +36,19 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             "/ranks/collectives, on",
         );
     finding.what = format!(
-        "rank {rank} is the straggler: the others wait {} {a_pass} for it ({last} of {all} collectives)",
+        "{one} {rank} is the straggler: the others wait {} {a_pass} for it ({last} of {all} collectives)",
         time(of.others_wait_a_pass_ns())
     );
     finding.advice = format!(
-        "find out what rank {rank} does longer before its collectives: its share of the work, its clocks and temperature, or \
+        "find out what {one} {rank} does longer before its collectives: its share of the work, its clocks and temperature, or \
          its host"
     );
     finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
-    "with the ranks on each other's devices, another rank is last"
-        .clone_into(&mut finding.refuted_if);
+    match sums.members {
+        Member::Rank => "with the ranks on each other's devices, another rank is last",
+        Member::Device => "with CUDA_VISIBLE_DEVICES in another order, another device is last",
+    }
+    .clone_into(&mut finding.refuted_if);
     let on = facts.devices.iter().find(|on| Some(on.phase) == of.phase);
     let finding = match on {
         None if of.phase.is_some() => {

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::{Finding, FindingKind, Findings};
-use crate::links::slow_links;
+use crate::links::{Member, slow_links};
 use crate::words::time;
 
 const RULE: &str = "slow-link";
@@ -10,10 +10,11 @@ const RULE: &str = "slow-link";
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     // The one that takes the most more; `show --full` has the others.
     let Some(of) = slow_links(facts.profile).into_iter().next() else { return };
+    let (one, many) = (of.members.one(), of.members.many());
     let mut finding = Finding::new(RULE, FindingKind::Slow, None)
         .because(
             format!(
-                "of {} collectives of this size the median of the shortest time of its ranks is {}; no rank waits in these",
+                "of {} collectives of this size the median of the shortest time of its {many} is {}; no {one} waits in these",
                 of.collectives,
                 time(of.transfer_ns as f64)
             ),
@@ -23,19 +24,23 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             format!(
                 "in {} it is {}, and three quarters of theirs are shorter than three quarters of its own",
                 match of.other_groups {
-                    1 => "the other group of as many ranks".to_owned(),
-                    n => format!("{n} other groups of as many ranks"),
+                    1 => format!("the other group of as many {many}"),
+                    n => format!("{n} other groups of as many {many}"),
                 },
                 time(of.others_ns as f64)
             ),
             "/ranks/collectives, on",
         );
     finding.what = of.in_words();
-    finding.advice =
-        "see which way the data of these ranks take (`nvidia-smi topo -m`, NCCL_DEBUG=INFO), and what else uses it".to_owned();
+    finding.advice = format!(
+        "see which way the data of these {many} take (`nvidia-smi topo -m`, NCCL_DEBUG=INFO), and what else uses it"
+    );
     finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
-    "with these ranks on the devices of another group, that group is slow"
-        .clone_into(&mut finding.refuted_if);
+    match of.members {
+        Member::Rank => "with these ranks on the devices of another group, that group is slow",
+        Member::Device => "with CUDA_VISIBLE_DEVICES in another order, others are slow",
+    }
+    .clone_into(&mut finding.refuted_if);
     findings
         .found
         .push(finding.cannot_predict("how much of a pass waits for these transfers is not known"));

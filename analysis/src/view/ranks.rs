@@ -1,11 +1,11 @@
-//! Several ranks of a job: what each waited in collectives, and how that is known.
+//! Several ranks of a job, or devices of one file: what each waited in collectives, and how that is known.
 
 use std::fmt::Write;
 
 use brickscope_profile::text::{count, printable, printable_text, shortened};
 use brickscope_profile::{Profile, Rank, Ranks};
 
-use crate::links::SlowLink;
+use crate::links::{Member, SlowLink};
 use crate::ranks::{InCollectives, OfKind, OfRank, Straggler, several};
 use crate::text::wrap;
 use crate::view::layout::{COLUMNS, labelled, wrapped};
@@ -21,26 +21,33 @@ const MOST_LINKS: usize = 4;
 /// Ranks of which it is told how their clocks lie.
 const MOST_CLOCKS: usize = 8;
 
-/// `Ranks    4: rank 3 is the straggler, …`, if there are several.
+/// `Ranks    4: rank 3 is the straggler, …` or `Devices  4: device 3 …`, if there are several.
 pub(super) fn in_summary(profile: &Profile) -> Option<String> {
     let ranks = several(profile)?;
-    let n_ranks = how_many(profile, ranks);
+    let members = Member::of(profile);
+    let one = members.one();
+    let head = format!("{:8} {}", title(members), how_many(profile, ranks));
     let Some(sums) = InCollectives::of(profile) else {
-        return Some(format!("Ranks    {n_ranks}, which have no collective in common"));
+        return Some(match members {
+            Member::Rank => format!("{head}, which have no collective in common"),
+            Member::Device => {
+                format!("{head} with collectives, of which none is known to be the same on two")
+            }
+        });
     };
     if let Some(of) = &sums.straggler {
-        return Some(format!("Ranks    {n_ranks}: {}", straggler(of)));
+        return Some(format!("{head}: {}", straggler(of, members)));
     }
     let timed = sums.collectives.saturating_sub(sums.with_a_root);
     if timed == 0 {
         let n = count(sums.collectives, "collective");
-        return Some(format!("Ranks    {n_ranks}: {n} in which one rank has a part of its own"));
+        return Some(format!("{head}: {n} in which one {one} has a part of its own"));
     }
     let transfer = sums.kinds.iter().filter_map(|of| of.transfer_ns).fold(0, u64::saturating_add);
     let least = sums.ranks.iter().min_by_key(|of| of.wait_ns)?;
     let most = sums.ranks.iter().max_by_key(|of| of.wait_ns)?;
     Some(format!(
-        "Ranks    {n_ranks}: {} {} for {}, in which rank {} waits {} and rank {} {}",
+        "{head}: {} {} for {}, in which {one} {} waits {} and {one} {} {}",
         count(timed, "collective"),
         if timed == 1 { "transfers" } else { "transfer" },
         time(transfer as f64),
@@ -79,9 +86,18 @@ fn how_many(profile: &Profile, ranks: &Ranks) -> String {
     }
 }
 
-fn straggler(of: &Straggler) -> String {
+/// What they are called where a line begins.
+fn title(members: Member) -> &'static str {
+    match members {
+        Member::Rank => "Ranks",
+        Member::Device => "Devices",
+    }
+}
+
+fn straggler(of: &Straggler, members: Member) -> String {
     format!(
-        "rank {} is the straggler: the others wait {} {} for it ({} of {} collectives)",
+        "{} {} is the straggler: the others wait {} {} for it ({} of {} collectives)",
+        members.one(),
         of.rank,
         time(of.others_wait_a_pass_ns()),
         of.basis(),
@@ -94,33 +110,44 @@ fn straggler(of: &Straggler) -> String {
 pub(super) fn in_words(profile: &Profile) -> Vec<String> {
     let Some(ranks) = several(profile) else { return Vec::new() };
     let sums = InCollectives::of(profile);
+    let many = Member::of(profile).many();
     let mut all = vec![match &sums {
-        Some(sums) => format!("ranks {}: {}", how_many(profile, ranks), verdict(sums)),
-        None => format!("ranks {}: they have no collective in common", how_many(profile, ranks)),
+        Some(sums) => format!("{many} {}: {}", how_many(profile, ranks), verdict(sums)),
+        None => format!("{many} {}: {}", how_many(profile, ranks), none_in_common(profile)),
     }];
     let links = sums.iter().flat_map(|sums| &sums.slow_links);
     all.extend(links.take(MOST_LINKS).map(SlowLink::in_words));
-    all.extend(ranks.ranks.iter().take(MOST_CLOCKS).map(|rank| about(rank, &ranks.ranks[0])));
+    let few = ranks.ranks.iter().take(MOST_CLOCKS);
+    all.extend(few.map(|rank| about(profile, rank, &ranks.ranks[0])));
     if let more @ 1.. = ranks.ranks.len().saturating_sub(MOST_CLOCKS) {
-        all.push(count(more as u64, "more rank"));
+        all.push(count(more as u64, &format!("more {}", Member::of(profile).one())));
     }
     all
+}
+
+/// That nothing is known to be one collective.
+fn none_in_common(profile: &Profile) -> &'static str {
+    match Member::of(profile) {
+        Member::Rank => "they have no collective in common",
+        Member::Device => "no collective is known to be the same on two of them",
+    }
 }
 
 /// Who the straggler is, or why there is none.
 fn verdict(sums: &InCollectives) -> String {
     match (&sums.straggler, &sums.straggler_absent) {
-        (Some(of), _) => straggler(of),
+        (Some(of), _) => straggler(of, sums.members),
         (None, Some(why)) => why.reason.clone(),
-        (None, None) => "no rank is known to come last".to_owned(),
+        (None, None) => format!("no {} is known to come last", sums.members.one()),
     }
 }
 
 /// The tables of ranks, of operations and of layers.
 pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
     let Some(ranks) = several(profile) else { return };
+    let members = Member::of(profile);
     text.push('\n');
-    wrapped(&format!("Ranks: {}", how_many(profile, ranks)), text);
+    wrapped(&format!("{}: {}", heading(members), how_many(profile, ranks)), text);
     let sums = InCollectives::of(profile);
     if let Some(sums) = &sums {
         table(sums, limits, text);
@@ -129,7 +156,10 @@ pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
     }
     text.push('\n');
     let mut lines = Vec::new();
-    lines.extend(sums.as_ref().map(|sums| ("last", verdict(sums))));
+    lines.push(match &sums {
+        Some(sums) => ("last", verdict(sums)),
+        None => ("common", none_in_common(profile).to_owned()),
+    });
     let links = sums.iter().flat_map(|sums| &sums.slow_links);
     for (nth, link) in links.take(MOST_LINKS).enumerate() {
         lines.push((if nth == 0 { "slow link" } else { "" }, link.in_words()));
@@ -138,13 +168,15 @@ pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
         lines.push((
             "waits",
             format!(
-                "{} of groups of up to {size} ranks, of which some aren't here: the waits are at least these",
-                count(n, "collective")
+                "{} of groups of up to {size} {}, of which some aren't here: the waits are at least these",
+                count(n, "collective"),
+                members.many()
             ),
         ));
     }
     for (nth, rank) in ranks.ranks.iter().enumerate().take(MOST_CLOCKS) {
-        lines.push((if nth == 0 { "ranks" } else { "" }, about(rank, &ranks.ranks[0])));
+        let label = if nth == 0 { members.many() } else { "" };
+        lines.push((label, about(profile, rank, &ranks.ranks[0])));
     }
     if let more @ 1.. = ranks.ranks.len().saturating_sub(MOST_CLOCKS) {
         lines.push(("", format!("{more} more: `--as json`, ranks")));
@@ -155,13 +187,25 @@ pub(super) fn in_report(profile: &Profile, limits: &Limits, text: &mut String) {
     labelled(&lines, text);
 }
 
+/// What the tables of the report are of: devices have others there.
+fn heading(members: Member) -> &'static str {
+    match members {
+        Member::Rank => "Ranks",
+        Member::Device => "Devices with collectives",
+    }
+}
+
 /// The times of each rank.
 fn table(sums: &InCollectives, limits: &Limits, text: &mut String) {
     let row = |cells: [&str; 7]| {
         let [rank, n, all, transfer, wait, root, last] = cells;
         format!("{rank:>6} {n:>12} {all:>10} {transfer:>10} {wait:>10} {root:>12} {last:>12}\n")
     };
-    let header = ["Rank", "Collectives", "Time", "Transfer", "Wait", "With a root", "Last"];
+    let rank = match sums.members {
+        Member::Rank => "Rank",
+        Member::Device => "Device",
+    };
+    let header = [rank, "Collectives", "Time", "Transfer", "Wait", "With a root", "Last"];
     text.push_str(&row(header));
     let _ = writeln!(text, "{}", "-".repeat(78));
     let ms = |ns: u64| time(ns as f64);
@@ -190,7 +234,7 @@ fn kinds(sums: &InCollectives, limits: &Limits, text: &mut String) {
     text.push('\n');
     let header = ["Collective", "Group", "Count", "Bytes in", "Transfer", "Algorithm bw"];
     text.push_str(&row(header));
-    let _ = writeln!(text, "{:21}Wait by rank", "");
+    let _ = writeln!(text, "{:21}Wait by {}", "", sums.members.one());
     let _ = writeln!(text, "{}", "-".repeat(78));
     for of in sums.kinds.iter().take(limits.rows) {
         let bytes = of.bytes.map_or("-".to_owned(), |bytes| size(bytes as f64));
@@ -205,7 +249,7 @@ fn kinds(sums: &InCollectives, limits: &Limits, text: &mut String) {
             &transfer,
             &rate,
         ]));
-        for line in wrap(&waits(of), COLUMNS - 21) {
+        for line in wrap(&waits(of, sums.members), COLUMNS - 21) {
             let _ = writeln!(text, "{:21}{line}", "");
         }
     }
@@ -213,9 +257,9 @@ fn kinds(sums: &InCollectives, limits: &Limits, text: &mut String) {
 }
 
 /// `0: 1.20 ms, 1: 3.40 ms`; of many ranks the most and the least.
-fn waits(of: &OfKind) -> String {
+fn waits(of: &OfKind, members: Member) -> String {
     if of.transfer_ns.is_none() {
-        return "a rank has a part of its own".to_owned();
+        return format!("a {} has a part of its own", members.one());
     }
     let wait = |of: &OfRank| format!("{}: {}", of.rank, time(of.wait_ns as f64));
     let by_wait = |of: &&OfRank| of.wait_ns;
@@ -242,7 +286,8 @@ fn layers(sums: &InCollectives, limits: &Limits, text: &mut String) {
         format!("{layer:>6} {n:>12} {transfer:>10} {wait:>20}\n")
     };
     text.push('\n');
-    text.push_str(&row(["Layer", "Collectives", "Transfer", "Wait of all ranks"]));
+    let waits = format!("Wait of all {}", sums.members.many());
+    text.push_str(&row(["Layer", "Collectives", "Transfer", &waits]));
     let _ = writeln!(text, "{}", "-".repeat(51));
     let mut longest: Vec<_> = sums.layers.iter().collect();
     longest.sort_by_key(|of| (std::cmp::Reverse(of.wait_ns), of.layer));
@@ -265,23 +310,31 @@ fn more(all: usize, limits: &Limits, text: &mut String) {
     }
 }
 
-/// Where a rank comes from, how its collectives were found to be common ones, and how its clock lies.
-fn about(of: &Rank, first: &Rank) -> String {
-    let mut parts = vec![format!("rank {}: {}", of.rank, printable(&of.file))];
+/// Where a rank comes from, how its collectives were found to be common ones, and how its clock lies. Devices of one file have
+/// one clock.
+fn about(profile: &Profile, of: &Rank, first: &Rank) -> String {
+    let members = Member::of(profile);
+    let (one, many) = (members.one(), members.many());
+    let device = usize::try_from(of.rank).ok().and_then(|index| profile.devices.get(index));
+    let from = match (members, device) {
+        (Member::Device, Some(device)) => &*device.name,
+        _ => &*of.file,
+    };
+    let mut parts = vec![format!("{one} {}: {}", of.rank, printable(from))];
     let all = of.collectives;
     parts.push(match of.matched_by {
         Some(by) => format!(
-            "{} of {} found on other ranks, {}",
+            "{} of {} found on other {many}, {}",
             all.saturating_sub(of.unmatched),
             count(all, "collective"),
             by.in_words()
         ),
-        None => format!("{}, none found on other ranks", count(all, "collective")),
+        None => format!("{}, none found on other {many}", count(all, "collective")),
     });
     if of.point_to_point > 0 {
-        parts.push(format!("{} between two ranks apart", of.point_to_point));
+        parts.push(format!("{} between two {many} apart", of.point_to_point));
     }
-    if of.rank != first.rank {
+    if of.rank != first.rank && members == Member::Rank {
         parts.push(match (of.shift_ns, of.shift_spread_ns, &of.shift_absent) {
             (Some(0), Some(spread), _) => {
                 format!("its clock is that of rank {}, within {}", first.rank, time(spread as f64))
@@ -462,6 +515,7 @@ mod tests {
     fn a_clock_that_is_not_aligned_is_said_with_the_reason() {
         let why = Absent { reason: "too few".to_owned() };
         let of = Rank { rank: 1, shift_absent: Some(why), ..Rank::default() };
-        assert!(about(&of, &Rank::default()).ends_with("its clock couldn't be aligned: too few"));
+        let said = about(&two_ranks(0), &of, &Rank::default());
+        assert!(said.ends_with("its clock couldn't be aligned: too few"), "{said}");
     }
 }

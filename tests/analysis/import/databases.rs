@@ -29,7 +29,7 @@ fn database(sql: &str) -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-fn import(sql: &str, options: &Options) -> Result<Profile, ImportError> {
+pub(super) fn import(sql: &str, options: &Options) -> Result<Profile, ImportError> {
     let (_folder, path) = database(sql);
     let profile = read_database(&path, options)?;
     assert_eq!(profile.check(), Ok(()));

@@ -4,6 +4,7 @@
 mod attention;
 mod capture;
 mod databases;
+mod devices;
 mod file;
 mod hostile;
 mod jax;

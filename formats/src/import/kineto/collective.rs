@@ -4,13 +4,14 @@
 //! the host around the launch; older ones have no more than its name, or that of a range `nccl:all_reduce`.
 //! <https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp>
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use brickscope_profile::{Collective, CollectiveKind, OnRank, Profile, Rank, Ranks};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{EventKind, Link};
+use crate::import::ranks::{MOST_COLLECTIVES, STREAM};
 use crate::import::trace::{Timed, Trace};
 use crate::import::values::words;
 
@@ -25,9 +26,6 @@ const POINT_TO_POINT: &str = "send_recv";
 
 /// The most characters of a text of the file that are kept.
 const MOST_TEXT: usize = 200;
-
-/// The most collectives that are kept.
-pub(in crate::import) const MOST_COLLECTIVES: usize = 1_000_000;
 
 /// What a file states of a collective.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -174,6 +172,8 @@ struct Around {
 pub(super) struct Placed {
     /// The index of its event.
     pub(super) event: usize,
+    /// The number of its device in the file.
+    pub(super) device: u64,
     pub(super) pass: Option<u32>,
     pub(super) layer: Option<u16>,
 }
@@ -185,11 +185,13 @@ pub(super) fn is_one(trace: &Trace, event: &Timed, brick: Option<&str>) -> bool 
         || trace.names[event.name as usize].starts_with("nccl")
 }
 
-/// What a profile says of the rank of its file, and of its collectives. `None` without devices.
+/// What a profile says of the rank of its file, and of its collectives, each on one device; of each device where several have
+/// some. `devices` are the numbers that the profile's devices have in the file. `None` without devices.
 pub(super) fn ranks(
     trace: &Trace,
     timed: &[Timed],
     placed: &[Placed],
+    devices: &[u64],
     profile: &Profile,
 ) -> Option<Ranks> {
     if profile.devices.is_empty() {
@@ -199,23 +201,27 @@ pub(super) fn ranks(
     let launched = launched(trace, timed);
     // Where the file doesn't tell it, its name or its place among others may.
     let own = super::rank_of(trace).and_then(|(rank, _)| u32::try_from(rank).ok()).unwrap_or(0);
+    let index_of: HashMap<u64, u32> = devices.iter().copied().zip(0..).collect();
     let mut ranks = Ranks::default();
-    let mut rank = Rank {
+    let blank = Rank {
         file: profile.imported.as_ref().map_or("", |imported| &imported.file).to_owned(),
         rank: own,
         origin_ns: super::base_ns(trace).unwrap_or(0).saturating_add(origin),
         ..Rank::default()
     };
+    let mut rows: BTreeMap<u32, Rank> = BTreeMap::new();
     let mut of_kind: HashMap<CollectiveKind, u32> = HashMap::new();
     for placed in placed {
         let Some(event) = timed.get(placed.event) else { continue };
+        let Some(&device) = index_of.get(&placed.device) else { continue };
+        let row = rows.entry(device).or_insert_with(|| Rank { rank: device, ..blank.clone() });
         let link = event.link.and_then(|link| trace.links.get(link as usize));
         let around = link.and_then(|link| launched.get(&link.correlation?)).copied();
         let Some((kind, number)) = kind_of(trace, event, link, around.unwrap_or_default()) else {
-            rank.point_to_point += 1;
+            row.point_to_point += 1;
             continue;
         };
-        rank.collectives += 1;
+        row.collectives += 1;
         if ranks.collectives.len() == MOST_COLLECTIVES {
             ranks.left_out += 1;
             continue;
@@ -236,12 +242,23 @@ pub(super) fn ranks(
             number,
             pass: placed.pass,
             layer: placed.layer,
-            on: vec![OnRank { rank: own, start_ns: Some(start_ns), duration_ns }],
+            on: vec![OnRank { rank: device, start_ns: Some(start_ns), duration_ns }],
         });
     }
     ranks.collectives.sort_by_key(|of| of.on.first().map(|on| on.start_ns));
-    rank.unmatched = rank.collectives;
-    ranks.ranks.push(rank);
+    if rows.values().filter(|row| row.collectives > 0).count() < 2 {
+        let sum = rows.into_values().fold(blank, |sum, row| Rank {
+            collectives: sum.collectives + row.collectives,
+            point_to_point: sum.point_to_point + row.point_to_point,
+            ..sum
+        });
+        for on in ranks.collectives.iter_mut().flat_map(|of| &mut of.on) {
+            on.rank = own;
+        }
+        rows = BTreeMap::from([(own, sum)]);
+    }
+    ranks.ranks =
+        rows.into_values().map(|row| Rank { unmatched: row.collectives, ..row }).collect();
     Some(ranks)
 }
 
@@ -271,7 +288,7 @@ fn kind_of(
         (kind.group_size, kind.bytes) = (stated.group_size, stated.bytes);
     }
     if kind.group.is_empty() {
-        kind.group = format!("stream {}", link.map_or(0, |link| link.stream));
+        kind.group = format!("{STREAM}{}", link.map_or(0, |link| link.stream));
     }
     Some((kind, stated.and_then(|(_, number)| number)))
 }

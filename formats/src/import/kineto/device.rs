@@ -50,6 +50,8 @@ pub(super) struct Counts {
     pub(super) overrun: u64,
     /// Kernels in which devices exchange data.
     pub(super) collectives: Vec<PlacedCollective>,
+    /// The numbers that the file has for the devices, in their order in the profile.
+    pub(super) numbers: Vec<u64>,
     /// How long all of it ran, and how long that whose work is known.
     pub(super) of_ns: u64,
     pub(super) known_ns: u64,
@@ -179,7 +181,7 @@ pub(super) fn profiles(
             let by_table = by_kernel.and_then(|brick| names.names.get(usize::from(brick)));
             if collective::is_one(trace, event, by_table.map(|brick| &*brick.name)) {
                 let pass = pass.map(|(serial, _)| serial);
-                counts.collectives.push(PlacedCollective { event: at, pass, layer });
+                counts.collectives.push(PlacedCollective { event: at, device, pass, layer });
             }
             // The first row that is free; a row more if there is none.
             let free = match rows.iter().position(|row| row.until <= event.start) {
@@ -231,6 +233,7 @@ pub(super) fn profiles(
         (false, false) => "API not stated",
     };
     for (device, streams) in devices {
+        counts.numbers.push(device);
         let name = described.names.get(&device).filter(|name| !name.is_empty()).cloned();
         profile.devices.push(DeviceProfile {
             rank: None,

@@ -43,12 +43,13 @@ use serde_json::value::RawValue;
 
 pub(super) use self::annotations::note;
 pub(super) use self::attention_args::Attentions;
-pub(super) use self::collective::{Collectives, MOST_COLLECTIVES};
+pub(super) use self::collective::Collectives;
 pub(super) use self::device::UNNAMED;
 pub use self::recorded::Captured;
 pub(super) use self::recorded::captured;
 pub(super) use self::shapes::Products;
 pub(super) use self::table::{LISTS, Table};
+use super::ranks;
 use super::trace::{self, MOST_NAMES, Trace};
 use super::values::words;
 use super::{At, Format, ImportError, Options, lacks, left_out};
@@ -316,7 +317,9 @@ pub(super) fn profile(
                    of nanoseconds";
         return Err(at.whole(why));
     }
-    profile.ranks = collective::ranks(trace, &timed, &device.collectives, &profile);
+    let (collectives, numbers) = (&device.collectives, &device.numbers);
+    profile.ranks =
+        collective::ranks(trace, &timed, collectives, numbers, &profile).map(ranks::of_devices);
     profile.lanes = lanes(trace, &mut profile);
     profile.names = names.names;
     (profile.totals, profile.dropped.names) =
@@ -399,6 +402,7 @@ pub(super) fn profile(
                    launching";
         reasons.push(why.to_owned());
     }
+    reasons.extend(profile.ranks.as_ref().and_then(ranks::unmatched));
     let tokens = if tokens.values().any(|&tokens| tokens > 0) { "" } else { "tokens, " };
     let work = match device.known_ns {
         0 => "work".to_owned(),

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::import::decimal::micros_as_nanos;
-use crate::import::kineto::MOST_COLLECTIVES;
+use crate::import::ranks::MOST_COLLECTIVES;
 use crate::import::values::words;
 
 /// The most characters of a name that are kept.

@@ -40,21 +40,15 @@ pub(super) struct Clock {
 /// The collectives of a rank, by its own clock.
 fn calls(ranks: &Ranks, keys: &mut HashMap<CollectiveKind, u32>) -> Vec<Call> {
     let origin = ranks.ranks.first().map_or(0, |rank| rank.origin_ns);
-    let mut of_kind: Vec<(u32, Option<u64>, bool)> = Vec::new();
+    let mut of_kind: Vec<u32> = Vec::new();
     for kind in &ranks.kinds {
-        // Of some operations, ranks put in as much as each has.
-        let is_even = ["all_reduce", "broadcast", "reduce"].contains(&&*kind.name);
         let key = CollectiveKind { bytes: None, ..kind.clone() };
         let next = keys.len() as u32;
-        let key = *keys.entry(key).or_insert(next);
-        of_kind.push((key, kind.bytes.filter(|_| is_even), !kind.has_root()));
+        of_kind.push(*keys.entry(key).or_insert(next));
     }
-    let call = |(at, collective): (usize, &Collective)| {
-        let &(key, bytes, ends_at_once) = of_kind.get(collective.kind as usize)?;
-        let on = collective.on.first()?;
-        let start = origin.saturating_add_unsigned(on.start_ns?);
-        let end = start.saturating_add_unsigned(on.duration_ns);
-        Some(Call { key, number: collective.number, bytes, ends_at_once, start, end, at })
+    let call = |(at, of): (usize, &Collective)| {
+        let at_kind = of.kind as usize;
+        Call::of((at, of), ranks.kinds.get(at_kind)?, *of_kind.get(at_kind)?, origin)
     };
     ranks.collectives.iter().enumerate().filter_map(call).collect()
 }

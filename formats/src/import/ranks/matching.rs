@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use brickscope_profile::MatchedBy;
+use brickscope_profile::{Collective, CollectiveKind, MatchedBy};
 
 /// A collective on one rank.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +24,30 @@ pub(super) struct Call {
     pub(super) end: i64,
     /// Its place among the collectives of its rank.
     pub(super) at: usize,
+}
+
+impl Call {
+    /// The call of a collective on its first rank, by a clock that began then. `None` if it isn't known when it began.
+    pub(super) fn of(
+        (at, of): (usize, &Collective),
+        kind: &CollectiveKind,
+        key: u32,
+        origin: i64,
+    ) -> Option<Self> {
+        let on = of.on.first()?;
+        let start = origin.saturating_add_unsigned(on.start_ns?);
+        // Of some operations, ranks put in as much as each has.
+        let is_even = ["all_reduce", "broadcast", "reduce"].contains(&&*kind.name);
+        Some(Self {
+            key,
+            number: of.number,
+            bytes: kind.bytes.filter(|_| is_even),
+            ends_at_once: !kind.has_root(),
+            start,
+            end: start.saturating_add_unsigned(on.duration_ns),
+            at,
+        })
+    }
 }
 
 /// Which of two ranks' collectives are the same.
@@ -54,12 +78,12 @@ const WINDOW_NS: i64 = 40_000;
 const MOST_DIFFERENCES: usize = 1 << 20;
 
 /// Fewer collectives that end at once are chance.
-const LEAST_AT_ONCE: usize = 4;
+pub(super) const LEAST_AT_ONCE: usize = 4;
 
 /// Places in the calls of both ranks, of one key.
-struct Key {
-    a: Vec<usize>,
-    b: Vec<usize>,
+pub(super) struct Key {
+    pub(super) a: Vec<usize>,
+    pub(super) b: Vec<usize>,
 }
 
 /// A shift of the second rank's clock, and what speaks for it.
@@ -120,7 +144,7 @@ pub(super) fn matched(a: &[Call], b: &[Call]) -> Matched {
 }
 
 /// Pairs with one number; of a number that is there several times, as of operations that were put together, in their order.
-fn by_number(a: &[Call], b: &[Call], key: &Key) -> Vec<(usize, usize)> {
+pub(super) fn by_number(a: &[Call], b: &[Call], key: &Key) -> Vec<(usize, usize)> {
     let mut of_number: HashMap<Option<u64>, (Vec<usize>, Vec<usize>)> = HashMap::new();
     for &at in &key.a {
         of_number.entry(a[at].number).or_default().0.push(at);
@@ -146,7 +170,12 @@ fn is_alike(a: &Call, b: &Call) -> bool {
 }
 
 /// The calls of a key in their order, if both ranks have equally many, and each has begun on both ranks before it ends on one.
-fn in_order(a: &[Call], b: &[Call], key: &Key, shift: Option<i64>) -> Option<Vec<(usize, usize)>> {
+pub(super) fn in_order(
+    a: &[Call],
+    b: &[Call],
+    key: &Key,
+    shift: Option<i64>,
+) -> Option<Vec<(usize, usize)>> {
     if key.a.len() != key.b.len() {
         return None;
     }
@@ -163,7 +192,7 @@ fn in_order(a: &[Call], b: &[Call], key: &Key, shift: Option<i64>) -> Option<Vec
 }
 
 /// Whether two calls may be one by their sizes and ends.
-fn is_at_once(a: &Call, b: &Call, shift: i64) -> bool {
+pub(super) fn is_at_once(a: &Call, b: &Call, shift: i64) -> bool {
     let time = a.end.saturating_sub(a.start).min(b.end.saturating_sub(b.start));
     let most = (time / PART_OF_TIME).clamp(LEAST_APART_NS, MOST_APART_NS);
     let apart = b.end.saturating_add(shift).abs_diff(a.end);
@@ -171,7 +200,7 @@ fn is_at_once(a: &Call, b: &Call, shift: i64) -> bool {
 }
 
 /// The calls of a key that end at once.
-fn at_once(a: &[Call], b: &[Call], key: &Key, shift: i64) -> Vec<(usize, usize)> {
+pub(super) fn at_once(a: &[Call], b: &[Call], key: &Key, shift: i64) -> Vec<(usize, usize)> {
     let end = |at: usize| b[at].end.saturating_add(shift);
     let apart_of = |i: usize, j: usize| end(j).abs_diff(a[i].end);
     let (mut of_a, mut of_b) = (key.a.clone(), key.b.clone());

@@ -5,9 +5,10 @@
 //!
 //! `matching.rs` finds which collectives of two ranks are the same, `common.rs` what all have in common and how their clocks
 //! lie, and `merge.rs` brings names, passes and times of a rank to those of the first. Files that state durations and numbers
-//! alone are joined by `durations.rs`.
+//! alone are joined by `durations.rs`. What several devices of one file have in common, `devices.rs` finds.
 
 mod common;
+mod devices;
 mod durations;
 mod matching;
 mod merge;
@@ -20,10 +21,13 @@ use brickscope_profile::{
 };
 
 use self::common::Common;
+pub(super) use self::devices::{STREAM, of_devices, unmatched};
 pub(super) use self::durations::settled;
 use self::merge::{Names, Partners};
-use super::kineto::MOST_COLLECTIVES;
 use super::{At, Format, ImportError};
+
+/// The most collectives that are kept.
+pub(super) const MOST_COLLECTIVES: usize = 1_000_000;
 
 /// Clocks that are further apart are those of other things: of a machine since it started, and of the day.
 const MOST_BETWEEN_NS: u64 = 3_600_000_000_000;
@@ -61,8 +65,19 @@ pub fn join(files: Vec<(PathBuf, Profile)>) -> Result<Profile, ImportError> {
         .map(|(rank, (path, profile))| (rank, path, profile))
         .collect();
     sorted.sort_by_key(|(rank, ..)| *rank);
-    let all: Vec<Ranks> =
-        sorted.iter_mut().map(|(.., profile)| profile.ranks.take().unwrap_or_default()).collect();
+    let mut said = Said::default();
+    said.lacks.extend(why);
+    let mut all: Vec<Ranks> = Vec::with_capacity(sorted.len());
+    for (rank, _, profile) in &mut sorted {
+        let ranks = profile.ranks.take().unwrap_or_default();
+        if ranks.ranks.len() > 1 {
+            said.lacks.push(format!(
+                "collectives of rank {rank}: several devices of its file have some, and which of them is which rank isn't \
+                 known; imported alone, the file tells what its devices wait for each other"
+            ));
+        }
+        all.push(of_one(ranks));
+    }
     let common = common::common(&all);
     let mut rows = rows(&sorted, &all, &common);
     let later = axis(&rows);
@@ -75,8 +90,6 @@ pub fn join(files: Vec<(PathBuf, Profile)>) -> Result<Profile, ImportError> {
     let mut names = Names::new(std::mem::take(&mut profile.names));
     merge::later(&mut profile, later[0].unwrap_or(0));
     name_devices(first_rank, &mut profile);
-    let mut said = Said::default();
-    said.lacks.extend(why);
     for (nth, (rank, _, mut other)) in rest.enumerate() {
         let at = nth + 1;
         let pairs = pairs_of_passes(&all, &common, at);
@@ -99,6 +112,19 @@ pub fn join(files: Vec<(PathBuf, Profile)>) -> Result<Profile, ImportError> {
     said.add_to(&mut profile, &path);
     debug_assert_eq!(profile.check(), Ok(()));
     Ok(profile)
+}
+
+/// What a file tells of its rank: if several of its devices have collectives, nothing but how many.
+fn of_one(of: Ranks) -> Ranks {
+    if of.ranks.len() < 2 {
+        return of;
+    }
+    let sum = of.ranks.into_iter().reduce(|sum, row| Rank {
+        collectives: sum.collectives.saturating_add(row.collectives),
+        point_to_point: sum.point_to_point.saturating_add(row.point_to_point),
+        ..sum
+    });
+    Ranks { ranks: sum.into_iter().collect(), left_out: of.left_out, ..Ranks::default() }
 }
 
 /// The number of each file's rank, and what to say if they only count the files.

@@ -327,6 +327,21 @@ impl Recording {
         run::play(self, ranks.max(1))
     }
 
+    /// One trace of a run on so many devices, one at least, which the threads of one process drive, and what is true of each. It
+    /// tells no ranks; each device does what a rank does.
+    #[must_use]
+    pub fn devices(&self, devices: u32) -> (String, Vec<Truth>) {
+        run::together(self, devices.max(1))
+    }
+
+    /// The same run on so many devices as the SQL that makes Nsight's export of it: kernels alone, on streams that each device
+    /// numbers by itself.
+    #[must_use]
+    pub fn nsight(&self, devices: u32) -> (String, Vec<Truth>) {
+        let (_, truths) = self.devices(devices);
+        (write::nsight(&truths), truths)
+    }
+
     /// The trace of the capture of the first step's graph: the calls that launch its kernels, in their order
     /// and in their modules. No kernel runs.
     #[must_use]

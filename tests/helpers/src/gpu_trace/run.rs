@@ -9,6 +9,9 @@ use super::{
 /// When the host begins, in nanoseconds of the file's axis.
 const BEGIN_NS: u64 = 5_210_000_000_417;
 
+/// The number of the first rank's process.
+const FIRST_PROCESS: u64 = 4_100;
+
 /// How long an operation takes that launches a kernel.
 const OPERATION_NS: u64 = 10_000;
 
@@ -52,6 +55,7 @@ struct Ran {
 /// A rank of the run.
 struct Rank {
     number: u32,
+    process: u64,
     ranks: u32,
     group: Vec<u32>,
     random: Random,
@@ -92,10 +96,36 @@ fn works(net: &Net, tile: Option<&str>) -> Vec<Work> {
     works
 }
 
+/// Numbers of one rank are below this, so that those of several can be told apart in one file.
+const OF_A_RANK: u64 = 1_000_000;
+
 /// Runs all steps on so many ranks.
 pub(super) fn play(recording: &Recording, count: u32) -> Vec<Recorded> {
-    let mut ranks: Vec<Rank> =
-        (0..count).map(|number| Rank::new(recording, number, count)).collect();
+    let ranks = (0..count).map(|number| Rank::new(recording, number, count)).collect();
+    played(recording, ranks).into_iter().map(Rank::recorded).collect()
+}
+
+/// Runs all steps on so many devices of one process, of which each thread drives one. The file, and what is true of each.
+pub(super) fn together(recording: &Recording, count: u32) -> (String, Vec<Truth>) {
+    let of_process = |number: u32| Rank {
+        process: FIRST_PROCESS,
+        operations: u64::from(number) * OF_A_RANK,
+        calls: u64::from(number) * OF_A_RANK,
+        ..Rank::new(recording, number, count)
+    };
+    let ranks = played(recording, (0..count).map(of_process).collect());
+    let (mut events, mut truths) = (Vec::new(), Vec::new());
+    for mut rank in ranks {
+        events.append(&mut rank.tracks());
+        events.append(&mut rank.events);
+        truths.push(rank.truth);
+    }
+    (write::file(None, count, &[], &events), truths)
+}
+
+/// Ranks when all steps have run on them.
+fn played(recording: &Recording, mut ranks: Vec<Rank>) -> Vec<Rank> {
+    let count = ranks.len() as u32;
     let mut links = Random::new(recording.seed ^ 0x6c69_6e6b);
     let members = if recording.group == 0 { count } else { recording.group.min(count) };
     for (step, &requests) in recording.steps.iter().enumerate() {
@@ -136,7 +166,7 @@ pub(super) fn play(recording: &Recording, count: u32) -> Vec<Recorded> {
             rank.host += recording.host_ns;
         }
     }
-    ranks.into_iter().map(Rank::recorded).collect()
+    ranks
 }
 
 /// The trace of a capture.
@@ -217,6 +247,7 @@ impl Rank {
         let host = BEGIN_NS + random.below(20_000);
         Self {
             number,
+            process: FIRST_PROCESS + u64::from(number),
             ranks,
             group: (first..ranks.min(first + members)).collect(),
             random,
@@ -238,8 +269,9 @@ impl Rank {
         }
     }
 
-    fn process(&self) -> u64 {
-        4_100 + u64::from(self.number)
+    /// In a process of its own, it is the only one.
+    fn thread(&self) -> u64 {
+        FIRST_PROCESS + u64::from(self.number)
     }
 
     fn device(&self) -> u32 {
@@ -255,7 +287,7 @@ impl Rank {
     fn event(&mut self, cat: &str, name: &str, (start, ns): (u64, u64), args: &str) {
         let start = start + self.ahead;
         self.truth.origin_ns = self.truth.origin_ns.min(start);
-        let what = What { cat, name, pid: self.process(), tid: self.process() };
+        let what = What { cat, name, pid: self.process, tid: self.thread() };
         self.events.push(write::event(what, start, ns, args));
     }
 
@@ -472,17 +504,23 @@ impl Rank {
         self.call(calls, "StreamSynchronize", end - self.host);
     }
 
-    fn recorded(self) -> Recorded {
-        let (process, device) = (self.process(), u64::from(self.device()));
+    /// The names of its process, its thread and its streams.
+    fn tracks(&self) -> Vec<String> {
+        let (process, thread, device) = (self.process, self.thread(), u64::from(self.device()));
         let mut events = vec![
             write::named("process_name", process, 0, "python"),
-            write::named("thread_name", process, process, &format!("thread {process} (python)")),
+            write::named("thread_name", process, thread, &format!("thread {thread} (python)")),
         ];
         for stream in [MAIN_STREAM, SIDE_STREAM].map(u64::from) {
             events.push(write::named("thread_name", device, stream, &format!("stream {stream}")));
         }
+        events
+    }
+
+    fn recorded(self) -> Recorded {
+        let mut events = self.tracks();
         events.extend(self.events);
-        let trace = write::file(self.number, self.ranks, &self.group, &events);
+        let trace = write::file(Some(self.number), self.ranks, &self.group, &events);
         Recorded { trace, truth: self.truth }
     }
 }

@@ -129,3 +129,23 @@ fn what_is_planted_is_in_the_file() {
     let [before, odd] = &early.truth.kernels[19..21] else { panic!("two") };
     assert!(odd.is_odd && odd.start_ns < before.end_ns());
 }
+
+#[test]
+fn one_file_has_the_kernels_of_all_devices_with_numbers_of_their_own() {
+    let recording = Recording::of(Net::parallel(3)).eager();
+    let (trace, truths) = recording.devices(2);
+    let events = events(&trace);
+    let kernels: Vec<&Value> = events.iter().filter(|event| of_device(event)).collect();
+    assert_eq!(kernels.len(), truths.iter().map(|truth| truth.kernels.len()).sum::<usize>());
+    let calls: std::collections::BTreeSet<u64> =
+        kernels.iter().filter_map(|event| event["args"]["correlation"].as_u64()).collect();
+    assert_eq!(calls.len(), kernels.len());
+    assert!(!trace.contains("distributedInfo"));
+    // They do what two ranks do.
+    let ranks = recording.ranks(2);
+    for (truth, rank) in truths.iter().zip(&ranks) {
+        assert_eq!(truth, &rank.truth);
+    }
+    let (sql, _) = recording.nsight(2);
+    assert_eq!(sql.matches("INSERT INTO").count(), kernels.len());
+}

@@ -1,6 +1,8 @@
-//! The JSON that Kineto writes, one event a line.
+//! The JSON that Kineto writes, one event a line, and the SQL of a table that Nsight exports.
 
 use std::fmt::Write as _;
+
+use super::Truth;
 
 /// The moment that times count from, of the calendar.
 const BASE_NS: u64 = 1_790_857_026_000_000_000;
@@ -45,8 +47,9 @@ pub(super) fn array(numbers: impl IntoIterator<Item = u32>) -> String {
     format!("[{}]", numbers.join(", "))
 }
 
-/// A file with these events, of a rank among so many, and the ranks of its group.
-pub(super) fn file(rank: u32, ranks: u32, group: &[u32], events: &[String]) -> String {
+/// A file with these events, of a rank among so many, and the ranks of its group; or of all their devices, of which it tells no
+/// rank.
+pub(super) fn file(rank: Option<u32>, ranks: u32, group: &[u32], events: &[String]) -> String {
     let mut text = String::from("{\"schemaVersion\": 1, \"deviceProperties\": [");
     for device in 0..ranks.clamp(1, 8) {
         let comma = if device > 0 { ", " } else { "" };
@@ -55,27 +58,60 @@ pub(super) fn file(rank: u32, ranks: u32, group: &[u32], events: &[String]) -> S
             r#"{comma}{{"id": {device}, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85028765696, "computeMajor": 9, "computeMinor": 0, "numSms": 132}}"#
         );
     }
-    let (world, tp) = (array(0..ranks), array(group.iter().copied()));
+    text.push_str(
+        r#"], "cupti_version": 26, "cuda_runtime_version": 12080, "cuda_driver_version": 12080, "#,
+    );
+    if let Some(rank) = rank {
+        let (world, tp) = (array(0..ranks), array(group.iter().copied()));
+        let _ = write!(
+            text,
+            concat!(
+                r#""distributedInfo": {{"backend": "nccl", "rank": {}, "world_size": {}, "pg_count": 2, "pg_config": ["#,
+                r#"{{"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": {}, "ranks": {}}}, "#,
+                r#"{{"pg_name": "1", "pg_desc": "tp", "backend_config": "cuda:nccl", "pg_size": {}, "ranks": {}}}], "#,
+                r#""nccl_version": "2.27.3"}}, "#,
+            ),
+            rank,
+            ranks,
+            ranks,
+            world,
+            group.len(),
+            tp
+        );
+    }
+    let name = rank.map_or("devices".to_owned(), |rank| format!("rank{rank}"));
     let _ = write!(
         text,
         concat!(
-            r#"], "cupti_version": 26, "cuda_runtime_version": 12080, "cuda_driver_version": 12080, "#,
-            r#""distributedInfo": {{"backend": "nccl", "rank": {}, "world_size": {}, "pg_count": 2, "pg_config": ["#,
-            r#"{{"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": {}, "ranks": {}}}, "#,
-            r#"{{"pg_name": "1", "pg_desc": "tp", "backend_config": "cuda:nccl", "pg_size": {}, "ranks": {}}}], "#,
-            r#""nccl_version": "2.27.3"}}, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "#,
-            r#""traceName": "rank{}.pt.trace.json", "traceEvents": ["#,
+            r#""displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "#,
+            r#""traceName": "{}.pt.trace.json", "traceEvents": ["#,
             "\n{}\n]}}\n"
         ),
-        rank,
-        ranks,
-        ranks,
-        world,
-        group.len(),
-        tp,
         BASE_NS,
-        rank,
+        name,
         events.join(",\n")
     );
+    text
+}
+
+/// The SQL of a database as Nsight exports it, with the kernels of devices.
+pub(super) fn nsight(devices: &[Truth]) -> String {
+    let mut text = String::from(
+        "BEGIN;\nCREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, \
+         globalPid INTEGER, name TEXT);\n",
+    );
+    for truth in devices {
+        for kernel in &truth.kernels {
+            let (start, end) = (kernel.start_ns, kernel.end_ns());
+            // Of a second context, streams are counted on.
+            let (device, stream) = (truth.rank, kernel.stream + 8 * truth.rank);
+            let name = kernel.name.replace('\'', "''");
+            let _ = writeln!(
+                text,
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({start}, {end}, {device}, {stream}, 4100 << 24, '{name}');"
+            );
+        }
+    }
+    text.push_str("COMMIT;\n");
     text
 }
