@@ -197,7 +197,7 @@ impl DeviceLayers {
 }
 
 /// What ranks do together: it takes as long as the last of them lets it.
-fn is_together(brick: &str) -> bool {
+pub(crate) fn is_together(brick: &str) -> bool {
     ["AllReduce", "Communication"].contains(&brick)
 }
 

@@ -32,7 +32,7 @@
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`), of a device (`device.rs`); the difference of two (`diff.rs`) |
 //! | `passes.rs` | whose the passes of a profile are, which have bricks, who disturbed them |
 //! | `place.rs` | where a run ran, if nobody says what to show: the host, or a device |
-//! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `limits.rs` absolute limits |
+//! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `limits.rs` absolute limits, `ranks.rs` the ranks of two runs |
 //! | `fleet/` | many commits on many machines: is it the commit or the machine? |
 //! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
 //! | `machine_name.rs` | what may name a machine |

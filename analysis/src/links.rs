@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::text::{printable, shortened};
 use brickscope_profile::{CollectiveKind, Profile, Ranks};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::words::{size, time};
 
@@ -25,7 +25,7 @@ const LEAST_APART_NS: u64 = 2_000;
 const MOST_NAMED: usize = 8;
 
 /// What takes part in the collectives of a profile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Member {
     /// Ranks of a job.
@@ -62,7 +62,7 @@ impl Member {
 }
 
 /// A group of ranks, or of devices, that transfers slowly.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowLink {
     /// The operation.
     pub name: String,
@@ -109,7 +109,7 @@ impl SlowLink {
 }
 
 /// `4 to 7`, `0 and 4` or `0, 2, 4`; of many, the first ones.
-fn in_short(ranks: &[u32]) -> String {
+pub(crate) fn in_short(ranks: &[u32]) -> String {
     let is_row = ranks.windows(2).all(|two| two[1].checked_sub(two[0]) == Some(1));
     let all = |ranks: &[u32]| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     match ranks {

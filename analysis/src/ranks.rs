@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::stats::student;
-use brickscope_profile::{Absent, Collective, CollectiveKind, Phase, Profile};
-use serde::Serialize;
+use brickscope_profile::{Absent, Collective, CollectiveKind, NameKind, Phase, Profile};
+use serde::{Deserialize, Serialize};
 
+use crate::layers::is_together;
 pub(crate) use crate::links::several;
 use crate::links::{Member, SlowLink, moved_bytes, slow_links};
 
@@ -24,7 +25,7 @@ const BY_CHANCE: f64 = 0.01;
 const CLEARLY: f64 = 0.25;
 
 /// What ranks did in collectives.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InCollectives {
     /// Whether they are ranks, or devices of one file.
     pub members: Member,
@@ -37,10 +38,10 @@ pub struct InCollectives {
     /// By operation and group, those with the most waiting first.
     pub kinds: Vec<OfKind>,
     /// The groups that transfer slower than others.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slow_links: Vec<SlowLink>,
     /// By layer, where it is known.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<OfLayer>,
     /// In how many passes they are.
     pub passes: u64,
@@ -53,7 +54,7 @@ pub struct InCollectives {
 }
 
 /// The times of a rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OfRank {
     /// The rank.
     pub rank: u32,
@@ -71,10 +72,14 @@ pub struct OfRank {
     pub last: u64,
     /// Of how many.
     pub of: u64,
+    /// What its devices did beside what ranks do together: the times of its bricks, summed over its streams, in passes and
+    /// outside of them. Over all collectives alone, and not where the profile lacks its devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_ns: Option<u64>,
 }
 
 /// The times of an operation of a group.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OfKind {
     /// The operation.
     pub name: String,
@@ -97,7 +102,7 @@ pub struct OfKind {
 }
 
 /// The waits of a layer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfLayer {
     /// The layer.
     pub layer: u16,
@@ -110,7 +115,7 @@ pub struct OfLayer {
 }
 
 /// The rank that others wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Straggler {
     /// The rank.
     pub rank: u32,
@@ -251,10 +256,11 @@ impl InCollectives {
         if collectives == 0 {
             return None;
         }
-        for (rank, late) in &late {
-            if let Some(row) = all.get_mut(rank) {
+        for (rank, row) in &mut all {
+            if let Some(late) = late.get(rank) {
                 (row.last, row.of) = (late.last, late.of);
             }
+            row.own_ns = own_ns(profile, *rank);
         }
         let passes = passes.len() as u64;
         let members = Member::of(profile);
@@ -289,6 +295,13 @@ impl InCollectives {
             straggler,
             straggler_absent,
         })
+    }
+
+    /// The transfers of all collectives, summed. `None` if in each of them one rank has a part of its own.
+    #[must_use]
+    pub fn transfer_ns(&self) -> Option<u64> {
+        let known = self.kinds.iter().filter_map(|of| of.transfer_ns);
+        (self.with_a_root < self.collectives).then(|| known.fold(0, u64::saturating_add))
     }
 
     /// How many collectives have ranks that aren't in the profile, and how many ranks the largest group of these has. `None` if
@@ -351,6 +364,22 @@ impl OfRank {
             *sum = sum.saturating_add(part);
         }
     }
+}
+
+/// What the devices of a rank did beside what ranks do together. `None` if the profile lacks them, or if the times of bricks
+/// include waits for the host.
+fn own_ns(profile: &Profile, rank: u32) -> Option<u64> {
+    let mut devices = profile.devices.iter().filter(|of| of.rank == Some(rank)).peekable();
+    devices.peek()?;
+    devices.try_fold(0, |sum: u64, device| {
+        if device.includes_waits {
+            return None;
+        }
+        let totals = device.streams.iter().flat_map(|stream| &stream.totals);
+        let own = totals
+            .filter(|total| total.kind == NameKind::Brick && !is_together(&total.stats.name));
+        Some(own.fold(sum, |sum, total| sum.saturating_add(total.stats.exclusive_ns)))
+    })
 }
 
 /// Whether the host of a profile drove a device: of several ranks, it is the first one's.

@@ -11,7 +11,7 @@ use super::figure::{From, Unit, absent, count, counted, div, percent, signed, su
 use super::html::{Table, bar, called, note, reason, said, told};
 use super::page::Section;
 use super::source::{Source, heading};
-use super::{difference, overview};
+use super::{difference, overview, ranks};
 
 /// The most rows of a table.
 const MOST_ROWS: usize = 60;
@@ -184,6 +184,12 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
             title: "Layers side by side",
             lead: "The layers and bricks in which a token takes longer in B than in A.",
             html: layers([&places[0], &places[1]]),
+        });
+        sections.push(Section {
+            id: "ranks",
+            title: "Ranks side by side",
+            lead: "What each rank did by itself and waited for others, and what collectives transferred.",
+            html: ranks::section(a, b),
         });
         sections.push(Section {
             id: "tokens",

@@ -28,6 +28,7 @@ mod machine;
 mod overview;
 mod page;
 mod path;
+mod ranks;
 mod requests;
 mod roofline;
 mod source;

@@ -8,7 +8,7 @@ use brickscope_profile::{
     BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile,
 };
 
-use super::{Brick, Fact, Process, Sample, Test};
+use super::{Brick, Fact, Process, RanksOfRun, Sample, Test};
 
 /// The most times, one for each brick in each pass: those of a million passes with 64 bricks. Few spans with many names
 /// in many passes could take more memory than there is.
@@ -128,6 +128,7 @@ impl Process {
             not_verified: None,
             disturbed: whole.iter().filter(|pass| pass.is_disturbed()).count() as u64,
             seconds: None,
+            ranks: RanksOfRun::of(profile),
         })
     }
 }

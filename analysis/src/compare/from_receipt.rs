@@ -18,6 +18,7 @@ impl Process {
             doubts: receipt.load.doubts.clone(),
             not_verified: None,
             seconds: seconds(&receipt.timestamp),
+            ranks: None,
             disturbed: receipt
                 .tests
                 .iter()

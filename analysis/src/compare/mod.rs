@@ -63,6 +63,7 @@ mod from_receipt;
 #[cfg(feature = "receipt")]
 mod limits;
 mod moved;
+mod ranks;
 mod ratio;
 mod turns;
 pub(crate) mod verdict;
@@ -82,6 +83,10 @@ pub use self::from_profile::UnusableProfile;
 pub use self::limits::{Held, Limit};
 pub use self::moved::{
     Counted, Moved, MovedPart, Versus, look_after, of_most_tokens, pass_ns, until_next_look, versus,
+};
+pub use self::ranks::{
+    FoundIn, LinkChange, RankChange, RanksChange, RanksOfRun, SlowestChange, StragglerChange,
+    TransferChange, TwoTimes,
 };
 use self::ratio::Ratio;
 use self::turns::Order;
@@ -133,6 +138,9 @@ pub struct Process {
     /// When it was measured, in seconds on a clock that all processes share: says how far apart two sides are
     /// that did not run in turns. Without it they count as one session's length apart.
     pub seconds: Option<f64>,
+    /// Its ranks, if it has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksOfRun>,
 }
 
 /// One kind of work, repeated.
@@ -244,6 +252,9 @@ pub struct Comparison {
     pub differences: Vec<Difference>,
     /// The tests, in the order of side A.
     pub tests: Vec<TestChange>,
+    /// The ranks of both runs, if one has several. Nothing of it is judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksChange>,
 }
 
 /// A side of a comparison.
@@ -460,6 +471,7 @@ fn compare_beside(
         models,
         differences: may,
         tests: tests.into_iter().map(Rows::into_change).collect(),
+        ranks: RanksChange::of_sides(whole),
     })
 }
 

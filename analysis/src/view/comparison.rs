@@ -12,6 +12,7 @@ use crate::compare::{
     Change, Compared, Comparison, LEAST_PROCESSES, Outcome, Pairing, TestChange, Verdict,
 };
 use crate::text::{markdown, wrap};
+use crate::view::ranks_compared;
 use crate::words::digits;
 
 /// The sentence that says what changed, and where.
@@ -301,6 +302,9 @@ pub fn comparison(comparison: &Comparison) -> String {
             }
         }
     }
+    if let Some(of) = &comparison.ranks {
+        ranks_compared::section(of, &mut out);
+    }
     let _ = writeln!(out);
     for line in wrap(&legend(comparison), 80) {
         let _ = writeln!(out, "{line}");
@@ -540,6 +544,9 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
         for line in test_notes(test) {
             let _ = write!(out, "\n{}\n", markdown(&line));
         }
+    }
+    if let Some(of) = &comparison.ranks {
+        ranks_compared::section_markdown(of, &mut out);
     }
     let _ = write!(out, "\n<details><summary>What was compared</summary>\n\n");
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {

@@ -24,6 +24,7 @@ mod layout;
 mod machine;
 mod neighbour;
 mod ranks;
+mod ranks_compared;
 mod report;
 mod requests;
 mod roofline;
@@ -63,6 +64,7 @@ pub use self::imported::import_in_words;
 pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::{ceilings, machine};
+pub use self::ranks_compared::ranks_compared_in_words;
 pub use self::report::{machine_in_words, report};
 pub use self::requests::{
     client as requests_of_client, request, requests, requests_in_words, times_of_requests,

@@ -43,7 +43,7 @@ pub(super) fn in_summary(profile: &Profile) -> Option<String> {
         let n = count(sums.collectives, "collective");
         return Some(format!("{head}: {n} in which one {one} has a part of its own"));
     }
-    let transfer = sums.kinds.iter().filter_map(|of| of.transfer_ns).fold(0, u64::saturating_add);
+    let transfer = sums.transfer_ns()?;
     let least = sums.ranks.iter().min_by_key(|of| of.wait_ns)?;
     let most = sums.ranks.iter().max_by_key(|of| of.wait_ns)?;
     Some(format!(
@@ -197,21 +197,23 @@ fn heading(members: Member) -> &'static str {
 
 /// The times of each rank.
 fn table(sums: &InCollectives, limits: &Limits, text: &mut String) {
-    let row = |cells: [&str; 7]| {
-        let [rank, n, all, transfer, wait, root, last] = cells;
-        format!("{rank:>6} {n:>12} {all:>10} {transfer:>10} {wait:>10} {root:>12} {last:>12}\n")
+    let row = |cells: [&str; 8]| {
+        let [rank, n, all, transfer, wait, root, last, own] = cells;
+        format!(
+            "{rank:>4} {n:>11} {all:>9} {transfer:>9} {wait:>9} {root:>11} {last:>12} {own:>8}\n"
+        )
     };
     let rank = match sums.members {
         Member::Rank => "Rank",
-        Member::Device => "Device",
+        Member::Device => "Dev.",
     };
-    let header = [rank, "Collectives", "Time", "Transfer", "Wait", "With a root", "Last"];
+    let header = [rank, "Collectives", "Time", "Transfer", "Wait", "With a root", "Last", "Own"];
     text.push_str(&row(header));
-    let _ = writeln!(text, "{}", "-".repeat(78));
+    let _ = writeln!(text, "{}", "-".repeat(80));
     let ms = |ns: u64| time(ns as f64);
-    for OfRank { rank, collectives, time_ns, transfer_ns, wait_ns, with_a_root_ns, last, of } in
-        sums.ranks.iter().take(limits.rows)
-    {
+    for of_rank in sums.ranks.iter().take(limits.rows) {
+        let OfRank { rank, collectives, time_ns, transfer_ns, wait_ns, .. } = of_rank;
+        let OfRank { with_a_root_ns, last, of, own_ns, .. } = of_rank;
         text.push_str(&row([
             &rank.to_string(),
             &collectives.to_string(),
@@ -220,6 +222,7 @@ fn table(sums: &InCollectives, limits: &Limits, text: &mut String) {
             &ms(*wait_ns),
             &ms(*with_a_root_ns),
             &format!("{last} of {of}"),
+            &own_ns.map_or_else(|| "-".to_owned(), ms),
         ]));
     }
     more(sums.ranks.len(), limits, text);
@@ -416,8 +419,8 @@ mod tests {
         in_report(&two_ranks(10), &Limits::NONE, &mut text);
         let lines = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         for said in [
-            "     0           10     300 µs     200 µs     100 µs         0 ns      0 of 10\n",
-            "     1           10     200 µs     200 µs       0 ns         0 ns     10 of 10\n",
+            "   0          10    300 µs    200 µs    100 µs        0 ns      0 of 10        -\n",
+            "   1          10    200 µs    200 µs      0 ns        0 ns     10 of 10        -\n",
             "all_reduce           0                10   40.0 kB     200 µs            -\n",
             "                     0: 100 µs, 1: 0 ns\n",
             "     0           10     200 µs               100 µs\n",

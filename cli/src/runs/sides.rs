@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{Imported, Profile};
-use brickscope_analysis::compare::{Process, Side};
+use brickscope_analysis::compare::{Process, RanksOfRun, Side};
+use brickscope_analysis::place::that_ran;
 use brickscope_analysis::receipt::{Options, Receipt, read, verify};
 
 use super::llama_bench;
@@ -162,9 +163,14 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
     let name = file.display().to_string();
     let of_llama_bench = llama_bench::read(file)?;
     if of_llama_bench.is_some() || !is_receipt(file)? {
-        let profile = match of_llama_bench {
-            Some(profile) => profile,
-            None => device::where_it_ran(Profile::load(file)?, "compared"),
+        let (profile, ranks) = match of_llama_bench {
+            Some(profile) => (profile, None),
+            None => {
+                let profile = Profile::load(file)?;
+                // What is left of a device alone has no ranks.
+                let ranks = that_ran(&profile).and_then(|_| RanksOfRun::of(&profile));
+                (device::where_it_ran(profile, "compared"), ranks)
+            }
         };
         let has_none = |of: &&Imported| profile.passes.is_empty() && of.tests.is_empty();
         if let Some(imported) = profile.imported.as_ref().filter(has_none) {
@@ -176,6 +182,7 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
             );
         }
         let mut process = Process::from_profile(&name, &profile).with_context(|| name)?;
+        process.ranks = process.ranks.or(ranks);
         let format = profile.imported.as_ref().map(|imported| &*imported.format);
         process.doubts.extend(format.map(llama_bench::without_receipt));
         let cut_short = profile.run.and_then(|run| run.cut_short);

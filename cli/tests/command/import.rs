@@ -9,6 +9,7 @@ use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use brickscope_testing::command::{brickscope, run, text};
+use brickscope_testing::gpu_trace::{Net, Planted, Recording};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/import").join(name)
@@ -361,6 +362,72 @@ fn two_traces_of_gpus_are_compared_by_what_ran_there() {
     assert_eq!(said["b"]["samples"], 2);
     assert_eq!(said["tests"].as_array().map(Vec::len), Some(1));
     assert_eq!(said["tests"][0]["name"], "decode on the device");
+}
+
+/// A run imported from so many ranks, of which this one computes a fifth longer.
+fn imported_ranks(folder: &Path, name: &str, ranks: u32, slow: u32) -> PathBuf {
+    let recording = Recording::of(Net::parallel(4)).steps(&[32; 4]);
+    let recording = recording.plant(Planted::SlowRank { rank: slow, percent: 120 });
+    let mut command = brickscope(&["import"]);
+    for recorded in recording.ranks(ranks) {
+        let file = folder.join(format!("{name}-rank{}.pt.trace.json", recorded.truth.rank));
+        std::fs::write(&file, recorded.trace).expect("there is room");
+        command.arg(file);
+    }
+    let out = folder.join(name);
+    run(command.arg("--out").arg(&out));
+    out
+}
+
+#[test]
+fn ranks_of_two_runs_are_compared_without_a_verdict() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let a = imported_ranks(folder.path(), "a", 4, 1);
+    let b = imported_ranks(folder.path(), "b", 4, 2);
+    let compared = |b: &Path, args: &[&str]| {
+        let mut command = brickscope(&["compare"]);
+        let output = command.arg(&a).arg(b).args(args).output().expect("it starts");
+        let said = text(&output.stderr).to_owned();
+        (output.status.code(), text(&output.stdout).to_owned(), said)
+    };
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (code, shown, said) = compared(&b, &[]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(shown.contains("\nRanks: 4 in each; one run each, no verdict\n"), "{shown}");
+    assert!(shown.contains("another straggler: rank 1 in A (the others wait "), "{shown}");
+    assert!(one_line(&shown).contains(" for it), rank 2 in B (the others wait "), "{shown}");
+    let wide = |line: &&str| line.chars().count() > 80 && !line.contains('/');
+    assert_eq!(shown.lines().find(wide), None, "{shown}");
+
+    let json = |text: &str| -> serde_json::Value { serde_json::from_str(text).expect("JSON") };
+    let ranks = &json(&compared(&b, &["--json"]).1)["ranks"];
+    assert_eq!(ranks["straggler"]["in"], "another");
+    assert_eq!(ranks["slow_links"].as_array().map(Vec::len), Some(0));
+    // What rank 1 did a fifth longer in A, and rank 2 in B.
+    let own = |rank: usize| ranks["ranks"][rank]["own"]["ratio"].as_f64().expect("it is known");
+    assert!((own(0) - 1.0).abs() < 0.02 && (own(3) - 1.0).abs() < 0.02, "{ranks}");
+    assert!((0.8..0.88).contains(&own(1)) && (1.15..1.23).contains(&own(2)), "{ranks}");
+    // The figures are those that `show` has of each run.
+    for (run_of, side) in [(&a, "a_ns"), (&b, "b_ns")] {
+        let shown = run(brickscope(&["show", "--as", "json"]).arg(run_of));
+        let sums = &json(text(&shown.stdout))["in_collectives"];
+        for rank in 0..4_usize {
+            let (of, change) = (&sums["ranks"][rank], &ranks["ranks"][rank]);
+            assert_eq!(of["own_ns"], change["own"][side]);
+            assert_eq!(of["wait_ns"], change["wait"][side]);
+        }
+        assert_eq!(sums["kinds"][0]["transfer_ns"], ranks["transfers"][0]["transfer"][side]);
+    }
+
+    // Another number of ranks is another condition.
+    let two = imported_ranks(folder.path(), "two", 2, 1);
+    let (code, _, said) = compared(&two, &[]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("ranks: 4 of 4 and 2 of 2"), "{said}");
+    let (_, shown, said) = compared(&two, &["--force"]);
+    let words = one_line(&shown);
+    assert!(words.contains("Ranks: 4 in A and 2 in B, so not rank by rank"), "{shown}{said}");
+    assert!(words.contains("slowest by itself rank 1 in A, "), "{shown}");
 }
 
 #[test]

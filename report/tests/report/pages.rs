@@ -6,8 +6,9 @@ use brickscope::{
     PairedRatio, Pass, Phase, PhaseTotal, Profile, Share, SimulatedDevice, Source, Span, StreamId,
     ThreadShare, TileBalance, TileLevel, TileStats, TileThread, TransferDirection, Work,
 };
-use brickscope_analysis::compare::{Options, Process, Side, compare};
+use brickscope_analysis::compare::{Options, Process, RanksChange, RanksOfRun, Side, compare};
 use brickscope_analysis::findings::Findings;
+use brickscope_analysis::view;
 
 use brickscope_report::{Run, of_run, of_two, steps};
 use brickscope_testing::hostile;
@@ -280,6 +281,11 @@ fn what_an_imported_file_does_not_tell_is_no_zero() {
 
 /// Two ranks of which the second comes 50 µs late to each of eight collectives.
 fn two_ranks() -> Profile {
+    ranks_late([0, 50])
+}
+
+/// Two ranks that come so many microseconds late to each of eight collectives.
+fn ranks_late([first, second]: [u32; 2]) -> Profile {
     use brickscope_formats::import::{Format, Options, join, read};
     let rank = |rank: u32, late: u32| {
         let mut events = Vec::new();
@@ -313,7 +319,7 @@ fn two_ranks() -> Profile {
         let profile = read(&text, &path, Format::Chrome, &Options::default());
         (path, profile.expect("it is a trace"))
     };
-    join(vec![rank(0, 0), rank(1, 50)]).expect("two ranks")
+    join(vec![rank(0, first), rank(1, second)]).expect("two ranks")
 }
 
 #[test]
@@ -1145,6 +1151,38 @@ fn traces_without_tokens_are_side_by_side_by_pass() {
     let bricks = section(&page, "bricks");
     assert!(bricks.contains(" a pass") && bricks.contains("Training"), "{bricks:.2000}");
     assert!(!page.contains("\\n"), "lines are lines");
+}
+
+#[test]
+fn ranks_of_two_runs_are_side_by_side_also_where_there_is_no_verdict() {
+    let why = "not compared".to_owned();
+    let page_of = |a: &Profile, b: &Profile| {
+        let page = of_two(["a", "b"], &Err(why.clone()), [&Ok(a.clone()), &Ok(b.clone())]);
+        let names = ["a", "b", "A", "B"];
+        let mut files = Files::of_two(&a.to_json(), &b.to_json(), serde_json::Value::Null, &names);
+        files.told.insert(why.clone());
+        let runs = [a, b].map(RanksOfRun::of);
+        let change = RanksChange::of_runs(runs[0].as_ref(), runs[1].as_ref());
+        files.told.extend(change.iter().flat_map(view::ranks_compared_in_words));
+        check(&page, &mut files);
+        page
+    };
+    let ranks = section(&page_of(&two_ranks(), &ranks_late([50, 0])), "ranks");
+    for said in [
+        "Ranks: 2 in each; one run each, no verdict",
+        "another straggler: rank 1 in A (the others wait 100 µs a pass for it), rank 0 in B",
+        "+400.0",
+        "−400.0",
+        // All of them, of 150 µs each.
+        "1200.0",
+        "1.00",
+    ] {
+        assert!(ranks.contains(said), "{said}: {ranks}");
+    }
+    let alone = section(&page_of(&two_ranks(), &sample("moe")), "ranks");
+    assert!(alone.contains("only A has several (2), and B is of one"), "{alone}");
+    let without = page_of(&sample("moe"), &sample("elsewhere"));
+    assert!(!without.contains("<section id=\"ranks\""));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use brickscope::{ExecutionGraph, Phase, Profile};
+use brickscope_analysis::compare::{RanksChange, RanksOfRun};
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::typical::{Basis, Typical};
 use brickscope_analysis::view::{self, PathSummary, path_summary};
@@ -351,6 +352,15 @@ impl<'f> Files<'f> {
                 let phase = Phase::ALL.into_iter().find(|phase| phase.name() == text(1));
                 let busy = json!(device.busy(phase).map_err(|absent| absent.reason)?);
                 Number::of(&busy[text(2)]).ok_or(format!("no {from}"))
+            }
+            "ranks" => {
+                let runs = ["A:", "B:"].map(|run| {
+                    let text = self.file(run).0.to_string();
+                    let profile = Profile::from_json(&text, "profile.json".as_ref());
+                    RanksOfRun::of(&profile.expect("a profile"))
+                });
+                let change = RanksChange::of_runs(runs[0].as_ref(), runs[1].as_ref());
+                json!(change).pointer(&text(0)).and_then(Number::of).ok_or(format!("no {from}"))
             }
             "compare" => {
                 let value = self.comparison.pointer(&text(0));

@@ -242,9 +242,10 @@ fn screens_name_the_straggler_with_its_evidence() {
     let report = view::report(&profile);
     for said in [
         said,
-        "0 8 668 µs 268 µs 400 µs 0 ns 0 of 8",
-        "1 7 562 µs 233 µs 329 µs 0 ns 0 of 7",
-        "2 8 268 µs 268 µs 0 ns 0 ns 8 of 8",
+        "0 8 668 µs 268 µs 400 µs 0 ns 0 of 8 1.93 ms",
+        "1 7 562 µs 233 µs 329 µs 0 ns 0 of 7 1.96 ms",
+        // What it computes more than the first one: 8 × 50 µs.
+        "2 8 268 µs 268 µs 0 ns 0 ns 8 of 8 2.33 ms",
         "all_reduce 0 8 65.5 kB 268 µs - 0: 400 µs, 1: 329 µs, 2: 0 ns",
         "its clock is 5.00 ms ahead of that of rank 0, ± 0 ns",
         "its clock is 5.00 ms behind that of rank 0, ± 0 ns",
