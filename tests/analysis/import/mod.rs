@@ -3,6 +3,7 @@
 
 mod capture;
 mod databases;
+mod experts;
 mod file;
 mod hostile;
 mod jax;

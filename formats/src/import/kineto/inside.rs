@@ -8,6 +8,8 @@ use brickscope_profile::{GraphLayers, Work};
 #[derive(Default)]
 pub(super) struct Inside {
     of_event: HashMap<usize, (Option<u16>, Option<u16>)>,
+    /// The experts of those that are of one.
+    experts: HashMap<usize, u32>,
     /// Of kernels that are a part of a product: the launch of the graph and the product in its capture, and its work.
     products: HashMap<usize, ((usize, u32), Work)>,
     /// Kernels of products in graphs of which it isn't known whether they have the shapes of their capture.
@@ -27,6 +29,14 @@ impl Inside {
 
     pub(super) fn brick(&self, event: usize) -> Option<u16> {
         self.of_event.get(&event)?.1
+    }
+
+    pub(super) fn expert(&self, event: usize) -> Option<u32> {
+        self.experts.get(&event).copied()
+    }
+
+    pub(super) fn add_expert(&mut self, event: usize, expert: u32) {
+        self.experts.insert(event, expert);
     }
 
     pub(super) fn has_layers(&self) -> bool {
