@@ -76,8 +76,7 @@ pub(super) fn section(profile: &Profile) -> String {
             rows.map(|(nth, of)| Row { nth, of })
         };
         let timed: Vec<Row<'_>> = rows().filter(|row| !row.of.times.is_empty()).collect();
-        let (read, unread): (Vec<Row<'_>>, Vec<Row<'_>>) =
-            rows().partition(|row| row.of.reads > 0);
+        let (read, unread): (Vec<Row<'_>>, Vec<Row<'_>>) = rows().partition(|row| row.of.reads > 0);
         if !timed.is_empty() {
             html.push_str(&times(phase, &timed));
             html.push_str(&maps(phase, &timed, What::Time));
@@ -108,8 +107,9 @@ pub(super) fn section(profile: &Profile) -> String {
         return html;
     }
     html.push_str(&note(
-        "Time of experts: of the kernels and copies that were launched in a range of one expert. A kernel for several experts \
-         is of none. Of mean: how many times as long the longest expert ran as one of those that ran on average.",
+        "Time of experts: of the kernels and copies that were launched in a range of one expert, or that the file notes as its \
+         own. A kernel for several experts is of none. Of mean: how many times as long the longest expert ran as one of those \
+         that ran on average.",
     ));
     if !any_choice {
         html.push_str(&note(
@@ -148,8 +148,8 @@ fn times(phase: Phase, rows: &[Row<'_>]) -> String {
             }
         };
         let longest = of.longest();
-        let named = longest
-            .map_or_else(unknown, |of| count(of.expert, row.of_time(of.expert, "expert")));
+        let named =
+            longest.map_or_else(unknown, |of| count(of.expert, row.of_time(of.expert, "expert")));
         let part = longest.map_or_else(unknown, |of| {
             percent(of.ns as f64 / all, div(row.of_time(of.expert, "ns"), row.all_times("ns")))
         });

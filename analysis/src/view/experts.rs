@@ -53,9 +53,9 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
     }
     if is_timed {
         wrapped(
-            "Time of experts: of the kernels and copies that were launched in a range of one expert. A kernel for several \
-             experts is of none. Longest: the one that ran longest; of these: its part of the layer's experts; / mean: how \
-             many times as long as one of those that ran takes on average.",
+            "Time of experts: of the kernels and copies that were launched in a range of one expert, or that the file notes \
+             as its own. A kernel for several experts is of none. Longest: the one that ran longest; of these: its part of the \
+             layer's experts; / mean: how many times as long it ran as one of those that ran on average.",
             text,
         );
         if !any {
@@ -71,8 +71,9 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
 fn times(phase: Phase, layers: &[&LayerExperts], text: &mut String) {
     let row = |of: [&str; 7]| {
         let [layer, ran, a_pass, longest, part, mean, kernels] = of;
-        let line =
-            format!("{layer:>7} {ran:>6} {a_pass:>10} {longest:>8} {part:>9} {mean:>7} {kernels:>9}");
+        let line = format!(
+            "{layer:>7} {ran:>6} {a_pass:>10} {longest:>8} {part:>9} {mean:>7} {kernels:>9}"
+        );
         format!("{}\n", line.trim_end())
     };
     let _ = writeln!(text, "\nTime of experts in {phase}");

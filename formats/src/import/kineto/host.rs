@@ -277,7 +277,7 @@ pub(super) fn spans(
                     }
                     // A part of the model with bricks of its own in it.
                     Some(None) => {}
-                    None if stated.layer.is_some() => {}
+                    None if stated != Stated::default() => {}
                     None => {
                         (inner.named, inner.op) = (None, None);
                         brick = Some(names.brick(name));
