@@ -3,13 +3,14 @@
 use crate::args::Args;
 
 /// The pages, and the least number of commands on each.
-const PAGES: [(&str, &str, usize); 21] = [
+const PAGES: [(&str, &str, usize); 22] = [
     ("README.md", include_str!("../../README.md"), 6),
     ("docs/commands.md", include_str!("../../docs/commands.md"), 0),
     ("docs/llama-cpp.md", include_str!("../../docs/llama-cpp.md"), 4),
     ("docs/rust-llama.md", include_str!("../../docs/rust-llama.md"), 3),
     ("docs/candle.md", include_str!("../../docs/candle.md"), 2),
     ("docs/pytorch.md", include_str!("../../docs/pytorch.md"), 7),
+    ("docs/gpu-traces.md", include_str!("../../docs/gpu-traces.md"), 5),
     ("docs/models.md", include_str!("../../docs/models.md"), 2),
     ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
     ("docs/export.md", include_str!("../../docs/export.md"), 7),

@@ -91,7 +91,7 @@ pub use crate::device::{
 };
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::dropped::Dropped;
-pub use crate::experts::{ExpertRuns, LayerExperts};
+pub use crate::experts::{ExpertRuns, ExpertTime, LayerExperts};
 pub use crate::graph::{
     Cycle, DeviceLaunch, DotOptions, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode,
     ExecutionNodeId, HostLaunch, NodeTime, PingPong, PtxName, PtxRegistry, PtxSource, Registered,

@@ -1,12 +1,13 @@
-//! Experts of a mixture by layers: who ran, as tables and heat maps.
+//! Experts of a mixture by layers: who ran, and how long, as tables and heat maps.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use brickscope_profile::{ExpertRuns, LayerExperts, Phase, Profile};
 
 use serde_json::json;
 
-use super::figure::{From, absent, at, count, counted, div, mul, percent, scaled, sub, sum};
+use super::figure::{From, Unit, absent, at, count, counted, div, mul, percent, scaled, sub, sum};
 use super::html::{Table, details, note, reason};
 
 /// The most rows of a table. Further layers are left out.
@@ -39,8 +40,23 @@ impl Row<'_> {
 
     /// The sum of a field over all experts that ran.
     fn all(&self, field: &str) -> From {
-        let each = |nth| self.at(&format!("experts/{nth}/{field}"));
-        sum((0..self.of.experts.len()).map(each).collect())
+        self.sum_of("experts", self.of.experts.len(), field)
+    }
+
+    /// The place of a field of one expert's time.
+    fn of_time(&self, expert: u32, field: &str) -> From {
+        let at = self.of.times.iter().position(|of| of.expert == expert);
+        self.at(&format!("times/{}/{field}", at.unwrap_or(usize::MAX)))
+    }
+
+    /// The sum of a field over all experts with a time.
+    fn all_times(&self, field: &str) -> From {
+        self.sum_of("times", self.of.times.len(), field)
+    }
+
+    fn sum_of(&self, list: &str, n: usize, field: &str) -> From {
+        let each = |nth| self.at(&format!("{list}/{nth}/{field}"));
+        sum((0..n).map(each).collect())
     }
 
     fn heading(&self) -> String {
@@ -53,30 +69,105 @@ impl Row<'_> {
 
 pub(super) fn section(profile: &Profile) -> String {
     let mut html = String::new();
+    let (mut any_time, mut any_choice) = (false, false);
     for phase in Phase::SHOWN {
-        let rows = profile.experts.iter().enumerate().filter(|(_, of)| of.phase == phase);
-        let rows: Vec<Row<'_>> = rows.map(|(nth, of)| Row { nth, of }).collect();
-        let (read, unread): (Vec<Row<'_>>, Vec<Row<'_>>) =
-            rows.into_iter().partition(|row| row.of.reads > 0);
+        let rows = || {
+            let rows = profile.experts.iter().enumerate().filter(|(_, of)| of.phase == phase);
+            rows.map(|(nth, of)| Row { nth, of })
+        };
+        let timed: Vec<Row<'_>> = rows().filter(|row| !row.of.times.is_empty()).collect();
+        let (read, unread): (Vec<Row<'_>>, Vec<Row<'_>>) = rows().partition(|row| row.of.reads > 0);
+        if !timed.is_empty() {
+            html.push_str(&times(phase, &timed));
+            html.push_str(&maps(phase, &timed, What::Time));
+            any_time = true;
+        }
         if !read.is_empty() {
             html.push_str(&table(phase, &read));
-            html.push_str(&maps(phase, &read));
+            html.push_str(&maps(phase, &read, What::Tokens));
+            any_choice = true;
         }
         html.push_str(&beside(&read, &unread));
     }
     if html.is_empty() {
         return html;
     }
+    if any_choice || !any_time {
+        html.push_str(&note(
+            "Each time: different experts each time that the layer was computed, on average. Of mean: how many times as many \
+             tokens chose the busiest expert as chose an expert on average. Idle experts were chosen by no token. Bytes are \
+             those of the matrices of the experts that ran. Choices of disturbed passes count, too.",
+        ));
+    }
+    if !any_time {
+        html.push_str(&note(
+            "Time by expert is not known: all experts of a product are computed in one operation, and no clock is read \
+             around one. The time of each layer is in the table of layers.",
+        ));
+        return html;
+    }
     html.push_str(&note(
-        "Each time: different experts each time that the layer was computed, on average. Of mean: how many times as many \
-         tokens chose the busiest expert as chose an expert on average. Idle experts were chosen by no token. Bytes are those \
-         of the matrices of the experts that ran. Choices of disturbed passes count, too.",
+        "Time of experts: of the kernels and copies that were launched in a range of one expert, or that the file notes as its \
+         own. A kernel for several experts is of none. Of mean: how many times as long the longest expert ran as one of those \
+         that ran on average.",
     ));
-    html.push_str(&note(
-        "Time by expert is not known: all experts of a product are computed in one operation, and no clock is read around \
-         one. The time of each layer is in the table of layers.",
-    ));
+    if !any_choice {
+        html.push_str(&note(
+            "How many tokens chose each expert, and the bytes of its matrices, are not known: the file doesn't tell them.",
+        ));
+    }
     html
+}
+
+/// How long experts ran: a row for each layer.
+fn times(phase: Phase, rows: &[Row<'_>]) -> String {
+    let a_pass = |row: &Row<'_>| row.of.time_ns().checked_div(row.of.timed_passes);
+    let unit = Unit::of(rows.iter().filter_map(a_pass).max().unwrap_or(0));
+    let mut table = Table::new(
+        &format!("Time of experts in {phase}"),
+        &[
+            "#Layer",
+            "#Ran",
+            &format!("#A pass ({})", unit.name),
+            "#Longest",
+            "#Of these, %",
+            "#Of mean",
+            "#Kernels",
+        ],
+    );
+    for row in rows.iter().take(MOST_LAYERS) {
+        let of = row.of;
+        let unknown = || absent("-");
+        let all = of.time_ns() as f64;
+        let ran = || json!(["count", format!("/experts/{}/times", row.nth)]);
+        // A file may contain anything.
+        let mean = match of.timed_passes {
+            0 => unknown(),
+            passes => {
+                unit.show(all / passes as f64, div(row.all_times("ns"), row.at("timed_passes")))
+            }
+        };
+        let longest = of.longest();
+        let named =
+            longest.map_or_else(unknown, |of| count(of.expert, row.of_time(of.expert, "expert")));
+        let part = longest.map_or_else(unknown, |of| {
+            percent(of.ns as f64 / all, div(row.of_time(of.expert, "ns"), row.all_times("ns")))
+        });
+        let times = longest.zip(of.time_imbalance()).map_or_else(unknown, |(longest, times)| {
+            let share = mul(row.of_time(longest.expert, "ns"), ran());
+            scaled(times, 1.0, "", div(share, row.all_times("ns")))
+        });
+        table.row(&[
+            &row.heading(),
+            &count(of.times.len() as u64, ran()),
+            &mean,
+            &named,
+            &part,
+            &times,
+            &count(of.kernels(), row.all_times("kernels")),
+        ]);
+    }
+    table.end() + &further(rows)
 }
 
 fn table(phase: Phase, rows: &[Row<'_>]) -> String {
@@ -115,11 +206,15 @@ fn table(phase: Phase, rows: &[Row<'_>]) -> String {
             let all = mul(tokens_of(busiest), row.at("n_expert"));
             scaled(times, 1.0, "", div(all, row.all("tokens")))
         });
+        let all = of.n_expert.map_or_else(unknown, |all| count(all, row.at("n_expert")));
+        // Without an expert that ran, the file has no list of them.
+        let is_listed = !of.experts.is_empty();
+        let idle = of.idle().filter(|_| is_listed);
         table.row(&[
             &row.heading(),
-            &count(of.n_expert, row.at("n_expert")),
-            &count(of.ran(), ran()),
-            &count(of.idle(), sub(row.at("n_expert"), ran())),
+            &all,
+            &if is_listed { count(of.ran(), ran()) } else { unknown() },
+            &idle.map_or_else(unknown, |idle| count(idle, sub(row.at("n_expert"), ran()))),
             &different,
             &named,
             &part,
@@ -138,30 +233,85 @@ fn further(rows: &[Row<'_>]) -> String {
 }
 
 /// What a cell of a map shows.
-#[derive(Clone, Copy)]
-struct What {
-    name: &'static str,
-    field: &'static str,
-    of: fn(&ExpertRuns) -> u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Tokens,
+    Bytes,
+    Time,
 }
 
-const TOKENS: What =
-    What { name: "tokens that chose each expert", field: "tokens", of: |of| of.tokens };
-const BYTES: What =
-    What { name: "bytes read of each expert's matrices, MB", field: "bytes", of: |of| of.bytes };
-
-fn maps(phase: Phase, rows: &[Row<'_>]) -> String {
-    let columns = rows.iter().map(|row| row.of.n_expert).max().unwrap_or(0);
-    if columns as usize > MOST_COLUMNS {
-        return picture(phase, rows, columns.min(MOST_DRAWN));
+impl What {
+    /// The caption of a table.
+    fn caption(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens that chose each expert",
+            Self::Bytes => "bytes read of each expert's matrices, MB",
+            Self::Time => "time of each expert, µs",
+        }
     }
-    let tokens = map(phase, rows, columns, TOKENS);
-    let bytes = details("Bytes read of each expert", &map(phase, rows, columns, BYTES));
-    tokens + &bytes
+
+    /// What a picture shows, and where it is darker.
+    fn in_picture(self) -> [&'static str; 2] {
+        match self {
+            Self::Tokens => ["tokens", "more tokens chose it"],
+            Self::Bytes => ["bytes", "more was read of it"],
+            Self::Time => ["time", "it ran longer"],
+        }
+    }
+
+    /// The experts of a layer that have it, each with it.
+    fn cells(self, of: &LayerExperts) -> Vec<(u32, u64)> {
+        let ran = of.experts.iter();
+        match self {
+            Self::Tokens => ran.map(|of| (of.expert, of.tokens)).collect(),
+            Self::Bytes => ran.map(|of| (of.expert, of.bytes)).collect(),
+            Self::Time => of.times.iter().map(|of| (of.expert, of.ns)).collect(),
+        }
+    }
+
+    /// The number of an expert that has it.
+    fn expert(self, row: &Row<'_>, expert: u32) -> String {
+        let from = match self {
+            Self::Tokens | Self::Bytes => row.of_expert(expert, "expert"),
+            Self::Time => row.of_time(expert, "expert"),
+        };
+        count(expert, from)
+    }
+
+    fn show(self, row: &Row<'_>, expert: u32, value: u64) -> String {
+        match self {
+            Self::Tokens => count(value, row.of_expert(expert, "tokens")),
+            Self::Bytes => scaled(value, 1e6, "", row.of_expert(expert, "bytes")),
+            Self::Time => scaled(value, 1e3, "", row.of_time(expert, "ns")),
+        }
+    }
+}
+
+/// The maps of what is known. Where they are too large, that of tokens or times as a picture.
+fn maps(phase: Phase, rows: &[Row<'_>], what: What) -> String {
+    // Where nothing tells how many experts there are, up to the last that ran.
+    let last = |row: &Row<'_>| {
+        let cells = what.cells(row.of).into_iter();
+        cells.map(|(expert, _)| expert.saturating_add(1)).max()
+    };
+    let columns = rows.iter().filter_map(|row| row.of.n_expert.or_else(|| last(row))).max();
+    let columns = columns.unwrap_or(0);
+    if columns as usize > MOST_COLUMNS {
+        return picture(phase, rows, columns.min(MOST_DRAWN), what);
+    }
+    let first = map(phase, rows, columns, what);
+    match what {
+        What::Tokens => {
+            let bytes = map(phase, rows, columns, What::Bytes);
+            first + &details("Bytes read of each expert", &bytes)
+        }
+        What::Bytes | What::Time => first,
+    }
 }
 
 fn most(rows: &[Row<'_>], what: What) -> u64 {
-    rows.iter().flat_map(|row| &row.of.experts).map(what.of).max().unwrap_or(0)
+    let cells = rows.iter().flat_map(|row| what.cells(row.of));
+    cells.map(|(_, value)| value).max().unwrap_or(0)
 }
 
 fn shade(value: u64, most: u64) -> f64 {
@@ -172,28 +322,26 @@ fn shade(value: u64, most: u64) -> f64 {
 fn map(phase: Phase, rows: &[Row<'_>], columns: u32, what: What) -> String {
     let most = most(rows, what);
     let mut headings = vec!["Layer".to_owned()];
-    headings.extend((0..columns).map(|expert| format!("#{}", heading(rows, expert))));
+    headings.extend((0..columns).map(|expert| format!("#{}", heading(rows, expert, what))));
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-    let caption = format!("{}: {}", phase.heading(), what.name);
+    let caption = format!("{}: {}", phase.heading(), what.caption());
     let mut table = Table::of_class("heat", &caption, &headings);
-    let most_of = |expert: u32| {
-        let of = rows.iter().flat_map(|row| &row.of.experts).filter(|of| of.expert == expert);
-        of.map(what.of).max().unwrap_or(0)
-    };
+    let mut most_of: HashMap<u32, u64> = HashMap::new();
+    for (expert, value) in rows.iter().flat_map(|row| what.cells(row.of)) {
+        let most = most_of.entry(expert).or_default();
+        *most = value.max(*most);
+    }
     for row in rows.iter().take(MOST_LAYERS) {
         let mut html = format!("<tr><th scope=\"row\">{}</th>", row.heading());
+        let cells = what.cells(row.of);
         for expert in 0..columns {
-            let Some(of) = row.of.experts.iter().find(|of| of.expert == expert) else {
+            let Some(&(_, value)) = cells.iter().find(|of| of.0 == expert) else {
                 html.push_str("<td class=\"n none\">·</td>");
                 continue;
             };
-            let value = (what.of)(of);
-            let from = row.of_expert(expert, what.field);
-            let shown = match what.field {
-                "bytes" => scaled(value, 1e6, "", from),
-                _ => count(value, from),
-            };
-            let (h, k) = (shade(value, most), shade(value, most_of(expert)));
+            let shown = what.show(row, expert, value);
+            let most_of = most_of.get(&expert).copied().unwrap_or(0);
+            let (h, k) = (shade(value, most), shade(value, most_of));
             let _ = write!(html, "<td class=\"n h{h} k{k}\">{shown}</td>");
         }
         html.push_str("</tr>\n");
@@ -203,34 +351,33 @@ fn map(phase: Phase, rows: &[Row<'_>], columns: u32, what: What) -> String {
 }
 
 /// The number of an expert, from a layer in which it ran.
-fn heading(rows: &[Row<'_>], expert: u32) -> String {
-    let ran = |row: &&Row<'_>| row.of.experts.iter().any(|of| of.expert == expert);
-    match rows.iter().find(ran) {
-        Some(row) => count(expert, row.of_expert(expert, "expert")),
-        None => "·".to_owned(),
-    }
+fn heading(rows: &[Row<'_>], expert: u32, what: What) -> String {
+    let ran = |row: &&Row<'_>| what.cells(row.of).iter().any(|of| of.0 == expert);
+    rows.iter().find(ran).map_or_else(|| "·".to_owned(), |row| what.expert(row, expert))
 }
 
 /// A picture whose cells are too many for numbers: a row for each layer, a column for each expert.
-fn picture(phase: Phase, rows: &[Row<'_>], columns: u32) -> String {
-    let most = most(rows, TOKENS);
+fn picture(phase: Phase, rows: &[Row<'_>], columns: u32, what: What) -> String {
+    let most = most(rows, what);
     let drawn = rows.len().min(MOST_LAYERS);
     let (width, height) = (columns as usize * CELL, drawn * CELL);
     let mut cells = String::new();
     for (y, row) in rows.iter().take(drawn).enumerate() {
-        for of in row.of.experts.iter().filter(|of| of.expert < columns && of.tokens > 0) {
-            let (x, y) = (of.expert as usize * CELL, y * CELL);
+        let of = what.cells(row.of).into_iter();
+        for (expert, value) in of.filter(|&(expert, value)| expert < columns && value > 0) {
+            let (x, y) = (expert as usize * CELL, y * CELL);
             // What ran is seen, however seldom that was.
-            let opacity = shade(of.tokens, most).max(1.0) / SHADES;
+            let opacity = shade(value, most).max(1.0) / SHADES;
             let _ = write!(
                 cells,
                 "<rect x=\"{x}\" y=\"{y}\" width=\"{CELL}\" height=\"{CELL}\" opacity=\"{opacity:.2}\"/>"
             );
         }
     }
-    let label = format!("{}: tokens by layer and expert", phase.heading());
+    let [shows, is_darker] = what.in_picture();
+    let label = format!("{}: {shows} by layer and expert", phase.heading());
     let what = note(&format!(
-        "{}: a row for each layer, a column for each expert; darker where more tokens chose it.",
+        "{}: a row for each layer, a column for each expert; darker where {is_darker}.",
         phase.heading()
     ));
     format!(

@@ -195,7 +195,7 @@ pub fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
         Section {
             id: "experts",
             title: "Experts",
-            lead: "Which experts of a mixture ran, and how evenly tokens chose them.",
+            lead: "Which experts of a mixture ran, how evenly tokens chose them, or how long each took.",
             html: experts::section(profile),
         },
         Section {

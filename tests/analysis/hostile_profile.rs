@@ -2,11 +2,11 @@
 
 use brickscope::{
     Alignment, BrickStats, CacheCeiling, Ceilings, Change, Dependency, DeviceProfile, DeviceStream,
-    Disturbance, DotOptions, Dropped, ExpertRuns, Grain, GrainChoice, GrainTotal, HostLaunch,
-    Imported, Lane, Latency, Launch, LaunchKind, LayerExperts, LayerTotal, Model, Name, NameKind,
-    Numbers, OtherThreads, PairedRatio, Pass, PassTime, Phase, PhaseTotal, Point, Profile, Route,
-    Run, Share, Source, Span, StampCost, ThreadShare, Ticks, Total, TransferDirection, TreeOptions,
-    Trial, TrialVerdict, WeightGroup, Work,
+    Disturbance, DotOptions, Dropped, ExpertRuns, ExpertTime, Grain, GrainChoice, GrainTotal,
+    HostLaunch, Imported, Lane, Latency, Launch, LaunchKind, LayerExperts, LayerTotal, Model, Name,
+    NameKind, Numbers, OtherThreads, PairedRatio, Pass, PassTime, Phase, PhaseTotal, Point, Profile,
+    Route, Run, Share, Source, Span, StampCost, ThreadShare, Ticks, Total, TransferDirection,
+    TreeOptions, Trial, TrialVerdict, WeightGroup, Work,
 };
 use brickscope_analysis::explain;
 use brickscope_analysis::findings::Findings;
@@ -372,14 +372,20 @@ fn experts() -> impl Strategy<Value = Vec<LayerExperts>> {
             bytes,
         },
     );
+    let times = (index(), [number(), number(), number()]).prop_map(
+        |(expert, [ns, kernels, passes])| ExpertTime { expert, ns, kernels, passes },
+    );
     let counts = [number(), number(), number(), number(), number()];
     let layer = (
-        (phase(), prop::option::of(any::<u16>()), index(), prop::option::of(index())),
+        (phase(), prop::option::of(any::<u16>())),
+        [prop::option::of(index()), prop::option::of(index())],
         counts,
         prop::collection::vec(runs, 0..4),
+        (prop::collection::vec(times, 0..4), number()),
     );
     let layer = layer.prop_map(
-        |((phase, layer, n_expert, n_used), [passes, reads, tokens, odd, unread], experts)| {
+        |((phase, layer), [n_expert, n_used], counts, experts, (times, timed_passes))| {
+            let [passes, reads, tokens, odd, unread] = counts;
             let reason = "a\n\u{7}".to_owned();
             let unread_absent = (unread > 3).then_some(brickscope::Absent { reason });
             LayerExperts {
@@ -391,6 +397,8 @@ fn experts() -> impl Strategy<Value = Vec<LayerExperts>> {
                 reads,
                 tokens,
                 experts,
+                times,
+                timed_passes,
                 odd,
                 unread,
                 unread_absent,

@@ -78,14 +78,16 @@ impl Read {
     fn of(profile: &Profile, phase: Phase) -> Option<Self> {
         let layers: Vec<&LayerExperts> =
             profile.experts.iter().filter(|of| of.phase == phase).collect();
-        let is_unknown = |of: &&LayerExperts| of.unread > 0 || of.reads == 0 || of.passes == 0;
+        let is_unknown = |of: &&LayerExperts| {
+            of.unread > 0 || of.reads == 0 || of.passes == 0 || of.n_expert.is_none()
+        };
         if layers.is_empty() || layers.iter().any(is_unknown) || profile.dropped.experts > 0 {
             return None;
         }
         let n = layers.len() as f64;
         let sum =
             |of: &dyn Fn(&LayerExperts) -> f64| layers.iter().map(|layer| of(layer)).sum::<f64>();
-        let all = sum(&|of| f64::from(of.n_expert)) / n;
+        let all = sum(&|of| of.n_expert.map_or(0.0, f64::from)) / n;
         let different = sum(&|of| of.different().unwrap_or(0.0)) / n;
         let bytes = sum(&|of| of.bytes() as f64 / of.passes as f64);
         let in_words =

@@ -34,6 +34,7 @@ pub(crate) mod gaps;
 mod imbalance;
 mod launch_bound;
 mod layers;
+mod little_known;
 mod llama_bench;
 mod long_context;
 mod mapped_weights;
@@ -72,7 +73,8 @@ use crate::typical::Basis;
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Findings {
     /// First what makes the figures doubtful, then what slows the run down, then what would need a change of what is
-    /// computed; in each of these what would save the run most first. What was tried and refuted comes last.
+    /// computed, then what would make more known; in each of these what would save the run most first. What was tried and
+    /// refuted comes last.
     pub found: Vec<Finding>,
     /// What could not be decided.
     pub unknown: Vec<Unknown>,
@@ -130,6 +132,8 @@ pub enum FindingKind {
     Slow,
     /// The run is at a limit: only other work, such as smaller weights, is faster.
     Limit,
+    /// The run lacks figures that another recording would have.
+    Lack,
 }
 
 /// A figure, and where it is in the profile.
@@ -253,6 +257,7 @@ impl Findings {
             device_gaps::find,
             bare_copies::find,
             ping_pong::find,
+            little_known::find,
             trace::find,
         ] {
             rule(&facts, &mut findings);

@@ -24,7 +24,7 @@ impl Known {
 }
 
 /// Whether the work of a span is known: that it moved bytes, or that these are stated at another span of the same operation.
-fn is_known(work: &Work) -> bool {
+pub(crate) fn is_known(work: &Work) -> bool {
     work.bytes > 0 || (work.flops == 0 && work.elements > 0)
 }
 

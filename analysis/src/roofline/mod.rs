@@ -28,7 +28,7 @@ use brickscope_profile::{Absent, Ceilings, Phase, Profile, Total};
 use serde::Serialize;
 
 pub use self::known::Known;
-pub(crate) use self::known::known_part;
+pub(crate) use self::known::{is_known, known_part};
 use self::limits::{Limits, Reused};
 use self::place::kept_spans;
 pub use self::place::{Bound, Moved, Note, Reach, RooflineBrick, Standing};

@@ -1,4 +1,4 @@
-//! Which experts of a mixture ran.
+//! Which experts of a mixture ran, and how long each took.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use brickscope_profile::text::{count, percent, printable_text};
 use brickscope_profile::{LayerExperts, Phase, Profile};
 
 use crate::view::layout::wrapped;
-use crate::words::size;
+use crate::words::{size, time};
 
 /// Layers in a table at most.
 const MOST_LAYERS: usize = 130;
@@ -15,8 +15,14 @@ const MOST_LAYERS: usize = 130;
 pub(super) fn in_report(profile: &Profile, text: &mut String) {
     let mut any = false;
     for phase in Phase::SHOWN {
-        let layers: Vec<&LayerExperts> =
-            profile.experts.iter().filter(|of| of.phase == phase).collect();
+        let of_phase = || profile.experts.iter().filter(|of| of.phase == phase);
+        let timed: Vec<&LayerExperts> = of_phase().filter(|of| !of.times.is_empty()).collect();
+        if !timed.is_empty() {
+            times(phase, &timed, text);
+        }
+        // Of those with times alone nothing more is known.
+        let is_chosen = |of: &&LayerExperts| of.times.is_empty() || of.reads > 0 || of.unread > 0;
+        let layers: Vec<&LayerExperts> = of_phase().filter(is_chosen).collect();
         if layers.is_empty() {
             continue;
         }
@@ -36,16 +42,80 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
              chose it.",
             text,
         );
+    }
+    let is_timed = profile.experts.iter().any(|of| !of.times.is_empty());
+    if any && !is_timed {
         wrapped(
             "Time by expert is not known: all experts of a product are computed in one operation, and no clock is read \
              around one.",
             text,
         );
     }
+    if is_timed {
+        wrapped(
+            "Time of experts: of the kernels and copies that were launched in a range of one expert, or that the file notes \
+             as its own. A kernel for several experts is of none. Longest: the one that ran longest; of these: its part of the \
+             layer's experts; / mean: how many times as long it ran as one of those that ran on average.",
+            text,
+        );
+        if !any {
+            wrapped(
+                "How many tokens chose each expert, and the bytes of its matrices, are not known: the file doesn't tell them.",
+                text,
+            );
+        }
+    }
+}
+
+/// How long experts ran: a row for each layer.
+fn times(phase: Phase, layers: &[&LayerExperts], text: &mut String) {
+    let row = |of: [&str; 7]| {
+        let [layer, ran, a_pass, longest, part, mean, kernels] = of;
+        let line = format!(
+            "{layer:>7} {ran:>6} {a_pass:>10} {longest:>8} {part:>9} {mean:>7} {kernels:>9}"
+        );
+        format!("{}\n", line.trim_end())
+    };
+    let _ = writeln!(text, "\nTime of experts in {phase}");
+    text.push_str(&row(["Layer", "Ran", "A pass", "Longest", "Of these", "/ mean", "Kernels"]));
+    let _ = writeln!(text, "{}", "-".repeat(62));
+    for of in layers.iter().take(MOST_LAYERS) {
+        let all = of.time_ns() as f64;
+        let longest = of.longest();
+        let figures = [
+            number(of.layer),
+            of.times.len().to_string(),
+            // A file may contain anything.
+            match of.timed_passes {
+                0 => "-".to_owned(),
+                passes => time(all / passes as f64),
+            },
+            longest.map_or("-".to_owned(), |longest| format!("#{}", longest.expert)),
+            longest.map_or("-".to_owned(), |longest| percent(longest.ns as f64, all)),
+            tenths(of.time_imbalance()),
+            of.kernels().to_string(),
+        ];
+        text.push_str(&row(figures.each_ref().map(String::as_str)));
+    }
+    further(layers.len(), text);
+}
+
+fn number(layer: Option<u16>) -> String {
+    layer.map_or("none".to_owned(), |layer| layer.to_string())
+}
+
+fn tenths(n: Option<f64>) -> String {
+    n.map_or("-".to_owned(), |n| format!("{n:.1}"))
+}
+
+fn further(layers: usize, text: &mut String) {
+    if let more @ 1.. = layers.saturating_sub(MOST_LAYERS) {
+        let _ = writeln!(text, "({more} more)");
+    }
 }
 
 fn heading(phase: Phase, layers: &[&LayerExperts]) -> String {
-    let used = layers.iter().filter_map(|of| Some((of.n_used?, of.n_expert)));
+    let used = layers.iter().filter_map(|of| Some((of.n_used?, of.n_expert?)));
     let (least, most) = (used.clone().min(), used.max());
     match (least, most) {
         (Some((used, all)), Some(same)) if (used, all) == same => {
@@ -75,25 +145,24 @@ fn table(layers: &[&LayerExperts], text: &mut String) {
     ]));
     let _ = writeln!(text, "{}", "-".repeat(75));
     for of in layers.iter().take(MOST_LAYERS) {
-        let layer = of.layer.map_or("none".to_owned(), |layer| layer.to_string());
-        let tenths = |n: Option<f64>| n.map_or("-".to_owned(), |n| format!("{n:.1}"));
         let busiest = of.busiest();
         let figures = [
-            layer,
-            format!("{} of {}", of.ran(), of.n_expert),
+            number(of.layer),
+            match of.n_expert {
+                Some(n_expert) => format!("{} of {n_expert}", of.ran()),
+                None => of.ran().to_string(),
+            },
             tenths(of.different()),
             busiest.map_or("-".to_owned(), |busiest| format!("#{}", busiest.expert)),
             busiest
                 .map_or("-".to_owned(), |busiest| percent(busiest.tokens as f64, of.tokens as f64)),
             tenths(of.imbalance()),
-            of.idle().to_string(),
+            of.idle().map_or("-".to_owned(), |idle| idle.to_string()),
             size(of.bytes() as f64),
         ];
         text.push_str(&row(figures.each_ref().map(String::as_str)));
     }
-    if let more @ 1.. = layers.len().saturating_sub(MOST_LAYERS) {
-        let _ = writeln!(text, "({more} more)");
-    }
+    further(layers.len(), text);
 }
 
 /// What the table lacks.
@@ -121,7 +190,7 @@ fn beside(layers: &[&LayerExperts], text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_profile::{Absent, ExpertRuns};
+    use brickscope_profile::{Absent, ExpertRuns, ExpertTime};
 
     use super::*;
 
@@ -136,12 +205,14 @@ mod tests {
         LayerExperts {
             phase,
             layer: Some(layer),
-            n_expert: 32,
+            n_expert: Some(32),
             n_used: Some(4),
             passes: 10,
             reads: 10,
             tokens: 10,
             experts: tokens.iter().map(of).collect(),
+            times: Vec::new(),
+            timed_passes: 0,
             odd: 0,
             unread: 0,
             unread_absent: None,
@@ -192,6 +263,33 @@ mod tests {
         let mut text = String::new();
         in_report(&profile, &mut text);
         assert!(text.contains("\n7 of 17 times that") && text.contains("\n3 choices of no"));
+    }
+
+    #[test]
+    fn times_are_shown_without_a_word_of_tokens() {
+        let mut profile = Profile::empty(Default::default());
+        let of = |(expert, ns)| ExpertTime { expert, ns, kernels: 6, passes: 2 };
+        profile.experts = vec![LayerExperts {
+            n_expert: None,
+            n_used: None,
+            passes: 0,
+            reads: 0,
+            tokens: 0,
+            times: [(3, 2_000), (17, 6_000)].map(of).to_vec(),
+            timed_passes: 2,
+            ..layer(Phase::Decode, 5, &[])
+        }];
+        let mut text = String::new();
+        in_report(&profile, &mut text);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "Time of experts in decode");
+        // 8 µs in two passes, of which the 17th ran 6: 1.5 times the mean of two.
+        assert!(words.contains(" 5 2 4.00 µs #17 75.0% 1.5 12 "), "{text}");
+        assert!(words.contains("tokens chose each expert, and the bytes"), "{text}");
+        assert!(!words.contains("Experts in decode"), "{text}");
+        assert!(!words.contains("Time by expert is not known"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

@@ -48,7 +48,10 @@ pub fn findings(profile: &Profile, run: Option<&str>) -> String {
     } else if findings.found.is_empty() {
         text.push_str(nothing(profile));
         text.push('\n');
-    } else if findings.found.iter().all(|finding| finding.kind == FindingKind::Limit) {
+    } else if findings.found.iter().all(|finding| finding.kind == FindingKind::Lack) {
+        text.push_str(nothing(profile));
+        text.push_str(" What would tell more:\n\n");
+    } else if findings.found.iter().all(|finding| finding.kind >= FindingKind::Limit) {
         text.push_str(nothing(profile));
         text.push_str(" What would make it faster:\n\n");
     }

@@ -1,6 +1,6 @@
 //! Experts of a mixture on a page.
 
-use brickscope::{Absent, ExpertRuns, LayerExperts, Phase, Profile};
+use brickscope::{Absent, ExpertRuns, ExpertTime, LayerExperts, Phase, Profile};
 
 use crate::pages::{page, sample};
 use crate::provenance::{Files, check, walk};
@@ -17,12 +17,14 @@ fn layer(layer: u16, n_expert: u32, tokens: &[(u32, u64)]) -> LayerExperts {
     LayerExperts {
         phase: Phase::Decode,
         layer: Some(layer),
-        n_expert,
+        n_expert: Some(n_expert),
         n_used: Some(2),
         passes: 60,
         reads: 60,
         tokens: 60,
         experts: tokens.iter().map(of).collect(),
+        times: Vec::new(),
+        timed_passes: 0,
         odd: 0,
         unread: 0,
         unread_absent: None,
@@ -89,4 +91,39 @@ fn what_is_not_known_of_experts_is_said() {
 #[test]
 fn a_page_without_experts_has_no_such_section() {
     assert!(!page(&sample("moe")).contains("id=\"experts\""));
+}
+
+/// Experts of a layer of which a trace tells the time alone.
+fn timed(nth: u16, times: &[(u32, u64)]) -> LayerExperts {
+    let of = |&(expert, ns): &(u32, u64)| ExpertTime { expert, ns, kernels: 4, passes: 2 };
+    LayerExperts {
+        n_expert: None,
+        n_used: None,
+        passes: 0,
+        reads: 0,
+        tokens: 0,
+        times: times.iter().map(of).collect(),
+        timed_passes: 2,
+        ..layer(nth, 0, &[])
+    }
+}
+
+#[test]
+fn times_have_a_map_without_tokens() {
+    let mut profile = sample("moe");
+    profile.experts = vec![timed(0, &[(0, 1_000), (2, 3_000)]), timed(1, &[(1, 6_000)])];
+    let (text, html) = section(&profile);
+    assert!(text.contains("Time of experts in decode") && text.contains("time of each expert"));
+    assert!(text.contains("bytes of its matrices, are not known"), "{text}");
+    assert!(!text.contains("Experts in decode") && !text.contains("tokens that chose"), "{text}");
+    // 4 µs in two passes, of which the longest ran three quarters: 1.5 times the mean of two.
+    assert!(html.contains(">2.0<") && html.contains(">75.0 %<") && html.contains(">1.50<"));
+    // The first layer's darkest cell is half of the second's.
+    assert_eq!(html.matches(" h6 ").count() + html.matches(" h12 ").count(), 2, "{html}");
+    assert_eq!(html.matches("<td class=\"n none\">").count(), 3, "{html}");
+    // Of many, a picture.
+    profile.experts = vec![timed(0, &[(0, 1_000), (255, 3_000)])];
+    let (_, html) = section(&profile);
+    assert_eq!(html.matches("<rect").count(), 2, "{html}");
+    assert!(html.contains("darker where it ran longer"), "{html}");
 }

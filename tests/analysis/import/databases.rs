@@ -138,6 +138,19 @@ fn ranges_of_nvtx_tell_layers_bricks_and_passes() {
 }
 
 #[test]
+fn ranges_of_nvtx_tell_experts() {
+    let sql = NSIGHT
+        .replace("layers.3.self_attn.qkv_proj", "layers.3.mlp.experts.4.gate_proj")
+        .replace("layers.3.mlp.down_proj", "layers.3.mlp.experts.17.down_proj");
+    let profile = imported(&sql);
+    let [of] = &profile.experts[..] else { panic!("{:?}", profile.experts) };
+    assert_eq!((of.phase, of.layer, of.timed_passes), (Phase::Decode, Some(3), 1));
+    let times: Vec<_> = of.times.iter().map(|of| (of.expert, of.ns, of.kernels)).collect();
+    assert_eq!(times, [(4, 700, 1), (17, 1_200, 1)]);
+    assert_eq!(imported(NSIGHT).experts, []);
+}
+
+#[test]
 fn what_is_not_there_is_told() {
     let profile = imported(NSIGHT);
     let imported = profile.imported.as_ref().expect("it is");

@@ -5,6 +5,7 @@ mod attention;
 mod capture;
 mod databases;
 mod devices;
+mod experts;
 mod file;
 mod hostile;
 mod jax;

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use brickscope::{NameKind, Phase, Profile};
+use brickscope_analysis::findings::{Finding, FindingKind, Findings};
 use brickscope_analysis::roofline::Roofline;
 use brickscope_analysis::view;
 use brickscope_formats::import::{Format, Options, add_limits, read_capture, state_limits};
@@ -253,6 +254,74 @@ fn stated_limits_are_called_stated_and_hold_what_is_known() {
     let json = profile.to_json();
     let back = Profile::from_json(&json, Path::new("profile.json")).expect("it was written");
     assert_eq!(roofline(&back).verdict(), roof.verdict());
+}
+
+/// What is said of how little is known.
+fn little_known(profile: &Profile) -> Option<Finding> {
+    let mut found = Findings::of(profile).found.into_iter();
+    found.find(|finding| finding.rule == "work-unknown")
+}
+
+/// 10 µs of a product with shapes, and 30 µs of one without.
+fn quarter_known() -> String {
+    let product = Op { dims: json!([[32, 1000], [1000, 1000]]), ..mm(&[("gemm_a", 10)]) };
+    let other = Op { dims: json!([]), types: &[], ..mm(&[("gemm_b", 30)]) };
+    eager(&[product, other], &[])
+}
+
+#[test]
+fn that_little_is_known_is_found_where_shapes_would_tell_more() {
+    let mut profile = imported(&quarter_known(), Format::Chrome);
+    let found = little_known(&profile).expect("three quarters are unknown");
+    assert_eq!((found.kind, found.phase), (FindingKind::Lack, Some(Phase::Decode)));
+    assert_eq!(found.what, "the work of only 25.0% of the time of decode on the device is known");
+    assert!(found.advice.contains("record_shapes=True"), "{found:?}");
+    // The figures are those of the report.
+    let report = view::report(&profile).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(report.contains("the work of 25.0% of its bricks' time. In that they moved 212.8 GB/s."));
+    assert_eq!(found.evidence[0].text, "in that, bricks moved 212.8 GB/s");
+    assert!(found.evidence[1].text.contains("take 75.0% of"), "{found:?}");
+    // It is no limit, and makes nothing faster.
+    let text = view::findings(&profile, None);
+    assert!(text.contains("What would tell more:") && !text.contains("faster:"), "{text}");
+    // With limits, they are those of the roofline.
+    state_limits(&mut profile, "425.6 GB/s, 989 TFLOP/s").expect("two rates");
+    let found = little_known(&profile).expect("three quarters are unknown");
+    assert_eq!(found.evidence[0].text, roofline(&profile).verdict().expect("a verdict").says());
+}
+
+#[test]
+fn where_no_recording_would_tell_more_nothing_is_found() {
+    // Norms state no shapes.
+    assert_eq!(little_known(&half_known()), None);
+    // These were recorded.
+    let with = quarter_known().replacen('{', "{\"record_shapes\":1,", 1);
+    assert_eq!(little_known(&imported(&with, Format::Chrome)), None);
+    // Who gave no limits and recorded no shapes asked for none.
+    let without = eager(&[Op { dims: json!([]), types: &[], ..mm(&[("gemm_b", 30)]) }], &[]);
+    let mut profile = imported(&without, Format::Chrome);
+    assert_eq!(little_known(&profile), None);
+    state_limits(&mut profile, "425.6 GB/s, 989 TFLOP/s").expect("two rates");
+    let found = little_known(&profile).expect("limits are of use for products");
+    assert_eq!(found.what, "no work is known of what decode ran on the device");
+}
+
+#[test]
+fn products_of_graphs_are_known_by_a_capture() {
+    let step = "execute_context_0(0)_generation_4(4)";
+    let mut profile = imported(
+        &trace(&[
+            event("user_annotation", step, 1000, 2000, json!({})),
+            event("cuda_runtime", "hipGraphLaunch", 1010, 20, json!({"correlation": 9})),
+            kernel("nvjet_tst_64x8_64x16_4x1_v_bz_TNT", 1100, 40, 9),
+            kernel("rms_norm_f32", 1140, 10, 9),
+        ]),
+        Format::Chrome,
+    );
+    state_limits(&mut profile, "425.6 GB/s, 989 TFLOP/s").expect("two rates");
+    let found = little_known(&profile).expect("the product is unknown");
+    assert!(found.advice.contains("import --capture FILE"), "{found:?}");
+    assert!(found.evidence[0].text.contains("take 80.0% of"), "{found:?}");
 }
 
 #[test]

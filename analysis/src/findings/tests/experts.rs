@@ -1,6 +1,6 @@
 //! Mixtures of experts.
 
-use brickscope_profile::{ExpertRuns, LayerExperts};
+use brickscope_profile::{ExpertRuns, ExpertTime, LayerExperts};
 
 use super::*;
 
@@ -24,12 +24,14 @@ fn mixture(planted: &Planted) -> Profile {
         LayerExperts {
             phase: Phase::Decode,
             layer: Some(layer),
-            n_expert: 32,
+            n_expert: Some(32),
             n_used: Some(8),
             passes: 40,
             reads: 40,
             tokens: 40,
             experts: (0..8).map(of).collect(),
+            times: Vec::new(),
+            timed_passes: 0,
             odd: 0,
             unread: 0,
             unread_absent: None,
@@ -65,5 +67,22 @@ fn where_something_else_limits_or_not_all_is_known_nothing_is_said() {
         of.bytes /= 2;
     }
     assert_eq!(found(&few), None);
+    // Times alone tell nothing of what is read.
+    let mut timed = mixture(&Planted::default());
+    for layer in &mut timed.experts {
+        let time = ExpertTime { expert: 7, ns: 1_000, kernels: 2, passes: 40 };
+        *layer = LayerExperts {
+            n_expert: None,
+            n_used: None,
+            passes: 0,
+            reads: 0,
+            tokens: 0,
+            experts: Vec::new(),
+            times: vec![time],
+            timed_passes: 40,
+            ..layer.clone()
+        };
+    }
+    assert_eq!(found(&timed), None);
     assert_eq!(found(&run(&Planted::default())), None);
 }

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::inside::{Graph, Inside};
+use super::stated::Stated;
 use super::table::{Found, layer_of_range};
 use super::{EventKind, Names};
 use crate::import::trace::{Timed, Trace};
@@ -73,24 +74,27 @@ pub(super) fn fill(
 ) {
     let table = names.table;
     let mut seen: HashSet<u16> = HashSet::new();
-    // Layer and brick, since each layer's kernels have the same.
-    let mut told: HashMap<&str, (Option<u16>, Option<u16>)> = HashMap::new();
+    // Layer, expert and brick, since each layer's kernels have the same.
+    let mut told: HashMap<&str, (Stated, Option<u16>)> = HashMap::new();
     let (mut kernels, mut of_kernels) = (0, 0);
     for &at in graphs.iter().flat_map(|graph| &graph.work) {
         of_kernels += 1;
         let Some(note) = timed.get(at).and_then(|event| trace.notes.of(event.link)) else {
             continue;
         };
-        let (layer, brick) = *told.entry(note).or_insert_with(|| {
+        let (stated, brick) = *told.entry(note).or_insert_with(|| {
             let brick = match table.range(note) {
                 Some(Found::Brick(brick)) => Some(names.brick(brick)),
                 _ => None,
             };
-            (layer_of_range(note), brick)
+            (Stated::by(note), brick)
         });
-        kernels += u64::from(layer.is_some());
-        seen.extend(layer);
-        inside.add(at, layer, brick);
+        kernels += u64::from(stated.layer.is_some());
+        seen.extend(stated.layer);
+        inside.add(at, stated.layer, brick);
+        if let Some(expert) = stated.expert {
+            inside.add_expert(at, expert);
+        }
     }
     if kernels > 0 {
         let (by, layers) = (GraphLayersBy::Annotations, seen.len() as u32);

@@ -10,9 +10,11 @@ use brickscope_profile::{
 
 use super::attention::Why;
 use super::collective::{self, Placed as PlacedCollective};
+use super::experts::Experts;
 use super::host::{self, Host, launch_of, phase_of};
 use super::inside::Inside;
-use super::table::{Found, layer_of_range};
+use super::stated::Stated;
+use super::table::Found;
 use super::unruled::Unruled;
 use super::{EventKind, Link, MARKER, Names, described, work};
 use crate::import::trace::{Timed, Trace, pass_of};
@@ -106,6 +108,7 @@ pub(super) fn profiles(
     let (works, without) = work::of_kernels(trace, timed, host, inside);
     counts.attentions_without_work = without;
     let mut scopes = Told::new();
+    let mut experts = Experts::default();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
     for ((device, stream, process), mut events) in streams {
         events.sort_by_key(|(_, event)| {
@@ -146,8 +149,9 @@ pub(super) fn profiles(
             let mut around = Around::of(trace, &ranges, &mut scopes, names);
             if let Some(scope) = link.and_then(|link| link.scope) {
                 let told = || told_by(&trace.names[scope as usize], names);
-                let (brick, layer) = *scopes.entry(scope).or_insert_with(told);
-                (around.brick, around.layer) = (brick.or(around.brick), layer.or(around.layer));
+                let (brick, stated) = *scopes.entry(scope).or_insert_with(told);
+                (around.brick, around.stated) =
+                    (brick.or(around.brick), stated.inside(around.stated));
             }
             let by_kernel =
                 *kernels.entry(event.name).or_insert_with(|| match names.table.kernel(name) {
@@ -167,8 +171,15 @@ pub(super) fn profiles(
                     let op = alone.and_then(|launch| launch.op);
                     names.brick(op.map_or(name, |op| &trace.names[op as usize]))
                 });
-            let layer =
-                alone.and_then(|launch| launch.layer).or(around.layer).or_else(|| inside.layer(at));
+            let layer = alone
+                .and_then(|launch| launch.layer)
+                .or(around.stated.layer)
+                .or_else(|| inside.layer(at));
+            // A launch tells all that is around it.
+            let expert = match alone {
+                Some(launch) => launch.expert,
+                None => around.stated.expert.or_else(|| inside.expert(at)),
+            };
             let pass = match launch {
                 Some(launch) => launch
                     .pass
@@ -206,6 +217,10 @@ pub(super) fn profiles(
             if work != Work::default() {
                 counts.known_ns = counts.known_ns.saturating_add(event.end.abs_diff(event.start));
             }
+            if let (Some(expert), Some((serial, phase))) = (expert, pass) {
+                let ns = event.end.abs_diff(event.start);
+                experts.add((phase, layer), expert, serial, ns);
+            }
             row.add(event, origin, Placed { brick, layer, pass, launch, link, work }, name, names);
         }
         for (nth, row) in rows.into_iter().enumerate() {
@@ -217,6 +232,7 @@ pub(super) fn profiles(
             devices.entry(device).or_default().push(row.stream(name));
         }
     }
+    profile.experts = experts.layers();
     counts.of_ns = unruled.of_ns;
     if let Some(imported) = &mut profile.imported {
         imported.unruled = unruled.told(trace, names.table);
@@ -267,14 +283,14 @@ pub(super) fn profiles(
     counts
 }
 
-/// The brick and the layer that names tell, by their numbers.
-type Told = HashMap<u32, (Option<u16>, Option<u16>)>;
+/// The brick, and the layer and expert, that names tell, by their numbers.
+type Told = HashMap<u32, (Option<u16>, Stated)>;
 
 /// What the ranges around a kernel tell.
 #[derive(Default)]
 struct Around {
     brick: Option<u16>,
-    layer: Option<u16>,
+    stated: Stated,
     pass: Option<(u32, Phase)>,
 }
 
@@ -289,20 +305,20 @@ impl Around {
         for (range, pass) in ranges {
             around.pass = around.pass.or(*pass);
             let by_name = || told_by(&trace.names[range.name as usize], names);
-            let (brick, layer) = *told.entry(range.name).or_insert_with(by_name);
-            (around.brick, around.layer) = (brick.or(around.brick), layer.or(around.layer));
+            let (brick, stated) = *told.entry(range.name).or_insert_with(by_name);
+            (around.brick, around.stated) = (brick.or(around.brick), stated.inside(around.stated));
         }
         around
     }
 }
 
-/// The brick and the layer that the name of a range tells.
-fn told_by(name: &str, names: &mut Names<'_>) -> (Option<u16>, Option<u16>) {
+/// The brick, and the layer and expert, that the name of a range tells.
+fn told_by(name: &str, names: &mut Names<'_>) -> (Option<u16>, Stated) {
     let brick = match names.table.range(name) {
         Some(Found::Brick(brick)) => Some(names.brick(brick)),
         _ => None,
     };
-    (brick, layer_of_range(name))
+    (brick, Stated::by(name))
 }
 
 /// What a piece of work belongs to.

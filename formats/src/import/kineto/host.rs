@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use brickscope_profile::{Pass, Phase, Profile, Source, Span, StepTold, Work};
 
 use super::attention::{self, Noted, Why};
-use super::table::{Found, class_of, is_layer, layer_of_range};
+use super::stated::Stated;
+use super::table::{Found, class_of, is_layer};
 use super::{EventKind, Link, MODULE, Names, attention_args, shapes};
 use crate::import::step::is_sized_by_tokens;
 use crate::import::trace::{Timed, Trace, pass_of};
@@ -46,6 +47,8 @@ pub(super) struct Launch {
     /// The operation that it is in: an index into the names of the file.
     pub(super) op: Option<u32>,
     pub(super) layer: Option<u16>,
+    /// The expert of a mixture, if a range around it is of one.
+    pub(super) expert: Option<u32>,
     /// The serial of its pass.
     pub(super) pass: Option<u32>,
     /// When it began, in nanoseconds of the profile.
@@ -66,6 +69,7 @@ struct Context {
     span: Option<(usize, u16)>,
     pass: Option<usize>,
     layer: Option<u16>,
+    expert: Option<u32>,
     /// The brick that the innermost range or module tells.
     named: Option<u16>,
     /// The brick that the outermost operation tells, if there is no such range or module.
@@ -268,8 +272,10 @@ pub(super) fn spans(
                     let imported = profile.imported.as_mut();
                     imported.into_iter().for_each(|of| of.idle_steps_ns.push(start_ns));
                 }
-                let layer = layer_of_range(name);
-                inner.layer = layer.or(inner.layer);
+                let stated = Stated::by(name);
+                let outer = Stated { layer: inner.layer, expert: inner.expert };
+                let all = stated.inside(outer);
+                (inner.layer, inner.expert) = (all.layer, all.expert);
                 let is = *ranges
                     .entry(event.name)
                     .or_insert_with(|| found(names.table.range(name), names));
@@ -280,7 +286,7 @@ pub(super) fn spans(
                     }
                     // A part of the model with bricks of its own in it.
                     Some(None) => {}
-                    None if layer.is_some() => {}
+                    None if stated != Stated::default() => {}
                     None => {
                         (inner.named, inner.op) = (None, None);
                         brick = Some(names.brick(name));
@@ -434,6 +440,7 @@ fn launch(
         brick: inner.named.or(inner.op),
         op: inner.op_name,
         layer: inner.layer,
+        expert: inner.expert,
         pass,
         issued_ns,
         is_graph: name.contains("GraphLaunch"),

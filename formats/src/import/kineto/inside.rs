@@ -10,6 +10,8 @@ use super::attention::Why;
 #[derive(Default)]
 pub(super) struct Inside {
     of_event: HashMap<usize, (Option<u16>, Option<u16>)>,
+    /// The experts of those that are of one.
+    experts: HashMap<usize, u32>,
     /// Of kernels that are a part of a product: the launch of the graph and the product in its capture, and its work.
     products: HashMap<usize, ((usize, u32), Work)>,
     /// The same of attentions whose work isn't known.
@@ -31,6 +33,14 @@ impl Inside {
 
     pub(super) fn brick(&self, event: usize) -> Option<u16> {
         self.of_event.get(&event)?.1
+    }
+
+    pub(super) fn expert(&self, event: usize) -> Option<u32> {
+        self.experts.get(&event).copied()
+    }
+
+    pub(super) fn add_expert(&mut self, event: usize, expert: u32) {
+        self.experts.insert(event, expert);
     }
 
     pub(super) fn has_layers(&self) -> bool {

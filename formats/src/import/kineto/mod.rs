@@ -5,10 +5,11 @@
 //! is in none of the operations inside of it; time in no operation is Python's and unattributed. A kernel has the layer
 //! and the brick of the operation whose call launched it, which has the same `correlation`.
 //!
-//! `host.rs` makes the host's spans, `device.rs` those of the devices, `collective.rs` finds the collectives among these, and
-//! `table.rs` knows which brick an event is. `shapes.rs` tells the work of products, `attention.rs` and
-//! `attention_args.rs` that of attention, `work.rs` which kernels do it. What is inside of graphs, `layers.rs` finds out: by a
-//! trace of their capture (`recorded.rs`, `counted.rs`, `capture.rs`), by `annotations.rs`, or by the order of the kernels
+//! `host.rs` makes the host's spans, `device.rs` those of the devices, `collective.rs` finds the collectives among these,
+//! `experts.rs` sums those of experts, `table.rs` knows which brick an event is, and `stated.rs` which layer and expert.
+//! `shapes.rs` tells the work of products, `attention.rs` and `attention_args.rs` that of attention, `work.rs` which kernels
+//! do it. What is inside of graphs, `layers.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`,
+//! `capture.rs`), by `annotations.rs`, or by the order of the kernels, where `missing.rs` sees that some aren't there
 //! (`order.rs`, `sequence.rs`).
 
 mod annotations;
@@ -18,6 +19,7 @@ mod capture;
 mod collective;
 mod counted;
 mod device;
+mod experts;
 mod host;
 mod inside;
 mod layers;
@@ -26,6 +28,7 @@ mod order;
 mod recorded;
 mod sequence;
 mod shapes;
+mod stated;
 mod table;
 mod unruled;
 mod work;

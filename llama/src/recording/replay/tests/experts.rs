@@ -74,7 +74,7 @@ fn experts_are_counted_by_layer_in_the_passes_that_count() {
     let profile = replayed(&recorded).profile;
     assert_eq!(profile.phase(Phase::Decode).map(|of| of.passes), Some(3));
     let [first, second] = &profile.experts[..] else { panic!("{:?}", profile.experts) };
-    assert_eq!((first.phase, first.layer, first.n_expert), (Phase::Decode, Some(0), 4));
+    assert_eq!((first.phase, first.layer, first.n_expert), (Phase::Decode, Some(0), Some(4)));
     assert_eq!((first.n_used, first.passes, first.reads, first.tokens), (Some(2), 2, 2, 2));
     // An expert's rows of both of its matrices.
     let bytes = 2 * 64 * 32 * 4;
@@ -146,7 +146,7 @@ fn of_a_recording_without_choices_experts_are_not_known() {
     let said = |recorded: &Recorded| -> Vec<(u64, usize, String)> {
         let profile = replayed(recorded).profile;
         let why = |of: &brickscope::LayerExperts| {
-            assert_eq!((of.n_expert, of.n_used, of.reads), (4, None, 0));
+            assert_eq!((of.n_expert, of.n_used, of.reads), (Some(4), None, 0));
             let why = of.unread_absent.as_ref().map_or("", |absent| absent.reason.as_str());
             (of.unread, of.experts.len(), why.to_owned())
         };
