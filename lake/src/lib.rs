@@ -26,7 +26,7 @@
 //! | `engine.rs`, `library.rs` | queries by DuckDB: its command, or its library |
 //! | `questions/` | the questions of `brickscope lake`, as SQL |
 //! | `works.rs` | runs as observations of commits on machines |
-//! | `spans.rs` | no lake: the spans of one profile as a Parquet file |
+//! | `spans.rs`, `requests.rs`, `columns.rs` | no lake: the spans and requests of one profile as Parquet files |
 
 mod answer_text;
 #[cfg(feature = "object-store")]
@@ -36,11 +36,13 @@ mod bucket;
 mod bucket;
 mod check;
 mod collect;
+mod columns;
 mod compact;
 mod engine;
 mod library;
 mod part;
 mod questions;
+pub mod requests;
 pub mod rows;
 pub mod spans;
 mod store;

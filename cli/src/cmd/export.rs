@@ -24,7 +24,7 @@ use crate::{device, output, progress, runs};
 /// contains and lacks.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -\n  brickscope export RUN --otlp http://localhost:4318"
+    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format parquet --table requests\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -\n  brickscope export RUN --otlp http://localhost:4318"
 )]
 pub(crate) struct ExportArgs {
     /// The run's folder, or its profile.json.
@@ -47,7 +47,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_enum)]
     pub(crate) by: Option<By>,
 
-    /// With csv: what each line describes. By default a span.
+    /// With csv and parquet: what each line or row describes. By default a span.
     #[arg(long, value_enum)]
     pub(crate) table: Option<Table>,
 
@@ -61,15 +61,30 @@ pub(crate) struct ExportArgs {
     pub(crate) names: Option<MetricsNames>,
 }
 
-/// The tables of `brickscope export --format csv`.
+/// The tables of `brickscope export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Table {
-    /// Each brick and kernel of each phase, summed up.
+    /// With csv: each brick and kernel of each phase, summed up.
     Totals,
-    /// Each pass.
+    /// With csv: each pass.
     Passes,
     /// Each recorded span: layers, bricks and kernels.
     Spans,
+    /// With parquet: each request of a server.
+    Requests,
+    /// With parquet: each interval of a request, up to a token or its end.
+    Intervals,
+}
+
+impl Table {
+    /// The formats that have it.
+    fn formats(self) -> &'static [ExportFormat] {
+        match self {
+            Self::Totals | Self::Passes => &[ExportFormat::Csv],
+            Self::Spans => &[ExportFormat::Csv, ExportFormat::Parquet],
+            Self::Requests | Self::Intervals => &[ExportFormat::Parquet],
+        }
+    }
 }
 
 /// The formats of `brickscope export`.
@@ -181,14 +196,24 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
         ExportFormat::Csv => to.write(|out| match args.table.unwrap_or(Table::Spans) {
             Table::Totals => export::csv::totals(&profile, out),
             Table::Passes => export::csv::passes(&profile, out),
-            Table::Spans => {
+            // The others were refused.
+            Table::Spans | Table::Requests | Table::Intervals => {
                 with_bar(&profile, |progress| export::csv::spans(&profile, out, progress))
             }
         }),
         #[cfg(feature = "parquet")]
-        ExportFormat::Parquet => to.write(|out| {
-            with_bar(&profile, |progress| brickscope_lake::spans::write(&profile, out, progress))
-        }),
+        ExportFormat::Parquet => {
+            use brickscope_lake::{requests, spans};
+            let is_of_requests = matches!(args.table, Some(Table::Requests | Table::Intervals));
+            if is_of_requests && profile.requests.is_empty() {
+                tell!("note: this run has no requests of a server, so this table is empty");
+            }
+            to.write(|out| match args.table {
+                Some(Table::Requests) => requests::write(&profile, out, &mut |_| {}),
+                Some(Table::Intervals) => requests::write_intervals(&profile, out, &mut |_| {}),
+                _ => with_bar(&profile, |progress| spans::write(&profile, out, progress)),
+            })
+        }
         #[cfg(not(feature = "parquet"))]
         ExportFormat::Parquet => anyhow::bail!(
             "--format parquet: this brickscope was built without it; `cargo install --path cli --profile dist --features full` has it"
@@ -229,8 +254,11 @@ fn check(args: &ExportArgs) -> Result<()> {
     if args.by.is_some() && !args.format.is_some_and(ExportFormat::is_of_stacks) {
         bail!("--by goes with the formats of stacks: speedscope, folded and pprof");
     }
-    if args.table.is_some() && args.format != Some(ExportFormat::Csv) {
-        bail!("--table goes with the format csv");
+    if let (Some(table), Some(format)) = (args.table, args.format)
+        && !table.formats().contains(&format)
+    {
+        let formats: Vec<String> = table.formats().iter().map(word).collect();
+        bail!("--table {} goes with the format {}", word(&table), formats.join(" and "));
     }
     let is_timeline = matches!(args.format, Some(ExportFormat::Perfetto | ExportFormat::Chrome));
     if args.part_size.is_some() && !is_timeline {
@@ -243,6 +271,11 @@ fn check(args: &ExportArgs) -> Result<()> {
         bail!("--names goes with the format prometheus");
     }
     Ok(())
+}
+
+/// How a value is written on the command line.
+fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// The destination of an export.
@@ -260,6 +293,8 @@ impl Target {
                 let file = match args.table {
                     Some(Table::Totals) => "totals.csv",
                     Some(Table::Passes) => "passes.csv",
+                    Some(Table::Requests) => "requests.parquet",
+                    Some(Table::Intervals) => "intervals.parquet",
                     Some(Table::Spans) | None => format.file(),
                 };
                 Self::File(runs::folder_of(&args.run).join(file))
