@@ -34,7 +34,7 @@ pub(crate) struct ExportArgs {
     #[arg(short, long, value_enum, required_unless_present = "otlp")]
     pub(crate) format: Option<ExportFormat>,
 
-    /// Instead of writing a file, push metrics and stacks to the OpenTelemetry collector at this URL, for example
+    /// Instead of writing a file, push metrics, stacks and requests to the OpenTelemetry collector at this URL, for example
     /// http://localhost:4318. docs/metrics.md lists what is sent.
     #[arg(long, value_name = "URL", conflicts_with_all = ["format", "output", "by", "table", "part_size", "names"])]
     pub(crate) otlp: Option<String>,
@@ -108,6 +108,8 @@ pub(crate) enum ExportFormat {
     Prometheus,
     /// The same metrics as OpenTelemetry JSON, which a collector accepts at /v1/metrics.
     OtlpJson,
+    /// Requests of a server as OpenTelemetry JSON, which a collector accepts at /v1/traces.
+    OtlpTraces,
 }
 
 const MIN_PART_BYTES: u64 = 1 << 16;
@@ -224,6 +226,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
             export::prometheus::write_with(&profile, options, out)
         }),
         ExportFormat::OtlpJson => to.write(|out| export::otlp::write(&profile, out)),
+        ExportFormat::OtlpTraces => traces(&profile, &to),
     }
 }
 
@@ -240,6 +243,7 @@ impl ExportFormat {
             Self::Parquet => "spans.parquet",
             Self::Prometheus => "metrics.prom",
             Self::OtlpJson => "metrics.otlp.json",
+            Self::OtlpTraces => "traces.otlp.json",
         }
     }
 
@@ -271,6 +275,20 @@ fn check(args: &ExportArgs) -> Result<()> {
         bail!("--names goes with the format prometheus");
     }
     Ok(())
+}
+
+/// Writes the requests of a server as traces.
+fn traces(profile: &Profile, to: &Target) -> Result<()> {
+    ensure!(
+        !profile.requests.is_empty(),
+        "this run has no requests of a server, which traces are of"
+    );
+    let spans = export::otlp::Spans::of(profile).context(export::otlp::NO_TIME)?;
+    let left_out = spans.left_out();
+    if left_out > 0 {
+        tell!("note: {} had not ended, and so have no spans", count(left_out, "request"));
+    }
+    to.write(|out| spans.write(out))
 }
 
 /// How a value is written on the command line.

@@ -144,6 +144,7 @@ fn flags_that_would_do_nothing_are_mistakes() {
         (&["-f", "chrome", "--part-size", "7"], "64K"),
         (&["-f", "chrome", "--part-size", "many"], "not a size"),
         (&["-f", "chrome", "--part-size", "99999999999G"], "not a size"),
+        (&["-f", "otlp-traces"], "no requests of a server"),
         (&["-f", "fortran"], "possible values"),
         (&[], "--format"),
     ] {
