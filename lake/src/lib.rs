@@ -91,8 +91,9 @@ pub(crate) fn is_date(text: &str) -> bool {
         })
 }
 
-/// Columns by which readers choose the part that counts, and the machine's name in the file: queries see `machine`.
-const HIDDEN: [&str; 2] = ["part", "machine_name"];
+/// Columns by which readers choose the part that counts, the machine's name in the file (queries see `machine`), and what runs
+/// lack that were collected before there were requests.
+const HIDDEN: [&str; 3] = ["part", "machine_name", "request_rows"];
 
 /// The tables and their columns, in Markdown.
 #[must_use]
