@@ -226,7 +226,7 @@ fn requests_of_a_server_are_part_of_a_run() {
     fs::remove_dir_all(&day).expect("it can be removed");
     let output = brickscope(&["lake", "check", "--lake"]).arg(&lake).output().expect("it starts");
     let said = text(&output.stderr).to_owned() + text(&output.stdout);
-    assert!(!output.status.success() && said.contains("3 rows of `requests` are missing"), "{said}");
+    assert!(!output.status.success() && said.contains("rows of `requests` are missing"), "{said}");
     // A lake from before there were any has no such folder.
     let (of, lake) = (dir.path().join("others"), dir.path().join("earlier"));
     runs(&of, 4..8);

@@ -356,7 +356,7 @@ fn provider(profile: &Profile) -> &str {
         return program.split(' ').next().unwrap_or(program);
     }
     // Of a program that was recorded, its library.
-    let backend = profile.run.as_ref().map_or("", |run| &run.backend);
+    let backend = profile.run.as_ref().map_or("", |run| run.backend.as_str());
     let recorded = ["llama.cpp", "ggml"].into_iter().find(|engine| backend.starts_with(engine));
     recorded.unwrap_or("brickscope")
 }
