@@ -847,10 +847,11 @@ class _Run:
             return []
         before = clock()
         raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        unix = time.time_ns()
         after = clock()
         middle = (before + after) // 2
         at, width = middle - self.origin, after - before
-        return [{"at_ns": at, "monotonic_ns": middle, "monotonic_raw_ns": raw, "width_ns": width}]
+        return [{"at_ns": at, "monotonic_ns": middle, "monotonic_raw_ns": raw, "unix_ns": unix, "width_ns": width}]
 
 
 def main(arguments):

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use brickscope::{
-    BrickId, BrickProfiler, BrickStats, ClockInfo, Device, DeviceLaunch, DeviceTimer, Ending,
-    HostLaunch, Lane, MockClock, Name, NameKind, Part, Pass, Phase, PhaseTotal, Profile,
+    Anchor, BrickId, BrickProfiler, BrickStats, ClockInfo, Device, DeviceLaunch, DeviceTimer,
+    Ending, HostLaunch, Lane, MockClock, Name, NameKind, Part, Pass, Phase, PhaseTotal, Profile,
     SimulatedDevice, Source, Span, StreamId, Total, TransferDirection, Work,
 };
 use brickscope_formats::export;
@@ -179,7 +179,16 @@ fn served(requests: u32) -> Profile {
             ending.is_none()
         });
     }
-    profiler.profile()
+    let mut profile = profiler.profile();
+    // A clock that is made has never been read beside the system's.
+    profile.clock.anchors = vec![Anchor {
+        at_ns: 5_000,
+        monotonic_ns: 1_000_000,
+        monotonic_raw_ns: 900_000,
+        unix_ns: Some(1_795_258_092_123_456_789),
+        width_ns: 40,
+    }];
+    profile
 }
 
 /// Names that formats, browsers and spreadsheets misinterpret.

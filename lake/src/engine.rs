@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Host;
-use crate::rows::{ColumnKind, RUNS, TABLES, Table};
+use crate::rows::{ColumnKind, REQUESTS, RUNS, TABLES, Table};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::value::RawValue;
 
@@ -205,6 +205,24 @@ fn parts(lake: &Lake, days: Days<'_>) -> Result<Vec<Part>> {
     Ok(of_days.into_iter().flatten().collect())
 }
 
+/// Tables without files, in a lake that was made before they were there.
+fn without_files(lake: &Lake) -> Result<BTreeMap<&'static str, Vec<PathBuf>>> {
+    let columns = Part::columns();
+    // Of an object store there may be no copy yet, which says nothing of it.
+    let is_here = lake.has(&RUNS, &columns)?;
+    if !is_here || lake.has(&REQUESTS, &columns)? {
+        return Ok(BTreeMap::new());
+    }
+    for date in lake.days(&REQUESTS)? {
+        for place in lake.places_of(&REQUESTS, &date)? {
+            if !lake.parts(&REQUESTS, &place)?.is_empty() {
+                return Ok(BTreeMap::new());
+            }
+        }
+    }
+    Ok(BTreeMap::from([(REQUESTS.name, Vec::new())]))
+}
+
 /// The files of each table without those of damaged parts; none where there are no such parts, and so all are meant.
 fn sound(
     lake: &Lake,
@@ -212,7 +230,7 @@ fn sound(
     damaged: &BTreeSet<Part>,
 ) -> Result<BTreeMap<&'static str, Vec<PathBuf>>> {
     if damaged.is_empty() {
-        return Ok(BTreeMap::new());
+        return without_files(lake);
     }
     let mut files = BTreeMap::new();
     let parts = parts(lake, days)?;
@@ -380,9 +398,10 @@ impl Answer {
 /// The statements that make the lake's tables known to DuckDB, as far as runs of these days are in them, for whoever runs
 /// them elsewhere: with the files where they are, those of an object store by its URL.
 pub fn prelude(lake: &Lake, days: Days<'_>, params: &str) -> Result<String> {
+    let only = without_files(lake)?;
     match lake.is_folder() {
-        true => files_known(&root(lake), days, params, &BTreeMap::new()),
-        false => files_known(Path::new(&lake.name()), days, params, &BTreeMap::new()),
+        true => files_known(&root(lake), days, params, &only),
+        false => files_known(Path::new(&lake.name()), days, params, &only),
     }
 }
 

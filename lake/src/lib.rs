@@ -26,7 +26,7 @@
 //! | `engine.rs`, `library.rs` | queries by DuckDB: its command, or its library |
 //! | `questions/` | the questions of `brickscope lake`, as SQL |
 //! | `works.rs` | runs as observations of commits on machines |
-//! | `spans.rs` | no lake: the spans of one profile as a Parquet file |
+//! | `spans.rs`, `requests.rs`, `columns.rs` | no lake: the spans and requests of one profile as Parquet files |
 
 mod answer_text;
 #[cfg(feature = "object-store")]
@@ -36,11 +36,13 @@ mod bucket;
 mod bucket;
 mod check;
 mod collect;
+mod columns;
 mod compact;
 mod engine;
 mod library;
 mod part;
 mod questions;
+pub mod requests;
 pub mod rows;
 pub mod spans;
 mod store;
@@ -89,8 +91,9 @@ pub(crate) fn is_date(text: &str) -> bool {
         })
 }
 
-/// Columns by which readers choose the part that counts, and the machine's name in the file: queries see `machine`.
-const HIDDEN: [&str; 2] = ["part", "machine_name"];
+/// Columns by which readers choose the part that counts, the machine's name in the file (queries see `machine`), and what runs
+/// lack that were collected before there were requests.
+const HIDDEN: [&str; 3] = ["part", "machine_name", "request_rows"];
 
 /// The tables and their columns, in Markdown.
 #[must_use]

@@ -18,12 +18,13 @@ const NO_DATE: &str = "1970-01-01";
 const COLUMNS: &str = "columns";
 
 /// The tables whose rows are counted in `runs`, and in which column.
-pub(crate) const COUNTS: [(&str, &str); 5] = [
+pub(crate) const COUNTS: [(&str, &str); 6] = [
     ("speeds", "speed_rows"),
     ("bricks", "brick_rows"),
     ("durations", "duration_rows"),
     ("passes", "pass_rows"),
     ("spans", "span_rows"),
+    ("requests", "request_rows"),
 ];
 
 /// What is to be up to date in the copy of an object store.

@@ -194,16 +194,16 @@ pub(crate) fn texts_in<R: ChunkReader + 'static>(
     Ok(cells.filter_map(text).collect())
 }
 
-/// The cells of some columns, column by column.
+/// The cells of some columns, column by column. What the file doesn't have is `NULL`, as in [`read`].
 pub(crate) fn cells_in<R: ChunkReader + 'static>(
     table: &'static Table,
     file: R,
     names: &[&str],
 ) -> Result<Vec<Vec<Value>>> {
     let (file, places) = opened(table, file)?;
-    let place = |name: &&str| {
-        let place = table.column(name).and_then(|at| places[at]);
-        place.map(Some).with_context(|| format!("it has no {name}"))
+    let place = |name: &&str| -> Result<Option<usize>> {
+        let column = table.column(name).with_context(|| format!("it has no {name}"))?;
+        Ok(places[column])
     };
     let places: Vec<Option<usize>> = names.iter().map(place).collect::<Result<_>>()?;
     let mut found = vec![Vec::new(); names.len()];
@@ -392,7 +392,7 @@ fn reader_has_levels(group: &dyn RowGroupReader, place: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::rows::TABLES;
+    use crate::rows::{RUNS, TABLES};
 
     use super::*;
 
@@ -424,6 +424,20 @@ mod tests {
         let said = check(table, &path).expect_err("too many").to_string();
         let cause = format!("{:#}", check(table, &path).expect_err("too many"));
         assert!(cause.contains(&format!("it has {rows} rows in {bytes} bytes")), "{said}: {cause}");
+    }
+
+    #[test]
+    fn a_count_of_a_table_that_came_later_is_null() {
+        let columns = &RUNS.columns[..RUNS.columns.len() - 1];
+        let earlier: &'static Table = Box::leak(Box::new(Table { columns, ..RUNS }));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("runs.parquet");
+        let out = File::create(&path).expect("a file");
+        write(earlier, out, |push| push(row(earlier, 1))).expect("room");
+        let file = File::open(&path).expect("it was written");
+        let cells = cells_in(&RUNS, file, &["span_rows", "request_rows"]).expect("it is read");
+        assert_eq!(cells, [[Value::Int(1)], [Value::Null]]);
+        check(&RUNS, &path).expect("all of it is read");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `metrics.rs` | Prometheus text over HTTP (`docs/metrics.md`) |
-//! | `otlp/` | metrics and stacks, pushed to an OpenTelemetry collector (feature `otlp`, `docs/metrics.md`) |
+//! | `otlp/` | metrics, stacks and requests, pushed to an OpenTelemetry collector (feature `otlp`, `docs/metrics.md`) |
 //! | `socket/frame.rs` | the messages of the protocol (`docs/live.md`) |
 //! | `socket/delta.rs` | frames as differences from a whole one |
 //! | `socket/lines.rs` | lines of bounded length, and messages from them |

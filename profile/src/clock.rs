@@ -45,6 +45,9 @@ pub struct Anchor {
     pub monotonic_ns: u64,
     /// The moment on `CLOCK_MONOTONIC_RAW`.
     pub monotonic_raw_ns: u64,
+    /// The moment in nanoseconds since 1970, by `CLOCK_REALTIME`; `None` in files from before it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unix_ns: Option<u64>,
     /// How long the readings took. `at_ns` is in the middle, so its error is at most half of this.
     pub width_ns: u64,
 }
@@ -67,6 +70,18 @@ impl ClockInfo {
         let at = i128::from(first.monotonic_ns) + (since as f64 * rate).round() as i128;
         u64::try_from(at).ok()
     }
+
+    /// When a moment of this clock was in nanoseconds since 1970, by the first reading of the calendar's clock beside this one.
+    /// All moments are as far apart there as here, whatever corrected the calendar's clock since. `None` if it was never read.
+    #[must_use]
+    pub fn unix_ns(&self, at_ns: u64) -> Option<u64> {
+        let read = |anchor: &Anchor| Some((anchor.at_ns, anchor.unix_ns?));
+        let (here, there) = self.anchors.iter().find_map(read)?;
+        match at_ns.checked_sub(here) {
+            Some(since) => there.checked_add(since),
+            None => there.checked_sub(here - at_ns),
+        }
+    }
 }
 
 /// So far apart in nanoseconds two readings tell how fast a clock runs.
@@ -81,6 +96,7 @@ mod tests {
             at_ns,
             monotonic_ns,
             monotonic_raw_ns: 0,
+            unix_ns: None,
             width_ns: 50,
         });
         ClockInfo { anchors: anchors.collect(), ..ClockInfo::default() }
@@ -99,5 +115,17 @@ mod tests {
         assert_eq!(clock(&[(0, 0), (SECOND, 2 * SECOND)]).monotonic_ns(1), None);
         // Before the system's clock began.
         assert_eq!(clock(&[(100, 50)]).monotonic_ns(10), None);
+    }
+
+    #[test]
+    fn moments_are_as_far_apart_in_the_calendar() {
+        let mut clock = clock(&[(100, 0), (200, 0), (300, 0)]);
+        assert_eq!(clock.unix_ns(5), None);
+        clock.anchors[1].unix_ns = Some(5_000);
+        clock.anchors[2].unix_ns = Some(1);
+        let at = [0, 199, 200, 1_000].map(|at| clock.unix_ns(at));
+        assert_eq!(at, [Some(4_800), Some(4_999), Some(5_000), Some(5_800)]);
+        clock.anchors[1].unix_ns = Some(7);
+        assert_eq!((clock.unix_ns(1), clock.unix_ns(u64::MAX)), (None, Some(u64::MAX - 193)));
     }
 }

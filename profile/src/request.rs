@@ -75,14 +75,22 @@ pub enum Ending {
     Error,
 }
 
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Ending {
+    /// The word for it, as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Stop => "stop",
             Self::Length => "length",
             Self::Cancelled => "cancelled",
             Self::Error => "error",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

@@ -12,8 +12,10 @@ pub(super) fn now(clock: &Clock) -> Option<Anchor> {
         let before = clock.now();
         let monotonic_ns = system_ns(MONOTONIC)?;
         let monotonic_raw_ns = system_ns(MONOTONIC_RAW)?;
+        let unix_ns = system_ns(REALTIME);
         let width_ns = clock.now().saturating_sub(before);
-        Some(Anchor { at_ns: before + width_ns / 2, monotonic_ns, monotonic_raw_ns, width_ns })
+        let at_ns = before + width_ns / 2;
+        Some(Anchor { at_ns, monotonic_ns, monotonic_raw_ns, unix_ns, width_ns })
     };
     // An interrupt between the readings widens them; the narrowest had none.
     (0..16).filter_map(|_| read()).min_by_key(|anchor| anchor.width_ns)
@@ -23,6 +25,8 @@ pub(super) fn now(clock: &Clock) -> Option<Anchor> {
 const MONOTONIC: libc::clockid_t = libc::CLOCK_MONOTONIC;
 #[cfg(all(target_os = "linux", not(miri)))]
 const MONOTONIC_RAW: libc::clockid_t = libc::CLOCK_MONOTONIC_RAW;
+#[cfg(all(target_os = "linux", not(miri)))]
+const REALTIME: libc::clockid_t = libc::CLOCK_REALTIME;
 
 #[cfg(all(target_os = "linux", not(miri)))]
 fn system_ns(clock: libc::clockid_t) -> Option<u64> {
@@ -40,6 +44,8 @@ fn system_ns(clock: libc::clockid_t) -> Option<u64> {
 const MONOTONIC: () = ();
 #[cfg(any(not(target_os = "linux"), miri))]
 const MONOTONIC_RAW: () = ();
+#[cfg(any(not(target_os = "linux"), miri))]
+const REALTIME: () = ();
 
 #[cfg(any(not(target_os = "linux"), miri))]
 fn system_ns(_: ()) -> Option<u64> {

@@ -205,7 +205,13 @@ mod tests {
     use super::*;
 
     fn run(ahead: u64, requests: Vec<Request>) -> Profile {
-        let anchor = Anchor { at_ns: ahead, monotonic_ns: 0, monotonic_raw_ns: 0, width_ns: 1 };
+        let anchor = Anchor {
+            at_ns: ahead,
+            monotonic_ns: 0,
+            monotonic_raw_ns: 0,
+            unix_ns: None,
+            width_ns: 1,
+        };
         let clock = ClockInfo { anchors: vec![anchor], ..ClockInfo::default() };
         Profile { requests, ..Profile::empty(clock) }
     }

@@ -13,6 +13,7 @@
 mod cause;
 mod client;
 mod neighbour;
+mod row;
 mod slow;
 mod times;
 
@@ -26,6 +27,7 @@ pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub use self::client::{Client, NoClient, Way};
 pub(crate) use self::neighbour::is_distinct;
 pub use self::neighbour::{Cost, Costs, NotKnown, PromptCost, WithoutPrompts};
+pub use self::row::{KnownPieces, Row};
 pub use self::slow::{Neighbour, Slow};
 pub use self::times::{Times, percentile, times};
 

@@ -24,7 +24,7 @@ use crate::{device, output, progress, runs};
 /// contains and lacks.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -\n  brickscope export RUN --otlp http://localhost:4318"
+    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format parquet --table requests\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -\n  brickscope export RUN --otlp http://localhost:4318"
 )]
 pub(crate) struct ExportArgs {
     /// The run's folder, or its profile.json.
@@ -34,7 +34,7 @@ pub(crate) struct ExportArgs {
     #[arg(short, long, value_enum, required_unless_present = "otlp")]
     pub(crate) format: Option<ExportFormat>,
 
-    /// Instead of writing a file, push metrics and stacks to the OpenTelemetry collector at this URL, for example
+    /// Instead of writing a file, push metrics, stacks and requests to the OpenTelemetry collector at this URL, for example
     /// http://localhost:4318. docs/metrics.md lists what is sent.
     #[arg(long, value_name = "URL", conflicts_with_all = ["format", "output", "by", "table", "part_size", "names"])]
     pub(crate) otlp: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_enum)]
     pub(crate) by: Option<By>,
 
-    /// With csv: what each line describes. By default a span.
+    /// With csv and parquet: what each line or row describes. By default a span.
     #[arg(long, value_enum)]
     pub(crate) table: Option<Table>,
 
@@ -61,15 +61,30 @@ pub(crate) struct ExportArgs {
     pub(crate) names: Option<MetricsNames>,
 }
 
-/// The tables of `brickscope export --format csv`.
+/// The tables of `brickscope export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Table {
-    /// Each brick and kernel of each phase, summed up.
+    /// With csv: each brick and kernel of each phase, summed up.
     Totals,
-    /// Each pass.
+    /// With csv: each pass.
     Passes,
     /// Each recorded span: layers, bricks and kernels.
     Spans,
+    /// With parquet: each request of a server.
+    Requests,
+    /// With parquet: each interval of a request, up to a token or its end.
+    Intervals,
+}
+
+impl Table {
+    /// The formats that have it.
+    fn formats(self) -> &'static [ExportFormat] {
+        match self {
+            Self::Totals | Self::Passes => &[ExportFormat::Csv],
+            Self::Spans => &[ExportFormat::Csv, ExportFormat::Parquet],
+            Self::Requests | Self::Intervals => &[ExportFormat::Parquet],
+        }
+    }
 }
 
 /// The formats of `brickscope export`.
@@ -93,6 +108,8 @@ pub(crate) enum ExportFormat {
     Prometheus,
     /// The same metrics as OpenTelemetry JSON, which a collector accepts at /v1/metrics.
     OtlpJson,
+    /// Requests of a server as OpenTelemetry JSON, which a collector accepts at /v1/traces.
+    OtlpTraces,
 }
 
 const MIN_PART_BYTES: u64 = 1 << 16;
@@ -181,14 +198,24 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
         ExportFormat::Csv => to.write(|out| match args.table.unwrap_or(Table::Spans) {
             Table::Totals => export::csv::totals(&profile, out),
             Table::Passes => export::csv::passes(&profile, out),
-            Table::Spans => {
+            // The others were refused.
+            Table::Spans | Table::Requests | Table::Intervals => {
                 with_bar(&profile, |progress| export::csv::spans(&profile, out, progress))
             }
         }),
         #[cfg(feature = "parquet")]
-        ExportFormat::Parquet => to.write(|out| {
-            with_bar(&profile, |progress| brickscope_lake::spans::write(&profile, out, progress))
-        }),
+        ExportFormat::Parquet => {
+            use brickscope_lake::{requests, spans};
+            let is_of_requests = matches!(args.table, Some(Table::Requests | Table::Intervals));
+            if is_of_requests && profile.requests.is_empty() {
+                tell!("note: this run has no requests of a server, so this table is empty");
+            }
+            to.write(|out| match args.table {
+                Some(Table::Requests) => requests::write(&profile, out, &mut |_| {}),
+                Some(Table::Intervals) => requests::write_intervals(&profile, out, &mut |_| {}),
+                _ => with_bar(&profile, |progress| spans::write(&profile, out, progress)),
+            })
+        }
         #[cfg(not(feature = "parquet"))]
         ExportFormat::Parquet => anyhow::bail!(
             "--format parquet: this brickscope was built without it; `cargo install --path cli --profile dist --features full` has it"
@@ -199,6 +226,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
             export::prometheus::write_with(&profile, options, out)
         }),
         ExportFormat::OtlpJson => to.write(|out| export::otlp::write(&profile, out)),
+        ExportFormat::OtlpTraces => traces(&profile, &to),
     }
 }
 
@@ -215,6 +243,7 @@ impl ExportFormat {
             Self::Parquet => "spans.parquet",
             Self::Prometheus => "metrics.prom",
             Self::OtlpJson => "metrics.otlp.json",
+            Self::OtlpTraces => "traces.otlp.json",
         }
     }
 
@@ -229,8 +258,11 @@ fn check(args: &ExportArgs) -> Result<()> {
     if args.by.is_some() && !args.format.is_some_and(ExportFormat::is_of_stacks) {
         bail!("--by goes with the formats of stacks: speedscope, folded and pprof");
     }
-    if args.table.is_some() && args.format != Some(ExportFormat::Csv) {
-        bail!("--table goes with the format csv");
+    if let (Some(table), Some(format)) = (args.table, args.format)
+        && !table.formats().contains(&format)
+    {
+        let formats: Vec<String> = table.formats().iter().map(word).collect();
+        bail!("--table {} goes with the format {}", word(&table), formats.join(" and "));
     }
     let is_timeline = matches!(args.format, Some(ExportFormat::Perfetto | ExportFormat::Chrome));
     if args.part_size.is_some() && !is_timeline {
@@ -243,6 +275,25 @@ fn check(args: &ExportArgs) -> Result<()> {
         bail!("--names goes with the format prometheus");
     }
     Ok(())
+}
+
+/// Writes the requests of a server as traces.
+fn traces(profile: &Profile, to: &Target) -> Result<()> {
+    ensure!(
+        !profile.requests.is_empty(),
+        "this run has no requests of a server, which traces are of"
+    );
+    let spans = export::otlp::Spans::of(profile).context(export::otlp::NO_TIME)?;
+    let left_out = spans.left_out();
+    if left_out > 0 {
+        tell!("note: {} had not ended, and so have no spans", count(left_out, "request"));
+    }
+    to.write(|out| spans.write(out))
+}
+
+/// How a value is written on the command line.
+fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// The destination of an export.
@@ -260,6 +311,8 @@ impl Target {
                 let file = match args.table {
                     Some(Table::Totals) => "totals.csv",
                     Some(Table::Passes) => "passes.csv",
+                    Some(Table::Requests) => "requests.parquet",
+                    Some(Table::Intervals) => "intervals.parquet",
                     Some(Table::Spans) | None => format.file(),
                 };
                 Self::File(runs::folder_of(&args.run).join(file))

@@ -55,7 +55,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR|URL")]
     pub(crate) lake: Option<PathBuf>,
 
-    /// Push metrics and stacks to the OpenTelemetry collector at this URL once the run is written, as `profile --otlp`
+    /// Push metrics, stacks and requests to the OpenTelemetry collector at this URL once the run is written, as `profile --otlp`
     /// does.
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<String>,

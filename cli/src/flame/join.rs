@@ -447,6 +447,7 @@ mod tests {
             at_ns,
             monotonic_ns: at_ns + 5,
             monotonic_raw_ns: at_ns + AHEAD,
+            unix_ns: None,
             width_ns: 0,
         };
         profile.clock.anchors = vec![anchor(500), anchor(100_500)];

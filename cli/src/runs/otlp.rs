@@ -11,7 +11,8 @@ mod built {
     use anyhow::{Context, Result};
     use brickscope::Profile;
     use brickscope_analysis::stacks::{By, Stacks, Unit};
-    use brickscope_live::otlp::{Collector, Pushed, PushedStacks, Pusher, Settings};
+    use brickscope_formats::export::otlp::NO_TIME;
+    use brickscope_live::otlp::{Collector, Pushed, PushedSignal, Pusher, Settings};
 
     use crate::flags::OtlpArgs;
     use crate::text::{count, printable_text};
@@ -93,28 +94,34 @@ mod built {
             let url = self.collector.url();
             let points = count(pushed.points, "point");
             match &pushed.stacks {
-                PushedStacks::None => tell!("pushed to {url}: {points} of metrics"),
-                PushedStacks::Sent { profiles, .. } => {
-                    let profiles = count(*profiles, "profile");
+                PushedSignal::None | PushedSignal::NoTime => {
+                    tell!("pushed to {url}: {points} of metrics");
+                }
+                PushedSignal::Sent { items, .. } => {
+                    let profiles = count(*items, "profile");
                     tell!("pushed to {url}: {points} of metrics, and stacks as {profiles}");
                 }
-                PushedStacks::NotTaken => {
+                PushedSignal::NotTaken => {
                     tell!(
                         "pushed to {url}: {points} of metrics; it takes no profiles, so no stacks"
                     );
                 }
-                PushedStacks::Failed(error) => {
+                PushedSignal::Failed(error) => {
                     let why = printable_text(&error.to_string());
                     tell!("pushed to {url}: {points} of metrics");
                     tell!("warning: stacks were not pushed to {url}: {why}");
                 }
             }
+            tell_spans(url, pushed);
             let mut rejected = Vec::new();
             if pushed.rejected > 0 {
                 rejected.push(count(pushed.rejected, "point"));
             }
-            if let PushedStacks::Sent { rejected: profiles @ 1.., .. } = pushed.stacks {
+            if let PushedSignal::Sent { rejected: profiles @ 1.., .. } = pushed.stacks {
                 rejected.push(count(profiles, "profile"));
+            }
+            if let PushedSignal::Sent { rejected: spans @ 1.., .. } = pushed.spans {
+                rejected.push(count(spans, "span"));
             }
             let said = pushed.messages.first().map(|said| printable_text(said));
             match (rejected.is_empty(), said) {
@@ -125,6 +132,29 @@ mod built {
                     tell!("warning: {url} rejected {}: {said}", rejected.join(" and "));
                 }
             }
+        }
+    }
+
+    /// What became of the requests of a server, if it had any.
+    fn tell_spans(url: &str, pushed: &Pushed) {
+        match &pushed.spans {
+            PushedSignal::None => {}
+            PushedSignal::Sent { items, .. } => {
+                tell!("pushed to {url}: {} of requests", count(*items, "span"));
+            }
+            PushedSignal::NotTaken => tell!("note: {url} takes no traces, so no requests"),
+            PushedSignal::NoTime => {
+                tell!("note: requests were not pushed: {NO_TIME}");
+            }
+            PushedSignal::Failed(error) => {
+                let why = printable_text(&error.to_string());
+                tell!("warning: requests were not pushed to {url}: {why}");
+            }
+        }
+        let is_sent = matches!(pushed.spans, PushedSignal::Sent { .. });
+        if is_sent && pushed.without_spans > 0 {
+            let requests = count(pushed.without_spans, "request");
+            tell!("note: {requests} had not ended, and so have no spans");
         }
     }
 

@@ -64,6 +64,12 @@ fn each_form_has_its_file_in_the_folder_of_the_run() {
         (&["-f", "csv", "--table", "totals"], "totals.csv", b"device,stream,phase"),
         #[cfg(feature = "parquet")]
         (&["-f", "parquet"], "spans.parquet", b"PAR1"),
+        #[cfg(feature = "parquet")]
+        (&["-f", "parquet", "--table", "spans"], "spans.parquet", b"PAR1"),
+        #[cfg(feature = "parquet")]
+        (&["-f", "parquet", "--table", "requests"], "requests.parquet", b"PAR1"),
+        #[cfg(feature = "parquet")]
+        (&["-f", "parquet", "--table", "intervals"], "intervals.parquet", b"PAR1"),
     ] {
         let path = dir.path().join(file);
         let told = export(dir.path(), args);
@@ -129,12 +135,16 @@ fn flags_that_would_do_nothing_are_mistakes() {
     let dir = folder(1);
     for (args, why) in [
         (&["-f", "chrome", "--by", "layer"][..], "--by"),
-        (&["-f", "perfetto", "--table", "totals"], "--table"),
+        (&["-f", "perfetto", "--table", "totals"], "--table totals goes with the format csv"),
+        (&["-f", "perfetto", "--table", "spans"], "goes with the format csv and parquet"),
+        (&["-f", "parquet", "--table", "passes"], "--table passes goes with the format csv"),
+        (&["-f", "csv", "--table", "requests"], "--table requests goes with the format parquet"),
         (&["-f", "csv", "--part-size", "1G"], "--part-size"),
         (&["-f", "chrome", "--part-size", "1G", "-o", "-"], "standard output"),
         (&["-f", "chrome", "--part-size", "7"], "64K"),
         (&["-f", "chrome", "--part-size", "many"], "not a size"),
         (&["-f", "chrome", "--part-size", "99999999999G"], "not a size"),
+        (&["-f", "otlp-traces"], "no requests of a server"),
         (&["-f", "fortran"], "possible values"),
         (&[], "--format"),
     ] {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use brickscope::{BrickProfiler, MockClock, Phase, Profile};
+use brickscope::{BrickProfiler, MockClock, Phase, Profile, Request};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -197,6 +197,44 @@ fn what_is_missing_or_no_run_is_named() {
     fs::write(file.path(), &bytes[..bytes.len() / 2]).expect("there is room");
     let damaged = fails(brickscope(&["lake", "check", "--lake"]).arg(&lake));
     assert!(damaged.contains(&*file.path().to_string_lossy()), "{damaged}");
+}
+
+#[test]
+fn requests_of_a_server_are_part_of_a_run() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (of, lake) = (dir.path().join("runs"), dir.path().join("lake"));
+    for nth in [0, 2] {
+        let request = |number: u64| Request {
+            id: format!("cmpl-{number}"),
+            arrived_ns: number,
+            tokens_ns: vec![5_000 + number],
+            ended_ns: Some(6_000),
+            ..Request::default()
+        };
+        let profile = Profile { requests: (0..3).map(request).collect(), ..profile(nth) };
+        let folder = of.join(nth.to_string());
+        fs::create_dir_all(&folder).expect("there is room");
+        profile.save(&folder.join("profile.json")).expect("there is room");
+    }
+    json(&mut collect(&of, &lake));
+    assert_eq!(check(&lake)["whole"], 2);
+    let day = lake.join("requests/date=2026-11-01");
+    assert_eq!(fs::read_dir(day.join("machine=m1")).expect("it is there").count(), 2);
+    assert_eq!(compact(&lake, "0")["runs"], 2);
+    assert_eq!(check(&lake), serde_json::json!({ "whole": 2, "faults": [] }));
+    // They are missed where they are counted.
+    fs::remove_dir_all(&day).expect("it can be removed");
+    let output = brickscope(&["lake", "check", "--lake"]).arg(&lake).output().expect("it starts");
+    let said = text(&output.stderr).to_owned() + text(&output.stdout);
+    assert!(!output.status.success() && said.contains("rows of `requests` are missing"), "{said}");
+    // A lake from before there were any has no such folder.
+    let (of, lake) = (dir.path().join("others"), dir.path().join("earlier"));
+    runs(&of, 4..8);
+    json(&mut collect(&of, &lake));
+    fs::remove_dir_all(lake.join("requests")).expect("it can be removed");
+    assert_eq!(check(&lake)["whole"], 4);
+    assert_eq!(compact(&lake, "0")["runs"], 4);
+    assert_eq!(check(&lake)["whole"], 4);
 }
 
 /// Writers are killed at random, while others merge. At no time is there half a run, and what a writer said that it

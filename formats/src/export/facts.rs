@@ -40,6 +40,7 @@ pub(super) fn facts(profile: &Profile, part: u64, left_out: u64) -> Vec<(String,
         facts.count(&format!("clock.anchor.{nth}.at_ns"), Some(anchor.at_ns));
         facts.count(&format!("clock.anchor.{nth}.monotonic_ns"), Some(anchor.monotonic_ns));
         facts.count(&format!("clock.anchor.{nth}.monotonic_raw_ns"), Some(anchor.monotonic_raw_ns));
+        facts.count(&format!("clock.anchor.{nth}.unix_ns"), anchor.unix_ns);
         facts.count(&format!("clock.anchor.{nth}.width_ns"), Some(anchor.width_ns));
     }
     facts.run(profile);

@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::rows::{RUNS, TABLES, Value};
+use crate::rows::{REQUESTS, RUNS, TABLES, Value};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
@@ -265,7 +265,8 @@ impl Bucket {
             .with_context(|| format!("{}/{name}", self.url))?;
         let mut files = Vec::new();
         for ((table, _), counts) in COUNTS.iter().zip(counts) {
-            let has_rows = counts.iter().any(|count| !matches!(count, Value::Int(0)));
+            // Runs from before a table was there don't count its rows.
+            let has_rows = counts.iter().any(|count| !matches!(count, Value::Int(0) | Value::Null));
             let table = TABLES.iter().find(|known| known.name == *table).filter(|_| has_rows);
             let Some(table) = table else { continue };
             let name = part.key(table);
@@ -284,11 +285,12 @@ impl Bucket {
         for table in &TABLES {
             let name = Part::columns().key(table);
             if version_here(&self.copy.join(&name)).is_none() {
-                let (bytes, at) = self
-                    .runtime
-                    .block_on(self.get(&name))?
-                    .with_context(|| format!("{}/{name} is missing", self.url))?;
-                self.place(&name, &bytes, at)?;
+                match self.runtime.block_on(self.get(&name))? {
+                    Some((bytes, at)) => self.place(&name, &bytes, at)?,
+                    // The lake was made before there was this table.
+                    None if table.name == REQUESTS.name => {}
+                    None => bail!("{}/{name} is missing", self.url),
+                }
             }
         }
         Ok(())

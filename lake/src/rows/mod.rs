@@ -15,6 +15,7 @@
 
 mod of_profile;
 mod of_receipt;
+mod of_requests;
 mod table;
 mod tail;
 
@@ -22,9 +23,10 @@ use brickscope_profile::{Profile, save};
 use serde::Serialize;
 
 pub use self::table::{
-    BRICKS, Column, ColumnKind, DURATIONS, PASSES, RUNS, SPANS, SPEEDS, TABLES, Table, Value,
+    BRICKS, Column, ColumnKind, DURATIONS, PASSES, REQUESTS, RUNS, SPANS, SPEEDS, TABLES, Table,
+    Value,
 };
-use self::table::{BrickRow, DurationRow, Of, PassRow, RunRow, SpanRow, SpeedRow};
+use self::table::{BrickRow, DurationRow, Of, PassRow, RequestRow, RunRow, SpanRow, SpeedRow};
 use brickscope_analysis::compare::UnusableProfile;
 use brickscope_analysis::receipt::{Receipt, sha256_hex};
 
@@ -98,6 +100,9 @@ pub fn rows(
         (None, Some(receipt)) => of_receipt::add(receipt, &mut parts),
         (None, None) => {}
     }
+    if let Some(profile) = profile {
+        of_requests::add(profile, &mut parts);
+    }
     let mut run = RunRow { created: created.clone(), created_s, ..RunRow::default() };
     if let Some(profile) = profile {
         of_profile::describe(profile, &mut run);
@@ -118,6 +123,8 @@ pub fn rows(
     run.duration_rows = parts.durations.len() as u64;
     run.pass_rows = parts.passes.len() as u64;
     run.span_rows = parts.spans.len() as u64;
+    run.request_rows = Some(parts.requests.len() as u64);
+    parts.requests.iter_mut().for_each(|row| row.commit.clone_from(&run.commit));
     let machine = facts.machine.clone();
     let of = &Of { part: run_part(&machine, &run_id), run_id: run_id.clone(), machine };
     let tables = [
@@ -126,6 +133,7 @@ pub fn rows(
         parts.durations.into_iter().map(|row| row.cells(of)).collect(),
         parts.passes.into_iter().map(|row| row.cells(of)).collect(),
         parts.spans.into_iter().map(|row| row.cells(of)).collect(),
+        parts.requests.into_iter().map(|row| row.cells(of)).collect(),
         vec![run.cells(of)],
     ];
     let machine = facts.machine.clone();
@@ -151,6 +159,7 @@ struct Parts {
     durations: Vec<DurationRow>,
     passes: Vec<PassRow>,
     spans: Vec<SpanRow>,
+    requests: Vec<RequestRow>,
 }
 
 /// Refuses tests of a benchmark without what a lake keeps: times, and one commit.
@@ -250,7 +259,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(run.tables[5].len(), 1);
+        assert_eq!(run.tables[6].len(), 1);
     }
 
     #[test]
@@ -271,7 +280,7 @@ mod tests {
         }
         let of_device = rows(None, Some(&receipt), &facts()).expect("it has a time");
         let cell = |run: &RunRows, name: &str| {
-            run.tables[5][0][RUNS.column(name).expect("a column")].clone()
+            run.tables[6][0][RUNS.column(name).expect("a column")].clone()
         };
         let text = |text: &str| Value::Text(text.to_owned());
         for (column, on_cpu, on_device) in [
@@ -309,7 +318,7 @@ mod tests {
         let path = std::path::Path::new("llama-bench.json");
         let profile = import::read(text, path, Format::LlamaBench, &import::Options::default());
         let run = rows(Some(&profile.expect("it is one")), None, &facts()).expect("it has a time");
-        let cell = |column: &str| &run.tables[5][0][RUNS.column(column).expect("a column")];
+        let cell = |column: &str| &run.tables[6][0][RUNS.column(column).expect("a column")];
         let text = |text: &str| Value::Text(text.to_owned());
         for (column, value) in [
             ("engine", "llama.cpp"),
@@ -326,6 +335,38 @@ mod tests {
         let of_passes = PASSES.column("unattributed_ns").expect("a column");
         assert!(run.tables[3].iter().all(|row| row[of_passes] == Value::Null));
     }
+
+    #[test]
+    fn a_request_is_a_row_with_null_for_what_nobody_could_know() {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.requests = vec![brickscope_profile::Request {
+            id: "cmpl-1".to_owned(),
+            arrived_ns: 10,
+            tokens_ns: vec![40, 60],
+            ended_ns: Some(65),
+            ..Default::default()
+        }];
+        let facts = Facts { commit: Some("c1".to_owned()), ..facts() };
+        let run = rows(Some(&profile), None, &facts).expect("it has a time");
+        let [row] = &run.tables[5][..] else { panic!("{:?}", run.tables[5]) };
+        let cell = |column: &str| row[REQUESTS.column(column).expect("a column")].clone();
+        for (column, value) in [
+            ("run_id", Value::Text(run.run_id.clone())),
+            ("commit", Value::Text("c1".to_owned())),
+            ("to_first_token_ns", Value::Int(30)),
+            ("mean_token_ns", Value::Int(20)),
+            ("whole_ns", Value::Int(55)),
+            ("queue_ns", Value::Null),
+            ("own_alone_ns", Value::Null),
+            ("between_ns", Value::Null),
+            ("unattributed_ns", Value::Int(55)),
+        ] {
+            assert_eq!(cell(column), value, "{column}");
+        }
+        let rows = RUNS.column("request_rows").expect("a column");
+        assert_eq!(run.tables[6][0][rows], Value::Int(1));
+    }
+
     #[test]
     fn a_sweep_of_llama_cpp_has_the_speed_of_each_test() {
         let text = include_str!("../../../tests/data/import/llama-bench.json");

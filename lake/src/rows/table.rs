@@ -284,6 +284,8 @@ table! {
         pass_rows: u64,
         /// Rows of `spans`.
         span_rows: u64,
+        /// Rows of `requests`; `NULL` if the run came into the lake before there was this table.
+        request_rows: Option<u64>,
     }
 }
 
@@ -455,5 +457,58 @@ table! {
     }
 }
 
-/// All tables, `runs` last: a run whose row in `runs` is written is complete.
-pub const TABLES: [Table; 6] = [SPEEDS, BRICKS, DURATIONS, PASSES, SPANS, RUNS];
+table! {
+    /// A request of a server. Where nobody could know a time it is `NULL`, and the others add up to its intervals.
+    REQUESTS = RequestRow as "requests" {
+        /// The engine's commit, as in `runs`.
+        commit: Option<String>,
+        /// Its number in the run.
+        request: u64,
+        /// What the server calls it.
+        id: String,
+        /// When it came, in nanoseconds of the run's clock.
+        arrived_ns: u64,
+        /// How it ended: `stop`, `length`, `cancelled` or `error`; `NULL` if it hadn't, or nobody said.
+        ending: Option<String>,
+        /// Tokens of its prompt, if somebody said.
+        prompt_tokens: Option<u64>,
+        /// Those of them that a cache had, if somebody said.
+        cached_tokens: Option<u64>,
+        /// Tokens of its answer, if somebody said.
+        output_tokens: Option<u64>,
+        /// Tokens, or pieces of its answer, whose time is known.
+        timed_tokens: u64,
+        /// From its arrival to its first token (TTFT), in nanoseconds; `NULL` if it had none.
+        to_first_token_ns: Option<u64>,
+        /// A further token on average (TPOT), in nanoseconds; `NULL` if it had none.
+        mean_token_ns: Option<u64>,
+        /// From its arrival to its end, in nanoseconds; `NULL` if it hadn't ended.
+        whole_ns: Option<u64>,
+        /// In which it was read, and its text made tokens.
+        receiving_ns: Option<u64>,
+        /// In which it had no place in the batch yet.
+        queue_ns: Option<u64>,
+        /// In which a pass ran for it alone.
+        own_alone_ns: Option<u64>,
+        /// In which a pass ran for it and for prompts of others.
+        own_beside_prompts_ns: Option<u64>,
+        /// In which a pass ran for it and for next tokens of others.
+        own_beside_decode_ns: Option<u64>,
+        /// In which a pass ran for it, and for prompts and next tokens of others.
+        own_beside_both_ns: Option<u64>,
+        /// In which a pass ran without it, for prompts of others.
+        other_prompts_ns: Option<u64>,
+        /// In which a pass ran without it, for next tokens of others.
+        other_decode_ns: Option<u64>,
+        /// In which a pass ran without it, for prompts and next tokens of others.
+        other_both_ns: Option<u64>,
+        /// In which no pass ran.
+        between_ns: Option<u64>,
+        /// In which nobody said what ran.
+        unattributed_ns: Option<u64>,
+    }
+}
+
+/// All tables, `runs` last: a run whose row in `runs` is written is complete. Lakes from before there were requests have no
+/// files of `requests`.
+pub const TABLES: [Table; 7] = [SPEEDS, BRICKS, DURATIONS, PASSES, SPANS, REQUESTS, RUNS];

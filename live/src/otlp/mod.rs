@@ -1,4 +1,4 @@
-//! Metrics and stacks, pushed to an OpenTelemetry collector by OTLP/HTTP: protocol buffers, compressed by gzip.
+//! Metrics, stacks and requests, pushed to an OpenTelemetry collector by OTLP/HTTP: protocol buffers, compressed by gzip.
 //!
 //! [`Collector::push`] sends a finished profile, and [`Pusher`] the metrics of an engine while it runs. A failed
 //! request is sent again as the protocol asks, until [`Settings::timeout`] is over. docs/metrics.md lists what is sent.
@@ -35,7 +35,9 @@ use std::time::Instant;
 
 use brickscope::Profile;
 use brickscope_analysis::stacks::Stacks;
-use brickscope_formats::export::otlp::{self, METRICS_PATH, Origin, PROFILES_PATH};
+use brickscope_formats::export::otlp::{
+    self, METRICS_PATH, Origin, PROFILES_PATH, Spans, TRACES_PATH,
+};
 
 pub use self::pusher::{Pusher, Tally};
 pub use self::settings::Settings;
@@ -132,28 +134,34 @@ pub struct Pushed {
     pub points: u64,
     /// Those of them that the collector rejected.
     pub rejected: u64,
-    /// What became of the stacks.
-    pub stacks: PushedStacks,
+    /// What became of the stacks, which are profiles.
+    pub stacks: PushedSignal,
+    /// What became of the requests of a server, which are spans.
+    pub spans: PushedSignal,
+    /// Requests of a server without spans: they hadn't ended.
+    pub without_spans: u64,
     /// What the collector said besides, such as why it rejected something.
     pub messages: Vec<String>,
 }
 
-/// What became of the stacks of a profile.
+/// What became of a signal beside the metrics.
 #[derive(Debug, Default)]
-pub enum PushedStacks {
-    /// There were none.
+pub enum PushedSignal {
+    /// There was nothing of it.
     #[default]
     None,
-    /// They were sent as so many profiles, of which the collector rejected some.
+    /// So much was sent, of which the collector rejected some.
     Sent {
-        /// Profiles that were sent.
-        profiles: u64,
+        /// Profiles or spans that were sent.
+        items: u64,
         /// Those of them that the collector rejected.
         rejected: u64,
     },
-    /// The collector takes no profiles.
+    /// The collector doesn't take this signal.
     NotTaken,
-    /// They couldn't be sent.
+    /// Nobody knows when it was in the calendar, to the nanosecond.
+    NoTime,
+    /// It couldn't be sent.
     Failed(OtlpError),
 }
 
@@ -175,8 +183,8 @@ impl Collector {
         &self.url
     }
 
-    /// Sends the metrics of a profile, and its stacks as profiles, within [`Settings::timeout`] in all. While it waits to
-    /// try again, `go_on` may end it.
+    /// Sends the metrics of a profile, its stacks as profiles, and the requests of a server as spans, within
+    /// [`Settings::timeout`] in all. While it waits to try again, `go_on` may end it.
     ///
     /// # Errors
     ///
@@ -190,27 +198,38 @@ impl Collector {
         let until = Instant::now() + self.settings.timeout;
         let origin = self.origin(profile, None);
         let mut pushed = self.push_metrics(profile, &origin, until, go_on)?;
-        let (mut profiles, mut rejected) = (0, 0);
-        for request in otlp::profiles(profile, stacks, &origin) {
-            match self.send(PROFILES_PATH, &request.body, until, go_on) {
-                Ok(answer) => {
-                    profiles += request.items;
-                    rejected += answer.rejected;
-                    pushed.messages.extend(said(answer.message));
-                    pushed.stacks = PushedStacks::Sent { profiles, rejected };
-                }
-                // Collectors without a pipeline for this signal don't know its path.
-                Err(OtlpError::Refused { status: 404 | 405 | 501, .. }) => {
-                    pushed.stacks = PushedStacks::NotTaken;
-                    break;
-                }
-                Err(error) => {
-                    pushed.stacks = PushedStacks::Failed(error);
-                    break;
+        let mut signal = |path: &str, requests: &mut dyn Iterator<Item = otlp::Request>| {
+            let mut became = PushedSignal::None;
+            let (mut items, mut rejected) = (0, 0);
+            for request in requests {
+                match self.send(path, &request.body, until, go_on) {
+                    Ok(answer) => {
+                        items += request.items;
+                        rejected += answer.rejected;
+                        pushed.messages.extend(said(answer.message));
+                        became = PushedSignal::Sent { items, rejected };
+                    }
+                    // Collectors without a pipeline for this signal don't know its path.
+                    Err(OtlpError::Refused { status: 404 | 405 | 501, .. }) => {
+                        return PushedSignal::NotTaken;
+                    }
+                    Err(error) => return PushedSignal::Failed(error),
                 }
             }
+            became
+        };
+        let mut profiles = otlp::profiles(profile, stacks, &origin).into_iter();
+        let of_stacks = signal(PROFILES_PATH, &mut profiles);
+        let (mut of_requests, mut without_spans) = (PushedSignal::None, 0);
+        if !profile.requests.is_empty() {
+            of_requests = PushedSignal::NoTime;
+            if let Some(spans) = Spans::of(profile) {
+                without_spans = spans.left_out();
+                let mut requests = spans.requests(&origin);
+                of_requests = signal(TRACES_PATH, &mut requests);
+            }
         }
-        Ok(pushed)
+        Ok(Pushed { stacks: of_stacks, spans: of_requests, without_spans, ..pushed })
     }
 
     fn push_metrics(

@@ -55,7 +55,7 @@ pub(super) fn base(url: &str) -> Result<String, OtlpError> {
         return failed("it must end with the path");
     }
     let base = url.trim_end_matches('/');
-    if base.ends_with("/v1/metrics") || base.ends_with("/profiles") {
+    if ["/v1/metrics", "/v1/traces", "/profiles"].iter().any(|path| base.ends_with(path)) {
         return failed("leave out /v1/metrics: the paths of the signals are appended");
     }
     Ok(base.to_owned())

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use brickscope::{Anchor, BrickId, BrickProfiler, MockClock, Phase, Profile};
+use brickscope::{Anchor, BrickId, BrickProfiler, MockClock, Phase, Profile, Request};
 use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_testing::NOBODY_LISTENS;
 use brickscope_testing::patience::{first_to_judge, unless_it_hangs};
@@ -151,7 +151,7 @@ fn both_signals_are_sent_with_their_headers() {
     settings.resource = vec![("service.name".to_owned(), "my engine".to_owned())];
     let pushed = push(&format!("{url}/"), settings).expect("it is taken");
     assert!(pushed.points > 10 && pushed.rejected == 0, "{pushed:?}");
-    assert!(matches!(pushed.stacks, PushedStacks::Sent { profiles: 1, rejected: 0 }), "{pushed:?}");
+    assert!(matches!(pushed.stacks, PushedSignal::Sent { items: 1, rejected: 0 }), "{pushed:?}");
     let got: Vec<Got> = got.try_iter().collect();
     let paths: Vec<&str> = got.iter().map(|got| &*got.path).collect();
     assert_eq!(paths, ["/v1/metrics", "/v1development/profiles"]);
@@ -300,6 +300,34 @@ fn time_is_limited_whatever_the_collector_does() {
 }
 
 #[test]
+fn requests_of_a_server_are_spans_where_their_time_is_known() {
+    let (url, got) = server(|_, _, _| ok());
+    let collector = Collector::new(&url, settings(DAY)).expect("a URL");
+    let push = |profile: &Profile| {
+        let stacks = Stacks::of_spans(profile, By::Layer, 0);
+        collector.push(profile, &stacks, &|| true).expect("it is taken")
+    };
+    let request = |ended_ns| Request { id: "cmpl-1".to_owned(), ended_ns, ..Request::default() };
+    let mut profile = Profile { requests: vec![request(Some(7)), request(None)], ..run() };
+    let pushed = push(&profile);
+    assert!(matches!(pushed.spans, PushedSignal::NoTime), "{pushed:?}");
+    assert_eq!(got.try_iter().count(), 2);
+    profile.clock.anchors = vec![Anchor {
+        at_ns: 0,
+        monotonic_ns: 7,
+        monotonic_raw_ns: 7,
+        unix_ns: Some(1_795_258_092_000_000_000),
+        width_ns: 1,
+    }];
+    let pushed = push(&profile);
+    // The request, and its time up to its end.
+    assert!(matches!(pushed.spans, PushedSignal::Sent { items: 2, rejected: 0 }), "{pushed:?}");
+    assert_eq!(pushed.without_spans, 1);
+    let paths: Vec<String> = got.try_iter().map(|got| got.path).collect();
+    assert_eq!(paths, ["/v1/metrics", "/v1development/profiles", "/v1/traces"]);
+}
+
+#[test]
 fn a_push_can_be_ended_between_tries() {
     let (url, got) = server(|_, _, _| http("503 Unavailable", "Retry-After: 3600\r\n", b""));
     let pushed = unless_it_hangs(move || push_while(&url, settings(DAY), &|| false));
@@ -315,7 +343,7 @@ fn what_a_collector_rejects_is_counted() {
     });
     let pushed = push(&url, settings(DAY)).expect("the rest is taken");
     assert_eq!((pushed.rejected, pushed.messages), (3, vec!["too old".to_owned(); 2]));
-    assert!(matches!(pushed.stacks, PushedStacks::Sent { profiles: 1, rejected: 1 }));
+    assert!(matches!(pushed.stacks, PushedSignal::Sent { items: 1, rejected: 1 }));
     // A collector without profiles takes metrics all the same.
     for (status, is_taken) in [("404 Not Found", false), ("400 Bad Request", true)] {
         let (url, _got) = server(move |got, _, _| match &*got.path {
@@ -323,7 +351,7 @@ fn what_a_collector_rejects_is_counted() {
             _ => http(status, "", b""),
         });
         let stacks = push(&url, settings(DAY)).expect("metrics are taken").stacks;
-        assert_eq!(matches!(stacks, PushedStacks::Failed(_)), is_taken, "{stacks:?}");
+        assert_eq!(matches!(stacks, PushedSignal::Failed(_)), is_taken, "{stacks:?}");
     }
 }
 
@@ -376,7 +404,13 @@ fn all_pushes_of_a_profiler_have_one_start() {
     const SECOND: u64 = 1_000_000_000;
     let collector = Collector::new("http://localhost:4318", settings(DAY)).expect("a URL");
     let profile = |created: &str, at_ns| {
-        let anchor = |at_ns| Anchor { at_ns, monotonic_ns: 7, monotonic_raw_ns: 7, width_ns: 1 };
+        let anchor = |at_ns| Anchor {
+            at_ns,
+            monotonic_ns: 7,
+            monotonic_raw_ns: 7,
+            unix_ns: None,
+            width_ns: 1,
+        };
         let mut profile = Profile { created: created.to_owned(), ..run() };
         profile.clock.anchors = vec![anchor(0), anchor(at_ns)];
         profile

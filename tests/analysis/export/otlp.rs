@@ -1,9 +1,11 @@
 //! OTLP's JSON and protocol buffers, by readers of their own. `tests/readers/` and `tests/otlp/` read them by the published
 //! protocol buffers.
 
-use brickscope::{BrickId, BrickProfiler, MockClock, Model, Phase, Profile};
+use brickscope::{
+    Anchor, BrickId, BrickProfiler, Ending, MockClock, Model, Part, Phase, Profile, Request,
+};
 use brickscope_analysis::stacks::{By, Stacks};
-use brickscope_formats::export::otlp::{self, Answer, Origin};
+use brickscope_formats::export::otlp::{self, Answer, Origin, Spans};
 use serde_json::Value;
 
 use super::bytes;
@@ -226,4 +228,173 @@ fn answers_are_read_whatever_they_are() {
         assert_eq!((Answer::read(bad), Answer::reason(bad)), (None, None), "{bad:?}");
     }
     assert_eq!(Answer::reason(b"\x08\x03\x12\x02no"), Some("no".to_owned()));
+}
+
+/// When the clock of `served` was at 0.
+const MIDNIGHT: u64 = 1_795_219_200_000_000_000;
+
+/// A server: a request with three tokens, one that fails beside it, and one that goes on.
+fn served() -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let requests = profiler.requests();
+    let a = requests.arrive("chatcmpl-1");
+    hand.advance(500);
+    requests.receive(a);
+    hand.advance(1_000);
+    requests.admit(a);
+    let b = requests.arrive("/v1/completions 2");
+    for part in [Part::prompt(a, 8, 4).with_cached(4), Part::decode(a, 12), Part::decode(a, 13)] {
+        let pass = profiler.begin_pass_of(&[part]);
+        hand.advance(2_000);
+        profiler.end_pass(pass, part.tokens, 0);
+        hand.advance(30);
+        requests.token(a);
+    }
+    hand.advance(7);
+    requests.end(a, Ending::Length);
+    requests.end(b, Ending::Error);
+    let _ = requests.arrive("chatcmpl-3");
+    let mut profile = profiler.profile();
+    profile.requests[0].prompt_tokens = Some(12);
+    profile.requests[1].error = Some("no room".to_owned());
+    profile.model = Some(Model { name: Some("tiny".to_owned()), ..Model::default() });
+    profile.clock.anchors = vec![Anchor {
+        at_ns: 0,
+        monotonic_ns: 0,
+        monotonic_raw_ns: 0,
+        unix_ns: Some(MIDNIGHT),
+        width_ns: 0,
+    }];
+    profile
+}
+
+fn spans(profile: &Profile) -> Vec<Value> {
+    let spans = Spans::of(profile).expect("its time is known");
+    let json: Value = serde_json::from_slice(&bytes(|out| spans.write(out))).expect("JSON");
+    json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("spans").clone()
+}
+
+/// The value of an attribute, whatever its type.
+fn attribute(span: &Value, key: &str) -> Option<Value> {
+    let attributes = span["attributes"].as_array().expect("attributes");
+    let value = attributes.iter().find(|of| of["key"] == key)?["value"].as_object()?;
+    value.values().next().cloned()
+}
+
+fn ns(span: &Value, field: &str) -> u64 {
+    span[field].as_str().expect("text").parse().expect("a number")
+}
+
+#[test]
+fn a_request_is_a_span_with_its_stretches_in_it() {
+    let profile = served();
+    let spans = spans(&profile);
+    let told: Vec<(&str, u64, u64)> = spans
+        .iter()
+        .map(|span| {
+            let name = span["name"].as_str().expect("a name");
+            let [start, end] = ["startTimeUnixNano", "endTimeUnixNano"].map(|of| ns(span, of));
+            (name, start - MIDNIGHT, end - MIDNIGHT)
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("chat tiny", 0, 7_597),
+            ("before the engine", 0, 500),
+            ("queue", 500, 1_500),
+            ("first token", 1_500, 3_530),
+            ("further tokens", 3_530, 7_590),
+            ("to the end", 7_590, 7_597),
+            ("text_completion tiny", 1_500, 7_597),
+            ("to the end", 1_500, 7_597),
+        ]
+    );
+    let of = |nth: usize, key: &str| attribute(&spans[nth], key);
+    let text = |text: &str| Some(Value::from(text));
+    for (nth, key, value) in [
+        (0, "gen_ai.operation.name", text("chat")),
+        (0, "gen_ai.provider.name", text("brickscope")),
+        (0, "gen_ai.response.id", text("chatcmpl-1")),
+        (0, "gen_ai.usage.input_tokens", text("12")),
+        (0, "gen_ai.usage.cache_read.input_tokens", text("4")),
+        (0, "gen_ai.usage.output_tokens", None),
+        (0, "gen_ai.response.time_to_first_chunk", Some(Value::from(3_530e-9_f64))),
+        (3, "brickscope.own_alone_ns", text("2000")),
+        (3, "brickscope.between_ns", text("30")),
+        (4, "brickscope.tokens", text("2")),
+        (4, "brickscope.own_alone_ns", text("4000")),
+        (6, "brickscope.request", text("/v1/completions 2")),
+        (6, "gen_ai.response.id", None),
+        (6, "gen_ai.response.finish_reasons", None),
+        (6, "gen_ai.response.time_to_first_chunk", None),
+        (6, "error.type", text("_OTHER")),
+        // No pass is known that was for it.
+        (7, "brickscope.own_alone_ns", None),
+        (7, "brickscope.other_decode_ns", text("4000")),
+    ] {
+        assert_eq!(of(nth, key), value, "{nth}: {key}");
+    }
+    let reasons = of(0, "gen_ai.response.finish_reasons").expect("it ended");
+    assert_eq!(reasons["values"][0]["stringValue"], "length");
+    assert_eq!(spans[6]["status"], serde_json::json!({ "message": "no room", "code": 2 }));
+    assert_eq!((&spans[0]["kind"], &spans[1]["kind"]), (&2.into(), &1.into()));
+    // Each in its own trace, and each span with an id of its own.
+    let roots: Vec<&Value> = spans.iter().filter(|span| span["parentSpanId"].is_null()).collect();
+    assert_eq!(roots.len(), 2);
+    assert_ne!(roots[0]["traceId"], roots[1]["traceId"]);
+    for span in &spans {
+        let root = roots.iter().find(|root| root["traceId"] == span["traceId"]).expect("a root");
+        assert!(span["parentSpanId"].is_null() || span["parentSpanId"] == root["spanId"]);
+        assert_eq!(span["traceId"].as_str().map(str::len), Some(32));
+        assert_eq!(span["spanId"].as_str().map(str::len), Some(16));
+    }
+    let ids: std::collections::BTreeSet<_> = spans.iter().map(|of| of["spanId"].as_str()).collect();
+    assert_eq!(ids.len(), spans.len());
+    assert_eq!(Spans::of(&profile).map(|spans| spans.left_out()), Some(1));
+}
+
+#[test]
+fn spans_as_protocol_buffers_are_those_of_the_json() {
+    let profile = served();
+    let all = Spans::of(&profile).expect("its time is known");
+    let origin = Origin::of(&profile);
+    let requests: Vec<otlp::Request> = all.requests(&origin).collect();
+    let [request] = &requests[..] else { panic!("{} requests", requests.len()) };
+    let message = Message::new(&request.body);
+    let found = message.messages(1)[0].messages(2)[0].messages(2);
+    let json = spans(&profile);
+    assert_eq!((request.items, found.len()), (json.len() as u64, json.len()));
+    for (message, json) in found.iter().zip(&json) {
+        assert_eq!(texts(message, 5), [json["name"].as_str().expect("a name")]);
+        assert_eq!(message.number(6), json["kind"].as_u64().expect("a number"));
+        let times = ["startTimeUnixNano", "endTimeUnixNano"].map(|field| ns(json, field));
+        assert_eq!([message.number(7), message.number(8)], times);
+        let keys: Vec<&str> = json["attributes"]
+            .as_array()
+            .expect("attributes")
+            .iter()
+            .map(|of| of["key"].as_str().expect("a key"))
+            .collect();
+        let pairs = message.messages(9);
+        let found: Vec<&str> = pairs.iter().flat_map(|pair| texts(pair, 1)).collect();
+        assert_eq!(found, keys);
+    }
+}
+
+#[test]
+fn requests_without_a_time_in_the_calendar_have_no_spans() {
+    let mut profile = served();
+    profile.clock.anchors[0].unix_ns = None;
+    assert!(Spans::of(&profile).is_none());
+    // A moment before 1970, or after all that has a number, is none.
+    profile.clock.anchors[0] = Anchor { at_ns: 10, unix_ns: Some(5), ..profile.clock.anchors[0] };
+    let request = |arrived_ns, ended_ns| Request { arrived_ns, ended_ns, ..Request::default() };
+    profile.requests = vec![request(0, Some(20)), request(7, Some(u64::MAX))];
+    profile.parts.clear();
+    let all = Spans::of(&profile).expect("its clock was read");
+    assert_eq!(all.left_out(), 1);
+    assert_eq!(spans(&profile).len(), 2);
 }

@@ -500,8 +500,13 @@ fn what_overlaps_without_end_is_counted_and_not_drawn_over_each_other() {
 fn numbers_that_nobody_recorded_end_in_a_file_or_an_error() {
     let mut profile = on_device();
     profile.process = Some(u32::MAX);
-    profile.clock.anchors =
-        vec![Anchor { at_ns: u64::MAX, monotonic_ns: 0, monotonic_raw_ns: 0, width_ns: 0 }];
+    profile.clock.anchors = vec![Anchor {
+        at_ns: u64::MAX,
+        monotonic_ns: 0,
+        monotonic_raw_ns: 0,
+        unix_ns: None,
+        width_ns: 0,
+    }];
     for (nth, span) in (0..).zip(&mut profile.spans) {
         span.lane = u32::MAX - nth;
         span.start_ns = u64::MAX - 1;

@@ -14,7 +14,7 @@ pub(super) struct KeyValue {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct AnyValue {
-    #[prost(oneof = "Any", tags = "1, 3")]
+    #[prost(oneof = "Any", tags = "1, 3, 4, 5")]
     pub(super) value: Option<Any>,
 }
 
@@ -24,6 +24,16 @@ pub(super) enum Any {
     Text(String),
     #[prost(int64, tag = "3")]
     Int(i64),
+    #[prost(double, tag = "4")]
+    Double(f64),
+    #[prost(message, tag = "5")]
+    List(ArrayValue),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ArrayValue {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) values: Vec<AnyValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -320,17 +330,31 @@ pub(super) struct Status {
 }
 
 pub(super) fn text(key: &str, value: impl Into<String>) -> KeyValue {
-    let value = AnyValue { value: Some(Any::Text(value.into())) };
-    KeyValue { key: key.to_owned(), value: Some(value) }
+    attribute(key, Any::Text(value.into()))
+}
+
+pub(super) fn attribute(key: &str, value: Any) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
+}
+
+impl AnyValue {
+    fn json(&self) -> Json {
+        match &self.value {
+            Some(Any::Text(text)) => json!({ "stringValue": text }),
+            Some(Any::Int(number)) => json!({ "intValue": number.to_string() }),
+            Some(Any::Double(number)) => json!({ "doubleValue": number }),
+            Some(Any::List(list)) => {
+                let values: Vec<Json> = list.values.iter().map(Self::json).collect();
+                json!({ "arrayValue": { "values": values } })
+            }
+            None => json!({}),
+        }
+    }
 }
 
 impl KeyValue {
-    fn json(&self) -> Json {
-        let value = match self.value.as_ref().and_then(|value| value.value.as_ref()) {
-            Some(Any::Text(text)) => json!({ "stringValue": text }),
-            Some(Any::Int(number)) => json!({ "intValue": number.to_string() }),
-            None => json!({}),
-        };
+    pub(super) fn json(&self) -> Json {
+        let value = self.value.as_ref().map_or_else(|| json!({}), AnyValue::json);
         json!({ "key": self.key, "value": value })
     }
 }

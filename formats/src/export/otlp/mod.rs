@@ -1,15 +1,17 @@
-//! OpenTelemetry's protocol, OTLP: the metrics of a profile and its stacks, as a collector takes them.
+//! OpenTelemetry's protocol, OTLP: the metrics of a profile, its stacks and the requests of a server, as a collector takes them.
 //!
 //! [`write()`] makes one `ExportMetricsServiceRequest` as JSON, which a collector accepts at `/v1/metrics` with the
 //! content type `application/json`, and reads from files. [`metrics()`] and [`profiles()`] make the same as protocol
 //! buffers, in requests of a bounded size, for [`METRICS_PATH`] and [`PROFILES_PATH`]; [`Answer`] reads what a collector
 //! answers. Sending them is the part of `brickscope-live`.
 //!
-//! There are no traces: OTLP needs the calendar time of a span to the nanosecond, and a profile knows its
-//! own only to the second. [`brickscope_analysis::stacks`] and the formats for timelines have the spans.
+//! [`Spans`] are the requests of a server as traces. Spans of passes, layers and bricks are no traces: the formats for timelines
+//! have them.
 
 mod message;
 mod profiles;
+mod span_message;
+mod spans;
 
 use std::io::{self, Write};
 use std::mem;
@@ -23,6 +25,7 @@ use self::message::{
     SummaryPoint, text,
 };
 pub use self::profiles::profiles;
+pub use self::spans::{NO_TIME, Spans};
 use super::metrics::{self, Family, Labels, MetricKind, Point, Summary, Unit, Value};
 
 /// Where a collector takes metrics, below its base URL.
@@ -30,6 +33,9 @@ pub const METRICS_PATH: &str = "/v1/metrics";
 
 /// Where a collector takes profiles, a signal that is still in development.
 pub const PROFILES_PATH: &str = "/v1development/profiles";
+
+/// Where a collector takes spans.
+pub const TRACES_PATH: &str = "/v1/traces";
 
 /// The content type of the requests.
 pub const CONTENT_TYPE: &str = "application/x-protobuf";
@@ -54,7 +60,7 @@ const MOST_POINTS: usize = 2_000;
 pub struct Request {
     /// The message.
     pub body: Vec<u8>,
-    /// The data points or profiles in it.
+    /// The data points, profiles or spans in it.
     pub items: u64,
 }
 
@@ -322,12 +328,9 @@ fn gen_ai(family: &Family, profile: &Profile, (start, end): (u64, u64)) -> Optio
     };
     let mut attributes = vec![
         text("gen_ai.operation.name", "text_completion"),
-        text("gen_ai.provider.name", "brickscope"),
+        text("gen_ai.provider.name", provider(profile)),
     ];
-    if let Some(model) = &profile.model {
-        let model = model.name.as_ref().unwrap_or(&model.path);
-        attributes.push(text("gen_ai.request.model", &**model));
-    }
+    attributes.extend(model(profile).map(|model| text("gen_ai.request.model", model)));
     let point = HistogramPoint {
         attributes,
         start,
@@ -346,6 +349,23 @@ fn gen_ai(family: &Family, profile: &Profile, (start, end): (u64, u64)) -> Optio
     })
 }
 
+/// The engine that computed the answers, as it names itself.
+fn provider(profile: &Profile) -> &str {
+    if let Some(of) = &profile.imported {
+        let program = of.program.as_deref().unwrap_or(&of.format);
+        return program.split(' ').next().unwrap_or(program);
+    }
+    // Of a program that was recorded, its library.
+    let backend = profile.run.as_ref().map_or("", |run| run.backend.as_str());
+    let recorded = ["llama.cpp", "ggml"].into_iter().find(|engine| backend.starts_with(engine));
+    recorded.unwrap_or("brickscope")
+}
+
+/// The model's name or, if it has none, its path.
+fn model(profile: &Profile) -> Option<&str> {
+    profile.model.as_ref().map(|of| of.name.as_deref().unwrap_or(&of.path))
+}
+
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
@@ -353,7 +373,7 @@ fn seconds(nanos: u64) -> f64 {
 /// What a collector answered to a request that it took.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
-    /// The data points or profiles that it rejected.
+    /// The data points, profiles or spans that it rejected.
     pub rejected: u64,
     /// Why, or a warning; empty if it says nothing.
     pub message: String,

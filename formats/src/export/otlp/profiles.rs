@@ -150,23 +150,26 @@ fn from_empty<T: Default>(entries: impl Iterator<Item = T>) -> Vec<T> {
 /// 16 bytes that no other profile has, and that are the same when a run is sent again: the FNV-1a hash of what was
 /// measured.
 fn id(profile: &Profile, nth: u64) -> Vec<u8> {
+    fnv(of_run(profile), &nth.to_le_bytes()).to_be_bytes().to_vec()
+}
+
+/// The hash of what was measured, which goes on with what tells one thing of the run from another.
+pub(super) fn of_run(profile: &Profile) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let mut hash = OFFSET;
-    let mut add = |bytes: &[u8]| {
-        for &byte in bytes {
-            hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
-        }
-    };
-    add(profile.created.as_bytes());
-    add(&profile.process.unwrap_or_default().to_le_bytes());
+    let mut hash = fnv(OFFSET, profile.created.as_bytes());
+    hash = fnv(hash, &profile.process.unwrap_or_default().to_le_bytes());
     for phase in &profile.phases {
-        add(&phase.wall_ns.to_le_bytes());
-        add(&phase.unattributed_ns.to_le_bytes());
+        hash = fnv(hash, &phase.wall_ns.to_le_bytes());
+        hash = fnv(hash, &phase.unattributed_ns.to_le_bytes());
     }
     for total in &profile.totals {
-        add(&total.stats.exclusive_ns.to_le_bytes());
+        hash = fnv(hash, &total.stats.exclusive_ns.to_le_bytes());
     }
-    add(&nth.to_le_bytes());
-    hash.to_be_bytes().to_vec()
+    hash
+}
+
+/// Goes on with a hash.
+pub(super) fn fnv(hash: u128, bytes: &[u8]) -> u128 {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    bytes.iter().fold(hash, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }

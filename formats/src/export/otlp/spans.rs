@@ -1,0 +1,321 @@
+//! Requests of a server as OTLP's traces: a trace each, by OpenTelemetry's conventions for generative AI, which are still in
+//! development. <https://github.com/open-telemetry/semantic-conventions-genai>
+//!
+//! A span is a whole request, and those in it are its stretches one after the other: before the engine, the queue, up to the
+//! first token, the further tokens, and up to the end. Their attributes say what ran meanwhile.
+
+use std::io::{self, Write};
+use std::iter;
+
+use brickscope_analysis::requests::{Interval, KnownPieces, Piece, Requests, Row, Until};
+use brickscope_profile::{Ending, Profile};
+use prost::Message;
+use serde_json::json;
+
+use super::message::{Any, AnyValue, ArrayValue, KeyValue, attribute, text};
+use super::profiles::{fnv, of_run};
+use super::span_message::{ResourceSpans, ScopeSpans, Span, SpanStatus, TraceRequest};
+use super::{Origin, Request, model, provider, scope, seconds};
+
+/// With its attributes, a span takes some hundred bytes.
+const MOST_SPANS: usize = 2_000;
+
+/// `SPAN_KIND_INTERNAL`.
+const INTERNAL: i32 = 1;
+/// `SPAN_KIND_SERVER`.
+const SERVER: i32 = 2;
+/// `STATUS_CODE_ERROR`.
+const FAILED: i32 = 2;
+
+/// Why a run has no [`Spans`].
+pub const NO_TIME: &str = "the run doesn't say when its clock's moments were in the calendar, to the nanosecond; \
+     runs that are recorded now do";
+
+/// The requests of a profile as spans.
+#[derive(Debug)]
+pub struct Spans<'p> {
+    profile: &'p Profile,
+    requests: Requests<'p>,
+    /// What all ids begin with.
+    run: u128,
+}
+
+/// A stretch of a request.
+struct Stretch {
+    name: &'static str,
+    from_ns: u64,
+    to_ns: u64,
+    /// What was done meanwhile, unless the name says it.
+    pieces: Option<KnownPieces>,
+    /// How many tokens end in it, if they are several.
+    tokens: Option<u64>,
+}
+
+impl<'p> Spans<'p> {
+    /// The spans of a profile. `None` if its clock was never read beside the calendar's: then nobody knows when they were, to
+    /// the nanosecond.
+    #[must_use]
+    pub fn of(profile: &'p Profile) -> Option<Self> {
+        let has_time = profile.clock.anchors.iter().any(|anchor| anchor.unix_ns.is_some());
+        let new = || Self { profile, requests: Requests::of(profile), run: of_run(profile) };
+        has_time.then(new)
+    }
+
+    /// How many requests are left out: they hadn't ended when the recording ended.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.requests.all().iter().filter(|of| self.period(of).is_none()).count() as u64
+    }
+
+    /// As requests to [`TRACES_PATH`](super::TRACES_PATH).
+    pub fn requests<'s>(&'s self, origin: &'s Origin) -> impl Iterator<Item = Request> + 's {
+        let mut spans = self.all();
+        iter::from_fn(move || {
+            let part: Vec<Span> = spans.by_ref().take(MOST_SPANS).collect();
+            (!part.is_empty()).then(|| self.encoded(part, origin))
+        })
+    }
+
+    /// Writes them as JSON: one `ExportTraceServiceRequest`.
+    ///
+    /// # Errors
+    ///
+    /// If writing to `out` fails.
+    pub fn write(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        let attributes = Origin::of(self.profile).attributes;
+        let attributes: Vec<_> = attributes.iter().map(KeyValue::json).collect();
+        let resource = json!({ "attributes": attributes });
+        let of = scope(self.profile);
+        let scope = json!({ "name": of.name, "version": of.version });
+        write!(
+            out,
+            "{{\"resourceSpans\":[{{\"resource\":{resource},\"scopeSpans\":[{{\"scope\":{scope},\"spans\":["
+        )?;
+        for (nth, span) in self.all().enumerate() {
+            let between = if nth == 0 { "\n" } else { ",\n" };
+            out.write_all(between.as_bytes())?;
+            serde_json::to_writer(&mut *out, &span.json())?;
+        }
+        out.write_all(b"\n]}]}]}\n")
+    }
+
+    fn encoded(&self, spans: Vec<Span>, origin: &Origin) -> Request {
+        let items = spans.len() as u64;
+        let scope_spans = vec![ScopeSpans { scope: Some(scope(self.profile)), spans }];
+        let of_run = ResourceSpans { resource: Some(origin.resource()), scope_spans };
+        let body = TraceRequest { resource_spans: vec![of_run] }.encode_to_vec();
+        Request { body, items }
+    }
+
+    fn all(&self) -> impl Iterator<Item = Span> + '_ {
+        self.requests.rows().flat_map(|row| self.of_request(&row))
+    }
+
+    /// When a request began and ended, in nanoseconds since 1970.
+    fn period(&self, of: &brickscope_profile::Request) -> Option<[u64; 2]> {
+        let ended = of.ended_ns?.max(of.arrived_ns);
+        self.in_calendar([of.arrived_ns, ended])
+    }
+
+    fn in_calendar(&self, [from_ns, to_ns]: [u64; 2]) -> Option<[u64; 2]> {
+        let clock = &self.profile.clock;
+        Some([clock.unix_ns(from_ns)?, clock.unix_ns(to_ns)?])
+    }
+
+    /// A request, then its stretches; none if it hadn't ended.
+    fn of_request(&self, row: &Row<'_>) -> Vec<Span> {
+        let Some([start, end]) = self.period(row.of) else { return Vec::new() };
+        let trace = fnv(self.run, &row.number.to_le_bytes());
+        let trace_id = trace.to_be_bytes().to_vec();
+        let span_id = |nth: u8| fnv(trace, &[nth]).to_be_bytes()[8..].to_vec();
+        let status = (row.of.ending == Some(Ending::Error)).then(|| SpanStatus {
+            message: row.of.error.clone().unwrap_or_default(),
+            code: FAILED,
+        });
+        let mut spans = vec![Span {
+            trace_id: trace_id.clone(),
+            span_id: span_id(0),
+            parent_span_id: Vec::new(),
+            name: self.name(row),
+            kind: SERVER,
+            start,
+            end,
+            attributes: self.attributes(row),
+            status,
+        }];
+        for (nth, stretch) in (1..).zip(self.stretches(row.number)) {
+            let Some([start, end]) = self.in_calendar([stretch.from_ns, stretch.to_ns]) else {
+                continue;
+            };
+            spans.push(Span {
+                trace_id: trace_id.clone(),
+                span_id: span_id(nth),
+                parent_span_id: span_id(0),
+                name: stretch.name.to_owned(),
+                kind: INTERNAL,
+                start,
+                end,
+                attributes: stretch.attributes(),
+                status: None,
+            });
+        }
+        spans
+    }
+
+    /// As the conventions want it, as far as it is known: the operation and the model.
+    fn name(&self, row: &Row<'_>) -> String {
+        let operation = operation(&row.of.id).unwrap_or("request");
+        match model(self.profile) {
+            Some(model) => format!("{operation} {model}"),
+            None => operation.to_owned(),
+        }
+    }
+
+    fn attributes(&self, row: &Row<'_>) -> Vec<KeyValue> {
+        let of = row.of;
+        let mut known = Vec::new();
+        known.extend(operation(&of.id).map(|name| text("gen_ai.operation.name", name)));
+        known.push(text("gen_ai.provider.name", provider(self.profile)));
+        known.extend(model(self.profile).map(|model| text("gen_ai.request.model", model)));
+        // Without a name of its own a request is called by its path.
+        let id = if of.id.starts_with('/') { "brickscope.request" } else { "gen_ai.response.id" };
+        known.push(text(id, &*of.id));
+        known.extend(of.ending.map(|ending| text("brickscope.ending", ending.name())));
+        let reason = of.ending.filter(|of| matches!(of, Ending::Stop | Ending::Length));
+        known.extend(reason.map(|reason| {
+            let reason = AnyValue { value: Some(Any::Text(reason.name().to_owned())) };
+            let reasons = Any::List(ArrayValue { values: vec![reason] });
+            attribute("gen_ai.response.finish_reasons", reasons)
+        }));
+        if of.ending == Some(Ending::Error) {
+            // The conventions' word for a kind that has no other name.
+            known.push(text("error.type", "_OTHER"));
+        }
+        for (key, tokens) in [
+            ("gen_ai.usage.input_tokens", of.prompt_tokens),
+            ("gen_ai.usage.cache_read.input_tokens", row.cached_tokens),
+            ("gen_ai.usage.output_tokens", of.output_tokens),
+        ] {
+            known.extend(tokens.map(|tokens| int(key, tokens)));
+        }
+        known.extend(row.to_first_token_ns.map(|ns| {
+            attribute("gen_ai.response.time_to_first_chunk", Any::Double(seconds(ns)))
+        }));
+        known
+    }
+
+    fn stretches(&self, number: u32) -> Vec<Stretch> {
+        let mut found = Vec::new();
+        let (mut further, mut tokens): (Option<Interval>, u64) = (None, 0);
+        for interval in self.requests.intervals(number) {
+            match interval.until {
+                Until::FirstToken => self.add(&interval, "first token", None, &mut found),
+                Until::Token(_) => {
+                    further = Some(joined(further, interval));
+                    tokens += 1;
+                }
+                Until::End => {
+                    if let Some(further) = &further {
+                        self.add(further, "further tokens", Some(tokens), &mut found);
+                    }
+                    self.add(&interval, "to the end", None, &mut found);
+                }
+            }
+        }
+        found
+    }
+
+    /// Adds an interval: what was before the engine, the queue, then the rest; of each, if it took any time.
+    fn add(
+        &self,
+        interval: &Interval,
+        name: &'static str,
+        tokens: Option<u64>,
+        found: &mut Vec<Stretch>,
+    ) {
+        let mut from_ns = interval.from_ns;
+        for piece in [Piece::Receiving, Piece::Queue] {
+            let to_ns = from_ns + interval.of(piece);
+            if to_ns > from_ns {
+                let name = piece.name();
+                found.push(Stretch { name, from_ns, to_ns, pieces: None, tokens: None });
+            }
+            from_ns = to_ns;
+        }
+        let (to_ns, pieces) = (interval.to_ns, Some(self.requests.known_pieces(interval)));
+        if to_ns > from_ns {
+            found.push(Stretch { name, from_ns, to_ns, pieces, tokens });
+        }
+    }
+}
+
+impl Stretch {
+    fn attributes(&self) -> Vec<KeyValue> {
+        let mut known: Vec<KeyValue> =
+            self.tokens.map(|tokens| int("brickscope.tokens", tokens)).into_iter().collect();
+        let pieces = Piece::ALL.into_iter().zip(self.pieces.into_iter().flatten());
+        let pieces = pieces.filter(|(of, _)| !matches!(of, Piece::Receiving | Piece::Queue));
+        known.extend(pieces.filter_map(|(of, ns)| {
+            let key = format!("brickscope.{}_ns", of.key());
+            ns.map(|ns| int(&key, ns))
+        }));
+        known
+    }
+}
+
+/// An interval and the one after it.
+fn joined(all: Option<Interval>, next: Interval) -> Interval {
+    let Some(mut all) = all else { return next };
+    all.to_ns = next.to_ns;
+    all.pieces.iter_mut().zip(next.pieces).for_each(|(sum, ns)| *sum += ns);
+    all
+}
+
+/// What a request asked for, by the name in its answer or else its path; `None` if neither says it.
+fn operation(id: &str) -> Option<&'static str> {
+    const BY_NAME: [(&str, &str); 3] =
+        [("chatcmpl-", "chat"), ("cmpl-", "text_completion"), ("msg_", "chat")];
+    let by_name = BY_NAME.iter().find(|(start, _)| id.starts_with(start));
+    if let Some((_, operation)) = by_name {
+        return Some(*operation);
+    }
+    let path = id.split(' ').next().filter(|path| path.starts_with('/'))?;
+    let mut names = path.rsplit('/');
+    match (names.next()?, names.next()) {
+        ("completions", Some("chat")) | ("chat" | "messages", _) => Some("chat"),
+        ("completions" | "completion" | "infill", _) => Some("text_completion"),
+        ("embeddings" | "embedding", _) => Some("embeddings"),
+        _ => None,
+    }
+}
+
+/// Counts are signed in OTLP.
+fn int(key: &str, count: u64) -> KeyValue {
+    attribute(key, Any::Int(i64::try_from(count).unwrap_or(i64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_have_the_names_of_the_conventions() {
+        for (id, name) in [
+            ("chatcmpl-ndADlNTC9YZA", Some("chat")),
+            ("cmpl-7", Some("text_completion")),
+            ("msg_01", Some("chat")),
+            ("/v1/chat/completions 3", Some("chat")),
+            ("/api/chat 4", Some("chat")),
+            ("/v1/messages 5", Some("chat")),
+            ("/v1/completions 6", Some("text_completion")),
+            ("/completion 7", Some("text_completion")),
+            ("/v1/embeddings 8", Some("embeddings")),
+            ("/v1/rerank 9", None),
+            ("resp_1", None),
+            ("a request", None),
+            ("", None),
+        ] {
+            assert_eq!(operation(id), name, "{id}");
+        }
+    }
+}
