@@ -6,7 +6,8 @@
 //! brickscope flamegraph -- target/release/examples/known_flamegraph forward model.gguf 600
 //! ```
 //!
-//! `plain MILLISECONDS` takes that much CPU time, three quarters of it in one function and a quarter in another.
+//! `plain MILLISECONDS` takes that much CPU time, some three quarters of it in one function and a quarter in another; `share`
+//! prints which part it is by the clock.
 //! `forward MODEL TOKENS` decodes on two threads, and spins in DownProjection of layer 3 in each pass, for half of the
 //! CPU time that a pass takes without it. `forward MODEL TOKENS 1` decodes on one.
 //!
@@ -33,13 +34,14 @@ fn main() -> Anyhow<()> {
     let timer = timer::start_if_asked()?;
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, "plain", millis] => plain(Duration::from_millis(millis.parse()?)),
+        [_, "share"] => println!("{}", share()),
         [_, "forward", model, tokens] => forward(model.as_ref(), tokens.parse()?, 2)?,
         [_, "forward", model, tokens, threads] => {
             forward(model.as_ref(), tokens.parse()?, threads.parse()?)?;
         }
         _ => {
             let usage =
-                "usage: known_flamegraph plain MILLISECONDS | forward MODEL TOKENS [THREADS]";
+                "usage: known_flamegraph plain MILLISECONDS | share | forward MODEL TOKENS [THREADS]";
             return Err(usage.into());
         }
     }
@@ -65,6 +67,20 @@ fn plain(total: Duration) {
             rounds += 1;
         }
     }
+}
+
+/// The share of `three_quarters`, of rounds that nothing disturbed: where a loop's code lies can make its turns longer.
+fn share() -> f64 {
+    let round = |nth: u64| {
+        let begun = Instant::now();
+        three_quarters(TURNS + nth);
+        let first = begun.elapsed();
+        one_quarter(TURNS + nth);
+        first.as_secs_f64() / begun.elapsed().as_secs_f64()
+    };
+    let mut shares: Vec<f64> = (0..501).map(round).collect();
+    shares.sort_by(f64::total_cmp);
+    shares[shares.len() / 2]
 }
 
 #[inline(never)]

@@ -1,11 +1,11 @@
-//! Spends CPU time in two functions, three quarters of it in one, for samplers to find.
+//! Spends CPU time in two functions, some three quarters of it in one, for samplers to find.
 //!
 //! `known_split THREADS MILLISECONDS` spends that much CPU time on each thread. It prints the addresses of the two
 //! functions and the number of rounds. If `BRICKSCOPE_TIMER_SAMPLES` is set, it samples itself and prints the number of
 //! samples.
 
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The least number of loop iterations per round.
 const TURNS: u64 = 20_000;
@@ -55,6 +55,24 @@ pub(crate) fn run(threads: u64, milliseconds: u64) {
 /// The addresses of the function that takes a quarter of the time, and of the one that takes three quarters.
 pub(crate) fn places() -> [u64; 2] {
     [seldom, often].map(|function: fn(u64) -> u64| function as usize as u64)
+}
+
+/// The share of the second function as the clock finds it, of rounds that nothing disturbed: where a loop's code lies can make
+/// its turns a third longer.
+#[allow(dead_code, reason = "the tests include this file")]
+pub(crate) fn share() -> f64 {
+    let round = |nth: u64| {
+        let turns = black_box(TURNS + nth);
+        let begun = Instant::now();
+        black_box(seldom(turns));
+        let between = begun.elapsed();
+        black_box(often(turns));
+        let all = begun.elapsed();
+        (all - between).as_secs_f64() / all.as_secs_f64()
+    };
+    let mut shares: Vec<f64> = (0..501).map(round).collect();
+    shares.sort_by(f64::total_cmp);
+    shares[shares.len() / 2]
 }
 
 /// The CPU time of this thread.
