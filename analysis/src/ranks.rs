@@ -376,8 +376,8 @@ fn own_ns(profile: &Profile, rank: u32) -> Option<u64> {
             return None;
         }
         let totals = device.streams.iter().flat_map(|stream| &stream.totals);
-        let own = totals
-            .filter(|total| total.kind == NameKind::Brick && !is_together(&total.stats.name));
+        let own =
+            totals.filter(|total| total.kind == NameKind::Brick && !is_together(&total.stats.name));
         Some(own.fold(sum, |sum, total| sum.saturating_add(total.stats.exclusive_ns)))
     })
 }

@@ -40,8 +40,7 @@ fn main() -> Anyhow<()> {
             forward(model.as_ref(), tokens.parse()?, threads.parse()?)?;
         }
         _ => {
-            let usage =
-                "usage: known_flamegraph plain MILLISECONDS | share | forward MODEL TOKENS [THREADS]";
+            let usage = "usage: known_flamegraph plain MILLISECONDS | share | forward MODEL TOKENS [THREADS]";
             return Err(usage.into());
         }
     }

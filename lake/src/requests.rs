@@ -144,8 +144,7 @@ mod tests {
 
     use super::*;
 
-    type Writes =
-        fn(&Profile, &mut (dyn Write + Send + '_), &mut dyn FnMut(u64)) -> io::Result<()>;
+    type Writes = fn(&Profile, &mut (dyn Write + Send + '_), &mut dyn FnMut(u64)) -> io::Result<()>;
 
     /// The names of the columns, and the rows.
     fn written(profile: &Profile, write: Writes) -> (Vec<String>, Vec<Record>) {

@@ -4,9 +4,9 @@ use brickscope::{
     Alignment, BrickStats, CacheCeiling, Ceilings, Change, Dependency, DeviceProfile, DeviceStream,
     Disturbance, DotOptions, Dropped, ExpertRuns, ExpertTime, Grain, GrainChoice, GrainTotal,
     HostLaunch, Imported, Lane, Latency, Launch, LaunchKind, LayerExperts, LayerTotal, Model, Name,
-    NameKind, Numbers, OtherThreads, PairedRatio, Pass, PassTime, Phase, PhaseTotal, Point, Profile,
-    Route, Run, Share, Source, Span, StampCost, ThreadShare, Ticks, Total, TransferDirection,
-    TreeOptions, Trial, TrialVerdict, WeightGroup, Work,
+    NameKind, Numbers, OtherThreads, PairedRatio, Pass, PassTime, Phase, PhaseTotal, Point,
+    Profile, Route, Run, Share, Source, Span, StampCost, ThreadShare, Ticks, Total,
+    TransferDirection, TreeOptions, Trial, TrialVerdict, WeightGroup, Work,
 };
 use brickscope_analysis::explain;
 use brickscope_analysis::findings::Findings;
@@ -372,9 +372,8 @@ fn experts() -> impl Strategy<Value = Vec<LayerExperts>> {
             bytes,
         },
     );
-    let times = (index(), [number(), number(), number()]).prop_map(
-        |(expert, [ns, kernels, passes])| ExpertTime { expert, ns, kernels, passes },
-    );
+    let times = (index(), [number(), number(), number()])
+        .prop_map(|(expert, [ns, kernels, passes])| ExpertTime { expert, ns, kernels, passes });
     let counts = [number(), number(), number(), number(), number()];
     let layer = (
         (phase(), prop::option::of(any::<u16>())),

@@ -208,12 +208,9 @@ fn last(of: &StragglerChange) -> String {
         why.as_ref().map_or_else(String::new, |why| format!(": {}", why.reason))
     };
     match (&of.a, &of.b) {
-        (Some(a), Some(b)) if of.is_in == FoundIn::Both => format!(
-            "the same straggler, rank {}: in A {}, in B {}",
-            a.rank,
-            waits(a),
-            waits(b)
-        ),
+        (Some(a), Some(b)) if of.is_in == FoundIn::Both => {
+            format!("the same straggler, rank {}: in A {}, in B {}", a.rank, waits(a), waits(b))
+        }
         (Some(a), Some(b)) => format!(
             "another straggler: rank {} in A ({}), rank {} in B ({})",
             a.rank,

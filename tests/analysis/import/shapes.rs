@@ -278,7 +278,9 @@ fn that_little_is_known_is_found_where_shapes_would_tell_more() {
     assert!(found.advice.contains("record_shapes=True"), "{found:?}");
     // The figures are those of the report.
     let report = view::report(&profile).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(report.contains("the work of 25.0% of its bricks' time. In that they moved 212.8 GB/s."));
+    assert!(
+        report.contains("the work of 25.0% of its bricks' time. In that they moved 212.8 GB/s.")
+    );
     assert_eq!(found.evidence[0].text, "in that, bricks moved 212.8 GB/s");
     assert!(found.evidence[1].text.contains("take 75.0% of"), "{found:?}");
     // It is no limit, and makes nothing faster.

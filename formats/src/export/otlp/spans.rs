@@ -198,9 +198,11 @@ impl<'p> Spans<'p> {
         ] {
             known.extend(tokens.map(|tokens| int(key, tokens)));
         }
-        known.extend(row.to_first_token_ns.map(|ns| {
-            attribute("gen_ai.response.time_to_first_chunk", Any::Double(seconds(ns)))
-        }));
+        known.extend(
+            row.to_first_token_ns.map(|ns| {
+                attribute("gen_ai.response.time_to_first_chunk", Any::Double(seconds(ns)))
+            }),
+        );
         known
     }
 

@@ -17,6 +17,14 @@ use crate::import::trace::{Timed, Trace};
 /// The kernels of a pass on a device, or of one launch of a graph: by stream, in order.
 type Unit = BTreeMap<u64, Vec<usize>>;
 
+/// The stream of a unit that has most of its kernels.
+struct Main<'u> {
+    unit: &'u Unit,
+    stream: u64,
+    events: &'u [usize],
+    tokens: Rc<[Token]>,
+}
+
 /// Those of which no launch tells the layer of any kernel.
 fn units(trace: &Trace, timed: &[Timed], host: &Host, passes: &[Pass]) -> Vec<Unit> {
     #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -93,12 +101,12 @@ pub(super) fn fill(
     let mut found: Vec<(&Unit, u64, Layers)> = Vec::new();
     let mut kernels = 0;
     // Copies on other streams, and what runs beside.
-    let mut main: Vec<(&Unit, u64, &[usize], Rc<[Token]>)> = Vec::new();
+    let mut main: Vec<Main<'_>> = Vec::new();
     for unit in &units {
         kernels += unit.values().map(|events| events.len() as u64).sum::<u64>();
         if let Some((&stream, events)) = unit.iter().max_by_key(|(_, events)| events.len()) {
             let tokens = events.iter().map(|&at| token(at, names)).collect();
-            main.push((unit, stream, events, known.count(tokens)));
+            main.push(Main { unit, stream, events, tokens: known.count(tokens) });
         }
     }
     let link = |at: usize| timed[at].link.and_then(|link| trace.links.get(link as usize));
@@ -107,7 +115,7 @@ pub(super) fn fill(
         launch_of(host, link).filter(|launch| launch.is_graph)?;
         link.correlation
     };
-    for (unit, stream, events, tokens) in main {
+    for Main { unit, stream, events, tokens } in main {
         let seen = Seen::of(timed, events, graph);
         match seen.layers(&tokens, timed, events, &mut known) {
             Ok(layers) => {

@@ -435,12 +435,14 @@ fn place(tokens: &[Token], layer: Range<usize>, bricks: &mut [Option<&'static st
     }
 }
 
+type Found = Result<Layers, &'static str>;
+
 /// Sequences and what was found of them: the passes of a file are mostly alike.
 #[derive(Default)]
 pub(super) struct Known {
     /// How often each comes.
     times: HashMap<Rc<[Token]>, u32>,
-    layers: HashMap<(Rc<[Token]>, Whole), Result<Layers, &'static str>>,
+    layers: HashMap<(Rc<[Token]>, Whole), Found>,
 }
 
 impl Known {
@@ -461,11 +463,7 @@ impl Known {
         self.times.get(tokens).is_some_and(|times| *times > 1)
     }
 
-    pub(super) fn layers(
-        &mut self,
-        tokens: &Rc<[Token]>,
-        whole: Whole,
-    ) -> &Result<Layers, &'static str> {
+    pub(super) fn layers(&mut self, tokens: &Rc<[Token]>, whole: Whole) -> &Found {
         let of = || layers(tokens, whole);
         self.layers.entry((Rc::clone(tokens), whole)).or_insert_with(of)
     }

@@ -229,9 +229,8 @@ impl<'a> Args<'a> {
 
     /// Whether a tensor shows the same memory in several places.
     pub(super) fn is_spread(&self, at: usize) -> bool {
-        let numbers = |of: &[&RawValue]| -> Option<Vec<u64>> {
-            serde_json::from_str(of.get(at)?.get()).ok()
-        };
+        let numbers =
+            |of: &[&RawValue]| -> Option<Vec<u64>> { serde_json::from_str(of.get(at)?.get()).ok() };
         let (Some(dims), Some(strides)) = (numbers(&self.dims), numbers(&self.strides)) else {
             return false;
         };

@@ -138,11 +138,9 @@ fn alike(ranks: &Ranks) -> Vec<Alike> {
         place_of_kind.push(place);
     }
     for (at, of) in ranks.collectives.iter().enumerate() {
-        let (Some(kind), Some(&place), Some(on)) = (
-            ranks.kinds.get(of.kind as usize),
-            place_of_kind.get(of.kind as usize),
-            of.on.first(),
-        ) else {
+        let (Some(kind), Some(&place), Some(on)) =
+            (ranks.kinds.get(of.kind as usize), place_of_kind.get(of.kind as usize), of.on.first())
+        else {
             continue;
         };
         let sequence = all[place].1.entry((on.rank, &*kind.group)).or_default();
