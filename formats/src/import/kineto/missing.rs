@@ -69,11 +69,7 @@ impl Seen {
         {
             return Ok(layers.clone());
         }
-        let mut before = layers(&tokens[..first], Whole::Unsure)?;
-        before.of.resize(tokens.len(), None);
-        before.bricks.resize(tokens.len(), None);
-        before.breaks_off = true;
-        Ok(before)
+        Ok(layers(&tokens[..first], Whole::Unsure)?.before_a_hole(tokens.len()))
     }
 }
 

@@ -34,6 +34,18 @@ pub(super) enum Whole {
 }
 
 impl Layers {
+    /// Those of the begin of a pass of so many kernels, of which some are missing behind it.
+    pub(super) fn before_a_hole(mut self, kernels: usize) -> Self {
+        // The product behind the last layer may be of the next one.
+        for (_, brick) in self.of.iter().zip(&mut self.bricks).filter(|(of, _)| of.is_none()) {
+            *brick = None;
+        }
+        self.of.resize(kernels, None);
+        self.bricks.resize(kernels, None);
+        self.breaks_off = true;
+        self
+    }
+
     /// Where kernels are missing, the layer before may have the end of a later one.
     fn forget_last(&mut self) {
         let Some(last) = self.count.checked_sub(1) else { return };
@@ -692,6 +704,17 @@ mod tests {
         assert_eq!(found_of(&text, Whole::Sure).matches('0').count(), 11);
         let why = "other layers come before those that repeat";
         assert_eq!(found_of(&text, Whole::Unsure), why);
+    }
+
+    #[test]
+    fn the_first_product_behind_a_hole_is_no_head() {
+        // The sixth layer lost all but its begin.
+        let begin = tokens(&format!("ec{}NP", "NPrkAPNPSP".repeat(5)));
+        let layers = layers(&begin, Whole::Unsure).expect("layers").before_a_hole(60);
+        assert_eq!((layers.of.len(), layers.bricks.len(), layers.breaks_off), (60, 60, true));
+        assert_eq!(layers.of.iter().flatten().count(), 50);
+        assert!(layers.bricks.contains(&Some("DownProjection")));
+        assert!(!layers.bricks.contains(&Some("LmHead")), "{layers:?}");
     }
 
     #[test]
