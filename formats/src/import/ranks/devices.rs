@@ -200,14 +200,14 @@ fn near(scatters_ns: &[u64]) -> usize {
 fn met(a: &[Call], b: &[Call], is_stated: bool) -> Option<Met> {
     let key = Key { a: (0..a.len()).collect(), b: (0..b.len()).collect() };
     let is_numbered = |calls: &[Call]| calls.iter().all(|call| call.number.is_some());
-    let (pairs, by) = if is_stated && is_numbered(a) && is_numbered(b) {
+    let (mut pairs, by) = if is_stated && is_numbered(a) && is_numbered(b) {
         (by_number(a, b, &key), MatchedBy::Number)
     } else if let Some(pairs) = in_order(a, b, &key, Some(0)) {
         (pairs, MatchedBy::Order)
     } else {
         (at_once(a, b, &key, 0), MatchedBy::Ends)
     };
-    let end_at_once = |&&(i, j): &&(usize, usize)| {
+    let end_at_once = |(i, j): (usize, usize)| {
         let (a, b) = (&a[i], &b[j]);
         a.ends_at_once && is_at_once(a, b, 0)
     };
@@ -216,10 +216,14 @@ fn met(a: &[Call], b: &[Call], is_stated: bool) -> Option<Met> {
         MatchedBy::Order if is_stated => true,
         // Work of two groups overlaps by chance, but its ends don't meet.
         _ => {
-            let (n, fewer) = (pairs.iter().filter(end_at_once).count(), a.len().min(b.len()));
-            n >= LEAST_AT_ONCE && n * 10 >= fewer * 9
+            let n = pairs.iter().filter(|pair| end_at_once(**pair)).count();
+            n >= LEAST_AT_ONCE && n * 10 >= a.len().min(b.len()) * 9
         }
     };
+    if !is_stated {
+        // A stream may have some of another group, which come at the same place of its order.
+        pairs.retain(|pair| end_at_once(*pair));
+    }
     let apart = |&(i, j): &(usize, usize)| a[i].end.saturating_sub(b[j].end);
     let (_, scatter_ns) = median_and_spread(pairs.iter().map(apart).collect())?;
     is_sure.then_some(Met { pairs, by, scatter_ns })
@@ -346,6 +350,17 @@ mod tests {
         assert_eq!(of.ranks[1].matched_by, Some(MatchedBy::Ends));
         let said = unmatched(&of).expect("it is said");
         assert!(said.starts_with("with which device 1 of 23 collectives were"), "{said}");
+    }
+
+    #[test]
+    fn those_of_another_group_in_a_stream_are_not_matched() {
+        let all = ends(20);
+        // They run at the same time, but the ends of two are far apart.
+        let near = later(&all, |k| if k % 12 == 5 { 40_000 } else { 0 });
+        let of = of_devices(ranks(&[("all_reduce", "stream 7")], &[(0, 0, all), (1, 0, near)]));
+        assert_eq!(found(&of).into_values().collect::<Vec<_>>(), [18]);
+        assert!(of.ranks.iter().all(|row| row.unmatched == 2), "{of:?}");
+        assert!(of.ranks.iter().all(|row| row.matched_by == Some(MatchedBy::Order)), "{of:?}");
     }
 
     #[test]
