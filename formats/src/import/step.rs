@@ -133,7 +133,7 @@ fn of_sglang(step: &str) -> Option<Step> {
             (Phase::Decode, generation.tokens)
         }
         // It computes the tokens that a draft model guessed.
-        "VERIFY" => {
+        "VERIFY" | "TARGET_VERIFY" => {
             generation.requests = Some(requests);
             generation.tokens = generation.tokens.or(all);
             (Phase::Decode, generation.tokens)
@@ -253,6 +253,13 @@ mod tests {
                 some([64, 128, 131_072, 256, 262_144]),
             ),
             ("step[VERIFY bs=4]", Phase::Decode, 0, NONE, requests(4)),
+            (
+                "step[TARGET_VERIFY bs=4 g_sq=16 g_sqsq=64 g_sqsk=400 g_sk=100]",
+                Phase::Decode,
+                16,
+                NONE,
+                some([4, 16, 100, 64, 400]),
+            ),
             ("step[EXTEND bs=2 toks=15360]", Phase::Prefill, 15360, two(2, 15360), NONE),
             (
                 "step[EXTEND bs=2 toks=14721 c_sq=14721 c_sqsq=108745533 c_sqsk=108745533 c_sk=14721]",

@@ -218,7 +218,7 @@ fn the_keys_must_be_those_of_the_step() {
     without(others, &[&[full()]], "its tokens or requests aren't those");
     // Of a prefix that requests share, and of the rest.
     let prefix = varlen("False", "-1", "10");
-    without(MIXED, &[&[prefix], &[full()]], "several calls share a layer's keys");
+    without(MIXED, &[&[prefix], &[full()]], "it may see only a part of its layer's keys");
     // Of chunks, and of all.
     let chunked = varlen("True", "-1", "8");
     without(MIXED, &[&[chunked], &[full()]], "calls of its step differ");
@@ -233,7 +233,7 @@ fn fa3() -> Op {
     let cache = json!([100, 16, 2, 16]);
     op(
         FA3,
-        33,
+        36,
         &[
             (0, json!([2, 4, 16]), HALF, ""),
             (1, cache.clone(), HALF, ""),
@@ -247,6 +247,38 @@ fn fa3() -> Op {
             (26, json!([]), "Scalar", "-1"),
         ],
     )
+}
+
+/// The same with another argument.
+fn fa3_with(at: usize, kind: &str, value: &str) -> Op {
+    let mut call = fa3();
+    call.arguments["Input type"][at] = json!(kind);
+    call.arguments["Concrete Inputs"][at] = json!(value);
+    call
+}
+
+#[test]
+fn newer_arguments_of_flash_attention_3_may_leave_out_keys() {
+    let step = "step[DECODE bs=2 g_sq=2 g_sqsq=2 g_sqsk=20 g_sk=20]";
+    // The cap of the softmax in an older version, and no chunks in a newer one; the number of this device of one.
+    let [cap, chunk] = ["50.", "0"].map(|value| fa3_with(27, "Scalar", value));
+    let device = fa3_with(35, "Scalar", "0");
+    let profile = eager(step, &[&[cap], &[chunk], &[device]]);
+    for kernel in ["attn_0", "attn_1", "attn_2"] {
+        assert_eq!(work(&profile, kernel)[0], 20 * 4 * 64, "{kernel}");
+    }
+    without(step, &[&[fa3_with(27, "Scalar", "8192")]], "it sees a window of the keys");
+    without(step, &[&[fa3_with(34, "Scalar", "2")]], "it may see only a part of its layer's keys");
+    without(step, &[&[fa3_with(35, "int", "")]], "it has a mask");
+}
+
+#[test]
+fn sums_of_keys_may_be_without_guessed_tokens() {
+    let mut call = fa3();
+    // Two tokens of each request.
+    call.arguments["Input Dims"][0] = json!([4, 4, 16]);
+    let step = "step[DECODE bs=2 g_sq=4 g_sqsq=8 g_sqsk=40 g_sk=20]";
+    without(step, &[&[call]], "its requests have several tokens each");
 }
 
 #[test]

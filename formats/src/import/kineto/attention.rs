@@ -23,6 +23,7 @@ pub(super) enum Why {
     OtherTokens,
     Parts,
     Unlike,
+    Drafts,
 }
 
 impl Why {
@@ -42,8 +43,11 @@ impl Why {
             }
             Self::NoKeys => "the name of its step doesn't say how many keys there are",
             Self::OtherTokens => "its tokens or requests aren't those that its step's name has",
-            Self::Parts => "several calls share a layer's keys, and how many each has isn't told",
+            Self::Parts => "it may see only a part of its layer's keys, and how many isn't told",
             Self::Unlike => "calls of its step differ in how many keys they can have",
+            Self::Drafts => {
+                "its requests have several tokens each, which its step's sum of keys may lack"
+            }
         }
     }
 }
@@ -122,6 +126,12 @@ impl Call {
             part.tokens == Some(self.tokens) && has_requests
         });
         let [part] = parts[..] else { return Err(Why::OtherTokens) };
+        // SGLang's sums are without the keys of tokens that a draft model guessed.
+        let generation = &told.generation;
+        let has_drafts = generation.tokens.zip(generation.requests).is_some_and(|(n, of)| n > of);
+        if has_drafts && part != told.context {
+            return Err(Why::Drafts);
+        }
         let (Some(keys), Some(squares), Some(products)) = (part.keys, part.squares, part.products)
         else {
             return Err(Why::NoKeys);
@@ -161,8 +171,8 @@ pub(super) fn pairs(queries: u64, keys: u64, is_causal: bool, is_at_end: bool) -
     }
 }
 
-/// Why calls of one pass, or of one capture, may not have the keys of their step, by their tokens. Of one that isn't causal,
-/// the rest of a layer's keys is in another call; those that have less room than others see a part of the keys.
+/// Why calls of one pass, or of one capture, may not have the keys of their step, by their tokens. Where one isn't causal,
+/// calls may share the keys of a layer; those that have less room than others see a part of the keys.
 pub(super) fn doubts<'n>(pass: impl Iterator<Item = &'n Noted>) -> HashMap<u64, Why> {
     let mut rooms = HashMap::new();
     let mut doubts = HashMap::new();

@@ -207,6 +207,24 @@ fn sees_all(args: &Args<'_>, window: Window, is_causal: bool) -> Result<(), Why>
     Ok(())
 }
 
+/// The same by what newer versions of flash-attention 3 have behind the window; `causal` is the place before it.
+fn sees_all_of_newer(args: &Args<'_>, causal: usize) -> Result<(), Why> {
+    // SGLang's chunks of keys, before the cap of the softmax, which is written with a point.
+    if args.value(causal + 3).parse::<i64>().is_ok_and(|chunk| chunk != 0) {
+        return Err(Why::Window);
+    }
+    // In vLLM, of how many devices this is one, each with a part of the keys.
+    if !matches!(&*args.value(causal + 10), "" | "1") {
+        return Err(Why::Parts);
+    }
+    // A number in vLLM; in SGLang a tensor, which says what is left out.
+    let place = causal + 11;
+    if args.is_given(place) && args.value(place).is_empty() {
+        return Err(Why::Mask);
+    }
+    Ok(())
+}
+
 /// Queries, keys and values.
 fn three(args: &Args<'_>) -> Result<[Tensor; 3], Why> {
     match (args.tensor(0), args.tensor(1), args.tensor(2)) {
@@ -258,10 +276,8 @@ fn tokens(schema: &Tokens, args: &Args<'_>) -> Noted {
     };
     let is_causal = causal(args, at)?;
     sees_all(args, Window::At(at + 1), is_causal)?;
-    // Of how many devices this is one, each with a part of the keys.
-    let devices = args.value(at + 10);
-    if matches!(schema.causal, Causal::From(_)) && !matches!(&*devices, "" | "1") {
-        return Err(Why::Parts);
+    if let Causal::From(_) = schema.causal {
+        sees_all_of_newer(args, at)?;
     }
     let tensors = three(args)?;
     let begins = args.tensor(schema.begins).ok_or(Why::Shapes)?;

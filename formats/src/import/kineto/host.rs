@@ -397,13 +397,13 @@ pub(super) fn spans(
 impl Host {
     /// Gives attentions their work, or notes why they have none: calls of one pass tell of each other.
     fn settle_attentions(&mut self) {
-        let mut of_passes: HashMap<Option<u32>, Vec<Noted>> = HashMap::new();
+        let mut of_passes: HashMap<Option<u32>, Vec<&Noted>> = HashMap::new();
         for (noted, pass) in self.attentions.values() {
-            of_passes.entry(*pass).or_default().push(*noted);
+            of_passes.entry(*pass).or_default().push(noted);
         }
         let doubts: HashMap<Option<u32>, HashMap<u64, Why>> = of_passes
-            .iter()
-            .map(|(pass, of_pass)| (*pass, attention::doubts(of_pass.iter())))
+            .into_iter()
+            .map(|(pass, of_pass)| (pass, attention::doubts(of_pass.into_iter())))
             .collect();
         for (number, (noted, pass)) in &self.attentions {
             let told = pass.and_then(|serial| self.told.get(&serial));
