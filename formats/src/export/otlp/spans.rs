@@ -29,7 +29,7 @@ const FAILED: i32 = 2;
 
 /// Why a run has no [`Spans`].
 pub const NO_TIME: &str = "the run doesn't say when its clock's moments were in the calendar, to the nanosecond; \
-     runs that are recorded now do";
+     runs that are recorded now on Linux do";
 
 /// The requests of a profile as spans.
 #[derive(Debug)]
@@ -126,8 +126,8 @@ impl<'p> Spans<'p> {
     fn of_request(&self, row: &Row<'_>) -> Vec<Span> {
         let Some([start, end]) = self.period(row.of) else { return Vec::new() };
         let trace = fnv(self.run, &row.number.to_le_bytes());
-        let trace_id = trace.to_be_bytes().to_vec();
-        let span_id = |nth: u8| fnv(trace, &[nth]).to_be_bytes()[8..].to_vec();
+        let trace_id = id(trace).to_vec();
+        let span_id = |nth: u8| id(fnv(trace, &[nth]))[8..].to_vec();
         let status = (row.of.ending == Some(Ending::Error)).then(|| SpanStatus {
             message: row.of.error.clone().unwrap_or_default(),
             code: FAILED,
@@ -265,6 +265,24 @@ impl Stretch {
     }
 }
 
+/// An id of a hash. Those of one request and the next differ in few places, and samplers take the last 56 bits of a trace's id
+/// for random. No half of it is 0, which would be no id.
+fn id(hash: u128) -> [u8; 16] {
+    let halves = [(hash >> 64) as u64, hash as u64];
+    let [first, last] = halves.map(|half| spread(half).max(1).to_be_bytes());
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&first);
+    id[8..].copy_from_slice(&last);
+    id
+}
+
+/// Each bit of a number has an effect on all of the result, and no two numbers have the same one (SplitMix64's last steps).
+const fn spread(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
 /// An interval and the one after it.
 fn joined(all: Option<Interval>, next: Interval) -> Interval {
     let Some(mut all) = all else { return next };
@@ -299,6 +317,19 @@ fn int(key: &str, count: u64) -> KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_are_spread_and_never_0() {
+        assert_eq!(id(0), ((1_u128 << 64) | 1).to_be_bytes());
+        let trace = |number: u32| id(fnv(7, &number.to_le_bytes()));
+        let last_56_bits = |number| {
+            let id = u128::from_be_bytes(trace(number));
+            (id & ((1 << 56) - 1)) as f64 / (1_u64 << 56) as f64
+        };
+        // A sampler that keeps a quarter keeps a quarter of the requests of a run.
+        let kept = (0..1_000).filter(|&number| last_56_bits(number) < 0.25).count();
+        assert!((200..300).contains(&kept), "{kept}");
+    }
 
     #[test]
     fn operations_have_the_names_of_the_conventions() {
