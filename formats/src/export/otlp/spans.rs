@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 use std::iter;
 
-use brickscope_analysis::requests::{Interval, KnownPieces, Piece, Requests, Row, Until};
+use brickscope_analysis::requests::{Interval, KnownPieces, Piece, Requests, Row, Until, Way};
 use brickscope_profile::{Ending, Profile};
 use prost::Message;
 use serde_json::json;
@@ -24,6 +24,8 @@ const MOST_SPANS: usize = 2_000;
 const INTERNAL: i32 = 1;
 /// `SPAN_KIND_SERVER`.
 const SERVER: i32 = 2;
+/// `SPAN_KIND_CLIENT`.
+const CLIENT: i32 = 3;
 /// `STATUS_CODE_ERROR`.
 const FAILED: i32 = 2;
 
@@ -137,7 +139,7 @@ impl<'p> Spans<'p> {
             span_id: span_id(0),
             parent_span_id: Vec::new(),
             name: self.name(row),
-            kind: SERVER,
+            kind: if self.requests.are_of_client() { CLIENT } else { SERVER },
             start,
             end,
             attributes: self.attributes(row),
@@ -175,7 +177,10 @@ impl<'p> Spans<'p> {
         let of = row.of;
         let mut known = Vec::new();
         known.extend(operation(&of.id).map(|name| text("gen_ai.operation.name", name)));
-        known.push(text("gen_ai.provider.name", provider(self.profile)));
+        // A client doesn't know what the server is.
+        if !self.requests.are_of_client() {
+            known.push(text("gen_ai.provider.name", provider(self.profile)));
+        }
         known.extend(model(self.profile).map(|model| text("gen_ai.request.model", model)));
         // Without a name of its own a request is called by its path.
         let id = if of.id.starts_with('/') { "brickscope.request" } else { "gen_ai.response.id" };
@@ -235,16 +240,18 @@ impl<'p> Spans<'p> {
         tokens: Option<u64>,
         found: &mut Vec<Stretch>,
     ) {
-        let mut from_ns = interval.from_ns;
+        let (mut from_ns, mut rest) = (interval.from_ns, *interval);
         for piece in [Piece::Receiving, Piece::Queue] {
             let to_ns = from_ns + interval.of(piece);
+            rest.pieces[piece as usize] = 0;
             if to_ns > from_ns {
-                let name = piece.name();
+                let is_sent_late = piece == Piece::Queue && self.requests.are_of_client();
+                let name = if is_sent_late { Way::Waiting.name() } else { piece.name() };
                 found.push(Stretch { name, from_ns, to_ns, pieces: None, tokens: None });
             }
             from_ns = to_ns;
         }
-        let (to_ns, pieces) = (interval.to_ns, Some(self.requests.known_pieces(interval)));
+        let (to_ns, pieces) = (interval.to_ns, Some(self.requests.known_pieces(&rest)));
         if to_ns > from_ns {
             found.push(Stretch { name, from_ns, to_ns, pieces, tokens });
         }
