@@ -269,9 +269,9 @@ impl RanksChange {
                 return Self::without(Some(a), Some(b), why);
             }
         };
-        let unlike = unlike(sums);
-        let is_as_much = unlike.is_none();
         let have_same = a.numbers == b.numbers;
+        let unlike = unlike(sums, have_same);
+        let is_as_much = unlike.is_none();
         let transfers = sums.map(InCollectives::transfer_ns);
         Self {
             ranks: if have_same { ranks(&a.numbers, sums, is_as_much) } else { Vec::new() },
@@ -297,14 +297,23 @@ fn one_sided([with, without]: [&str; 2], of: &RanksOfRun) -> String {
     format!("only {with} has several ({n}), and {without} is of one or doesn't say")
 }
 
-/// Why sums of two runs are of unlike much work.
-fn unlike([a, b]: [&InCollectives; 2]) -> Option<Absent> {
+/// Why sums of two runs are of unlike much work. As much work of other ranks may be other bytes of each.
+fn unlike([a, b]: [&InCollectives; 2], have_same: bool) -> Option<Absent> {
     let of = |sums: &InCollectives| {
         format!("{} in {}", count(sums.collectives, "collective"), count(sums.passes, "pass"))
     };
-    let is_alike = (a.collectives, a.passes) == (b.collectives, b.passes);
-    let reason = format!("A has {}, and B {}, so sums have no ratio", of(a), of(b));
-    (!is_alike).then_some(Absent { reason })
+    if (a.collectives, a.passes) != (b.collectives, b.passes) {
+        let reason = format!("A has {}, and B {}, so sums have no ratio", of(a), of(b));
+        return Some(Absent { reason });
+    }
+    let [a, b] = [bytes(a)?, bytes(b)?].map(|bytes| count(bytes, "byte"));
+    let reason = format!("collectives of A have {a}, and of B {b}, so sums have no ratio");
+    (have_same && a != b).then_some(Absent { reason })
+}
+
+/// What a rank puts into all of its collectives, if it is known of each.
+fn bytes(of: &InCollectives) -> Option<u64> {
+    of.kinds.iter().try_fold(0, |sum: u64, kind| sum.checked_add(kind.bytes?))
 }
 
 fn ranks(numbers: &[u32], sums: [&InCollectives; 2], is_as_much: bool) -> Vec<RankChange> {
@@ -524,6 +533,12 @@ mod tests {
         assert!(of.unlike.is_some());
         assert!(of.ranks.iter().all(|row| row.wait.b_ns.is_some() && row.wait.apart_ns.is_none()));
         assert_eq!(of.transfers[0].transfer.ratio, None);
+
+        let mut larger = late(1);
+        larger.ranks.as_mut().expect("they are").kinds[0].bytes = Some(2 << 20);
+        let of = change(&late(1), &larger);
+        assert!(of.unlike.is_some_and(|why| why.reason.starts_with("collectives of A have ")));
+        assert_eq!(of.transfer.map(|sum| (sum.a_ns, sum.ratio)), Some((Some(200_000), None)));
     }
 
     #[test]
