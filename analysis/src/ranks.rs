@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::stats::student;
-use brickscope_profile::{Absent, Collective, CollectiveKind, NameKind, Phase, Profile};
+use brickscope_profile::{
+    Absent, Collective, CollectiveKind, DeviceProfile, NameKind, Phase, Profile,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::layers::is_together;
@@ -256,14 +258,14 @@ impl InCollectives {
         if collectives == 0 {
             return None;
         }
+        let members = Member::of(profile);
         for (rank, row) in &mut all {
             if let Some(late) = late.get(rank) {
                 (row.last, row.of) = (late.last, late.of);
             }
-            row.own_ns = own_ns(profile, *rank);
+            row.own_ns = own_ns(profile, members, *rank);
         }
         let passes = passes.len() as u64;
-        let members = Member::of(profile);
         let straggler = match with_a_root == collectives {
             true => Err(format!(
                 "in each collective one {} has a part of its own, so a short time isn't that of the last to come",
@@ -349,6 +351,22 @@ impl OfKind {
 }
 
 impl OfRank {
+    /// What it transferred, if that is known of any of its collectives: where one rank has a part of its own, it isn't.
+    #[must_use]
+    pub fn known_transfer_ns(&self) -> Option<u64> {
+        self.is_divided().then_some(self.transfer_ns)
+    }
+
+    /// What it waited, if that is known of any of its collectives.
+    #[must_use]
+    pub fn known_wait_ns(&self) -> Option<u64> {
+        self.is_divided().then_some(self.wait_ns)
+    }
+
+    fn is_divided(&self) -> bool {
+        self.with_a_root_ns < self.time_ns
+    }
+
     fn add(&mut self, duration_ns: u64, transfer_ns: Option<u64>) {
         self.collectives += 1;
         let (transfer, wait, other) = match transfer_ns {
@@ -366,12 +384,16 @@ impl OfRank {
     }
 }
 
-/// What the devices of a rank did beside what ranks do together. `None` if the profile lacks them, or if the times of bricks
-/// include waits for the host.
-fn own_ns(profile: &Profile, rank: u32) -> Option<u64> {
-    let mut devices = profile.devices.iter().filter(|of| of.rank == Some(rank)).peekable();
+/// What the devices of a rank did beside what ranks do together, or a device of one file by itself. `None` if the profile lacks
+/// them, or if the times of bricks include waits for the host.
+fn own_ns(profile: &Profile, members: Member, rank: u32) -> Option<u64> {
+    let is_its = |(index, of): &(usize, &DeviceProfile)| match members {
+        Member::Rank => of.rank == Some(rank),
+        Member::Device => u32::try_from(*index) == Ok(rank),
+    };
+    let mut devices = profile.devices.iter().enumerate().filter(is_its).peekable();
     devices.peek()?;
-    devices.try_fold(0, |sum: u64, device| {
+    devices.try_fold(0, |sum: u64, (_, device)| {
         if device.includes_waits {
             return None;
         }

@@ -188,7 +188,8 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
         sections.push(Section {
             id: "ranks",
             title: "Ranks side by side",
-            lead: "What each rank did by itself and waited for others, and what collectives transferred.",
+            lead: "What each rank, or each device of one file, did by itself and waited for others, and what collectives \
+                   transferred.",
             html: ranks::section(a, b),
         });
         sections.push(Section {

@@ -1,6 +1,7 @@
 //! The ranks of two runs beside each other.
 
 use brickscope_analysis::compare::{RanksChange, RanksOfRun, TwoTimes};
+use brickscope_analysis::links::Member;
 use brickscope_analysis::view;
 use brickscope_profile::Profile;
 use serde_json::json;
@@ -11,7 +12,7 @@ use super::html::{Table, note, said, told};
 /// The most rows of a table.
 const MOST_ROWS: usize = 60;
 
-/// Empty if neither run has ranks.
+/// Empty if neither run has ranks, or several devices with collectives.
 pub(super) fn section(a: &Profile, b: &Profile) -> String {
     let (a, b) = (RanksOfRun::of(a), RanksOfRun::of(b));
     let Some(of) = RanksChange::of_runs(a.as_ref(), b.as_ref()) else { return String::new() };
@@ -52,8 +53,12 @@ fn ratio(of: &TwoTimes, at: &str) -> String {
 fn by_rank(of: &RanksChange) -> String {
     let own = unit(of.ranks.iter().map(|row| &row.own));
     let wait = unit(of.ranks.iter().map(|row| &row.wait));
+    let (one, title) = match of.members {
+        Member::Rank => ("Rank", "Ranks"),
+        Member::Device => ("Device", "Devices with collectives"),
+    };
     let columns = [
-        "Rank".to_owned(),
+        one.to_owned(),
         format!("#By itself, A, {}", own.name),
         format!("#B, {}", own.name),
         "#B ÷ A".to_owned(),
@@ -61,7 +66,7 @@ fn by_rank(of: &RanksChange) -> String {
         format!("#B, {}", wait.name),
         format!("#B − A, {}", wait.name),
     ];
-    let mut table = Table::new("Ranks", &columns.each_ref().map(String::as_str));
+    let mut table = Table::new(title, &columns.each_ref().map(String::as_str));
     for (nth, row) in of.ranks.iter().enumerate().take(MOST_ROWS) {
         let at = |field: &str| format!("/ranks/{nth}/{field}");
         let [own_a, own_b] = both(&row.own, own, &at("own"));
@@ -77,7 +82,7 @@ fn by_rank(of: &RanksChange) -> String {
             &row.wait.apart_ns.map_or_else(|| absent("-"), apart),
         ]);
     }
-    table.end()
+    table.end() + &further(of.ranks.len())
 }
 
 fn by_kind(of: &RanksChange) -> String {
@@ -105,5 +110,12 @@ fn by_kind(of: &RanksChange) -> String {
             &ratio(&row.transfer, &at("transfer")),
         ]);
     }
-    table.end()
+    table.end() + &further(of.transfers.len())
+}
+
+fn further(rows: usize) -> String {
+    if rows <= MOST_ROWS {
+        return String::new();
+    }
+    note("Further rows are left out; <code>brickscope compare A B --json</code> has all.")
 }

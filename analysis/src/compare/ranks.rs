@@ -9,12 +9,14 @@ use brickscope_profile::{Absent, Profile};
 use serde::{Deserialize, Serialize};
 
 use super::Side;
-use crate::links::{SlowLink, several};
+use crate::links::{Member, SlowLink, several};
 use crate::ranks::{InCollectives, OfKind, OfRank, Straggler};
 
 /// The ranks of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RanksOfRun {
+    /// Whether they are ranks, or devices of one file.
+    pub members: Member,
     /// Their numbers.
     pub numbers: Vec<u32>,
     /// What they did together. `None` if they have no collective in common.
@@ -128,6 +130,8 @@ pub struct LinkChange {
 /// How the ranks of two runs differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RanksChange {
+    /// Whether they are ranks, or devices of one file.
+    pub members: Member,
     /// The ranks of A: none if it is of one, or of several runs.
     pub a: Vec<u32>,
     /// Those of B.
@@ -165,6 +169,7 @@ impl RanksOfRun {
     pub fn of(profile: &Profile) -> Option<Self> {
         let ranks = several(profile)?;
         Some(Self {
+            members: Member::of(profile),
             numbers: ranks.ranks.iter().map(|of| of.rank).collect(),
             in_collectives: InCollectives::of(profile),
             incomplete: InCollectives::incomplete(profile).map_or(0, |(n, _)| n),
@@ -202,6 +207,13 @@ impl RanksChange {
     pub fn of_runs(a: Option<&RanksOfRun>, b: Option<&RanksOfRun>) -> Option<Self> {
         match (a, b) {
             (None, None) => None,
+            (Some(of_a), Some(of_b)) if of_a.members != of_b.members => {
+                let [in_a, in_b] = [of_a, of_b].map(|of| match of.members {
+                    Member::Rank => "ranks",
+                    Member::Device => "devices of one file",
+                });
+                Some(Self::without(a, b, format!("A has {in_a}, and B {in_b}")))
+            }
             (Some(a), Some(b)) => Some(Self::between(a, b)),
             (Some(of), None) => Some(Self::without(a, b, one_sided(["A", "B"], of))),
             (None, Some(of)) => Some(Self::without(a, b, one_sided(["B", "A"], of))),
@@ -217,7 +229,7 @@ impl RanksChange {
         let has_some = all.any(|process| process.ranks.is_some());
         let (letter, side) = if a.processes.len() > 1 { ("A", a) } else { ("B", b) };
         let n = count(side.processes.len() as u64, "run");
-        let why = format!("they are compared of one run each, and {letter} is {n}");
+        let why = format!("they are compared between two single runs, and {letter} is {n}");
         has_some.then(|| Self::without(None, None, why))
     }
 
@@ -240,6 +252,7 @@ impl RanksChange {
             slow_links: Vec::new(),
             a_incomplete: a.map_or(0, |of| of.incomplete),
             b_incomplete: b.map_or(0, |of| of.incomplete),
+            members: a.or(b).map_or(Member::Rank, |of| of.members),
         }
     }
 
@@ -256,9 +269,9 @@ impl RanksChange {
                 return Self::without(Some(a), Some(b), why);
             }
         };
-        let unlike = unlike(sums);
-        let is_as_much = unlike.is_none();
         let have_same = a.numbers == b.numbers;
+        let unlike = unlike(sums, have_same);
+        let is_as_much = unlike.is_none();
         let transfers = sums.map(InCollectives::transfer_ns);
         Self {
             ranks: if have_same { ranks(&a.numbers, sums, is_as_much) } else { Vec::new() },
@@ -266,7 +279,7 @@ impl RanksChange {
             transfer: Some(TwoTimes::new(transfers, is_as_much)),
             transfers: if have_same { by_kind(sums) } else { Vec::new() },
             straggler: Some(straggler(sums, have_same)),
-            slow_links: links(sums),
+            slow_links: links(sums, have_same),
             unlike,
             ..Self::empty(Some(a), Some(b))
         }
@@ -284,26 +297,34 @@ fn one_sided([with, without]: [&str; 2], of: &RanksOfRun) -> String {
     format!("only {with} has several ({n}), and {without} is of one or doesn't say")
 }
 
-/// Why sums of two runs are of unlike much work.
-fn unlike([a, b]: [&InCollectives; 2]) -> Option<Absent> {
+/// Why sums of two runs are of unlike much work. As much work of other ranks may be other bytes of each.
+fn unlike([a, b]: [&InCollectives; 2], have_same: bool) -> Option<Absent> {
     let of = |sums: &InCollectives| {
         format!("{} in {}", count(sums.collectives, "collective"), count(sums.passes, "pass"))
     };
-    let is_alike = (a.collectives, a.passes) == (b.collectives, b.passes);
-    let reason = format!("A has {}, and B {}, so sums have no ratio", of(a), of(b));
-    (!is_alike).then_some(Absent { reason })
+    if (a.collectives, a.passes) != (b.collectives, b.passes) {
+        let reason = format!("A has {}, and B {}, so sums have no ratio", of(a), of(b));
+        return Some(Absent { reason });
+    }
+    let [a, b] = [bytes(a)?, bytes(b)?].map(|bytes| count(bytes, "byte"));
+    let reason = format!("collectives of A have {a}, and of B {b}, so sums have no ratio");
+    (have_same && a != b).then_some(Absent { reason })
+}
+
+/// What a rank puts into all of its collectives, if it is known of each.
+fn bytes(of: &InCollectives) -> Option<u64> {
+    of.kinds.iter().try_fold(0, |sum: u64, kind| sum.checked_add(kind.bytes?))
 }
 
 fn ranks(numbers: &[u32], sums: [&InCollectives; 2], is_as_much: bool) -> Vec<RankChange> {
     let change = |&rank: &u32| {
         let rows = sums.map(|of| of.ranks.iter().find(|row| row.rank == rank));
         let own = rows.map(|row| row?.own_ns);
-        // Where one rank has a part of its own, no wait is known.
-        let wait = |row: &OfRank| (row.with_a_root_ns < row.time_ns).then_some(row.wait_ns);
+        let wait = rows.map(|row| row.and_then(OfRank::known_wait_ns));
         RankChange {
             rank,
             own: TwoTimes::new(own, is_as_much),
-            wait: TwoTimes::new(rows.map(|row| row.and_then(wait)), is_as_much),
+            wait: TwoTimes::new(wait, is_as_much),
         }
     };
     numbers.iter().map(change).collect()
@@ -358,17 +379,19 @@ fn straggler([a, b]: [&InCollectives; 2], have_same: bool) -> StragglerChange {
     }
 }
 
-fn links([a, b]: [&InCollectives; 2]) -> Vec<LinkChange> {
+/// Ranks of other sets are others, whatever their numbers.
+fn links([a, b]: [&InCollectives; 2], have_same: bool) -> Vec<LinkChange> {
+    let is_same = |one: &SlowLink, other: &SlowLink| have_same && is_same_link(one, other);
     let change = |of_a: Option<&SlowLink>, of_b: Option<&SlowLink>| LinkChange {
         is_in: FoundIn::of(of_a.is_some(), of_b.is_some()),
         a: of_a.cloned(),
         b: of_b.cloned(),
     };
     let of_a = a.slow_links.iter().map(|of| {
-        let in_b = b.slow_links.iter().find(|other| is_same_link(of, other));
+        let in_b = b.slow_links.iter().find(|other| is_same(of, other));
         change(Some(of), in_b)
     });
-    let is_new = |of: &&SlowLink| !a.slow_links.iter().any(|other| is_same_link(of, other));
+    let is_new = |of: &&SlowLink| !a.slow_links.iter().any(|other| is_same(of, other));
     let only_in_b = b.slow_links.iter().filter(is_new);
     of_a.chain(only_in_b.map(|of| change(None, Some(of)))).collect()
 }
@@ -439,6 +462,20 @@ mod tests {
     }
 
     #[test]
+    fn ranks_and_devices_of_one_file_are_not_compared() {
+        let [of_ranks, of_devices] = [Member::Rank, Member::Device].map(|members| {
+            let run = RanksOfRun::of(&late(1)).expect("there are two");
+            RanksOfRun { members, ..run }
+        });
+        let of = RanksChange::of_runs(Some(&of_ranks), Some(&of_devices)).expect("both have some");
+        let why = of.absent.expect("it says why").reason;
+        assert_eq!(why, "A has ranks, and B devices of one file");
+        let of = RanksChange::of_runs(Some(&of_devices), Some(&of_devices));
+        let of = of.expect("both have some");
+        assert_eq!((of.members, of.absent, of.ranks.len()), (Member::Device, None, 2));
+    }
+
+    #[test]
     fn a_straggler_is_the_same_or_comes_or_goes() {
         let even = profile(&[0, 1], &[(&[0, 1], &[20_000, 20_000])]);
         for (a, b, is_in) in [
@@ -471,6 +508,11 @@ mod tests {
             let named = links.iter().flat_map(|of| [&of.a, &of.b]).flatten();
             assert!(named.map(|link| &link.ranks[..]).all(|ranks| ranks == second), "{links:?}");
         }
+        // The same numbers among others are other ranks.
+        let more = profile(&[0, 1, 2, 3, 4], &[(first, &[50_000; 2]), (second, &[90_000; 2])]);
+        let found: Vec<FoundIn> =
+            change(&slow, &more).slow_links.iter().map(|of| of.is_in).collect();
+        assert_eq!(found, [FoundIn::OnlyA, FoundIn::OnlyB]);
     }
 
     #[test]
@@ -491,6 +533,12 @@ mod tests {
         assert!(of.unlike.is_some());
         assert!(of.ranks.iter().all(|row| row.wait.b_ns.is_some() && row.wait.apart_ns.is_none()));
         assert_eq!(of.transfers[0].transfer.ratio, None);
+
+        let mut larger = late(1);
+        larger.ranks.as_mut().expect("they are").kinds[0].bytes = Some(2 << 20);
+        let of = change(&late(1), &larger);
+        assert!(of.unlike.is_some_and(|why| why.reason.starts_with("collectives of A have ")));
+        assert_eq!(of.transfer.map(|sum| (sum.a_ns, sum.ratio)), Some((Some(200_000), None)));
     }
 
     #[test]
@@ -525,7 +573,7 @@ mod tests {
         assert_eq!(why, "only A has several (2), and B is of one or doesn't say");
         let of = compared(vec![process(None, 1)], vec![process(ranks(), 2), process(None, 3)]);
         let why = of.and_then(|of| of.absent).expect("it says why").reason;
-        assert_eq!(why, "they are compared of one run each, and B is 2 runs");
+        assert_eq!(why, "they are compared between two single runs, and B is 2 runs");
         assert_eq!(compared(vec![process(None, 1)], vec![process(None, 2)]), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use brickscope_profile::{PassPart, Request};
 
-use super::{Interval, Piece, Requests, Until};
+use super::{Interval, Piece, Requests, Until, missing_passes};
 
 /// The nanoseconds of each piece, in the order of [`Piece::ALL`]; `None` where nobody could know it.
 pub type KnownPieces = [Option<u64>; Piece::ALL.len()];
@@ -69,6 +69,13 @@ impl Requests<'_> {
         })
     }
 
+    /// Whether they are as a client saw them, which knows no pass: a request arrives when it is due, and is admitted when it
+    /// is sent.
+    #[must_use]
+    pub fn are_of_client(&self) -> bool {
+        self.profile.passes.is_empty() && missing_passes(self.profile) == 0
+    }
+
     /// The pieces of an interval, as far as they could be known.
     #[must_use]
     pub fn known_pieces(&self, interval: &Interval) -> KnownPieces {
@@ -76,11 +83,17 @@ impl Requests<'_> {
     }
 
     /// These nanoseconds of a request without those of which nobody said anything: they are 0, and unknown.
-    fn known(&self, request: u32, ns: [u64; Piece::ALL.len()]) -> KnownPieces {
+    fn known(&self, request: u32, mut ns: [u64; Piece::ALL.len()]) -> KnownPieces {
         let of = &self.profile.requests[request as usize];
+        // What a client waited before it sent a request is no queue of the server.
+        let is_of_client = self.are_of_client();
+        if is_of_client {
+            let waited = std::mem::take(&mut ns[Piece::Queue as usize]);
+            ns[Piece::Unattributed as usize] += waited;
+        }
         let is_known = |piece| match piece {
             Piece::Receiving => of.received_ns.is_some(),
-            Piece::Queue => of.admitted_ns.is_some(),
+            Piece::Queue => of.admitted_ns.is_some() && !is_of_client,
             Piece::OwnAlone
             | Piece::OwnBesidePrompts
             | Piece::OwnBesideDecode
@@ -176,6 +189,22 @@ mod tests {
         }
         assert_eq!((c.to_first_token_ns, c.whole_ns), (None, None));
         assert_eq!(c.pieces, [None; Piece::ALL.len()]);
+    }
+
+    #[test]
+    fn what_a_client_waits_is_no_queue() {
+        let client = Profile { passes: Vec::new(), parts: Vec::new(), ..profile() };
+        let requests = Requests::of(&client);
+        let rows: Vec<Row<'_>> = requests.rows().collect();
+        assert!(requests.are_of_client());
+        assert_eq!(of(&rows[0], Piece::Queue), None);
+        assert_eq!(of(&rows[0], Piece::Unattributed), Some(50));
+        // Passes of a server may have had no room.
+        let mut server = client.clone();
+        server.dropped.passes = 1;
+        let requests = Requests::of(&server);
+        assert!(!requests.are_of_client());
+        assert_eq!(requests.rows().next().and_then(|row| of(&row, Piece::Queue)), Some(10));
     }
 
     #[test]

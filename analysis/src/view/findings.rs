@@ -52,8 +52,10 @@ pub fn findings(profile: &Profile, run: Option<&str>) -> String {
         text.push_str(nothing(profile));
         text.push_str(" What would tell more:\n\n");
     } else if findings.found.iter().all(|finding| finding.kind >= FindingKind::Limit) {
+        let has_lack = findings.found.iter().any(|finding| finding.kind == FindingKind::Lack);
         text.push_str(nothing(profile));
-        text.push_str(" What would make it faster:\n\n");
+        text.push_str(" What would make it faster");
+        text.push_str(if has_lack { ", or tell more:\n\n" } else { ":\n\n" });
     }
     for (nth, finding) in findings.found.iter().enumerate() {
         if nth > 0 {

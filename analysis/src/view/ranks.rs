@@ -44,8 +44,10 @@ pub(super) fn in_summary(profile: &Profile) -> Option<String> {
         return Some(format!("{head}: {n} in which one {one} has a part of its own"));
     }
     let transfer = sums.transfer_ns()?;
-    let least = sums.ranks.iter().min_by_key(|of| of.wait_ns)?;
-    let most = sums.ranks.iter().max_by_key(|of| of.wait_ns)?;
+    // Of one that was in others only, no wait is known.
+    let waits = || sums.ranks.iter().filter(|of| of.known_wait_ns().is_some());
+    let least = waits().min_by_key(|of| of.wait_ns)?;
+    let most = waits().max_by_key(|of| of.wait_ns)?;
     Some(format!(
         "{head}: {} {} for {}, in which {one} {} waits {} and {one} {} {}",
         count(timed, "collective"),
@@ -200,7 +202,7 @@ fn table(sums: &InCollectives, limits: &Limits, text: &mut String) {
     let row = |cells: [&str; 8]| {
         let [rank, n, all, transfer, wait, root, last, own] = cells;
         format!(
-            "{rank:>4} {n:>11} {all:>9} {transfer:>9} {wait:>9} {root:>11} {last:>12} {own:>8}\n"
+            "{rank:>4} {n:>11} {all:>8} {transfer:>8} {wait:>8} {root:>11} {last:>14} {own:>8}\n"
         )
     };
     let rank = match sums.members {
@@ -209,20 +211,20 @@ fn table(sums: &InCollectives, limits: &Limits, text: &mut String) {
     };
     let header = [rank, "Collectives", "Time", "Transfer", "Wait", "With a root", "Last", "Own"];
     text.push_str(&row(header));
-    let _ = writeln!(text, "{}", "-".repeat(80));
+    let _ = writeln!(text, "{}", "-".repeat(79));
     let ms = |ns: u64| time(ns as f64);
+    let known = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), ms);
     for of_rank in sums.ranks.iter().take(limits.rows) {
-        let OfRank { rank, collectives, time_ns, transfer_ns, wait_ns, .. } = of_rank;
-        let OfRank { with_a_root_ns, last, of, own_ns, .. } = of_rank;
+        let OfRank { rank, collectives, time_ns, with_a_root_ns, last, of, own_ns, .. } = of_rank;
         text.push_str(&row([
             &rank.to_string(),
             &collectives.to_string(),
             &ms(*time_ns),
-            &ms(*transfer_ns),
-            &ms(*wait_ns),
+            &known(of_rank.known_transfer_ns()),
+            &known(of_rank.known_wait_ns()),
             &ms(*with_a_root_ns),
             &format!("{last} of {of}"),
-            &own_ns.map_or_else(|| "-".to_owned(), ms),
+            &known(*own_ns),
         ]));
     }
     more(sums.ranks.len(), limits, text);
@@ -419,8 +421,8 @@ mod tests {
         in_report(&two_ranks(10), &Limits::NONE, &mut text);
         let lines = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         for said in [
-            "   0          10    300 µs    200 µs    100 µs        0 ns      0 of 10        -\n",
-            "   1          10    200 µs    200 µs      0 ns        0 ns     10 of 10        -\n",
+            "   0          10   300 µs   200 µs   100 µs        0 ns        0 of 10        -\n",
+            "   1          10   200 µs   200 µs     0 ns        0 ns       10 of 10        -\n",
             "all_reduce           0                10   40.0 kB     200 µs            -\n",
             "                     0: 100 µs, 1: 0 ns\n",
             "     0           10     200 µs               100 µs\n",
@@ -460,6 +462,11 @@ mod tests {
             in_summary(&rooted).as_deref(),
             Some("Ranks    2: 10 collectives in which one rank has a part of its own")
         );
+        let mut text = String::new();
+        in_report(&rooted, &Limits::NONE, &mut text);
+        let row =
+            "   0          10   300 µs        -        -      300 µs         0 of 0        -\n";
+        assert!(text.contains(row), "{text}");
         let mut alone = two_ranks(1);
         alone.ranks.as_mut().expect("they are").ranks.truncate(1);
         assert_eq!(in_summary(&alone), None);
@@ -485,6 +492,11 @@ mod tests {
             assert!(widest <= Some(80), "{widest:?}: {text}");
             assert!(text.contains("0: 12.3 ms") || ranks > 2, "{text}");
         }
+        // As many as the trace of a minute has.
+        let mut text = String::new();
+        in_report(&two_ranks(20_000), &Limits::NONE, &mut text);
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80) && text.contains("20000 of 20000"), "{widest:?}: {text}");
     }
 
     #[test]

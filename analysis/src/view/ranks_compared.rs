@@ -6,7 +6,7 @@ use brickscope_profile::Absent;
 use brickscope_profile::text::{count, printable, printable_text, shortened};
 
 use crate::compare::{FoundIn, LinkChange, RanksChange, StragglerChange, TwoTimes};
-use crate::links::in_short;
+use crate::links::{Member, in_short};
 use crate::ranks::Straggler;
 use crate::text::{markdown, wrap};
 use crate::view::layout::{COLUMNS, labelled};
@@ -48,7 +48,8 @@ pub(super) fn section(of: &RanksChange, out: &mut String) {
 pub(super) fn section_markdown(of: &RanksChange, out: &mut String) {
     let _ = write!(out, "\n{}\n", markdown(&heading(of)));
     if !of.ranks.is_empty() {
-        out.push_str("\n| rank | own, A | B | B:A | wait, A | B | B − A |\n");
+        let one = of.members.one();
+        let _ = writeln!(out, "\n| {one} | own, A | B | B:A | wait, A | B | B − A |");
         out.push_str("|--:|--:|--:|--:|--:|--:|--:|\n");
         for row in of.ranks.iter().take(MOST_ROWS) {
             let [own_a, own_b, ratio] = with_ratio(&row.own);
@@ -59,6 +60,7 @@ pub(super) fn section_markdown(of: &RanksChange, out: &mut String) {
                 "| {rank} | {own_a} | {own_b} | {ratio} | {wait_a} | {wait_b} | {apart} |"
             );
         }
+        more_markdown(of.ranks.len(), out);
     }
     if !of.transfers.is_empty() {
         out.push_str("\n| collective | group | transfer, A | B | B:A |\n|---|---|--:|--:|--:|\n");
@@ -67,6 +69,7 @@ pub(super) fn section_markdown(of: &RanksChange, out: &mut String) {
             let [name, group] = [&row.name, &row.group].map(|name| markdown(&printable(name)));
             let _ = writeln!(out, "| {name} | {group} | {a} | {b} | {ratio} |");
         }
+        more_markdown(of.transfers.len(), out);
     }
     for (_, line) in lines(of) {
         let _ = write!(out, "\n{}\n", markdown(&line));
@@ -75,20 +78,24 @@ pub(super) fn section_markdown(of: &RanksChange, out: &mut String) {
 
 /// What is compared.
 fn heading(of: &RanksChange) -> String {
+    let title = match of.members {
+        Member::Rank => "Ranks",
+        Member::Device => "Devices with collectives",
+    };
     if let Some(why) = &of.absent {
-        return format!("Ranks: {}", why.reason);
+        return format!("{title}: {}", why.reason);
     }
-    let (a, b) = (of.a.len(), of.b.len());
+    let (one, a, b) = (of.members.one(), of.a.len(), of.b.len());
     let which = match (of.have_same(), a == b) {
         (true, _) => format!("{a} in each"),
-        (false, false) => format!("{a} in A and {b} in B, so not rank by rank"),
+        (false, false) => format!("{a} in A and {b} in B, so not {one} by {one}"),
         (false, true) => format!(
-            "{a} in each, but others ({} in A, {} in B), so not rank by rank",
+            "{a} in each, but others ({} in A, {} in B), so not {one} by {one}",
             in_short(&of.a),
             in_short(&of.b)
         ),
     };
-    format!("Ranks: {which}; one run each, no verdict")
+    format!("{title}: {which}; one run each, no verdict")
 }
 
 fn by_rank(of: &RanksChange, out: &mut String) {
@@ -98,7 +105,11 @@ fn by_rank(of: &RanksChange, out: &mut String) {
             "{rank:>4} {own_a:>12} {own_b:>10} {ratio:>8} {wait_a:>13} {wait_b:>10} {apart:>11}\n"
         )
     };
-    out.push_str(&row(["Rank", "Own, A", "B", "B:A", "Wait, A", "B", "B − A"]));
+    let rank = match of.members {
+        Member::Rank => "Rank",
+        Member::Device => "Dev.",
+    };
+    out.push_str(&row([rank, "Own, A", "B", "B:A", "Wait, A", "B", "B − A"]));
     for change in of.ranks.iter().take(MOST_ROWS) {
         let [own_a, own_b, ratio] = with_ratio(&change.own);
         let [wait_a, wait_b, apart] = with_difference(&change.wait);
@@ -128,6 +139,12 @@ fn by_kind(of: &RanksChange, sum: &TwoTimes, out: &mut String) {
 fn more(all: usize, out: &mut String) {
     if let rest @ 1.. = all.saturating_sub(MOST_ROWS) {
         let _ = writeln!(out, "({rest} more: `--json`)");
+    }
+}
+
+fn more_markdown(all: usize, out: &mut String) {
+    if let rest @ 1.. = all.saturating_sub(MOST_ROWS) {
+        let _ = writeln!(out, "\n({rest} more: `--json`)");
     }
 }
 
@@ -168,12 +185,13 @@ fn ratio_behind(of: &TwoTimes) -> String {
 /// What stands under the tables, with a label each.
 fn lines(of: &RanksChange) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
+    let one = of.members.one();
     // With the same ranks the tables have both.
     if !of.have_same() {
         lines.extend(of.slowest.map(|slowest| {
             let [a, b, _] = with_ratio(&slowest.own);
-            let a = format!("rank {} in A, {a}", slowest.a_rank);
-            let b = format!("rank {} in B, {b}", slowest.b_rank);
+            let a = format!("{one} {} in A, {a}", slowest.a_rank);
+            let b = format!("{one} {} in B, {b}", slowest.b_rank);
             ("slowest", format!("by itself {a}, and {b}{}", ratio_behind(&slowest.own)))
         }));
         lines.extend(of.transfer.map(|sum| {
@@ -182,9 +200,9 @@ fn lines(of: &RanksChange) -> Vec<(&'static str, String)> {
         }));
     }
     lines.extend(of.unlike.as_ref().map(|why| ("not alike", why.reason.clone())));
-    lines.extend(of.straggler.as_ref().map(|straggler| ("last", last(straggler))));
+    lines.extend(of.straggler.as_ref().map(|straggler| ("last", last(of, straggler))));
     for (nth, link) in of.slow_links.iter().take(MOST_LINKS).enumerate() {
-        lines.push((if nth == 0 { "slow link" } else { "" }, slow_link(link)));
+        lines.push((if nth == 0 { "slow link" } else { "" }, slow_link(link, of.have_same())));
     }
     if let more @ 1.. = of.slow_links.len().saturating_sub(MOST_LINKS) {
         lines.push(("", format!("{} more: `--json`", count(more as u64, "slow link"))));
@@ -192,15 +210,16 @@ fn lines(of: &RanksChange) -> Vec<(&'static str, String)> {
     for (letter, n) in [("A", of.a_incomplete), ("B", of.b_incomplete)] {
         if n > 0 {
             let n = count(n, "collective");
-            let why = "with ranks that aren't in it: the waits are at least these";
-            lines.push(("waits", format!("{n} of {letter} {why}")));
+            let why = "that aren't in it: the waits are at least these";
+            lines.push(("waits", format!("{n} of {letter} with {} {why}", of.members.many())));
         }
     }
     lines
 }
 
 /// Who it is that others wait for.
-fn last(of: &StragglerChange) -> String {
+fn last(all: &RanksChange, of: &StragglerChange) -> String {
+    let one = all.members.one();
     let waits = |of: &Straggler| {
         format!("the others wait {} {} for it", time(of.others_wait_a_pass_ns()), of.basis())
     };
@@ -209,23 +228,25 @@ fn last(of: &StragglerChange) -> String {
     };
     match (&of.a, &of.b) {
         (Some(a), Some(b)) if of.is_in == FoundIn::Both => {
-            format!("the same straggler, rank {}: in A {}, in B {}", a.rank, waits(a), waits(b))
+            format!("the same straggler, {one} {}: in A {}, in B {}", a.rank, waits(a), waits(b))
         }
         (Some(a), Some(b)) => format!(
-            "another straggler: rank {} in A ({}), rank {} in B ({})",
+            "{}: {one} {} in A ({}), {one} {} in B ({})",
+            // Of other sets, it may be of the same number.
+            if all.have_same() { "another straggler" } else { "a straggler in each" },
             a.rank,
             waits(a),
             b.rank,
             waits(b)
         ),
         (Some(a), None) => format!(
-            "rank {} is the straggler in A ({}), and none is named in B{}",
+            "{one} {} is the straggler in A ({}), and none is named in B{}",
             a.rank,
             waits(a),
             none(&of.b_absent)
         ),
         (None, Some(b)) => format!(
-            "rank {} is the straggler in B ({}), and none is named in A{}",
+            "{one} {} is the straggler in B ({}), and none is named in A{}",
             b.rank,
             waits(b),
             none(&of.a_absent)
@@ -235,14 +256,16 @@ fn last(of: &StragglerChange) -> String {
 }
 
 /// Whether it came or went.
-fn slow_link(of: &LinkChange) -> String {
+fn slow_link(of: &LinkChange, have_same: bool) -> String {
     match (&of.a, &of.b) {
         (Some(a), Some(b)) => format!(
-            "in both: {}; in B {} and {}",
+            "in A and in B: {}; these times are of A, and in B {} and {}",
             a.in_words(),
             time(b.transfer_ns as f64),
             time(b.others_ns as f64)
         ),
+        (Some(of), None) if !have_same => format!("in A: {}", of.in_words()),
+        (None, Some(of)) if !have_same => format!("in B: {}", of.in_words()),
         (Some(a), None) => format!("named in A and not in B: {}", a.in_words()),
         (None, Some(b)) => format!("named in B and not in A: {}", b.in_words()),
         (None, None) => String::new(),
@@ -322,10 +345,34 @@ Ranks: 4 in A and 2 in B, so not rank by rank; one run each, no verdict
 
 slowest   by itself rank 1 in A, 1.20 ms, and rank 1 in B, 1.20 ms, B:A 1.000
 transfer  of all collectives 200 µs in A and 200 µs in B, B:A 1.000
-last      another straggler: rank 1 in A (the others wait 100 µs in all for
+last      a straggler in each: rank 1 in A (the others wait 100 µs in all for
           it), rank 1 in B (the others wait 100 µs in all for it)
 ";
         assert_eq!(text, golden);
+    }
+
+    #[test]
+    fn devices_of_one_file_are_called_what_they_are() {
+        let [a, b] = [0, 1].map(|late| RanksOfRun { members: Member::Device, ..run(2, late, 10) });
+        let text = text(Some(&a), Some(&b));
+        for said in [
+            "\nDevices with collectives: 2 in each; one run each, no verdict\nDev.       Own, A ",
+            "another straggler: device 0 in A (",
+            "device 1 in B (",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert!(!text.to_lowercase().contains("rank"), "{text}");
+    }
+
+    #[test]
+    fn a_comment_says_how_many_rows_it_lacks() {
+        let (a, b) = (run(20, 0, 10), run(20, 1, 10));
+        let of = RanksChange::of_runs(Some(&a), Some(&b)).expect("both have ranks");
+        let mut text = String::new();
+        section_markdown(&of, &mut text);
+        assert!(text.contains("| 15 |") && !text.contains("| 16 |"), "{text}");
+        assert!(text.contains(" |\n\n(4 more: `--json`)\n"), "{text}");
     }
 
     #[test]

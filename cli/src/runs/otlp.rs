@@ -151,8 +151,9 @@ mod built {
                 tell!("warning: requests were not pushed to {url}: {why}");
             }
         }
-        let is_sent = matches!(pushed.spans, PushedSignal::Sent { .. });
-        if is_sent && pushed.without_spans > 0 {
+        // If none had ended, nothing was sent.
+        let is_taken = matches!(pushed.spans, PushedSignal::Sent { .. } | PushedSignal::None);
+        if is_taken && pushed.without_spans > 0 {
             let requests = count(pushed.without_spans, "request");
             tell!("note: {requests} had not ended, and so have no spans");
         }

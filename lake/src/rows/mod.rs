@@ -353,6 +353,8 @@ mod tests {
         for (column, value) in [
             ("run_id", Value::Text(run.run_id.clone())),
             ("commit", Value::Text("c1".to_owned())),
+            // Of a server passes would be known.
+            ("is_of_client", Value::Flag(true)),
             ("to_first_token_ns", Value::Int(30)),
             ("mean_token_ns", Value::Int(20)),
             ("whole_ns", Value::Int(55)),

@@ -9,15 +9,17 @@ use super::table::RequestRow;
 /// Adds a row for each request.
 pub(super) fn add(profile: &Profile, parts: &mut Parts) {
     let requests = Requests::of(profile);
-    parts.requests.extend(requests.rows().map(|row| request(&row)));
+    let is_of_client = requests.are_of_client();
+    parts.requests.extend(requests.rows().map(|row| request(&row, is_of_client)));
 }
 
-fn request(row: &Row<'_>) -> RequestRow {
+fn request(row: &Row<'_>, is_of_client: bool) -> RequestRow {
     let of = row.of;
     let ns = |piece: Piece| row.pieces[piece as usize];
     RequestRow {
         // What is known of the run comes later.
         commit: None,
+        is_of_client,
         request: row.number.into(),
         id: of.id.clone(),
         arrived_ns: of.arrived_ns,

@@ -462,6 +462,8 @@ table! {
     REQUESTS = RequestRow as "requests" {
         /// The engine's commit, as in `runs`.
         commit: Option<String>,
+        /// Whether its client saw it so, from when it was due (`brickscope load`); else the server itself.
+        is_of_client: bool,
         /// Its number in the run.
         request: u64,
         /// What the server calls it.

@@ -56,7 +56,7 @@ pub(super) fn base(url: &str) -> Result<String, OtlpError> {
     }
     let base = url.trim_end_matches('/');
     if ["/v1/metrics", "/v1/traces", "/profiles"].iter().any(|path| base.ends_with(path)) {
-        return failed("leave out /v1/metrics: the paths of the signals are appended");
+        return failed("leave out /v1/metrics, /v1/traces and the like, which are appended");
     }
     Ok(base.to_owned())
 }

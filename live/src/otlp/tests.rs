@@ -438,6 +438,7 @@ fn urls_that_are_no_collectors_are_refused() {
         ("http://me:secret@localhost:4318", "OTEL_EXPORTER_OTLP_HEADERS"),
         ("http://localhost:4318/?token=1", "must end with the path"),
         ("http://localhost:4318/v1/metrics", "leave out /v1/metrics"),
+        ("http://localhost:4318/v1/traces/", "/v1/traces and the like"),
     ] {
         let error = Collector::new(url, Settings::default()).expect_err(url).to_string();
         assert!(error.contains(why) && !error.contains("secret"), "{url}: {error}");

@@ -357,6 +357,19 @@ fn a_request_is_a_span_with_its_stretches_in_it() {
 }
 
 #[test]
+fn what_a_client_saw_are_spans_of_a_client() {
+    let mut profile = served();
+    profile.passes.clear();
+    profile.parts.clear();
+    let spans = spans(&profile);
+    let names: Vec<&str> = spans.iter().filter_map(|span| span["name"].as_str()).collect();
+    assert_eq!(names[..4], ["chat tiny", "before the engine", "due until sent", "first token"]);
+    assert_eq!((&spans[0]["kind"], &spans[1]["kind"]), (&3.into(), &1.into()));
+    assert_eq!(attribute(&spans[0], "gen_ai.provider.name"), None);
+    assert_eq!(attribute(&spans[3], "brickscope.unattributed_ns"), Some(Value::from("2030")));
+}
+
+#[test]
 fn spans_as_protocol_buffers_are_those_of_the_json() {
     let profile = served();
     let all = Spans::of(&profile).expect("its time is known");

@@ -43,6 +43,9 @@ fn is_true(profile: &Profile, truths: &[Truth]) -> String {
         (truth.rank, truth.kernels.iter().map(|kernel| kernel.waited_ns).sum())
     };
     assert_eq!(waits, truths.iter().map(of_truth).collect::<Vec<_>>());
+    // The slow one computes a fifth longer than each of the others.
+    let own = |rank: usize| sums.ranks[rank].own_ns.expect("the devices are here") as f64;
+    assert!((1.15..1.23).contains(&(own(5) / own(0))), "{} and {}", own(5), own(0));
     let straggler = sums.straggler.expect("one comes last");
     // Two of each of four layers, in four steps.
     assert_eq!((straggler.rank, straggler.last, straggler.of), (5, 32, 32));

@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 use std::iter;
 
-use brickscope_analysis::requests::{Interval, KnownPieces, Piece, Requests, Row, Until};
+use brickscope_analysis::requests::{Interval, KnownPieces, Piece, Requests, Row, Until, Way};
 use brickscope_profile::{Ending, Profile};
 use prost::Message;
 use serde_json::json;
@@ -24,12 +24,14 @@ const MOST_SPANS: usize = 2_000;
 const INTERNAL: i32 = 1;
 /// `SPAN_KIND_SERVER`.
 const SERVER: i32 = 2;
+/// `SPAN_KIND_CLIENT`.
+const CLIENT: i32 = 3;
 /// `STATUS_CODE_ERROR`.
 const FAILED: i32 = 2;
 
 /// Why a run has no [`Spans`].
 pub const NO_TIME: &str = "the run doesn't say when its clock's moments were in the calendar, to the nanosecond; \
-     runs that are recorded now do";
+     runs that are recorded now on Linux do";
 
 /// The requests of a profile as spans.
 #[derive(Debug)]
@@ -126,8 +128,8 @@ impl<'p> Spans<'p> {
     fn of_request(&self, row: &Row<'_>) -> Vec<Span> {
         let Some([start, end]) = self.period(row.of) else { return Vec::new() };
         let trace = fnv(self.run, &row.number.to_le_bytes());
-        let trace_id = trace.to_be_bytes().to_vec();
-        let span_id = |nth: u8| fnv(trace, &[nth]).to_be_bytes()[8..].to_vec();
+        let trace_id = id(trace).to_vec();
+        let span_id = |nth: u8| id(fnv(trace, &[nth]))[8..].to_vec();
         let status = (row.of.ending == Some(Ending::Error)).then(|| SpanStatus {
             message: row.of.error.clone().unwrap_or_default(),
             code: FAILED,
@@ -137,7 +139,7 @@ impl<'p> Spans<'p> {
             span_id: span_id(0),
             parent_span_id: Vec::new(),
             name: self.name(row),
-            kind: SERVER,
+            kind: if self.requests.are_of_client() { CLIENT } else { SERVER },
             start,
             end,
             attributes: self.attributes(row),
@@ -175,7 +177,10 @@ impl<'p> Spans<'p> {
         let of = row.of;
         let mut known = Vec::new();
         known.extend(operation(&of.id).map(|name| text("gen_ai.operation.name", name)));
-        known.push(text("gen_ai.provider.name", provider(self.profile)));
+        // A client doesn't know what the server is.
+        if !self.requests.are_of_client() {
+            known.push(text("gen_ai.provider.name", provider(self.profile)));
+        }
         known.extend(model(self.profile).map(|model| text("gen_ai.request.model", model)));
         // Without a name of its own a request is called by its path.
         let id = if of.id.starts_with('/') { "brickscope.request" } else { "gen_ai.response.id" };
@@ -235,16 +240,18 @@ impl<'p> Spans<'p> {
         tokens: Option<u64>,
         found: &mut Vec<Stretch>,
     ) {
-        let mut from_ns = interval.from_ns;
+        let (mut from_ns, mut rest) = (interval.from_ns, *interval);
         for piece in [Piece::Receiving, Piece::Queue] {
             let to_ns = from_ns + interval.of(piece);
+            rest.pieces[piece as usize] = 0;
             if to_ns > from_ns {
-                let name = piece.name();
+                let is_sent_late = piece == Piece::Queue && self.requests.are_of_client();
+                let name = if is_sent_late { Way::Waiting.name() } else { piece.name() };
                 found.push(Stretch { name, from_ns, to_ns, pieces: None, tokens: None });
             }
             from_ns = to_ns;
         }
-        let (to_ns, pieces) = (interval.to_ns, Some(self.requests.known_pieces(interval)));
+        let (to_ns, pieces) = (interval.to_ns, Some(self.requests.known_pieces(&rest)));
         if to_ns > from_ns {
             found.push(Stretch { name, from_ns, to_ns, pieces, tokens });
         }
@@ -263,6 +270,24 @@ impl Stretch {
         }));
         known
     }
+}
+
+/// An id of a hash. Those of one request and the next differ in few places, and samplers take the last 56 bits of a trace's id
+/// for random. No half of it is 0, which would be no id.
+fn id(hash: u128) -> [u8; 16] {
+    let halves = [(hash >> 64) as u64, hash as u64];
+    let [first, last] = halves.map(|half| spread(half).max(1).to_be_bytes());
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&first);
+    id[8..].copy_from_slice(&last);
+    id
+}
+
+/// Each bit of a number has an effect on all of the result, and no two numbers have the same one (SplitMix64's last steps).
+const fn spread(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 /// An interval and the one after it.
@@ -299,6 +324,19 @@ fn int(key: &str, count: u64) -> KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_are_spread_and_never_0() {
+        assert_eq!(id(0), ((1_u128 << 64) | 1).to_be_bytes());
+        let trace = |number: u32| id(fnv(7, &number.to_le_bytes()));
+        let last_56_bits = |number| {
+            let id = u128::from_be_bytes(trace(number));
+            (id & ((1 << 56) - 1)) as f64 / (1_u64 << 56) as f64
+        };
+        // A sampler that keeps a quarter keeps a quarter of the requests of a run.
+        let kept = (0..1_000).filter(|&number| last_56_bits(number) < 0.25).count();
+        assert!((200..300).contains(&kept), "{kept}");
+    }
 
     #[test]
     fn operations_have_the_names_of_the_conventions() {
