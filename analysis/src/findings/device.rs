@@ -309,7 +309,7 @@ impl Idle {
             match merged.last_mut() {
                 Some((_, until, _)) if start <= *until => *until = (*until).max(end),
                 last => {
-                    let before = last.map_or(0, |(start, end, sum)| *sum + (*end - *start));
+                    let before = last.map_or(0, |(start, end, sum)| sum.saturating_add(*end - *start));
                     merged.push((start, end, before));
                 }
             }
@@ -328,7 +328,7 @@ impl Idle {
         let Some(&(start, end, before)) = n.checked_sub(1).and_then(|n| self.0.get(n)) else {
             return 0;
         };
-        before + end.min(at) - start
+        before.saturating_add(end.min(at).saturating_sub(start))
     }
 
     /// Time in which it did nothing.

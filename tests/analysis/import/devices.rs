@@ -102,7 +102,7 @@ fn screens_call_devices_what_they_are() {
     assert!(screen.contains("Devices 8: device 5 is the straggler: the others wait"), "{screen}");
     let report = one_line(&view::report(&profile));
     for said in [
-        "Devices with collectives: 8 Device Collectives Time Transfer Wait",
+        "Devices with collectives: 8 Dev. Collectives Time Transfer Wait",
         "Wait by device",
         "Wait of all devices",
         "device 7: NVIDIA H100 80GB HBM3; 32 of 32 collectives found on other devices, by their order",

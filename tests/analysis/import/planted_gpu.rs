@@ -625,7 +625,8 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 proptest! {
-    #![proptest_config(brickscope_testing::cases(256))]
+    // The search itself is tried by more in `sequence/random.rs`.
+    #![proptest_config(brickscope_testing::cases(24))]
 
     #[test]
     fn no_kernel_of_any_model_has_a_wrong_layer(shape in shapes()) {

@@ -482,11 +482,14 @@ impl Known {
 }
 
 #[cfg(test)]
+mod random;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     /// A letter for each kernel: N norm, P product, A attention, S activation, R router, E experts; others are themselves.
-    fn tokens(text: &str) -> Vec<Token> {
+    pub(super) fn tokens(text: &str) -> Vec<Token> {
         let token = |c: char| match c {
             'N' => Token::Norm,
             'P' => Token::Product,
