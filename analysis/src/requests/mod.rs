@@ -471,6 +471,12 @@ impl<'p> Requests<'p> {
         next.map_or(0, |next| interval.to_ns.saturating_sub(next.start_ns.max(interval.from_ns)))
     }
 
+    /// When an interval begins, without what of it was in the queue.
+    fn after_queue(&self, interval: &Interval) -> u64 {
+        let admitted = self.profile.requests[interval.request as usize].admitted_ns;
+        interval.from_ns.max(admitted.unwrap_or(0))
+    }
+
     /// The most tokens of prompts of others that one pass of an interval processed.
     pub(crate) fn largest_prompt_piece(&self, interval: &Interval) -> u64 {
         let of_pass = |pass: &OfPass| {
@@ -481,15 +487,13 @@ impl<'p> Requests<'p> {
             let prompts = self.parts[from..to].iter().filter(is_meant);
             prompts.fold(0, |sum: u64, (.., tokens)| sum.saturating_add(*tokens))
         };
-        self.overlapping(interval.from_ns, interval.to_ns).map(of_pass).max().unwrap_or(0)
+        self.overlapping(self.after_queue(interval), interval.to_ns).map(of_pass).max().unwrap_or(0)
     }
 
     /// The prompts of others that were processed in an interval, each with its tokens.
     pub(crate) fn prompts_of_others(&self, interval: &Interval) -> Vec<(u32, u64)> {
-        let admitted = self.profile.requests[interval.request as usize].admitted_ns;
-        let from_ns = interval.from_ns.max(admitted.unwrap_or(0));
         let mut found: Vec<(u32, u64)> = Vec::new();
-        for pass in self.overlapping(from_ns, interval.to_ns) {
+        for pass in self.overlapping(self.after_queue(interval), interval.to_ns) {
             let [from, to] = pass.parts;
             for &(request, kind, tokens) in &self.parts[from..to] {
                 if kind == PartKind::Prompt && request != interval.request {
