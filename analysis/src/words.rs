@@ -1,5 +1,7 @@
 //! Numbers as the first screen and findings write them: three digits, a unit, and no 0 for what is not 0.
 
+use brickscope_profile::text::grouped;
+
 /// `19.5 %`; a share above 0 is never shown as 0.
 pub(crate) fn fraction(share: f64) -> String {
     match 100.0 * share {
@@ -57,6 +59,11 @@ pub(crate) fn whole(rate: f64) -> String {
     if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
+/// `1 token`, `2,048 tokens`
+pub(crate) fn many(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
 /// A number of spans in a pass, whole where it is.
 pub(crate) fn times(each: f64) -> String {
     if (each - each.round()).abs() < 0.005 { format!("{each:.0}") } else { format!("{each:.1}") }
@@ -84,6 +91,17 @@ pub fn quoted(path: &str) -> String {
     format!("'{}'", path.replace('\'', "'\\''"))
 }
 
+/// A word of a command line as a shell takes it.
+pub(crate) fn shell_word(word: &str) -> String {
+    // A variable that is set has a `=` in the first word, and a flag may have one.
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%:,".contains(c);
+    let is_flag = word.starts_with('-');
+    if !word.is_empty() && word.chars().all(|c| is_plain(c) || is_flag && c == '=') {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +112,16 @@ mod tests {
         assert_eq!(quoted("my run"), "'my run'");
         assert_eq!(quoted("-x"), "./-x");
         assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
+    }
+
+    #[test]
+    fn a_word_of_a_command_is_quoted_where_a_shell_would_read_more_into_it() {
+        for plain in ["-np", "--seed=4", "bin/a"] {
+            assert_eq!(shell_word(plain), plain);
+        }
+        for word in ["a=b", "a  b", "", "$(x)", "-x;y"] {
+            assert_eq!(shell_word(word), format!("'{word}'"));
+        }
+        assert_eq!(shell_word("it's"), "'it'\\''s'");
     }
 }

@@ -15,6 +15,7 @@ mod planted;
 mod receipt;
 mod requests;
 mod serialised;
+mod slow_tokens;
 mod stacks;
 mod summary;
 mod views;

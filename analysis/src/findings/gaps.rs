@@ -87,9 +87,7 @@ fn known(of: &PhaseFacts<'_>, between: &Between, findings: &mut Findings) {
     if share < LEAST || gap_ns < LEAST_NS {
         return;
     }
-    let rest = ("the program itself", between.rest_ns());
-    let calls = between.calls.iter().map(|of| (of.name.as_str(), of.ns));
-    let Some((name, ns)) = calls.chain([rest]).max_by_key(|(_, ns)| *ns) else { return };
+    let (name, ns) = longest(between);
     let name = printable(name);
     let mut finding = Finding::new("gaps-between-passes", FindingKind::Slow, Some(Phase::Decode))
         .because(
@@ -105,17 +103,29 @@ fn known(of: &PhaseFacts<'_>, between: &Between, findings: &mut Findings) {
         fraction(share),
         fraction(ns as f64 / whole_ns)
     );
-    finding.advice = match name.as_str() {
+    finding.advice = advice(&name);
+    "a flamegraph of the whole process shows no work there, or work that the next pass has to wait for"
+        .clone_into(&mut finding.refuted_if);
+    finding.test = Some("brickscope flamegraph -- COMMAND".to_owned());
+    let gain = Gain::between(of.pass_ns + gap_ns, of.least_ns, [0.0, gap_ns]);
+    findings.found.push(finding.gains(gain.map(|gain| gain.of(PassTime::WithGap))));
+}
+
+/// What takes most of the time between passes, and how long.
+pub(super) fn longest(between: &Between) -> (&str, u64) {
+    let rest = ("the program itself", between.rest_ns());
+    let calls = between.calls.iter().map(|of| (of.name.as_str(), of.ns));
+    calls.fold(rest, |longest, of| if of.1 > longest.1 { of } else { longest })
+}
+
+/// What to do about what takes most of it.
+pub(super) fn advice(name: &str) -> String {
+    match name {
         "sampling" => "use fewer samplers, or those that leave few tokens (top-k) first".to_owned(),
         "grammar" => "use a simpler grammar, or check it only against the token that was chosen".to_owned(),
         "the program itself" => {
             "find out what the program does between passes (a network, a lock, an interpreter), and do it beside the next pass".to_owned()
         }
         name => format!("look at {name}: it could be done beside the next pass"),
-    };
-    "a flamegraph of the whole process shows no work there, or work that the next pass has to wait for"
-        .clone_into(&mut finding.refuted_if);
-    finding.test = Some("brickscope flamegraph -- COMMAND".to_owned());
-    let gain = Gain::between(of.pass_ns + gap_ns, of.least_ns, [0.0, gap_ns]);
-    findings.found.push(finding.gains(gain.map(|gain| gain.of(PassTime::WithGap))));
+    }
 }

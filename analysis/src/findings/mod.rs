@@ -49,12 +49,14 @@ mod products;
 mod profiling;
 pub(crate) mod rank_last;
 mod sampling;
+mod server;
 mod short_batch;
 mod slow_brick;
 mod slow_format;
 pub(crate) mod slow_layer;
 mod slow_link;
 mod slow_product;
+mod slow_tokens;
 mod small_pages;
 mod stalls;
 mod threads;
@@ -103,6 +105,9 @@ pub struct Finding {
     /// Why that can't be predicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain_absent: Option<Absent>,
+    /// Of a finding about requests: what their slow tokens waited for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
     /// What would show that it is wrong.
     pub refuted_if: String,
     /// The change that brings it, if `brickscope try` can make it.
@@ -114,6 +119,9 @@ pub struct Finding {
     /// A command that tests it, with `RUN` where the run's folder and `MODEL` where the model is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
+    /// Whether the test is a command of the run's own, in which nothing is meant to be replaced.
+    #[serde(skip)]
+    pub(crate) is_whole_command: bool,
     /// By how much of a pass it is ranked, where the middle of the prediction says too much.
     #[serde(skip)]
     rank_ns: Option<f64>,
@@ -171,6 +179,18 @@ pub struct Gain {
     pub likely_ns: Option<f64>,
     /// At most so much less.
     pub highest_ns: f64,
+}
+
+/// What slow tokens of requests waited for one thing: it was measured, and is the most that they could have come earlier without
+/// it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Waits {
+    /// How many tokens.
+    pub tokens: u64,
+    /// How long these took together, in nanoseconds: each from the token before, the first of a request from its arrival.
+    pub took_ns: u64,
+    /// How long of that they waited for it.
+    pub waited_ns: u64,
 }
 
 impl Gain {
@@ -258,6 +278,7 @@ impl Findings {
             bare_copies::find,
             ping_pong::find,
             little_known::find,
+            slow_tokens::find,
             trace::find,
         ] {
             rule(&facts, &mut findings);
@@ -345,10 +366,12 @@ impl Finding {
             evidence: Vec::new(),
             gain: None,
             gain_absent: None,
+            waits: None,
             refuted_if: String::new(),
             change: None,
             tried: None,
             test: None,
+            is_whole_command: false,
             rank_ns: None,
             in_a_sentence: None,
         }
@@ -387,6 +410,13 @@ impl Finding {
             Some(_) => self,
             None => self.cannot_predict("the work takes the least time that it could"),
         }
+    }
+
+    /// Of requests: what their tokens waited.
+    fn waited(mut self, waits: Waits) -> Self {
+        self.rank_ns = Some(waits.waited_ns as f64 / 2.0);
+        self.waits = Some(waits);
+        self.cannot_predict("it is about what requests wait, not about what a pass takes")
     }
 
     fn cannot_predict(mut self, why: &str) -> Self {

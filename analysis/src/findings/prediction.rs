@@ -3,13 +3,16 @@
 use brickscope_profile::Absent;
 use brickscope_profile::text::printable_text;
 
-use super::{Finding, Gain};
-use crate::words::{time, whole_percent};
+use super::{Finding, Gain, Waits};
+use crate::words::{many, time, whole_percent};
 
 impl Finding {
     /// What it predicts, in a few words: `12 % less (8 to 15 %): 240 µs of 2.00 ms`, or why nothing can be predicted.
     #[must_use]
     pub fn prediction(&self) -> String {
+        if let Some(waits) = &self.waits {
+            return of_waits(waits);
+        }
         match (&self.gain, &self.gain_absent) {
             (Some(gain), _) => in_words(gain),
             (None, Some(Absent { reason })) => format!("unknown: {}", printable_text(reason)),
@@ -21,12 +24,26 @@ impl Finding {
     /// less: 500 µs of 1.50 ms`. Why nothing can be predicted isn't in it.
     #[must_use]
     pub fn line(&self) -> String {
-        let predicted = match self.gain {
-            Some(_) => format!("; predicted: {}", self.prediction()),
-            None => String::new(),
+        let predicted = match self.gain.is_some() || self.waits.is_some() {
+            true => format!("; predicted: {}", self.prediction()),
+            false => String::new(),
         };
         printable_text(&self.what) + &predicted
     }
+}
+
+/// `up to 95 % less: 27.0 s of 28.4 s that 115 slow tokens took`
+fn of_waits(waits: &Waits) -> String {
+    let Waits { tokens, took_ns, waited_ns } = *waits;
+    let (waited, took) = (waited_ns as f64, took_ns as f64);
+    let share = if took_ns > 0 { waited / took } else { 0.0 };
+    format!(
+        "up to {} less: {} of {} that {} took",
+        whole_percent(share),
+        time(waited),
+        time(took),
+        many(tokens, "slow token")
+    )
 }
 
 /// `12 % less (8 to 15 %): 240 µs of 2.00 ms`

@@ -1,13 +1,26 @@
 //! Why a token took much longer than others: the one thing that it waited for most, beyond what is typical.
 
+use brickscope_profile::text::grouped as with_commas;
 use serde::Serialize;
 
 use super::{Interval, Piece, Requests, Until, rank};
+use crate::words::time;
 
 /// How many intervals there must be, so that a median says what is typical.
 const FEWEST: usize = 20;
 /// How many times the median an interval takes that asks for a reason.
 pub const SLOW: u64 = 2;
+/// How many slow intervals there must be, so that what most of them waited for is worth a word.
+const FEWEST_SLOW: usize = 5;
+
+/// A kind of tokens: its name, and whether an interval ends with one.
+type Kind = (&'static str, fn(Until) -> bool);
+
+/// The kinds of tokens that are held against each other.
+pub(crate) const KINDS: [Kind; 2] = [
+    ("first token", |until| until == Until::FirstToken),
+    ("further token", |until| matches!(until, Until::Token(_))),
+];
 
 /// What a slow interval waited for most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -22,6 +35,8 @@ pub enum Cause {
     Prompts,
     /// Tokens of more others than is typical, or passes for others alone.
     TokensOfOthers,
+    /// Passes ran that computed tokens of its own again: they had lost their place in the KV cache.
+    Again,
     /// A thread of the program waited for a CPU while its passes ran.
     Cpu,
     /// Passes ran that waited for pages from a disk.
@@ -45,6 +60,7 @@ impl Cause {
             Self::Queue => "no place in the batch",
             Self::Prompts => "prompts of others",
             Self::TokensOfOthers => "tokens of others",
+            Self::Again => "its own tokens, computed again",
             Self::Cpu => "waiting for a CPU",
             Self::Disk => "waiting for a disk",
             Self::Sending => "being sent",
@@ -71,6 +87,9 @@ impl Cause {
             }
             Self::TokensOfOthers => {
                 "fewer places in the batch (llama-server: -np; vLLM: --max-num-seqs)"
+            }
+            Self::Again => {
+                "more room in the KV cache (vLLM: --gpu-memory-utilization), or fewer places in the batch (--max-num-seqs)"
             }
             Self::Cpu => {
                 "no other programs on these CPUs, or fewer threads (llama-server: -t, -tb)"
@@ -139,8 +158,8 @@ impl Causes {
     ///
     /// One that had been computed for half of what it took more has that cause: whatever ran then wasn't for it. Any other has
     /// the cause whose time exceeds its median most. Where that is in passes, it is the first of these that took
-    /// half of it or more: what a thread waited for a CPU, passes that read from a disk, passes with prompts of others, passes for
-    /// tokens of others, if some were for these alone.
+    /// half of it or more: what a thread waited for a CPU, passes that read from a disk, passes that computed tokens of its own
+    /// again, passes with prompts of others, passes for tokens of others, if some were for these alone.
     #[must_use]
     pub fn of(requests: &Requests<'_>, is_wanted: impl Fn(Until) -> bool) -> Option<Self> {
         let lengths = requests.lengths().filter(|(until, _)| is_wanted(*until));
@@ -149,6 +168,10 @@ impl Causes {
             return None;
         }
         let median_ns = median(&mut lengths);
+        // Then nothing has to be divided.
+        if lengths.last().is_none_or(|&longest| longest < median_ns.saturating_mul(SLOW)) {
+            return Some(Self { of: lengths.len() as u64, median_ns, slow: Vec::new() });
+        }
         let wanted = || requests.all_intervals().filter(|interval| is_wanted(interval.until));
         let all: Vec<[u64; GROUPS.len()]> = wanted().map(|interval| grouped(&interval)).collect();
         let mut typical = [0; GROUPS.len()];
@@ -195,6 +218,28 @@ impl Causes {
         counts.sort_by_key(|&(cause, count)| (std::cmp::Reverse(count), cause));
         counts
     }
+
+    /// The cause that more than half of the slow intervals have, and how many have it; `None` if fewer than five are slow.
+    #[must_use]
+    pub fn most(&self) -> Option<(Cause, u64)> {
+        let (cause, count) = self.counts().into_iter().next()?;
+        let slow = self.slow.len();
+        (slow >= FEWEST_SLOW && count.saturating_mul(2) > slow as u64).then_some((cause, count))
+    }
+
+    /// How many intervals are slow, that end with what is said: `115 of 774 further tokens took at least 2 times the median,
+    /// 30.6 ms. Most of what was more:`.
+    pub(crate) fn how_many_slow(&self, what: &str) -> String {
+        let Self { of, median_ns, slow } = self;
+        let (of, median) = (with_commas(*of), time(*median_ns as f64));
+        if slow.is_empty() {
+            return format!("No {what} of {of} took {SLOW} times the median, {median}.");
+        }
+        let slow = with_commas(slow.len() as u64);
+        format!(
+            "{slow} of {of} {what}s took at least {SLOW} times the median, {median}. Most of what was more:"
+        )
+    }
 }
 
 impl Requests<'_> {
@@ -224,11 +269,14 @@ impl Requests<'_> {
             .into_iter()
             .map(|piece| interval.of(piece))
             .sum();
+        let again_ns = self.again_ns(interval);
         let is_half = |ns: u64| ns >= more_ns / 2;
         if is_half(waiting_ns) && waiting_ns > 0 {
             Cause::Cpu
         } else if is_half(reading_ns) && reading_ns > 0 {
             Cause::Disk
+        } else if again_ns > 0 && is_half(again_ns) {
+            Cause::Again
         } else if is_half(beside) && beside > 0 {
             Cause::Prompts
         } else if interval.of(Piece::OtherDecode) > 0 && is_half(others) {

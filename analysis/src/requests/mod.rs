@@ -10,6 +10,7 @@
 //! A pass that several requests share is an own pass of each of them, and is never divided. What prompts of others [cost](Cost)
 //! in it is a second figure, which is predicted.
 
+mod again;
 mod cause;
 mod client;
 mod neighbour;
@@ -17,12 +18,13 @@ mod row;
 mod slow;
 mod times;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
 use serde::Serialize;
 
+pub(crate) use self::cause::KINDS;
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub use self::client::{Client, NoClient, Way};
 pub(crate) use self::neighbour::is_distinct;
@@ -214,6 +216,8 @@ pub struct Requests<'p> {
     has_passes: Vec<bool>,
     /// Of each request, the passes that computed its tokens.
     outputs: Vec<Outputs>,
+    /// Passes that computed tokens of a request again, as indexes into the profile's, each with the request.
+    again: HashSet<(usize, u32)>,
 }
 
 /// The passes that computed the tokens of a request, one each.
@@ -313,7 +317,8 @@ impl<'p> Requests<'p> {
                 of.has_several |= !is_prompt && tokens != 1;
             }
         }
-        Self { profile, passes, ended_by, parts, idle, has_passes, outputs }
+        let again = again::computed_again(&passes, &by_pass, profile.requests.len());
+        Self { profile, passes, ended_by, parts, idle, has_passes, outputs, again }
     }
 
     /// The requests, as they were told.
@@ -466,12 +471,29 @@ impl<'p> Requests<'p> {
         next.map_or(0, |next| interval.to_ns.saturating_sub(next.start_ns.max(interval.from_ns)))
     }
 
-    /// The prompts of others that were processed in an interval, each with its tokens.
-    fn prompts_of_others(&self, interval: &Interval) -> Vec<(u32, u64)> {
+    /// When an interval begins, without what of it was in the queue.
+    fn after_queue(&self, interval: &Interval) -> u64 {
         let admitted = self.profile.requests[interval.request as usize].admitted_ns;
-        let from_ns = interval.from_ns.max(admitted.unwrap_or(0));
+        interval.from_ns.max(admitted.unwrap_or(0))
+    }
+
+    /// The most tokens of prompts of others that one pass of an interval processed.
+    pub(crate) fn largest_prompt_piece(&self, interval: &Interval) -> u64 {
+        let of_pass = |pass: &OfPass| {
+            let [from, to] = pass.parts;
+            let is_meant = |(request, kind, _): &&(u32, PartKind, u64)| {
+                *kind == PartKind::Prompt && *request != interval.request
+            };
+            let prompts = self.parts[from..to].iter().filter(is_meant);
+            prompts.fold(0, |sum: u64, (.., tokens)| sum.saturating_add(*tokens))
+        };
+        self.overlapping(self.after_queue(interval), interval.to_ns).map(of_pass).max().unwrap_or(0)
+    }
+
+    /// The prompts of others that were processed in an interval, each with its tokens.
+    pub(crate) fn prompts_of_others(&self, interval: &Interval) -> Vec<(u32, u64)> {
         let mut found: Vec<(u32, u64)> = Vec::new();
-        for pass in self.overlapping(from_ns, interval.to_ns) {
+        for pass in self.overlapping(self.after_queue(interval), interval.to_ns) {
             let [from, to] = pass.parts;
             for &(request, kind, tokens) in &self.parts[from..to] {
                 if kind == PartKind::Prompt && request != interval.request {

@@ -143,6 +143,9 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
 #[must_use]
 pub fn test_command(finding: &Finding, profile: &Profile, run: Option<&str>) -> Option<String> {
     let test = finding.test.as_ref()?;
+    if finding.is_whole_command {
+        return Some(test.clone());
+    }
     let model = profile.model.as_ref().map_or("", |model| &model.path);
     let word = |word: &str| match (word, run) {
         ("RUN", Some(run)) => quoted(&printable_text(run)),

@@ -9,22 +9,13 @@ use brickscope_profile::text::{count, grouped, printable};
 use super::layout::wrapped;
 use super::neighbour;
 use crate::requests::{
-    Cause, Causes, Client, Costs, Interval, Piece, Requests, SLOW, Slow, Times, Until,
+    Cause, Causes, Client, Costs, Interval, KINDS, Piece, Requests, SLOW, Slow, Times,
     WithoutPrompts, missing_passes, times,
 };
 use crate::text::{cut, padded, wrap};
 use crate::words::{signed, time};
 
 const NO_PASSES: &str = "No passes are in this run, so it doesn't say what tokens waited for.";
-
-/// A kind of tokens: its name, and whether an interval ends with one.
-type Kind = (&'static str, fn(Until) -> bool);
-
-/// The kinds of tokens that are held against each other.
-const KINDS: [Kind; 2] = [
-    ("first token", |until| until == Until::FirstToken),
-    ("further token", |until| matches!(until, Until::Token(_))),
-];
 
 /// The most names of neighbours on a screen.
 const MOST_NAMES: usize = 3;
@@ -226,7 +217,7 @@ fn how_they_ended(profile: &Profile) -> String {
 /// How many took much longer than the median, what each of these waited for most, and what prompts of others cost them.
 fn why(what: &str, causes: &Causes, costs: &Costs, text: &mut String) {
     text.push('\n');
-    wrapped(&how_many_slow(what, causes), text);
+    wrapped(&causes.how_many_slow(what), text);
     for (cause, count) in causes.counts() {
         let _ = writeln!(text, "{}  {:>10}", padded(cause.name(), NAME), grouped(count));
     }
@@ -240,23 +231,7 @@ fn why(what: &str, causes: &Causes, costs: &Costs, text: &mut String) {
 
 /// What to try against the cause that most of the slow ones have, if they are some.
 fn advice(causes: &Causes) -> Option<&'static str> {
-    const FEWEST: usize = 5;
-    let (cause, count) = causes.counts().into_iter().next()?;
-    let is_most = causes.slow.len() >= FEWEST && 2 * count > causes.slow.len() as u64;
-    cause.advice().filter(|_| is_most)
-}
-
-fn how_many_slow(what: &str, causes: &Causes) -> String {
-    let Causes { of, median_ns, slow } = causes;
-    let median = time(*median_ns as f64);
-    if slow.is_empty() {
-        return format!("No {what} of {} took {SLOW} times the median, {median}.", grouped(*of));
-    }
-    let slow = grouped(slow.len() as u64);
-    format!(
-        "{slow} of {} {what}s took at least {SLOW} times the median, {median}. Most of what was more:",
-        grouped(*of)
-    )
+    causes.most().and_then(|(cause, _)| cause.advice())
 }
 
 /// Requests in sentences: how they ended, how many tokens they had, and why some were slow.
@@ -279,7 +254,7 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         let counts: Vec<String> = counts.collect();
         let end =
             if counts.is_empty() { String::new() } else { format!(" {}.", counts.join("; ")) };
-        words.push(how_many_slow(what, &causes) + &end);
+        words.push(causes.how_many_slow(what) + &end);
         words.extend(advice(&causes).map(|advice| format!("Next: {advice}.")));
     }
     words

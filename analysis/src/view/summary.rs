@@ -955,6 +955,11 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         if let Some(next) = imported::next(profile) {
             return findings.found.first().map_or(next, |first| first.sentence().to_owned());
         }
+        // Requests tell what they waited for without bricks, too.
+        let is_of_requests = |finding: &&Finding| finding.waits.is_some() && !finding.is_refuted();
+        if let Some(first) = findings.found.iter().find(is_of_requests) {
+            return first.sentence().to_owned();
+        }
         return match main.phase {
             _ if profile.sync_mode == SyncMode::None => {
                 "use another sync mode: the mode `none` times nothing".to_owned()

@@ -1,0 +1,355 @@
+//! Tokens of requests that were slow, most of them for one cause that a change of the server or of its clients could cure.
+//!
+//! Which tokens are slow, and why, is what `brickscope requests` says. What they waited is measured, and bounds what a cure
+//! brings: a change of the order in which a server works may move waits elsewhere.
+
+use std::collections::HashMap;
+
+use brickscope_profile::text::{grouped, printable};
+use brickscope_profile::{Profile, Request};
+
+use super::facts::Facts;
+use super::server::{Flag, Server};
+use super::{Finding, FindingKind, Findings, Waits, gaps};
+use crate::requests::{Cause, Caused, Causes, KINDS, Piece, Requests};
+use crate::text::cut;
+use crate::words::{many, quoted, time};
+
+/// The causes that have a rule.
+const RULES: [(Cause, &str); 5] = [
+    (Cause::Prompts, "prompts-stall-decode"),
+    (Cause::Queue, "queue-for-places"),
+    (Cause::Again, "tokens-computed-again"),
+    (Cause::Between, "host-between-passes"),
+    (Cause::Sending, "slow-client"),
+];
+
+/// The most requests that are named.
+const MOST_NAMES: usize = 3;
+/// Columns of a request's name.
+const NAME: usize = 36;
+/// The longest name that a command has.
+const LONGEST_ID: usize = 200;
+/// Where a profile has what requests wait for.
+const PLACE: &str = "/requests, /parts and /passes";
+
+/// Prompts are cut into pieces of this part of the largest one.
+const SMALLER: u64 = 4;
+/// Smaller pieces of prompts make matrices be read for few tokens.
+const LEAST_PIECE: u64 = 32;
+/// vLLM refuses fewer tokens in a step than requests, of which its default is at most so many.
+const MOST_DEFAULT_SEQUENCES: u64 = 1_024;
+
+/// The slow tokens of a kind that have the cause which most of them have.
+struct Slowed<'c> {
+    what: &'static str,
+    causes: &'c Causes,
+    of: Vec<&'c Caused>,
+}
+
+pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
+    let profile = facts.profile;
+    // The run of a client has no passes, and doesn't tell what its requests waited for.
+    if profile.requests.is_empty() || profile.passes.is_empty() {
+        return;
+    }
+    let requests = Requests::of(profile);
+    let kinds = KINDS.into_iter();
+    let kinds: Vec<(&str, Causes)> =
+        kinds.filter_map(|(what, wanted)| Some((what, Causes::of(&requests, wanted)?))).collect();
+    for (cause, rule) in RULES {
+        let slowed: Vec<Slowed<'_>> = kinds
+            .iter()
+            .filter(|(_, causes)| causes.most().is_some_and(|(most, _)| most == cause))
+            .map(|(what, causes)| Slowed {
+                what: *what,
+                causes,
+                of: causes.slow.iter().filter(|of| of.cause == cause).collect(),
+            })
+            .collect();
+        if !slowed.is_empty() {
+            findings.found.push(finding(&requests, profile, cause, rule, &slowed));
+        }
+    }
+}
+
+fn finding(
+    requests: &Requests<'_>,
+    profile: &Profile,
+    cause: Cause,
+    rule: &'static str,
+    slowed: &[Slowed<'_>],
+) -> Finding {
+    let all = || slowed.iter().flat_map(|slowed| slowed.of.iter().copied());
+    let sum = |ns: &dyn Fn(&Caused) -> u64| all().map(ns).fold(0, u64::saturating_add);
+    let waits = Waits {
+        tokens: all().count() as u64,
+        took_ns: sum(&|of| of.interval.ns()),
+        waited_ns: sum(&|of| waited_ns(requests, of)),
+    };
+    let mut finding = Finding::new(rule, FindingKind::Slow, None);
+    let who = slowed.iter().map(|Slowed { what, causes, of }| {
+        format!(
+            "{} of {} slow {what}s",
+            grouped(of.len() as u64),
+            grouped(causes.slow.len() as u64)
+        )
+    });
+    let who: Vec<String> = who.collect();
+    finding.what = format!("{} {}", who.join(" and "), did(cause));
+    for Slowed { what, causes, .. } in slowed {
+        let counts = causes.counts().into_iter();
+        let counts = counts.map(|(cause, n)| format!("{} {}", cause.name(), grouped(n)));
+        let counts: Vec<String> = counts.collect();
+        let text = format!("{} {}", causes.how_many_slow(what), counts.join("; "));
+        finding = finding.because(text, PLACE);
+    }
+    let text = format!(
+        "{} of the {} that these {} took were {}",
+        time(waits.waited_ns as f64),
+        time(waits.took_ns as f64),
+        many(waits.tokens, "token"),
+        when(cause)
+    );
+    finding = finding.because(text, PLACE).because(
+        format!("their requests: {}", names(profile, &whose(all()), "slow token")),
+        "/requests, id",
+    );
+    finding.advice = cause.advice().unwrap_or_default().to_owned();
+    refuted_if(cause).clone_into(&mut finding.refuted_if);
+    let server = Server::of(profile);
+    let finding = match cause {
+        Cause::Prompts => of_prompts(finding, requests, profile, server, all()),
+        Cause::Queue => of_places(finding, profile, server),
+        Cause::Again => of_cache(finding, profile, server),
+        Cause::Between => of_host(finding, profile),
+        _ => finding,
+    };
+    let mut finding = finding.waited(waits);
+    if finding.test.is_none() {
+        finding = shows_one(finding, profile, &whose(all()));
+    }
+    finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
+    finding
+}
+
+/// How long a slow token waited for its cause.
+fn waited_ns(requests: &Requests<'_>, of: &Caused) -> u64 {
+    let interval = &of.interval;
+    match of.cause {
+        Cause::Prompts => {
+            let pieces = Piece::ALL.into_iter().filter(|piece| piece.has_prompts_of_others());
+            pieces.map(|piece| interval.of(piece)).sum()
+        }
+        Cause::Queue => interval.of(Piece::Queue),
+        Cause::Again => requests.again_ns(interval),
+        Cause::Between => interval.of(Piece::Between),
+        // From when the next pass began.
+        _ => of.more_ns,
+    }
+}
+
+/// What slow tokens did, as the end of a sentence.
+fn did(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Prompts => "waited most for prompts of others",
+        Cause::Queue => "waited most for a place in the batch",
+        Cause::Again => "waited most for tokens of their own that were computed again",
+        Cause::Between => "waited most for the host, between passes",
+        _ => "were there, and not sent: who asked reads slowly, or what sends them had no CPU",
+    }
+}
+
+/// The time that they waited.
+fn when(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Prompts => "in passes with prompts of others",
+        Cause::Queue => "in the queue",
+        Cause::Again => "in passes that computed tokens of their own again",
+        Cause::Between => "between passes",
+        _ => "after the begin of the next pass",
+    }
+}
+
+fn refuted_if(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Prompts => {
+            "with smaller pieces of prompts, under the same load, as many further tokens are slow"
+        }
+        Cause::Queue => {
+            "with more places in the batch, under the same load, first tokens take as long"
+        }
+        Cause::Again => {
+            "with fewer places in the batch, under the same load, as many tokens are computed again"
+        }
+        Cause::Between => {
+            "without grammars and with few samplers, under the same load, as many tokens are slow"
+        }
+        _ => "with clients that read at once, under the same load, as many tokens are slow",
+    }
+}
+
+/// How many of these tokens each request has, the most first.
+fn whose<'c>(slow: impl Iterator<Item = &'c Caused>) -> Vec<(u32, u64)> {
+    let mut counts: HashMap<u32, u64> = HashMap::new();
+    for of in slow {
+        *counts.entry(of.interval.request).or_default() += 1;
+    }
+    sorted(counts)
+}
+
+fn sorted(counts: HashMap<u32, u64>) -> Vec<(u32, u64)> {
+    let mut counts: Vec<(u32, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|&(request, n)| (std::cmp::Reverse(n), request));
+    counts
+}
+
+/// The first of some requests, each with how many it has of something, and how many others there are.
+fn names(profile: &Profile, all: &[(u32, u64)], what: &str) -> String {
+    let named = all.iter().take(MOST_NAMES).map(|&(request, n)| {
+        let known = profile.requests.get(request as usize);
+        let id = known.map_or("requests that aren't known", |request| &request.id);
+        format!("{} ({})", cut(&printable(id), NAME), many(n, what))
+    });
+    let named: Vec<String> = named.collect();
+    let more = match all.len() - named.len() {
+        0 => String::new(),
+        1 => ", and 1 other".to_owned(),
+        rest => format!(", and {} others", grouped(rest as u64)),
+    };
+    named.join(", ") + &more
+}
+
+/// Whose prompts they were, how large, and the server with smaller pieces.
+fn of_prompts<'c>(
+    finding: Finding,
+    requests: &Requests<'_>,
+    profile: &Profile,
+    server: Option<Server<'_>>,
+    slow: impl Iterator<Item = &'c Caused>,
+) -> Finding {
+    let (mut tokens, mut largest): (HashMap<u32, u64>, u64) = (HashMap::new(), 0);
+    for of in slow {
+        largest = largest.max(requests.largest_prompt_piece(&of.interval));
+        for (request, n) in requests.prompts_of_others(&of.interval) {
+            let most = tokens.entry(request).or_default();
+            *most = n.max(*most);
+        }
+    }
+    let neighbours = names(profile, &sorted(tokens), "token");
+    let finding = finding
+        .because(format!("the most that one of them waited for: prompts of {neighbours}"), PLACE)
+        .because(
+            format!("one pass had up to {} of prompts", many(largest, "token")),
+            "/parts, tokens",
+        );
+    let piece = server.and_then(|server| {
+        let least = match server.is_llama_server() {
+            true => LEAST_PIECE,
+            false => server.value(Flag::Places).unwrap_or(MOST_DEFAULT_SEQUENCES).max(LEAST_PIECE),
+        };
+        let piece = (largest / SMALLER).max(least);
+        // A round number: the largest power of two that isn't more.
+        let piece = 1_u64.checked_shl(piece.ilog2()).filter(|&of| of >= least).unwrap_or(piece);
+        (piece < largest).then_some((server, piece))
+    });
+    match piece {
+        Some((server, piece)) => starts(finding, &server, Flag::PassTokens, piece),
+        None => finding,
+    }
+}
+
+/// How many requests were there at once, and the server with places for more of them.
+fn of_places(finding: Finding, profile: &Profile, server: Option<Server<'_>>) -> Finding {
+    let (in_a_pass, at_once) = (most_in_a_pass(profile), most_at_once(&profile.requests));
+    let finding = finding.because(
+        format!(
+            "at most {} in one pass, and {} there at once",
+            many(in_a_pass, "request"),
+            grouped(at_once)
+        ),
+        "/parts, request; /requests, arrived_ns and ended_ns",
+    );
+    let Some(server) = server else { return finding };
+    let places = server.value(Flag::Places).unwrap_or(in_a_pass);
+    let more = places.saturating_mul(2).min(at_once);
+    match places > 0 && more > places {
+        true => starts(finding, &server, Flag::Places, more),
+        false => finding,
+    }
+}
+
+/// The server with fewer requests that share its KV cache.
+fn of_cache(finding: Finding, profile: &Profile, server: Option<Server<'_>>) -> Finding {
+    let in_a_pass = most_in_a_pass(profile);
+    let finding = finding
+        .because(format!("at most {} in one pass", many(in_a_pass, "request")), "/parts, request");
+    match server.filter(|_| in_a_pass > 1) {
+        Some(server) => starts(finding, &server, Flag::Places, in_a_pass / 2),
+        None => finding,
+    }
+}
+
+/// What takes most of the time between passes, if that is known.
+fn of_host(mut finding: Finding, profile: &Profile) -> Finding {
+    let between = profile.run.as_ref().and_then(|run| run.between.as_ref());
+    let Some(between) = between.filter(|between| between.between_ns > 0) else { return finding };
+    let (name, ns) = gaps::longest(between);
+    let name = printable(name);
+    finding.advice = format!("{}; {}", finding.advice, gaps::advice(&name));
+    finding.because(
+        format!(
+            "of all time between passes, {}, {name} takes {}",
+            time(between.between_ns as f64),
+            time(ns as f64)
+        ),
+        "/run/between",
+    )
+}
+
+/// Its test is the server's command with another value.
+fn starts(mut finding: Finding, server: &Server<'_>, flag: Flag, value: u64) -> Finding {
+    finding.test = Some(server.with(flag, value));
+    finding.is_whole_command = true;
+    finding
+}
+
+/// Its test is to look at the request that has most of the slow tokens.
+fn shows_one(mut finding: Finding, profile: &Profile, whose: &[(u32, u64)]) -> Finding {
+    let first = whose.first().and_then(|(request, _)| profile.requests.get(*request as usize));
+    // Of another name a command would make something else.
+    let is_plain =
+        |id: &&str| quoted(id) == **id && !["RUN", "MODEL"].contains(id) && id.len() <= LONGEST_ID;
+    let id = first.map(|request| request.id.as_str()).filter(is_plain);
+    let one = id.map(|id| format!(" --request {id}"));
+    finding.test = Some(format!("brickscope requests RUN{}", one.unwrap_or_default()));
+    finding
+}
+
+/// The most requests that one pass was for.
+fn most_in_a_pass(profile: &Profile) -> u64 {
+    let parts = profile.parts.iter().map(|of| (of.pass, of.part.request));
+    let mut parts: Vec<(u32, u32)> = parts.collect();
+    parts.sort_unstable();
+    parts.dedup();
+    parts.chunk_by(|a, b| a.0 == b.0).map(|of_pass| of_pass.len() as u64).max().unwrap_or(0)
+}
+
+/// The most requests that were there at once: had come, and not ended.
+fn most_at_once(requests: &[Request]) -> u64 {
+    // At the same time, one goes before another comes.
+    let mut changes: Vec<(u64, bool)> = Vec::new();
+    for of in requests {
+        if of.ended_ns.is_none_or(|ended| ended > of.arrived_ns) {
+            changes.push((of.arrived_ns, true));
+            changes.extend(of.ended_ns.map(|ended| (ended, false)));
+        }
+    }
+    changes.sort_unstable();
+    let (mut now, mut most) = (0_u64, 0);
+    for (_, comes) in changes {
+        now = if comes { now + 1 } else { now.saturating_sub(1) };
+        most = most.max(now);
+    }
+    most
+}

@@ -1,0 +1,241 @@
+//! Findings about requests: each planted cause is found alone, with its measured wait and a command, and nothing in clean runs.
+
+use brickscope_analysis::findings::{Finding, Findings, Waits};
+use brickscope_analysis::view;
+use brickscope_profile::{
+    Between, Calls, ClockInfo, Part, Pass, PassPart, Phase, Profile, Request, Run,
+};
+
+const MS: u64 = 1_000_000;
+
+/// What is planted beside one of ten tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Planted {
+    Prompts,
+    Again,
+    Between,
+    Held,
+    /// Before a first token.
+    Queued,
+}
+
+/// A run that is being made.
+struct Made {
+    profile: Profile,
+    now: u64,
+}
+
+impl Made {
+    fn new(command: &str, backend: &str) -> Self {
+        let run = Run {
+            command: command.split(' ').map(str::to_owned).collect(),
+            backend: backend.to_owned(),
+            ..Run::default()
+        };
+        let profile = Profile { run: Some(run), ..Profile::empty(ClockInfo::default()) };
+        Self { profile, now: 0 }
+    }
+
+    fn pass(&mut self, wall_ns: u64, parts: &[Part]) {
+        let serial = self.profile.passes.len() as u32;
+        self.profile.passes.push(Pass {
+            serial,
+            phase: Phase::Decode,
+            lane: 0,
+            tokens: 1,
+            position: 0,
+            start_ns: self.now,
+            wall_ns,
+            attributed_ns: 0,
+            unattributed_ns: wall_ns,
+            disturbance: None,
+            is_left_out: false,
+        });
+        let parts = parts.iter().map(|&part| PassPart { pass: serial, part });
+        self.profile.parts.extend(parts);
+        self.now += wall_ns;
+    }
+
+    /// Comes now, and is in the batch.
+    fn arrives(&mut self, id: &str) -> u32 {
+        let admitted_ns = Some(self.now);
+        let id = id.to_owned();
+        let request = Request { id, arrived_ns: self.now, admitted_ns, ..Request::default() };
+        self.profile.requests.push(request);
+        self.profile.requests.len() as u32 - 1
+    }
+
+    fn request(&mut self, number: u32) -> &mut Request {
+        &mut self.profile.requests[number as usize]
+    }
+}
+
+const LLAMA: [&str; 2] = ["llama-server -m m.gguf -b 2048 -np 1", "llama.cpp b1 on CPU"];
+const VLLM: [&str; 2] = ["/bin/vllm serve M --max-num-seqs=64", "vLLM on CUDA"];
+
+/// A request with a hundred tokens beside another one, and thirty with a token each. Of each ten, one has what is planted, in
+/// as many tens as is said.
+fn served([command, backend]: [&str; 2], planted: impl Fn(u64) -> Option<Planted>) -> Profile {
+    let mut made = Made::new(command, backend);
+    let (mine, other) = (made.arrives("mine"), made.arrives("other"));
+    let long = made.arrives("long");
+    for nth in 0..100_u64 {
+        let what = planted(nth / 10).filter(|_| nth % 10 == 5);
+        let own = if nth == 0 { Part::prompt(mine, 5, 0) } else { Part::decode(mine, 4 + nth) };
+        let others = Part::decode(other, nth);
+        match what {
+            Some(Planted::Prompts) => {
+                made.pass(50 * MS, &[own, Part::prompt(long, 2_048, 2_048 * (nth / 10))]);
+            }
+            Some(Planted::Again) => {
+                made.pass(50 * MS, &[Part::prompt(mine, 5 + nth, 0), others]);
+            }
+            _ => made.pass(10 * MS, &[own, others]),
+        }
+        if what == Some(Planted::Held) {
+            made.pass(40 * MS, &[others]);
+        }
+        made.now += if what == Some(Planted::Between) { 41 * MS } else { MS };
+        let now = made.now;
+        made.request(mine).tokens_ns.push(now);
+    }
+    let ended = made.now;
+    for request in [mine, other, long] {
+        made.request(request).ended_ns = Some(ended);
+    }
+    for nth in 0..30_u64 {
+        let one = made.arrives(&format!("one-{nth}"));
+        if nth % 3 == 0 && planted(nth / 3) == Some(Planted::Queued) {
+            made.request(one).arrived_ns -= 80 * MS;
+        }
+        made.pass(10 * MS, &[Part::prompt(one, 3, 0)]);
+        made.now += MS;
+        let now = made.now;
+        let request = made.request(one);
+        request.tokens_ns.push(now);
+        request.ended_ns = Some(now);
+    }
+    assert_eq!(made.profile.check(), Ok(()));
+    made.profile
+}
+
+fn only(profile: &Profile) -> Finding {
+    let found = Findings::of(profile).found;
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    finding.clone()
+}
+
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn waits(took: u64, waited: u64) -> Option<Waits> {
+    Some(Waits { tokens: 10, took_ns: 10 * took * MS, waited_ns: 10 * waited * MS })
+}
+
+#[test]
+fn each_planted_cause_is_found_alone_with_what_was_waited() {
+    for (planted, rule, waits) in [
+        (Planted::Prompts, "prompts-stall-decode", waits(51, 50)),
+        (Planted::Again, "tokens-computed-again", waits(51, 50)),
+        (Planted::Between, "host-between-passes", waits(51, 41)),
+        (Planted::Held, "slow-client", waits(51, 41)),
+        (Planted::Queued, "queue-for-places", waits(91, 80)),
+    ] {
+        let profile = served(LLAMA, |_| Some(planted));
+        let finding = only(&profile);
+        assert_eq!((finding.rule, finding.waits), (rule, waits), "{finding:?}");
+        // The figures are those of the other screen.
+        let requests = unwrapped(&view::requests(&profile));
+        let said = &finding.evidence[0].text;
+        let said = said.split_once("Most of what was more:").expect("counts").0;
+        assert!(requests.contains(said), "{said}: {requests}");
+        assert!(finding.evidence.iter().any(|of| of.place == "/requests, id"), "{finding:?}");
+        let text = view::findings(&profile, Some("runs/a"));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}
+
+#[test]
+fn a_clean_run_few_slow_tokens_and_several_causes_have_no_finding() {
+    let found = |planted: &dyn Fn(u64) -> Option<Planted>| {
+        let profile = served(LLAMA, planted);
+        Findings::of(&profile).found
+    };
+    assert_eq!(found(&|_| None), []);
+    // Four are slow; with five it is found.
+    assert_eq!(found(&|ten| (ten < 4).then_some(Planted::Prompts)), []);
+    assert_eq!(found(&|ten| (ten < 5).then_some(Planted::Prompts)).len(), 1);
+    // No cause has more than half.
+    let half = |ten: u64| Some(if ten < 5 { Planted::Prompts } else { Planted::Between });
+    assert_eq!(found(&half), []);
+    // The run of a client has no passes.
+    let mut profile = served(LLAMA, |_| Some(Planted::Queued));
+    profile.passes.clear();
+    profile.parts.clear();
+    assert_eq!(Findings::of(&profile).found, []);
+}
+
+#[test]
+fn the_finding_says_who_waited_for_whom_and_what_it_would_bring() {
+    let profile = served(LLAMA, |_| Some(Planted::Prompts));
+    let text = view::findings(&profile, Some("runs/a"));
+    let begin = "1  10 of 10 slow further tokens waited most for prompts of others\n   predicted   up to 98 % less: 500 ms \
+                 of 510 ms that 10 slow tokens took\n";
+    assert!(text.starts_with(begin), "{text}");
+    let text = unwrapped(&text);
+    for said in [
+        "10 of 99 further tokens took at least 2 times the median, 11.0 ms. Most of what was more: prompts of others 10",
+        "500 ms of the 510 ms that these 10 tokens took were in passes with prompts of others",
+        "their requests: mine (10 slow tokens)",
+        "prompts of long (2,048 tokens)",
+        "one pass had up to 2,048 tokens of prompts",
+        "do prompts in smaller pieces (llama-server: a lower -b;",
+        "test brickscope run -- llama-server -m m.gguf -b 512 -np 1 refuted if",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let next = view::next_step(&profile);
+    assert!(next.contains("waited most for prompts of others; prompts in smaller pieces"), "{next}");
+}
+
+#[test]
+fn the_server_is_started_again_with_one_flag_changed() {
+    let test = |server, planted| {
+        let profile = served(server, |_| Some(planted));
+        view::test_command(&only(&profile), &profile, Some("runs/a")).expect("a command")
+    };
+    let started = "brickscope run -- llama-server -m m.gguf -b 2048 -np 2";
+    assert_eq!(test(LLAMA, Planted::Queued), started);
+    let vllm = "BRICKSCOPE_OUT=changed.json /bin/vllm serve M --max-num-seqs";
+    let started = format!("{vllm}=64 --max-num-batched-tokens 512");
+    assert_eq!(test(VLLM, Planted::Prompts), started);
+    assert_eq!(test(VLLM, Planted::Again), format!("{vllm}=1"));
+    // It refuses fewer tokens in a step than requests, and nobody knows how many those are.
+    let default = ["vllm serve M", "vLLM on CUDA"];
+    let started = "BRICKSCOPE_OUT=changed.json vllm serve M --max-num-batched-tokens 1024";
+    assert_eq!(test(default, Planted::Prompts), started);
+    // No flag cures these, and nobody knows the flags of other programs.
+    for server in [LLAMA, VLLM, ["my-engine", "mine"]] {
+        let shown = "brickscope requests runs/a --request mine";
+        assert_eq!(test(server, Planted::Between), shown);
+        assert_eq!(test(server, Planted::Held), shown);
+    }
+    let shown = "brickscope requests runs/a --request mine";
+    assert_eq!(test(["my-engine", "mine"], Planted::Prompts), shown);
+}
+
+#[test]
+fn what_the_host_did_between_passes_is_named_where_it_was_recorded() {
+    let mut profile = served(LLAMA, |_| Some(Planted::Between));
+    let calls = vec![
+        Calls { name: "sampling".to_owned(), calls: 100, ns: 20 * MS },
+        Calls { name: "grammar".to_owned(), calls: 10, ns: 300 * MS },
+    ];
+    let between = Between { passes: 3, tokens: 3, passes_ns: MS, between_ns: 500 * MS, calls };
+    profile.run.as_mut().expect("a run").between = Some(between);
+    let finding = only(&profile);
+    assert!(finding.advice.contains("use a simpler grammar"), "{finding:?}");
+    let said = "of all time between passes, 500 ms, grammar takes 300 ms";
+    assert!(finding.evidence.iter().any(|of| of.text == said), "{finding:?}");
+}
