@@ -38,6 +38,16 @@ pub(crate) fn signed(ns: f64) -> String {
     format!("{sign}{}", time(ns.abs()))
 }
 
+/// A difference of times, always with its sign.
+pub(crate) fn change_of(ns: f64) -> String {
+    let text = time(ns.abs());
+    match ns {
+        _ if text.starts_with("0 ") => text,
+        ns if ns < 0.0 => format!("−{text}"),
+        _ => format!("+{text}"),
+    }
+}
+
 /// The time of a pass: microseconds below a millisecond, else milliseconds.
 #[must_use]
 pub fn pass_time(ns: f64) -> String {

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 
 use brickscope::Phase;
 use brickscope_analysis::compare::{
-    Brick, Change, Comparison, Fact, Options, Outcome, Process, Sample, Side, Test, TestChange,
-    Turn, Verdict, compare, versus,
+    Brick, Change, Comparison, Fact, KernelTime, KernelsOfBrick, LayerSpread, MovedLayer,
+    MovedLayers, MovedPart, Options, Outcome, Process, Sample, Side, Test, TestChange, Turn,
+    Verdict, compare, versus,
 };
 use brickscope_analysis::view;
 use serde::Deserialize;
@@ -57,6 +58,7 @@ fn recorded() -> Vec<Process> {
             wall_ns: column(0),
             unattributed_ns: column(1),
             bricks: bricks.collect(),
+            ..Test::default()
         }
     };
     let process = |(number, of_tests): (usize, &Vec<Vec<Vec<u64>>>)| Process {
@@ -320,6 +322,7 @@ fn made(number: u64, slower: f64, noise: f64, random: &mut Random) -> Process {
             wall_ns: (0..3).map(|i| sum(i) + unattributed_ns[i]).collect(),
             unattributed_ns,
             bricks,
+            ..Test::default()
         }
     };
     Process {
@@ -433,16 +436,8 @@ fn a_single_process_is_no_replicate_however_many_samples_it_took() {
     insta::assert_snapshot!("single", view::comparison_headline(&comparison));
 }
 
-#[test]
-fn two_commands_are_told_with_what_moved_and_what_differs() {
-    let [a, mut b] = made_sides(7, 1.1, 0.01);
-    for process in &mut b.processes {
-        process.facts[1].value = "brickscope 0.2.0".to_owned();
-        // It has another name there.
-        process.tests[1].bricks[3].name = "FusedNorm".to_owned();
-    }
-    let found = versus(&a, &b, 2, 0.03).expect("they have tests in common");
-    let ran = view::Circumstances {
+fn circumstances() -> view::Circumstances {
+    view::Circumstances {
         commands: ["old/engine -m 'a b.gguf'", "new/engine -m 'a b.gguf'"].map(str::to_owned),
         engines: [None, None],
         machine: Some("a CPU, 2 CPUs, 8.2 GB, linux x86_64".to_owned()),
@@ -450,7 +445,24 @@ fn two_commands_are_told_with_what_moved_and_what_differs() {
         pairs: 7,
         seconds: 61.5,
         notes: vec!["a note".to_owned()],
-    };
+    }
+}
+
+/// Seven pairs, of which B is slower, newer, and has another name for a brick of decode.
+fn two_commands() -> [Side; 2] {
+    let [a, mut b] = made_sides(7, 1.1, 0.01);
+    for process in &mut b.processes {
+        process.facts[1].value = "brickscope 0.2.0".to_owned();
+        process.tests[1].bricks[3].name = "FusedNorm".to_owned();
+    }
+    [a, b]
+}
+
+#[test]
+fn two_commands_are_told_with_what_moved_and_what_differs() {
+    let [a, b] = two_commands();
+    let found = versus(&a, &b, 2, 0.03).expect("they have tests in common");
+    let ran = circumstances();
     let text = view::versus(&found, &ran);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     insta::assert_snapshot!("versus", text);
@@ -459,6 +471,91 @@ fn two_commands_are_told_with_what_moved_and_what_differs() {
         serde_json::from_str(&view::versus_json(&found, &ran)).expect("JSON");
     assert_eq!((&json["outcome"], &json["ran"]["pairs"]), (&"slower".into(), &7.into()));
     assert_eq!(json["moved"][1]["parts"][0]["name"], "GateProjection");
+}
+
+/// A part that takes so many milliseconds, with a tenth of one as the half of its interval.
+fn part(name: &str, a_ms: f64, b_ms: f64) -> MovedPart {
+    let [a, b] = [a_ms, b_ms].map(|ms| (1e6 * ms).round());
+    MovedPart {
+        name: name.to_owned(),
+        a_ns: Some(a),
+        b_ns: Some(b),
+        moved_ns: b - a,
+        interval_ns: Some([b - a - 1e5, b - a + 1e5]),
+    }
+}
+
+fn made_layers(
+    spread: Option<LayerSpread>,
+    layers: &[[f64; 2]],
+    in_layers: [f64; 2],
+    outside: [f64; 2],
+) -> MovedLayers {
+    let layer = |(number, &[a, b]): (u16, &[f64; 2])| MovedLayer {
+        layer: Some(number),
+        whole: part(&format!("layer {number}"), a, b),
+        bricks: vec![part("GateProjection", a, b)],
+    };
+    let whole = part("(in no layer)", outside[0], outside[1]);
+    MovedLayers {
+        spread,
+        in_layers: part("(in layers)", in_layers[0], in_layers[1]),
+        layers: (0..).zip(layers).map(layer).collect(),
+        outside: MovedLayer { layer: None, whole, bricks: Vec::new() },
+    }
+}
+
+fn made_kernels(brick: &str, a: &[(&str, f64)], b: &[(&str, f64)]) -> KernelsOfBrick {
+    let kernel = |&(kernel, ns): &(&str, f64)| KernelTime { kernel: kernel.to_owned(), ns };
+    KernelsOfBrick {
+        brick: Some(brick.to_owned()),
+        only_a: a.iter().map(kernel).collect(),
+        only_b: b.iter().map(kernel).collect(),
+    }
+}
+
+#[test]
+fn layers_that_moved_and_kernels_that_came_and_went_are_told_with_the_bricks() {
+    let [a, b] = two_commands();
+    let mut found = versus(&a, &b, 2, 0.03).expect("they have tests in common");
+    let alike = [[25.0, 25.86], [25.0, 25.87], [25.0, 25.9], [25.0, 25.9]];
+    let spread = Some(LayerSpread::Alike);
+    found.moved[0].layers = Some(made_layers(spread, &alike, [100.0, 103.53], [9.6, 9.99]));
+    let one = [[30.0, 31.486], [30.0, 37.43], [30.0, 30.15], [30.0, 30.15]];
+    let most = LayerSpread::Most { layers: vec![1], brick: Some("GateProjection".to_owned()) };
+    let layers = made_layers(Some(most), &one, [120.0, 129.216], [154.0, 154.69]);
+    found.moved[1].layers = Some(layers);
+    found.moved[1].kernels = vec![
+        made_kernels("GateProjection", &[("mul_mat_q4_k", 100e6)], &[("mul_mat_q8_0", 110e6)]),
+        made_kernels("QkvProjection", &[("mul_mat_q4_k", 90e6)], &[("mul_mat_q8_0", 91e6)]),
+        made_kernels("FusedNorm", &[], &[("rms_norm_mul", 900e3)]),
+    ];
+    let text = view::versus(&found, &circumstances());
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    insta::assert_snapshot!("versus_layers", text);
+    let short = view::versus_markdown(&found, &circumstances());
+    for line in [
+        "- layers: prefill (pp512): in all 4 layers alike (90 % of it), +860 µs to +900 µs in \
+         each\n",
+        "- layers: decode (tg128): most of it in layer 1 (75 %), there in GateProjection\n",
+        "- kernels: decode (tg128): mul\\_mat\\_q4\\_k (190 ms) became mul\\_mat\\_q8\\_0 \
+         (201 ms) in GateProjection and QkvProjection\n",
+        "- kernels: decode (tg128): only B has rms\\_norm\\_mul (900 µs) in FusedNorm\n",
+    ] {
+        assert!(short.contains(line), "{line}{short}");
+    }
+    // Where no sentence tells how it is spread, those that moved most.
+    if let Some(layers) = &mut found.moved[1].layers {
+        layers.spread = None;
+    }
+    let short = view::versus_markdown(&found, &circumstances());
+    let line = "decode (tg128): layer 1 (75 %), layer 0 (15 %), layer 2 (2 %) and 1 more\n";
+    assert!(short.contains(line), "{short}");
+    let json: serde_json::Value =
+        serde_json::from_str(&view::versus_json(&found, &circumstances())).expect("JSON");
+    assert_eq!(json["moved"][0]["layers"]["spread"]["is"], "alike");
+    assert_eq!(json["moved"][1]["layers"]["layers"][1]["bricks"][0]["name"], "GateProjection");
+    assert_eq!(json["moved"][1]["kernels"][2]["only_b"][0]["kernel"], "rms_norm_mul");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use brickscope_profile::{
     BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile,
 };
 
+use super::inside::Inside;
 use super::{Brick, Fact, Process, RanksOfRun, Sample, Test};
 
 /// The most times, one for each brick in each pass: those of a million passes with 64 bricks. Few spans with many names
@@ -201,6 +202,7 @@ fn test(
             passes.iter().map(|pass| pass.unattributed_ns).collect()
         },
         bricks: names.iter().filter_map(brick).collect(),
+        inside: Inside::of(profile, phase, &passes, &names),
     }))
 }
 
@@ -255,6 +257,7 @@ fn on_devices(profile: &Profile) -> Result<Vec<(Phase, Test)>, UnusableProfile> 
                 wall_ns: passes.values().map(|busy| busy.span_ns).collect(),
                 unattributed_ns: passes.values().map(|busy| busy.idle_ns).collect(),
                 bricks: bricks.into_values().collect(),
+                inside: Inside::default(),
             };
             tests.push((phase, of_test));
         }
@@ -393,6 +396,7 @@ fn tests_of_list(tests: &[ImportedTest]) -> (Vec<Test>, usize) {
             wall_ns: test.samples_ns.clone(),
             unattributed_ns: Vec::new(),
             bricks: Vec::new(),
+            inside: Inside::default(),
         });
     }
     (found, again)

@@ -3,6 +3,7 @@
 use brickscope_profile::Phase;
 use brickscope_profile::save::{parse_rfc3339, unix_seconds};
 
+use super::inside::Inside;
 use super::{Brick, Fact, Process, Sample, Test, Turn};
 use crate::receipt::{Receipt, v1};
 
@@ -72,6 +73,7 @@ fn test(test: &v1::Test) -> Test {
         wall_ns: samples.iter().map(|sample| sample.wall_ns).collect(),
         unattributed_ns: samples.iter().filter_map(|sample| sample.unattributed_ns).collect(),
         bricks: bricks.collect(),
+        inside: Inside::default(),
     }
 }
 

@@ -56,13 +56,18 @@
 //! tests. Rows that take less than a small part of their test are left out, since each row makes all
 //! others harder to judge.
 
+mod counted;
 mod environment;
 mod from_profile;
 #[cfg(feature = "receipt")]
 mod from_receipt;
+mod inside;
 #[cfg(feature = "receipt")]
 mod limits;
 mod moved;
+mod moved_kernels;
+mod moved_layers;
+mod pairs;
 mod ranks;
 mod ratio;
 mod turns;
@@ -76,14 +81,17 @@ use brickscope_profile::stats::median;
 use brickscope_profile::text::{printable, printable_text};
 use serde::{Deserialize, Serialize};
 
+pub use self::counted::Counted;
 use self::environment::Differences;
 pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
+pub use self::inside::{Inside, KernelSum, LayerCell};
 #[cfg(feature = "receipt")]
 pub use self::limits::{Held, Limit};
-pub use self::moved::{
-    Counted, Moved, MovedPart, Versus, look_after, of_most_tokens, pass_ns, until_next_look, versus,
-};
+pub use self::moved::{Moved, Versus, look_after, of_most_tokens, pass_ns, until_next_look, versus};
+pub use self::moved_kernels::{KernelTime, KernelsOfBrick};
+pub use self::moved_layers::{LayerSpread, MovedLayer, MovedLayers};
+pub use self::pairs::MovedPart;
 pub use self::ranks::{
     FoundIn, LinkChange, RankChange, RanksChange, RanksOfRun, SlowestChange, StragglerChange,
     TransferChange, TwoTimes,
@@ -162,6 +170,9 @@ pub struct Test {
     pub unattributed_ns: Vec<u64>,
     /// Its bricks.
     pub bricks: Vec<Brick>,
+    /// Their layers and kernels, if it is known of each pass which it had.
+    #[serde(default, skip_serializing_if = "Inside::is_empty")]
+    pub inside: Inside,
 }
 
 /// What one sample of a test is.

@@ -8,19 +8,18 @@
 //! 1 ÷ (n (n + 1)) of the level; of any number of looks, these add up to less than the level.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
-use brickscope_profile::stats;
-use brickscope_profile::{Phase, Profile};
+use brickscope_profile::{Absent, Phase, Profile};
 use serde::Serialize;
 
+use super::counted::Counted;
+use super::moved_kernels::{KernelsOfBrick, kernels};
+use super::moved_layers::MovedLayers;
+use super::pairs::{MovedPart, Pairs, most_first, wall};
 use super::{
     Brick, CompareError, Comparison, Options, Outcome, Pairing, Process, Sample, Side, Test,
-    TestChange, UNATTRIBUTED, Verdict, compare_beside, ratio, test_of, turns_at_random,
+    TestChange, UNATTRIBUTED, Verdict, compare_beside, ratio, turns_at_random,
 };
-
-/// The probability that an interval of a difference misses it.
-const MISSED: f64 = 0.05;
 
 /// The name of what streams of a device do at once, which is in the time of several bricks.
 const OVERLAP: &str = "(at once)";
@@ -37,38 +36,6 @@ pub struct Versus {
     pub moved: Vec<Moved>,
 }
 
-/// Which passes of a process count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Counted {
-    /// Those in the middle half by their time.
-    MiddleHalf,
-    /// The fastest quarter, where most are disturbed.
-    FastestQuarter,
-}
-
-impl Counted {
-    /// Of some processes, which are to be compared with each other.
-    #[must_use]
-    pub fn of<'p>(processes: impl IntoIterator<Item = &'p Process>) -> Self {
-        let passes = |process: &Process| {
-            process.tests.iter().map(|test| test.wall_ns.len() as u64).sum::<u64>()
-        };
-        let (disturbed, all) = processes.into_iter().fold((0, 0), |(disturbed, all), process| {
-            (disturbed + process.disturbed, all + passes(process))
-        });
-        if 2 * disturbed > all { Self::FastestQuarter } else { Self::MiddleHalf }
-    }
-
-    /// Of so many passes, the shortest first, those that count.
-    fn range(self, n: usize) -> Range<usize> {
-        match self {
-            Self::MiddleHalf => n / 4..n - n / 4,
-            Self::FastestQuarter => 0..n.div_ceil(4),
-        }
-    }
-}
-
 /// What a pass of one test takes on either side, and what of it moved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Moved {
@@ -83,21 +50,15 @@ pub struct Moved {
     pub interval_ns: Option<[f64; 2]>,
     /// The bricks, and the time in no brick: those that moved most first. They add up to the whole.
     pub parts: Vec<MovedPart>,
-}
-
-/// What one brick of a pass moved by.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MovedPart {
-    /// Its name.
-    pub name: String,
-    /// Nanoseconds of a pass of A that it took, without nested bricks; `None` if A has no such brick.
-    pub a_ns: Option<f64>,
-    /// The same of B.
-    pub b_ns: Option<f64>,
-    /// B − A, where an absent brick took none of the pass.
-    pub moved_ns: f64,
-    /// Its 95 % interval; `None` of one pair.
-    pub interval_ns: Option<[f64; 2]>,
+    /// The same by layer, where both sides have layers: another sum of the same whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<MovedLayers>,
+    /// Why there are none, if one side has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers_absent: Option<Absent>,
+    /// Kernels that only one side has, by brick: those that take most first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelsOfBrick>,
 }
 
 impl Moved {
@@ -105,6 +66,12 @@ impl Moved {
     #[must_use]
     pub fn moved_ns(&self) -> f64 {
         self.b_ns - self.a_ns
+    }
+
+    /// Which part of that so much is; 0 if nothing moved.
+    #[must_use]
+    pub fn part_of_it(&self, ns: f64) -> f64 {
+        if self.moved_ns() == 0.0 { 0.0 } else { ns / self.moved_ns() }
     }
 }
 
@@ -153,7 +120,11 @@ pub fn versus(a: &Side, b: &Side, look: u32, threshold: f64) -> Result<Versus, C
             (0..a.processes.len().min(b.processes.len())).map(|nth| (nth, nth)).collect()
         }
     };
-    let moved = comparison.tests.iter().map(|test| moved(&test.name, &middle, &pairs)).collect();
+    let of = |test: &TestChange| {
+        let is_moved = matches!(test.whole.verdict, Verdict::Slower | Verdict::Faster);
+        moved(&test.name, &middle, &pairs, counted, is_moved)
+    };
+    let moved = comparison.tests.iter().map(of).collect();
     Ok(Versus { comparison, counted, moved })
 }
 
@@ -263,6 +234,7 @@ fn token_of(test: Test) -> Test {
         wall_ns: each(test.wall_ns),
         unattributed_ns: each(test.unattributed_ns),
         bricks: bricks.map(|brick| Brick { ns: each(brick.ns), ..brick }).collect(),
+        inside: test.inside.of_tokens(tokens),
         ..test
     }
 }
@@ -291,59 +263,28 @@ fn in_brick(test: &Test, name: &str) -> Option<f64> {
     Some(of_name.filter_map(|brick| brick.ns.first()).map(|&ns| ns as f64).sum())
 }
 
-fn moved(name: &str, sides: &[Side; 2], pairs: &[(usize, usize)]) -> Moved {
-    let wall = |test: &Test| test.wall_ns.first().map_or(0.0, |&ns| ns as f64);
-    let of = |&(a, b): &(usize, usize)| -> Option<[&Test; 2]> {
-        Some([test_of(&sides[0].processes[a], name)?, test_of(&sides[1].processes[b], name)?])
-    };
-    let mut all: Vec<[&Test; 2]> = pairs.iter().filter_map(of).collect();
-    // The pairs that the verdict leaves out, too.
-    let cut = ratio::trimmed(all.len());
-    all.sort_by(|x, y| {
-        let log = |[a, b]: &[&Test; 2]| (wall(b) / wall(a).max(1.0)).ln();
-        log(x).total_cmp(&log(y))
-    });
-    let pairs = &all[cut..all.len() - cut];
-    // Around the mean of the pairs that are kept; what the others say of the error counts.
-    let interval = |of: &dyn Fn(&[&Test; 2]) -> f64| -> Option<[f64; 2]> {
-        let middle = mean(pairs.iter().map(of));
-        let half = ratio::half_interval(&all.iter().map(of).collect::<Vec<_>>(), cut, MISSED)?;
-        Some([middle - half, middle + half])
-    };
-
+/// `is_moved` says whether the test is slower or faster.
+fn moved(
+    name: &str,
+    sides: &[Side; 2],
+    pairs: &[(usize, usize)],
+    counted: Counted,
+    is_moved: bool,
+) -> Moved {
+    let pairs = Pairs::of(name, sides, pairs);
     let mut names: Vec<&str> = Vec::new();
-    for brick in pairs.iter().flatten().flat_map(|test| &test.bricks) {
+    for brick in pairs.tests().flat_map(|test| &test.bricks) {
         if !names.contains(&&*brick.name) {
             names.push(&brick.name);
         }
     }
-    if pairs.iter().flatten().all(|test| !test.unattributed_ns.is_empty()) {
+    if pairs.tests().all(|test| !test.unattributed_ns.is_empty()) {
         names.push(UNATTRIBUTED);
     }
-    let mut parts: Vec<MovedPart> = names
-        .into_iter()
-        .map(|name| {
-            let times = [0, 1].map(|side| {
-                pairs.iter().map(|pair| in_brick(pair[side], name)).collect::<Vec<_>>()
-            });
-            let mean_of = |times: &[Option<f64>]| {
-                let is_there = times.iter().any(Option::is_some);
-                is_there.then(|| mean(times.iter().map(|time| time.unwrap_or(0.0))))
-            };
-            let difference = |[a, b]: &[&Test; 2]| {
-                in_brick(b, name).unwrap_or(0.0) - in_brick(a, name).unwrap_or(0.0)
-            };
-            MovedPart {
-                name: name.to_owned(),
-                a_ns: mean_of(&times[0]),
-                b_ns: mean_of(&times[1]),
-                moved_ns: mean(pairs.iter().map(difference)),
-                interval_ns: interval(&difference),
-            }
-        })
-        .collect();
-    let [a_ns, b_ns] = [0, 1].map(|side| mean(pairs.iter().map(|pair| wall(pair[side]))));
-    let interval_ns = interval(&|[a, b]: &[&Test; 2]| wall(b) - wall(a));
+    let part = |name: &str| pairs.part(name, &|nth, side| in_brick(pairs.test(nth, side), name));
+    let mut parts: Vec<MovedPart> = names.into_iter().map(part).collect();
+    let whole = pairs.part(name, &|nth, side| Some(wall(pairs.test(nth, side))));
+    let [a_ns, b_ns] = [whole.a_ns, whole.b_ns].map(|ns| ns.unwrap_or(0.0));
     let sum = |of: fn(&MovedPart) -> Option<f64>| parts.iter().filter_map(of).sum::<f64>();
     let more = [a_ns - sum(|part| part.a_ns), b_ns - sum(|part| part.b_ns)];
     // Each mean is rounded to a nanosecond.
@@ -358,13 +299,21 @@ fn moved(name: &str, sides: &[Side; 2], pairs: &[(usize, usize)]) -> Moved {
             interval_ns: None,
         });
     }
-    parts.sort_by(|x, y| y.moved_ns.abs().total_cmp(&x.moved_ns.abs()));
-    Moved { test: name.to_owned(), a_ns, b_ns, interval_ns, parts }
-}
-
-/// The mean of at least one value.
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    stats::mean(&values.collect::<Vec<_>>()).unwrap_or(0.0)
+    most_first(&mut parts);
+    let (layers, layers_absent) = match MovedLayers::of(&pairs, counted, b_ns - a_ns, is_moved) {
+        Ok(layers) => (Some(layers), None),
+        Err(absent) => (None, absent),
+    };
+    Moved {
+        test: name.to_owned(),
+        a_ns,
+        b_ns,
+        interval_ns: whole.interval_ns,
+        parts,
+        layers,
+        layers_absent,
+        kernels: kernels(name, sides, &pairs, counted),
+    }
 }
 
 #[cfg(test)]

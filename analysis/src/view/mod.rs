@@ -22,6 +22,7 @@ mod kernels;
 mod layers;
 mod layout;
 mod machine;
+mod moved;
 mod neighbour;
 mod ranks;
 mod ranks_compared;

@@ -7,12 +7,13 @@ use brickscope_profile::text::{count, printable, printable_text, screened, scree
 use serde::Serialize;
 
 use super::comparison::{comparison_headline, doubts, percent, signed, title};
+use super::moved::{kernels_in_words, layers_in_words, share_of_it};
 use crate::compare::{
-    Change, Counted, Difference, LEVEL, Moved, MovedPart, Outcome, Sample, TestChange, Verdict,
-    Versus,
+    Change, Counted, Difference, LEVEL, LayerSpread, Moved, MovedLayers, MovedPart, Outcome, Sample,
+    TestChange, Verdict, Versus,
 };
 use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
-use crate::words::{digits, time};
+use crate::words::{change_of, digits, time};
 
 /// How two commands ran.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -57,25 +58,35 @@ pub fn versus(versus: &Versus, ran: &Circumstances) -> String {
             Sample::Token => format!("a token, {}", title(test)),
             _ => format!("a {} pass", title(test)),
         };
-        let _ = writeln!(
-            out,
-            "\n{}{:>10}{:>10}{:>11}{:>9}{}",
-            padded(&cut(&title, 25), 26),
-            "A",
-            "B",
-            "B − A",
-            if moved.interval_ns.is_some() { "±" } else { "" },
-            if is_moved(test) { "   of it" } else { "" }
-        );
-        for line in rows(test, moved) {
-            let _ = writeln!(out, "{}", line.text(is_moved(test)));
+        table(&mut out, &title, test, moved, &rows(test, moved));
+        // Where nothing is slower or faster, it is chance which layers moved.
+        if let Some(layers) = moved.layers.as_ref().filter(|_| is_moved(test)) {
+            let title = format!("by layer, {}", self::title(test));
+            table(&mut out, &title, test, moved, &layer_rows(test, moved, layers));
         }
     }
     let _ = writeln!(out);
-    for (label, text) in lines(versus, ran) {
+    for (label, text) in lines(versus, ran, false) {
         let _ = writeln!(out, "{}", labelled(label, &text));
     }
     screened_lines(out)
+}
+
+/// A table of parts after an empty line.
+fn table(out: &mut String, title: &str, test: &TestChange, moved: &Moved, rows: &[TableRow]) {
+    let _ = writeln!(
+        out,
+        "\n{}{:>10}{:>10}{:>11}{:>9}{}",
+        padded(&cut(title, 25), 26),
+        "A",
+        "B",
+        "B − A",
+        if moved.interval_ns.is_some() { "±" } else { "" },
+        if is_moved(test) { "   of it" } else { "" }
+    );
+    for row in rows {
+        let _ = writeln!(out, "{}", row.text(is_moved(test)));
+    }
 }
 
 /// The same as Markdown, for an issue.
@@ -95,7 +106,7 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
         }
     }
     let _ = writeln!(out);
-    for (label, text) in lines(versus, ran) {
+    for (label, text) in lines(versus, ran, true) {
         let label = label.trim();
         let is_command = label == "A" || label == "B";
         // Nothing in code is markup, but the sign that ends it.
@@ -181,9 +192,8 @@ impl TableRow {
         line.trim_end().to_owned()
     }
 
-    /// The share of the difference, in whole per cent.
     fn of_it(&self) -> String {
-        format!("{:.0} %", 100.0 * self.of_it).replace("-0 %", "0 %").replace('-', "−")
+        share_of_it(self.of_it)
     }
 
     fn markdown(&self, is_moved: bool) -> String {
@@ -197,59 +207,82 @@ impl TableRow {
     }
 }
 
-/// The parts that moved, the others as one, and the whole.
+/// The bricks that moved, the others as one, and the whole.
 fn rows(test: &TestChange, moved: &Moved) -> Vec<TableRow> {
-    let all: f64 = moved.parts.iter().map(|part| part.moved_ns.abs()).sum();
-    let is_large = |part: &&MovedPart| part.moved_ns.abs() >= LEAST * all;
-    let n = moved.parts.iter().take_while(is_large).count().min(MOST);
-    let (large, small) = moved.parts.split_at(n);
-    let of_it = |ns: f64| if moved.moved_ns() == 0.0 { 0.0 } else { ns / moved.moved_ns() };
-    let mut rows: Vec<TableRow> = large
-        .iter()
-        .map(|part| TableRow {
-            name: part.name.clone(),
-            a_ns: part.a_ns,
-            b_ns: part.b_ns,
-            moved_ns: part.moved_ns,
-            interval_ns: part.interval_ns,
-            of_it: of_it(part.moved_ns),
-        })
-        .collect();
+    let parts: Vec<&MovedPart> = moved.parts.iter().collect();
+    let all: f64 = parts.iter().map(|part| part.moved_ns.abs()).sum();
+    let mut rows = of_parts(&parts, all, "other", moved);
+    rows.push(whole(test, moved));
+    rows
+}
+
+/// The layers that moved or, where all did alike, all of them; what is in none of them, and the whole.
+fn layer_rows(test: &TestChange, moved: &Moved, layers: &MovedLayers) -> Vec<TableRow> {
+    let mut parts: Vec<&MovedPart> = layers.layers.iter().map(|of| &of.whole).collect();
+    parts.sort_by(|x, y| y.moved_ns.abs().total_cmp(&x.moved_ns.abs()));
+    let outside = &layers.outside.whole;
+    let all: f64 = parts.iter().chain([&outside]).map(|part| part.moved_ns.abs()).sum();
+    let mut rows = match layers.spread {
+        Some(LayerSpread::Alike) => {
+            let name = format!("all {} layers alike", parts.len());
+            vec![TableRow { name, ..row(&layers.in_layers, moved) }]
+        }
+        _ => of_parts(&parts, all, "other layer", moved),
+    };
+    rows.push(TableRow { name: "in no layer or brick".to_owned(), ..row(outside, moved) });
+    rows.push(whole(test, moved));
+    rows
+}
+
+/// The parts that are a share of `all` that moved, and the others as one. Those that moved most come first.
+fn of_parts(parts: &[&MovedPart], all: f64, other: &str, moved: &Moved) -> Vec<TableRow> {
+    let is_large = |part: &&&MovedPart| part.moved_ns.abs() >= LEAST * all;
+    let n = parts.iter().take_while(is_large).count().min(MOST);
+    let (large, small) = parts.split_at(n);
+    let mut rows: Vec<TableRow> = large.iter().map(|part| row(part, moved)).collect();
     if !small.is_empty() {
-        let sum = |of: fn(&MovedPart) -> Option<f64>| Some(small.iter().filter_map(of).sum());
+        let sum = |of: fn(&MovedPart) -> Option<f64>| {
+            Some(small.iter().filter_map(|part| of(part)).sum())
+        };
         let moved_ns = small.iter().map(|part| part.moved_ns).sum();
         rows.push(TableRow {
-            name: count(small.len() as u64, "other"),
+            name: count(small.len() as u64, other),
             a_ns: sum(|part| part.a_ns),
             b_ns: sum(|part| part.b_ns),
             moved_ns,
             interval_ns: None,
-            of_it: of_it(moved_ns),
+            of_it: moved.part_of_it(moved_ns),
         });
     }
-    rows.push(TableRow {
+    rows
+}
+
+fn row(part: &MovedPart, moved: &Moved) -> TableRow {
+    TableRow {
+        name: part.name.clone(),
+        a_ns: part.a_ns,
+        b_ns: part.b_ns,
+        moved_ns: part.moved_ns,
+        interval_ns: part.interval_ns,
+        of_it: moved.part_of_it(part.moved_ns),
+    }
+}
+
+fn whole(test: &TestChange, moved: &Moved) -> TableRow {
+    TableRow {
         name: test.sample.whole().to_owned(),
         a_ns: Some(moved.a_ns),
         b_ns: Some(moved.b_ns),
         moved_ns: moved.moved_ns(),
         interval_ns: moved.interval_ns,
         of_it: 1.0,
-    });
-    rows
-}
-
-/// A difference of times, with its sign.
-fn change_of(ns: f64) -> String {
-    let text = time(ns.abs());
-    match ns {
-        _ if text.starts_with("0 ") => text,
-        ns if ns < 0.0 => format!("−{text}"),
-        _ => format!("+{text}"),
     }
 }
 
 /// What was compared, and how.
-fn lines(versus: &Versus, ran: &Circumstances) -> Vec<(&'static str, String)> {
+///
+/// `is_short` says that no table has the layers.
+fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static str, String)> {
     let comparison = &versus.comparison;
     let mut lines: Vec<(&str, String)> =
         ["A        ", "B        "].into_iter().zip(ran.commands.iter().cloned()).collect();
@@ -276,6 +309,13 @@ fn lines(versus: &Versus, ran: &Circumstances) -> Vec<(&'static str, String)> {
                 lines.push(("bricks   ", what));
             }
         }
+    }
+    for (test, moved) in versus.tests() {
+        let title = title(test);
+        let layers = layers_in_words(moved, is_moved(test), is_short);
+        lines.extend(layers.map(|text| ("layers   ", format!("{title}: {text}"))));
+        let kernels = kernels_in_words(moved).into_iter();
+        lines.extend(kernels.map(|text| ("kernels  ", format!("{title}: {text}"))));
     }
     lines.extend(ran.machine.iter().map(|machine| ("machine  ", machine.clone())));
     let [a, b] = [&comparison.a, &comparison.b];

@@ -54,6 +54,14 @@ fn a_node_that_became_slower_is_named_with_what_the_pass_takes_more() {
     assert!((sum - whole).abs() <= parts.len() as f64, "{moved}");
     // Whatever else moved is what the machine does.
     assert!(ns(&parts[0]["moved_ns"]) > 0.5 * whole, "{moved}");
+    // The node is in the second layer.
+    let layers = moved["layers"]["layers"].as_array().expect("a list");
+    let most = layers.iter().max_by(|x, y| ns(&x["moved_ns"]).total_cmp(&ns(&y["moved_ns"])));
+    assert_eq!(most.expect("there are layers")["layer"], 1, "{moved}");
+    let in_layers: f64 = layers.iter().map(|of| ns(&of["moved_ns"])).sum();
+    let outside = ns(&moved["layers"]["outside"]["moved_ns"]);
+    assert!((in_layers + outside - whole).abs() <= 1.0, "{moved}");
+    assert!(moved["kernels"].is_null(), "both run the same kernels: {moved}");
     let pairs = found["ran"]["pairs"].as_u64().expect("a number");
     assert!(pairs >= 5, "{found}");
 }

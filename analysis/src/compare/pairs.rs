@@ -1,0 +1,108 @@
+//! The pairs of two sides' processes, and what of a pass moved between them.
+
+use std::ops::Range;
+
+use brickscope_profile::stats;
+use serde::Serialize;
+
+use super::{Side, Test, ratio, test_of};
+
+/// The probability that an interval of a difference misses it.
+const MISSED: f64 = 0.05;
+
+/// What one part of a pass moved by.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MovedPart {
+    /// Its name.
+    pub name: String,
+    /// Nanoseconds of a pass of A that it took, without nested bricks; `None` if A has no such part.
+    pub a_ns: Option<f64>,
+    /// The same of B.
+    pub b_ns: Option<f64>,
+    /// B − A, where an absent part took none of the pass.
+    pub moved_ns: f64,
+    /// Its 95 % interval; `None` of one pair.
+    pub interval_ns: Option<[f64; 2]>,
+}
+
+/// The pairs of two sides that have a test, each of one sample: by their ratio, the least first.
+pub(super) struct Pairs<'t> {
+    all: Vec<[&'t Test; 2]>,
+    /// How many at either end no mean has.
+    cut: usize,
+}
+
+impl<'t> Pairs<'t> {
+    pub(super) fn of(name: &str, sides: &'t [Side; 2], pairs: &[(usize, usize)]) -> Self {
+        let of = |&(a, b): &(usize, usize)| -> Option<[&'t Test; 2]> {
+            Some([test_of(&sides[0].processes[a], name)?, test_of(&sides[1].processes[b], name)?])
+        };
+        let mut all: Vec<[&Test; 2]> = pairs.iter().filter_map(of).collect();
+        // The pairs that the verdict leaves out, too.
+        let cut = ratio::trimmed(all.len());
+        all.sort_by(|x, y| {
+            let log = |[a, b]: &[&Test; 2]| (wall(b) / wall(a).max(1.0)).ln();
+            log(x).total_cmp(&log(y))
+        });
+        Self { all, cut }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The places of those that means are of.
+    pub(super) fn kept(&self) -> Range<usize> {
+        self.cut..self.all.len() - self.cut
+    }
+
+    /// The test of a pair, on side A (0) or B (1).
+    pub(super) fn test(&self, nth: usize, side: usize) -> &'t Test {
+        self.all[nth][side]
+    }
+
+    /// The tests of the pairs that means are of.
+    pub(super) fn tests(&self) -> impl Iterator<Item = &'t Test> {
+        self.all[self.kept()].iter().flatten().copied()
+    }
+
+    /// A part of which `of` says what it took in a pair on a side; `None` if it isn't there.
+    pub(super) fn part(&self, name: &str, of: &dyn Fn(usize, usize) -> Option<f64>) -> MovedPart {
+        let [a_ns, b_ns] = [0, 1].map(|side| {
+            let times: Vec<Option<f64>> = self.kept().map(|nth| of(nth, side)).collect();
+            let is_there = times.iter().any(Option::is_some);
+            is_there.then(|| mean(times.into_iter().map(|time| time.unwrap_or(0.0))))
+        });
+        let difference = |nth: usize| of(nth, 1).unwrap_or(0.0) - of(nth, 0).unwrap_or(0.0);
+        MovedPart {
+            name: name.to_owned(),
+            a_ns,
+            b_ns,
+            moved_ns: mean(self.kept().map(difference)),
+            interval_ns: self.interval(&difference),
+        }
+    }
+
+    /// Around the mean of the pairs that are kept; what the others say of the error counts.
+    fn interval(&self, of: &dyn Fn(usize) -> f64) -> Option<[f64; 2]> {
+        let middle = mean(self.kept().map(of));
+        let all: Vec<f64> = (0..self.all.len()).map(of).collect();
+        let half = ratio::half_interval(&all, self.cut, MISSED)?;
+        Some([middle - half, middle + half])
+    }
+}
+
+/// Those that moved most first.
+pub(super) fn most_first(parts: &mut [MovedPart]) {
+    parts.sort_by(|x, y| y.moved_ns.abs().total_cmp(&x.moved_ns.abs()));
+}
+
+/// What a pass took in all; of a test of one sample.
+pub(super) fn wall(test: &Test) -> f64 {
+    test.wall_ns.first().map_or(0.0, |&ns| ns as f64)
+}
+
+/// The mean of at least one value.
+pub(super) fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    stats::mean(&values.collect::<Vec<_>>()).unwrap_or(0.0)
+}
