@@ -196,7 +196,10 @@ fn the_finding_says_who_waited_for_whom_and_what_it_would_bring() {
         assert!(text.contains(said), "{said}: {text}");
     }
     let next = view::next_step(&profile);
-    assert!(next.contains("waited most for prompts of others; prompts in smaller pieces"), "{next}");
+    assert!(
+        next.contains("waited most for prompts of others; prompts in smaller pieces"),
+        "{next}"
+    );
 }
 
 #[test]

@@ -88,7 +88,9 @@ pub use self::from_profile::UnusableProfile;
 pub use self::inside::{Inside, KernelSum, LayerCell};
 #[cfg(feature = "receipt")]
 pub use self::limits::{Held, Limit};
-pub use self::moved::{Moved, Versus, look_after, of_most_tokens, pass_ns, until_next_look, versus};
+pub use self::moved::{
+    Moved, Versus, look_after, of_most_tokens, pass_ns, until_next_look, versus,
+};
 pub use self::moved_kernels::{KernelTime, KernelsOfBrick};
 pub use self::moved_layers::{LayerSpread, MovedLayer, MovedLayers};
 pub use self::pairs::MovedPart;

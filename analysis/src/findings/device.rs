@@ -309,7 +309,8 @@ impl Idle {
             match merged.last_mut() {
                 Some((_, until, _)) if start <= *until => *until = (*until).max(end),
                 last => {
-                    let before = last.map_or(0, |(start, end, sum)| sum.saturating_add(*end - *start));
+                    let before =
+                        last.map_or(0, |(start, end, sum)| sum.saturating_add(*end - *start));
                     merged.push((start, end, before));
                 }
             }

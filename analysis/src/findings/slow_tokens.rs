@@ -62,7 +62,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             .iter()
             .filter(|(_, causes)| causes.most().is_some_and(|(most, _)| most == cause))
             .map(|(what, causes)| Slowed {
-                what: *what,
+                what,
                 causes,
                 of: causes.slow.iter().filter(|of| of.cause == cause).collect(),
             })

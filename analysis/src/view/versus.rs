@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::comparison::{comparison_headline, doubts, percent, signed, title};
 use super::moved::{kernels_in_words, layers_in_words, share_of_it};
 use crate::compare::{
-    Change, Counted, Difference, LEVEL, LayerSpread, Moved, MovedLayers, MovedPart, Outcome, Sample,
-    TestChange, Verdict, Versus,
+    Change, Counted, Difference, LEVEL, LayerSpread, Moved, MovedLayers, MovedPart, Outcome,
+    Sample, TestChange, Verdict, Versus,
 };
 use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
 use crate::words::{change_of, digits, time};

@@ -26,7 +26,8 @@ impl Model {
     /// The kernels of a layer: letters, as in the tests of `sequence.rs`.
     fn body(&self, layer: usize) -> String {
         let norms = if self.has_own_norms { "NPNNrk" } else { "NPrk" };
-        let attention = ["AAP", "AP", "AAaP"][usize::from(self.pattern[layer % self.pattern.len()])];
+        let attention =
+            ["AAP", "AP", "AAaP"][usize::from(self.pattern[layer % self.pattern.len()])];
         let sum = if self.is_parallel { "l" } else { "" };
         let post = if self.has_post_norms { "N" } else { "" };
         let has_experts = layer >= self.dense && (self.has_experts || self.dense > 0);
