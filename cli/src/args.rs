@@ -20,20 +20,24 @@ use crate::cmd::export::ExportArgs;
 use crate::cmd::findings::FindingsArgs;
 use crate::cmd::flamegraph::FlamegraphArgs;
 use crate::cmd::gate::GateArgs;
+use crate::cmd::gc::GcArgs;
 use crate::cmd::history::HistoryArgs;
 use crate::cmd::import::ImportArgs;
 use crate::cmd::lake::LakeArgs;
 use crate::cmd::load::LoadArgs;
 use crate::cmd::logits::LogitsArgs;
+use crate::cmd::ls::LsArgs;
 use crate::cmd::machine::MachineArgs;
 use crate::cmd::man::ManArgs;
 use crate::cmd::receipt::ReceiptArgs;
 use crate::cmd::report::ReportArgs;
 use crate::cmd::requests::RequestsArgs;
+use crate::cmd::rm::RmArgs;
 use crate::cmd::run::RunArgs;
 use crate::cmd::selftest::SelftestArgs;
 use crate::cmd::show::ShowArgs;
 use crate::cmd::synth::SynthArgs;
+use crate::cmd::tag::TagArgs;
 use crate::cmd::tokenize::TokenizeArgs;
 use crate::cmd::top::TopArgs;
 use crate::cmd::trial::TryArgs;
@@ -117,6 +121,7 @@ pub(crate) enum Command {
     Versus(VersusArgs),
     Gate(GateArgs),
     Bisect(BisectArgs),
+    Ls(LsArgs),
     Show(ShowArgs),
     Findings(FindingsArgs),
     Requests(RequestsArgs),
@@ -136,6 +141,9 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     Machine(MachineArgs),
     Selftest(SelftestArgs),
+    Tag(TagArgs),
+    Rm(RmArgs),
+    Gc(GcArgs),
     History(HistoryArgs),
     Collect(CollectArgs),
     Lake(LakeArgs),

@@ -5,7 +5,7 @@ use crate::args::Args;
 /// The pages, and the least number of commands on each.
 const PAGES: [(&str, &str, usize); 22] = [
     ("README.md", include_str!("../../README.md"), 6),
-    ("docs/commands.md", include_str!("../../docs/commands.md"), 0),
+    ("docs/commands.md", include_str!("../../docs/commands.md"), 6),
     ("docs/llama-cpp.md", include_str!("../../docs/llama-cpp.md"), 4),
     ("docs/rust-llama.md", include_str!("../../docs/rust-llama.md"), 3),
     ("docs/candle.md", include_str!("../../docs/candle.md"), 2),

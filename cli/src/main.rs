@@ -12,7 +12,7 @@
 //! | `args` | the list of commands; each command's arguments are in its `cmd/` file |
 //! | `cmd/` | the commands, which import none of each other |
 //! | `flags/` | flags that several commands share, and the parsers of their values; `profile.rs` those that make a run |
-//! | `runs/` | runs in folders: `folder.rs` where they lie, `finish.rs` how one ends, `again.rs` making one again, `command.rs` command lines that are measured, `sides.rs` those on each side of a comparison, `lake.rs` and `otlp.rs` where they go |
+//! | `runs/` | runs in folders, beside `brickscope-runs`: `named.rs` which one a word names, `finish.rs` how one ends, `again.rs` making one again, `command.rs` command lines that are measured, `sides.rs` those on each side of a comparison, `lake.rs` and `otlp.rs` where they go |
 //! | `measure` | how much of a run is kept; ceilings for a run that was made before |
 //! | `comparison` | two sides compared: printed, with an exit code |
 //! | `benchmark/` | measuring repeatedly: plan, warm-up, samples, receipt, tables, warnings |
@@ -23,7 +23,7 @@
 //! | `top/` | the live view: state, screens, terminal |
 //! | `source`, `device` | opening models, and running them on the CPU or on a device |
 //! | `live`, `metrics` | what others can watch while a model runs |
-//! | `cache`, `private`, `machine_name` | the cache folder; folders that no other user can write to; what names this machine |
+//! | `cache`, `machine_name` | the cache folder; what names this machine |
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `output` | the exits: all that is printed passes them, so that nothing controls a terminal |
 //! | `summary` | the first screen of a run, as wide and high as the terminal |
@@ -62,7 +62,6 @@ mod live;
 mod machine_name;
 mod measure;
 mod metrics;
-mod private;
 mod progress;
 mod recording;
 mod runs;
@@ -74,6 +73,8 @@ mod top;
 
 use std::process::ExitCode;
 
+// For the modules below, as if it were one of them.
+use brickscope_runs::private;
 use clap::CommandFactory;
 
 use crate::args::{Args, Command};
@@ -144,6 +145,10 @@ fn run(command: &Command) -> ExitCode {
         }
         Command::Profile(args) => cmd::profile::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
+        Command::Ls(args) => cmd::ls::run(args),
+        Command::Tag(args) => cmd::tag::run(args),
+        Command::Rm(args) => cmd::rm::run(args),
+        Command::Gc(args) => cmd::gc::run(args),
         Command::Show(args) => cmd::show::run(args),
         Command::Findings(args) => cmd::findings::run(args),
         Command::Requests(args) => cmd::requests::run(args),

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Every package of the workspace, by its folder.
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 16] = [
     ".", "analysis", "cli", "engine", "formats", "kernels", "lake", "live", "llama", "load",
-    "profile", "receipt", "report", "sampler", "tracing",
+    "profile", "receipt", "report", "runs", "sampler", "tracing",
 ];
 
 /// What a package may depend on, where that is a rule; names as in its manifest.
-const MAY_DEPEND_ON: [(&str, &[&str]); 8] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 9] = [
     ("profile", &["serde", "serde_json", "presentar-terminal"]),
     (
         "analysis",
@@ -66,6 +66,19 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 8] = [
     ),
     ("kernels", &[]),
     ("report", &["brickscope-analysis", "brickscope-profile", "serde", "serde_json"]),
+    (
+        "runs",
+        &[
+            "anyhow",
+            "brickscope-analysis",
+            "brickscope-formats",
+            "brickscope-profile",
+            "rustix",
+            "serde",
+            "serde_json",
+            "tempfile",
+        ],
+    ),
     ("tracing", &["brickscope", "tracing-core", "tracing-subscriber"]),
 ];
 

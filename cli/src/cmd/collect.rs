@@ -42,12 +42,14 @@ pub(crate) fn run(_: &CollectArgs) -> Result<()> {
 #[cfg(feature = "parquet")]
 pub(crate) fn run(args: &CollectArgs) -> Result<()> {
     use crate::runs::lake::{HOST, Lake, collect};
+    use crate::runs::named;
     use crate::text::{count, printable_text};
     use crate::{output, progress};
 
     let lake = Lake::open_or_make(&args.lake, &HOST)?;
-    let bar = progress::steps("collecting", args.runs.len() as u64);
-    let collected = collect(&lake, &args.runs, &args.about.clone().into(), &mut |done, all| {
+    let runs = args.runs.iter().map(|run| named(run)).collect::<Result<Vec<_>>>()?;
+    let bar = progress::steps("collecting", runs.len() as u64);
+    let collected = collect(&lake, &runs, &args.about.clone().into(), &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });

@@ -11,7 +11,7 @@ use brickscope_analysis::compare::{Side, turns_at_random};
 
 use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, MAX_PROCESSES};
-use crate::runs::{RunDir, sides};
+use crate::runs::{RunDir, named, sides};
 use crate::{family, interrupt, progress};
 
 /// Show what became slower or faster from A to B: tests, categories and bricks.
@@ -28,10 +28,10 @@ use crate::{family, interrupt, progress};
     after_help = "Examples:\n  brickscope compare runs/before runs/after\n  brickscope compare runs/before runs/after --threshold 5% -o md\n  brickscope compare old/brickscope new/brickscope --processes 20 --model model.gguf -- --tokens 32"
 )]
 pub(crate) struct CompareArgs {
-    /// The side to compare with.
+    /// The side to compare with: a path, a tag, the beginning of a run's name, or `@-1` for the run before the newest.
     pub(crate) a: PathBuf,
 
-    /// The side that may have changed.
+    /// The side that may have changed; `@` is the newest run.
     pub(crate) b: PathBuf,
 
     #[command(flatten)]
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
     let [a, b] = match args.processes {
         Some(processes) => measure_in_turns(args, processes)?,
         None => [
-            sides::load(&args.a, args.how.force).context("A")?,
-            sides::load(&args.b, args.how.force).context("B")?,
+            sides::load(&named(&args.a)?, args.how.force).context("A")?,
+            sides::load(&named(&args.b)?, args.how.force).context("B")?,
         ],
     };
     let comparison = compared(&a, &b, &args.how, true)?;

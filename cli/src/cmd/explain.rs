@@ -1,6 +1,6 @@
 //! `brickscope explain`: what a word means, and what a run says of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -26,7 +26,8 @@ pub(crate) struct ExplainArgs {
     /// The word; without one, all words are listed.
     pub(crate) word: Option<String>,
 
-    /// The folder of a run whose figures are shown, or its profile.json.
+    /// The run whose figures are shown: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one
+    /// before the newest. By default the newest in `brickscope-runs`, if there is one.
     pub(crate) run: Option<PathBuf>,
 
     /// Print it as JSON.
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode> {
         output::print(all)?;
         return Ok(ExitCode::SUCCESS);
     };
-    let profile: Option<Profile> = args.run.as_deref().map(runs::load).transpose()?;
+    let (run, profile) = of_run(args.run.as_deref())?;
     if let Some(Err(why)) = profile.as_ref().map(Profile::check) {
         tell!("note: this profile is inconsistent: {why}");
     }
@@ -58,11 +59,28 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let text = if args.json {
         view::explain_json(&pages, said.as_deref())
     } else {
-        let name = args.run.as_deref().map(|run| run.to_string_lossy().into_owned());
+        let name = run.map(|run| run.to_string_lossy().into_owned());
         view::explain(&pages, name.as_deref().zip(said.as_deref()))
     };
     output::print(text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The run that was named, or the newest one. A word has a meaning without one, too, if the newest can't be read.
+fn of_run(named: Option<&Path>) -> Result<(Option<PathBuf>, Option<Profile>)> {
+    if let Some(word) = named {
+        let run = runs::named(word)?;
+        let profile = runs::load(&run)?;
+        return Ok((Some(run), Some(profile)));
+    }
+    let Some(run) = runs::newest_if_any()? else { return Ok((None, None)) };
+    Ok(match runs::load(&run) {
+        Ok(profile) => (Some(run), Some(profile)),
+        Err(error) => {
+            tell!("note: without its figures: {error:#}");
+            (None, None)
+        }
+    })
 }
 
 fn unknown(word: &str, has_run: bool) -> String {

@@ -27,7 +27,7 @@ use crate::{device, output, progress, runs};
     after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format parquet --table requests\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -\n  brickscope export RUN --otlp http://localhost:4318"
 )]
 pub(crate) struct ExportArgs {
-    /// The run's folder, or its profile.json.
+    /// The run: its folder or profile.json, its tag, the beginning of its name, `@` for the newest or `@-1` for the one before.
     pub(crate) run: PathBuf,
 
     /// The format to write.
@@ -142,11 +142,12 @@ const PART_BYTES: u64 = 256 << 20;
 
 pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     check(args)?;
+    let run = runs::named(&args.run)?;
     let reading = progress::note("reading the run");
     if let Some(out) = &args.output {
-        runs::spare(out, &[&args.run])?;
+        runs::spare(out, &[&run])?;
     }
-    let profile = runs::load(&args.run);
+    let profile = runs::load(&run);
     reading.finish_and_clear();
     let profile = profile?;
     if let Err(why) = profile.check() {
@@ -164,7 +165,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
         let target = otlp::Target::of_run(url, &profile)?;
         return target.push(profile).with_context(|| format!("the run was not pushed to {url}"));
     };
-    let to = Target::of(args, format);
+    let to = Target::of(args, &run, format);
     let part_bytes = args.part_size.unwrap_or(match to {
         Target::Stdout => u64::MAX,
         Target::File(_) => PART_BYTES,
@@ -303,7 +304,7 @@ enum Target {
 }
 
 impl Target {
-    fn of(args: &ExportArgs, format: ExportFormat) -> Self {
+    fn of(args: &ExportArgs, run: &Path, format: ExportFormat) -> Self {
         match &args.output {
             Some(path) if output::is_stdout(path) => Self::Stdout,
             Some(path) => Self::File(path.clone()),
@@ -315,7 +316,7 @@ impl Target {
                     Some(Table::Intervals) => "intervals.parquet",
                     Some(Table::Spans) | None => format.file(),
                 };
-                Self::File(runs::folder_of(&args.run).join(file))
+                Self::File(runs::folder_of(run).join(file))
             }
         }
     }
@@ -473,5 +474,24 @@ fn title(profile: &Profile) -> String {
     match model {
         Some(model) => format!("{model}, {}", profile.created),
         None => profile.created.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_to_a_run_is_removed_with_it() {
+        for format in ExportFormat::value_variants() {
+            assert!(brickscope_runs::is_ours(format.file().as_ref()), "{format:?}");
+        }
+        for format in [ExportFormat::Perfetto, ExportFormat::Chrome] {
+            let part = numbered(Path::new(format.file()), 12);
+            assert!(brickscope_runs::is_ours(part.as_os_str()), "{}", part.display());
+        }
+        for file in ["totals.csv", "passes.csv", "requests.parquet", "intervals.parquet"] {
+            assert!(brickscope_runs::is_ours(file.as_ref()), "{file}");
+        }
     }
 }

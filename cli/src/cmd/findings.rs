@@ -14,11 +14,12 @@ use crate::{output, runs};
 /// its work could take on the machine. What the run doesn't tell is listed, with the reason.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope findings RUN\n  brickscope findings RUN --json | jq '.found[0].rule'"
+    after_help = "Examples:\n  brickscope findings\n  brickscope findings RUN\n  brickscope findings RUN --json | jq '.found[0].rule'"
 )]
 pub(crate) struct FindingsArgs {
-    /// The run's folder, or its profile.json.
-    pub(crate) run: PathBuf,
+    /// The run: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one before the newest. By
+    /// default the newest in `brickscope-runs`.
+    pub(crate) run: Option<PathBuf>,
 
     /// Print them as JSON.
     #[arg(long)]
@@ -26,7 +27,8 @@ pub(crate) struct FindingsArgs {
 }
 
 pub(crate) fn run(args: &FindingsArgs) -> Result<()> {
-    let profile = runs::load(&args.run)?;
+    let run = runs::named_or_newest(args.run.as_deref())?;
+    let profile = runs::load(&run)?;
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");
     }
@@ -34,6 +36,6 @@ pub(crate) fn run(args: &FindingsArgs) -> Result<()> {
         let json = serde_json::to_string_pretty(&Findings::of(&profile))?;
         return output::print(json + "\n");
     }
-    let folder = args.run.to_string_lossy();
+    let folder = run.to_string_lossy();
     output::print(view::findings(&profile, Some(&folder)))
 }

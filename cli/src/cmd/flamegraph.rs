@@ -41,7 +41,8 @@ use crate::{device, interrupt};
     after_help = "Examples:\n  brickscope flamegraph model.gguf\n  brickscope flamegraph model.gguf --via spans --by layer\n  brickscope flamegraph RUN\n  brickscope flamegraph -o flames -- ./my-engine model.gguf\n  brickscope flamegraph perf.data --run RUN\n  brickscope flamegraph model.gguf --diff flames/main --threshold 3"
 )]
 pub(crate) struct FlamegraphArgs {
-    /// The GGUF file to run, or the folder of a run, a perf.data file or folded stacks to draw.
+    /// The GGUF file to run, or a run, a perf.data file or folded stacks to draw. A run is named by its folder, its tag, the
+    /// beginning of its name, or `@` for the newest.
     #[arg(conflicts_with = "command")]
     pub(crate) what: Option<PathBuf>,
 
@@ -127,8 +128,10 @@ fn points(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
     // Before the run, which may be long, so that an unreadable baseline is reported early.
-    let baseline = args.diff.as_deref().map(Baseline::load).transpose()?;
-    let input = Input::of(args.what.as_deref().or(args.named_model.as_deref()), &args.command)?;
+    let diff = args.diff.as_deref().map(runs::named).transpose()?;
+    let baseline = diff.as_deref().map(Baseline::load).transpose()?;
+    let what = args.what.as_deref().map(runs::named).transpose()?;
+    let input = Input::of(what.as_deref().or(args.named_model.as_deref()), &args.command)?;
     check(args, &input)?;
     let mut material = Material::of(args, &input)?;
     let drawn = material.draw(args, baseline.as_ref())?;
@@ -236,7 +239,10 @@ impl Material {
         let started = Profile::empty(Default::default()).created;
         let out = args.out.as_deref();
         let replaced: Vec<&str> = FILES.iter().map(|(file, _)| *file).chain(DIFF_FILES).collect();
-        let create = || RunDir::create_for_flamegraph(out, &started, args.overwrite, &replaced);
+        let create = || {
+            let tell = |what: &str| tell!("{what}");
+            RunDir::create_for_flamegraph(out, &started, args.overwrite, &replaced, tell)
+        };
         let of =
             |place: Place, new: Option<RunDir>, Recorded { profile, sampled }: Recorded| Self {
                 _new: new,
@@ -308,7 +314,8 @@ impl Material {
                 Self { only_passes: command.is_none(), command, recorded, device, ..material }
             }
             Input::PerfData(path) => {
-                let profile = args.run.as_deref().map(runs::load).transpose()?;
+                let run = args.run.as_deref().map(runs::named).transpose()?;
+                let profile = run.as_deref().map(runs::load).transpose()?;
                 let sampled = Some(record::name(&record::from_perf(path)?));
                 let (place, new) = place(None)?;
                 Self {
@@ -621,4 +628,16 @@ fn build() -> String {
     let commit = commit.map(|commit| format!("{commit}, ")).unwrap_or_default();
     let compiler = env!("BRICKSCOPE_BUILD_RUST_VERSION");
     format!("{commit}{compiler}, {profile}{flags}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_in_a_run_is_removed_with_it() {
+        for file in FILES.iter().map(|(file, _)| *file).chain(DIFF_FILES) {
+            assert!(brickscope_runs::is_ours(file.as_ref()), "{file}");
+        }
+    }
 }

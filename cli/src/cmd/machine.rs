@@ -73,12 +73,12 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
             "--backend {backend}: without --backend all backends of the CPU are measured; cuda and wgpu are devices"
         );
         return match &args.add_to {
-            Some(run) => add_to_device(run, backend),
+            Some(run) => add_to_device(&runs::named(run)?, backend),
             None => of_device(backend, args.json),
         };
     }
     if let Some(run) = &args.add_to {
-        return add_to(run, args.threads);
+        return add_to(&runs::named(run)?, args.threads);
     }
     let threads = match args.threads {
         Some(threads) => threads,

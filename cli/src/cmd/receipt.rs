@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use brickscope_analysis::receipt::{Receipt, SecretKey};
 
 use crate::output;
-use crate::runs::receipt_file;
+use crate::runs::{named, receipt_file};
 
 /// Sign receipts, and make keys for signing.
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &ReceiptArgs) -> Result<()> {
             format!("{}\n", SecretKey::create(key_file)?.public_key())
         }
         ReceiptCommand::Sign { receipt, key } => {
-            let path = receipt_file(receipt);
+            let path = receipt_file(&named(receipt)?);
             let key = SecretKey::load(key)?;
             let mut receipt = Receipt::load(&path)?;
             receipt.sign(&key).with_context(|| path.display().to_string())?;

@@ -22,11 +22,12 @@ use crate::{output, progress, runs};
 /// explains how. Two runs are compared as by `compare`, so two single runs can't be told apart.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope report RUN -o report.html\n  brickscope report runs/before runs/after -o diff.html\n  brickscope report RUN -o - | gzip > report.html.gz"
+    after_help = "Examples:\n  brickscope report\n  brickscope report RUN -o report.html\n  brickscope report runs/before runs/after -o diff.html\n  brickscope report RUN -o - | gzip > report.html.gz"
 )]
 pub(crate) struct ReportArgs {
-    /// The run's folder, or its profile.json.
-    pub(crate) run: PathBuf,
+    /// The run: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one before the newest. By
+    /// default the newest in `brickscope-runs`.
+    pub(crate) run: Option<PathBuf>,
 
     /// Another run to compare: the first is A, and this one is B.
     pub(crate) other: Option<PathBuf>,
@@ -46,19 +47,21 @@ pub(crate) struct ReportArgs {
 }
 
 pub(crate) fn run(args: &ReportArgs) -> Result<()> {
+    let run = runs::named_or_newest(args.run.as_deref())?;
+    let other = args.other.as_deref().map(runs::named).transpose()?;
     let out = match &args.output {
         Some(out) => out.clone(),
-        None => beside(args)?,
+        None => beside(&run, other.as_deref())?,
     };
-    let runs: Vec<&Path> = [Some(&args.run), args.other.as_ref()]
+    let runs: Vec<&Path> = [Some(&run), other.as_ref()]
         .into_iter()
         .flatten()
         .map(PathBuf::as_path)
         .collect();
     runs::spare(&out, &runs)?;
-    let (page, headline) = match &args.other {
-        None => one(&args.run)?,
-        Some(other) => two(&args.run, other, args.force)?,
+    let (page, headline) = match &other {
+        None => one(&run)?,
+        Some(other) => two(&run, other, args.force)?,
     };
     if output::is_stdout(&out) {
         return output::print(page);
@@ -80,9 +83,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
 }
 
 /// The default file of a report: in the folder of the run, or of the second of two.
-fn beside(args: &ReportArgs) -> Result<PathBuf> {
-    let (run, name) = match &args.other {
-        None => (&args.run, "report.html"),
+fn beside(run: &Path, other: Option<&Path>) -> Result<PathBuf> {
+    let (run, name) = match other {
+        None => (run, "report.html"),
         Some(other) => (other, "comparison.html"),
     };
     if run.is_dir() {

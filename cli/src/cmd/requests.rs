@@ -25,8 +25,9 @@ use crate::{output, runs};
     after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD"
 )]
 pub(crate) struct RequestsArgs {
-    /// The run's folder, or its profile.json.
-    pub(crate) run: PathBuf,
+    /// The run: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one before the newest. By
+    /// default the newest in `brickscope-runs`.
+    pub(crate) run: Option<PathBuf>,
 
     /// Show this request, token by token.
     #[arg(long, value_name = "ID")]
@@ -43,7 +44,8 @@ pub(crate) struct RequestsArgs {
 }
 
 pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
-    let profile = runs::load(&args.run)?;
+    let run = runs::named_or_newest(args.run.as_deref())?;
+    let profile = runs::load(&run)?;
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");
     }
@@ -53,7 +55,8 @@ pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
     {
         bail!("{}", view::request(&profile, id).err().unwrap_or_default());
     }
-    let client = args.client.as_deref().map(|run| beside(&profile, &args.run, run)).transpose()?;
+    let client = args.client.as_deref().map(runs::named).transpose()?;
+    let client = client.map(|client| beside(&profile, &run, &client)).transpose()?;
     if args.json {
         return output::print(as_json(&profile, wanted, client)? + "\n");
     }

@@ -21,11 +21,12 @@ use crate::{device, family, output, runs, summary};
 /// Show a saved run: what limits it, its report, tree, critical path, kernels or roofline.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as svg --unfolded > all-layers.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --device 0 --as statistics\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
+    after_help = "Examples:\n  brickscope show\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as svg --unfolded > all-layers.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --device 0 --as statistics\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
 )]
 pub(crate) struct ShowArgs {
-    /// The run's folder, or its profile.json.
-    pub(crate) run: PathBuf,
+    /// The run: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one before the newest. By
+    /// default the newest in `brickscope-runs`.
+    pub(crate) run: Option<PathBuf>,
 
     /// What to show.
     #[arg(long = "as", value_enum, default_value_t = View::Summary)]
@@ -136,7 +137,8 @@ fn what_if(text: &str) -> Result<(String, f64), String> {
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     check(args)?;
     let view = if args.full { View::Report } else { args.view };
-    let mut profile = runs::load(&args.run)?;
+    let run = runs::named_or_newest(args.run.as_deref())?;
+    let mut profile = runs::load(&run)?;
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");
     }
@@ -148,7 +150,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
         tell_doubt(&profile);
     }
     let text = match view {
-        View::Summary => return summary::print(&profile, Some(&args.run), None),
+        View::Summary => return summary::print(&profile, Some(&run), None),
         View::Report => view::report(&profile),
         View::Statistics => view::statistics(&profile),
         View::Tree => tree(&graph(&profile)?, args)?,

@@ -34,7 +34,7 @@ use crate::{interrupt, output, private, progress, runs};
     after_help = "Examples:\n  brickscope try RUN\n  brickscope try RUN memory-roof\n  brickscope try RUN --threads 1,2,4\n  brickscope try RUN --quant q4_k,q4_k_m\n  brickscope try RUN debug-build --program target/release/brickscope\n  brickscope try RUN other-programs --on \"pkill -STOP backup\" --off \"pkill -CONT backup\"\n  brickscope try RUN -- --small-pages"
 )]
 pub(crate) struct TryArgs {
-    /// The run's folder, as `profile` or `run` wrote it.
+    /// The run, as `profile` or `run` wrote it: its folder, its tag, the beginning of its name, or `@` for the newest.
     pub(crate) run: PathBuf,
 
     /// The finding to try: its rule, such as `memory-roof`. With a flag below, that change is tried in the place of the
@@ -104,7 +104,8 @@ fn phase(text: &str) -> Result<Phase, String> {
 
 /// `read` reads the command line of a run of `profile`.
 pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
-    let mut profile = runs::load(&args.run)?;
+    let run = runs::named(&args.run)?;
+    let mut profile = runs::load(&run)?;
     let again = Again::of(&profile, read)?;
     let questions = questions(args, &profile, &again)?;
     // Errors of a change come before the first run.
@@ -140,14 +141,14 @@ pub(crate) fn run(args: &TryArgs, read: Read<'_>) -> Result<ExitCode> {
         trials.push(answer.map_err(|Absent { reason }| anyhow!("{}: {reason}", question.change))?);
     }
     // Another command may have added something meanwhile.
-    profile = runs::load(&args.run)?;
+    profile = runs::load(&run)?;
     profile.trials.extend(trials.iter().cloned());
-    let file = if args.run.is_dir() { runs::profile_in(&args.run) } else { args.run.clone() };
+    let file = if run.is_dir() { runs::profile_in(&run) } else { run.clone() };
     let saved = profile.save(&file);
     let text = if args.json {
         serde_json::to_string_pretty(&trials)? + "\n"
     } else {
-        let shown = output::shown(&args.run);
+        let shown = output::shown(&run);
         view::trials(&trials) + &format!("\nAdded to the run: brickscope findings {shown}\n")
     };
     output::print(text)?;

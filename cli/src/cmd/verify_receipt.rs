@@ -16,7 +16,7 @@ use crate::benchmark::table;
 use crate::ceilings_cache::memory_readings;
 use crate::flags::share;
 use crate::output;
-use crate::runs::{newest_receipt, receipt_file};
+use crate::runs::{named, newest_receipt, receipt_file};
 use crate::source::MAPPED;
 use crate::text::{hanging, printable};
 use crate::{family, private, progress};
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
         },
     };
     let path = match &args.receipt {
-        Some(receipt) => receipt_file(receipt),
+        Some(receipt) => receipt_file(&named(receipt)?),
         None => newest_receipt()?,
     };
     let bytes = read(&path)?;

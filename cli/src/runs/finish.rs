@@ -5,8 +5,8 @@ use std::path::Path;
 #[cfg(feature = "parquet")]
 use anyhow::Context;
 use anyhow::{Result, bail};
+use brickscope_runs::Written;
 
-use super::folder::Written;
 use super::otlp::{Pushing, Target};
 use crate::machine_name;
 

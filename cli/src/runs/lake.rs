@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use brickscope::Profile;
 pub(crate) use brickscope_lake::*;
+use brickscope_runs::llama_bench;
 
-use super::{folder, llama_bench};
 use crate::{cache, machine_name, private, progress};
 
 /// This command, for lakes.
@@ -25,7 +25,7 @@ fn profile(run: &Path) -> Result<Profile> {
     {
         return Ok(profile);
     }
-    folder::load(run)
+    brickscope_runs::load(run)
 }
 
 /// Brings the copy of an object store up to date.

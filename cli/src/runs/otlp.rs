@@ -63,7 +63,7 @@ mod built {
 
         /// Pushes the run in a folder. If that fails, it says how to push it later.
         pub(crate) fn push_written(&self, run: &Path) {
-            let pushed = super::super::folder::load(run).and_then(|profile| self.push(profile));
+            let pushed = brickscope_runs::load(run).and_then(|profile| self.push(profile));
             if let Err(error) = pushed {
                 let (url, why) = (self.collector.url(), printable_text(&format!("{error:#}")));
                 let run = output::shown(run);

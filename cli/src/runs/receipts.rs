@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use brickscope_analysis::history::Run;
 use brickscope_analysis::receipt::{self, Options, Receipt, verify};
-
-use super::folder::receipt_in;
+use brickscope_runs::receipt_in;
 
 /// The receipt's file, given the file itself or the folder of its run.
 pub(crate) fn receipt_file(named: &Path) -> PathBuf {

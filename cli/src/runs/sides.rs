@@ -10,8 +10,8 @@ use brickscope::{Imported, Profile};
 use brickscope_analysis::compare::{Process, RanksOfRun, Side};
 use brickscope_analysis::place::that_ran;
 use brickscope_analysis::receipt::{Options, Receipt, read, verify};
+use brickscope_runs::llama_bench;
 
-use super::llama_bench;
 use crate::device;
 
 /// The files that hold a run, the more informative first.

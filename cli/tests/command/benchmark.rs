@@ -383,6 +383,11 @@ fn runs_in(dir: &Path) -> Vec<String> {
             true => {
                 found.extend(runs_in(&entry.path()).iter().map(|file| format!("{name}/{file}")))
             }
+            // It is made from the profile, and goes with it.
+            false if name == ".summary.json" => {
+                let of = ["profile.json", "receipt.json"].map(|file| dir.join(file));
+                assert!(of.iter().any(|file| file.exists()), "{name} of no run in {dir:?}");
+            }
             false => found.push(name),
         }
     }

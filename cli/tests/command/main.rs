@@ -23,6 +23,7 @@ mod lake;
 mod load;
 mod man;
 mod metrics;
+mod names;
 mod no_end;
 mod not_finite;
 #[cfg(feature = "otlp")]

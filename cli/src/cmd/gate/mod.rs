@@ -19,7 +19,7 @@ use brickscope_analysis::view;
 use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, ComparisonFormat};
 use crate::output;
-use crate::runs::{llama_bench, sealed, sides};
+use crate::runs::{self, RUNS, llama_bench, sealed, sides};
 use crate::text::{count, printable_text};
 
 /// Compare a run with a stored baseline, or with absolute limits, for CI.
@@ -75,12 +75,9 @@ fn limit(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Where runs are written unless the user names a folder.
-const RUNS: &str = "brickscope-runs";
-
 pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     let run = match &args.run {
-        Some(run) => run.clone(),
+        Some(run) => runs::named(run)?,
         None => newest(args.baseline.as_deref())?,
     };
     let Some(baseline) = &args.baseline else {

@@ -1,36 +1,24 @@
 //! The folder that a run is written to.
 
 use std::cell::OnceCell;
-use std::io::Read;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use brickscope::{Profile, RUN_FILE};
+use anyhow::{Context, Result, anyhow, bail};
 use brickscope_analysis::receipt::Receipt;
+use brickscope_profile::Profile;
 use tempfile::TempDir;
 
+use crate::files::{
+    FLAMEGRAPH, MAIN, PROFILE, RECEIPT, RUNS, SAMPLES, SUMMARY, processes, remove_file,
+};
 use crate::private;
-
-/// The profile in a run's folder.
-const PROFILE: &str = RUN_FILE;
-
-/// The folder for runs without a named folder.
-const RUNS: &str = "brickscope-runs";
-
-/// The receipt in a run's folder.
-const RECEIPT: &str = "receipt.json";
-
-/// The figures in a flamegraph's folder.
-pub(crate) const FLAMEGRAPH: &str = "flamegraph.json";
-
-/// The samples in the folder of a sampled run.
-pub(crate) const SAMPLES: &str = "samples.json";
+use crate::summary::{self, Summary};
+use crate::writing::Writing;
 
 /// A writable folder for a run. It is made before the run, so that errors come early.
 #[derive(Debug)]
-pub(crate) struct RunDir {
+pub struct RunDir {
     path: PathBuf,
     /// Whether its contents may be removed.
     overwrite: bool,
@@ -42,6 +30,8 @@ pub(crate) struct RunDir {
     replaced: Option<Replaced>,
     /// For a folder that is made when something is written to it: how to make it, and its final path.
     late: Option<Late>,
+    /// Keeps others from removing what is in it meanwhile.
+    writing: OnceCell<Writing>,
 }
 
 #[derive(Debug)]
@@ -54,24 +44,26 @@ struct Late {
 impl RunDir {
     /// The folder `path`, or a new one named after `created` (RFC 3339). A folder that holds a run is
     /// refused.
-    pub(crate) fn create(path: Option<&Path>, created: &str) -> Result<Self> {
+    pub fn create(path: Option<&Path>, created: &str) -> Result<Self> {
         Self::open(path, created, false)
     }
 
     /// As [`create`](Self::create), for a flamegraph of these `files`: with `overwrite` one that is in the folder is
-    /// replaced, with the run that it was drawn from, once the new one is there. Any other run stays, and is refused.
-    pub(crate) fn create_for_flamegraph(
+    /// replaced, with the run that it was drawn from, once the new one is there. Any other run stays, and is refused. `tell`
+    /// says where the old one is if it can't be put back.
+    pub fn create_for_flamegraph(
         path: Option<&Path>,
         created: &str,
         overwrite: bool,
         files: &[&str],
+        tell: fn(&str),
     ) -> Result<Self> {
         let mut replaced = None;
         if let Some(path) = path.filter(|path| path.join(FLAMEGRAPH).exists()) {
             let is_benchmark = path.join(RECEIPT).exists() || !processes(path)?.is_empty();
             if overwrite && !is_benchmark {
-                let all = [PROFILE, SAMPLES].into_iter().chain(files.iter().copied());
-                replaced = Some(Replaced::new(path, all)?);
+                let all = [PROFILE, SAMPLES, SUMMARY].into_iter().chain(files.iter().copied());
+                replaced = Some(Replaced::new(path, all, tell)?);
             } else if !is_benchmark {
                 bail!(
                     "{} already holds a run's flamegraph: name another folder with -o, or replace it, with its run, by \
@@ -87,21 +79,24 @@ impl RunDir {
 
     /// As [`create`](Self::create), for a run that writes nothing until its end. Checks now that the folder
     /// can be written to, but makes it only when the run is saved, so that a killed run leaves none.
-    pub(crate) fn create_late(path: Option<&Path>, created: &str) -> Result<Self> {
+    pub fn create_late(path: Option<&Path>, created: &str) -> Result<Self> {
         Self::open_late(path, created, false)
     }
 
     /// As [`create_late`](Self::create_late), but with `overwrite` it accepts a folder that holds a run.
-    pub(crate) fn open_late(path: Option<&Path>, created: &str, overwrite: bool) -> Result<Self> {
+    pub fn open_late(path: Option<&Path>, created: &str, overwrite: bool) -> Result<Self> {
         let mut dir = Self::open(path, created, overwrite)?;
         dir.remove_empty();
+        if !dir.path.exists() {
+            dir.writing = OnceCell::new();
+        }
         let created = path.is_none().then(|| created.to_owned());
         dir.late = Some(Late { created, made: OnceCell::new() });
         Ok(dir)
     }
 
     /// As [`create`](Self::create), but with `overwrite` it accepts a folder that holds a run.
-    pub(crate) fn open(path: Option<&Path>, created: &str, overwrite: bool) -> Result<Self> {
+    pub fn open(path: Option<&Path>, created: &str, overwrite: bool) -> Result<Self> {
         let absent = first_absent(path.unwrap_or(Path::new(RUNS)));
         let is_named = path.is_some();
         let cannot = |path: &Path| format!("can't write the run to {}", path.display());
@@ -118,11 +113,12 @@ impl RunDir {
         // A folder without a name is always new.
         let absent = absent.or_else(|| (!is_named).then(|| path.clone()));
         // From here on, an error removes what was made.
-        let dir = Self { path, overwrite, absent, rescue: None, replaced: None, late: None };
+        let mut dir = Self::at(path);
+        (dir.overwrite, dir.absent) = (overwrite, absent);
+        dir.mark(&dir.path);
         let path = &dir.path;
         if !overwrite {
-            let kept = [PROFILE, RECEIPT, SAMPLES, FLAMEGRAPH];
-            if kept.iter().any(|file| path.join(file).exists()) {
+            if MAIN.iter().any(|file| path.join(file).exists()) {
                 bail!("{} already holds a run: name another folder with --out", path.display());
             }
             // A run beside the folders of a set would be taken for the whole set.
@@ -141,14 +137,36 @@ impl RunDir {
         Ok(dir)
     }
 
+    /// A folder that is there.
+    fn at(path: PathBuf) -> Self {
+        Self {
+            path,
+            overwrite: false,
+            absent: None,
+            rescue: None,
+            replaced: None,
+            late: None,
+            writing: OnceCell::new(),
+        }
+    }
+
+    /// Marks the folder as one that is being written, until this is dropped.
+    fn mark(&self, path: &Path) {
+        if self.writing.get().is_none()
+            && let Some(writing) = Writing::begin(path)
+        {
+            self.writing.get_or_init(|| writing);
+        }
+    }
+
     /// Names the folder for a run that can't be written here.
-    pub(crate) fn rescued_to(mut self, rescue: Option<&Path>) -> Self {
+    pub fn rescued_to(mut self, rescue: Option<&Path>) -> Self {
         self.rescue = rescue.map(Path::to_owned);
         self
     }
 
     /// Writes what was measured, here or, if that fails, to another folder: it can't be measured again.
-    pub(crate) fn write(&self, write: impl Fn(&Self) -> Result<()>) -> Written {
+    pub fn write(&self, write: impl Fn(&Self) -> Result<()>) -> Written {
         let Err(why) = write(self) else {
             return Written { folder: Some(self.path().to_owned()), trouble: None };
         };
@@ -160,14 +178,7 @@ impl RunDir {
             None => private::temporary().map(TempDir::keep),
         };
         let other = other.and_then(|path| {
-            let dir = Self {
-                path,
-                overwrite: false,
-                absent: None,
-                rescue: None,
-                replaced: None,
-                late: None,
-            };
+            let dir = Self::at(path);
             write(&dir).inspect_err(|_| drop(fs::remove_dir(&dir.path)))?;
             Ok(dir.path.clone())
         });
@@ -199,30 +210,30 @@ impl RunDir {
     }
 
     /// The path; for a folder that is made late, the final one once it is made.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.late.as_ref().and_then(|late| late.made.get()).unwrap_or(&self.path)
     }
 
     /// Whether an earlier run is there, which a part of another must not replace.
-    pub(crate) fn holds_a_run(&self) -> bool {
+    pub fn holds_a_run(&self) -> bool {
         [PROFILE, RECEIPT].iter().any(|file| self.path().join(file).exists())
             || processes(self.path()).is_ok_and(|processes| !processes.is_empty())
     }
 
     /// Writes the profile of the run.
-    pub(crate) fn save(&self, profile: &Profile) -> Result<()> {
+    pub fn save(&self, profile: &Profile) -> Result<()> {
         self.make().with_context(|| format!("can't write the run to {}", self.path.display()))?;
-        Ok(profile.save(&self.path().join(PROFILE))?)
+        Ok(summary::save(profile, self.path())?)
     }
 
     /// Writes the profile of another run of the same process to a folder in this one.
-    pub(crate) fn save_beside(&self, folder: &str, profile: &Profile) -> Result<()> {
+    pub fn save_beside(&self, folder: &str, profile: &Profile) -> Result<()> {
         let path = self.path.join(folder);
         let cannot = || format!("can't write the run to {}", path.display());
         self.make().with_context(cannot)?;
         let path = self.path().join(folder);
         fs::create_dir_all(&path).with_context(cannot)?;
-        Ok(profile.save(&path.join(PROFILE))?)
+        Ok(summary::save(profile, &path)?)
     }
 
     /// Makes the folder, if it is made late.
@@ -238,6 +249,7 @@ impl RunDir {
                 self.path.clone()
             }
         };
+        self.mark(&path);
         late.made.get_or_init(|| path);
         Ok(())
     }
@@ -245,7 +257,7 @@ impl RunDir {
     /// Writes the receipt of a benchmark, and its profile if there is one, then removes the runs of an
     /// earlier set. If this is interrupted, the receipt is the old or the new one, and a profile beside it
     /// belongs to the same run.
-    pub(crate) fn save_benchmark(
+    pub fn save_benchmark(
         &self,
         receipt: &Receipt,
         profile: Option<&Profile>,
@@ -253,13 +265,16 @@ impl RunDir {
         self.make().with_context(|| format!("can't write the run to {}", self.path.display()))?;
         remove(&self.path().join(PROFILE))?;
         receipt.save(&self.path().join(RECEIPT))?;
-        profile.map_or(Ok(()), |profile| self.save(profile))?;
+        match profile {
+            Some(profile) => self.save(profile)?,
+            None => Summary::of_receipt(receipt).keep(self.path(), RECEIPT),
+        }
         self.remove_processes(0)
     }
 
     /// Removes everything but the run of a set's first process. Readers take all runs in the folder for one
     /// set, and a run beside their folders for the whole set.
-    pub(crate) fn leave_the_first_process(&self) -> Result<()> {
+    pub fn leave_the_first_process(&self) -> Result<()> {
         self.remove_processes(1)?;
         if self.overwrite { remove_run(self.path()) } else { Ok(()) }
     }
@@ -281,36 +296,14 @@ impl RunDir {
     }
 }
 
-/// The folders of a set's processes in `path` that hold a run, with their numbers, unordered.
-fn processes(path: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let folder = entry?.path();
-        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let number = name.parse::<u32>().ok().filter(|n| *n > 0 && n.to_string() == name);
-        if let Some(number) = number
-            && [PROFILE, RECEIPT].iter().any(|file| folder.join(file).is_file())
-        {
-            found.push((number, folder));
-        }
-    }
-    Ok(found)
-}
-
 /// Removes the run in a folder. The profile goes first, so that it is never beside another run's
 /// receipt.
 fn remove_run(folder: &Path) -> Result<()> {
-    remove(&folder.join(PROFILE))?;
-    remove(&folder.join(RECEIPT))
+    [PROFILE, RECEIPT, SUMMARY].iter().try_for_each(|file| remove(&folder.join(file)))
 }
 
 fn remove(file: &Path) -> Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| file.display().to_string())
-        }
-        _ => Ok(()),
-    }
+    remove_file(file).with_context(|| file.display().to_string())
 }
 
 /// The files of a flamegraph that is replaced: away until another one is there, and back if none comes.
@@ -318,13 +311,18 @@ fn remove(file: &Path) -> Result<()> {
 struct Replaced {
     folder: PathBuf,
     away: Option<TempDir>,
+    tell: fn(&str),
 }
 
 impl Replaced {
-    fn new<'f>(folder: &Path, files: impl Iterator<Item = &'f str>) -> Result<Self> {
+    fn new<'f>(
+        folder: &Path,
+        files: impl Iterator<Item = &'f str>,
+        tell: fn(&str),
+    ) -> Result<Self> {
         let away = tempfile::Builder::new().prefix(".replaced-").tempdir_in(folder);
         let away = away.with_context(|| folder.display().to_string())?;
-        let replaced = Self { folder: folder.to_owned(), away: Some(away) };
+        let replaced = Self { folder: folder.to_owned(), away: Some(away), tell };
         let Some(away) = &replaced.away else { return Ok(replaced) };
         for file in files {
             match fs::rename(folder.join(file), away.path().join(file)) {
@@ -349,7 +347,11 @@ impl Drop for Replaced {
         let is_free = files.iter().all(|file| !self.folder.join(file).exists());
         let back = |file| fs::rename(away.path().join(file), self.folder.join(file)).is_ok();
         if !(is_free && files.iter().all(back)) {
-            tell!("note: the flamegraph that was to be replaced is in {}", away.keep().display());
+            let away = away.keep();
+            (self.tell)(&format!(
+                "note: the flamegraph that was to be replaced is in {}",
+                away.display()
+            ));
         }
     }
 }
@@ -364,11 +366,11 @@ impl Drop for RunDir {
 
 /// Where a run was written.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub struct Written {
     /// `None` if it couldn't be written anywhere.
-    pub(crate) folder: Option<PathBuf>,
+    pub folder: Option<PathBuf>,
     /// Why it is not in the folder that was asked for, and where it is instead. Printed after the report.
-    pub(crate) trouble: Option<anyhow::Error>,
+    pub trouble: Option<anyhow::Error>,
 }
 
 /// The outermost missing folder of `path`; `None` if all exist.
@@ -400,104 +402,10 @@ fn new_folder(parent: &Path, created: &str) -> io::Result<PathBuf> {
     }
 }
 
-/// The profile in the folder of a run.
-pub(crate) fn profile_in(run: &Path) -> PathBuf {
-    run.join(PROFILE)
-}
-
-/// The receipt in the folder of a run.
-pub(crate) fn receipt_in(run: &Path) -> PathBuf {
-    run.join(RECEIPT)
-}
-
-/// The receipt that was written last to a folder that has no name of the caller's.
-pub(crate) fn newest_receipt() -> Result<PathBuf> {
-    let written = |folder: PathBuf| {
-        let receipt = receipt_in(&folder);
-        Some((receipt.metadata().ok()?.modified().ok()?, receipt))
-    };
-    let folders = fs::read_dir(RUNS).into_iter().flatten().flatten().map(|entry| entry.path());
-    let sets = |folder: PathBuf| {
-        let processes = processes(&folder).unwrap_or_default();
-        processes.into_iter().map(|(_, process)| process).chain([folder])
-    };
-    let newest = folders.flat_map(sets).filter_map(written).max();
-    let (_, receipt) = newest.with_context(|| {
-        format!("there is no receipt in {RUNS}: name one, or run `brickscope benchmark` first")
-    })?;
-    Ok(receipt)
-}
-
-/// Refuses to overwrite the measurements of one of `runs`.
-pub(crate) fn spare(out: &Path, runs: &[&Path]) -> Result<()> {
-    let Ok(out) = fs::canonicalize(out) else { return Ok(()) };
-    for run in runs {
-        for kept in [run.to_path_buf(), profile_in(run), receipt_in(run)] {
-            ensure!(
-                fs::canonicalize(&kept).ok().as_ref() != Some(&out) || kept.is_dir(),
-                "{} is the run itself: name another file",
-                kept.display()
-            );
-        }
-    }
-    Ok(())
-}
-
-/// The folder of a run, given the folder or its profile.json.
-pub(crate) fn folder_of(run: &Path) -> &Path {
-    match run.parent() {
-        _ if run.is_dir() => run,
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-/// Reads the profile of a run, given its folder or the file itself.
-pub(crate) fn load(run: &Path) -> Result<Profile> {
-    let path = if run.is_dir() { run.join(PROFILE) } else { run.to_owned() };
-    // A pipe in a folder has no writer, and would block for ever. One that the user names has.
-    if run.is_dir() && fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo()) {
-        bail!("{}: it is a pipe, not a file", path.display());
-    }
-    if let Some(what) = what_else(&path) {
-        bail!("{} is {what}", path.display());
-    }
-    Profile::load(&path).map_err(|error| match path.exists() {
-        true => error.into(),
-        false if processes(run).is_ok_and(|found| !found.is_empty()) => {
-            let run = run.display();
-            anyhow!("{run} holds a run of each process of a benchmark: name one, such as {run}/1")
-        }
-        false => {
-            anyhow::anyhow!("{error}. `brickscope profile` writes a run, and names its folder")
-        }
-    })
-}
-
-/// Describes a file that isn't a run, by its first bytes, and names the command that reads it.
-fn what_else(path: &Path) -> Option<String> {
-    // Bytes read from a pipe would be lost.
-    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    let mut start = Vec::new();
-    fs::File::open(path).ok()?.take(8).read_to_end(&mut start).ok()?;
-    let file = path.display();
-    match &start[..] {
-        [b'G', b'G', b'U', b'F', ..] => Some(format!(
-            "a model (GGUF), not a run: `brickscope profile {file}` runs it and writes a run"
-        )),
-        [b'[', ..] => Some(format!(
-            "a list in JSON, not a run: `brickscope import {file}` reads the results of llama-bench, and traces"
-        )),
-        [0x1f, 0x8b, ..] => Some(format!(
-            "a gzip file, not a run: `brickscope import {file}` reads gzip files of other programs"
-        )),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::profile_in;
 
     #[test]
     fn a_run_that_is_killed_leaves_no_folder() {
@@ -522,8 +430,9 @@ mod tests {
         let put = |file: &str| fs::write(dir.path().join(file), "old").expect("it is written");
         let has = |file: &str| dir.path().join(file).exists();
         let files = [FLAMEGRAPH, "flamegraph.svg", "diff.md"];
-        let create =
-            |overwrite| RunDir::create_for_flamegraph(Some(dir.path()), "", overwrite, &files);
+        let create = |overwrite| {
+            RunDir::create_for_flamegraph(Some(dir.path()), "", overwrite, &files, |_| ())
+        };
         // A run that nobody drew may be somebody's measurement.
         put(PROFILE);
         create(true).expect_err("it holds a run");
@@ -558,23 +467,5 @@ mod tests {
         let parent = TempDir::new().expect("a temporary folder");
         drop(RunDir::create_late(Some(parent.path()), "").expect("it can be written to"));
         assert!(parent.path().is_dir());
-    }
-
-    #[test]
-    fn what_is_no_run_is_named_with_the_command_for_it() {
-        let folder = TempDir::new().expect("a temporary folder");
-        let said = |bytes: &[u8]| {
-            let path = folder.path().join("file");
-            fs::write(&path, bytes).expect("there is room");
-            let error = load(&path).expect_err("it is no run");
-            format!("{error:#}").replace(path.to_str().expect("UTF-8"), "FILE")
-        };
-        assert_eq!(
-            said(b"GGUF\x03\0\0\0 and more"),
-            "FILE is a model (GGUF), not a run: `brickscope profile FILE` runs it and writes a run"
-        );
-        assert!(said(b"\x1f\x8b\x08\0").contains("brickscope import FILE"));
-        assert_eq!(said(b"\xff\xfe\0"), "FILE is not a brickscope profile: it is not text");
-        assert!(said(b"{").starts_with("FILE is not a whole brickscope profile"));
     }
 }

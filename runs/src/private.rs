@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// # Errors
 ///
 /// If it can't be made.
-pub(crate) fn temporary() -> Result<TempDir> {
+pub fn temporary() -> Result<TempDir> {
     let parent = parent();
     ensure!(
         parent.is_dir(),
@@ -36,7 +36,7 @@ fn parent() -> PathBuf {
 const PREFIX: &str = "brickscope-tmp-";
 
 /// Folders of this user that [`temporary`] has made and that are still there, in use or left.
-pub(crate) fn earlier() -> Vec<PathBuf> {
+pub fn earlier() -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent()).into_iter().flatten().flatten();
     let begins = |name: &OsStr| name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
@@ -50,7 +50,7 @@ pub(crate) fn earlier() -> Vec<PathBuf> {
 }
 
 /// The same in another folder.
-pub(crate) fn temporary_in(parent: &Path) -> Result<TempDir> {
+pub fn temporary_in(parent: &Path) -> Result<TempDir> {
     let mut folder = tempfile::Builder::new();
     folder.prefix(PREFIX).permissions(Permissions::from_mode(0o700));
     folder.tempdir_in(parent).with_context(|| parent.display().to_string())
@@ -62,7 +62,7 @@ pub(crate) fn temporary_in(parent: &Path) -> Result<TempDir> {
 /// # Errors
 ///
 /// If it can't be made, or somebody else can write to it.
-pub(crate) fn ours(folder: &Path) -> Result<PathBuf> {
+pub fn ours(folder: &Path) -> Result<PathBuf> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let shown = || folder.display().to_string();
     DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(shown)?;

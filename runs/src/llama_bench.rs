@@ -5,9 +5,11 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use brickscope::Profile;
-use brickscope::load::{self, Limit};
 use brickscope_formats::import::{self, Format, Options, decoded, format_of};
+use brickscope_profile::Profile;
+use brickscope_profile::load::{self, Limit};
+
+use crate::files::{MAIN, SUMMARY};
 
 /// The formats' own limit is as much.
 const LIMIT: Limit = Limit { bytes: 64 << 20, instead: "measure fewer tests" };
@@ -16,12 +18,12 @@ const LIMIT: Limit = Limit { bytes: 64 << 20, instead: "measure fewer tests" };
 const BEGIN: u64 = 64 << 10;
 
 /// What is said of a run that another program's file states.
-pub(crate) fn without_receipt(format: &str) -> String {
+pub fn without_receipt(format: &str) -> String {
     format!("no receipt: what {format} states isn't verified")
 }
 
 /// The tests in a file as llama-bench writes it; `None` if it is another file.
-pub(crate) fn read(file: &Path) -> Result<Option<Profile>> {
+pub fn read(file: &Path) -> Result<Option<Profile>> {
     let cannot = || file.display().to_string();
     if !may_be_one(file).with_context(cannot)? {
         return Ok(None);
@@ -50,10 +52,10 @@ fn may_be_one(file: &Path) -> std::io::Result<bool> {
 }
 
 /// Whether a file in a folder of runs may be one with times of repetitions, by its name.
-pub(crate) fn is_named_so(name: &str) -> bool {
-    let ours = ["profile.json", "samples.json", "flamegraph.json", "receipt.json", "lake.json"];
-    (name.ends_with(".json") || name.ends_with(".jsonl"))
-        && !ours.iter().any(|own| name.ends_with(own))
+pub fn is_named_so(name: &str) -> bool {
+    let mut ours = MAIN.into_iter().chain([SUMMARY, "lake.json"]);
+    let is_json = name.ends_with(".json") || name.ends_with(".jsonl");
+    is_json && !ours.any(|own| name.ends_with(own))
 }
 
 #[cfg(test)]
@@ -70,7 +72,7 @@ mod tests {
             fs::write(&file, text).expect("there is room");
             read(&file)
         };
-        let bench = include_str!("../../../tests/data/import/llama-bench.json");
+        let bench = include_str!("../../tests/data/import/llama-bench.json");
         let profile = read_as("bench.json", bench).expect("it is read").expect("it is one");
         assert_eq!(profile.passes.len(), 6);
         let logged = format!("ggml_cuda_init: found 1 CUDA devices:\n{bench}");

@@ -1,0 +1,62 @@
+//! `brickscope gc`: removes old runs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use brickscope_runs::view::size;
+use brickscope_runs::{BeingWritten, Budget, RUNS, contents, list, old, remove};
+
+use crate::output;
+use crate::text::count;
+
+/// Remove all runs in a folder but the newest and those with a tag. Without --yes, only say which.
+///
+/// As with `rm`, only files that brickscope writes are removed, and runs that are being written stay.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope gc --keep 20\n  brickscope gc --keep 20 --yes\n  brickscope gc runs/nightly --keep 100 --yes"
+)]
+pub(crate) struct GcArgs {
+    /// The folder of the runs. By default `brickscope-runs`.
+    pub(crate) folder: Option<PathBuf>,
+
+    /// How many of the newest runs stay, whether they have a tag or not.
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: usize,
+
+    /// Remove them.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+pub(crate) fn run(args: &GcArgs) -> Result<()> {
+    let folder = args.folder.as_deref().unwrap_or(Path::new(RUNS));
+    let list = list(folder, Budget::NONE).with_context(|| output::shown(folder))?;
+    let old = old(&list.rows, args.keep);
+    let (mut runs, mut bytes, mut failed) = (0, 0_u64, 0);
+    let mut text = String::new();
+    for row in old {
+        let freed = match args.yes {
+            true => remove(&row.path).map(|removed| removed.bytes),
+            false => contents(&row.path).map(|found| found.bytes),
+        };
+        match freed {
+            Ok(freed) => {
+                (runs, bytes) = (runs + 1, bytes.saturating_add(freed));
+                text += &format!("{}  {}\n", output::shown(&row.path), size(freed));
+            }
+            Err(error) => {
+                tell!("not removed: {error:#}");
+                failed += u64::from(!error.is::<BeingWritten>());
+            }
+        }
+    }
+    let (runs, bytes) = (count(runs, "run"), size(bytes));
+    text += &match args.yes {
+        true => format!("{runs} removed, {bytes}\n"),
+        false => format!("{runs}, {bytes}: --yes removes them\n"),
+    };
+    output::print(text)?;
+    ensure!(failed == 0, "{} not removed", count(failed, "run"));
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! Which run a word names, for every command: `brickscope-runs` decides it, and this tells what was found.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use brickscope_runs::{By, Found, RUNS, find, newest};
+
+use crate::output::shown;
+
+/// The run that a word names: a path, `@`, a tag, or a name or its beginning. Unless it is a path, says which run that is.
+pub(crate) fn named(word: &Path) -> Result<PathBuf> {
+    let Found { path, by } = find(word, Path::new(RUNS))?;
+    if by != By::Path && path.file_name() != Some(word.as_os_str()) {
+        tell!("note: {} is {}", shown(word), shown(&path));
+    }
+    Ok(path)
+}
+
+/// The same, or without a word the newest run.
+pub(crate) fn named_or_newest(word: Option<&Path>) -> Result<PathBuf> {
+    if let Some(word) = word {
+        return named(word);
+    }
+    newest_if_any()?.with_context(|| {
+        format!("name a run: there is none in {RUNS}, where `brickscope profile` writes one")
+    })
+}
+
+/// The newest run, if there is one.
+pub(crate) fn newest_if_any() -> Result<Option<PathBuf>> {
+    let newest = newest(Path::new(RUNS))?;
+    if let Some(run) = &newest {
+        tell!("note: of the newest run, {}", shown(run));
+    }
+    Ok(newest)
+}

@@ -1,0 +1,41 @@
+//! Runs in folders: where they lie, how one is written, listed, named, found again and removed.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `files.rs` | the files of a run, and which of them brickscope writes |
+//! | `writing.rs` | a mark on folders that are being written, so that nobody removes them meanwhile |
+//! | `summary.rs` | the small file of a run that [`list()`] reads in place of its profile |
+//! | `folder.rs` | [`RunDir`]: the folder that a run is written to |
+//! | `read.rs` | [`load`]: a run, given its folder or its file |
+//! | `tag.rs` | names that users give to runs |
+//! | `list.rs` | [`list()`]: the runs in a folder, newest first |
+//! | `find.rs` | [`find()`]: which run a word names. The one place that decides it |
+//! | `remove.rs` | removing runs, and nothing else; [`old`]: which of many |
+//! | `view.rs` | the list as a table and as JSON |
+//! | `llama_bench.rs` | files of llama-bench in the place of runs |
+//! | `private.rs` | folders that no other user can write to |
+#![forbid(unsafe_code)]
+
+mod files;
+mod find;
+mod folder;
+mod list;
+pub mod llama_bench;
+pub mod private;
+mod read;
+mod remove;
+mod summary;
+pub mod tag;
+pub mod view;
+mod writing;
+
+pub use crate::files::{
+    FLAMEGRAPH, RUNS, SAMPLES, folder_of, is_ours, is_run, profile_in, receipt_in,
+};
+pub use crate::find::{By, Found, find, newest};
+pub use crate::folder::{RunDir, Written};
+pub use crate::list::{Budget, List, Row, list};
+pub use crate::read::{load, newest_receipt, spare};
+pub use crate::remove::{Contents, Removed, contents, old, remove};
+pub use crate::summary::{Passes, Summary};
+pub use crate::writing::BeingWritten;

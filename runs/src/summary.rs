@@ -1,0 +1,220 @@
+//! What a list says of a run, in a small file beside its profile: of thousands of runs nobody reads thousands of profiles.
+//!
+//! It is made from the profile, by the same functions as the first screen, and has no figure of its own. It counts only
+//! while the profile has as many bytes as when it was made, and while [`VERSION`] is the same.
+
+use std::fs;
+use std::path::Path;
+
+use brickscope_analysis::rate::Rate;
+use brickscope_analysis::receipt::Receipt;
+use brickscope_profile::{Phase, Profile, ProfileError};
+use serde::{Deserialize, Serialize};
+
+use crate::files::{self, PROFILE, SUMMARY};
+
+/// To be raised when a figure of the same profile becomes another one, so that files of before don't count.
+const VERSION: u32 = 1;
+
+/// The most bytes of the file, which has some hundred.
+const MOST_BYTES: u64 = 16 << 10;
+
+/// The most characters of a name. A model's file may give it any.
+const MOST_OF_A_NAME: usize = 200;
+
+/// What a list says of a run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// When it was made, as its file says: RFC 3339 in UTC.
+    pub created: String,
+    /// The model, or if none is known what the run was imported from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The quantisation, in one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<String>,
+    /// Decoded tokens per second, as the first screen says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_tokens_per_second: Option<f64>,
+    /// The passes of the phase that the first screen begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passes: Option<Passes>,
+}
+
+/// The passes of a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Passes {
+    /// The phase's name.
+    pub phase: Option<Phase>,
+    /// How many.
+    pub all: u64,
+    /// How many of them were disturbed; `None` if nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<u64>,
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+struct Kept<S> {
+    summary_version: u32,
+    /// The length of the file that it was made from.
+    of_bytes: u64,
+    #[serde(flatten)]
+    summary: S,
+}
+
+impl Summary {
+    /// Of a profile.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        let phase = Phase::SHOWN.into_iter().find_map(|phase| profile.phase(phase));
+        let passes = phase.map(|total| Passes {
+            phase: Some(total.phase),
+            all: total.passes,
+            // Files of earlier versions don't say whether somebody looked.
+            disturbed: (total.unwatched.is_some() || total.disturbed > 0)
+                .then_some(total.disturbed),
+        });
+        let model = profile.model.as_ref();
+        let of = model.and_then(|model| {
+            named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture))
+        });
+        let imported = profile.imported.as_ref().and_then(|imported| short(&imported.format));
+        Self {
+            created: profile.created.clone(),
+            model: of.or(imported),
+            quantization: model.and_then(|model| short(&model.quantization)),
+            decode_tokens_per_second: Rate::of(profile, Phase::Decode)
+                .map(|rate| rate.tokens_per_second),
+            passes,
+        }
+    }
+
+    /// Of a benchmark without a profile.
+    #[must_use]
+    pub fn of_receipt(receipt: &Receipt) -> Self {
+        let model = &receipt.model;
+        Self {
+            created: receipt.timestamp.clone(),
+            model: named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture)),
+            quantization: short(&model.quantization),
+            decode_tokens_per_second: receipt.tokens_per_second,
+            passes: None,
+        }
+    }
+
+    /// Writes it beside the `file` in a run's folder. If that fails, the list reads the run instead.
+    pub(crate) fn keep(&self, folder: &Path, file: &str) {
+        let Ok(found) = fs::metadata(folder.join(file)) else { return };
+        let kept = Kept { summary_version: VERSION, of_bytes: found.len(), summary: self };
+        let Ok(mut json) = serde_json::to_vec(&kept) else { return };
+        json.push(b'\n');
+        if json.len() as u64 <= MOST_BYTES {
+            let _ = files::put(folder, SUMMARY, &json);
+        }
+    }
+
+    /// The one that is kept in a run's folder, if it is of a file with so many bytes.
+    pub(crate) fn kept(folder: &Path, bytes: u64) -> Option<Self> {
+        let json = files::small(&folder.join(SUMMARY), MOST_BYTES)?;
+        let kept: Kept<Self> = serde_json::from_slice(&json).ok()?;
+        (kept.summary_version == VERSION && kept.of_bytes == bytes).then_some(kept.summary)
+    }
+}
+
+/// Writes a run's profile to its folder, and what a list says of it.
+pub(crate) fn save(profile: &Profile, folder: &Path) -> Result<(), ProfileError> {
+    profile.save(&folder.join(PROFILE))?;
+    Summary::of(profile).keep(folder, PROFILE);
+    Ok(())
+}
+
+/// A model's name, or that of its file.
+fn named(name: Option<&str>, path: &str) -> Option<String> {
+    let of_file = || Path::new(path).file_name().and_then(|name| short(&name.to_string_lossy()));
+    name.and_then(short).or_else(of_file)
+}
+
+/// A name of usual length; `None` if it is empty.
+fn short(name: &str) -> Option<String> {
+    let name: String = name.chars().take(MOST_OF_A_NAME).collect();
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{BrickId, BrickProfiler, MockClock, Model};
+
+    use super::*;
+
+    fn profile() -> Profile {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for position in 0..3 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            let timer = profiler.start_brick(BrickId::LmHead);
+            hand.advance(1_000_000);
+            profiler.stop_brick(timer, 1);
+            profiler.end_pass(pass, 1, position);
+        }
+        let mut profile = profiler.profile();
+        profile.model = Some(Model {
+            path: "models/110m-q8_0.gguf".to_owned(),
+            quantization: "q8_0".to_owned(),
+            ..Model::default()
+        });
+        profile
+    }
+
+    #[test]
+    fn its_figures_are_those_of_the_first_screen() {
+        let profile = profile();
+        let summary = Summary::of(&profile);
+        assert_eq!(summary.model.as_deref(), Some("110m-q8_0.gguf"));
+        assert_eq!(summary.quantization.as_deref(), Some("q8_0"));
+        assert_eq!(summary.decode_tokens_per_second, Some(1000.0));
+        assert_eq!(summary.passes.map(|of| (of.phase, of.all)), Some((Some(Phase::Decode), 3)));
+        // Nothing ran, so nothing is said.
+        let nothing = Summary::of(&Profile::empty(Default::default()));
+        let Summary { model, quantization, decode_tokens_per_second, passes, .. } = nothing;
+        assert_eq!((model, quantization, decode_tokens_per_second, passes), Default::default());
+    }
+
+    #[test]
+    fn one_that_is_kept_counts_while_its_profile_is_the_same() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join(PROFILE);
+        let mut profile = profile();
+        save(&profile, folder.path()).expect("there is room");
+        let length = || fs::metadata(&file).expect("it is there").len();
+        let summary = Summary::of(&profile);
+        assert_eq!(Summary::kept(folder.path(), length()), Some(summary.clone()));
+        // Another file in its place.
+        profile.brickscope_version.push_str("-other");
+        profile.save(&file).expect("there is room");
+        assert_eq!(Summary::kept(folder.path(), length()), None);
+        // Of another version of this, or broken, or too long.
+        let kept = folder.path().join(SUMMARY);
+        let text = fs::read_to_string(&kept).expect("it is there");
+        for other in [
+            text.replace("\"summary_version\":1", "\"summary_version\":0"),
+            text[..text.len() / 2].to_owned(),
+            format!("{text}{}", " ".repeat(20_000)),
+            String::new(),
+        ] {
+            fs::write(&kept, other).expect("there is room");
+            assert_eq!(Summary::kept(folder.path(), length()), None);
+        }
+    }
+
+    #[test]
+    fn a_name_without_end_is_cut() {
+        let mut profile = profile();
+        if let Some(model) = &mut profile.model {
+            model.name = Some("é".repeat(100_000));
+        }
+        let model = Summary::of(&profile).model.expect("a name");
+        assert_eq!(model.chars().count(), MOST_OF_A_NAME);
+    }
+}

@@ -1,0 +1,273 @@
+//! A list of runs as a table and as JSON.
+
+use std::path::Path;
+
+use brickscope_analysis::text::{columns, cut, digits};
+use brickscope_profile::save::parse_rfc3339;
+use brickscope_profile::text::{count, printable};
+use serde_json::{Map, Value, json};
+
+use crate::list::{List, Row};
+
+const COLUMNS: usize = 7;
+
+const HEADINGS: [&str; COLUMNS] =
+    ["run", "when (UTC)", "model", "tok/s", "disturbed", "size", "tag"];
+
+/// Numbers, whose ends stand below each other.
+const IS_NUMBER: [bool; COLUMNS] = [false, false, false, true, true, true, false];
+
+/// To how many columns of the terminal each may be cut; `None` for what would be another figure.
+const LEAST: [Option<usize>; COLUMNS] = [Some(15), None, Some(8), None, None, None, Some(6)];
+
+const BETWEEN: &str = "  ";
+
+/// One line for each run, the newest first. Names are cut to lines of `width` columns; `None` leaves them whole, for programs.
+///
+/// A figure that the run doesn't have is `-`, and one that wasn't read `?`.
+#[must_use]
+pub fn table(list: &List, width: Option<usize>) -> String {
+    let newest = list.rows.first().map_or("", |row| year(&row.created));
+    let rows: Vec<_> = list.rows.iter().map(|row| cells(row, newest)).collect();
+    let mut widths = HEADINGS.map(wide);
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = wide(cell).max(*width);
+        }
+    }
+    if let Some(most) = width {
+        fit(&mut widths, most.saturating_sub(BETWEEN.len() * (COLUMNS - 1)));
+    }
+    let mut text = line(&HEADINGS.map(str::to_owned), &widths);
+    rows.iter().for_each(|row| text.push_str(&line(row, &widths)));
+    text
+}
+
+/// Makes columns narrower that may be, the widest first, until all fit.
+fn fit(widths: &mut [usize; COLUMNS], most: usize) {
+    while widths.iter().sum::<usize>() > most {
+        let wide = widths.iter_mut().zip(LEAST).filter_map(|(width, least)| {
+            least.filter(|least| *least < *width).map(|_| width)
+        });
+        let Some(widest) = wide.max_by_key(|width| **width) else { break };
+        *widest -= 1;
+    }
+}
+
+fn line(cells: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {
+    let cells = cells.iter().zip(widths).zip(IS_NUMBER).map(|((cell, &most), is_number)| {
+        let cell = if wide(cell) > most { cut(cell, most) } else { cell.clone() };
+        let blank = " ".repeat(most.saturating_sub(wide(&cell)));
+        if is_number { blank + &cell } else { cell + &blank }
+    });
+    let line = cells.collect::<Vec<_>>().join(BETWEEN);
+    line.trim_end().to_owned() + "\n"
+}
+
+/// The columns of a cell, which has nothing that can't be printed: in a list of thousands most have plain letters.
+fn wide(cell: &str) -> usize {
+    if cell.is_ascii() { cell.len() } else { columns(cell) }
+}
+
+fn cells(row: &Row, newest: &str) -> [String; COLUMNS] {
+    let absent = if row.summary.is_some() { "-" } else { "?" };
+    let of = row.summary.as_ref();
+    let model = of.map_or_else(String::new, |of| {
+        let parts = [&of.model, &of.quantization].into_iter().flatten().map(|name| printable(name));
+        parts.collect::<Vec<_>>().join(" ")
+    });
+    let model = match &row.trouble {
+        Some(_) => "can't be read".to_owned(),
+        None => model,
+    };
+    let rate = match row.processes {
+        0 => row.decode_tokens_per_second().map_or_else(|| absent.to_owned(), digits),
+        n => count(n as u64, "run"),
+    };
+    let passes = of.and_then(|of| of.passes).filter(|_| row.processes == 0);
+    let disturbed = passes.and_then(|of| of.disturbed.map(|n| format!("{n}/{}", of.all)));
+    let no_tag = if row.is_tagged { "?" } else { "" };
+    [
+        printable(&row.name.to_string_lossy()),
+        when(&row.created, newest),
+        model,
+        rate,
+        disturbed.unwrap_or_else(|| absent.to_owned()),
+        size(row.bytes),
+        row.tag.clone().unwrap_or_else(|| no_tag.to_owned()),
+    ]
+}
+
+fn year(created: &str) -> &str {
+    created.get(..4).unwrap_or_default()
+}
+
+/// Month, day and time in the year of the newest run; the day of others.
+fn when(created: &str, newest: &str) -> String {
+    let Some((whole, _)) = parse_rfc3339(created) else { return String::new() };
+    match (whole.get(..10), whole.get(5..16)) {
+        (_, Some(moment)) if year(whole) == newest => moment.replace('T', " "),
+        (Some(day), _) => day.to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// `1.2 MB`: bytes with three digits or less.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        0..1_000 => return format!("{bytes} B"),
+        1_000..999_500 => (1e3, "kB"),
+        999_500..999_500_000 => (1e6, "MB"),
+        _ => (1e9, "GB"),
+    };
+    let of = bytes as f64 / unit;
+    if of < 9.95 { format!("{of:.1} {name}") } else { format!("{of:.0} {name}") }
+}
+
+/// The same as JSON. What isn't known is left out, and why there is no rate is said.
+#[must_use]
+pub fn json(list: &List, folder: &Path) -> String {
+    let runs: Vec<Value> = list.rows.iter().map(row_as_json).collect();
+    let all = json!({ "folder": folder.to_string_lossy(), "unread": list.unread, "runs": runs });
+    format!("{all:#}\n")
+}
+
+fn row_as_json(row: &Row) -> Value {
+    let mut of = Map::new();
+    let mut add = |name: &str, value: Option<Value>| {
+        of.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    let summary = row.summary.as_ref();
+    let rate = row.decode_tokens_per_second();
+    let passes = summary.and_then(|of| of.passes).filter(|_| row.processes == 0);
+    add("name", Some(json!(row.name.to_string_lossy())));
+    add("path", Some(json!(row.path.to_string_lossy())));
+    add("created", Some(json!(row.created)));
+    add("model", summary.and_then(|of| of.model.as_ref()).map(|model| json!(model)));
+    add("quantization", summary.and_then(|of| of.quantization.as_ref()).map(|of| json!(of)));
+    add("decode_tokens_per_second", rate.map(|rate| json!(rate)));
+    add("no_rate", rate.is_none().then(|| json!(no_rate(row))));
+    add("passes", passes.map(|of| json!(of)));
+    add("processes", (row.processes > 0).then(|| json!(row.processes)));
+    add("bytes", Some(json!(row.bytes)));
+    add("tag", row.tag.as_ref().map(|tag| json!(tag)));
+    Value::Object(of)
+}
+
+/// Why a run in a list has no rate.
+fn no_rate(row: &Row) -> String {
+    match (&row.trouble, row.processes, &row.summary) {
+        (Some(trouble), ..) => trouble.clone(),
+        (None, 1.., _) => {
+            let runs = count(row.processes as u64, "run");
+            format!("it is a set of {runs}, of which each has a rate")
+        }
+        (None, 0, None) => {
+            "it was not read: `brickscope ls --read-all` reads all, and `show` this one".to_owned()
+        }
+        (None, 0, Some(_)) => "no pass of it decoded tokens that were counted".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::summary::{Passes, Summary};
+
+    fn row(name: &str, created: &str) -> Row {
+        Row {
+            name: name.into(),
+            path: PathBuf::from("runs").join(name),
+            created: created.to_owned(),
+            summary: Some(Summary {
+                created: created.to_owned(),
+                model: Some("brickscope-synth-110m".to_owned()),
+                quantization: Some("q8_0".to_owned()),
+                decode_tokens_per_second: Some(291.4),
+                passes: Some(Passes { phase: None, all: 64, disturbed: Some(3) }),
+            }),
+            processes: 0,
+            trouble: None,
+            bytes: 1_234_567,
+            tag: None,
+            is_tagged: false,
+        }
+    }
+
+    fn list() -> List {
+        let mut best = row("20261129-121500", "2026-11-29T12:15:00Z");
+        (best.tag, best.is_tagged) = (Some("best".to_owned()), true);
+        let mut set = row("main", "2026-11-28T09:00:00Z");
+        set.processes = 10;
+        let mut old = row("20251128-090000", "2025-11-28T09:00:00Z");
+        old.summary = None;
+        List { rows: vec![best, set, old], unread: 1 }
+    }
+
+    #[test]
+    fn a_run_is_a_line() {
+        let text = table(&list(), None);
+        let expected = "\
+run              when (UTC)   model                         tok/s  disturbed    size  tag
+20261129-121500  11-29 12:15  brickscope-synth-110m q8_0      291       3/64  1.2 MB  best
+main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.2 MB
+20251128-090000  2025-11-28                                     ?          ?  1.2 MB
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_terminal_has_lines_that_fit_and_programs_whole_names() {
+        let mut list = list();
+        let long = "a-name-of-a-run-that-says-all-about-it".repeat(3);
+        list.rows[0].name = long.clone().into();
+        list.rows[0].tag = Some("x".repeat(64));
+        let text = table(&list, Some(80));
+        assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
+        assert!(text.contains("a-name-of-a-") && text.contains('…'), "{text}");
+        // Figures are whole, however narrow it is.
+        assert!(table(&list, Some(10)).contains("3/64"));
+        assert!(table(&list, None).contains(&long));
+    }
+
+    #[test]
+    fn nothing_in_a_name_reaches_a_terminal() {
+        let mut list = list();
+        list.rows[0].name = "a\n\u{1b}[2J\u{202e}".into();
+        if let Some(summary) = &mut list.rows[0].summary {
+            summary.model = Some("\u{9b}31m\r".to_owned());
+        }
+        let text = table(&list, None);
+        assert_eq!(text.lines().count(), 4, "{text}");
+        let odd = |c: char| c != '\n' && brickscope_profile::text::is_unprintable(c);
+        assert!(!text.contains(odd), "{text}");
+    }
+
+    #[test]
+    fn json_says_why_there_is_no_rate() {
+        let mut list = list();
+        list.rows[0].name = "a\u{1b}".into();
+        let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
+        let [best, set, old] = &value["runs"].as_array().expect("runs")[..] else {
+            panic!("{value}")
+        };
+        assert_eq!(best["decode_tokens_per_second"], 291.4);
+        assert_eq!((&best["tag"], &best["passes"]["disturbed"]), (&json!("best"), &json!(3)));
+        assert!(best.get("no_rate").is_none() && set.get("passes").is_none());
+        assert!(set["no_rate"].as_str().is_some_and(|why| why.contains("a set of 10 runs")));
+        assert!(old["no_rate"].as_str().is_some_and(|why| why.contains("was not read")));
+        assert_eq!(value["unread"], 1);
+    }
+
+    #[test]
+    fn sizes_have_three_digits_at_most() {
+        let sizes = [0, 999, 1_000, 9_949, 9_950, 999_499, 999_500, 12_345_678, 2_500_000_000];
+        let texts = sizes.map(size);
+        let expected =
+            ["0 B", "999 B", "1.0 kB", "9.9 kB", "10 kB", "999 kB", "1.0 MB", "12 MB", "2.5 GB"];
+        assert_eq!(texts, expected);
+    }
+}
