@@ -257,11 +257,7 @@ impl RunDir {
     /// Writes the receipt of a benchmark, and its profile if there is one, then removes the runs of an
     /// earlier set. If this is interrupted, the receipt is the old or the new one, and a profile beside it
     /// belongs to the same run.
-    pub fn save_benchmark(
-        &self,
-        receipt: &Receipt,
-        profile: Option<&Profile>,
-    ) -> Result<()> {
+    pub fn save_benchmark(&self, receipt: &Receipt, profile: Option<&Profile>) -> Result<()> {
         self.make().with_context(|| format!("can't write the run to {}", self.path.display()))?;
         remove(&self.path().join(PROFILE))?;
         receipt.save(&self.path().join(RECEIPT))?;

@@ -46,9 +46,10 @@ pub fn table(list: &List, width: Option<usize>) -> String {
 /// Makes columns narrower that may be, the widest first, until all fit.
 fn fit(widths: &mut [usize; COLUMNS], most: usize) {
     while widths.iter().sum::<usize>() > most {
-        let wide = widths.iter_mut().zip(LEAST).filter_map(|(width, least)| {
-            least.filter(|least| *least < *width).map(|_| width)
-        });
+        let wide = widths
+            .iter_mut()
+            .zip(LEAST)
+            .filter_map(|(width, least)| least.filter(|least| *least < *width).map(|_| width));
         let Some(widest) = wide.max_by_key(|width| **width) else { break };
         *widest -= 1;
     }

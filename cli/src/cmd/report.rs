@@ -53,11 +53,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         Some(out) => out.clone(),
         None => beside(&run, other.as_deref())?,
     };
-    let runs: Vec<&Path> = [Some(&run), other.as_ref()]
-        .into_iter()
-        .flatten()
-        .map(PathBuf::as_path)
-        .collect();
+    let runs: Vec<&Path> =
+        [Some(&run), other.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
     runs::spare(&out, &runs)?;
     let (page, headline) = match &other {
         None => one(&run)?,
