@@ -21,7 +21,8 @@ use serde_json::value::RawValue;
 use super::decimal::{nearest, scaled};
 use super::kineto::{self, Captured, EventKind, Link};
 use super::passes::Passes;
-use super::trace::{MOST_NAMES, Timed, Trace, lanes, pass_of, phases, sorted, totals};
+use super::totals::{MOST_NAMES, phases, totals};
+use super::trace::{Timed, Trace, lanes, pass_of, sorted};
 use super::values::{Fault, PIECE, Value, Values, line_and_column, parsed, text, words};
 use super::{At, Format, ImportError, Options, jax, lacks, left_out};
 

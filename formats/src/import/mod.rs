@@ -21,6 +21,7 @@ mod rocprof;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod step;
+mod totals;
 mod trace;
 mod values;
 mod vk_perf_logger;

@@ -53,7 +53,8 @@ pub(super) use self::recorded::captured;
 pub(super) use self::shapes::Products;
 pub(super) use self::table::{LISTS, Table};
 use super::ranks;
-use super::trace::{self, MOST_NAMES, Trace};
+use super::totals::{MOST_NAMES, phases, totals};
+use super::trace::{self, Trace};
 use super::values::words;
 use super::{At, Format, ImportError, Options, lacks, left_out};
 
@@ -326,7 +327,7 @@ pub(super) fn profile(
     profile.lanes = lanes(trace, &mut profile);
     profile.names = names.names;
     (profile.totals, profile.dropped.names) =
-        trace::totals(&profile.spans, &profile.passes, &profile.names);
+        totals(&profile.spans, &profile.passes, &profile.names);
     // What the device took for them is known, whatever the host's passes are.
     let tokens: HashMap<u32, u64> =
         profile.passes.iter().map(|pass| (pass.serial, pass.tokens)).collect();
@@ -334,14 +335,14 @@ pub(super) fn profile(
     for pass in profile.passes.iter_mut().filter(|pass| late.contains(&pass.phase)) {
         pass.tokens = 0;
     }
-    profile.phases = trace::phases(&profile.passes);
+    profile.phases = phases(&profile.passes);
     for stream in profile.devices.iter_mut().flat_map(|device| &mut device.streams) {
         (stream.totals, stream.dropped.names) =
-            trace::totals(&stream.spans, &stream.passes, &profile.names);
+            totals(&stream.spans, &stream.passes, &profile.names);
         for pass in &mut stream.passes {
             pass.tokens = tokens.get(&pass.serial).copied().unwrap_or(0);
         }
-        stream.phases = trace::phases(&stream.passes);
+        stream.phases = phases(&stream.passes);
         // A sum of spans lacks what lies between them, so it makes no rate of passes that follow each other.
         for total in stream.phases.iter_mut().filter(|total| late.contains(&total.phase)) {
             total.tokens = 0;

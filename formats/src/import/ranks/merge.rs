@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::{Name, NameKind, Pass, Phase, Profile};
 
-use crate::import::trace::{self, MOST_NAMES};
+use crate::import::totals::{MOST_NAMES, phases, totals};
 
 /// The names of all ranks.
 pub(super) struct Names {
@@ -165,11 +165,11 @@ pub(super) fn adopt(profile: &mut Profile, numbers: &[u16], partners: &HashMap<u
 pub(super) fn sum_up(profile: &mut Profile) {
     for stream in profile.devices.iter_mut().flat_map(|device| &mut device.streams) {
         (stream.totals, stream.dropped.names) =
-            trace::totals(&stream.spans, &stream.passes, &profile.names);
+            totals(&stream.spans, &stream.passes, &profile.names);
         // A phase may have none though its passes have some: where their spans make no rate.
         let untold: Vec<Phase> =
             stream.phases.iter().filter(|of| of.tokens == 0).map(|of| of.phase).collect();
-        stream.phases = trace::phases(&stream.passes);
+        stream.phases = phases(&stream.passes);
         for total in stream.phases.iter_mut().filter(|of| untold.contains(&of.phase)) {
             total.tokens = 0;
         }
