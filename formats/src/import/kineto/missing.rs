@@ -61,13 +61,15 @@ impl Seen {
             return known.layers(tokens, whole).clone();
         };
         let all = known.layers(tokens, Whole::Unsure);
-        // A gap isn't always a loss: if all repeats, none is but one as long as layers.
-        let longest = self.gaps.iter().map(|(_, ns)| *ns).max().unwrap_or_default();
+        // A gap isn't always a loss: if all repeats, none is, but for whole layers.
         if let Ok(layers) = all
             && !layers.breaks_off
-            && shortest_layer(timed, events, layers).is_some_and(|ns| longest < ns / 2)
         {
-            return Ok(layers.clone());
+            let mut layers = layers.clone();
+            let longest = self.gaps.iter().map(|(_, ns)| *ns).max().unwrap_or_default();
+            let shortest = shortest_layer(timed, events, &layers);
+            layers.pause_ns = shortest.filter(|ns| longest >= ns / 2).map(|_| longest);
+            return Ok(layers);
         }
         Ok(layers(&tokens[..first], Whole::Unsure)?.before_a_hole(tokens.len()))
     }
@@ -84,4 +86,51 @@ fn shortest_layer(timed: &[Timed], events: &[usize], layers: &Layers) -> Option<
         }
     }
     begins.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::EventKind;
+    use super::super::sequence::tests::tokens;
+    use super::*;
+
+    const BODY: &str = "NPrkAPNPSP";
+
+    /// Kernels of a graph, 10 µs each and 1 µs apart, but for a longer gap before one of them.
+    fn found(text: &str, before: usize, gap: i64) -> Result<Layers, &'static str> {
+        let tokens = tokens(text);
+        let mut at = 0;
+        let event = |nth: usize| {
+            at += if nth == before { gap } else { 1_000 };
+            let (start, end) = (at, at + 10_000);
+            at = end;
+            Timed { lane: 0, name: 0, start, end, kind: EventKind::Work, passes: 0, link: None }
+        };
+        let timed: Vec<Timed> = (0..tokens.len()).map(event).collect();
+        let events: Vec<usize> = (0..tokens.len()).collect();
+        let mut known = Known::default();
+        let tokens = known.count(tokens);
+        Seen::of(&timed, &events, |_| Some(7)).layers(&tokens, &timed, &events, &mut known)
+    }
+
+    #[test]
+    fn a_pause_is_no_hole_where_all_repeats() {
+        let text = format!("ec{}NPx", BODY.repeat(6));
+        for (gap, pause) in [(1_000, None), (9_000, None), (400_000, Some(400_000))] {
+            let layers = found(&text, 2 + 2 * BODY.len(), gap).expect("layers");
+            assert_eq!((layers.count, layers.pause_ns), (6, pause), "{gap}");
+        }
+    }
+
+    #[test]
+    fn behind_a_hole_there_are_no_layers_and_first_ones_are_as_the_others() {
+        let whole = BODY.repeat(9);
+        let text = format!("ec{}{}NPx", &whole[..44], &whole[49..]);
+        let layers = found(&text, 2 + 44, 60_000).expect("layers");
+        assert_eq!(layers.of.iter().flatten().count(), 40);
+        // A dense layer and the end of another are as a dense layer with a kernel more.
+        let text = format!("ec{}z{}NPx", "NPrkAPNPSP", "NPrkAPNPREEz".repeat(8));
+        assert_eq!(found(&text, usize::MAX, 0).map(|layers| layers.count), Ok(9));
+        assert!(found(&text, 2 + 10, 60_000).is_err());
+    }
 }

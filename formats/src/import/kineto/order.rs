@@ -134,6 +134,7 @@ pub(super) fn fill(
     let mut fewer = 0_u64;
     let mut of_kernels = 0_u64;
     let mut is_broken = false;
+    let mut pause_ns = None;
     let mut together = 1;
     // Only where there is something to name.
     let product = if found.is_empty() { 0 } else { names.brick("MatMul") };
@@ -161,6 +162,7 @@ pub(super) fn fill(
             continue;
         }
         is_broken |= layers.breaks_off;
+        pause_ns = pause_ns.max(layers.pause_ns);
         together = together.max(layers.together);
         let events = &unit[stream];
         for (nth, &at) in events.iter().enumerate() {
@@ -208,6 +210,13 @@ pub(super) fn fill(
     let mut detail = Vec::new();
     if together > 1 {
         detail.push(format!("layers of {together} kinds take turns"));
+    }
+    if let Some(ns) = pause_ns {
+        detail.push(format!(
+            "nothing ran for {} µs between two kernels of a graph: if whole layers are missing there, later ones have \
+             other numbers",
+            ns / 1_000
+        ));
     }
     if is_broken {
         detail.push(

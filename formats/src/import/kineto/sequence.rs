@@ -74,6 +74,8 @@ pub(super) struct Layers {
     pub(super) together: usize,
     /// Whether attention follows behind the last layer: the sequence stops to repeat before its end.
     pub(super) breaks_off: bool,
+    /// For how long nothing ran in a graph, where that is long enough for whole layers to be missing.
+    pub(super) pause_ns: Option<i64>,
 }
 
 /// The most kernels of one pass that are searched, and the longest period: time grows with their product.
@@ -131,6 +133,7 @@ pub(super) fn layers(tokens: &[Token], whole: Whole) -> Result<Layers, &'static 
         count: starts.len() as u32 - 1,
         together,
         breaks_off: tokens[end..].contains(&Token::Mixer),
+        pause_ns: None,
     };
     for (number, bounds) in starts.windows(2).enumerate() {
         let number = u16::try_from(number).map_err(|_| "it has too many layers")?;
@@ -485,11 +488,11 @@ impl Known {
 mod random;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A letter for each kernel: N norm, P product, A attention, S activation, R router, E experts; others are themselves.
-    pub(super) fn tokens(text: &str) -> Vec<Token> {
+    pub(in super::super) fn tokens(text: &str) -> Vec<Token> {
         let token = |c: char| match c {
             'N' => Token::Norm,
             'P' => Token::Product,
