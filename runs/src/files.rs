@@ -113,6 +113,33 @@ pub(crate) fn processes(path: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     Ok(found)
 }
 
+/// A word near the begin of each file that makes a folder a run's: other programs have files of these names, too.
+const MARKS: [(&str, &str); 4] = [
+    (PROFILE, "\"brickscope_version\""),
+    (RECEIPT, "\"compute_path\""),
+    (SAMPLES, "\"time_base\""),
+    (FLAMEGRAPH, "\"brickscope_version\""),
+];
+
+/// So many bytes of it are looked at.
+const BEGIN: u64 = 64 << 10;
+
+/// The name of a file in a folder that is called as a run's is, and isn't what brickscope writes.
+pub(crate) fn foreign(folder: &Path) -> io::Result<Option<&'static str>> {
+    for (name, mark) in MARKS {
+        let file = folder.join(name);
+        if !file.is_file() {
+            continue;
+        }
+        let mut begin = Vec::new();
+        File::open(&file)?.take(BEGIN).read_to_end(&mut begin)?;
+        if !String::from_utf8_lossy(&begin).contains(mark) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
 /// Whether a folder is a run's, or that of a set of runs.
 #[must_use]
 pub fn is_run(folder: &Path) -> bool {
@@ -153,19 +180,23 @@ pub(crate) fn small(path: &Path, most: u64) -> Option<Vec<u8>> {
 /// Writes a small file to a run's folder, as a whole or not at all. Unlike [`brickscope_profile::write_atomically`] it doesn't
 /// wait for the disk, as no measurement is in it; and a link in its place is replaced, not followed.
 pub(crate) fn put(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let plain = name.trim_start_matches('.');
-    let part = folder.join(format!(".{plain}.{}.partial", std::process::id()));
-    let written = File::options()
-        .write(true)
-        .create_new(true)
-        .open(&part)
-        .and_then(|mut file| file.write_all(bytes))
-        .and_then(|()| fs::rename(&part, folder.join(name)));
-    if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
-        // The first error matters more.
-        let _ = fs::remove_file(&part);
+    // Processes in different containers have the same numbers, and one that was killed leaves its file.
+    const TRIES: u32 = 100;
+    let (plain, process) = (name.trim_start_matches('.'), std::process::id());
+    for nth in 0..TRIES {
+        let part = folder.join(format!(".{plain}.{process}-{nth}.partial"));
+        let mut file = match File::options().write(true).create_new(true).open(&part) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            opened => opened?,
+        };
+        let written = file.write_all(bytes).and_then(|()| fs::rename(&part, folder.join(name)));
+        if written.is_err() {
+            // The first error matters more.
+            let _ = fs::remove_file(&part);
+        }
+        return written;
     }
-    written
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Removes a file, if it is there.
@@ -228,6 +259,17 @@ mod tests {
         ] {
             assert_eq!(is_part(OsStr::new(name)), is, "{name}");
         }
+    }
+
+    #[test]
+    fn what_a_killed_process_of_the_same_number_left_is_no_obstacle() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let left = folder.path().join(format!(".tag.{}-0.partial", std::process::id()));
+        assert!(is_ours(left.file_name().expect("a name")));
+        fs::write(&left, "be").expect("there is room");
+        put(folder.path(), TAG, b"best").expect("there is room");
+        assert_eq!(small(&folder.path().join(TAG), 4), Some(b"best".to_vec()));
+        assert_eq!(fs::read(&left).expect("it is there"), b"be");
     }
 
     #[cfg(unix)]

@@ -36,6 +36,6 @@ pub use crate::find::{By, Found, find, newest};
 pub use crate::folder::{RunDir, Written};
 pub use crate::list::{Budget, List, Row, list};
 pub use crate::read::{load, newest_receipt, spare};
-pub use crate::remove::{Contents, Removed, contents, old, remove};
+pub use crate::remove::{Contents, NotOurs, Removed, contents, old, remove};
 pub use crate::summary::{Passes, Summary};
 pub use crate::writing::BeingWritten;

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs::{self, DirEntry, File, Metadata};
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -49,6 +50,14 @@ pub struct List {
     pub unread: usize,
 }
 
+impl List {
+    /// Whether all of them have names as the parts of one run have.
+    #[must_use]
+    pub fn are_parts(&self) -> bool {
+        self.rows.iter().all(|row| is_part(&row.name))
+    }
+}
+
 /// A run in a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -68,7 +77,7 @@ pub struct Row {
     pub bytes: u64,
     /// Its tag.
     pub tag: Option<String>,
-    /// Whether it has one, even if that can't be read.
+    /// Whether it or a part of it has one, even if that can't be read.
     pub is_tagged: bool,
 }
 
@@ -102,9 +111,15 @@ pub fn list(folder: &Path, budget: Budget) -> io::Result<List> {
         }
     }
     let mut seen = look_at_all(&folders);
-    seen.sort_by(|a, b| b.row.key().cmp(&a.row.key()));
+    newest_first(&mut seen);
     let unread = read_some(&mut seen, budget);
+    // What was read may say another time than when the file was written.
+    newest_first(&mut seen);
     Ok(List { rows: seen.into_iter().map(|seen| seen.row).collect(), unread })
+}
+
+fn newest_first(seen: &mut [Seen]) {
+    seen.sort_by(|a, b| b.row.key().cmp(&a.row.key()));
 }
 
 /// What was seen in the folder of a run.
@@ -132,9 +147,17 @@ impl Main {
             RECEIPT => Receipt::load(&path).map(|of| Summary::of_receipt(&of)).map_err(text),
             _ => Profile::load(&path).map(|of| Summary::of(&of)).map_err(text),
         }?;
-        summary.keep(&self.folder, self.name);
+        if is_own(&self.folder) {
+            summary.keep(&self.folder, self.name);
+        }
         Ok(summary)
     }
+}
+
+/// Whether a folder is this user's. To others' a list writes nothing.
+fn is_own(folder: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    fs::metadata(folder).is_ok_and(|found| found.uid() == user)
 }
 
 fn text(error: impl ToString) -> String {
@@ -175,7 +198,8 @@ struct Files {
     receipt: Option<(u64, SystemTime)>,
     /// When samples or a flamegraph were written.
     other: Option<SystemTime>,
-    has_summary: bool,
+    /// When the summary was written.
+    summary: Option<SystemTime>,
     has_tag: bool,
     bytes: u64,
     /// Folders of parts.
@@ -200,7 +224,7 @@ impl Files {
                     PROFILE => files.profile = Some((found.len(), written)),
                     RECEIPT => files.receipt = Some((found.len(), written)),
                     SAMPLES | FLAMEGRAPH => files.other = Some(written),
-                    SUMMARY => files.has_summary = is_there,
+                    SUMMARY => files.summary = is_there.then_some(written),
                     TAG => files.has_tag = true,
                     _ => {}
                 }
@@ -224,8 +248,10 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
         .filter_map(|part| Some((part.file_name().and_then(number_of_process), look(part, false)?)))
         .collect();
     let bytes = parts.iter().fold(files.bytes, |sum, (_, part)| sum.saturating_add(part.row.bytes));
-    let main = |name, (bytes, written)| {
-        (Some(Main { folder: folder.to_owned(), name, bytes }), written, files.has_summary)
+    let main = |name, (bytes, written): (u64, SystemTime)| {
+        // One that is older is of what was there before.
+        let has_summary = files.summary.is_some_and(|made| made >= written);
+        (Some(Main { folder: folder.to_owned(), name, bytes }), written, has_summary)
     };
     let own = match (files.profile, files.receipt, files.other) {
         (Some(profile), ..) => Some(main(PROFILE, profile)),
@@ -235,6 +261,7 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     };
     let name = folder.file_name()?.to_owned();
     let tag = if files.has_tag { tag::of(folder) } else { None };
+    let is_tagged = files.has_tag || parts.iter().any(|(_, part)| part.row.is_tagged);
     let row = |created, summary, processes| Row {
         name,
         path: folder.to_owned(),
@@ -244,14 +271,14 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
         trouble: None,
         bytes,
         tag,
-        is_tagged: files.has_tag,
+        is_tagged,
     };
     if let Some((main, written, has_summary)) = own {
         let of = main.as_ref().filter(|_| has_summary);
         let summary = of.and_then(|main| Summary::kept(folder, main.bytes));
         let said = match &summary {
             Some(summary) => Some(summary.created.clone()),
-            None => main.as_ref().and_then(|main| begins_with_a_time(&main.path())),
+            None => main.as_ref().and_then(begins_with_a_time),
         };
         let created = said.filter(|said| parse_rfc3339(said).is_some());
         let created = created.unwrap_or_else(|| time_rfc3339(written));
@@ -265,15 +292,16 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     Some(Seen { row: row(created, summary, processes), main })
 }
 
-/// So many bytes of a profile have the time when it was made: its fourth field.
+/// So many bytes of a profile or a receipt have the time when it was made, which is among their first fields.
 const BEGIN: u64 = 512;
 
-/// The time when a profile was made, from its first bytes.
-fn begins_with_a_time(profile: &Path) -> Option<String> {
+/// The time when a run was made, from the first bytes of its file.
+fn begins_with_a_time(main: &Main) -> Option<String> {
+    let field = if main.name == RECEIPT { "\"timestamp\"" } else { "\"created\"" };
     let mut begin = Vec::new();
-    File::open(profile).ok()?.take(BEGIN).read_to_end(&mut begin).ok()?;
+    File::open(main.path()).ok()?.take(BEGIN).read_to_end(&mut begin).ok()?;
     let begin = String::from_utf8_lossy(&begin);
-    let (_, rest) = begin.split_once("\"created\"")?;
+    let (_, rest) = begin.split_once(field)?;
     let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
     rest.split_once('"').map(|(created, _)| created.to_owned())
 }
@@ -290,7 +318,12 @@ fn read_some(seen: &mut [Seen], mut budget: Budget) -> usize {
         };
         budget = Budget { runs: budget.runs - 1, bytes };
         match main.read() {
-            Ok(summary) => row.summary = Some(summary),
+            Ok(summary) => {
+                if parse_rfc3339(&summary.created).is_some() {
+                    row.created.clone_from(&summary.created);
+                }
+                row.summary = Some(summary);
+            }
             Err(why) => row.trouble = Some(why),
         }
     }
@@ -376,6 +409,64 @@ mod tests {
     }
 
     #[test]
+    fn the_order_is_the_same_before_and_after_runs_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        made(folder.path(), "b", 2);
+        // As from a program that writes its fields in another order, copied much later.
+        let file = made(folder.path(), "a", 1).join(PROFILE);
+        fs::remove_file(folder.path().join("a").join(SUMMARY)).expect("it is there");
+        let text = fs::read_to_string(&file).expect("it is there");
+        fs::write(&file, text.replacen('{', &("{".to_owned() + &" ".repeat(1_000)), 1))
+            .expect("there is room");
+        written_at(&file, 2_000_000_000);
+        for budget in [Budget::ALL, Budget::NONE] {
+            let found = list(folder.path(), budget).expect("a folder");
+            assert_eq!(names(&found), ["b", "a"]);
+            assert_eq!(found.rows[1].created, "2026-11-29T12:00:01Z");
+            // Its summary is as new from now on.
+            written_at(&folder.path().join("a").join(SUMMARY), 2_000_000_000);
+        }
+        // A receipt says when it was made, too, in its own word.
+        let run = folder.path().join("c");
+        fs::create_dir(&run).expect("a folder");
+        let begin = "{\"schema_version\": \"1.0.0\", \"timestamp\": \"2020-01-01T00:00:00Z\",";
+        fs::write(run.join(RECEIPT), begin).expect("there is room");
+        let found = list(folder.path(), Budget::NONE).expect("a folder");
+        assert_eq!(names(&found), ["b", "a", "c"]);
+    }
+
+    fn written_at(file: &Path, seconds: u64) {
+        let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        let file = File::options().write(true).open(file).expect("it is there");
+        file.set_modified(at).expect("it is ours");
+    }
+
+    #[test]
+    fn a_summary_that_is_older_than_its_profile_does_not_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = made(folder.path(), "run", 1).join(PROFILE);
+        let text = fs::read_to_string(&file).expect("it is there");
+        // Of the same length.
+        fs::write(&file, text.replace("model run", "other run")).expect("there is room");
+        written_at(&file, 2_000_000_000);
+        let found = list(folder.path(), ALL).expect("a folder");
+        assert_eq!(models(&found), [Some("other run")]);
+    }
+
+    #[test]
+    fn nothing_is_written_to_the_folder_of_another_user() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = made(folder.path(), "run", 1);
+        fs::remove_file(run.join(SUMMARY)).expect("it is there");
+        // Only root can give a folder away.
+        if std::os::unix::fs::chown(&run, Some(54_321), None).is_ok() {
+            let found = list(folder.path(), ALL).expect("a folder");
+            assert_eq!(models(&found), [Some("model run")]);
+            assert!(!run.join(SUMMARY).exists());
+        }
+    }
+
+    #[test]
     fn a_run_that_can_not_be_read_is_listed_with_the_reason() {
         let folder = tempfile::tempdir().expect("a folder");
         let run = made(folder.path(), "broken", 1);
@@ -413,6 +504,12 @@ mod tests {
         let tags = found.rows.iter().map(|row| (row.tag.as_deref(), row.is_tagged));
         let tags: Vec<_> = tags.collect();
         assert_eq!(tags, [(Some("best"), true), (None, true), (None, false)]);
+        // Nor does a set go with a process that has one.
+        tag::set(&made(folder.path(), "set/2", 4), "best").expect("there is room");
+        let found = list(folder.path(), ALL).expect("a folder");
+        assert_eq!((found.rows[0].tag.as_deref(), found.rows[0].is_tagged), (None, true));
+        assert!(!found.are_parts());
+        assert!(list(&folder.path().join("set"), ALL).expect("a folder").are_parts());
     }
 
     #[cfg(unix)]

@@ -1,14 +1,16 @@
 //! Removing runs. Only files that brickscope writes are removed, by their names, and folders that are empty then: what else lies
 //! in a run's folder stays, and what links lead to stays, too.
 
+use std::error::Error;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope_profile::text::printable_text;
 
-use crate::files::{MAIN, is_ours, is_part, is_run, remove_file};
+use crate::files::{MAIN, foreign, is_ours, is_part, is_run, remove_file};
 use crate::list::Row;
 use crate::writing::Alone;
 
@@ -27,6 +29,22 @@ pub struct Contents {
     pub others: Vec<OsString>,
 }
 
+/// The error that a folder looks like a run's, and a file in it is another program's.
+#[derive(Debug)]
+pub struct NotOurs {
+    /// The file.
+    pub file: PathBuf,
+}
+
+impl fmt::Display for NotOurs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = printable_text(&self.file.to_string_lossy());
+        write!(f, "{file} isn't a file that brickscope wrote")
+    }
+}
+
+impl Error for NotOurs {}
+
 /// What was removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Removed {
@@ -40,7 +58,7 @@ pub struct Removed {
 ///
 /// # Errors
 ///
-/// If it isn't a run's folder, or a link to one, or can't be read.
+/// If it isn't a run's folder, or a link to one, or can't be read; [`NotOurs`] if it only looks like a run's.
 pub fn contents(run: &Path) -> Result<Contents> {
     let shown = || printable_text(&run.to_string_lossy());
     // Without a `/` at the end, which would follow a link; and `.` has no name.
@@ -57,8 +75,18 @@ pub fn contents(run: &Path) -> Result<Contents> {
         shown(),
         MAIN.join(" and no ")
     );
+    if let Some(name) = foreign(&folder).with_context(shown)? {
+        return Err(NotOurs { file: folder.join(name) }.into());
+    }
     let mut contents = Contents { folder: folder.clone(), ..Contents::default() };
     add(&folder, true, &mut contents).with_context(shown)?;
+    // A folder of runs of which one has a number for a name isn't a set.
+    let is_set = !MAIN.iter().any(|file| folder.join(file).is_file());
+    let mut others = contents.others.iter().filter(|_| is_set);
+    if let Some(other) = others.find(|other| is_run(&folder.join(other))) {
+        let other = printable_text(&other.to_string_lossy());
+        bail!("{} holds runs that aren't of one set, such as {other}: name them", shown());
+    }
     let is_main = |file: &PathBuf| file.file_name().is_some_and(|name| is_one_of(name, &MAIN));
     contents.files.sort();
     contents.files.sort_by_key(is_main);
@@ -76,7 +104,8 @@ fn add(folder: &Path, deep: bool, contents: &mut Contents) -> std::io::Result<()
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let (name, kind) = (entry.file_name(), entry.file_type()?);
-        if kind.is_dir() && deep && is_part(&name) && is_run(&entry.path()) {
+        let is_part_of_it = kind.is_dir() && deep && is_part(&name) && is_run(&entry.path());
+        if is_part_of_it && foreign(&entry.path())?.is_none() {
             add(&entry.path(), false, contents)?;
             contents.parts.push(entry.path());
         } else if !kind.is_dir() && is_ours(&name) {
@@ -138,6 +167,8 @@ mod tests {
     use crate::list::{Budget, list};
     use crate::{summary, tag};
 
+    const RECEIPTS_BEGIN: &str = "{\"schema_version\": \"1.0.0\", \"compute_path\": \"real\"";
+
     fn save(run: &Path) {
         fs::create_dir_all(run).expect("a folder");
         summary::save(&Profile::empty(ClockInfo::default()), run).expect("there is room");
@@ -166,7 +197,7 @@ mod tests {
         for run in ["set/1", "set/2", "other/1", "other/2"] {
             let run = folder.path().join(run);
             fs::create_dir_all(&run).expect("a folder");
-            fs::write(run.join(RECEIPT), "{}").expect("there is room");
+            fs::write(run.join(RECEIPT), RECEIPTS_BEGIN).expect("there is room");
         }
         remove(&folder.path().join("set")).expect("it is removed");
         remove(&folder.path().join("other/2")).expect("it is removed");
@@ -204,6 +235,43 @@ mod tests {
         // A folder of runs is none.
         assert!(refused(folder.path()).contains("is not the folder of a run"));
         assert!(run.join(PROFILE).exists());
+    }
+
+    #[test]
+    fn what_only_looks_like_a_run_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in MAIN {
+            let other = folder.path().join("other");
+            fs::create_dir_all(&other).expect("a folder");
+            for file in [name, "report.html", "metrics.prom"] {
+                fs::write(other.join(file), "{\"name\": \"mine\"}").expect("there is room");
+            }
+            assert!(refused(&other).ends_with("isn't a file that brickscope wrote"), "{name}");
+            assert!(remove(&other).is_err_and(|error| error.is::<NotOurs>()), "{name}");
+            assert_eq!(fs::read_dir(&other).expect("a folder").count(), 3, "{name}");
+            fs::remove_dir_all(&other).expect("it is ours");
+        }
+        // A folder in that of a run, or of a set.
+        let run = folder.path().join("run");
+        save(&run);
+        let part = run.join("1");
+        fs::create_dir(&part).expect("a folder");
+        fs::write(part.join(PROFILE), "{}").expect("there is room");
+        assert_eq!(remove(&run).expect("it is removed").others, ["1"]);
+        assert!(part.join(PROFILE).exists());
+    }
+
+    #[test]
+    fn a_folder_of_runs_of_which_one_has_a_number_for_a_name_is_no_set() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["1", "2", "main"] {
+            save(&folder.path().join(name));
+        }
+        assert!(refused(folder.path()).contains("aren't of one set, such as main: name them"));
+        for name in ["1", "2", "main"] {
+            assert!(folder.path().join(name).join(PROFILE).exists(), "{name}");
+        }
+        remove(&folder.path().join("1")).expect("it is removed");
     }
 
     #[cfg(unix)]

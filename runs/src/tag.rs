@@ -34,6 +34,12 @@ pub fn of(folder: &Path) -> Option<String> {
     check(&name).is_ok().then_some(name)
 }
 
+/// Whether a run has a tag, even if that can't be read.
+#[must_use]
+pub fn is_there(folder: &Path) -> bool {
+    fs::symlink_metadata(folder.join(TAG)).is_ok()
+}
+
 /// Gives a run a tag, in the place of one that it had.
 ///
 /// # Errors
@@ -78,6 +84,7 @@ mod tests {
     fn a_tag_is_replaced_and_taken() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(of(folder.path()), None);
+        assert!(!is_there(folder.path()));
         assert!(!remove(folder.path()).expect("there is none"));
         for name in ["one", &"x".repeat(MOST)] {
             set(folder.path(), name).expect("there is room");
@@ -89,6 +96,7 @@ mod tests {
         for other in ["", "a b\n", "a\nb\n", "\u{1b}[2J"] {
             fs::write(folder.path().join(TAG), other).expect("there is room");
             assert_eq!(of(folder.path()), None, "{other:?}");
+            assert!(is_there(folder.path()));
         }
     }
 }

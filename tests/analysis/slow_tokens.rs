@@ -218,6 +218,23 @@ fn the_server_is_started_again_with_one_flag_changed() {
     let default = ["vllm serve M", "vLLM on CUDA"];
     let started = "BRICKSCOPE_OUT=changed.json vllm serve M --max-num-batched-tokens 1024";
     assert_eq!(test(default, Planted::Prompts), started);
+    // Prompts aren't cut, and it would refuse to start.
+    let whole = ["vllm serve M --no-enable-chunked-prefill", "vLLM on CUDA"];
+    let shown = "brickscope requests runs/a --request mine";
+    assert_eq!(test(whole, Planted::Prompts), shown);
+    // Places were free, or nobody knows how many there are: more of them may be no cure.
+    for server in [VLLM, default] {
+        assert!(test(server, Planted::Queued).starts_with("brickscope requests runs/a"));
+    }
+    let few = ["vllm serve M --max-num-seqs 2", "vLLM on CUDA"];
+    let started = "BRICKSCOPE_OUT=changed.json vllm serve M --max-num-seqs 4";
+    assert_eq!(test(few, Planted::Queued), started);
+    let full = ["vllm serve M --max-num-seqs 2 --max-num-batched-tokens 2", "vLLM on CUDA"];
+    assert!(test(full, Planted::Queued).starts_with("brickscope requests runs/a"));
+    let profile = served(VLLM, |_| Some(Planted::Queued));
+    let said = "no pass had as many as there are places, 64: requests may wait for something else";
+    let finding = only(&profile);
+    assert!(finding.evidence.iter().any(|of| of.text.starts_with(said)), "{finding:?}");
     // No flag cures these, and nobody knows the flags of other programs.
     for server in [LLAMA, VLLM, ["my-engine", "mine"]] {
         let shown = "brickscope requests runs/a --request mine";

@@ -12,7 +12,12 @@ pub(super) enum Flag {
     PassTokens,
     /// The most requests in a pass.
     Places,
+    /// The most tokens in the KV cache.
+    Context,
 }
+
+/// vLLM's least default of the tokens in a pass.
+const LEAST_DEFAULT_TOKENS: u64 = 2_048;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -68,8 +73,11 @@ impl<'p> Server<'p> {
         match (self.kind, flag) {
             (Kind::LlamaServer, Flag::PassTokens) => &["-b", "--batch-size"],
             (Kind::LlamaServer, Flag::Places) => &["-np", "--parallel"],
+            (Kind::LlamaServer, Flag::Context) => &["-c", "--ctx-size"],
             (Kind::Vllm, Flag::PassTokens) => &["--max-num-batched-tokens"],
             (Kind::Vllm, Flag::Places) => &["--max-num-seqs"],
+            // It has as many as there is memory for.
+            (Kind::Vllm, Flag::Context) => &[],
         }
     }
 
@@ -81,7 +89,7 @@ impl<'p> Server<'p> {
             // vLLM reads `_` as `-`.
             names.contains(&name.replace('_', "-").as_str())
         };
-        let at = self.command.get(self.flags..)?.iter().rposition(is_it)?;
+        let at = self.own().iter().rposition(is_it)?;
         Some(self.flags + at)
     }
 
@@ -95,21 +103,76 @@ impl<'p> Server<'p> {
         value.parse().ok().filter(|&value| value > 0)
     }
 
+    /// Whether it reads a long prompt in several passes. vLLM that is told not to does not start with fewer tokens in a pass
+    /// than a prompt may have.
+    pub(super) fn cuts_prompts(&self) -> bool {
+        let words = self.own();
+        let is_off = |(at, word): (usize, &String)| {
+            let word = word.replace('_', "-").to_ascii_lowercase();
+            let next = words.get(at + 1).map(|next| next.to_ascii_lowercase());
+            word == "--no-enable-chunked-prefill"
+                || word == "--enable-chunked-prefill=false"
+                || word == "--enable-chunked-prefill" && next.as_deref() == Some("false")
+        };
+        self.kind != Kind::Vllm || !words.iter().enumerate().any(is_off)
+    }
+
+    /// The most requests in a pass with which it starts: vLLM refuses more than there are tokens in one.
+    pub(super) fn most_places(&self) -> u64 {
+        match (self.kind, self.place(Flag::PassTokens)) {
+            (Kind::LlamaServer, _) => u64::MAX,
+            (Kind::Vllm, None) => LEAST_DEFAULT_TOKENS,
+            (Kind::Vllm, Some(_)) => self.value(Flag::PassTokens).unwrap_or(0),
+        }
+    }
+
     /// The command that records it with another value of a flag.
     pub(super) fn with(&self, flag: Flag, value: u64) -> String {
         let mut words = self.command.to_vec();
-        let value = value.to_string();
-        match self.place(flag) {
-            None => words.extend([self.names(flag)[0].to_owned(), value]),
-            Some(at) => {
-                let name = words[at].split_once('=').map(|(name, _)| name.to_owned());
-                match name {
-                    Some(name) => words[at] = format!("{name}={value}"),
-                    None if at + 1 < words.len() => words[at + 1] = value,
-                    None => words.push(value),
-                }
+        self.set(&mut words, flag, value);
+        self.records(&words)
+    }
+
+    /// The command that records it with room for `to` requests in a pass instead of `from`.
+    ///
+    /// llama-server with -np gives each of them an equal part of its context, which stays as large as it was. Without -np all
+    /// share the context, if there are several, and go on to.
+    pub(super) fn with_places(&self, from: u64, to: u64) -> String {
+        let mut words = self.command.to_vec();
+        self.set(&mut words, Flag::Places, to);
+        let is_shared = self.own().iter().any(|word| ["-kvu", "--kv-unified"].contains(&&**word));
+        if self.kind == Kind::LlamaServer && !is_shared {
+            if self.value(Flag::Places).is_none() && from > 1 {
+                words.push("-kvu".to_owned());
+            } else if let Some(context) = self.value(Flag::Context).filter(|_| to > from) {
+                self.set(&mut words, Flag::Context, (context / from.max(1)).saturating_mul(to));
             }
         }
+        self.records(&words)
+    }
+
+    /// Its own words, without what starts it.
+    fn own(&self) -> &'p [String] {
+        self.command.get(self.flags..).unwrap_or_default()
+    }
+
+    /// Gives a flag another value, in words that are those of its command and others behind them.
+    fn set(&self, words: &mut Vec<String>, flag: Flag, value: u64) {
+        let value = value.to_string();
+        let Some(at) = self.place(flag) else {
+            words.extend(self.names(flag).first().map(|name| (*name).to_owned()));
+            words.push(value);
+            return;
+        };
+        match self.command[at].split_once('=') {
+            Some((name, _)) => words[at] = format!("{name}={value}"),
+            None if at + 1 < self.command.len() => words[at + 1] = value,
+            None => words.insert(at + 1, value),
+        }
+    }
+
+    /// The line for a shell.
+    fn records(&self, words: &[String]) -> String {
         let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
         let by = match self.kind {
             Kind::LlamaServer => "brickscope run --",
@@ -169,6 +232,51 @@ mod tests {
             vllm("vllm serve M", Flag::PassTokens),
             "BRICKSCOPE_OUT=changed.json vllm serve M --max-num-batched-tokens 8"
         );
+    }
+
+    #[test]
+    fn each_request_has_as_much_context_as_before() {
+        let with = |command: &str, from, to| {
+            let words: Vec<&str> = command.split(' ').collect();
+            let profile = run("llama.cpp b1", &words);
+            let line = Server::of(&profile).expect("a server").with_places(from, to);
+            line.strip_prefix("brickscope run -- llama-server").expect("it is run").to_owned()
+        };
+        // With -np each has a part of -c.
+        assert_eq!(with("llama-server -c 4096 -np 2", 2, 4), " -c 8192 -np 4");
+        assert_eq!(with("llama-server -np 2 --ctx-size 4096", 2, 3), " -np 3 --ctx-size 6144");
+        assert_eq!(with("llama-server -np 4 -c 4096", 4, 2), " -np 2 -c 4096");
+        assert_eq!(with("llama-server -np 2", 2, 4), " -np 4");
+        // Of one without -np, and where there was one, each has all of it.
+        assert_eq!(with("llama-server -c 512", 1, 2), " -c 1024 -np 2");
+        // They share it.
+        assert_eq!(with("llama-server -c 4096 -np 2 -kvu", 2, 4), " -c 4096 -np 4 -kvu");
+        assert_eq!(with("llama-server -c 4096", 4, 8), " -c 4096 -np 8 -kvu");
+        // A flag without its value.
+        assert_eq!(with("llama-server -c 512 -np", 1, 2), " -c 1024 -np 2");
+    }
+
+    #[test]
+    fn what_vllm_refuses_is_known() {
+        let of = |command: &str| {
+            let words: Vec<&str> = command.split(' ').collect();
+            let profile = run("vLLM on CUDA", &words);
+            let server = Server::of(&profile).expect("a server");
+            (server.cuts_prompts(), server.most_places())
+        };
+        assert_eq!(of("vllm serve M"), (true, 2_048));
+        assert_eq!(of("vllm serve M --enable-chunked-prefill"), (true, 2_048));
+        assert_eq!(of("vllm serve M --max-num-batched-tokens 64"), (true, 64));
+        // Who knows how many those are.
+        assert_eq!(of("vllm serve M --max-num-batched-tokens=8k"), (true, 0));
+        for off in [
+            "--no-enable-chunked-prefill",
+            "--no_enable_chunked_prefill",
+            "--enable-chunked-prefill=False",
+            "--enable-chunked-prefill False",
+        ] {
+            assert!(!of(&format!("vllm serve M {off}")).0, "{off}");
+        }
     }
 
     #[test]

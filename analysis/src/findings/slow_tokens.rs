@@ -243,10 +243,12 @@ fn of_prompts<'c>(
             format!("one pass had up to {} of prompts", many(largest, "token")),
             "/parts, tokens",
         );
-    let piece = server.and_then(|server| {
-        let least = match server.is_llama_server() {
-            true => LEAST_PIECE,
-            false => server.value(Flag::Places).unwrap_or(MOST_DEFAULT_SEQUENCES).max(LEAST_PIECE),
+    let piece = server.filter(Server::cuts_prompts).and_then(|server| {
+        // The tokens of a pass are those of prompts and one of each request that decodes.
+        let least = match server.value(Flag::Places) {
+            Some(places) => places.saturating_add(LEAST_PIECE),
+            None if server.is_llama_server() => most_in_a_pass(profile).saturating_add(LEAST_PIECE),
+            None => MOST_DEFAULT_SEQUENCES,
         };
         let piece = (largest / SMALLER).max(least);
         // A round number: the largest power of two that isn't more.
@@ -254,7 +256,7 @@ fn of_prompts<'c>(
         (piece < largest).then_some((server, piece))
     });
     match piece {
-        Some((server, piece)) => starts(finding, &server, Flag::PassTokens, piece),
+        Some((server, piece)) => starts(finding, server.with(Flag::PassTokens, piece)),
         None => finding,
     }
 }
@@ -271,10 +273,22 @@ fn of_places(finding: Finding, profile: &Profile, server: Option<Server<'_>>) ->
         "/parts, request; /requests, arrived_ns and ended_ns",
     );
     let Some(server) = server else { return finding };
-    let places = server.value(Flag::Places).unwrap_or(in_a_pass);
-    let more = places.saturating_mul(2).min(at_once);
+    let places = match server.value(Flag::Places) {
+        Some(places) if places > in_a_pass => {
+            let text = format!(
+                "no pass had as many as there are places, {}: requests may wait for something else, such as room in the KV cache",
+                grouped(places)
+            );
+            return finding.because(text, "/run/command");
+        }
+        Some(places) => places,
+        None if server.is_llama_server() => in_a_pass,
+        // How many vLLM has depends on its version and the device.
+        None => return finding,
+    };
+    let more = places.saturating_mul(2).min(at_once).min(server.most_places());
     match places > 0 && more > places {
-        true => starts(finding, &server, Flag::Places, more),
+        true => starts(finding, server.with_places(places, more)),
         false => finding,
     }
 }
@@ -285,7 +299,7 @@ fn of_cache(finding: Finding, profile: &Profile, server: Option<Server<'_>>) -> 
     let finding = finding
         .because(format!("at most {} in one pass", many(in_a_pass, "request")), "/parts, request");
     match server.filter(|_| in_a_pass > 1) {
-        Some(server) => starts(finding, &server, Flag::Places, in_a_pass / 2),
+        Some(server) => starts(finding, server.with_places(in_a_pass, in_a_pass / 2)),
         None => finding,
     }
 }
@@ -308,8 +322,8 @@ fn of_host(mut finding: Finding, profile: &Profile) -> Finding {
 }
 
 /// Its test is the server's command with another value.
-fn starts(mut finding: Finding, server: &Server<'_>, flag: Flag, value: u64) -> Finding {
-    finding.test = Some(server.with(flag, value));
+fn starts(mut finding: Finding, command: String) -> Finding {
+    finding.test = Some(command);
     finding.is_whole_command = true;
     finding
 }

@@ -80,7 +80,7 @@ impl Cause {
                 "more processes that read requests (vLLM: --api-server-count), or shorter prompts"
             }
             Self::Queue => {
-                "more places in the batch (llama-server: -np; vLLM: --max-num-seqs), or fewer requests at once"
+                "more places in the batch (llama-server: -np, and -c with it; vLLM: --max-num-seqs), or fewer requests at once"
             }
             Self::Prompts => {
                 "prompts in smaller pieces (llama-server: a lower -b; vLLM: --max-num-batched-tokens), or long ones elsewhere"
@@ -172,15 +172,15 @@ impl Causes {
         if lengths.last().is_none_or(|&longest| longest < median_ns.saturating_mul(SLOW)) {
             return Some(Self { of: lengths.len() as u64, median_ns, slow: Vec::new() });
         }
-        let wanted = || requests.all_intervals().filter(|interval| is_wanted(interval.until));
-        let all: Vec<[u64; GROUPS.len()]> = wanted().map(|interval| grouped(&interval)).collect();
+        let all = requests.all_where(|until, _| is_wanted(until));
+        let all: Vec<[u64; GROUPS.len()]> = all.map(|interval| grouped(&interval)).collect();
         let mut typical = [0; GROUPS.len()];
         for (group, typical) in typical.iter_mut().enumerate() {
             *typical = median(&mut all.iter().map(|of| of[group]).collect::<Vec<_>>());
         }
-        let is_slow =
-            |interval: &Interval| median_ns > 0 && interval.ns() >= median_ns.saturating_mul(SLOW);
-        let slow = wanted().filter(is_slow).map(|interval| {
+        let least_ns = median_ns.saturating_mul(SLOW);
+        let is_slow = |until: Until, ns: u64| median_ns > 0 && ns >= least_ns && is_wanted(until);
+        let slow = requests.all_where(is_slow).map(|interval| {
             let sending_ns = requests.sending_ns(&interval);
             if sending_ns > 0 && sending_ns >= (interval.ns() - median_ns) / 2 {
                 return Caused { interval, cause: Cause::Sending, more_ns: sending_ns };

@@ -366,6 +366,20 @@ impl<'p> Requests<'p> {
         (0..self.profile.requests.len() as u32).flat_map(|request| self.intervals(request))
     }
 
+    /// Those of all requests that are wanted, by what ends them and how many nanoseconds they are long: only these are divided.
+    pub(crate) fn all_where(
+        &self,
+        is_wanted: impl Fn(Until, u64) -> bool,
+    ) -> impl Iterator<Item = Interval> {
+        let spans = (0..self.profile.requests.len() as u32)
+            .flat_map(move |request| self.spans(request).map(move |span| (request, span)));
+        let wanted = spans.filter(move |&(_, (until, from, to))| is_wanted(until, to - from));
+        wanted.map(move |(request, (until, from_ns, to_ns))| {
+            let pieces = self.divided(request, from_ns, to_ns);
+            Interval { request, until, from_ns, to_ns, pieces }
+        })
+    }
+
     /// What ends each interval of all requests, and how long it is in nanoseconds: much faster than to divide them.
     pub fn lengths(&self) -> impl Iterator<Item = (Until, u64)> + '_ {
         let spans = (0..self.profile.requests.len() as u32).flat_map(|request| self.spans(request));

@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use brickscope_runs::view::size;
-use brickscope_runs::{BeingWritten, Budget, RUNS, contents, list, old, remove};
+use brickscope_runs::{
+    BeingWritten, Budget, NotOurs, RUNS, contents, is_run, list, old, remove, tag,
+};
 
 use crate::output;
 use crate::text::count;
 
 /// Remove all runs in a folder but the newest and those with a tag. Without --yes, only say which.
 ///
-/// As with `rm`, only files that brickscope writes are removed, and runs that are being written stay.
+/// As with `rm`, only files that brickscope writes are removed, and runs that are being written stay. The newest are the first
+/// that `ls` lists: by the time of the measurement, which of an imported file is that in the file.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope gc --keep 20\n  brickscope gc --keep 20 --yes\n  brickscope gc runs/nightly --keep 100 --yes"
@@ -32,10 +35,19 @@ pub(crate) struct GcArgs {
 pub(crate) fn run(args: &GcArgs) -> Result<()> {
     let folder = args.folder.as_deref().unwrap_or(Path::new(RUNS));
     let list = list(folder, Budget::NONE).with_context(|| output::shown(folder))?;
+    ensure!(
+        !(is_run(folder) && list.are_parts()),
+        "{} is a run itself: name the folder that it lies in",
+        output::shown(folder)
+    );
     let old = old(&list.rows, args.keep);
     let (mut runs, mut bytes, mut failed) = (0, 0_u64, 0);
     let mut text = String::new();
     for row in old {
+        // It may have got one while others were removed.
+        if tag::is_there(&row.path) {
+            continue;
+        }
         let freed = match args.yes {
             true => remove(&row.path).map(|removed| removed.bytes),
             false => contents(&row.path).map(|found| found.bytes),
@@ -47,7 +59,7 @@ pub(crate) fn run(args: &GcArgs) -> Result<()> {
             }
             Err(error) => {
                 tell!("not removed: {error:#}");
-                failed += u64::from(!error.is::<BeingWritten>());
+                failed += u64::from(!error.is::<BeingWritten>() && !error.is::<NotOurs>());
             }
         }
     }

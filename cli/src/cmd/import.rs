@@ -1,15 +1,17 @@
 //! `brickscope import`: reads a file of another program as a run.
 
 use clap::ValueEnum;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use brickscope::Profile;
 use brickscope::load::{self, Limit};
 use brickscope_analysis::view::wrap;
 use brickscope_formats::import::{
     Format, Map, Options, add_limits, join, read_capture_file, read_file, state_limits,
 };
+use brickscope_runs::{folder_of, is_ours};
 
 use crate::measure::ceilings_here;
 use crate::output;
@@ -157,6 +159,18 @@ impl From<WeightUnit> for brickscope_formats::import::WeightUnit {
     }
 }
 
+/// Refuses a folder where a file that was read would be taken for one of the run's, and removed with it.
+fn is_not_in(out: &Path, file: &Path) -> Result<()> {
+    let at = |folder: &Path| fs::canonicalize(folder).ok();
+    let is_there = at(out).is_some_and(|out| Some(out) == at(folder_of(file)));
+    ensure!(
+        !(is_there && file.file_name().is_some_and(is_ours)),
+        "{} would be taken for a file of the run, and removed with it: name another folder with --out",
+        output::shown(file)
+    );
+    Ok(())
+}
+
 const MAP_LIMIT: Limit = Limit { bytes: 1 << 20, instead: "shorten it" };
 
 pub(crate) fn run(args: &ImportArgs) -> Result<()> {
@@ -197,6 +211,9 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
             .map_err(|why| anyhow!("--ceilings: {}", printable_text(&why)))?;
     }
     let note = progress::note("writing the run");
+    if let Some(out) = &args.out {
+        args.files.iter().chain(&args.capture).try_for_each(|file| is_not_in(out, file))?;
+    }
     let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
     dir.save(&profile)?;
     note.finish_and_clear();

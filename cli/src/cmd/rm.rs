@@ -1,5 +1,6 @@
 //! `brickscope rm`: removes runs.
 
+use std::fs;
 use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use crate::{output, runs};
 /// Remove runs.
 ///
 /// Only files that brickscope writes are removed, and folders that are empty then: what else lies in a run's folder stays.
-/// It asks before, and refuses what isn't the folder of a run, and runs that are being written.
+/// It asks before, and refuses what isn't the folder of a run, what only looks like one, and runs that are being written.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope rm @\n  brickscope rm 20261129-1215 20261128-0900\n  brickscope rm runs/old --yes"
@@ -33,7 +34,9 @@ pub(crate) fn run(args: &RmArgs) -> Result<()> {
     let mut all: Vec<Contents> = Vec::new();
     for word in &args.runs {
         let found = contents(&runs::named(word)?)?;
-        if !all.iter().any(|other| other.folder == found.folder) {
+        // A path may be written in several ways.
+        let whole = fs::canonicalize(&found.folder).ok();
+        if !all.iter().any(|other| fs::canonicalize(&other.folder).ok() == whole) {
             all.push(found);
         }
     }

@@ -33,7 +33,9 @@ pub(crate) fn run(args: &TagArgs) -> Result<()> {
     let run = runs::named(&args.run)?;
     let folder = folder_of(&run);
     let shown = output::shown(folder);
-    ensure!(is_run(folder), "{} is not the folder of a run", output::shown(&run));
+    // Of what isn't there, the folder would be this one.
+    let is_there = fs::metadata(&run).is_ok();
+    ensure!(is_there && is_run(folder), "{} is not the folder of a run", output::shown(&run));
     let before = tag::of(folder).map(|name| format!("`{name}`"));
     let Some(name) = &args.name else {
         ensure!(tag::remove(folder).with_context(|| shown.clone())?, "{shown} has no tag");

@@ -38,6 +38,21 @@ fn refused(file: &Path, args: &[&str]) -> String {
 }
 
 #[test]
+fn a_file_is_not_read_into_its_own_folder_where_it_has_the_name_of_an_export() {
+    let dir = TempDir::new().expect("a temporary folder");
+    for (name, is_refused) in [("trace.json", true), ("rank0.json", false)] {
+        let file = dir.path().join(name);
+        std::fs::copy(data("kineto-gpu.json"), &file).expect("there is room");
+        let mut command = brickscope(&["import"]);
+        let output = command.arg(&file).arg("--out").arg(dir.path()).output().expect("it starts");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(i32::from(is_refused)), "{said}");
+        assert_eq!(said.contains("would be taken for a file of the run"), is_refused, "{said}");
+        assert_eq!(dir.path().join("profile.json").exists(), !is_refused);
+    }
+}
+
+#[test]
 fn each_file_becomes_a_run_that_every_command_reads() {
     for (name, args) in [
         ("llama-bench.json", &[][..]),

@@ -195,6 +195,11 @@ fn a_tag_names_one_run_and_goes_where_it_goes() {
     assert!(place.refused(&["tag", "gone", "x"]).contains("is not the folder of a run"));
     let out = place.printed(&["tag", "best", "better"]);
     assert_eq!(out, "brickscope-runs/20261129-b is `better`, and not `best` any more\n");
+    // Of a name that isn't there, nothing else gets it.
+    profile(9, 1).save(&place.dir.path().join("profile.json")).expect("there is room");
+    assert!(place.refused(&["tag", "gone", "x"]).contains("is not the folder of a run"));
+    assert!(!place.dir.path().join(".tag").exists());
+    fs::remove_file(place.dir.path().join("profile.json")).expect("it is there");
     // The folder has it.
     fs::rename(place.path("20261129-b"), place.path("moved")).expect("they are ours");
     assert!(place.printed(&["show", "better"]).contains("500 tok/s"));
@@ -231,7 +236,8 @@ fn nothing_but_a_run_is_removed_and_nothing_without_being_asked() {
     assert!(mine.join("notes.md").is_file() && place.names().len() == 3);
     // What else lies in it.
     fs::write(place.path("c").join("notes.md"), "mine").expect("there is room");
-    let (out, said, code) = place.ran(&["rm", "c", "@", "20261129-b", "--yes"]);
+    let again = "./brickscope-runs/c";
+    let (out, said, code) = place.ran(&["rm", "c", "@", again, "20261129-b", "--yes"]);
     assert_eq!((code, out.lines().count()), (0, 2), "{out}{said}");
     assert!(said.contains("1 file left in brickscope-runs/c, such as notes.md"), "{said}");
     assert!(place.path("c").join("notes.md").is_file() && !place.path("20261129-b").exists());
@@ -265,6 +271,32 @@ fn old_runs_are_removed_but_none_with_a_tag() {
     assert!(text.contains("1 run removed, "), "{text}");
     assert_eq!(place.names(), ["d", "c", "20261129-a"]);
     assert!(place.refused(&["gc"]).contains("--keep"));
+}
+
+#[test]
+fn old_runs_are_not_parts_of_one_and_not_what_only_looks_like_a_run() {
+    let place = Place::with_runs();
+    for number in 1..=3 {
+        place.made(&format!("set/{number}"), number, 1);
+    }
+    for set in ["brickscope-runs/set", "brickscope-runs/c"] {
+        let said = place.refused(&["gc", set, "--keep", "0", "--yes"]);
+        assert!(said.contains("is a run itself: name the folder that it lies in"), "{said}");
+    }
+    // One process of it has a tag.
+    place.printed(&["tag", "brickscope-runs/set/2", "best"]);
+    let mine = place.path("mine");
+    fs::create_dir(&mine).expect("a folder");
+    for file in ["profile.json", "report.html"] {
+        fs::write(mine.join(file), "{}").expect("there is room");
+    }
+    let (out, said, code) = place.ran(&["gc", "--keep", "0", "--yes"]);
+    assert!(code == 0 && out.contains("3 runs removed"), "{out}{said}");
+    assert!(said.contains("mine/profile.json isn't a file that brickscope wrote"), "{said}");
+    assert!(mine.join("profile.json").is_file() && mine.join("report.html").is_file());
+    for number in 1..=3 {
+        assert!(place.path(&format!("set/{number}/profile.json")).is_file());
+    }
 }
 
 #[cfg(unix)]
