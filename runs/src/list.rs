@@ -67,6 +67,8 @@ pub struct Row {
     pub path: PathBuf,
     /// When it was made, RFC 3339 in UTC: as its file says, or else when the file was written.
     pub created: String,
+    /// Of an import, when that was, in the same form. `created` is then the time of the measurement, often on another machine.
+    pub imported_at: Option<String>,
     /// What is known of it; of a set, of its first process.
     pub summary: Option<Summary>,
     /// The number of processes of a set; 0 for a single run.
@@ -89,9 +91,15 @@ impl Row {
         summary.and_then(|summary| summary.decode_tokens_per_second)
     }
 
+    /// When it was written here, which is what makes a run a newer one.
+    #[must_use]
+    pub fn written(&self) -> &str {
+        self.imported_at.as_deref().unwrap_or(&self.created)
+    }
+
     /// Later runs have greater keys. Of those of one second, the later has a longer name, or a greater number in it.
     fn key(&self) -> (&str, &str, usize, &OsString) {
-        let (whole, fraction) = parse_rfc3339(&self.created).unwrap_or_default();
+        let (whole, fraction) = parse_rfc3339(self.written()).unwrap_or_default();
         (whole, fraction, self.name.len(), &self.name)
     }
 }
@@ -134,6 +142,7 @@ struct Main {
     folder: PathBuf,
     name: &'static str,
     bytes: u64,
+    written: SystemTime,
 }
 
 impl Main {
@@ -251,7 +260,7 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     let main = |name, (bytes, written): (u64, SystemTime)| {
         // One that is older is of what was there before.
         let has_summary = files.summary.is_some_and(|made| made >= written);
-        (Some(Main { folder: folder.to_owned(), name, bytes }), written, has_summary)
+        (Some(Main { folder: folder.to_owned(), name, bytes, written }), written, has_summary)
     };
     let own = match (files.profile, files.receipt, files.other) {
         (Some(profile), ..) => Some(main(PROFILE, profile)),
@@ -262,10 +271,11 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     let name = folder.file_name()?.to_owned();
     let tag = if files.has_tag { tag::of(folder) } else { None };
     let is_tagged = files.has_tag || parts.iter().any(|(_, part)| part.row.is_tagged);
-    let row = |created, summary, processes| Row {
+    let row = |created, imported_at, summary, processes| Row {
         name,
         path: folder.to_owned(),
         created,
+        imported_at,
         summary,
         processes,
         trouble: None,
@@ -277,33 +287,61 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
         let of = main.as_ref().filter(|_| has_summary);
         let summary = of.and_then(|main| Summary::kept(folder, main.bytes));
         let said = match &summary {
-            Some(summary) => Some(summary.created.clone()),
-            None => main.as_ref().and_then(begins_with_a_time),
+            Some(summary) => Times::of(summary, written),
+            None => main.as_ref().and_then(Times::in_the_begin).unwrap_or_default(),
         };
-        let created = said.filter(|said| parse_rfc3339(said).is_some());
-        let created = created.unwrap_or_else(|| time_rfc3339(written));
-        return Some(Seen { row: row(created, summary, 0), main });
+        let created = said.created.unwrap_or_else(|| time_rfc3339(written));
+        return Some(Seen { row: row(created, said.imported_at, summary, 0), main });
     }
     // A set is what its processes are. One that was killed may have left none.
     parts.retain(|(number, part)| number.is_some() && part.main.is_some());
     let processes = parts.len();
     let (_, first) = parts.into_iter().min_by_key(|(number, _)| *number)?;
-    let Seen { row: Row { created, summary, .. }, main } = first;
-    Some(Seen { row: row(created, summary, processes), main })
+    let Seen { row: Row { created, imported_at, summary, .. }, main } = first;
+    Some(Seen { row: row(created, imported_at, summary, processes), main })
 }
 
-/// So many bytes of a profile or a receipt have the time when it was made, which is among their first fields.
+/// So many bytes of a profile or a receipt have the times when it was made and imported, which are among their first fields.
 const BEGIN: u64 = 512;
 
-/// The time when a run was made, from the first bytes of its file.
-fn begins_with_a_time(main: &Main) -> Option<String> {
-    let field = if main.name == RECEIPT { "\"timestamp\"" } else { "\"created\"" };
-    let mut begin = Vec::new();
-    File::open(main.path()).ok()?.take(BEGIN).read_to_end(&mut begin).ok()?;
-    let begin = String::from_utf8_lossy(&begin);
-    let (_, rest) = begin.split_once(field)?;
+/// When a run was made, and of an import when that was, as far as either is known.
+#[derive(Default)]
+struct Times {
+    created: Option<String>,
+    imported_at: Option<String>,
+}
+
+impl Times {
+    /// As a summary says, of a file that was written at this time.
+    fn of(summary: &Summary, written: SystemTime) -> Self {
+        // Imports of earlier versions don't say it. Their files were written then, unless they are copies.
+        let is_import = summary.imported_from.is_some();
+        let by_the_file = || is_import.then(|| time_rfc3339(written));
+        let imported_at = summary.imported_at.clone().filter(|at| is_time(at)).or_else(by_the_file);
+        Self { created: Some(summary.created.clone()).filter(|at| is_time(at)), imported_at }
+    }
+
+    /// From the first bytes of the file of a run.
+    fn in_the_begin(main: &Main) -> Option<Self> {
+        let created = if main.name == RECEIPT { "\"timestamp\"" } else { "\"created\"" };
+        let mut begin = Vec::new();
+        File::open(main.path()).ok()?.take(BEGIN).read_to_end(&mut begin).ok()?;
+        let begin = String::from_utf8_lossy(&begin);
+        let time = |field: &str| text_of(field, &begin).filter(|text| is_time(text));
+        let [created, imported_at] = [created, "\"imported_at\""].map(time);
+        Some(Self { created, imported_at })
+    }
+}
+
+fn is_time(text: &str) -> bool {
+    parse_rfc3339(text).is_some()
+}
+
+/// The text of a field of JSON.
+fn text_of(field: &str, json: &str) -> Option<String> {
+    let (_, rest) = json.split_once(field)?;
     let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    rest.split_once('"').map(|(created, _)| created.to_owned())
+    rest.split_once('"').map(|(text, _)| text.to_owned())
 }
 
 /// Reads runs without a summary, the newest first. Returns how many are left.
@@ -319,9 +357,11 @@ fn read_some(seen: &mut [Seen], mut budget: Budget) -> usize {
         budget = Budget { runs: budget.runs - 1, bytes };
         match main.read() {
             Ok(summary) => {
-                if parse_rfc3339(&summary.created).is_some() {
-                    row.created.clone_from(&summary.created);
+                let said = Times::of(&summary, main.written);
+                if let Some(created) = said.created {
+                    row.created = created;
                 }
+                row.imported_at = said.imported_at;
                 row.summary = Some(summary);
             }
             Err(why) => row.trouble = Some(why),
@@ -368,6 +408,53 @@ mod tests {
         assert_eq!(names(&found), ["a", "b", "20-10", "20-2", "20"]);
         assert_eq!(found.unread, 0);
         assert_eq!(models(&found)[0], Some("model a"));
+    }
+
+    /// An import that was made in this second, of a file of ten years before.
+    fn imported(folder: &Path, name: &str, second: u32, is_noted: bool) -> PathBuf {
+        let run = folder.join(name);
+        fs::create_dir_all(&run).expect("a folder");
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.created = "2016-11-29T12:00:00Z".to_owned();
+        let at = format!("2026-11-29T12:00:{second:02}.250Z");
+        profile.imported_at = is_noted.then_some(at);
+        profile.imported = Some(brickscope_profile::Imported {
+            format: "chrome".to_owned(),
+            file: format!("/traces/{name}.json.gz"),
+            ..Default::default()
+        });
+        summary::save(&profile, &run).expect("there is room");
+        run
+    }
+
+    #[test]
+    fn imports_are_ordered_by_when_they_were_imported() {
+        let folder = tempfile::tempdir().expect("a folder");
+        made(folder.path(), "before", 1);
+        imported(folder.path(), "sglang", 2, true);
+        let later = imported(folder.path(), "vllm", 2, true);
+        made(folder.path(), "after", 3);
+        let expected = ["after", "sglang", "vllm", "before"];
+        // Without its summary the file itself says it, which a copy does, too.
+        for is_read in [true, false] {
+            if !is_read {
+                fs::remove_file(later.join(SUMMARY)).expect("it is there");
+                written_at(&later.join(PROFILE), 2_000_000_000);
+            }
+            let found = list(folder.path(), Budget::NONE).expect("a folder");
+            assert_eq!(names(&found), expected);
+            let row = &found.rows[2];
+            assert_eq!(row.created, "2016-11-29T12:00:00Z");
+            assert_eq!(row.written(), "2026-11-29T12:00:02.250Z");
+        }
+        // One of an earlier version, which noted nothing, was imported when its file was written.
+        let old = imported(folder.path(), "old", 0, false);
+        for file in [PROFILE, SUMMARY] {
+            written_at(&old.join(file), 1_500_000_000);
+        }
+        let found = list(folder.path(), ALL).expect("a folder");
+        assert_eq!(names(&found).last(), Some(&"old"));
+        assert_eq!(found.rows[4].written(), "2017-07-14T02:40:00Z");
     }
 
     #[test]

@@ -215,7 +215,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         args.files.iter().chain(&args.capture).try_for_each(|file| is_not_in(out, file))?;
     }
     let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
-    dir.save(&profile)?;
+    dir.save_import(&mut profile)?;
     note.finish_and_clear();
     let path = output::shown(dir.path());
     runs::into_lake(args.lake.as_deref(), Some(dir.path()))?;

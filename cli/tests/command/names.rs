@@ -1,7 +1,7 @@
 //! `brickscope ls`, `tag`, `rm` and `gc`, and what names a run in all other commands.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use brickscope::{BrickId, BrickProfiler, MockClock, Model, Phase, Profile};
@@ -211,6 +211,28 @@ fn a_tag_names_one_run_and_goes_where_it_goes() {
     fs::rename(place.path("moved"), place.dir.path().join("here")).expect("they are ours");
     let (_, said, code) = place.ran(&["tag", "here", "x"]);
     assert!(code == 0 && said.contains("this run is elsewhere than in"), "{said}");
+}
+
+#[test]
+fn the_newest_run_is_the_one_that_was_imported_last() {
+    let place = Place::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/import");
+    // The file of the first is of a later day than that of the second.
+    for (file, name) in [("llama-bench.json", "first"), ("kineto-gpu.json", "second")] {
+        let file = data.join(file);
+        let out = format!("brickscope-runs/{name}");
+        place.printed(&["import", file.to_str().expect("UTF-8"), "--out", &out]);
+    }
+    assert_eq!(place.names(), ["second", "first"]);
+    let (_, said, _) = place.ran(&["show", "@"]);
+    assert_eq!(said, "note: @ is brickscope-runs/second\n");
+    let text = place.printed(&["gc", "--keep", "1"]);
+    assert!(text.starts_with("brickscope-runs/first  "), "{text}");
+    // Both times are in the JSON.
+    let listed = place.listed();
+    let [second, first] = [0, 1].map(|nth| listed["runs"][nth].clone());
+    assert!(first["created"].as_str() > second["created"].as_str(), "{listed}");
+    assert!(first["imported_at"].as_str() < second["imported_at"].as_str(), "{listed}");
 }
 
 #[test]
