@@ -167,7 +167,7 @@ fn short(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use brickscope::{BrickId, BrickProfiler, MockClock, Model};
+    use brickscope::{BrickId, BrickProfiler, GraphLayers, MockClock, Model};
 
     use super::*;
 
@@ -230,6 +230,36 @@ mod tests {
             fs::write(&kept, other).expect("there is room");
             assert_eq!(Summary::kept(folder.path(), length()), None);
         }
+    }
+
+    #[test]
+    fn an_import_is_named_by_its_file_and_what_told_its_layers() {
+        let mut profile = Profile::empty(Default::default());
+        let layers = |by| {
+            let detail = String::new();
+            GraphLayers { by, layers: 2, kernels: 4, of_kernels: 4, detail }
+        };
+        let mut from = |format: &str, file: &str, by: Option<GraphLayersBy>| {
+            profile.imported = Some(Imported {
+                format: format.to_owned(),
+                file: file.to_owned(),
+                graph_layers: by.map(layers),
+                ..Imported::default()
+            });
+            let Summary { model, imported_from, .. } = Summary::of(&profile);
+            (model, imported_from)
+        };
+        let file = |name: &str| (None, Some(name.to_owned()));
+        let path = "/traces/vllm_decode.json.gz";
+        assert_eq!(from("chrome", path, None), file("vllm_decode.json.gz"));
+        let by = Some(GraphLayersBy::Sequence);
+        assert_eq!(from("chrome", path, by), file("vllm_decode.json.gz"));
+        let by = Some(GraphLayersBy::Capture);
+        assert_eq!(from("chrome", path, by), file("vllm_decode.json.gz + capture"));
+        assert_eq!(from("chrome", "", None), (None, None));
+        // It measured this itself.
+        let own = (Some("brickscope.py".to_owned()), None);
+        assert_eq!(from("brickscope.py", "run", None), own);
     }
 
     #[test]

@@ -74,7 +74,9 @@ fn cells(row: &Row, newest: &str) -> [String; COLUMNS] {
     let absent = if row.summary.is_some() { "-" } else { "?" };
     let of = row.summary.as_ref();
     let model = of.map_or_else(String::new, |of| {
-        let parts = [&of.model, &of.quantization].into_iter().flatten().map(|name| printable(name));
+        // Of an import that knows no model, its file says most.
+        let named = if of.model.is_some() { &of.model } else { &of.imported_from };
+        let parts = [named, &of.quantization].into_iter().flatten().map(|name| printable(name));
         parts.collect::<Vec<_>>().join(" ")
     });
     let model = match &row.trouble {
@@ -147,6 +149,7 @@ fn row_as_json(row: &Row) -> Value {
     add("created", Some(json!(row.created)));
     add("imported_at", row.imported_at.as_ref().map(|at| json!(at)));
     add("model", summary.and_then(|of| of.model.as_ref()).map(|model| json!(model)));
+    add("imported_from", summary.and_then(|of| of.imported_from.as_ref()).map(|of| json!(of)));
     add("quantization", summary.and_then(|of| of.quantization.as_ref()).map(|of| json!(of)));
     add("decode_tokens_per_second", rate.map(|rate| json!(rate)));
     add("no_rate", rate.is_none().then(|| json!(no_rate(row))));
@@ -234,6 +237,23 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         assert_eq!(value["runs"][0]["created"], "2026-11-29T12:15:00Z");
         assert_eq!(value["runs"][0]["imported_at"], "2026-11-30T10:20:30.400Z");
         assert!(value["runs"][1].get("imported_at").is_none(), "{value}");
+    }
+
+    #[test]
+    fn an_import_without_a_model_is_named_by_its_file() {
+        let mut list = list();
+        if let Some(summary) = &mut list.rows[0].summary {
+            summary.imported_from = Some("vllm.json.gz + capture".to_owned());
+        }
+        assert!(!table(&list, None).contains("vllm.json.gz"), "it has a model");
+        if let Some(summary) = &mut list.rows[0].summary {
+            (summary.model, summary.quantization) = (None, None);
+        }
+        let text = table(&list, None);
+        assert!(text.contains("  vllm.json.gz + capture  "), "{text}");
+        let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
+        assert_eq!(value["runs"][0]["imported_from"], "vllm.json.gz + capture");
+        assert!(value["runs"][0].get("model").is_none(), "{value}");
     }
 
     #[test]
