@@ -90,6 +90,18 @@ fn every_command_in_the_documentation_is_one() {
 }
 
 #[test]
+fn imports_in_the_documentation_go_where_names_are_looked_for() {
+    let calls = PAGES.iter().flat_map(|(_, page, _)| calls(page));
+    let imports: Vec<_> = calls.filter(|call| call.get(1).is_some_and(|w| w == "import")).collect();
+    assert!(imports.len() > 10, "{imports:?}");
+    for call in imports {
+        let Some(at) = call.iter().position(|word| word == "--out") else { continue };
+        let folder = call.get(at + 1).and_then(|out| out.rsplit_once('/')).map(|(folder, _)| folder);
+        assert_eq!(folder, Some(crate::runs::RUNS), "{}", call.join(" "));
+    }
+}
+
+#[test]
 fn a_call_ends_where_the_shell_goes_on() {
     let of = |line| call(line).map(|words| words.join("|"));
     assert_eq!(of("brickscope show 'a b' > c"), Some("brickscope|show|a b".to_owned()));
