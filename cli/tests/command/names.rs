@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use brickscope::{BrickId, BrickProfiler, MockClock, Model, Phase, Profile};
-use brickscope_runs::RunDir;
+use brickscope_runs::{RunDir, tag};
 use brickscope_testing::command::{self, brickscope};
 use brickscope_testing::hostile::{assert_harmless, forbidden};
 use serde_json::Value;
@@ -116,6 +116,7 @@ fn runs_are_listed_newest_first_with_the_figure_of_the_first_screen() {
     let empty = Place::new();
     let (out, said, code) = empty.ran(&["ls"]);
     assert!(out.is_empty() && code == 0 && said.contains("there is no run"), "{said}");
+    assert!(said.contains("`import`") && said.trim_end().len() <= 80, "{said}");
     assert!(empty.refused(&["ls", "gone"]).contains("gone: No such file"));
 }
 
@@ -207,10 +208,15 @@ fn a_tag_names_one_run_and_goes_where_it_goes() {
     assert_eq!(out, "brickscope-runs/moved is not `better` any more\n");
     assert!(place.refused(&["tag", "moved", "--remove"]).contains("has no tag"));
     assert!(place.refused(&["show", "better"]).contains("No such file"));
-    // A run elsewhere has one, too, but isn't found by it.
-    fs::rename(place.path("moved"), place.dir.path().join("here")).expect("they are ours");
-    let (_, said, code) = place.ran(&["tag", "here", "x"]);
-    assert!(code == 0 && said.contains("this run is elsewhere than in"), "{said}");
+    // A run elsewhere would not be found by one, so it gets none; but one that it brought along can be taken.
+    let here = place.dir.path().join("here");
+    fs::rename(place.path("moved"), &here).expect("they are ours");
+    let said = place.refused(&["tag", "here", "x"]);
+    assert!(said.contains("here is not in brickscope-runs, where commands look"), "{said}");
+    assert!(!here.join(".tag").exists());
+    tag::set(&here, "x").expect("there is room");
+    place.printed(&["tag", "here", "--remove"]);
+    assert!(!here.join(".tag").exists());
 }
 
 #[test]
@@ -306,7 +312,7 @@ fn old_runs_are_not_parts_of_one_and_not_what_only_looks_like_a_run() {
         assert!(said.contains("is a run itself: name the folder that it lies in"), "{said}");
     }
     // One process of it has a tag.
-    place.printed(&["tag", "brickscope-runs/set/2", "best"]);
+    tag::set(&place.path("set/2"), "best").expect("there is room");
     let mine = place.path("mine");
     fs::create_dir(&mine).expect("a folder");
     for file in ["profile.json", "report.html"] {
