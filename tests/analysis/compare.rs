@@ -617,7 +617,11 @@ fn what_can_not_be_compared_at_all() {
     copied.processes[2] = Process { name: "a copy".to_owned(), ..a.processes[0].clone() };
     assert!(error(&a, &copied, &default).contains("a copy"), "{}", error(&a, &copied, &default));
     copied.processes[2] = b.processes[0].clone();
-    assert!(error(&a, &copied, &default).contains("hold the same run"));
+    let name = &b.processes[0].name;
+    assert_eq!(
+        error(&a, &copied, &default),
+        format!("{name} is there twice: a run says nothing about how it varies")
+    );
     let mut other = b.clone();
     other.processes.iter_mut().for_each(|process| process.tests[0].name = "pp1".to_owned());
     other.processes.iter_mut().for_each(|process| process.tests[1].name = "tg1".to_owned());

@@ -382,6 +382,11 @@ impl fmt::Display for CompareError {
                 write!(f, "the smallest change that matters must be above 0, not {value}")
             }
             Self::Empty { side } => write!(f, "{} has no runs", printable_text(side)),
+            Self::Copy { one, other } if one == other => write!(
+                f,
+                "{} is there twice: a run says nothing about how it varies",
+                printable_text(one)
+            ),
             Self::Copy { one, other } => write!(
                 f,
                 "{} and {} hold the same run: a copy says nothing about how runs vary",
