@@ -236,7 +236,7 @@ fn the_newest_run_is_the_one_that_was_imported_last() {
     assert!(text.starts_with("brickscope-runs/first  "), "{text}");
     // Both times are in the JSON.
     let listed = place.listed();
-    let [second, first] = [0, 1].map(|nth| listed["runs"][nth].clone());
+    let [second, first] = [0_usize, 1].map(|nth| listed["runs"][nth].clone());
     assert!(first["created"].as_str() > second["created"].as_str(), "{listed}");
     assert!(first["imported_at"].as_str() < second["imported_at"].as_str(), "{listed}");
 }
