@@ -4,8 +4,8 @@
 //! or a program of one's own wrote, is read itself, as far as a [`Budget`] goes; then it has one, too.
 
 use std::ffi::OsString;
-use std::fs::{self, DirEntry, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{self, DirEntry, Metadata};
+use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::panic;
@@ -22,6 +22,7 @@ use crate::files::{
 };
 use crate::summary::Summary;
 use crate::tag;
+use crate::times::Times;
 
 /// How much is read of runs that have no small file yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,9 +287,10 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     if let Some((main, written, has_summary)) = own {
         let of = main.as_ref().filter(|_| has_summary);
         let summary = of.and_then(|main| Summary::kept(folder, main.bytes));
+        let begin = || main.as_ref().and_then(|of| Times::in_the_begin(&of.folder, of.name));
         let said = match &summary {
             Some(summary) => Times::of(summary, written),
-            None => main.as_ref().and_then(Times::in_the_begin).unwrap_or_default(),
+            None => begin().unwrap_or_default(),
         };
         let created = said.created.unwrap_or_else(|| time_rfc3339(written));
         return Some(Seen { row: row(created, said.imported_at, summary, 0), main });
@@ -299,49 +301,6 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     let (_, first) = parts.into_iter().min_by_key(|(number, _)| *number)?;
     let Seen { row: Row { created, imported_at, summary, .. }, main } = first;
     Some(Seen { row: row(created, imported_at, summary, processes), main })
-}
-
-/// So many bytes of a profile or a receipt have the times when it was made and imported, which are among their first fields.
-const BEGIN: u64 = 512;
-
-/// When a run was made, and of an import when that was, as far as either is known.
-#[derive(Default)]
-struct Times {
-    created: Option<String>,
-    imported_at: Option<String>,
-}
-
-impl Times {
-    /// As a summary says, of a file that was written at this time.
-    fn of(summary: &Summary, written: SystemTime) -> Self {
-        // Imports of earlier versions don't say it. Their files were written then, unless they are copies.
-        let is_import = summary.imported_from.is_some();
-        let by_the_file = || is_import.then(|| time_rfc3339(written));
-        let imported_at = summary.imported_at.clone().filter(|at| is_time(at)).or_else(by_the_file);
-        Self { created: Some(summary.created.clone()).filter(|at| is_time(at)), imported_at }
-    }
-
-    /// From the first bytes of the file of a run.
-    fn in_the_begin(main: &Main) -> Option<Self> {
-        let created = if main.name == RECEIPT { "\"timestamp\"" } else { "\"created\"" };
-        let mut begin = Vec::new();
-        File::open(main.path()).ok()?.take(BEGIN).read_to_end(&mut begin).ok()?;
-        let begin = String::from_utf8_lossy(&begin);
-        let time = |field: &str| text_of(field, &begin).filter(|text| is_time(text));
-        let [created, imported_at] = [created, "\"imported_at\""].map(time);
-        Some(Self { created, imported_at })
-    }
-}
-
-fn is_time(text: &str) -> bool {
-    parse_rfc3339(text).is_some()
-}
-
-/// The text of a field of JSON.
-fn text_of(field: &str, json: &str) -> Option<String> {
-    let (_, rest) = json.split_once(field)?;
-    let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    rest.split_once('"').map(|(text, _)| text.to_owned())
 }
 
 /// Reads runs without a summary, the newest first. Returns how many are left.
@@ -372,6 +331,8 @@ fn read_some(seen: &mut [Seen], mut budget: Budget) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use brickscope_profile::{ClockInfo, Model};
 
     use super::*;
