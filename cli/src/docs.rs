@@ -1,6 +1,7 @@
 //! Test of the commands in the documentation: each must parse.
 
 use crate::args::Args;
+use crate::runs::RUNS;
 
 /// The pages, and the least number of commands on each.
 const PAGES: [(&str, &str, usize); 22] = [
@@ -86,6 +87,18 @@ fn every_command_in_the_documentation_is_one() {
                 panic!("{name}: {}: {error}", call.join(" "));
             }
         }
+    }
+}
+
+#[test]
+fn imports_in_the_documentation_go_where_names_are_looked_for() {
+    let calls = PAGES.iter().flat_map(|(_, page, _)| calls(page));
+    let imports: Vec<_> = calls.filter(|call| call.get(1).is_some_and(|w| w == "import")).collect();
+    assert!(imports.len() > 10, "{imports:?}");
+    for call in imports {
+        let Some(at) = call.iter().position(|word| word == "--out") else { continue };
+        let out = call.get(at + 1).and_then(|out| out.split_once('/'));
+        assert_eq!(out.map(|(folder, _)| folder), Some(RUNS), "{}", call.join(" "));
     }
 }
 

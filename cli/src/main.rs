@@ -190,7 +190,7 @@ fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
             ExitCode::from(interrupt::exit_code().unwrap_or(trouble))
         }
         Err(error) => {
-            tell!("brickscope: {error:#}");
+            output::write_error(&error);
             ExitCode::from(trouble)
         }
     }

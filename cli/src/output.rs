@@ -8,11 +8,14 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write, stderr, stdout};
+use std::iter::repeat;
 use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
+use brickscope_analysis::text::{WIDTH, wrap};
 use brickscope_analysis::view::{printable_text, screened, screened_lines};
+use terminal_size::terminal_size_of;
 
 /// Prints text, JSON or a page on standard output, without what could control a terminal.
 pub(crate) fn print(text: impl Into<String>) -> Result<()> {
@@ -45,6 +48,21 @@ pub(crate) fn write_note(what: fmt::Arguments<'_>) {
 /// that a line break in the name of a file doesn't make a note of its own.
 macro_rules! tell {
     ($($what:tt)*) => { $crate::output::write_note(format_args!($($what)*)) };
+}
+
+/// Prints the error that ends a command. On a terminal its lines fit; elsewhere a line stays one, for who searches it.
+pub(crate) fn write_error(error: &anyhow::Error) {
+    let text = note(&format!("brickscope: {error:#}"));
+    let text = match stderr().is_terminal() {
+        true => fitted(&text, columns_of_stderr()),
+        false => text,
+    };
+    let _ = stderr().lock().write_all(text.as_bytes());
+}
+
+fn columns_of_stderr() -> usize {
+    let known = terminal_size_of(stderr()).map(|(columns, _)| usize::from(columns.0));
+    known.filter(|columns| *columns > 0).unwrap_or(WIDTH)
 }
 
 /// The path of a file in one line.
@@ -172,6 +190,39 @@ fn screened_but_paint(text: &str) -> String {
     shown + &screened(rest.to_owned())
 }
 
+/// Lines of at most so many columns, unless a word or a command in backticks, which is to be copied, is longer. All but the
+/// first are indented, so that they belong to it.
+fn fitted(text: &str, columns: usize) -> String {
+    const INDENT: &str = "  ";
+    let mut lines = String::new();
+    for (nth, line) in text.lines().enumerate() {
+        let words = line.trim_start_matches(' ');
+        let before = &line[..line.len() - words.len()];
+        let after = if nth == 0 { INDENT } else { before };
+        let room = columns.saturating_sub(before.len().max(after.len()));
+        let parts = wrap(&unbroken_commands(words), room.max(1));
+        for (part, indent) in parts.iter().zip([before].into_iter().chain(repeat(after))) {
+            lines.push_str(indent);
+            lines.push_str(part);
+            lines.push('\n');
+        }
+    }
+    lines
+}
+
+/// The spaces in backticks as such that [`wrap`] breaks no line at.
+fn unbroken_commands(line: &str) -> String {
+    // Else it isn't clear what they are around.
+    if !line.matches('`').count().is_multiple_of(2) {
+        return line.to_owned();
+    }
+    let parts = line.split('`').enumerate().map(|(nth, part)| match nth % 2 {
+        0 => part.to_owned(),
+        _ => part.replace(' ', "\u{a0}"),
+    });
+    parts.collect::<Vec<_>>().join("`")
+}
+
 fn note(text: &str) -> String {
     let text = text.trim_end_matches('\n').replace('\t', "\\t").replace('\n', "\n  ");
     screened_lines(text) + "\n"
@@ -188,6 +239,29 @@ mod tests {
             "note: x\n  brickscope: all is well\\u001b[2J\\u202e\\u009b1m\\u000d\n"
         );
         assert!(note(&"x".repeat(1 << 20)).len() < 7_000);
+    }
+
+    #[test]
+    fn an_error_on_a_terminal_has_lines_that_fit_and_whole_commands() {
+        let text = note(
+            "brickscope: trace.json has no passes to compare: `brickscope import --decode EVENT` says which they are\nand a \
+             second line that is longer than the terminal is wide",
+        );
+        let shown = fitted(&text, 40);
+        let expected = "\
+brickscope: trace.json has no passes
+  to compare:
+  `brickscope import --decode EVENT`
+  says which they are
+  and a second line that is longer than
+  the terminal is wide
+";
+        assert_eq!(shown, expected);
+        assert_eq!(fitted(&text, 1_000), text);
+        // One backtick in a name is no command.
+        let text = "a file called ` and many more words\n";
+        assert!(fitted(text, 20).lines().all(|line| line.len() <= 20));
+        assert_eq!(fitted(text, 0).split_whitespace().count(), 8);
     }
 
     #[test]

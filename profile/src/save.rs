@@ -168,6 +168,14 @@ pub fn now_rfc3339() -> String {
     time_rfc3339(SystemTime::now())
 }
 
+/// The same with milliseconds, for what may happen several times in a second.
+#[doc(hidden)]
+pub fn now_rfc3339_ms() -> String {
+    let now = SystemTime::now();
+    let ms = now.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_millis();
+    format!("{}.{ms:03}Z", time_rfc3339(now).trim_end_matches('Z'))
+}
+
 /// A time in the format of all brickscope files: RFC 3339 in UTC, with seconds.
 #[must_use]
 pub fn time_rfc3339(at: SystemTime) -> String {

@@ -7,6 +7,7 @@ use std::{fs, io};
 use anyhow::{Context, Result, anyhow, bail};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_profile::Profile;
+use brickscope_profile::save::now_rfc3339_ms;
 use tempfile::TempDir;
 
 use crate::files::{
@@ -224,6 +225,12 @@ impl RunDir {
     pub fn save(&self, profile: &Profile) -> Result<()> {
         self.make().with_context(|| format!("can't write the run to {}", self.path.display()))?;
         Ok(summary::save(profile, self.path())?)
+    }
+
+    /// Writes the profile of an import, and in it that it is written now: its other times are those of its file.
+    pub fn save_import(&self, profile: &mut Profile) -> Result<()> {
+        profile.imported_at = Some(now_rfc3339_ms());
+        self.save(profile)
     }
 
     /// Writes the profile of another run of the same process to a folder in this one.

@@ -7,6 +7,7 @@
 //! | `summary.rs` | the small file of a run that [`list()`] reads in place of its profile |
 //! | `folder.rs` | [`RunDir`]: the folder that a run is written to |
 //! | `read.rs` | [`load`]: a run, given its folder or its file |
+//! | `times.rs` | when a run was made and imported |
 //! | `tag.rs` | names that users give to runs |
 //! | `list.rs` | [`list()`]: the runs in a folder, newest first |
 //! | `find.rs` | [`find()`]: which run a word names. The one place that decides it |
@@ -26,6 +27,7 @@ mod read;
 mod remove;
 mod summary;
 pub mod tag;
+mod times;
 pub mod view;
 mod writing;
 

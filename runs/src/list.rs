@@ -4,8 +4,8 @@
 //! or a program of one's own wrote, is read itself, as far as a [`Budget`] goes; then it has one, too.
 
 use std::ffi::OsString;
-use std::fs::{self, DirEntry, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{self, DirEntry, Metadata};
+use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::panic;
@@ -22,6 +22,7 @@ use crate::files::{
 };
 use crate::summary::Summary;
 use crate::tag;
+use crate::times::Times;
 
 /// How much is read of runs that have no small file yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub struct Row {
     pub path: PathBuf,
     /// When it was made, RFC 3339 in UTC: as its file says, or else when the file was written.
     pub created: String,
+    /// Of an import, when that was, in the same form. `created` is then the time of the measurement, often on another machine.
+    pub imported_at: Option<String>,
     /// What is known of it; of a set, of its first process.
     pub summary: Option<Summary>,
     /// The number of processes of a set; 0 for a single run.
@@ -89,9 +92,15 @@ impl Row {
         summary.and_then(|summary| summary.decode_tokens_per_second)
     }
 
+    /// When it was written here, which is what makes a run a newer one.
+    #[must_use]
+    pub fn written(&self) -> &str {
+        self.imported_at.as_deref().unwrap_or(&self.created)
+    }
+
     /// Later runs have greater keys. Of those of one second, the later has a longer name, or a greater number in it.
     fn key(&self) -> (&str, &str, usize, &OsString) {
-        let (whole, fraction) = parse_rfc3339(&self.created).unwrap_or_default();
+        let (whole, fraction) = parse_rfc3339(self.written()).unwrap_or_default();
         (whole, fraction, self.name.len(), &self.name)
     }
 }
@@ -134,6 +143,7 @@ struct Main {
     folder: PathBuf,
     name: &'static str,
     bytes: u64,
+    written: SystemTime,
 }
 
 impl Main {
@@ -253,7 +263,7 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     let main = |name, (bytes, written): (u64, SystemTime)| {
         // One that is older is of what was there before.
         let has_summary = files.summary.is_some_and(|made| made >= written);
-        (Some(Main { folder: folder.to_owned(), name, bytes }), written, has_summary)
+        (Some(Main { folder: folder.to_owned(), name, bytes, written }), written, has_summary)
     };
     let own = match (files.profile, files.receipt, files.other) {
         (Some(profile), ..) => Some(main(PROFILE, profile)),
@@ -264,10 +274,11 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     let name = folder.file_name()?.to_owned();
     let tag = if files.has_tag { tag::of(folder) } else { None };
     let is_tagged = files.has_tag || parts.iter().any(|(_, part)| part.row.is_tagged);
-    let row = |created, summary, processes| Row {
+    let row = |created, imported_at, summary, processes| Row {
         name,
         path: folder.to_owned(),
         created,
+        imported_at,
         summary,
         processes,
         trouble: None,
@@ -278,34 +289,20 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     if let Some((main, written, has_summary)) = own {
         let of = main.as_ref().filter(|_| has_summary);
         let summary = of.and_then(|main| Summary::kept(folder, main.bytes));
+        let begin = || main.as_ref().and_then(|of| Times::in_the_begin(&of.folder, of.name));
         let said = match &summary {
-            Some(summary) => Some(summary.created.clone()),
-            None => main.as_ref().and_then(begins_with_a_time),
+            Some(summary) => Times::of(summary, written),
+            None => begin().unwrap_or_default(),
         };
-        let created = said.filter(|said| parse_rfc3339(said).is_some());
-        let created = created.unwrap_or_else(|| time_rfc3339(written));
-        return Some(Seen { row: row(created, summary, 0), main });
+        let created = said.created.unwrap_or_else(|| time_rfc3339(written));
+        return Some(Seen { row: row(created, said.imported_at, summary, 0), main });
     }
     // A set is what its processes are. One that was killed may have left none.
     parts.retain(|(number, part)| number.is_some() && part.main.is_some());
     let processes = parts.len();
     let (_, first) = parts.into_iter().min_by_key(|(number, _)| *number)?;
-    let Seen { row: Row { created, summary, .. }, main } = first;
-    Some(Seen { row: row(created, summary, processes), main })
-}
-
-/// So many bytes of a profile or a receipt have the time when it was made, which is among their first fields.
-const BEGIN: u64 = 512;
-
-/// The time when a run was made, from the first bytes of its file.
-fn begins_with_a_time(main: &Main) -> Option<String> {
-    let field = if main.name == RECEIPT { "\"timestamp\"" } else { "\"created\"" };
-    let mut begin = Vec::new();
-    File::open(main.path()).ok()?.take(BEGIN).read_to_end(&mut begin).ok()?;
-    let begin = String::from_utf8_lossy(&begin);
-    let (_, rest) = begin.split_once(field)?;
-    let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    rest.split_once('"').map(|(created, _)| created.to_owned())
+    let Seen { row: Row { created, imported_at, summary, .. }, main } = first;
+    Some(Seen { row: row(created, imported_at, summary, processes), main })
 }
 
 /// Reads runs without a summary, the newest first. Returns how many are left.
@@ -321,9 +318,11 @@ fn read_some(seen: &mut [Seen], mut budget: Budget) -> usize {
         budget = Budget { runs: budget.runs - 1, bytes };
         match main.read() {
             Ok(summary) => {
-                if parse_rfc3339(&summary.created).is_some() {
-                    row.created.clone_from(&summary.created);
+                let said = Times::of(&summary, main.written);
+                if let Some(created) = said.created {
+                    row.created = created;
                 }
+                row.imported_at = said.imported_at;
                 row.summary = Some(summary);
             }
             Err(why) => row.trouble = Some(why),
@@ -334,6 +333,8 @@ fn read_some(seen: &mut [Seen], mut budget: Budget) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use brickscope_profile::{ClockInfo, Model};
 
     use super::*;
@@ -370,6 +371,53 @@ mod tests {
         assert_eq!(names(&found), ["a", "b", "20-10", "20-2", "20"]);
         assert_eq!(found.unread, 0);
         assert_eq!(models(&found)[0], Some("model a"));
+    }
+
+    /// An import that was made in this second, of a file of ten years before.
+    fn imported(folder: &Path, name: &str, second: u32, is_noted: bool) -> PathBuf {
+        let run = folder.join(name);
+        fs::create_dir_all(&run).expect("a folder");
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.created = "2016-11-29T12:00:00Z".to_owned();
+        let at = format!("2026-11-29T12:00:{second:02}.250Z");
+        profile.imported_at = is_noted.then_some(at);
+        profile.imported = Some(brickscope_profile::Imported {
+            format: "chrome".to_owned(),
+            file: format!("/traces/{name}.json.gz"),
+            ..Default::default()
+        });
+        summary::save(&profile, &run).expect("there is room");
+        run
+    }
+
+    #[test]
+    fn imports_are_ordered_by_when_they_were_imported() {
+        let folder = tempfile::tempdir().expect("a folder");
+        made(folder.path(), "before", 1);
+        imported(folder.path(), "sglang", 2, true);
+        let later = imported(folder.path(), "vllm", 2, true);
+        made(folder.path(), "after", 3);
+        let expected = ["after", "sglang", "vllm", "before"];
+        // Without its summary the file itself says it, which a copy does, too.
+        for is_read in [true, false] {
+            if !is_read {
+                fs::remove_file(later.join(SUMMARY)).expect("it is there");
+                written_at(&later.join(PROFILE), 2_000_000_000);
+            }
+            let found = list(folder.path(), Budget::NONE).expect("a folder");
+            assert_eq!(names(&found), expected);
+            let row = &found.rows[2];
+            assert_eq!(row.created, "2016-11-29T12:00:00Z");
+            assert_eq!(row.written(), "2026-11-29T12:00:02.250Z");
+        }
+        // One of an earlier version, which noted nothing, was imported when its file was written.
+        let old = imported(folder.path(), "old", 0, false);
+        for file in [PROFILE, SUMMARY] {
+            written_at(&old.join(file), 1_500_000_000);
+        }
+        let found = list(folder.path(), ALL).expect("a folder");
+        assert_eq!(names(&found).last(), Some(&"old"));
+        assert_eq!(found.rows[4].written(), "2017-07-14T02:40:00Z");
     }
 
     #[test]

@@ -8,13 +8,13 @@ use std::path::Path;
 
 use brickscope_analysis::rate::Rate;
 use brickscope_analysis::receipt::Receipt;
-use brickscope_profile::{Phase, Profile, ProfileError};
+use brickscope_profile::{GraphLayersBy, Imported, Phase, Profile, ProfileError};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, PROFILE, SUMMARY};
 
 /// To be raised when a figure of the same profile becomes another one, so that files of before don't count.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The most bytes of the file, which has some hundred.
 const MOST_BYTES: u64 = 16 << 10;
@@ -27,7 +27,13 @@ const MOST_OF_A_NAME: usize = 200;
 pub struct Summary {
     /// When it was made, as its file says: RFC 3339 in UTC.
     pub created: String,
-    /// The model, or if none is known what the run was imported from.
+    /// Of an import, when that was, in the same form. Earlier versions didn't note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported_at: Option<String>,
+    /// The file that it was imported from: its name, and whether a capture told the layers of its graphs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported_from: Option<String>,
+    /// The model. Of a run that brickscope's own Python wrote, and that knows none, what wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The quantisation, in one word.
@@ -79,10 +85,13 @@ impl Summary {
         let of = model.and_then(|model| {
             named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture))
         });
-        let imported = profile.imported.as_ref().and_then(|imported| short(&imported.format));
+        let imported = profile.imported.as_ref();
+        let own = imported.filter(|of| is_own(of)).and_then(|of| short(&of.format));
         Self {
             created: profile.created.clone(),
-            model: of.or(imported),
+            imported_at: profile.imported_at.clone(),
+            imported_from: imported.filter(|of| !is_own(of)).and_then(source),
+            model: of.or(own),
             quantization: model.and_then(|model| short(&model.quantization)),
             decode_tokens_per_second: Rate::of(profile, Phase::Decode)
                 .map(|rate| rate.tokens_per_second),
@@ -96,6 +105,8 @@ impl Summary {
         let model = &receipt.model;
         Self {
             created: receipt.timestamp.clone(),
+            imported_at: None,
+            imported_from: None,
             model: named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture)),
             quantization: short(&model.quantization),
             decode_tokens_per_second: receipt.tokens_per_second,
@@ -129,6 +140,19 @@ pub(crate) fn save(profile: &Profile, folder: &Path) -> Result<(), ProfileError>
     Ok(())
 }
 
+/// Whether a run was measured and written by brickscope's own Python, at once and not by an import.
+fn is_own(imported: &Imported) -> bool {
+    imported.format.starts_with("brickscope")
+}
+
+/// What a run was imported from: the name of the file, and of a capture that there was one.
+fn source(imported: &Imported) -> Option<String> {
+    let file = imported.file.rsplit(['/', '\\']).find(|part| !part.is_empty())?;
+    let by = imported.graph_layers.as_ref().map(|layers| layers.by);
+    let capture = if by == Some(GraphLayersBy::Capture) { " + capture" } else { "" };
+    Some(short(file)? + capture)
+}
+
 /// A model's name, or that of its file.
 fn named(name: Option<&str>, path: &str) -> Option<String> {
     let of_file = || Path::new(path).file_name().and_then(|name| short(&name.to_string_lossy()));
@@ -143,7 +167,7 @@ fn short(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use brickscope::{BrickId, BrickProfiler, MockClock, Model};
+    use brickscope::{BrickId, BrickProfiler, GraphLayers, MockClock, Model};
 
     use super::*;
 
@@ -198,7 +222,7 @@ mod tests {
         let kept = folder.path().join(SUMMARY);
         let text = fs::read_to_string(&kept).expect("it is there");
         for other in [
-            text.replace("\"summary_version\":1", "\"summary_version\":0"),
+            text.replace("\"summary_version\":2", "\"summary_version\":1"),
             text[..text.len() / 2].to_owned(),
             format!("{text}{}", " ".repeat(20_000)),
             String::new(),
@@ -206,6 +230,36 @@ mod tests {
             fs::write(&kept, other).expect("there is room");
             assert_eq!(Summary::kept(folder.path(), length()), None);
         }
+    }
+
+    #[test]
+    fn an_import_is_named_by_its_file_and_what_told_its_layers() {
+        let mut profile = Profile::empty(Default::default());
+        let layers = |by| {
+            let detail = String::new();
+            GraphLayers { by, layers: 2, kernels: 4, of_kernels: 4, detail }
+        };
+        let mut from = |format: &str, file: &str, by: Option<GraphLayersBy>| {
+            profile.imported = Some(Imported {
+                format: format.to_owned(),
+                file: file.to_owned(),
+                graph_layers: by.map(layers),
+                ..Imported::default()
+            });
+            let Summary { model, imported_from, .. } = Summary::of(&profile);
+            (model, imported_from)
+        };
+        let file = |name: &str| (None, Some(name.to_owned()));
+        let path = "/traces/vllm_decode.json.gz";
+        assert_eq!(from("chrome", path, None), file("vllm_decode.json.gz"));
+        let by = Some(GraphLayersBy::Sequence);
+        assert_eq!(from("chrome", path, by), file("vllm_decode.json.gz"));
+        let by = Some(GraphLayersBy::Capture);
+        assert_eq!(from("chrome", path, by), file("vllm_decode.json.gz + capture"));
+        assert_eq!(from("chrome", "", None), (None, None));
+        // It measured this itself.
+        let own = (Some("brickscope.py".to_owned()), None);
+        assert_eq!(from("brickscope.py", "run", None), own);
     }
 
     #[test]

@@ -27,7 +27,7 @@ const BETWEEN: &str = "  ";
 /// A figure that the run doesn't have is `-`, and one that wasn't read `?`.
 #[must_use]
 pub fn table(list: &List, width: Option<usize>) -> String {
-    let newest = list.rows.first().map_or("", |row| year(&row.created));
+    let newest = list.rows.first().map_or("", |row| year(row.written()));
     let rows: Vec<_> = list.rows.iter().map(|row| cells(row, newest)).collect();
     let mut widths = HEADINGS.map(wide);
     for row in &rows {
@@ -74,7 +74,9 @@ fn cells(row: &Row, newest: &str) -> [String; COLUMNS] {
     let absent = if row.summary.is_some() { "-" } else { "?" };
     let of = row.summary.as_ref();
     let model = of.map_or_else(String::new, |of| {
-        let parts = [&of.model, &of.quantization].into_iter().flatten().map(|name| printable(name));
+        // Of an import that knows no model, its file says most.
+        let named = if of.model.is_some() { &of.model } else { &of.imported_from };
+        let parts = [named, &of.quantization].into_iter().flatten().map(|name| printable(name));
         parts.collect::<Vec<_>>().join(" ")
     });
     let model = match &row.trouble {
@@ -90,7 +92,7 @@ fn cells(row: &Row, newest: &str) -> [String; COLUMNS] {
     let no_tag = if row.is_tagged { "?" } else { "" };
     [
         printable(&row.name.to_string_lossy()),
-        when(&row.created, newest),
+        when(row.written(), newest),
         model,
         rate,
         disturbed.unwrap_or_else(|| absent.to_owned()),
@@ -145,7 +147,9 @@ fn row_as_json(row: &Row) -> Value {
     add("name", Some(json!(row.name.to_string_lossy())));
     add("path", Some(json!(row.path.to_string_lossy())));
     add("created", Some(json!(row.created)));
+    add("imported_at", row.imported_at.as_ref().map(|at| json!(at)));
     add("model", summary.and_then(|of| of.model.as_ref()).map(|model| json!(model)));
+    add("imported_from", summary.and_then(|of| of.imported_from.as_ref()).map(|of| json!(of)));
     add("quantization", summary.and_then(|of| of.quantization.as_ref()).map(|of| json!(of)));
     add("decode_tokens_per_second", rate.map(|rate| json!(rate)));
     add("no_rate", rate.is_none().then(|| json!(no_rate(row))));
@@ -183,8 +187,11 @@ mod tests {
             name: name.into(),
             path: PathBuf::from("runs").join(name),
             created: created.to_owned(),
+            imported_at: None,
             summary: Some(Summary {
                 created: created.to_owned(),
+                imported_at: None,
+                imported_from: None,
                 model: Some("brickscope-synth-110m".to_owned()),
                 quantization: Some("q8_0".to_owned()),
                 decode_tokens_per_second: Some(291.4),
@@ -218,6 +225,35 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
 20251128-090000  2025-11-28                                     ?          ?  1.2 MB
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn an_import_is_of_when_it_was_imported() {
+        let mut list = list();
+        list.rows[0].imported_at = Some("2026-11-30T10:20:30.400Z".to_owned());
+        let text = table(&list, None);
+        assert!(text.lines().any(|line| line.contains("  11-30 10:20  ")), "{text}");
+        let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
+        assert_eq!(value["runs"][0]["created"], "2026-11-29T12:15:00Z");
+        assert_eq!(value["runs"][0]["imported_at"], "2026-11-30T10:20:30.400Z");
+        assert!(value["runs"][1].get("imported_at").is_none(), "{value}");
+    }
+
+    #[test]
+    fn an_import_without_a_model_is_named_by_its_file() {
+        let mut list = list();
+        if let Some(summary) = &mut list.rows[0].summary {
+            summary.imported_from = Some("vllm.json.gz + capture".to_owned());
+        }
+        assert!(!table(&list, None).contains("vllm.json.gz"), "it has a model");
+        if let Some(summary) = &mut list.rows[0].summary {
+            (summary.model, summary.quantization) = (None, None);
+        }
+        let text = table(&list, None);
+        assert!(text.contains("  vllm.json.gz + capture  "), "{text}");
+        let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
+        assert_eq!(value["runs"][0]["imported_from"], "vllm.json.gz + capture");
+        assert!(value["runs"][0].get("model").is_none(), "{value}");
     }
 
     #[test]

@@ -600,6 +600,38 @@ fn unlike_conditions_are_refused_each_with_both_values_unless_forced() {
 }
 
 #[test]
+fn sides_that_share_no_kernel_are_told_to_be_other_programs() {
+    let said = |a_ns: [u64; 2], b_name: &str| {
+        let [mut a, mut b] = made_sides(1, 1.0, 0.01);
+        let kernels = |own: &str, [ns, copy]: [u64; 2]| {
+            [(own.to_owned(), ns), ("Memcpy".to_owned(), copy)].into_iter().collect()
+        };
+        a.processes[0].kernels = kernels("gemm_a", a_ns);
+        b.processes[0].kernels = kernels(b_name, [995, 5]);
+        let compared = compared(&[a, b]);
+        (text(&compared).lines().take(9).collect::<Vec<_>>().join(" "), compared.outcome())
+    };
+    let (few, outcome) = said([99_600, 400], "gemm_b");
+    assert!(few.contains("! Kernels that are in both take 0.40 % of A's time"), "{few}");
+    assert!(few.contains("other programs or"), "{few}");
+    // It is a note, and no verdict.
+    let (same, as_before) = said([99_600, 400], "gemm_a");
+    assert_eq!(as_before, outcome);
+    let (much, _) = said([900, 100], "gemm_b");
+    for text in [same, much] {
+        assert!(!text.contains("other programs"), "{text}");
+    }
+    let [mut a, mut b] = made_sides(1, 1.0, 0.01);
+    a.processes[0].kernels.insert("gemm_a".to_owned(), 1);
+    b.processes[0].kernels.insert("gemm_b".to_owned(), 1);
+    let none = text(&compared(&[a, b]));
+    assert!(
+        none.contains("! No kernel is in both: these are other programs or models\n"),
+        "{none}"
+    );
+}
+
+#[test]
 fn what_can_not_be_compared_at_all() {
     let [a, b] = made_sides(3, 1.0, 0.01);
     let error = |a: &Side, b: &Side, options: &Options| {
@@ -617,7 +649,11 @@ fn what_can_not_be_compared_at_all() {
     copied.processes[2] = Process { name: "a copy".to_owned(), ..a.processes[0].clone() };
     assert!(error(&a, &copied, &default).contains("a copy"), "{}", error(&a, &copied, &default));
     copied.processes[2] = b.processes[0].clone();
-    assert!(error(&a, &copied, &default).contains("hold the same run"));
+    let name = &b.processes[0].name;
+    assert_eq!(
+        error(&a, &copied, &default),
+        format!("{name} is there twice: a run says nothing about how it varies")
+    );
     let mut other = b.clone();
     other.processes.iter_mut().for_each(|process| process.tests[0].name = "pp1".to_owned());
     other.processes.iter_mut().for_each(|process| process.tests[1].name = "tg1".to_owned());

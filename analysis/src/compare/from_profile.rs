@@ -9,7 +9,7 @@ use brickscope_profile::{
 };
 
 use super::inside::Inside;
-use super::{Brick, Fact, Process, RanksOfRun, Sample, Test};
+use super::{Brick, Fact, Process, RanksOfRun, Sample, Test, in_both};
 
 /// The most times, one for each brick in each pass: those of a million passes with 64 bricks. Few spans with many names
 /// in many passes could take more memory than there is.
@@ -130,6 +130,7 @@ impl Process {
             disturbed: whole.iter().filter(|pass| pass.is_disturbed()).count() as u64,
             seconds: None,
             ranks: RanksOfRun::of(profile),
+            kernels: in_both::kernels(profile),
         })
     }
 }

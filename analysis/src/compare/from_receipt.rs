@@ -1,5 +1,7 @@
 //! Receipts as processes.
 
+use std::collections::BTreeMap;
+
 use brickscope_profile::Phase;
 use brickscope_profile::save::{parse_rfc3339, unix_seconds};
 
@@ -20,6 +22,7 @@ impl Process {
             not_verified: None,
             seconds: seconds(&receipt.timestamp),
             ranks: None,
+            kernels: BTreeMap::new(),
             disturbed: receipt
                 .tests
                 .iter()

@@ -61,6 +61,7 @@ mod environment;
 mod from_profile;
 #[cfg(feature = "receipt")]
 mod from_receipt;
+mod in_both;
 mod inside;
 #[cfg(feature = "receipt")]
 mod limits;
@@ -74,6 +75,7 @@ mod turns;
 pub(crate) mod verdict;
 mod work;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use brickscope_profile::Phase;
@@ -151,6 +153,9 @@ pub struct Process {
     /// Its ranks, if it has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RanksOfRun>,
+    /// Of an import that states no model: nanoseconds by the name of the kernel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kernels: BTreeMap<String, u64>,
 }
 
 /// One kind of work, repeated.
@@ -268,6 +273,9 @@ pub struct Comparison {
     /// The ranks of both runs, if one has several. Nothing of it is judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RanksChange>,
+    /// Of imports that state no model: the part of the time in kernels, of A and of B, that is in kernels of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernels_in_both: Option<[f64; 2]>,
 }
 
 /// A side of a comparison.
@@ -382,6 +390,11 @@ impl fmt::Display for CompareError {
                 write!(f, "the smallest change that matters must be above 0, not {value}")
             }
             Self::Empty { side } => write!(f, "{} has no runs", printable_text(side)),
+            Self::Copy { one, other } if one == other => write!(
+                f,
+                "{} is there twice: a run says nothing about how it varies",
+                printable_text(one)
+            ),
             Self::Copy { one, other } => write!(
                 f,
                 "{} and {} hold the same run: a copy says nothing about how runs vary",
@@ -485,6 +498,7 @@ fn compare_beside(
         differences: may,
         tests: tests.into_iter().map(Rows::into_change).collect(),
         ranks: RanksChange::of_sides(whole),
+        kernels_in_both: in_both::shares(whole),
     })
 }
 

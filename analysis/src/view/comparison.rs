@@ -367,6 +367,7 @@ fn row(out: &mut String, name: &str, row: &Change) {
 /// What a reader must know before any figure.
 fn warnings(comparison: &Comparison) -> Vec<String> {
     let mut warnings = Vec::new();
+    warnings.extend(of_other_programs(comparison));
     if !comparison.forced.is_empty() {
         warnings.push(
             "Forced: the two ran under different conditions, which any change can come from:"
@@ -387,6 +388,20 @@ fn warnings(comparison: &Comparison) -> Vec<String> {
         warnings.extend(doubts(side).into_iter().map(|doubt| format!("{letter}, {doubt}")));
     }
     warnings
+}
+
+/// What tells that sides that don't state it are other programs or models.
+fn of_other_programs(comparison: &Comparison) -> Option<String> {
+    let [a, b] = comparison.kernels_in_both.filter(|_| comparison.is_of_other_programs())?;
+    let common = match a > 0.0 || b > 0.0 {
+        true => format!(
+            "Kernels that are in both take {} of A's time in kernels and {} of B's",
+            percent(a),
+            percent(b)
+        ),
+        false => "No kernel is in both".to_owned(),
+    };
+    Some(format!("{common}: these are other programs or models"))
 }
 
 /// What makes the figures of a side doubtful, each once: twenty processes may have the same doubt.

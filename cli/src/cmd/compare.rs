@@ -1,6 +1,7 @@
 //! `brickscope compare`: says what became slower or faster from one side to the other.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +13,7 @@ use brickscope_analysis::compare::{Side, turns_at_random};
 use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, MAX_PROCESSES};
 use crate::runs::{RunDir, named, sides};
-use crate::{family, interrupt, progress};
+use crate::{family, interrupt, output, progress};
 
 /// Show what became slower or faster from A to B: tests, categories and bricks.
 ///
@@ -62,14 +63,27 @@ const MOST_A_SIDE: u32 = 500;
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
     let [a, b] = match args.processes {
         Some(processes) => measure_in_turns(args, processes)?,
-        None => [
-            sides::load(&named(&args.a)?, args.how.force).context("A")?,
-            sides::load(&named(&args.b)?, args.how.force).context("B")?,
-        ],
+        None => {
+            let [a, b] = [named(&args.a)?, named(&args.b)?];
+            let side_a = sides::load(&a, args.how.force).context("A")?;
+            // What is no run at all was told before.
+            are_two(&a, &b)?;
+            [side_a, sides::load(&b, args.how.force).context("B")?]
+        }
     };
     let comparison = compared(&a, &b, &args.how, true)?;
     print(&comparison, &args.how)?;
     Ok(exit_code(comparison.outcome()))
+}
+
+/// Refuses one run for both sides.
+fn are_two(a: &Path, b: &Path) -> Result<()> {
+    // Of what isn't there, its side says so.
+    let whole = [a, b].map(|path| fs::canonicalize(path).ok());
+    if whole[0].is_some() && whole[0] == whole[1] {
+        bail!("A and B are one run, {}: name another for one of them", output::shown(a));
+    }
+    Ok(())
 }
 
 /// Runs the benchmark of both programs, in pairs of random order, and reads what they wrote.

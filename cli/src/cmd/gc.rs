@@ -14,7 +14,7 @@ use crate::text::count;
 /// Remove all runs in a folder but the newest and those with a tag. Without --yes, only say which.
 ///
 /// As with `rm`, only files that brickscope writes are removed, and runs that are being written stay. The newest are the first
-/// that `ls` lists: by the time of the measurement, which of an imported file is that in the file.
+/// that `ls` lists: those that were written last, and of an imported file it counts when it was imported.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope gc --keep 20\n  brickscope gc --keep 20 --yes\n  brickscope gc runs/nightly --keep 100 --yes"

@@ -29,7 +29,7 @@ use crate::text::{count, printable_text};
 /// PyTorch's.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import bench.json --ceilings-here\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import rank*.pt.trace.json.gz --out runs/ranks\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  nsys export --type sqlite report.nsys-rep\n  brickscope import report.sqlite --out runs/nsys\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
+    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out brickscope-runs/llama\n  brickscope show llama\n  brickscope import bench.json --ceilings-here\n  brickscope import trace.json --decode forward --out brickscope-runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import rank*.pt.trace.json.gz --out brickscope-runs/ranks\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  nsys export --type sqlite report.nsys-rep\n  brickscope import report.sqlite --out brickscope-runs/nsys\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
 )]
 pub(crate) struct ImportArgs {
     /// The file to read; of several ranks of a job, the traces of all of them, which become one run.
@@ -215,7 +215,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         args.files.iter().chain(&args.capture).try_for_each(|file| is_not_in(out, file))?;
     }
     let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
-    dir.save(&profile)?;
+    dir.save_import(&mut profile)?;
     note.finish_and_clear();
     let path = output::shown(dir.path());
     runs::into_lake(args.lake.as_deref(), Some(dir.path()))?;

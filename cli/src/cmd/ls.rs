@@ -46,7 +46,7 @@ pub(crate) fn run(args: &LsArgs) -> Result<()> {
     if list.rows.is_empty() && is_run(folder) {
         tell!("note: {shown} is a run itself: `brickscope show {shown}`");
     } else if list.rows.is_empty() {
-        tell!("note: there is no run in {shown}: `brickscope profile` writes one");
+        tell!("note: there is no run in {shown}: `profile` and `import` write one");
     }
     if list.unread > 0 {
         tell!(

@@ -35,7 +35,7 @@ use crate::{family, interrupt, output, summary};
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run --out runs/llama -- llama-cli -m model.gguf -p \"Hello\" -n 64 -st\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope run --follow -- ./serve.sh\n  brickscope run --recover\n  brickscope show runs/llama --as roofline"
+    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run -- llama-cli -m model.gguf -p \"Hello\" -n 64 -st\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope run --follow -- ./serve.sh\n  brickscope run --recover\n  brickscope show @ --as roofline"
 )]
 pub(crate) struct RunArgs {
     /// The program to run, with its arguments.

@@ -11,7 +11,7 @@ use crate::{output, runs};
 /// Give a run a name, by which all commands find it, and which keeps `gc` from removing it.
 ///
 /// A run has one tag, and another one replaces it. The tag is a file in the run's folder, so it goes where the run goes.
-/// Commands look for tags in `brickscope-runs`.
+/// Commands look for tags in `brickscope-runs`, so only a run that lies there gets one.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope tag @ best\n  brickscope compare best @\n  brickscope tag best --remove"
@@ -43,6 +43,7 @@ pub(crate) fn run(args: &TagArgs) -> Result<()> {
         return output::print(format!("{shown} is not {before} any more\n"));
     };
     tag::check(name)?;
+    is_looked_at(folder)?;
     is_free(name, folder)?;
     tag::set(folder, name).with_context(|| shown.clone())?;
     let before = before.filter(|before| *before != format!("`{name}`"));
@@ -50,11 +51,18 @@ pub(crate) fn run(args: &TagArgs) -> Result<()> {
     if fs::symlink_metadata(name).is_ok() {
         tell!("note: here is a file or folder called {name}, which wins over the tag");
     }
-    let whole = fs::canonicalize(folder).ok();
-    if !is_same(whole.as_deref().and_then(Path::parent), Some(Path::new(RUNS))) {
-        tell!("note: this run is elsewhere than in {RUNS}, where commands look for tags");
-    }
     output::print(format!("{shown} is `{name}`{before}\n"))
+}
+
+/// Refuses a run whose tag no command would find.
+fn is_looked_at(folder: &Path) -> Result<()> {
+    let whole = fs::canonicalize(folder).ok();
+    ensure!(
+        is_same(whole.as_deref().and_then(Path::parent), Some(Path::new(RUNS))),
+        "{} is not in {RUNS}, where commands look for tags: name it by its path, or move it there",
+        output::shown(folder)
+    );
+    Ok(())
 }
 
 /// Refuses a tag that would name two runs.

@@ -22,7 +22,9 @@ pub(crate) fn named_or_newest(word: Option<&Path>) -> Result<PathBuf> {
         return named(word);
     }
     newest_if_any()?.with_context(|| {
-        format!("name a run: there is none in {RUNS}, where `brickscope profile` writes one")
+        format!(
+            "name a run: there is none in {RUNS}, where `brickscope profile` or `import` writes one"
+        )
     })
 }
 

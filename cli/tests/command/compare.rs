@@ -257,7 +257,8 @@ fn what_can_not_be_read_or_was_changed_is_refused() {
     for (args, says) in [
         (vec![str(&a), "nowhere"], "B: nowhere"),
         (vec![str(&empty), str(&b)], "has no runs"),
-        (vec![str(&a), str(&a)], "hold the same run"),
+        (vec![str(&a), str(&a)], "A and B are one run, "),
+        (vec![str(&a.join("1")), str(&a.join("1/receipt.json"))], "receipt.json is there twice"),
         (vec![str(&a), str(&b), "--threshold", "0%"], "above 0%"),
         (vec![str(&a), str(&b), "--threshold", "3"], "such as 3%"),
         (vec![str(&a), str(&b), "--", "--tokens", "3"], "--processes"),

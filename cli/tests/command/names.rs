@@ -1,11 +1,11 @@
 //! `brickscope ls`, `tag`, `rm` and `gc`, and what names a run in all other commands.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use brickscope::{BrickId, BrickProfiler, MockClock, Model, Phase, Profile};
-use brickscope_runs::RunDir;
+use brickscope_runs::{RunDir, tag};
 use brickscope_testing::command::{self, brickscope};
 use brickscope_testing::hostile::{assert_harmless, forbidden};
 use serde_json::Value;
@@ -116,6 +116,7 @@ fn runs_are_listed_newest_first_with_the_figure_of_the_first_screen() {
     let empty = Place::new();
     let (out, said, code) = empty.ran(&["ls"]);
     assert!(out.is_empty() && code == 0 && said.contains("there is no run"), "{said}");
+    assert!(said.contains("`import`") && said.trim_end().len() <= 80, "{said}");
     assert!(empty.refused(&["ls", "gone"]).contains("gone: No such file"));
 }
 
@@ -207,10 +208,37 @@ fn a_tag_names_one_run_and_goes_where_it_goes() {
     assert_eq!(out, "brickscope-runs/moved is not `better` any more\n");
     assert!(place.refused(&["tag", "moved", "--remove"]).contains("has no tag"));
     assert!(place.refused(&["show", "better"]).contains("No such file"));
-    // A run elsewhere has one, too, but isn't found by it.
-    fs::rename(place.path("moved"), place.dir.path().join("here")).expect("they are ours");
-    let (_, said, code) = place.ran(&["tag", "here", "x"]);
-    assert!(code == 0 && said.contains("this run is elsewhere than in"), "{said}");
+    // A run elsewhere would not be found by one, so it gets none; but one that it brought along can be taken.
+    let here = place.dir.path().join("here");
+    fs::rename(place.path("moved"), &here).expect("they are ours");
+    let said = place.refused(&["tag", "here", "x"]);
+    assert!(said.contains("here is not in brickscope-runs, where commands look"), "{said}");
+    assert!(!here.join(".tag").exists());
+    tag::set(&here, "x").expect("there is room");
+    place.printed(&["tag", "here", "--remove"]);
+    assert!(!here.join(".tag").exists());
+}
+
+#[test]
+fn the_newest_run_is_the_one_that_was_imported_last() {
+    let place = Place::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/import");
+    // The file of the first is of a later day than that of the second.
+    for (file, name) in [("llama-bench.json", "first"), ("kineto-gpu.json", "second")] {
+        let file = data.join(file);
+        let out = format!("brickscope-runs/{name}");
+        place.printed(&["import", file.to_str().expect("UTF-8"), "--out", &out]);
+    }
+    assert_eq!(place.names(), ["second", "first"]);
+    let (_, said, _) = place.ran(&["show", "@"]);
+    assert_eq!(said, "note: @ is brickscope-runs/second\n");
+    let text = place.printed(&["gc", "--keep", "1"]);
+    assert!(text.starts_with("brickscope-runs/first  "), "{text}");
+    // Both times are in the JSON.
+    let listed = place.listed();
+    let [second, first] = [0_usize, 1].map(|nth| listed["runs"][nth].clone());
+    assert!(first["created"].as_str() > second["created"].as_str(), "{listed}");
+    assert!(first["imported_at"].as_str() < second["imported_at"].as_str(), "{listed}");
 }
 
 #[test]
@@ -284,7 +312,7 @@ fn old_runs_are_not_parts_of_one_and_not_what_only_looks_like_a_run() {
         assert!(said.contains("is a run itself: name the folder that it lies in"), "{said}");
     }
     // One process of it has a tag.
-    place.printed(&["tag", "brickscope-runs/set/2", "best"]);
+    tag::set(&place.path("set/2"), "best").expect("there is room");
     let mine = place.path("mine");
     fs::create_dir(&mine).expect("a folder");
     for file in ["profile.json", "report.html"] {

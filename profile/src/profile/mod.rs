@@ -72,6 +72,10 @@ pub struct Profile {
     pub brickscope_version: String,
     /// When it was collected, RFC 3339 in UTC.
     pub created: String,
+    /// Of an import, when that was, in the same form: `created` is then as the file says. It stands here, since lists of runs
+    /// read the begin of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported_at: Option<String>,
     /// What was lost or recorded otherwise than intended. First, since it qualifies everything else.
     pub dropped: Dropped,
     /// The run, as far as its caller described it.
@@ -200,6 +204,7 @@ impl Profile {
             schema_version: SCHEMA_VERSION,
             brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
             created: save::now_rfc3339(),
+            imported_at: None,
             dropped: Dropped::default(),
             run: None,
             model: None,
