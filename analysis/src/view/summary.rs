@@ -876,6 +876,9 @@ fn what_ran(profile: &Profile) -> Vec<String> {
     parts
 }
 
+/// Where a device's kernels are: the full report has its bricks alone.
+const KERNELS: &str = "`brickscope show RUN --as kernels` lists its kernels";
+
 /// What to do first, in a sentence without its first capital letter: what [`Findings`] have first, or where they have
 /// nothing, what would tell more.
 #[must_use]
@@ -938,14 +941,13 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
                 let place = longest.roof.as_ref().and_then(|roof| roof.place.as_ref());
                 match (place.filter(|place| place.reach != Reach::Above), &main.layers) {
                     (Some(place), _) => format!(
-                        "look at {name}, {share} of the device's time there, at {} of its roof: the full report has its \
-                         kernels",
+                        "look at {name}, {share} of the device's time there, at {} of its roof: {KERNELS}",
                         whole_percent(place.of_roof)
                     ),
                     (None, Some(of)) => layers::next(of, &longest.name, &share),
-                    (None, None) => format!(
-                        "look at {name}, {share} of the device's time there: the full report has its kernels"
-                    ),
+                    (None, None) => {
+                        format!("look at {name}, {share} of the device's time there: {KERNELS}")
+                    }
                 }
             }
             _ => "look at the gaps between bricks on the device in the full report".to_owned(),
@@ -994,6 +996,11 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         format!("{} takes the most time, {}", longest.name, fraction(main.share(longest.own_ns)));
     if main.verdict.is_some() || profile.imported.is_some() {
         longest_is
+    } else if is_of_device(profile)
+        && let Some(why) = &profile.ceilings_absent
+    {
+        // The machine's ceilings aren't the device's.
+        format!("{longest_is}; {}", printable_text(&why.reason))
     } else if profile.ceilings.is_none() {
         format!(
             "{longest_is}; ceilings (`brickscope machine --add-to RUN`) would say how fast it could be"

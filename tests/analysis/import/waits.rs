@@ -325,6 +325,27 @@ fn without_passes_a_device_that_hardly_ran_is_not_told_to_be_faster() {
     assert!(screen.contains("Next: say which events are passes"), "{screen}");
 }
 
+/// A kernel and two copies, which nothing launched.
+const COPIES: &str = r#"{"schemaVersion":1,"traceEvents":[
+{"ph":"X","cat":"kernel","name":"my_kernel","pid":0,"tid":7,"ts":100,"dur":10,"args":{"device":0,"stream":7,"correlation":1}},
+{"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD (Pinned -> Device)","pid":0,"tid":7,"ts":110,"dur":60,"args":{"device":0,"stream":7,"correlation":2,"bytes":3000000}},
+{"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD (Pinned -> Device)","pid":0,"tid":7,"ts":170,"dur":40,"args":{"device":0,"stream":7,"correlation":3,"bytes":1000000}}
+]}"#;
+
+#[test]
+fn the_view_that_has_kernels_is_named_and_a_device_needs_its_own_limits() {
+    let profile = imported(COPIES, Format::Chrome);
+    let of_all = screen(&profile);
+    assert!(of_all.contains("Next: look at Copy, 90.9 % of the device's time there: "), "{of_all}");
+    let said = "`brickscope show RUN --as kernels` lists its kernels";
+    assert!(of_all.contains(said) && !of_all.contains("full report has"), "{of_all}");
+    assert!(view::kernels(&profile.whole_device(0).expect("there is one")).contains("Memcpy HtoD"));
+    // This machine isn't the one that it ran on.
+    let alone = screen(&profile.whole_device(0).expect("there is one"));
+    assert!(alone.contains("`import --stated-limits` or `import --ceilings FILE`"), "{alone}");
+    assert!(!alone.contains("machine --add-to"), "{alone}");
+}
+
 #[test]
 fn steps_that_train_are_no_decode_and_get_no_advice_for_servers() {
     let profile = imported(TRAINING, Format::Chrome);
