@@ -323,6 +323,12 @@ fn without_passes_a_device_that_hardly_ran_is_not_told_to_be_faster() {
     let screen = screen(&imported(&text, Format::Chrome));
     assert!(screen.contains("from its first kernel to its last."), "{screen}");
     assert!(screen.contains("Next: say which events are passes"), "{screen}");
+    // Without anything of the host, nothing could be one.
+    let is_of_host = |line: &&str| !line.contains("\"cat\":") || line.contains("\"cat\":\"kernel\"");
+    let bare = text.lines().filter(is_of_host).collect::<Vec<_>>().join("\n");
+    let bare = bare.replace(",\n]}", "\n]}");
+    let bare = self::screen(&imported(&bare, Format::Chrome));
+    assert!(bare.contains("Next: record what the host did, so that passes can be told ("), "{bare}");
 }
 
 /// A kernel and two copies, which nothing launched.
