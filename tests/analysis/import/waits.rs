@@ -353,6 +353,24 @@ fn the_view_that_has_kernels_is_named_and_a_device_needs_its_own_limits() {
 }
 
 #[test]
+fn the_only_device_has_the_only_name_of_the_file() {
+    let named = |properties: &str, text: &str| {
+        let head = format!("{{\"deviceProperties\":{properties},");
+        let profile = imported(&text.replacen('{', &head, 1), Format::Chrome);
+        profile.devices.iter().map(|device| device.name.clone()).collect::<Vec<_>>()
+    };
+    let elsewhere = COPIES.replace("\"device\":0", "\"device\":9");
+    let one = r#"[{"id":0,"name":"AMD Instinct MI300X"}]"#;
+    assert_eq!(named(one, &elsewhere), ["AMD Instinct MI300X"]);
+    // Of several, or for several, it isn't known which is which.
+    let unnamed = "device 9, whose name isn't stated";
+    let two = r#"[{"id":0,"name":"a device"},{"id":1,"name":"another device"}]"#;
+    assert_eq!(named(two, &elsewhere), [unnamed]);
+    let both = COPIES.replacen("\"device\":0", "\"device\":9", 1);
+    assert_eq!(named(one, &both), ["AMD Instinct MI300X", unnamed]);
+}
+
+#[test]
 fn steps_that_train_are_no_decode_and_get_no_advice_for_servers() {
     let profile = imported(TRAINING, Format::Chrome);
     assert_eq!(profile.phases[0].phase, Phase::Training);

@@ -248,9 +248,12 @@ pub(super) fn profiles(
         (false, true) => "cuda",
         (false, false) => "API not stated",
     };
+    // Files of AMD's may number the only device otherwise there.
+    let only = described.names.values().next().filter(|_| described.names.len() == 1);
+    let only = only.filter(|_| devices.len() == 1);
     for (device, streams) in devices {
         counts.numbers.push(device);
-        let name = described.names.get(&device).filter(|name| !name.is_empty()).cloned();
+        let name = described.names.get(&device).or(only).filter(|name| !name.is_empty()).cloned();
         profile.devices.push(DeviceProfile {
             rank: None,
             name: name.unwrap_or_else(|| format!("device {device}, {UNNAMED}")),
