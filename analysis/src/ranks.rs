@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::stats::student;
+use brickscope_profile::text::count;
 use brickscope_profile::{
-    Absent, Collective, CollectiveKind, DeviceProfile, NameKind, Phase, Profile,
+    Absent, Collective, CollectiveKind, DeviceProfile, NameKind, Phase, Profile, Rank,
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +46,9 @@ pub struct InCollectives {
     /// By layer, where it is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<OfLayer>,
+    /// Of each rank's collectives, how many others have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<FoundOn>,
     /// In how many passes they are.
     pub passes: u64,
     /// The rank that others wait for.
@@ -53,6 +57,17 @@ pub struct InCollectives {
     /// Why there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub straggler_absent: Option<Absent>,
+}
+
+/// How many of a rank's collectives are known to be the same as those of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundOn {
+    /// The rank.
+    pub rank: u32,
+    /// Those that another rank has, too.
+    pub found: u64,
+    /// The collectives of its file.
+    pub of: u64,
 }
 
 /// The times of a rank.
@@ -293,6 +308,7 @@ impl InCollectives {
             kinds,
             slow_links: slow_links(profile),
             layers: layers.into_values().collect(),
+            found: ranks.ranks.iter().map(FoundOn::new).collect(),
             passes,
             straggler,
             straggler_absent,
@@ -306,6 +322,38 @@ impl InCollectives {
         (self.with_a_root < self.collectives).then(|| known.fold(0, u64::saturating_add))
     }
 
+    /// `5 of 10 collectives were found on both`: how many there are, and of how many, where that is the same of each rank. Else
+    /// the rank is named of whose the fewest were found.
+    #[must_use]
+    pub fn found_in_words(&self) -> String {
+        let n = self.collectives;
+        let were = if n == 1 { "was" } else { "were" };
+        let first = self.found.first().copied();
+        let is_alike = |of: FoundOn| {
+            of.found == n && self.found.iter().all(|on| (on.found, on.of) == (of.found, of.of))
+        };
+        if let Some(FoundOn { of, .. }) = first.filter(|&of| is_alike(of)) {
+            let on = if self.found.len() == 2 { "both" } else { "all" };
+            return format!("{n} of {} {were} found on {on}", count(of, "collective"));
+        }
+        let many = self.members.many();
+        let some = format!("{} {were} found on several {many}", count(n, "collective"));
+        let part = |on: &FoundOn| on.found as f64 / on.of.max(1) as f64;
+        let fewest = self.found.iter().copied().min_by(|a, b| part(a).total_cmp(&part(b)));
+        match fewest.filter(|on| on.found < on.of) {
+            Some(FoundOn { rank, found, of }) => {
+                format!("{some} (of {} {rank} only {found} of {of})", self.members.one())
+            }
+            None => some,
+        }
+    }
+
+    /// Whether a rank has collectives that no other one is known to have.
+    #[must_use]
+    pub fn lacks_some(&self) -> bool {
+        self.found.iter().any(|on| on.found < on.of)
+    }
+
     /// How many collectives have ranks that aren't in the profile, and how many ranks the largest group of these has. `None` if
     /// no file states such a group.
     #[must_use]
@@ -317,6 +365,13 @@ impl InCollectives {
         });
         let (n, most) = missing.fold((0, 0), |(n, most), size| (n + 1, most.max(size)));
         (n > 0).then_some((n, most))
+    }
+}
+
+impl FoundOn {
+    fn new(of: &Rank) -> Self {
+        let found = of.collectives.saturating_sub(of.unmatched);
+        Self { rank: of.rank, found, of: of.collectives }
     }
 }
 
@@ -475,7 +530,7 @@ fn straggler(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brickscope_profile::{OnRank, Pass, Rank, Ranks};
+    use brickscope_profile::{OnRank, Pass, Ranks};
 
     fn profile(kinds: &[&str], collectives: &[(u32, &[u64])]) -> Profile {
         let kind = |name: &&str| CollectiveKind { name: (*name).to_owned(), ..Default::default() };

@@ -408,7 +408,7 @@ pub struct GraphLayers {
     pub layers: u32,
     /// How many of these kernels have a layer.
     pub kernels: u64,
-    /// How many kernels there are whose launch doesn't tell it, in graphs or not.
+    /// How many kernels graphs launched; where none of those has a layer, how many there are whose launch doesn't tell it.
     pub of_kernels: u64,
     /// What a reader should know of it, as a sentence without its subject and its full stop; often nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -157,6 +157,12 @@ pub struct RanksChange {
     pub straggler: Option<StragglerChange>,
     /// Slow links, those of A first.
     pub slow_links: Vec<LinkChange>,
+    /// How many of the collectives of A were found to be common ones, if ranks have others, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub a_found: Option<String>,
+    /// The same of B.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub b_found: Option<String>,
     /// Collectives of A with ranks that its profile lacks.
     pub a_incomplete: u64,
     /// The same of B.
@@ -174,6 +180,12 @@ impl RanksOfRun {
             in_collectives: InCollectives::of(profile),
             incomplete: InCollectives::incomplete(profile).map_or(0, |(n, _)| n),
         })
+    }
+
+    /// `5 of 10 collectives were found on both`, if ranks have some that no other one is known to have.
+    fn found(&self) -> Option<String> {
+        let sums = self.in_collectives.as_ref().filter(|sums| sums.lacks_some());
+        sums.map(InCollectives::found_in_words)
     }
 }
 
@@ -250,6 +262,8 @@ impl RanksChange {
             transfers: Vec::new(),
             straggler: None,
             slow_links: Vec::new(),
+            a_found: a.and_then(RanksOfRun::found),
+            b_found: b.and_then(RanksOfRun::found),
             a_incomplete: a.map_or(0, |of| of.incomplete),
             b_incomplete: b.map_or(0, |of| of.incomplete),
             members: a.or(b).map_or(Member::Rank, |of| of.members),

@@ -339,6 +339,16 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_of_a_device_is_of_both_kinds_that_screens_name() {
+        let pages = find("wait");
+        let text = pages.iter().map(|page| page.text.as_str()).collect::<Vec<_>>().join(" ");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for said in ["waited for the host's launches", "waited with work launched"] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+    }
+
+    #[test]
     fn no_two_pages_of_a_group_have_the_same_word() {
         let pages = pages();
         let words: BTreeSet<(&str, String)> =

@@ -373,6 +373,18 @@ fn wait_of(
     Some((sum, Wait { is_by_host, advice, a_pass_ns }))
 }
 
+/// How to record ranges and calls of the host, where a file of devices has none: then no event of it could be a pass.
+#[must_use]
+pub fn host_to_record(profile: &Profile) -> Option<&'static str> {
+    let imported = profile.imported.as_ref()?;
+    let is_bare = profile.totals.is_empty() && profile.passes.is_empty();
+    (is_bare && !profile.devices.is_empty()).then_some(match &*imported.format {
+        "rocprof" => "`rocprofv3 --kernel-trace --hip-trace --marker-trace`",
+        "nsight" => "`nsys profile -t cuda,nvtx`",
+        _ => "with the CPU's activities and ranges",
+    })
+}
+
 /// What to do where a file has no passes, and the device did nothing for most of the time: only passes would tell whether
 /// anything was to be done.
 pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
@@ -381,9 +393,12 @@ pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
     let busy = devices.filter_map(|(index, device)| Some((index, device.busy_overall()?)));
     let (index, busy) = busy.max_by_key(|(index, busy)| (busy.busy_ns, Reverse(*index)))?;
     (busy.idle_ns > busy.busy_ns).then(|| {
+        let how = match host_to_record(profile) {
+            Some(how) => format!("record what the host did, so that passes can be told ({how})"),
+            None => "say which events are passes (`import --prefill`, `--decode`)".to_owned(),
+        };
         format!(
-            "say which events are passes (`import --prefill`, `--decode`): nothing ran on {} for {} of {}, and without \
-             passes it isn't known whether work waited",
+            "{how}: nothing ran on {} for {} of {}, and without passes it isn't known whether work waited",
             which(profile, index),
             time(busy.idle_ns as f64),
             time(busy.span_ns as f64)

@@ -219,7 +219,11 @@ pub(super) fn limits(profile: &Profile, text: &mut String) {
     }
     let conditions = imported.conditions.iter().filter(|(_, value)| !value.is_empty());
     let conditions: Vec<String> = conditions
-        .map(|(name, value)| format!("{} {}", printable(name), printable_text(value)))
+        .map(|(name, value)| match value.strip_prefix(name.as_str()) {
+            // `with_stack` says itself that it was with it.
+            Some(rest) if rest.starts_with('_') => printable_text(value),
+            _ => format!("{} {}", printable(name), printable_text(value)),
+        })
         .collect();
     if !conditions.is_empty() {
         lines.push(("measured", conditions.join(", ")));

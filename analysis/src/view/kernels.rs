@@ -7,6 +7,11 @@ use brickscope_profile::graph::launch_text;
 use brickscope_profile::text::{apart, count, micros, printable, printable_text, screened_lines};
 use brickscope_profile::{ExecutionNode, NameKind, Profile, PtxRegistry, PtxSource, Source};
 
+use crate::words::size;
+
+/// How the names of copies begin in files of other programs.
+pub(super) const COPY: &str = "Memcpy ";
+
 /// The timed kernels, and those of the graph that was recorded by hand: how often each was launched,
 /// its total time, its launch shape, and the hash of its PTX source. At most 80 columns wide: longer names are cut in
 /// the middle.
@@ -71,6 +76,8 @@ struct KernelRow {
     /// How many launches were timed.
     timed: u64,
     nanos: u64,
+    /// What it moved, by its stated work.
+    bytes: u64,
     ptx: String,
     launch: String,
 }
@@ -100,6 +107,7 @@ fn timed(profile: &Profile) -> Vec<KernelRow> {
                 launches: 0,
                 timed: 0,
                 nanos: 0,
+                bytes: 0,
                 ptx,
                 launch,
             });
@@ -109,8 +117,21 @@ fn timed(profile: &Profile) -> Vec<KernelRow> {
         row.launches = row.launches.saturating_add(stats.count);
         row.timed = row.launches;
         row.nanos = row.nanos.saturating_add(stats.total_ns);
+        row.bytes = row.bytes.saturating_add(stats.total_bytes);
+    }
+    // A copy has no blocks.
+    for row in rows.iter_mut().filter(|row| row.launch.is_empty() && row.name.starts_with(COPY)) {
+        let rate = rate(row.bytes, row.nanos);
+        let moved = rate.map(|rate| format!("{}, {rate}", size(row.bytes as f64)));
+        row.launch = moved.unwrap_or_default();
     }
     rows
+}
+
+/// `27.7 GB/s`, if bytes were stated.
+pub(super) fn rate(bytes: u64, ns: u64) -> Option<String> {
+    let a_second = (bytes > 0 && ns > 0).then(|| bytes as f64 / (ns as f64 / 1e9))?;
+    Some(format!("{}/s", size(a_second)))
 }
 
 /// The nodes of the graph: a row for each name, launch and source.
@@ -139,6 +160,7 @@ fn of_graph(profile: &Profile) -> Vec<KernelRow> {
                 launches: 0,
                 timed: 0,
                 nanos: 0,
+                bytes: 0,
                 ptx,
                 launch,
             });

@@ -50,6 +50,7 @@ pub use brickscope_profile::text::{
 pub use self::backends::backends;
 pub use self::batches::{Batch, batches};
 pub use self::between::around;
+pub use self::by_the_file::host_to_record;
 pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };

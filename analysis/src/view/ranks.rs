@@ -36,22 +36,30 @@ pub(super) fn in_summary(profile: &Profile) -> Option<String> {
         });
     };
     if let Some(of) = &sums.straggler {
-        return Some(format!("{head}: {}", straggler(of, members)));
+        let found = match sums.lacks_some() {
+            true => format!("; {}", sums.found_in_words()),
+            false => String::new(),
+        };
+        return Some(format!("{head}: {}{found}", straggler(of, members)));
     }
+    let found = sums.found_in_words();
     let timed = sums.collectives.saturating_sub(sums.with_a_root);
     if timed == 0 {
-        let n = count(sums.collectives, "collective");
-        return Some(format!("{head}: {n} in which one {one} has a part of its own"));
+        return Some(format!("{head}: {found}; in each, one {one} has a part of its own"));
     }
     let transfer = sums.transfer_ns()?;
     // Of one that was in others only, no wait is known.
     let waits = || sums.ranks.iter().filter(|of| of.known_wait_ns().is_some());
     let least = waits().min_by_key(|of| of.wait_ns)?;
     let most = waits().max_by_key(|of| of.wait_ns)?;
+    let verb = if timed == 1 { "transfers" } else { "transfer" };
+    let those = match sums.with_a_root {
+        0 => format!("{found} and {verb}"),
+        _ => format!("{found}; the {timed} without a root {verb}"),
+    };
+    // A wait is no part of the transfer: a rank that waits takes both.
     Some(format!(
-        "{head}: {} {} for {}, in which {one} {} waits {} and {one} {} {}",
-        count(timed, "collective"),
-        if timed == 1 { "transfers" } else { "transfer" },
+        "{head}: {those} for {}; beside that {one} {} waits {}, {one} {} {}",
         time(transfer as f64),
         most.rank,
         time(most.wait_ns as f64),
@@ -440,19 +448,32 @@ mod tests {
         assert_eq!(
             in_summary(&two_ranks(10)).as_deref(),
             Some(
-                "Ranks    2: rank 1 is the straggler: the others wait 100 µs a pass for it (10 of 10 collectives)"
+                "Ranks    2: rank 1 is the straggler: the others wait 100 µs a pass for it (10 of 10 collectives); 10 of 11 \
+                 collectives were found on both"
             )
         );
         assert_eq!(
             in_summary(&two_ranks(2)).as_deref(),
             Some(
-                "Ranks    2: 2 collectives transfer for 40.0 µs, in which rank 0 waits 20.0 µs and rank 1 0 ns"
+                "Ranks    2: 2 of 3 collectives were found on both and transfer for 40.0 µs; beside that rank 0 waits \
+                 20.0 µs, rank 1 0 ns"
             )
         );
         assert_eq!(
             in_summary(&two_ranks(1)).as_deref(),
             Some(
-                "Ranks    2: 1 collective transfers for 20.0 µs, in which rank 0 waits 10.0 µs and rank 1 0 ns"
+                "Ranks    2: 1 of 2 collectives was found on both and transfers for 20.0 µs; beside that rank 0 waits \
+                 10.0 µs, rank 1 0 ns"
+            )
+        );
+        let mut unlike = two_ranks(2);
+        unlike.ranks.as_mut().expect("they are").ranks[1].collectives = 9;
+        unlike.ranks.as_mut().expect("they are").ranks[1].unmatched = 7;
+        assert_eq!(
+            in_summary(&unlike).as_deref(),
+            Some(
+                "Ranks    2: 2 collectives were found on several ranks (of rank 1 only 2 of 9) and transfer for 40.0 µs; \
+                 beside that rank 0 waits 20.0 µs, rank 1 0 ns"
             )
         );
         // What is transfer isn't known.
@@ -460,7 +481,9 @@ mod tests {
         rooted.ranks.as_mut().expect("they are").kinds[0].name = "broadcast".to_owned();
         assert_eq!(
             in_summary(&rooted).as_deref(),
-            Some("Ranks    2: 10 collectives in which one rank has a part of its own")
+            Some(
+                "Ranks    2: 10 of 11 collectives were found on both; in each, one rank has a part of its own"
+            )
         );
         let mut text = String::new();
         in_report(&rooted, &Limits::NONE, &mut text);

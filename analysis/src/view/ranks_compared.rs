@@ -207,6 +207,9 @@ fn lines(of: &RanksChange) -> Vec<(&'static str, String)> {
     if let more @ 1.. = of.slow_links.len().saturating_sub(MOST_LINKS) {
         lines.push(("", format!("{} more: `--json`", count(more as u64, "slow link"))));
     }
+    for (letter, found) in [("A", &of.a_found), ("B", &of.b_found)] {
+        lines.extend(found.as_ref().map(|found| ("found", format!("in {letter} {found}"))));
+    }
     for (letter, n) in [("A", of.a_incomplete), ("B", of.b_incomplete)] {
         if n > 0 {
             let n = count(n, "collective");
@@ -335,6 +338,17 @@ last      another straggler: rank 0 in A (the others wait 100 µs in all for
           it), rank 1 in B (the others wait 100 µs in all for it)
 ";
         assert_eq!(text, golden);
+    }
+
+    #[test]
+    fn collectives_of_one_rank_alone_are_told_of_the_run_that_has_them() {
+        let mut half = run(2, 1, 5);
+        for on in half.in_collectives.iter_mut().flat_map(|sums| &mut sums.found) {
+            (on.found, on.of) = (5, 10);
+        }
+        let text = text(Some(&run(2, 0, 10)), Some(&half));
+        assert!(text.contains("found     in B 5 of 10 collectives were found on both\n"), "{text}");
+        assert!(!text.contains("found     in A"), "{text}");
     }
 
     #[test]

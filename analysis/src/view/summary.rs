@@ -1,5 +1,6 @@
 //! The first screen: how fast the run was, what limits it, where its time goes, and what to do next.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use brickscope_profile::text::{
@@ -18,9 +19,10 @@ use crate::text::{cut, wrap};
 use crate::typical::{self, Basis, Stall, Typical};
 use crate::view::report::MOST_DRIFT_PPM;
 use crate::view::{
-    batches, between, by_the_file, device, headline, imported, layers, ranks, requests, waits,
+    batches, between, by_the_file, device, headline, imported, kernels, layers, ranks, requests,
+    waits,
 };
-use crate::words::{digits, fraction, time, times, whole_percent};
+use crate::words::{digits, fraction, size, time, times, whole_percent};
 
 /// The room for a summary, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -876,6 +878,33 @@ fn what_ran(profile: &Profile) -> Vec<String> {
     parts
 }
 
+/// What the longest kind of copies moved on the device whose bricks are shown: `of which Memcpy HtoD moves 25.5 GB in 921 ms,
+/// 27.7 GB/s`. `None` if its bytes aren't stated.
+fn copies(profile: &Profile, phase: Option<Phase>) -> Option<String> {
+    let has_totals = |device: &&DeviceProfile| {
+        device.streams.iter().any(|stream| !stream.totals.is_empty())
+    };
+    let device = profile.devices.iter().find(has_totals)?;
+    let totals = device.streams.iter().flat_map(|stream| &stream.totals);
+    let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for total in totals.filter(|total| {
+        total.kind == NameKind::Kernel
+            && total.stats.name.starts_with(kernels::COPY)
+            && (phase.is_none() || total.phase == phase)
+    }) {
+        let (ns, bytes) = sums.entry(&total.stats.name).or_default();
+        *ns = ns.saturating_add(total.stats.total_ns);
+        *bytes = bytes.saturating_add(total.stats.total_bytes);
+    }
+    let (name, (ns, bytes)) = sums.into_iter().max_by_key(|&(_, (ns, _))| ns)?;
+    let rate = kernels::rate(bytes, ns)?;
+    let (bytes, ns) = (size(bytes as f64), time(ns as f64));
+    Some(format!("of which {} moves {bytes} in {ns}, {rate}", printable(name)))
+}
+
+/// Where a device's kernels are: the full report has its bricks alone.
+const KERNELS: &str = "`brickscope show RUN --as kernels` lists its kernels";
+
 /// What to do first, in a sentence without its first capital letter: what [`Findings`] have first, or where they have
 /// nothing, what would tell more.
 #[must_use]
@@ -938,14 +967,17 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
                 let place = longest.roof.as_ref().and_then(|roof| roof.place.as_ref());
                 match (place.filter(|place| place.reach != Reach::Above), &main.layers) {
                     (Some(place), _) => format!(
-                        "look at {name}, {share} of the device's time there, at {} of its roof: the full report has its \
-                         kernels",
+                        "look at {name}, {share} of the device's time there, at {} of its roof: {KERNELS}",
                         whole_percent(place.of_roof)
                     ),
                     (None, Some(of)) => layers::next(of, &longest.name, &share),
-                    (None, None) => format!(
-                        "look at {name}, {share} of the device's time there: the full report has its kernels"
-                    ),
+                    (None, None) => {
+                        let moved = copies(profile, main.phase).filter(|_| longest.name == "Copy");
+                        let moved = moved.map_or_else(String::new, |moved| format!(", {moved}"));
+                        format!(
+                            "look at {name}, {share} of the device's time there{moved}: {KERNELS}"
+                        )
+                    }
                 }
             }
             _ => "look at the gaps between bricks on the device in the full report".to_owned(),
@@ -994,6 +1026,11 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         format!("{} takes the most time, {}", longest.name, fraction(main.share(longest.own_ns)));
     if main.verdict.is_some() || profile.imported.is_some() {
         longest_is
+    } else if is_of_device(profile)
+        && let Some(why) = &profile.ceilings_absent
+    {
+        // The machine's ceilings aren't the device's.
+        format!("{longest_is}; {}", printable_text(&why.reason))
     } else if profile.ceilings.is_none() {
         format!(
             "{longest_is}; ceilings (`brickscope machine --add-to RUN`) would say how fast it could be"

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use brickscope::Profile;
 use brickscope::load::{self, Limit};
-use brickscope_analysis::view::wrap;
+use brickscope_analysis::view::{host_to_record, wrap};
 use brickscope_formats::import::{
     Format, Map, Options, add_limits, join, read_capture_file, read_file, state_limits,
 };
@@ -243,10 +243,15 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     }
     let has_events = [Format::Chrome, Format::Nsight, Format::Rocprof];
     if has_events.iter().any(|of| of.name() == format) && has_no_passes(&profile) {
-        tell_wrapped(
-            "no event is a pass, so there is no time of a token: say which are, with --prefill and --decode; \
-             docs/pytorch.md has examples",
-        );
+        let none = "no event is a pass, so there is no time of a token:";
+        match host_to_record(&profile) {
+            Some(how) => tell_wrapped(&format!(
+                "{none} the file has nothing of the host, which launches them; record it, too ({how})"
+            )),
+            None => tell_wrapped(&format!(
+                "{none} say which are, with --prefill and --decode; docs/pytorch.md has examples"
+            )),
+        }
     }
     output::print(path + "\n")
 }

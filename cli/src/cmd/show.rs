@@ -192,9 +192,10 @@ fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
         }
     };
     let n_streams = of.streams.len();
-    // The first screen is of all streams of a device.
+    // The first screen is of all streams of a device, and says what file a trace is from.
     let is_summary = matches!(args.view, View::Summary) && !args.full;
-    if n_streams > 1 && args.stream.is_none() && is_summary {
+    let is_whole_screen = n_streams > 1 || profile.imported.is_some();
+    if is_whole_screen && args.stream.is_none() && is_summary {
         profile.devices = vec![profile.devices.swap_remove(index)];
         return Ok(profile);
     }

@@ -1,6 +1,7 @@
 //! Which events of a trace are passes: those that the user's patterns choose, or else the steps of a server.
 
 use brickscope_profile::Phase;
+use brickscope_profile::text::shortened;
 
 use super::kineto::EventKind;
 use super::pattern::Pattern;
@@ -9,6 +10,10 @@ use super::{At, ImportError, Options};
 
 /// The phases that there is a pattern for, as in [`Passes::patterns`].
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
+
+/// Names that an error lists, and the characters of each: kernels of templates have hundreds.
+const MOST_NAMES: usize = 12;
+const LONGEST_NAME: usize = 48;
 
 /// The patterns of [`Options`].
 #[derive(Default)]
@@ -39,7 +44,7 @@ impl Passes {
     }
 
     /// Keeps those passes whose numbers are asked for. If there is no pattern, `has_steps` says that the
-    /// steps of servers are passes by their names.
+    /// steps of servers are passes by their names: such a file tells kernels from what the host did.
     ///
     /// # Errors
     ///
@@ -56,14 +61,24 @@ impl Passes {
         for (phase, pattern, _) in self.each() {
             choose_nth(trace, phase, pattern);
         }
-        for (phase, _, text) in self.each() {
-            let is_it = |event: &Timed| event.passes & bit(phase) != 0;
-            if !trace.timed.iter().any(is_it) {
-                return Err(at.whole(format!(
-                    "has no event `{text}`, which should be a {phase} pass; it has {}",
-                    some(trace)
-                )));
+        for (phase, pattern, text) in self.each() {
+            // A kernel counts to the pass that launched it, and is none. Files without steps may call something else so.
+            let is_work = |event: &Timed| has_steps && event.kind == EventKind::Work;
+            let is_it = |event: &Timed| event.passes & bit(phase) != 0 && !is_work(event);
+            if trace.timed.iter().any(is_it) {
+                continue;
             }
+            let is_kernel = |event: &Timed| {
+                let name = trace.names.get(event.name as usize);
+                is_work(event) && name.is_some_and(|name| pattern.chooses(name, |_| None))
+            };
+            let some = some(trace, has_steps);
+            return Err(at.whole(match trace.timed.iter().any(is_kernel) {
+                true => format!(
+                    "`{text}` is only kernels or copies of a device, which are no {phase} passes: {some}"
+                ),
+                false => format!("has no event `{text}`, which should be a {phase} pass; {some}"),
+            }));
         }
         Ok(())
     }
@@ -86,10 +101,12 @@ fn choose_nth(trace: &mut Trace, phase: Phase, pattern: &Pattern) {
     }
 }
 
-/// Some of the names, for an error message: those that people give first.
-fn some(trace: &Trace) -> String {
-    let mut ranks = vec![2_u8; trace.names.len()];
-    for event in &trace.timed {
+/// Some of the names that passes may have, for an error message: those that people give first.
+fn some(trace: &Trace, has_steps: bool) -> String {
+    // Kernels and copies have none.
+    let may_be = |event: &&Timed| !has_steps || event.kind != EventKind::Work;
+    let mut ranks: Vec<Option<u8>> = vec![None; trace.names.len()];
+    for event in trace.timed.iter().filter(may_be) {
         let rank = match event.kind {
             kind if kind.is_range() => 0,
             // Thousands, of which hardly one is a pass.
@@ -97,12 +114,21 @@ fn some(trace: &Trace) -> String {
             _ => 1,
         };
         let least = &mut ranks[event.name as usize];
-        *least = rank.min(*least);
+        *least = Some(least.map_or(rank, |least| least.min(rank)));
     }
-    let mut names: Vec<(u8, &String)> = ranks.into_iter().zip(&trace.names).collect();
+    let named = ranks.into_iter().zip(&trace.names);
+    let mut names: Vec<(u8, &String)> =
+        named.filter_map(|(rank, name)| Some((rank?, name))).collect();
     names.extend(trace.counted_names().map(|name| (2, name)));
     names.sort_by_key(|&(rank, _)| rank);
-    let quoted: Vec<String> = names.iter().take(20).map(|(_, name)| format!("`{name}`")).collect();
-    let more = if names.len() > 20 { ", and more" } else { "" };
-    quoted.join(", ") + more
+    if names.is_empty() {
+        return "it has nothing that could be one: record ranges or calls of the host, too \
+                (docs/gpu-traces.md)"
+            .to_owned();
+    }
+    let told = names.iter().take(MOST_NAMES);
+    let quoted: Vec<String> =
+        told.map(|(_, name)| format!("`{}`", shortened(name, LONGEST_NAME, ""))).collect();
+    let more = if names.len() > MOST_NAMES { ", and more" } else { "" };
+    format!("it has {}{more}", quoted.join(", "))
 }

@@ -172,6 +172,10 @@ impl Profile {
             ceilings_absent: match (&of.ceilings, &of.ceilings_absent) {
                 (Some(_), _) => None,
                 (None, Some(why)) => Some(why.clone()),
+                // Where it is read, it can't be measured.
+                (None, None) if self.imported.is_some() => absent(
+                    "the file has no limits of the device: `import --stated-limits` or `import --ceilings FILE` adds them",
+                ),
                 (None, None) => absent("the device's limits were not measured"),
             },
             process: self.process,

@@ -99,6 +99,10 @@ fn kernels_of_nsight_are_to_the_nanosecond_on_the_gpu_that_their_process_means()
         ("CUDA graph 5 (its kernels were not recorded)", 1, 1_000),
     ];
     assert_eq!(kernels(&profile, 0, 0), expected(&first));
+    // A copy has the bytes that the file states.
+    let mut totals = profile.devices[0].streams[0].totals.iter();
+    let copy = totals.find(|total| total.stats.name.starts_with("Memcpy ")).expect("a copy");
+    assert_eq!(copy.stats.total_bytes, 4_096);
     assert_eq!(kernels(&profile, 1, 0), expected(&[(GEMM, 1, 800), (ELEMENTWISE, 1, 100)]));
     let launch = profile.names.iter().find(|name| name.name == GEMM).expect("it is there");
     let launch = launch.device.as_ref().expect("it was launched on a device");

@@ -331,7 +331,9 @@ fn no_straggler_is_named_where_ranks_come_at_once() {
     // They have one clock.
     assert!(ranks.ranks.iter().all(|of| of.shift_ns == Some(0)));
     let screen = view::summary(&profile, Size::default(), None).to_string();
-    assert!(one_line(&screen).contains("Ranks 3 of 3: 8 collectives transfer for"), "{screen}");
+    let line = one_line(&screen);
+    assert!(line.contains("Ranks 3 of 3: 8 ") && line.contains(" transfer for "), "{screen}");
+    assert!(line.contains("; beside that rank "), "{screen}");
     let unknown = Findings::of(&profile).unknown;
     assert!(unknown.iter().any(|of| of.rule == "rank-comes-last"), "{unknown:?}");
 }

@@ -230,6 +230,14 @@ fn a_table_of_kernels_is_read_alone() {
         let odd = "events that can't be read, such as event 5: `late` is no number of nanoseconds";
         assert_eq!(left_out(&profile), [(odd, 1)]);
     }
+    // Kernels are no passes: neither is one asked for, nor are their names listed.
+    let profile = imported(CSV, Format::Rocprof);
+    let how = view::host_to_record(&profile).expect("it has nothing of the host");
+    assert!(how.contains("--hip-trace --marker-trace"), "{how}");
+    assert_eq!(view::host_to_record(&imported(JSON, Format::Rocprof)), None);
+    let said = refused(CSV, Format::Rocprof, &passes_of("void gemm*"));
+    assert!(said.contains("`void gemm*` is only kernels or copies of a device"), "{said}");
+    assert!(said.contains("record ranges or calls of the host") && said.len() < 250, "{said}");
     let counters =
         "\"Dispatch_Id\",\"Kernel_Name\",\"Counter_Name\",\"Start_Timestamp\",\"End_Timestamp\"\n";
     let said = refused(counters, Format::Rocprof, &Options::default());

@@ -323,6 +323,70 @@ fn without_passes_a_device_that_hardly_ran_is_not_told_to_be_faster() {
     let screen = screen(&imported(&text, Format::Chrome));
     assert!(screen.contains("from its first kernel to its last."), "{screen}");
     assert!(screen.contains("Next: say which events are passes"), "{screen}");
+    // Without anything of the host, nothing could be one.
+    let is_kept =
+        |line: &&str| !line.contains("\"cat\":") || line.contains("\"cat\":\"kernel\"");
+    let bare = text.lines().filter(is_kept).collect::<Vec<_>>().join("\n");
+    let bare = bare.replace(",\n]}", "\n]}");
+    let bare = self::screen(&imported(&bare, Format::Chrome));
+    assert!(bare.contains("Next: record what the host did, so that passes"), "{bare}");
+}
+
+/// A kernel and two copies, which nothing launched.
+const COPIES: &str = r#"{"schemaVersion":1,"traceEvents":[
+{"ph":"X","cat":"kernel","name":"my_kernel","pid":0,"tid":7,"ts":100,"dur":10,"args":{"device":0,"stream":7,"correlation":1}},
+{"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD (Pinned -> Device)","pid":0,"tid":7,"ts":110,"dur":60,"args":{"device":0,"stream":7,"correlation":2,"bytes":3000000}},
+{"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD (Pinned -> Device)","pid":0,"tid":7,"ts":170,"dur":40,"args":{"device":0,"stream":7,"correlation":3,"bytes":1000000}}
+]}"#;
+
+#[test]
+fn the_view_that_has_kernels_is_named_and_a_device_needs_its_own_limits() {
+    let profile = imported(COPIES, Format::Chrome);
+    let of_all = screen(&profile);
+    assert!(of_all.contains("Next: look at Copy, 90.9 % of the device's time there"), "{of_all}");
+    let said = "`brickscope show RUN --as kernels` lists its kernels";
+    assert!(of_all.contains(said) && !of_all.contains("full report has"), "{of_all}");
+    assert!(view::kernels(&profile.whole_device(0).expect("there is one")).contains("Memcpy HtoD"));
+    // This machine isn't the one that it ran on.
+    let alone = screen(&profile.whole_device(0).expect("there is one"));
+    assert!(alone.contains("`import --stated-limits` or `import --ceilings FILE`"), "{alone}");
+    assert!(!alone.contains("machine --add-to"), "{alone}");
+}
+
+#[test]
+fn copies_whose_bytes_are_stated_have_a_rate() {
+    // 3 MB in 60 µs and 1 MB in 40 µs.
+    let kernels = |profile: &Profile| view::kernels(&profile.whole_device(0).expect("one"));
+    let profile = imported(COPIES, Format::Chrome);
+    let said = "there, of which Memcpy HtoD (Pinned -> Device) moves 4 MB in 100 µs, 40.0 GB/s: ";
+    assert!(screen(&profile).contains(said), "{}", screen(&profile));
+    assert!(kernels(&profile).contains(" 4 MB, 40.0 GB/s\n"), "{}", kernels(&profile));
+    // Bricks are held to the limits of the device's memory, through which a copy needn't go.
+    let mut totals = profile.devices[0].streams[0].totals.iter();
+    let brick = totals.find(|total| total.stats.name == "Copy").expect("it is a brick");
+    assert_eq!(brick.stats.total_bytes, 0);
+    // If one of them doesn't state them, their sum isn't known.
+    let profile = imported(&COPIES.replace(",\"bytes\":1000000", ""), Format::Chrome);
+    assert!(!screen(&profile).contains("GB/s"), "{}", screen(&profile));
+    assert!(!kernels(&profile).contains("GB/s"), "{}", kernels(&profile));
+}
+
+#[test]
+fn the_only_device_has_the_only_name_of_the_file() {
+    let named = |properties: &str, text: &str| {
+        let head = format!("{{\"deviceProperties\":{properties},");
+        let profile = imported(&text.replacen('{', &head, 1), Format::Chrome);
+        profile.devices.iter().map(|device| device.name.clone()).collect::<Vec<_>>()
+    };
+    let elsewhere = COPIES.replace("\"device\":0", "\"device\":9");
+    let one = r#"[{"id":0,"name":"AMD Instinct MI300X"}]"#;
+    assert_eq!(named(one, &elsewhere), ["AMD Instinct MI300X"]);
+    // Of several, or for several, it isn't known which is which.
+    let unnamed = "device 9, whose name isn't stated";
+    let two = r#"[{"id":0,"name":"a device"},{"id":1,"name":"another device"}]"#;
+    assert_eq!(named(two, &elsewhere), [unnamed]);
+    let both = COPIES.replacen("\"device\":0", "\"device\":9", 1);
+    assert_eq!(named(one, &both), ["AMD Instinct MI300X", unnamed]);
 }
 
 #[test]

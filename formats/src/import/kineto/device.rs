@@ -107,6 +107,7 @@ pub(super) fn profiles(
     let mut unruled = Unruled::default();
     let (works, without) = work::of_kernels(trace, timed, host, inside);
     counts.attentions_without_work = without;
+    let copies = work::stated_copies(trace, timed);
     let mut scopes = Told::new();
     let mut experts = Experts::default();
     let mut devices: BTreeMap<u64, Vec<DeviceStream>> = BTreeMap::new();
@@ -221,7 +222,9 @@ pub(super) fn profiles(
                 let ns = event.end.abs_diff(event.start);
                 experts.add((phase, layer), expert, serial, ns);
             }
-            row.add(event, origin, Placed { brick, layer, pass, launch, link, work }, name, names);
+            let copied = link.and_then(|link| link.bytes).filter(|_| copies.contains(&event.name));
+            let placed = Placed { brick, layer, pass, launch, link, work, copied };
+            row.add(event, origin, placed, name, names);
         }
         for (nth, row) in rows.into_iter().enumerate() {
             // What runs on stream 7 while other work of it does is on "stream 7b".
@@ -248,9 +251,12 @@ pub(super) fn profiles(
         (false, true) => "cuda",
         (false, false) => "API not stated",
     };
+    // Files of AMD's may number the only device otherwise there.
+    let only = described.names.values().next().filter(|_| described.names.len() == 1);
+    let only = only.filter(|_| devices.len() == 1);
     for (device, streams) in devices {
         counts.numbers.push(device);
-        let name = described.names.get(&device).filter(|name| !name.is_empty()).cloned();
+        let name = described.names.get(&device).or(only).filter(|name| !name.is_empty()).cloned();
         profile.devices.push(DeviceProfile {
             rank: None,
             name: name.unwrap_or_else(|| format!("device {device}, {UNNAMED}")),
@@ -329,6 +335,8 @@ struct Placed<'h> {
     launch: Option<&'h host::Launch>,
     link: Option<&'h Link>,
     work: Work,
+    /// The bytes of a copy.
+    copied: Option<u64>,
 }
 
 impl Row {
@@ -340,7 +348,7 @@ impl Row {
         name: &str,
         names: &mut Names<'_>,
     ) {
-        let Placed { brick, layer, pass, launch, link, work } = placed;
+        let Placed { brick, layer, pass, launch, link, work, copied } = placed;
         let start_ns = event.start.abs_diff(origin);
         let duration_ns = event.end.abs_diff(event.start);
         let span = Span {
@@ -359,7 +367,16 @@ impl Row {
         self.spans.push(span);
         // One that nothing tells more of is in a brick of its own name.
         let kernel = names.kernel_of_device(name, link);
-        self.spans.push(Span { name: Some(kernel), parent: Some(row), exclusive_ns: 0, ..span });
+        // What a copy moved goes over a link more often than through the device's memory, so bricks, which are held to the
+        // limits of that, don't have it.
+        let work = Work { bytes: copied.unwrap_or(work.bytes), ..work };
+        self.spans.push(Span {
+            name: Some(kernel),
+            parent: Some(row),
+            exclusive_ns: 0,
+            work,
+            ..span
+        });
         let launched = row + 1;
         if let Some(launch) = launch {
             let kind = if launch.is_graph { LaunchKind::Replayed } else { LaunchKind::Issued };

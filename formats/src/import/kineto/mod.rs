@@ -157,6 +157,8 @@ pub(super) struct Link {
     pub(super) graph: Option<u64>,
     /// What it is a part of by its own arguments: the number of a name, which is like that of a range.
     pub(super) scope: Option<u32>,
+    /// Of a copy: the bytes that it moved, as the file states them.
+    pub(super) bytes: Option<u64>,
 }
 
 pub(super) type Dimensions = (u32, u32, u32);
@@ -204,6 +206,8 @@ impl Link {
             block: Option<&'a RawValue>,
             #[serde(borrow, default, rename = "shared memory")]
             shared: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            bytes: Option<&'a RawValue>,
         }
         let args = args.and_then(|args| serde_json::from_str::<Args<'_>>(args.get()).ok());
         let number = |value: Option<&RawValue>| words(value).parse::<u64>().ok();
@@ -221,6 +225,7 @@ impl Link {
             // 0 is none.
             link.correlation = number(args.correlation).filter(|&number| number > 0);
             link.external = number(args.external).filter(|&number| number > 0);
+            link.bytes = number(args.bytes);
             (device, stream) = (number(args.device), number(args.stream));
             let shared = number(args.shared).and_then(|bytes| u32::try_from(bytes).ok());
             link.launch = size(args.grid)

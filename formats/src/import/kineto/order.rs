@@ -99,22 +99,24 @@ pub(super) fn fill(
         })
     };
     let mut found: Vec<(&Unit, u64, Layers)> = Vec::new();
-    let mut kernels = 0;
-    // Copies on other streams, and what runs beside.
-    let mut main: Vec<Main<'_>> = Vec::new();
-    for unit in &units {
-        kernels += unit.values().map(|events| events.len() as u64).sum::<u64>();
-        if let Some((&stream, events)) = unit.iter().max_by_key(|(_, events)| events.len()) {
-            let tokens = events.iter().map(|&at| token(at, names)).collect();
-            main.push(Main { unit, stream, events, tokens: known.count(tokens) });
-        }
-    }
     let link = |at: usize| timed[at].link.and_then(|link| trace.links.get(link as usize));
     let graph = |at: usize| {
         let link = link(at)?;
         launch_of(host, link).filter(|launch| launch.is_graph)?;
         link.correlation
     };
+    let (mut kernels, mut of_graphs) = (0_u64, 0_u64);
+    // Copies on other streams, and what runs beside.
+    let mut main: Vec<Main<'_>> = Vec::new();
+    for unit in &units {
+        let all = unit.values().flatten();
+        kernels += all.clone().count() as u64;
+        of_graphs += all.filter(|&&at| graph(at).is_some()).count() as u64;
+        if let Some((&stream, events)) = unit.iter().max_by_key(|(_, events)| events.len()) {
+            let tokens = events.iter().map(|&at| token(at, names)).collect();
+            main.push(Main { unit, stream, events, tokens: known.count(tokens) });
+        }
+    }
     for Main { unit, stream, events, tokens } in main {
         let seen = Seen::of(timed, events, graph);
         match seen.layers(&tokens, timed, events, &mut known) {
@@ -132,7 +134,7 @@ pub(super) fn fill(
     }
     let count = found.iter().map(|(.., layers)| layers.count).max().unwrap_or_default();
     let mut fewer = 0_u64;
-    let mut of_kernels = 0_u64;
+    let (mut of_kernels, mut in_graphs) = (0_u64, 0_u64);
     let mut is_broken = false;
     let mut pause_ns = None;
     let mut together = 1;
@@ -148,6 +150,7 @@ pub(super) fn fill(
         _ if is_known || layer.is_none() => {}
         _ => {
             of_kernels += 1;
+            in_graphs += u64::from(graph(at).is_some());
             inside.add(at, layer, None);
         }
     };
@@ -227,11 +230,17 @@ pub(super) fn fill(
     if fewer > 0 {
         detail.push(format!("{fewer} passes have fewer layers, and so none"));
     }
+    // What is launched beside the graphs of a pass, such as copies, is none of theirs: a capture's line counts as many. In a
+    // program without graphs, all count.
+    let (told, of) = match in_graphs {
+        0 => (of_kernels, kernels),
+        n => (n, of_graphs),
+    };
     inside.layers = Some(GraphLayers {
         by: GraphLayersBy::Sequence,
         layers: count,
-        kernels: of_kernels,
-        of_kernels: kernels,
+        kernels: told,
+        of_kernels: of,
         detail: detail.join("; "),
     });
     inside.unclear = None;

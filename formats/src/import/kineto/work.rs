@@ -21,6 +21,21 @@ enum Ran {
     InGraph(usize, u32),
 }
 
+/// How the names of copies begin, as PyTorch's profiler has them.
+const COPY: &str = "Memcpy ";
+
+/// The numbers of the names of copies of which each states its bytes: where one doesn't, a rate of its like would be too low.
+pub(super) fn stated_copies(trace: &Trace, timed: &[Timed]) -> HashSet<u32> {
+    let mut all: HashMap<u32, bool> = HashMap::new();
+    for event in timed.iter().filter(|event| event.kind == EventKind::Work) {
+        if trace.names[event.name as usize].starts_with(COPY) {
+            let link = event.link.and_then(|link| trace.links.get(link as usize));
+            *all.entry(event.name).or_insert(true) &= link.is_some_and(|link| link.bytes.is_some());
+        }
+    }
+    all.into_iter().filter(|&(_, is_stated)| is_stated).map(|(name, _)| name).collect()
+}
+
 /// The work of kernels by the indexes of their events. Of several kernels that one product launched, the one that takes the
 /// most time has all of it: nothing is split. If one of them isn't in the file, none has any. And how many attentions ran whose
 /// work isn't known, by what it lacks.

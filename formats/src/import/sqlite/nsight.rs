@@ -349,7 +349,7 @@ impl Reader<'_, '_> {
         // Which numbers they have depends on the version, so that without this table nothing is known of
         // them.
         let memories = self.base.texts("ENUM_CUDA_MEM_KIND", ["id", "label"])?;
-        const COLUMNS: [&str; 11] = [
+        const COLUMNS: [&str; 12] = [
             "start",
             "end",
             "deviceId",
@@ -361,8 +361,10 @@ impl Reader<'_, '_> {
             "copyKind",
             "srcKind",
             "dstKind",
+            "bytes",
         ];
-        self.work("CUPTI_ACTIVITY_KIND_MEMCPY", &COLUMNS, |row, _, _, trace| {
+        self.work("CUPTI_ACTIVITY_KIND_MEMCPY", &COLUMNS, |row, link, _, trace| {
+            link.bytes = count(row, 11);
             let kind = number(row, 8).and_then(|kind| COPIES.get(usize::try_from(kind).ok()?));
             let kind = kind.unwrap_or(&COPIES[0]);
             let memory = |at: usize| memories.get(&number(row, at)?);
