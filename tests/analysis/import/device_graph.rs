@@ -36,3 +36,16 @@ fn a_pass_has_layers_around_their_kernels() {
     let one = graph.to_tree(&TreeOptions { layer: Some(3), ..TreeOptions::default() });
     assert!(one.contains("── Layer 3  ") && !one.contains("Layer 4"), "{one}");
 }
+
+#[test]
+fn several_streams_without_waits_have_no_critical_path() {
+    let report = |net: Net| {
+        let recorded = Recording::of(net).record();
+        view::report(&imported(&recorded.trace, Format::Chrome))
+    };
+    let why = "no critical path: the file tells no waits between the streams that worked";
+    let one = report(Net::gpt_oss(24));
+    assert!(one.contains("Critical path  ") && !one.contains(why), "{one}");
+    let several = report(Net::of_shared_experts(24));
+    assert!(!several.contains("Critical path  ") && several.contains(why), "{several}");
+}
