@@ -150,7 +150,7 @@ fn a_path_across_streams_that_no_file_tells_is_refused_and_layers_are_shown() {
         command.arg(dir.path()).args(args).output().expect("it starts")
     };
     for device in [&[][..], &["--device", "0"], &["--device", "0", "--stream", "0"]] {
-        let refused = show(&[&["--as", "path"], device].concat());
+        let refused = show(&[&["--as", "path"][..], device].concat());
         let said = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(1), "{said}");
         assert!(said.contains("no critical path: the file tells no waits between"), "{said}");
