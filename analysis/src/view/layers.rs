@@ -29,7 +29,13 @@ pub(super) fn in_summary(of: &DeviceLayers) -> String {
     };
     let has_medians = medians.is_some();
     parts.extend(medians.map(|medians| medians + without(true)));
-    parts.extend(of.slow.as_ref().map(|slow| slow_in_short(slow, without(!has_medians))));
+    let when = |slow: &SlowOne| match (slow.passes, of.passes) {
+        (1, 1) => " in the one pass there is",
+        (1, _) => " in the one pass where it has its like",
+        _ => "",
+    };
+    let slow = of.slow.as_ref();
+    parts.extend(slow.map(|slow| slow_in_short(slow, without(!has_medians), when(slow))));
     let outside: Vec<String> = of
         .outside
         .iter()
@@ -71,7 +77,7 @@ fn medians(of: &DeviceLayers) -> Option<String> {
     }
 }
 
-fn slow_in_short(slow: &SlowOne, without: &str) -> String {
+fn slow_in_short(slow: &SlowOne, without: &str, when: &str) -> String {
     let more = match slow.more {
         0 => String::new(),
         1 => ", 1 more is slow".to_owned(),
@@ -81,7 +87,7 @@ fn slow_in_short(slow: &SlowOne, without: &str) -> String {
         [slow.takes_ns, slow.brick_ns, slow.brick_of_others_ns].map(|ns| time(ns as f64));
     let brick = brief(&slow.brick);
     format!(
-        "layer {}: {takes}{without} ({brick} {brick_takes}, elsewhere {others}){more}",
+        "layer {}: {takes}{without}{when} ({brick} {brick_takes}, elsewhere {others}){more}",
         slow.layer
     )
 }
@@ -190,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_line_of_layers_says_what_its_times_are_without() {
-        let slow = "layer 2: 2.00 µs (Experts 1.80 µs, elsewhere 800 ns)";
+        let slow = "layer 2: 2.00 µs in the one pass there is (Experts 1.80 µs, elsewhere 800 ns)";
         assert_eq!(
             in_summary(&of("Experts", 0)),
             format!("6 by ranges, 75.0 % · median 1.00 µs · {slow}")
@@ -205,8 +211,21 @@ mod tests {
         with.kinds.clear();
         assert_eq!(
             in_summary(&with),
-            "6 by ranges, 75.0 % · layer 2: 2.00 µs without collectives (Experts 1.80 µs, elsewhere 800 ns), 1 more is slow"
+            "6 by ranges, 75.0 % · layer 2: 2.00 µs without collectives in the one pass there is (Experts 1.80 µs, elsewhere \
+             800 ns), 1 more is slow"
         );
         assert!(in_summary(&of("Experts", 3)).ends_with(", 3 more are slow"));
+    }
+
+    #[test]
+    fn what_was_seen_in_one_pass_alone_is_said_to_be() {
+        let with = |compared: usize, passes: usize| {
+            let mut of = DeviceLayers { passes, ..of("Experts", 0) };
+            of.slow.iter_mut().for_each(|slow| slow.passes = compared);
+            in_summary(&of)
+        };
+        assert!(with(1, 1).contains("layer 2: 2.00 µs in the one pass there is ("));
+        assert!(with(1, 3).contains("layer 2: 2.00 µs in the one pass where it has its like ("));
+        assert!(with(3, 3).contains("layer 2: 2.00 µs ("));
     }
 }

@@ -374,6 +374,8 @@ fn the_first_screen_names_the_slow_layer_and_its_slow_brick() {
         assert!(screen.contains("layers 32 by the order of kernels, "), "{screen}");
         assert!(screen.contains(" · median ") && screen.contains(" · layer 17: "), "{screen}");
         assert!(screen.contains(" (Experts ") && screen.contains(" elsewhere "), "{screen}");
+        let is_said = screen.contains(" in the one pass there is (");
+        assert_eq!(is_said, steps.len() == 1, "{screen}");
         assert!(screen.contains(" · outside "), "{screen}");
         let next = screen.split("Next: ").nth(1).expect("it is there");
         assert!(next.starts_with("look into Experts: "), "{screen}");
