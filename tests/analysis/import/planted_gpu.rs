@@ -416,7 +416,8 @@ fn layers_that_take_turns_have_a_median_of_each_kind() {
     let kinds: Vec<usize> = layers.kinds.iter().map(|kind| kind.layers.len()).collect();
     assert_eq!(kinds, [12, 11, 1]);
     let screen = screen(&profile);
-    assert!(screen.contains(" · medians ") && !screen.contains(" · layer "), "{screen}");
+    assert!(screen.contains(" · medians odd ") && screen.contains(", even "), "{screen}");
+    assert!(!screen.contains(" · layer "), "{screen}");
     // A slow one is beside those of its kind, which take less than the others.
     let slow = Planted::SlowLayer { layer: 8, brick: "Experts", percent: 180 };
     let profile = imported(&recording.plant(slow).record().trace, Format::Chrome);
