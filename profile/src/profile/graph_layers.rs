@@ -108,7 +108,7 @@ impl LayersAround {
         let Some((owner, layer)) = owner.and_then(|owner| Some((owner, of(owner).layer?))) else {
             return;
         };
-        let (begin, end) = members().map(of).fold((u64::MAX, 0), |(begin, end), span| {
+        let (begin, end) = members().map(of).fold((u64::MAX, 0_u64), |(begin, end), span| {
             (begin.min(span.start_ns), end.max(span.start_ns.saturating_add(span.duration_ns)))
         });
         let nth = self.all.len();
