@@ -31,6 +31,7 @@
 //! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`), of a device (`device.rs`); the difference of two (`diff.rs`) |
 //! | `passes.rs` | whose the passes of a profile are, which have bricks, who disturbed them |
+//! | `path.rs` | whether a pass on a device has a critical path |
 //! | `place.rs` | where a run ran, if nobody says what to show: the host, or a device |
 //! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `limits.rs` absolute limits, `ranks.rs` the ranks of two runs |
 //! | `fleet/` | many commits on many machines: is it the commit or the machine? |
@@ -51,6 +52,7 @@ pub mod layers;
 pub mod links;
 pub mod machine_name;
 mod passes;
+pub mod path;
 pub mod place;
 pub mod ranks;
 pub mod rate;

@@ -331,7 +331,8 @@ fn layers(places: [&Place<'_>; 2]) -> String {
     let source = |side: usize| match &owned[side] {
         None => Source::host(places[side].profile, places[side].run),
         Some(profile) => {
-            Source { title: None, base: places[side].base(0), profile, is_device: true }
+            let base = places[side].base(0);
+            Source { title: None, base, profile, is_device: true, device: None }
         }
     };
     difference::section([&source(0), &source(1)])

@@ -1,5 +1,6 @@
 //! The critical path of a pass, with slack; and the copies of data.
 
+use brickscope_analysis::path;
 use brickscope_analysis::typical::OnePass;
 use brickscope_analysis::view::{PathSummary, path_summary};
 use brickscope_profile::{ExecutionGraph, ExecutionNode, NameKind, Phase, Total};
@@ -19,7 +20,7 @@ const TOO_LARGE: &str = "The typical pass has too many spans to make a graph of 
 
 pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
-    let mut html = String::new();
+    let (mut html, mut has_paths) = (String::new(), false);
     for phase in Phase::SHOWN {
         let Some(one) = OnePass::of(profile, phase) else { continue };
         let pass = one.pass;
@@ -44,9 +45,16 @@ pub(super) fn section(source: &Source<'_>) -> String {
             time(pass.wall_ns, at("wall_ns")),
         ));
         let from = |parts: Value| json!(["path", source.base, pass.serial, parts]);
+        let of = source.device;
+        if let Some(why) = of.and_then(|(run, device)| path::unknown(run, device, pass.serial)) {
+            html.push_str(&reason(&format!("No critical path: {why}.")));
+            continue;
+        }
+        has_paths = true;
         html.push_str(&tables(&graph, &from));
     }
     if let Some(graph) = &profile.graph {
+        has_paths = true;
         html.push_str("<h3>The graph recorded by the engine</h3>\n");
         let from = |parts: Value| json!(["graph", source.base, parts]);
         html.push_str(&tables(graph, &from));
@@ -58,6 +66,9 @@ pub(super) fn section(source: &Source<'_>) -> String {
             true => reason("No pass was kept with all its spans, so there is no critical path."),
             false => String::new(),
         };
+    }
+    if !has_paths {
+        return html;
     }
     html.push_str(&note(
         "Own time is the time outside of inner spans; the rows add up to the length of the path. \

@@ -14,6 +14,8 @@ pub(super) struct Source<'p> {
     pub(super) base: String,
     pub(super) profile: &'p Profile,
     pub(super) is_device: bool,
+    /// The run and the device, if it is one of its streams in tables of passes.
+    pub(super) device: Option<(&'p Profile, usize)>,
 }
 
 /// The most streams with their own tables.
@@ -27,6 +29,7 @@ impl<'p> Source<'p> {
             base: run.to_owned(),
             profile,
             is_device: false,
+            device: None,
         }
     }
 
@@ -70,12 +73,13 @@ pub(super) fn each(profile: &Profile, run: &str, mut with: impl FnMut(&Source<'_
             left_out += 1;
             continue;
         }
-        let Some(profile) = profile.on_device(device, stream) else { continue };
+        let Some(on_stream) = profile.on_device(device, stream) else { continue };
         with(&Source {
             title: Some(format!("{}, {}", of.name, what.name)),
             base: format!("{run}/devices/{device}/streams/{stream}"),
-            profile: &profile,
+            profile: &on_stream,
             is_device: true,
+            device: Some((profile, device)),
         });
     }
     with(&Source::host(profile, run));

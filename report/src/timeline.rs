@@ -263,6 +263,7 @@ fn pass(
                 base: format!("{}/devices/{device}/streams/{stream}", host.base),
                 profile,
                 is_device: true,
+                device: None,
             };
             let track = Track { title: format!("{}, {}", of.name, what.name), spans };
             tracks.push(drawn(&source, &track, pass, names));

@@ -14,6 +14,7 @@ use brickscope_profile::{
 
 use crate::findings::{self, device::OnDevice};
 use crate::passes::all_streams;
+use crate::path;
 use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
 use crate::roofline::{Roofline, known_part};
@@ -361,7 +362,7 @@ pub(super) fn sections(profile: &Profile, limits: &Limits, text: &mut String) {
             let _ = writeln!(text, "\nNothing was timed on it{why}.");
         }
         if let Some(whole) = profile.whole_device(index) {
-            one_pass(index, &whole, is_told, limits, text);
+            one_pass(profile, index, &whole, limits, text);
         }
     }
     if let Some(index) = example {
@@ -645,7 +646,7 @@ fn rates(on: &Profile, phase: Phase, is_told: bool, text: &mut String) {
     roofline::in_report(on, phase, text);
 }
 
-fn one_pass(index: usize, whole: &Profile, is_told: bool, limits: &Limits, text: &mut String) {
+fn one_pass(profile: &Profile, index: usize, whole: &Profile, limits: &Limits, text: &mut String) {
     let Some((phase, one)) = [Phase::Decode, Phase::Training]
         .into_iter()
         .find_map(|phase| Some((phase, OnePass::of(whole, phase)?)))
@@ -656,7 +657,10 @@ fn one_pass(index: usize, whole: &Profile, is_told: bool, limits: &Limits, text:
     let Some(graph) = whole.execution_graph(pass.serial) else { return };
     let which = one.which();
     // An imported file doesn't say at which position.
-    let at = if is_told { String::new() } else { format!(", at position {}", pass.position) };
+    let at = match profile.imported {
+        Some(_) => String::new(),
+        None => format!(", at position {}", pass.position),
+    };
     let _ = write!(
         text,
         "\nOne {phase} pass on device {index}: {}, {which}{at}\n{}\n",
@@ -668,6 +672,11 @@ fn one_pass(index: usize, whole: &Profile, is_told: bool, limits: &Limits, text:
     );
     // Layers alone have no order.
     let has_bricks = pass.attributed_ns > 0;
+    if let Some(why) = path::unknown(profile, index, pass.serial) {
+        text.push('\n');
+        wrapped(&format!("no critical path: {why}"), text);
+        return;
+    }
     if let Some(table) = path_table(&graph, PATH_ROWS).filter(|_| has_bricks) {
         let _ = write!(text, "\n{table}");
     }

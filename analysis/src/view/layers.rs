@@ -3,7 +3,7 @@
 use brickscope_profile::text::{brief, count, printable_text};
 use brickscope_profile::{GraphLayersBy, Profile};
 
-use crate::layers::{DeviceLayers, SlowOne};
+use crate::layers::{DeviceLayers, KindOfLayers, SlowOne};
 use crate::view::device::which;
 use crate::words::{fraction, time};
 
@@ -29,7 +29,13 @@ pub(super) fn in_summary(of: &DeviceLayers) -> String {
     };
     let has_medians = medians.is_some();
     parts.extend(medians.map(|medians| medians + without(true)));
-    parts.extend(of.slow.as_ref().map(|slow| slow_in_short(slow, without(!has_medians))));
+    let when = |slow: &SlowOne| match (slow.passes, of.passes) {
+        (1, 1) => " in the one pass there is",
+        (1, _) => " in the one pass where it has its like",
+        _ => "",
+    };
+    let slow = of.slow.as_ref();
+    parts.extend(slow.map(|slow| slow_in_short(slow, without(!has_medians), when(slow))));
     let outside: Vec<String> = of
         .outside
         .iter()
@@ -53,25 +59,44 @@ fn by(by: Option<GraphLayersBy>) -> &'static str {
     }
 }
 
-/// What a layer takes: of one kind, or of two that take turns.
+/// What a layer takes: of one kind, or of each of two, `medians odd 424 µs, even 458 µs`.
 fn medians(of: &DeviceLayers) -> Option<String> {
     let is_typical = |layers: usize| layers as f64 >= LEAST_OF_KIND * of.layers as f64;
-    let kinds: Vec<u64> = of
+    let kinds: Vec<&KindOfLayers> = of
         .kinds
         .iter()
-        .filter(|kind| is_typical(kind.layers.len()))
-        .map(|kind| kind.median_ns)
-        // Of collectives alone.
-        .filter(|&ns| ns > 0)
+        // Those of 0 are of collectives alone.
+        .filter(|kind| is_typical(kind.layers.len()) && kind.median_ns > 0)
         .collect();
     match kinds[..] {
-        [one] => Some(format!("median {}", time(one as f64))),
-        [a, b] => Some(format!("medians {} and {}", time(a as f64), time(b as f64))),
+        [one] => Some(format!("median {}", time(one.median_ns as f64))),
+        [a, b] => {
+            let [a, b] = [a, b].map(|kind| with_its_layers(kind, [a, b]));
+            Some(format!("medians {a}, {b}"))
+        }
         _ => None,
     }
 }
 
-fn slow_in_short(slow: &SlowOne, without: &str) -> String {
+/// What one of two kinds takes: that of even or of odd layers where they alternate, or else that of layers like its first.
+fn with_its_layers(kind: &KindOfLayers, both: [&KindOfLayers; 2]) -> String {
+    let parity = |of: &KindOfLayers| {
+        let first = of.layers.first()?;
+        let is_every_second = of.layers.windows(2).all(|pair| pair[0].abs_diff(pair[1]) == 2);
+        is_every_second.then_some(first % 2)
+    };
+    let takes = time(kind.median_ns as f64);
+    match (parity(kind), both.map(parity)) {
+        (Some(0), [Some(a), Some(b)]) if a != b => format!("even {takes}"),
+        (Some(_), [Some(a), Some(b)]) if a != b => format!("odd {takes}"),
+        _ => {
+            let first = kind.layers.first().copied().unwrap_or_default();
+            format!("{takes} (as layer {first})")
+        }
+    }
+}
+
+fn slow_in_short(slow: &SlowOne, without: &str, when: &str) -> String {
     let more = match slow.more {
         0 => String::new(),
         1 => ", 1 more is slow".to_owned(),
@@ -81,7 +106,7 @@ fn slow_in_short(slow: &SlowOne, without: &str) -> String {
         [slow.takes_ns, slow.brick_ns, slow.brick_of_others_ns].map(|ns| time(ns as f64));
     let brick = brief(&slow.brick);
     format!(
-        "layer {}: {takes}{without} ({brick} {brick_takes}, elsewhere {others}){more}",
+        "layer {}: {takes}{without}{when} ({brick} {brick_takes}, elsewhere {others}){more}",
         slow.layer
     )
 }
@@ -155,7 +180,7 @@ mod tests {
     use brickscope_profile::Phase;
 
     use super::*;
-    use crate::layers::{BrickOfLayers, KindOfLayers};
+    use crate::layers::BrickOfLayers;
 
     fn of(brick: &str, more: usize) -> DeviceLayers {
         let brick =
@@ -190,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_line_of_layers_says_what_its_times_are_without() {
-        let slow = "layer 2: 2.00 µs (Experts 1.80 µs, elsewhere 800 ns)";
+        let slow = "layer 2: 2.00 µs in the one pass there is (Experts 1.80 µs, elsewhere 800 ns)";
         assert_eq!(
             in_summary(&of("Experts", 0)),
             format!("6 by ranges, 75.0 % · median 1.00 µs · {slow}")
@@ -205,8 +230,41 @@ mod tests {
         with.kinds.clear();
         assert_eq!(
             in_summary(&with),
-            "6 by ranges, 75.0 % · layer 2: 2.00 µs without collectives (Experts 1.80 µs, elsewhere 800 ns), 1 more is slow"
+            "6 by ranges, 75.0 % · layer 2: 2.00 µs without collectives in the one pass there is (Experts 1.80 µs, elsewhere \
+             800 ns), 1 more is slow"
         );
         assert!(in_summary(&of("Experts", 3)).ends_with(", 3 more are slow"));
+    }
+
+    #[test]
+    fn medians_of_two_kinds_say_whose_they_are() {
+        let with = |kinds: [&[u16]; 2]| {
+            let mut of = of("Experts", 0);
+            of.kinds = (1..)
+                .zip(kinds)
+                .map(|(n, layers)| KindOfLayers { layers: layers.to_vec(), median_ns: n * 1_000 })
+                .collect();
+            in_summary(&of)
+        };
+        for (kinds, said) in [
+            ([&[1, 3, 5][..], &[0, 2, 4][..]], " · medians odd 1.00 µs, even 2.00 µs · "),
+            ([&[0, 2, 4][..], &[1, 3, 5][..]], " · medians even 1.00 µs, odd 2.00 µs · "),
+            ([&[0, 1, 3][..], &[2, 5][..]], "medians 1.00 µs (as layer 0), 2.00 µs (as layer 2) · "),
+            ([&[1, 3, 5][..], &[0, 2][..]], " · medians odd 1.00 µs, even 2.00 µs · "),
+        ] {
+            assert!(with(kinds).contains(said), "{}", with(kinds));
+        }
+    }
+
+    #[test]
+    fn what_was_seen_in_one_pass_alone_is_said_to_be() {
+        let with = |compared: usize, passes: usize| {
+            let mut of = DeviceLayers { passes, ..of("Experts", 0) };
+            of.slow.iter_mut().for_each(|slow| slow.passes = compared);
+            in_summary(&of)
+        };
+        assert!(with(1, 1).contains("layer 2: 2.00 µs in the one pass there is ("));
+        assert!(with(1, 3).contains("layer 2: 2.00 µs in the one pass where it has its like ("));
+        assert!(with(3, 3).contains("layer 2: 2.00 µs ("));
     }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use brickscope::{
     DotOptions, ExecutionGraph, ExecutionNode, NameKind, Profile, PtxSource, TreeOptions,
 };
+use brickscope_analysis::path;
 use brickscope_analysis::typical::OnePass;
 use brickscope_analysis::view;
 use brickscope_sampler::child::{End, end_with_parent};
@@ -145,6 +146,9 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     if args.leave_out_disturbed {
         profile = without_disturbed(profile, matches!(view, View::Summary | View::Report));
     }
+    if let Some(why) = without_path(&profile, args) {
+        bail!("no critical path: {why}; `--as tree` has what ran");
+    }
     let profile = shown(profile, args)?;
     if matches!(view, View::Tree | View::Dot | View::Svg | View::GraphJson) {
         tell_doubt(&profile);
@@ -161,7 +165,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
             Some(name) => ptx(&profile, name)?,
             None => view::kernels(&profile),
         },
-        View::Path => path_title(&profile) + &path(&graph(&profile)?, args)?,
+        View::Path => path_title(&profile) + &path_of(&graph(&profile)?, args)?,
         View::Roofline => view::roofline(&profile),
         View::RooflineSvg => view::roofline_svg(&profile),
         View::Json => view::json(&profile),
@@ -208,6 +212,19 @@ fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
             format!("device {index} has no stream {stream}: it has {n_streams}, numbered from 0: {names}")
         }),
     }
+}
+
+/// Why what is shown has no critical path, if that is wanted.
+fn without_path(profile: &Profile, args: &ShowArgs) -> Option<&'static str> {
+    if args.view != View::Path || args.full || args.host {
+        return None;
+    }
+    let index = args.device.or_else(|| device::shown_first(profile))?;
+    let on_device = match args.stream {
+        None => profile.whole_device(index),
+        Some(stream) => profile.on_device(index, stream),
+    }?;
+    path::unknown(profile, index, OnePass::of_any(&on_device)?.pass.serial)
 }
 
 /// Refuses flags that would have no effect.
@@ -303,7 +320,7 @@ fn dot(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
 }
 
 /// The critical path, with predictions for names in the graph.
-fn path(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
+fn path_of(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
     for (name, _) in &args.what_if {
         if graph.nodes_by_name(name).next().is_none() {
             let mut known: Vec<String> =

@@ -143,6 +143,25 @@ fn what_unpacks_to_much_more_than_a_trace_does_is_refused() {
 }
 
 #[test]
+fn a_path_across_streams_that_no_file_tells_is_refused_and_layers_are_shown() {
+    let dir = imported(&data("kineto-gpu.json"), &[]);
+    let show = |args: &[&str]| {
+        let mut command = brickscope(&["show"]);
+        command.arg(dir.path()).args(args).output().expect("it starts")
+    };
+    for device in [&[][..], &["--device", "0"], &["--device", "0", "--stream", "0"]] {
+        let refused = show(&[&["--as", "path"][..], device].concat());
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains("no critical path: the file tells no waits between"), "{said}");
+    }
+    let host = show(&["--as", "path", "--host"]);
+    assert!(text(&host.stdout).contains("Critical path"), "{}", text(&host.stderr));
+    let layer = show(&["--as", "tree", "--device", "0", "--layer", "1"]);
+    assert!(text(&layer.stdout).contains("Layer 1  48.0µs"), "{}", text(&layer.stderr));
+}
+
+#[test]
 fn of_a_packed_file_that_breaks_off_what_is_whole_is_read() {
     let folder = TempDir::new().expect("a temporary folder");
     let packed = folder.path().join("trace.json.gz");

@@ -19,6 +19,7 @@ use crate::graph::{
 };
 use crate::name::{Name, NameKind, Route};
 use crate::profile::Profile;
+use crate::profile::graph_layers::{LayerAround, LayersAround};
 use crate::span::{Dependency, Span};
 use crate::sums::Pass;
 
@@ -60,6 +61,9 @@ impl Profile {
     /// The graph of one recorded pass: the pass, its layers, their bricks, and the kernels that these
     /// launched, each with its times. Siblings on one thread are in sequence. Work that other threads took
     /// over from the pass (`BrickProfiler::take_over`) is included, with its dependencies.
+    ///
+    /// Where kernels of another program's trace state their layer, it is from the begin of its first one to the end of its
+    /// last.
     ///
     /// If the pass ended, its node has the wall time: the makespan of the graph is at least that, and the
     /// pass's own time is the unattributed time.
@@ -144,10 +148,15 @@ impl Profile {
             let (_, &(end, nth)) = by_begin.range((lane, 0)..=(lane, at)).next_back()?;
             (at <= end).then_some(nth)
         };
+        let layers = self.layers_around(parts, walls);
+        let mut layer_nodes: HashMap<usize, ExecutionNodeId> = HashMap::new();
         // The node of each span. Parents come before their children.
         let mut nodes: HashMap<u32, ExecutionNodeId> = HashMap::new();
         for &index in &parts.spans {
             let span = &self.spans[index as usize];
+            if let Some((nth, layer)) = layers.around(index) {
+                layer_nodes.entry(nth).or_insert_with(|| add_layer(&mut graph, layer, span.lane));
+            }
             let id = graph.add_node(self.node_of(span));
             let lane = u16::try_from(span.lane).unwrap_or(u16::MAX);
             let (start_ns, duration_ns) = (span.start_ns, span.duration_ns);
@@ -184,8 +193,28 @@ impl Profile {
             let place = Place { at: pass.start_ns, is_span: true, nth };
             lanes.entry((pass.lane, None, None)).or_default().insert(place, root);
         }
+        // The same inside of layers, by layer and thread.
+        let mut in_layers: BTreeMap<(usize, u32), BTreeMap<Place, ExecutionNodeId>> =
+            BTreeMap::new();
         for &index in &parts.spans {
             let (span, id) = (&self.spans[index as usize], nodes[&index]);
+            if let Some((nth, layer)) = layers.around(index) {
+                let around_it = layer_nodes[&nth];
+                // The layer is where its owner would be.
+                if layer.owner == index {
+                    let outer = around(span.lane, None, span.pass, layer.begin, layer.end);
+                    if let Some(outer) = outer {
+                        graph.add_edge(outer, around_it, EdgeType::Contains);
+                    }
+                    let place = Place { at: layer.begin, is_span: true, nth: index };
+                    let pass = span.pass.and_then(|_| pass_at(span.lane, span.start_ns));
+                    lanes.entry((span.lane, None, pass)).or_default().insert(place, around_it);
+                }
+                graph.add_edge(around_it, id, nesting(&graph, id));
+                let place = Place { at: span.start_ns, is_span: true, nth: index };
+                in_layers.entry((nth, span.lane)).or_default().insert(place, id);
+                continue;
+            }
             let parent = span.parent.filter(|parent| nodes.contains_key(parent));
             if let Some(outer) = around(span.lane, parent, span.pass, span.start_ns, end_of(span)) {
                 graph.add_edge(outer, id, nesting(&graph, id));
@@ -229,7 +258,17 @@ impl Profile {
             };
             in_sequence(&mut graph, begin, places);
         }
+        in_layers.into_values().for_each(|places| in_sequence(&mut graph, None, places));
         graph
+    }
+
+    /// The layers that spans of a device state without a span around them. Points between spans end them, as do passes.
+    fn layers_around(&self, parts: &Parts, walls: &[Wall]) -> LayersAround {
+        let edges = parts.dependencies.iter().map(|&index| &self.dependencies[index]);
+        let points = edges.flat_map(|edge| [edge.from, edge.to]);
+        let points = points.map(|point| (point.lane, point.at_ns)).collect();
+        let begins = walls.iter().map(|wall| wall.begin).collect();
+        LayersAround::of(&self.spans, &parts.spans, points, begins)
     }
 
     /// The begin and end of a pass, from its spans if it never ended. `None` if it has none.
@@ -372,6 +411,14 @@ fn add_pass(graph: &mut ExecutionGraph, pass: &Pass) -> ExecutionNodeId {
     let lane = u16::try_from(pass.lane).unwrap_or(u16::MAX);
     graph.set_time(root, NodeTime { start_ns: pass.start_ns, duration_ns: pass.wall_ns, lane });
     root
+}
+
+fn add_layer(graph: &mut ExecutionGraph, of: &LayerAround, lane: u32) -> ExecutionNodeId {
+    let id = graph.add_node(ExecutionNode::Layer { index: of.layer.into() });
+    let lane = u16::try_from(lane).unwrap_or(u16::MAX);
+    let (start_ns, duration_ns) = (of.begin, of.end.saturating_sub(of.begin));
+    graph.set_time(id, NodeTime { start_ns, duration_ns, lane });
+    id
 }
 
 /// The type of edge for a node inside another.

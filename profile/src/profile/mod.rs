@@ -13,6 +13,7 @@ mod check;
 mod device;
 mod file;
 mod graph;
+mod graph_layers;
 mod undisturbed;
 
 use std::borrow::Cow;

@@ -4,6 +4,7 @@
 mod attention;
 mod capture;
 mod databases;
+mod device_graph;
 mod devices;
 mod experts;
 mod file;

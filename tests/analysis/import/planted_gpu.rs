@@ -373,6 +373,8 @@ fn the_first_screen_names_the_slow_layer_and_its_slow_brick() {
         assert!(screen.contains("layers 32 by the order of kernels, "), "{screen}");
         assert!(screen.contains(" · median ") && screen.contains(" · layer 17: "), "{screen}");
         assert!(screen.contains(" (Experts ") && screen.contains(" elsewhere "), "{screen}");
+        let is_said = screen.contains(" in the one pass there is (");
+        assert_eq!(is_said, steps.len() == 1, "{screen}");
         assert!(screen.contains(" · outside "), "{screen}");
         let next = screen.split("Next: ").nth(1).expect("it is there");
         assert!(next.starts_with("look into Experts: "), "{screen}");
@@ -413,7 +415,8 @@ fn layers_that_take_turns_have_a_median_of_each_kind() {
     let kinds: Vec<usize> = layers.kinds.iter().map(|kind| kind.layers.len()).collect();
     assert_eq!(kinds, [12, 11, 1]);
     let screen = screen(&profile);
-    assert!(screen.contains(" · medians ") && !screen.contains(" · layer "), "{screen}");
+    assert!(screen.contains(" · medians odd ") && screen.contains(", even "), "{screen}");
+    assert!(!screen.contains(" · layer "), "{screen}");
     // A slow one is beside those of its kind, which take less than the others.
     let slow = Planted::SlowLayer { layer: 8, brick: "Experts", percent: 180 };
     let profile = imported(&recording.plant(slow).record().trace, Format::Chrome);
