@@ -249,7 +249,10 @@ mod tests {
         for (kinds, said) in [
             ([&[1, 3, 5][..], &[0, 2, 4][..]], " · medians odd 1.00 µs, even 2.00 µs · "),
             ([&[0, 2, 4][..], &[1, 3, 5][..]], " · medians even 1.00 µs, odd 2.00 µs · "),
-            ([&[0, 1, 3][..], &[2, 5][..]], "medians 1.00 µs (as layer 0), 2.00 µs (as layer 2) · "),
+            (
+                [&[0, 1, 3][..], &[2, 5][..]],
+                "medians 1.00 µs (as layer 0), 2.00 µs (as layer 2) · ",
+            ),
             ([&[1, 3, 5][..], &[0, 2][..]], " · medians odd 1.00 µs, even 2.00 µs · "),
         ] {
             assert!(with(kinds).contains(said), "{}", with(kinds));

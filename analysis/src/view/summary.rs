@@ -881,9 +881,8 @@ fn what_ran(profile: &Profile) -> Vec<String> {
 /// What the longest kind of copies moved on the device whose bricks are shown: `of which Memcpy HtoD moves 25.5 GB in 921 ms,
 /// 27.7 GB/s`. `None` if its bytes aren't stated.
 fn copies(profile: &Profile, phase: Option<Phase>) -> Option<String> {
-    let has_totals = |device: &&DeviceProfile| {
-        device.streams.iter().any(|stream| !stream.totals.is_empty())
-    };
+    let has_totals =
+        |device: &&DeviceProfile| device.streams.iter().any(|stream| !stream.totals.is_empty());
     let device = profile.devices.iter().find(has_totals)?;
     let totals = device.streams.iter().flat_map(|stream| &stream.totals);
     let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();

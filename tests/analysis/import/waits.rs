@@ -324,8 +324,7 @@ fn without_passes_a_device_that_hardly_ran_is_not_told_to_be_faster() {
     assert!(screen.contains("from its first kernel to its last."), "{screen}");
     assert!(screen.contains("Next: say which events are passes"), "{screen}");
     // Without anything of the host, nothing could be one.
-    let is_kept =
-        |line: &&str| !line.contains("\"cat\":") || line.contains("\"cat\":\"kernel\"");
+    let is_kept = |line: &&str| !line.contains("\"cat\":") || line.contains("\"cat\":\"kernel\"");
     let bare = text.lines().filter(is_kept).collect::<Vec<_>>().join("\n");
     let bare = bare.replace(",\n]}", "\n]}");
     let bare = self::screen(&imported(&bare, Format::Chrome));
