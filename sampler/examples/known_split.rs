@@ -26,20 +26,23 @@ fn main() {
     }
 }
 
-/// Spends `milliseconds` of CPU time on each of `threads` threads.
-pub(crate) fn run(threads: u64, milliseconds: u64) {
+/// Spends `milliseconds` of CPU time on each of `threads` threads. Returns the share of the second function as the clock finds
+/// it: where a loop's code lies, and what runs on the same core, can make its turns a third longer than those of the other.
+pub(crate) fn run(threads: u64, milliseconds: u64) -> f64 {
     let [seldom_at, often_at] = places();
     println!("seldom {seldom_at:#x}");
     println!("often {often_at:#x}");
     let work = move || {
         let end = cpu_time() + Duration::from_millis(milliseconds);
-        let mut rounds = 0_u64;
+        let mut rounds: Vec<[Duration; 2]> = Vec::new();
         while cpu_time() < end {
             // Rounds of varying length, so that a sampler's period can't be a multiple of theirs.
-            let turns = TURNS + rounds.wrapping_mul(0x9E37_79B9_7F4A_7C15) % TURNS;
+            let turns = TURNS + (rounds.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) % TURNS;
+            let begun = Instant::now();
             black_box(seldom(black_box(turns)));
+            let between = begun.elapsed();
             black_box(often(black_box(turns)));
-            rounds += 1;
+            rounds.push([between, begun.elapsed() - between]);
         }
         rounds
     };
@@ -48,31 +51,26 @@ pub(crate) fn run(threads: u64, milliseconds: u64) {
         std::thread::Builder::new().name(name).spawn(work).expect("a thread")
     };
     let workers: Vec<_> = (0..threads).map(spawn).collect();
-    let rounds: u64 = workers.into_iter().map(|worker| worker.join().expect("no panic")).sum();
-    println!("rounds {rounds}");
+    let rounds: Vec<[Duration; 2]> =
+        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect();
+    println!("rounds {}", rounds.len());
+    // Not those in which it waited for a CPU.
+    let mut lengths: Vec<Duration> = rounds.iter().map(|[one, other]| *one + *other).collect();
+    lengths.sort();
+    let most = lengths.get(lengths.len() / 2).map_or(Duration::MAX, |median| *median * 3);
+    let mut all = [Duration::ZERO; 2];
+    for [one, other] in rounds.iter().filter(|[one, other]| *one + *other <= most) {
+        all[0] += *one;
+        all[1] += *other;
+    }
+    let share = all[1].as_secs_f64() / (all[0] + all[1]).as_secs_f64();
+    println!("share {share}");
+    share
 }
 
 /// The addresses of the function that takes a quarter of the time, and of the one that takes three quarters.
 pub(crate) fn places() -> [u64; 2] {
     [seldom, often].map(|function: fn(u64) -> u64| function as usize as u64)
-}
-
-/// The share of the second function as the clock finds it, of rounds that nothing disturbed: where a loop's code lies can make
-/// its turns a third longer.
-#[allow(dead_code, reason = "the tests include this file")]
-pub(crate) fn share() -> f64 {
-    let round = |nth: u64| {
-        let turns = black_box(TURNS + nth);
-        let begun = Instant::now();
-        black_box(seldom(turns));
-        let between = begun.elapsed();
-        black_box(often(turns));
-        let all = begun.elapsed();
-        (all - between).as_secs_f64() / all.as_secs_f64()
-    };
-    let mut shares: Vec<f64> = (0..501).map(round).collect();
-    shares.sort_by(f64::total_cmp);
-    shares[shares.len() / 2]
 }
 
 /// The CPU time of this thread.

@@ -25,8 +25,12 @@ fn this_program(task: &str) -> Command {
 #[ignore = "the other tests run it in processes of their own"]
 fn tasks() {
     match std::env::var("TASK").as_deref() {
-        Ok("spin") => known_split::run(2, 1_000),
-        Ok("spin for long") => known_split::run(1, 30_000),
+        Ok("spin") => {
+            known_split::run(2, 1_000);
+        }
+        Ok("spin for long") => {
+            known_split::run(1, 30_000);
+        }
         Ok("children") => {
             for _ in 0..2 {
                 this_program("spin").status().expect("a child");

@@ -1,10 +1,12 @@
 //! Sampling with `perf_event_open`.
 
+use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 
 use brickscope_sampler::perf_event::{Options, Progress, RecordError, probe, record};
 use brickscope_sampler::{Ending, Recording};
+use tempfile::NamedTempFile;
 
 use super::known::{assert_shares, hits, none_lost, spinning};
 use super::this_program;
@@ -24,8 +26,11 @@ fn shares_and_threads_are_those_of_the_program() {
         eprintln!("skipped: {error}");
         return;
     }
+    let printed = NamedTempFile::new().expect("a file");
     let Some(recording) = none_lost(|| {
-        let (recording, status) = recorded(this_program("spin")).expect("it was permitted");
+        let mut spin = this_program("spin");
+        spin.stdout(File::create(printed.path()).expect("a file"));
+        let (recording, status) = recorded(spin).expect("it was permitted");
         assert!(status.success());
         let lost = recording.lost + recording.lost_records;
         (recording, lost)
@@ -39,7 +44,9 @@ fn shares_and_threads_are_those_of_the_program() {
     let all = of_both[0] + of_both[1];
     // Two seconds of CPU time, less the time in system calls.
     assert!((1_000..2_400).contains(&all), "{all} samples");
-    assert_shares(of_both);
+    let printed = fs::read_to_string(printed.path()).expect("text");
+    let share = printed.lines().find_map(|line| line.strip_prefix("share ")?.parse().ok());
+    assert_shares(of_both, share.expect("the program's own figure"));
 
     let mut names: Vec<_> = recording.threads.iter().map(|thread| thread.name.as_str()).collect();
     names.sort_unstable();

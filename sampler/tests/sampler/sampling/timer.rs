@@ -1,5 +1,6 @@
 //! Sampling with signals in the process itself; each test has a process of its own.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
@@ -73,8 +74,9 @@ pub(crate) fn task(task: &str) {
 /// With `perf_event_open` refused, as in a container.
 fn shares() {
     refuse::refuse_perf_event_open();
+    let share = Cell::new(0.0);
     let Some(recording) = none_lost(|| {
-        let recording = sampled(|| known_split::run(2, 1_000));
+        let recording = sampled(|| share.set(known_split::run(2, 1_000)));
         let lost = recording.lost;
         (recording, lost)
     }) else {
@@ -88,7 +90,7 @@ fn shares() {
     assert!((150..2_400).contains(&all), "{all} samples: {:?}", recording.notes);
     let says_so = recording.notes.iter().any(|note| note.contains("with the kernel's tick only"));
     assert!(says_so || all >= 1_000, "{all} samples: {:?}", recording.notes);
-    assert_shares(of_both);
+    assert_shares(of_both, share.get());
     let worker = |name: &str| recording.threads.iter().find(|thread| thread.name == name);
     for name in ["worker-0", "worker-1"] {
         let tid = worker(name).expect("it was seen").tid;
@@ -177,13 +179,19 @@ fn again() {
     assert!(matches!(second, TimerError::Running), "{second:?}");
     drop(first);
     for _ in 0..3 {
-        with_samples(20, |n| sampled(|| known_split::run(1, 100 << n)));
+        with_samples(20, |n| {
+            sampled(|| {
+                known_split::run(1, 100 << n);
+            })
+        });
     }
 }
 
 #[allow(unsafe_code)]
 fn late() {
-    drop(sampled(|| known_split::run(1, 50)));
+    drop(sampled(|| {
+        known_split::run(1, 50);
+    }));
     // SAFETY: it takes a number only; the signal has a handler.
     assert_eq!(unsafe { libc::raise(libc::SIGPROF) }, 0);
 }
