@@ -306,10 +306,13 @@ fn grown(
     let mut begin = first;
     for &length in body.iter().rev().cycle() {
         let Some(start) = begin.checked_sub(length) else { break };
-        // Only the first layer of all has its norm fused with the embedding.
+        // Only the first layer of all has its norm fused with the embedding, and nothing else of it is another kernel: else it
+        // may be the end of what comes before and a layer that begins later.
         let is_fused = tokens[start] != Token::Norm;
+        let rest = |from: usize| tokens.get(from + 1..from + length);
         if !is_alike(start + period, start, length)
-            || is_fused && tokens[..start].contains(&Token::Mixer)
+            || is_fused
+                && (tokens[..start].contains(&Token::Mixer) || rest(start) != rest(start + period))
         {
             break;
         }

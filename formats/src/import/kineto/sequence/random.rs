@@ -16,7 +16,7 @@ struct Model {
     has_own_norms: bool,
     has_post_norms: bool,
     is_parallel: bool,
-    /// More kernels in each layer: where, and which.
+    /// More kernels in each layer, where all are alike: where, and which.
     extras: Vec<(usize, usize)>,
     /// Where kernels are missing, as a share of the layers, and how many.
     lost: Option<(f64, usize)>,
@@ -80,6 +80,8 @@ fn models() -> impl Strategy<Value = Model> {
     )
         .prop_map(|(layers, dense, pattern, has, extras, lost)| {
             let [has_experts, has_own_norms, has_post_norms, is_parallel] = has;
+            // Of layers that take turns, each would have its own at another place, as those of no model.
+            let extras = if pattern.len() == 1 { extras } else { Vec::new() };
             Model {
                 layers,
                 dense,
