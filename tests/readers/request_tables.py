@@ -93,7 +93,7 @@ def main(profile_path, told_path, requests_path, intervals_path):
     same("rows of intervals", len(intervals), n_intervals)
     # As somebody would ask.
     sums = ", ".join(f"coalesce(sum({column(piece)}), 0)::ubigint" for piece in PIECES)
-    whole = duckdb.sql(f"select sum(duration_ns)::ubigint, {sums} from read_parquet($path)", params={"path": intervals_path}).fetchone()
+    whole = duckdb.sql(f"select sum(duration_ns)::ubigint, {sums} from read_parquet($path)", params={"path": intervals_path}).fetchall()[0]
     same("the sum of the pieces", sum(whole[1:]), whole[0])
     for path in (requests_path, intervals_path):
         facts = duckdb.execute("select key, value from parquet_kv_metadata(?)", [path]).fetchall()
