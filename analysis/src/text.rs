@@ -6,7 +6,7 @@ use brickscope_profile::text::printable_text;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthChar;
 
-pub use crate::words::{digits, pass_time};
+pub use crate::words::{digits, fraction, pass_time, signed, size};
 
 /// The most columns of a line.
 pub const WIDTH: usize = 80;

@@ -3,7 +3,8 @@
 use brickscope_profile::text::grouped;
 
 /// `19.5 %`; a share above 0 is never shown as 0.
-pub(crate) fn fraction(share: f64) -> String {
+#[must_use]
+pub fn fraction(share: f64) -> String {
     match 100.0 * share {
         of if of > 0.0 && of < 0.05 => "<0.1 %".to_owned(),
         of => format!("{of:.1} %"),
@@ -33,7 +34,8 @@ pub(crate) fn time(ns: f64) -> String {
 }
 
 /// The same of a difference.
-pub(crate) fn signed(ns: f64) -> String {
+#[must_use]
+pub fn signed(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "" };
     format!("{sign}{}", time(ns.abs()))
 }
@@ -79,7 +81,9 @@ pub(crate) fn times(each: f64) -> String {
     if (each - each.round()).abs() < 0.005 { format!("{each:.0}") } else { format!("{each:.1}") }
 }
 
-pub(crate) fn size(bytes: f64) -> String {
+/// `12.3 kB`, `456 MB`, `7.8 GB`.
+#[must_use]
+pub fn size(bytes: f64) -> String {
     match bytes {
         _ if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
         _ if bytes < 1e9 => format!("{:.0} MB", bytes / 1e6),

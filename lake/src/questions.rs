@@ -25,6 +25,7 @@ questions! {
     "compare",
     "slowest-machines",
     "regressions",
+    "requests",
     "bricks",
     "kernels",
     "percentiles",
@@ -39,7 +40,7 @@ impl Question {
     /// Whether the answer depends on runs of other days than those that it is about.
     pub fn needs_all_days(&self) -> bool {
         // Of commits it takes the order in which they were first seen.
-        self.name == "regressions"
+        matches!(self.name, "regressions" | "requests")
     }
 
     /// The first comment: what it answers.

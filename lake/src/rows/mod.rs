@@ -367,6 +367,12 @@ mod tests {
         }
         let rows = RUNS.column("request_rows").expect("a column");
         assert_eq!(run.tables[6][0][rows], Value::Int(1));
+        // What lies between its two tokens is a histogram's only value.
+        let [row] = &run.tables[2][..] else { panic!("{:?}", run.tables[2]) };
+        let cell = |column: &str| row[DURATIONS.column(column).expect("a column")].clone();
+        assert_eq!(cell("kind"), Value::Text("request".to_owned()));
+        assert_eq!((cell("phase"), cell("from_ns")), (Value::Null, Value::Int(20)));
+        assert_eq!((cell("to_ns"), cell("spans")), (Value::Int(21), Value::Int(1)));
     }
 
     #[test]

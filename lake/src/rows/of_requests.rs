@@ -1,16 +1,35 @@
 //! The rows of a server's requests.
 
-use brickscope_analysis::requests::{Piece, Requests, Row};
+use brickscope_analysis::requests::{Piece, Requests, Row, Until};
 use brickscope_profile::Profile;
+use brickscope_profile::stats::Histogram;
 
 use super::Parts;
-use super::table::RequestRow;
+use super::table::{DurationRow, RequestRow};
 
-/// Adds a row for each request.
+/// Adds a row for each request, and the times between their tokens as a histogram.
 pub(super) fn add(profile: &Profile, parts: &mut Parts) {
     let requests = Requests::of(profile);
     let is_of_client = requests.are_of_client();
     parts.requests.extend(requests.rows().map(|row| request(&row, is_of_client)));
+    parts.durations.extend(between_tokens(&requests));
+}
+
+/// A request has one first token and may have thousands of others: a row for each would be most of the lake.
+fn between_tokens(requests: &Requests<'_>) -> Vec<DurationRow> {
+    let mut times = Histogram::default();
+    let further = requests.lengths().filter(|(until, _)| matches!(until, Until::Token(_)));
+    further.for_each(|(_, ns)| times.record(ns));
+    let rows = times.bounds().map(|(from_ns, to_ns, spans)| DurationRow {
+        phase: None,
+        device: None,
+        kind: "request".to_owned(),
+        name: "between tokens".to_owned(),
+        from_ns,
+        to_ns,
+        spans,
+    });
+    rows.collect()
 }
 
 fn request(row: &Row<'_>, is_of_client: bool) -> RequestRow {

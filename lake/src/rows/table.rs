@@ -370,9 +370,9 @@ table! {
         phase: Option<String>,
         /// The device; `NULL` for what the host's clock timed.
         device: Option<String>,
-        /// `brick` or `kernel`.
+        /// `brick` or `kernel`; `request` for times of requests, which are outside of passes.
         kind: String,
-        /// The brick or kernel.
+        /// The brick or kernel; of requests `between tokens`.
         name: String,
         /// The least duration in the bucket, in nanoseconds.
         from_ns: u64,
