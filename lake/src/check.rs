@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::compact::live;
 use crate::part::{COUNTS, Each, Part, Whose, is_gone};
 use crate::store::Lake;
+use crate::table_file::Columns;
 
 /// What a check found.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -101,7 +102,7 @@ fn of_day(lake: &Lake, date: &str) -> Result<Day> {
                 continue;
             }
             let text = part.text();
-            let read = live.read(lake, table, nth, &mut |run, row| {
+            let read = live.read(lake, table, nth, Columns::Known, &mut |run, row| {
                 if !matches!(&row[part_of], Value::Text(said) if *said == text) {
                     let file = lake.file(table, part);
                     let file = file.display();

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use crate::rows::{RUNS, TABLES, Table, Value};
-use anyhow::{Context, Result, ensure};
+use crate::rows::{REQUESTS, RUNS, TABLES, Table, Value};
+use anyhow::{Context, Result, bail, ensure};
 use brickscope_analysis::receipt::sha256_hex;
+use brickscope_profile::text::printable;
 use serde::Serialize;
 
 use crate::part::COUNTS;
 use crate::part::{Each, Part, Place, Whose, age, is_gone};
 use crate::store::Lake;
-use crate::table_file;
-use crate::table_file::Row;
+use crate::table_file::{self, Columns, Newer, Row};
 
 /// What merging did.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -43,6 +43,19 @@ const LARGE: u64 = 64 << 20;
 pub fn compact(lake: &mut Lake, grace: Duration, each: Each<'_>) -> Result<Compacted> {
     let mut done = Compacted::default();
     lake.refresh_files(each)?;
+    if let Some(table) = lake.unknown_table()? {
+        bail!(
+            "{}: this brickscope, {}, does not know the table {}, and would leave it out: merge with the newer one that wrote \
+            it",
+            lake.name(),
+            env!("CARGO_PKG_VERSION"),
+            printable(&table)
+        );
+    }
+    // A mark of before there was such a table lets versions merge that would leave it out.
+    if lake.has_rows_of(&REQUESTS)? {
+        lake.mark_requests()?;
+    }
     let mut days: BTreeSet<String> = BTreeSet::new();
     // A writer that was killed may have left files where there is none in `runs`.
     for table in &TABLES {
@@ -94,10 +107,11 @@ impl Live {
         lake: &Lake,
         table: &'static Table,
         part: usize,
+        columns: Columns,
         each: &mut dyn FnMut(&str, Row) -> Result<()>,
     ) -> Result<()> {
         let run_id = table.column("run_id").context("a table has no such column")?;
-        table_file::read(table, &lake.file(table, &self.parts[part]), &mut |row| {
+        table_file::read(table, &lake.file(table, &self.parts[part]), columns, &mut |row| {
             let Value::Text(run) = &row[run_id] else { return Ok(()) };
             match self.runs.get_key_value(run) {
                 Some((run, of)) if *of == part => each(run, row),
@@ -174,7 +188,7 @@ fn merge_parts(
     let mut damaged = BTreeSet::new();
     let mut runs: BTreeMap<String, Counted> = BTreeMap::new();
     for &part in parts {
-        let read = live.read(lake, &RUNS, part, &mut |run, row| {
+        let read = live.read(lake, &RUNS, part, Columns::All, &mut |run, row| {
             runs.insert(run.to_owned(), (row, Default::default()));
             Ok(())
         });
@@ -199,7 +213,7 @@ fn merge_parts(
                     continue;
                 }
                 let mut pushed = Ok(());
-                let read = live.read(lake, table, part, &mut |run, mut row| {
+                let read = live.read(lake, table, part, Columns::All, &mut |run, mut row| {
                     if let Some((_, found)) = runs.get_mut(run) {
                         found[nth] += 1;
                     }
@@ -242,10 +256,11 @@ fn merge_parts(
     Ok(damaged)
 }
 
-/// Notes a part whose file can't be read. One that is gone was merged and deleted by another process.
+/// Notes a part whose file can't be read. One that is gone was merged and deleted by another process; one that is newer is
+/// not damaged, and must not be merged.
 fn note_damage(read: Result<()>, part: usize, damaged: &mut BTreeSet<usize>) -> Result<()> {
     match read {
-        Err(error) if !is_gone(&error) => {
+        Err(error) if !is_gone(&error) && !error.is::<Newer>() => {
             damaged.insert(part);
             Ok(())
         }

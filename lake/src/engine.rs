@@ -213,14 +213,10 @@ fn without_files(lake: &Lake) -> Result<BTreeMap<&'static str, Vec<PathBuf>>> {
     if !is_here || lake.has(&REQUESTS, &columns)? {
         return Ok(BTreeMap::new());
     }
-    for date in lake.days(&REQUESTS)? {
-        for place in lake.places_of(&REQUESTS, &date)? {
-            if !lake.parts(&REQUESTS, &place)?.is_empty() {
-                return Ok(BTreeMap::new());
-            }
-        }
-    }
-    Ok(BTreeMap::from([(REQUESTS.name, Vec::new())]))
+    Ok(match lake.has_rows_of(&REQUESTS)? {
+        true => BTreeMap::new(),
+        false => BTreeMap::from([(REQUESTS.name, Vec::new())]),
+    })
 }
 
 /// The files of each table without those of damaged parts; none where there are no such parts, and so all are meant.
@@ -272,7 +268,7 @@ fn root(lake: &Lake) -> PathBuf {
 }
 
 /// A text in SQL.
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 

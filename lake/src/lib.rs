@@ -24,8 +24,8 @@
 //! | `collect.rs`, `compact.rs`, `check.rs` | adding runs, merging files, finding damage |
 //! | `bucket/` | a lake in an object store, by the feature `object-store` |
 //! | `engine.rs`, `library.rs` | queries by DuckDB: its command, or its library |
-//! | `questions/` | the questions of `brickscope lake`, as SQL |
-//! | `works.rs` | runs as observations of commits on machines |
+//! | `questions/`, `no_rows.rs` | the questions of `brickscope lake`, as SQL; why one has no rows |
+//! | `works.rs`, `order.rs` | runs as observations of commits on machines; commits in git's order |
 //! | `spans.rs`, `requests.rs`, `columns.rs` | no lake: the spans and requests of one profile as Parquet files |
 
 mod answer_text;
@@ -40,6 +40,8 @@ mod columns;
 mod compact;
 mod engine;
 mod library;
+mod no_rows;
+mod order;
 mod part;
 mod questions;
 pub mod requests;
@@ -53,11 +55,13 @@ pub use answer_text::table;
 pub use check::check;
 pub use collect::{About, collect};
 pub use compact::compact;
-pub use engine::{Answer, AnswerColumn, answer, prelude, quoted};
+pub use engine::{Answer, AnswerColumn, answer, prelude};
+pub use no_rows::why_no_rows;
+pub use order::{of_commit, ordered};
 pub use part::{ALL_DAYS, Days, Each};
-pub use questions::QUESTIONS;
+pub use questions::{Asked, QUESTIONS};
 pub use store::Lake;
-pub use works::{LEAST_DIGITS, NewRuns, OfWork, Wanted, Works, named, unify, works};
+pub use works::{NewRuns, OfWork, Wanted, Works, named, unify, works};
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,7 @@
 //! The named questions: SQL that all engines understand, in `questions/`.
 
+use crate::engine::quoted;
+
 /// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
@@ -47,5 +49,48 @@ impl Question {
     pub fn meaning(&self) -> &'static str {
         let first = self.sql.lines().next().unwrap_or_default();
         first.trim_start_matches("--").trim()
+    }
+}
+
+/// What a question is about; an empty text chooses all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked<'a> {
+    /// The first day.
+    pub since: &'a str,
+    /// The last day.
+    pub until: &'a str,
+    /// The model.
+    pub model: &'a str,
+    /// The test.
+    pub test: &'a str,
+    /// The phase.
+    pub phase: &'a str,
+    /// The brick or kernel.
+    pub brick: &'a str,
+    /// The property of runs whose values are put side by side.
+    pub by: &'a str,
+    /// Tokens per second.
+    pub number: f64,
+    /// How far from it a run may be, in percent.
+    pub within: f64,
+}
+
+impl Asked<'_> {
+    /// The view that questions read it from.
+    #[must_use]
+    pub fn params(&self) -> String {
+        let Self { number, within, .. } = self;
+        format!(
+            "CREATE TEMP VIEW params AS SELECT {} AS since, {} AS until, {} AS model, {} AS test,\n  \
+            {} AS phase, {} AS brick, {} AS by_column, cast({number:e} AS DOUBLE) AS number,\n  \
+            cast({within:e} AS DOUBLE) AS within;\n",
+            quoted(self.since),
+            quoted(self.until),
+            quoted(self.model),
+            quoted(self.test),
+            quoted(self.phase),
+            quoted(self.brick),
+            quoted(self.by),
+        )
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::rows::{LAKE_VERSION, RUNS, RunRows, TABLES, Table};
+use crate::rows::{FIRST_LAKE_VERSION, LAKE_VERSION, REQUESTS, RUNS, RunRows, TABLES, Table};
 use anyhow::{Context, Result, bail, ensure};
 use brickscope_profile::write_atomically;
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ impl Lake {
     pub fn open(name: &Path, host: &Host) -> Result<Self> {
         let lake = Self::unopened(name, host)?;
         match lake.mark()? {
-            Some(text) => lake.check_mark(&text)?,
+            Some(text) => drop(lake.check_mark(&text)?),
             None => bail!(
                 "{} is not a lake: it has no {MARK}. `brickscope collect RUN --lake {}` makes one",
                 name.display(),
@@ -59,7 +59,7 @@ impl Lake {
     pub fn open_or_make(name: &Path, host: &Host) -> Result<Self> {
         let lake = Self::unopened(name, host)?;
         match lake.mark()? {
-            Some(text) => lake.check_mark(&text)?,
+            Some(text) => drop(lake.check_mark(&text)?),
             None => lake.make().with_context(|| format!("can't make a lake in {}", lake.name()))?,
         }
         Ok(lake)
@@ -69,7 +69,7 @@ impl Lake {
     pub fn check(name: &Path, host: &Host) -> Result<()> {
         let lake = Self::unopened(name, host)?;
         match lake.mark()? {
-            Some(text) => lake.check_mark(&text),
+            Some(text) => lake.check_mark(&text).map(drop),
             None => {
                 lake.check_free().with_context(|| format!("can't make a lake in {}", lake.name()))
             }
@@ -106,7 +106,8 @@ impl Lake {
         }
     }
 
-    fn check_mark(&self, text: &str) -> Result<()> {
+    /// The version that the mark states, if it is one that can be read and written.
+    fn check_mark(&self, text: &str) -> Result<u32> {
         let mark = || format!("{}/{MARK}", self.name());
         let found: Mark = serde_json::from_str(text).with_context(mark)?;
         ensure!(
@@ -116,13 +117,68 @@ impl Lake {
             found.lake_version
         );
         ensure!(
-            found.lake_version == LAKE_VERSION,
+            found.lake_version >= FIRST_LAKE_VERSION,
             "{}: lake_version {} is older than this brickscope, which knows {LAKE_VERSION}: collect the runs into another \
             lake",
             mark(),
             found.lake_version
         );
-        Ok(())
+        Ok(found.lake_version)
+    }
+
+    /// Marks a lake of an earlier version as one with requests, before it gets the first: a version that doesn't know them
+    /// would leave them out when it merges, and refuses the lake from now on.
+    pub(crate) fn mark_requests(&self) -> Result<()> {
+        let Some(text) = self.mark()? else { return Ok(()) };
+        if self.check_mark(&text)? == LAKE_VERSION {
+            return Ok(());
+        }
+        match &self.bucket {
+            Some(bucket) => bucket.put(vec![(MARK.to_owned(), marked()?.into_bytes())]),
+            None => self.write_mark(),
+        }
+    }
+
+    fn write_mark(&self) -> Result<()> {
+        let mark = marked()?;
+        write_atomically(
+            &self.root.join(MARK),
+            |error| error,
+            |out| io::Write::write_all(out, mark.as_bytes()),
+        )?;
+        Ok(sync_folder(&self.root)?)
+    }
+
+    /// Whether a table has rows, whatever the mark says.
+    pub(crate) fn has_rows_of(&self, table: &Table) -> Result<bool> {
+        for date in self.days(table)? {
+            for place in self.places_of(table, &date)? {
+                if !self.parts(table, &place)?.is_empty() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// A table that this version doesn't know: a folder of days, or in an object store any folder.
+    pub(crate) fn unknown_table(&self) -> Result<Option<String>> {
+        let is_table = |name: &String| {
+            let is_ours = TABLES.iter().any(|table| table.name == name);
+            !is_ours && !name.contains('.')
+        };
+        let Some(bucket) = &self.bucket else {
+            for name in names(&self.root)?.into_iter().filter(is_table) {
+                let folder = self.root.join(&name);
+                let is_of_days = folder.is_dir()
+                    && names(&folder)?.iter().any(|day| day.starts_with("date="));
+                if is_of_days {
+                    return Ok(Some(name));
+                }
+            }
+            return Ok(None);
+        };
+        Ok(bucket.names()?.into_iter().find(is_table))
     }
 
     /// Refuses a place that holds something else than a lake.
@@ -151,20 +207,10 @@ impl Lake {
         for table in &TABLES {
             self.write(table, &Part::columns(), &mut |_| Ok(()))?;
         }
-        let mark = Mark {
-            lake_version: LAKE_VERSION,
-            brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        let mark = serde_json::to_string_pretty(&mark)? + "\n";
-        if let Some(bucket) = &self.bucket {
-            return bucket.put_new(MARK, mark.into_bytes());
+        match &self.bucket {
+            Some(bucket) => bucket.put_new(MARK, marked()?.into_bytes()),
+            None => self.write_mark(),
         }
-        write_atomically(
-            &self.root.join(MARK),
-            |error| error,
-            |out| io::Write::write_all(out, mark.as_bytes()),
-        )?;
-        Ok(sync_folder(&self.root)?)
     }
 
     /// The folder as it was named, or the URL.
@@ -299,6 +345,10 @@ impl Lake {
     /// Adds a run.
     pub(crate) fn add(&self, run: RunRows) -> Result<()> {
         let RunRows { run_id, date, machine, tables } = run;
+        let of_requests = TABLES.iter().zip(&tables).find(|(table, _)| table.name == REQUESTS.name);
+        if of_requests.is_some_and(|(_, rows)| !rows.is_empty()) {
+            self.mark_requests()?;
+        }
         let place = Place { date, whose: Whose::Machine(machine) };
         let part = Part { place, name: run_id };
         // `runs` is the last of the tables.
@@ -433,6 +483,15 @@ impl Lake {
         let is_partial = |name: &String| name.starts_with('.') && name.ends_with(".partial");
         Ok(names.into_iter().filter(is_partial).map(|name| folder.join(name)).collect())
     }
+}
+
+/// What the file says that makes a folder a lake of this version.
+fn marked() -> Result<String> {
+    let mark = Mark {
+        lake_version: LAKE_VERSION,
+        brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    Ok(serde_json::to_string_pretty(&mark)? + "\n")
 }
 
 fn is_url(name: &Path) -> bool {

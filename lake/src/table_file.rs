@@ -1,6 +1,7 @@
 //! Tables of a lake as Parquet files, written and read row by row.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
@@ -156,15 +157,49 @@ fn schema(table: &Table) -> String {
     format!("message {} {{ {} }}", table.name, columns.join(" "))
 }
 
+/// Which columns of a file are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Columns {
+    /// Those that the table has. Others are of a later version.
+    Known,
+    /// All: to write the rows again without a column would lose it. A file with others is [`Newer`].
+    All,
+}
+
+/// A file has a column that this version doesn't know.
+#[derive(Debug)]
+pub(crate) struct Newer {
+    column: String,
+}
+
+impl fmt::Display for Newer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "this brickscope, {}, does not know its column {}, and would leave it out: merge with the newer one that wrote it",
+            env!("CARGO_PKG_VERSION"),
+            printable(&self.column)
+        )
+    }
+}
+
+impl std::error::Error for Newer {}
+
 /// Calls `each` with every row of a file. Columns that the file doesn't have are `NULL`: it is of an earlier version.
 pub(crate) fn read(
     table: &'static Table,
     path: &Path,
+    columns: Columns,
     each: &mut dyn FnMut(Vec<Value>) -> Result<()>,
 ) -> Result<()> {
     let of_file = || path.display().to_string();
     let file = File::open(path).with_context(of_file)?;
     let (file, places) = opened(table, file).with_context(of_file)?;
+    if columns == Columns::All
+        && let Some(column) = unknown_column(table, &file)
+    {
+        return Err(anyhow::Error::new(Newer { column })).with_context(of_file);
+    }
     for group in 0..file.num_row_groups() {
         let (rows, columns) = cells_of(&file, group, &places).with_context(of_file)?;
         let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
@@ -216,7 +251,7 @@ pub(crate) fn cells_in<R: ChunkReader + 'static>(
 
 /// Whether all of a file can be read.
 pub(crate) fn check(table: &'static Table, path: &Path) -> Result<()> {
-    read(table, path, &mut |_| Ok(()))
+    read(table, path, Columns::Known, &mut |_| Ok(()))
 }
 
 /// The most rows of a group; writers of ours put [`GROUP_ROWS`] into one.
@@ -343,6 +378,16 @@ fn places<R: ChunkReader + 'static>(
     Ok(places)
 }
 
+/// A column of the file that the table doesn't have.
+fn unknown_column<R: ChunkReader + 'static>(
+    table: &'static Table,
+    file: &SerializedFileReader<R>,
+) -> Option<String> {
+    let schema = file.metadata().file_metadata().schema_descr();
+    let unknown = schema.columns().iter().find(|column| table.column(column.name()).is_none());
+    unknown.map(|column| column.name().to_owned())
+}
+
 fn column(group: &dyn RowGroupReader, place: usize, rows: usize) -> Result<Vec<Value>> {
     // What a hostile file says of its rows must not cost memory before they are there.
     let mut levels: Vec<i16> = Vec::new();
@@ -438,6 +483,20 @@ mod tests {
         let cells = cells_in(&RUNS, file, &["span_rows", "request_rows"]).expect("it is read");
         assert_eq!(cells, [[Value::Int(1)], [Value::Null]]);
         check(&RUNS, &path).expect("all of it is read");
+    }
+
+    #[test]
+    fn a_file_with_a_column_of_a_later_version_is_read_but_not_to_be_written_again() {
+        let earlier: &'static [Column] = &RUNS.columns[..RUNS.columns.len() - 1];
+        let earlier: &'static Table = Box::leak(Box::new(Table { columns: earlier, ..RUNS }));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("runs.parquet");
+        let out = File::create(&path).expect("a file");
+        write(&RUNS, out, |push| push(row(&RUNS, 1))).expect("room");
+        check(earlier, &path).expect("what is known is read");
+        let error = read(earlier, &path, Columns::All, &mut |_| Ok(())).expect_err("it is newer");
+        assert!(error.is::<Newer>(), "{error:#}");
+        assert!(format!("{error:#}").contains("does not know its column request_rows"), "{error:#}");
     }
 
     #[test]

@@ -276,7 +276,7 @@ impl<'r> OfRun<'r> {
 }
 
 /// Fewer digits of a hash may be those of several commits.
-pub const LEAST_DIGITS: usize = 7;
+pub(crate) const LEAST_DIGITS: usize = 7;
 
 /// Takes a hash and its abbreviations for one commit: llama-bench writes seven digits, git all.
 pub fn unify(runs: &mut [Observation]) {

@@ -58,6 +58,12 @@ pub(crate) enum What {
         after_help = "Example:\n  brickscope lake regressions --lake lake --since 2026-11-01 --test tg128"
     )]
     Regressions(AskArgs),
+    /// Since which commit requests of servers wait longer.
+    #[command(
+        mut_args(|arg| only(arg, &["model"])),
+        after_help = "Example:\n  brickscope lake requests --lake lake --since 2026-11-01"
+    )]
+    Requests(AskArgs),
     /// Where the time of passes goes.
     #[command(
         mut_args(|arg| only(arg, &["model", "phase", "brick"])),
@@ -276,9 +282,22 @@ pub(crate) struct VerdictArgs {
     #[arg(long, value_name = "COMMIT", requires = "after")]
     pub(crate) before: Option<String>,
 
-    /// Print it as JSON.
-    #[arg(long)]
+    /// The output format.
+    #[arg(short, long, value_enum, default_value_t = VerdictForm::Text)]
+    pub(crate) output: VerdictForm,
+
+    /// Print JSON: the same as -o json.
+    #[arg(long, conflicts_with = "output")]
     pub(crate) json: bool,
+}
+
+/// A verdict is no table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerdictForm {
+    /// Sentences for people.
+    Text,
+    /// An array of objects, one for each work.
+    Json,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -346,23 +365,19 @@ pub(crate) use with_parquet::run;
 
 #[cfg(feature = "parquet")]
 mod with_parquet {
-    use std::collections::{BTreeMap, BTreeSet};
-    use std::path::Path;
     use std::time::Duration;
 
     use anyhow::{Context, Result, bail, ensure};
-    use brickscope_analysis::fleet::{Fleet, Observation};
+    use brickscope_analysis::fleet::Fleet;
     use brickscope_analysis::view;
     use brickscope_lake::rows::TABLES;
     use clap::ValueEnum;
 
     use super::{
         AnswerArgs, AnswerForm, AskArgs, By, CheckArgs, CompactArgs, LAST_DAY, LakeArgs, NO_DAY,
-        SchemaArgs, VerdictArgs, What,
+        SchemaArgs, VerdictArgs, VerdictForm, What,
     };
-    use crate::runs::lake::{
-        self, ALL_DAYS, Days, HOST, LEAST_DIGITS, Lake, QUESTIONS, Wanted, refresh,
-    };
+    use crate::runs::lake::{self, ALL_DAYS, Asked, Days, HOST, Lake, QUESTIONS, Wanted, refresh};
     use crate::text::{count, printable_text};
     use crate::{output, progress};
 
@@ -374,6 +389,7 @@ mod with_parquet {
             What::Compare(ask) => ("compare", ask),
             What::SlowestMachines(ask) => ("slowest-machines", ask),
             What::Regressions(ask) => ("regressions", ask),
+            What::Requests(ask) => ("requests", ask),
             What::Bricks(ask) => ("bricks", ask),
             What::Kernels(ask) => ("kernels", ask),
             What::Percentiles(ask) => ("percentiles", ask),
@@ -386,7 +402,7 @@ mod with_parquet {
             }
             What::Verdict(args) => return verdict(args),
             What::Query(args) => {
-                return answer(&args.answer, ALL_DAYS, "", &args.query, "", &[]);
+                return answer(&args.answer, ALL_DAYS, "", &args.query, "", None);
             }
             What::Compact(args) => return compact(args),
             What::Check(args) => return check(args),
@@ -398,63 +414,43 @@ mod with_parquet {
     fn question(name: &str, ask: &AskArgs, number: f64, within: f64) -> Result<()> {
         let question = QUESTIONS.iter().find(|question| question.name == name);
         let question = question.with_context(|| format!("there is no question {name}"))?;
-        let text = lake::quoted;
-        // What the lake has to choose from.
-        let mut choices = Vec::new();
-        for (flag, column, is_set, has) in [
-            ("--model", "p.model", !ask.model.is_empty(), "model FROM runs"),
-            ("--test", "p.test", !ask.test.is_empty(), "test FROM speeds"),
-            ("--phase", "p.phase", !ask.phase.is_empty(), "phase FROM bricks"),
-            ("--brick", "p.brick", !ask.brick.is_empty(), "brick FROM bricks"),
-            ("--by", "p.by_column", ask.by.is_some(), ""),
-            ("--since", "p.since", ask.since != NO_DAY, "date FROM runs"),
-            ("--until", "p.until", ask.until != LAST_DAY, "date FROM runs"),
+        for (flag, column, is_set) in [
+            ("--model", "p.model", !ask.model.is_empty()),
+            ("--test", "p.test", !ask.test.is_empty()),
+            ("--phase", "p.phase", !ask.phase.is_empty()),
+            ("--brick", "p.brick", !ask.brick.is_empty()),
+            ("--by", "p.by_column", ask.by.is_some()),
+            ("--since", "p.since", ask.since != NO_DAY),
+            ("--until", "p.until", ask.until != LAST_DAY),
         ] {
             ensure!(!is_set || question.sql.contains(column), "{name} has no {flag}");
-            choices.extend((is_set && !has.is_empty()).then_some((flag, has)));
         }
         let by = ask.by.unwrap_or(By::Quant);
         let by = by.to_possible_value().map(|value| value.get_name().to_owned());
-        let params = format!(
-            "CREATE TEMP VIEW params AS SELECT {} AS since, {} AS until, {} AS model, {} AS test,\n  \
-            {} AS phase, {} AS brick, {} AS by_column, cast({number:e} AS DOUBLE) AS number,\n  \
-            cast({within:e} AS DOUBLE) AS within;\n",
-            text(&ask.since),
-            text(&ask.until),
-            text(&ask.model),
-            text(&ask.test),
-            text(&ask.phase),
-            text(&ask.brick),
-            text(&by.unwrap_or_default()),
-        );
+        let params = Asked {
+            since: &ask.since,
+            until: &ask.until,
+            model: &ask.model,
+            test: &ask.test,
+            phase: &ask.phase,
+            brick: &ask.brick,
+            by: &by.unwrap_or_default(),
+            number,
+            within,
+        }
+        .params();
         let heading = format!("{}\n\n", wrapped_at_80(question.meaning()));
         let days = match question.needs_all_days() {
             true => ALL_DAYS,
             false => (&*ask.since, &*ask.until),
         };
-        answer(&ask.answer, days, &params, question.sql, &heading, &choices)
+        answer(&ask.answer, days, &params, question.sql, &heading, Some(name))
     }
 
-    /// What there is to choose from with a flag; `has` is a column and its table.
-    fn choices(lake: &Lake, params: &str, has: &str) -> Result<Vec<String>> {
-        /// More are no help.
-        const MOST: usize = 12;
-        let column = has.split(' ').next().unwrap_or_default();
-        let query = format!("SELECT DISTINCT {has} WHERE {column} IS NOT NULL ORDER BY {column}");
-        let answer = lake::answer(lake, ALL_DAYS, params, &query)?;
-        let mut values: Vec<String> = answer.rows.into_iter().flatten().flatten().collect();
-        let all = values.len();
-        values.truncate(MOST);
-        if all > MOST {
-            values.push(format!("{} more", all - MOST));
-        }
-        Ok(values)
-    }
-
-    /// 80, or what a wider terminal has.
-    fn screen_columns() -> usize {
+    /// 80, or what a wider terminal has; `None` where nobody sees the lines as lines of a screen.
+    fn screen_columns() -> Option<usize> {
         let screen = terminal_size::terminal_size().map_or(0, |(columns, _)| columns.0.into());
-        80.max(screen)
+        output::is_terminal().then_some(80.max(screen))
     }
 
     fn wrapped_at_80(text: &str) -> String {
@@ -467,7 +463,7 @@ mod with_parquet {
         params: &str,
         query: &str,
         heading: &str,
-        chosen_by: &[(&str, &str)],
+        question: Option<&str>,
     ) -> Result<()> {
         let mut lake = Lake::open(&args.lake, &HOST)?;
         if args.sql {
@@ -486,27 +482,32 @@ mod with_parquet {
             answer.rows.truncate(most);
         }
         match form {
-            AnswerForm::Json => output::print(answer.json()?),
-            AnswerForm::Csv => output::print(answer.csv()),
+            AnswerForm::Json => output::print(answer.json()?)?,
+            AnswerForm::Csv => output::print(answer.csv())?,
             AnswerForm::Text => {
                 output::print(heading.to_owned() + &lake::table(&answer, screen_columns()))?;
-                if all == 0 && !chosen_by.is_empty() {
-                    // What there is to choose from may be of other days.
-                    refresh(&mut lake, ALL_DAYS)?;
-                }
-                for (flag, has) in chosen_by.iter().filter(|_| all == 0) {
-                    let values = choices(&lake, params, has)?.join(", ");
-                    tell!("{flag}: the lake has {}", printable_text(&values));
-                }
                 if all > answer.rows.len() {
                     tell!(
                         "{} more; --limit 0 prints all",
                         count((all - answer.rows.len()) as u64, "row")
                     );
                 }
-                Ok(())
             }
         }
+        match question.filter(|_| all == 0) {
+            Some(question) => tell_why(&mut lake, question, params),
+            None => Ok(()),
+        }
+    }
+
+    /// Says on standard error why a question has no rows, whatever the format.
+    fn tell_why(lake: &mut Lake, question: &str, params: &str) -> Result<()> {
+        // What there is to choose from may be of other days.
+        refresh(lake, ALL_DAYS)?;
+        for why in lake::why_no_rows(lake, question, params)? {
+            tell!("no rows: {why}");
+        }
+        Ok(())
     }
 
     fn verdict(args: &VerdictArgs) -> Result<()> {
@@ -525,26 +526,23 @@ mod with_parquet {
         );
         note.finish_and_clear();
         let works = works?;
-        let is_any = args.model.is_none()
-            && args.test.is_none()
-            && args.cpu.is_none()
-            && args.since == NO_DAY;
-        ensure!(
-            !works.is_empty(),
-            "no run {} has a commit and a speed: {}",
-            if is_any { "here" } else { "with this --model, --test, --cpu and --since" },
-            if is_any {
-                "`brickscope collect --commit HASH` names it"
-            } else {
-                "`brickscope lake trend` and `machines` list them"
-            }
-        );
+        if works.is_empty() {
+            let asked = Asked {
+                since: &args.since,
+                until: LAST_DAY,
+                model: args.model.as_deref().unwrap_or_default(),
+                test: args.test.as_deref().unwrap_or_default(),
+                ..Asked::default()
+            };
+            tell_why(&mut lake, "verdict", &asked.params())?;
+            bail!("there is nothing to judge: no run has what was asked for, a commit and a speed");
+        }
         let mut text = String::new();
         let mut json = Vec::new();
         let (names, notes) = lake::named(&works.keys().collect::<Vec<_>>());
         for (runs, work) in works.values().zip(&names) {
             let (runs, order) = match &args.repo {
-                Some(repo) => ordered(repo, runs)?,
+                Some(repo) => lake::ordered(&lake, repo, runs)?,
                 None => (runs.clone(), Fleet::order_by_time(runs)),
             };
             let runs = &runs;
@@ -554,7 +552,9 @@ mod with_parquet {
             let fleet = Fleet::fit(runs, &order, false)?;
             let explained = match (&args.before, &args.after) {
                 (Some(before), Some(after)) => {
-                    let (Some(first), Some(second)) = (of(runs, before)?, of(runs, after)?) else {
+                    let (Some(first), Some(second)) =
+                        (lake::of_commit(runs, before)?, lake::of_commit(runs, after)?)
+                    else {
                         continue;
                     };
                     let explained = fleet.explain(&first, &second)?;
@@ -576,86 +576,13 @@ mod with_parquet {
             "no work was measured at {}",
             if args.before.is_some() { "both commits" } else { "a commit of this history" }
         );
-        if args.json {
+        if args.json || args.output == VerdictForm::Json {
             return output::print(serde_json::to_string_pretty(&json)? + "\n");
         }
         for note in notes {
             text += &format!("{}\n", wrapped_at_80(&printable_text(&note)));
         }
         output::print(text.trim_end().to_owned() + "\n")
-    }
-
-    /// The runs of a commit, which may be abbreviated; `None` if there are none.
-    fn of(runs: &[Observation], commit: &str) -> Result<Option<Vec<Observation>>> {
-        let names: BTreeSet<&str> = runs.iter().map(|run| run.commit.as_str()).collect();
-        let name = match names.get(commit) {
-            Some(name) => *name,
-            None => {
-                let is_same = |name: &&&str| {
-                    name.starts_with(commit)
-                        || (name.len() >= LEAST_DIGITS && commit.starts_with(**name))
-                };
-                let mut begin = names.iter().filter(is_same);
-                let Some(name) = begin.next() else { return Ok(None) };
-                if let Some(other) = begin.next() {
-                    bail!("{commit:?} may be {name} or {other}");
-                }
-                name
-            }
-        };
-        Ok(Some(runs.iter().filter(|run| run.commit == name).cloned().collect()))
-    }
-
-    /// The runs whose commits are in the history of a repository, and these commits in its order. They may be
-    /// abbreviated, and of trees with changes that aren't committed.
-    fn ordered(repo: &Path, runs: &[Observation]) -> Result<(Vec<Observation>, Vec<String>)> {
-        let git = std::process::Command::new("git")
-            .arg("-C")
-            .arg(repo)
-            .args(["rev-list", "--reverse", "--topo-order", "HEAD"])
-            .env_remove("GIT_DIR")
-            .env_remove("GIT_WORK_TREE")
-            .output()
-            .context("can't run git")?;
-        let said = String::from_utf8_lossy(&git.stderr);
-        ensure!(git.status.success(), "git rev-list in {}: {}", repo.display(), said.trim());
-        let history = String::from_utf8_lossy(&git.stdout);
-        let history: Vec<&str> = history.lines().collect();
-        // Where each commit stands, and its name: of one with changes, right after it.
-        let mut places: BTreeMap<&str, Option<(usize, bool, String)>> = BTreeMap::new();
-        for run in runs {
-            places.entry(&run.commit).or_insert_with_key(|commit| {
-                let clean = commit.strip_suffix("-dirty");
-                let hash = clean.unwrap_or(commit);
-                let mut begin = (0..).zip(&history).filter(|(_, full)| full.starts_with(hash));
-                let (at, full) = begin.next().filter(|_| !hash.is_empty() && hash.len() >= 4)?;
-                // Ambiguous ones have no place.
-                begin.next().is_none().then(|| {
-                    let short: String = full.chars().take(12).collect();
-                    let name = if clean.is_some() { short + "-dirty" } else { short };
-                    (at, clean.is_some(), name)
-                })
-            });
-        }
-        let unknown: Vec<&str> =
-            places.iter().filter(|(_, place)| place.is_none()).map(|(commit, _)| *commit).collect();
-        if !unknown.is_empty() {
-            tell!(
-                "left out: {} that the history of HEAD in {} doesn't have: {}",
-                count(unknown.len() as u64, "commit"),
-                output::shown(repo),
-                printable_text(&unknown.join(", "))
-            );
-        }
-        let mut order: Vec<&(usize, bool, String)> = places.values().flatten().collect();
-        order.sort();
-        order.dedup();
-        let order = order.into_iter().map(|(_, _, name)| name.clone()).collect();
-        let renamed = runs.iter().filter_map(|run| {
-            let (_, _, name) = places.get(run.commit.as_str())?.as_ref()?;
-            Some(Observation { commit: name.clone(), ..run.clone() })
-        });
-        Ok((renamed.collect(), order))
     }
 
     fn compact(args: &CompactArgs) -> Result<()> {

@@ -30,8 +30,12 @@ use self::table::{BrickRow, DurationRow, Of, PassRow, RequestRow, RunRow, SpanRo
 use brickscope_analysis::compare::UnusableProfile;
 use brickscope_analysis::receipt::{Receipt, sha256_hex};
 
-/// Incremented when the tables change.
-pub const LAKE_VERSION: u32 = 3;
+/// Incremented when the tables change, so that a version which doesn't know one can't leave it out of what it merges.
+pub const LAKE_VERSION: u32 = 4;
+
+/// The first version that is still read and written: it lacks the table `requests`. Its mark says so until the lake gets
+/// requests.
+pub const FIRST_LAKE_VERSION: u32 = 3;
 
 /// What whoever collects a run knows, and the run doesn't.
 #[derive(Debug, Clone, Default)]
