@@ -101,12 +101,13 @@ fn needs(question: &str) -> Needs {
     }
 }
 
-/// Why a question has no rows, in a sentence; and which values there are, where a flag chose one that isn't there.
+/// Why a question has no rows, and which values there are where a flag chose one that isn't there. `None` if runs meet all that
+/// it asks for.
 ///
 /// # Errors
 ///
 /// That of the engine.
-pub fn why_no_rows(lake: &Lake, question: &str, params: &str) -> Result<Vec<String>> {
+pub fn why_no_rows(lake: &Lake, question: &str, params: &str) -> Result<Option<String>> {
     let (table, own, lacking) = needs(question);
     let conditions: Vec<&Condition> = [&OF_DAYS, &OF_MODEL].into_iter().chain(own).collect();
     let answer = answer(lake, ALL_DAYS, params, &counts(table, &conditions))?;
@@ -114,22 +115,22 @@ pub fn why_no_rows(lake: &Lake, question: &str, params: &str) -> Result<Vec<Stri
     let of = |runs: u64, why: &str| format!("of {}, {why}", count(runs, "run"));
     let Some(at) = runs.iter().position(|runs| *runs == 0) else {
         let all = runs.last().filter(|_| !lacking.is_empty());
-        return Ok(all.map(|all| of(*all, lacking)).into_iter().collect());
+        return Ok(all.map(|all| of(*all, lacking)));
     };
     // What comes first is how many runs there are, then how many of them have rows in the table.
     let before = at.checked_sub(1).map_or(0, |before| runs[before]);
     let none = |does: &str| of(before, &format!("none {does}"));
     let condition = match at {
-        0 => return Ok(vec!["the lake has no runs".to_owned()]),
+        0 => return Ok(Some("the lake has no runs".to_owned())),
         1..=2 => conditions[at - 1],
-        3 if !table.is_empty() => return Ok(vec![none(lacks(table))]),
+        3 if !table.is_empty() => return Ok(Some(none(lacks(table)))),
         _ => conditions[at - 1 - usize::from(!table.is_empty())],
     };
-    let mut said = vec![none(condition.does)];
+    let mut said = none(condition.does);
     if let Some((flag, has)) = condition.others {
-        said.push(format!("{flag}: the lake has {}", choices(lake, params, has)?));
+        said += &format!("; {flag}: the lake has {}", choices(lake, params, has)?);
     }
-    Ok(said)
+    Ok(Some(said))
 }
 
 /// What runs without rows in a table don't have.

@@ -45,7 +45,7 @@ impl Lake {
     pub fn open(name: &Path, host: &Host) -> Result<Self> {
         let lake = Self::unopened(name, host)?;
         match lake.mark()? {
-            Some(text) => drop(lake.check_mark(&text)?),
+            Some(text) => lake.check_mark(&text).map(drop)?,
             None => bail!(
                 "{} is not a lake: it has no {MARK}. `brickscope collect RUN --lake {}` makes one",
                 name.display(),
@@ -59,7 +59,7 @@ impl Lake {
     pub fn open_or_make(name: &Path, host: &Host) -> Result<Self> {
         let lake = Self::unopened(name, host)?;
         match lake.mark()? {
-            Some(text) => drop(lake.check_mark(&text)?),
+            Some(text) => lake.check_mark(&text).map(drop)?,
             None => lake.make().with_context(|| format!("can't make a lake in {}", lake.name()))?,
         }
         Ok(lake)
@@ -170,8 +170,8 @@ impl Lake {
         let Some(bucket) = &self.bucket else {
             for name in names(&self.root)?.into_iter().filter(is_table) {
                 let folder = self.root.join(&name);
-                let is_of_days = folder.is_dir()
-                    && names(&folder)?.iter().any(|day| day.starts_with("date="));
+                let is_of_days =
+                    folder.is_dir() && names(&folder)?.iter().any(|day| day.starts_with("date="));
                 if is_of_days {
                     return Ok(Some(name));
                 }

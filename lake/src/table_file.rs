@@ -496,7 +496,8 @@ mod tests {
         check(earlier, &path).expect("what is known is read");
         let error = read(earlier, &path, Columns::All, &mut |_| Ok(())).expect_err("it is newer");
         assert!(error.is::<Newer>(), "{error:#}");
-        assert!(format!("{error:#}").contains("does not know its column request_rows"), "{error:#}");
+        let said = format!("{error:#}");
+        assert!(said.contains("does not know its column request_rows"), "{said}");
     }
 
     #[test]

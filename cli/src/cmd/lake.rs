@@ -504,7 +504,7 @@ mod with_parquet {
     fn tell_why(lake: &mut Lake, question: &str, params: &str) -> Result<()> {
         // What there is to choose from may be of other days.
         refresh(lake, ALL_DAYS)?;
-        for why in lake::why_no_rows(lake, question, params)? {
+        if let Some(why) = lake::why_no_rows(lake, question, params)? {
             tell!("no rows: {why}");
         }
         Ok(())

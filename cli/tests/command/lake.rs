@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -237,6 +237,99 @@ fn requests_of_a_server_are_part_of_a_run() {
     assert_eq!(check(&lake)["whole"], 4);
 }
 
+/// What `lake.json` says.
+fn version(lake: &Path) -> Value {
+    let text = fs::read_to_string(lake.join("lake.json")).expect("it is there");
+    serde_json::from_str::<Value>(&text).expect("JSON")["lake_version"].clone()
+}
+
+#[test]
+fn versions_that_do_not_know_what_is_in_a_lake_do_not_merge_it() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (of, lake) = (dir.path().join("runs"), dir.path().join("lake"));
+    runs(&of, 0..4);
+    json(&mut collect(&of, &lake));
+    assert_eq!(version(&lake), 4);
+    // A lake of the version before has no requests, and stays so until it gets some.
+    let earlier = "{\"lake_version\": 3, \"brickscope_version\": \"0.1.0\"}";
+    fs::write(lake.join("lake.json"), earlier).expect("there is room");
+    fs::remove_dir_all(lake.join("requests")).expect("it can be removed");
+    runs(&of, 4..5);
+    assert_eq!(json(&mut collect(&of, &lake))["added"], 1);
+    assert_eq!(compact(&lake, "0")["runs"], 5);
+    assert_eq!(version(&lake), 3);
+    let asked = Request { id: "a".to_owned(), tokens_ns: vec![7], ..Request::default() };
+    let profile = Profile { requests: vec![asked], ..profile(6) };
+    fs::create_dir(of.join("6")).expect("there is room");
+    profile.save(&of.join("6/profile.json")).expect("there is room");
+    assert_eq!(json(&mut collect(&of, &lake))["added"], 1);
+    assert_eq!(version(&lake), 4);
+    // One that got them from a version that didn't say so is marked before it is merged.
+    fs::write(lake.join("lake.json"), earlier).expect("there is room");
+    compact(&lake, "60");
+    assert_eq!(version(&lake), 4);
+    // A table of a later version would be left out of merged parts; a folder that is none isn't in the way.
+    fs::create_dir(lake.join("notes")).expect("there is room");
+    compact(&lake, "60");
+    fs::create_dir_all(lake.join("quants/date=2026-11-01")).expect("there is room");
+    let output = brickscope(&["lake", "compact", "--lake"]).arg(&lake).output().expect("it starts");
+    let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(!output.status.success() && said.contains("does not know the table quants"), "{said}");
+}
+
+/// A DuckDB that has no rows for a question, and these counts for the conditions of it.
+fn without_rows(folder: &Path, counts: &str) -> PathBuf {
+    let duckdb = folder.join("duckdb");
+    let n = counts.split(',').count();
+    let names: Vec<String> = (0..n).map(|nth| format!("c{nth}")).collect();
+    let kinds: String = names.iter().map(|name| format!("{name},BIGINT\\n")).collect();
+    let script = format!(
+        "#!/bin/sh\ntold=$(cat)\nend='brickscope: the other result'\ncase \"$told\" in\n\
+        *' AS c0'*) printf \"column_name,column_type\\n{kinds}$end\\n{}\\n{counts}\\n\" ;;\n\
+        *'SELECT DISTINCT'*) printf \"column_name,column_type\\nv,VARCHAR\\n$end\\nv\\ntg128\\n\" ;;\n\
+        *) printf \"column_name,column_type\\nv,BIGINT\\n$end\\nv\\n\" ;;\nesac\n",
+        names.join(",")
+    );
+    fs::write(&duckdb, script).expect("there is room");
+    fs::set_permissions(&duckdb, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    duckdb
+}
+
+#[test]
+fn why_there_are_no_rows_is_told_beside_every_format() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (of, lake) = (dir.path().join("runs"), dir.path().join("lake"));
+    runs(&of, 0..2);
+    run(&mut collect(&of, &lake));
+    let ask = |words: &[&str], counts: &str| {
+        let duckdb = without_rows(dir.path(), counts);
+        let mut command = brickscope(words);
+        command.arg("--lake").arg(&lake).env("BRICKSCOPE_DUCKDB", duckdb);
+        let output = command.output().expect("it starts");
+        let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        (said, text(&output.stdout).to_owned(), output.status.success())
+    };
+    for (words, counts, why) in [
+        (&["lake", "regressions"][..], "2,2,2,2,2,2,0", "of 2 runs, none names a commit"),
+        (&["lake", "requests"][..], "2,2,2,0,0", "of 2 runs, none has requests of a server"),
+        (
+            &["lake", "slowest-machines"][..],
+            "2,2,2,2,2,2",
+            "of 2 runs, no two machines did the same work",
+        ),
+        (&["lake", "trend", "--test", "x"][..], "2,2,2,2,2,0", "--test: the lake has tg128"),
+        (&["lake", "inventory", "--model", "x"][..], "2,2,0", "of 2 runs, none is of this model"),
+        (&["lake", "inventory", "-o", "json"][..], "0,0,0", "no rows: the lake has no runs"),
+    ] {
+        let (said, out, is_ok) = ask(words, counts);
+        assert!(said.contains(why) && is_ok, "{words:?}: {said}");
+        assert!(out.contains("no rows") != words.contains(&"json"), "{words:?}: {out}");
+    }
+    let (said, out, is_ok) = ask(&["lake", "verdict", "-o", "json"], "2,2,2,2,2,2,0");
+    assert!(!is_ok && out.is_empty(), "{out}");
+    assert!(said.contains("none names a commit") && said.contains("nothing to judge"), "{said}");
+}
+
 /// Writers are killed at random, while others merge. At no time is there half a run, and what a writer said that it
 /// added is there in the end.
 #[test]
@@ -317,7 +410,7 @@ fn each_question_is_sql_and_has_help() {
     runs(&of, 0..1);
     run(&mut collect(&of, &lake));
     let help = run(&mut brickscope(&["lake", "--help"]));
-    for question in ["inventory", "slowest-machines", "percentiles", "far-from-roof"] {
+    for question in ["inventory", "slowest-machines", "requests", "percentiles", "far-from-roof"] {
         assert!(text(&help.stdout).contains(question), "{question}");
         let sql =
             run(brickscope(&["lake", question, "--sql", "--since", "2026-11-01", "--lake"])
