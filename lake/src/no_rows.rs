@@ -38,11 +38,8 @@ const OF_MODEL: Condition =
     flag("(p.model = '' OR r.model = p.model)", "is of this model", ("--model", "model FROM runs"));
 const OF_TEST: Condition =
     flag("(p.test = '' OR x.test = p.test)", "has this test", ("--test", "test FROM speeds"));
-const OF_PHASE: Condition = flag(
-    "(p.phase = '' OR x.phase = p.phase)",
-    "has this phase",
-    ("--phase", "phase FROM bricks"),
-);
+const OF_PHASE: Condition =
+    flag("(p.phase = '' OR x.phase = p.phase)", "has this phase", ("--phase", "phase FROM bricks"));
 const OF_BRICK: Condition =
     flag("(p.brick = '' OR x.brick = p.brick)", "has this brick", ("--brick", "brick FROM bricks"));
 const OF_KERNEL: Condition = flag(
@@ -163,7 +160,7 @@ fn counts(table: &str, conditions: &[&Condition]) -> String {
             counts.push(counted(&joined, &wanted));
         }
         wanted += &format!(" AND {}", condition.sql);
-        counts.push(counted(if is_of_runs { "" } else { &joined }, &wanted));
+        counts.push(counted(if is_of_runs { "" } else { joined.as_str() }, &wanted));
     }
     let named: Vec<String> =
         counts.iter().enumerate().map(|(nth, count)| format!("{count} AS c{nth}")).collect();
