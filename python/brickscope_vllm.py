@@ -19,7 +19,7 @@ it sees to a file of its own, in a hidden folder beside the run, and the process
 these when it ends. If that was killed, too, `python -m brickscope_vllm FOLDER run.json` makes it.
 
 Without BRICKSCOPE_OUT nothing is touched. With it, no answer changes: a hook that fails says so once on stderr, and
-turns all of them off. The file needs nothing but Python 3.9, its standard library and `brickscope.py` beside it.
+turns all of them off. The file needs nothing but Python 3.9, its standard library and the package `brickscope` beside it.
 """
 
 import array
@@ -38,7 +38,7 @@ import threading
 import time
 import weakref
 
-import brickscope
+from brickscope import recorder
 
 __all__ = ["finish", "register"]
 
@@ -135,7 +135,7 @@ def _install():
     global _owned
     folder = os.environ.get(FOLDER)
     if not folder or os.environ.get(FOLDER_OF) != os.environ[OUT] or not os.path.isdir(folder):
-        file = brickscope._file_of(os.environ[OUT])
+        file = recorder._file_of(os.environ[OUT])
         os.makedirs(os.path.dirname(file), exist_ok=True)
         folder = tempfile.mkdtemp(prefix=".", suffix=".vllm", dir=os.path.dirname(file))
         os.environ.update({FOLDER: folder, FOLDER_OF: os.environ[OUT]})
@@ -587,7 +587,7 @@ def _about(engine):
     return {
         "version": str(getattr(vllm, "__version__", "")),
         "process": os.getpid(),
-        "command": brickscope._without_secrets(getattr(sys, "argv", [])),
+        "command": recorder._without_secrets(getattr(sys, "argv", [])),
         # Of a path, its last part.
         "model": os.path.basename(model.rstrip("/")),
         "architecture": str(of("model_config.hf_text_config.model_type") or ""),
@@ -632,7 +632,7 @@ def finish(folder, file):
     for nth, path in enumerate(sorted(cores, key=lambda path: int(path.rsplit("-", 1)[1][:-6]))):
         made = file if nth == 0 else "%s-%d.json" % (file[:-5], nth + 1)
         run = _Run(path, arrived, stopped, broken)
-        brickscope._save(made, run.profile(made), run.rows())
+        recorder._save(made, run.profile(made), run.rows())
         written.append((made, len(run.requests), run.passes))
     return written
 
@@ -667,7 +667,7 @@ class _Run:
         self.parts = array.array("q")
         self.passes = 0
         self.without, self.has_drafts = 0, False
-        self.table = brickscope._Table(brickscope._Names(), [])
+        self.table = recorder._Table(recorder._Names(), [])
         self.boot, origin, serial = None, None, 0
         # By the engine core's numbers: a line of one may be broken.
         self.index = {}
@@ -796,7 +796,7 @@ class _Run:
             doubts.append("speculative decoding with async scheduling: positions are as if all drafts under way had "
                           "been accepted")
         left_out = [["requests and passes after there was no more room, at least", self.missed]] if self.missed else []
-        return brickscope._profile(
+        return recorder._profile(
             "brickscope_vllm.py",
             self.table,
             dropped={"passes": 0},
@@ -822,7 +822,7 @@ class _Run:
                 "synthetic": False,
             },
             process=about.get("process", 0),
-            clock=dict(brickscope._clock_info("monotonic"), anchors=self.anchors()),
+            clock=dict(recorder._clock_info("monotonic"), anchors=self.anchors()),
             overhead={
                 "span_ns": None,
                 "spans": len(self.table.spans),
@@ -858,7 +858,7 @@ def main(arguments):
     if len(arguments) != 2 or not os.path.isdir(arguments[0]):
         print("usage: python -m brickscope_vllm FOLDER run.json    (of a killed server)", file=sys.stderr)
         return 2
-    for written, requests, passes in finish(arguments[0], brickscope._file_of(arguments[1])):
+    for written, requests, passes in finish(arguments[0], recorder._file_of(arguments[1])):
         print("%s: requests %d, passes %d" % (written, requests, passes))
     return 0
 

@@ -1,5 +1,5 @@
-"""Tests of brickscope.py: with modules that only look like PyTorch's and a clock turned by hand, and with PyTorch where
-it is installed.
+"""Tests of brickscope/recorder.py: with modules that only look like PyTorch's and a clock turned by hand, and with
+PyTorch where it is installed.
 
     python3 python/test_brickscope.py            # --write makes the run that the tests in Rust read
 """
@@ -18,6 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import brickscope  # noqa: E402
+from brickscope import recorder  # noqa: E402
 
 try:
     import torch
@@ -208,7 +209,7 @@ class WithModulesOfOurOwn(unittest.TestCase):
     def test_secrets_on_the_command_line_are_left_out(self):
         words = ["x.py", "--api-key", "abc", "--tokens", "5", "HF_TOKEN=a", "--eos-token", "</s>", "--hf-token=z"]
         told = ["x.py", "--api-key", "***", "--tokens", "5", "HF_TOKEN=***", "--eos-token", "</s>", "--hf-token=***"]
-        self.assertEqual(brickscope._without_secrets(words), told)
+        self.assertEqual(recorder._without_secrets(words), told)
 
     def test_the_run_that_rust_reads_is_what_is_written(self):
         self.assertEqual(written(self.folder.name), json.loads(RUN.read_text()))

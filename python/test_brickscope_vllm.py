@@ -582,14 +582,14 @@ class WithAnEngineOfOurOwn(unittest.TestCase):
         self.ask(engine, "a", 2, 2)
         engine.step()
 
-        class Table(plugin.brickscope._Table):
+        class Table(plugin.recorder._Table):
             def add_pass(table, *given):
                 # Between both times that the file is read.
                 self.ask(engine, "b", 2, 2)
                 engine.step()
                 super().add_pass(*given)
 
-        with mock.patch.object(plugin.brickscope, "_Table", Table):
+        with mock.patch.object(plugin.recorder, "_Table", Table):
             run = self.run_of()
         self.assertNotIn("isn't written", self.said.getvalue())
         self.assertEqual((len(run["requests"]), len(run["passes"])), (1, 1))

@@ -21,7 +21,7 @@ device's clock stamps.
 `with brickscope.annotate(model):` names the modules in a trace of `torch.profiler`, so that `brickscope import` knows
 the brick and the layer of each operation and kernel.
 
-The file needs nothing but Python 3.8 and its standard library; it works with whatever version of PyTorch made the model.
+The file needs nothing but Python 3.9 and its standard library; it works with whatever version of PyTorch made the model.
 """
 
 import contextlib
@@ -218,10 +218,11 @@ def annotate(model, bricks=None):
             open_ranges.pop()[1].__exit__(None, None, None)
 
 
-def record(model, path, bricks=None, clock=time.perf_counter_ns):
-    """A recorder of `model`, to be used in a `with`; at its end the run is written to `path`.
+def record(model, path=None, bricks=None, clock=time.perf_counter_ns):
+    """A recorder of `model`, to be used in a `with`; at its end the run is written to `path`, which the recorder has, too.
 
-    path    a file, such as `run.json`; or a folder (without `.json`), which becomes a run with its `profile.json`
+    path    a file, such as `run.json`; or a folder (without `.json`), which becomes a run with its `profile.json`. By default
+            a new folder in `brickscope-runs`, where the command looks for runs
     bricks  patterns of names or classes of modules, with their bricks; they are asked first
     clock   a clock in nanoseconds
     """
@@ -231,9 +232,10 @@ def record(model, path, bricks=None, clock=time.perf_counter_ns):
 class Recorder:
     """Records passes. Made by `record`."""
 
-    def __init__(self, model, path, bricks=None, clock=time.perf_counter_ns):
-        self._model, self._path, self._clock = model, os.path.abspath(path), clock
-        self._file = _file_of(path)
+    def __init__(self, model, path=None, bricks=None, clock=time.perf_counter_ns):
+        self.path = _new_folder() if path is None else os.path.abspath(path)
+        self._model, self._clock = model, clock
+        self._file = _file_of(self.path)
         self._modules, self._wrapped, self._passes, self._pass = [], [], [], None
         self._unfinished, self._elsewhere, self._refused = 0, 0, 0
         self._thread = threading.get_ident()
@@ -276,6 +278,11 @@ class Recorder:
         """A pass that generates a token after so many others."""
         with self._given("decode", tokens, position):
             yield
+
+    @property
+    def passes(self):
+        """How many passes were recorded so far."""
+        return len(self._passes)
 
     # The hot path.
 
@@ -500,7 +507,7 @@ class Recorder:
             lanes=[{"name": threading.current_thread().name, "tid": threading.get_native_id()}],
             imported={
                 "format": "brickscope.py",
-                "file": os.path.basename(self._path),
+                "file": os.path.basename(self.path),
                 "program": "PyTorch %s" % version if version else None,
                 "lacks": [{"reason": reason} for reason in lacks],
                 **({"doubts": [WAITS]} if device.passes else {}),
@@ -615,6 +622,15 @@ class _Table:
     def span_table(self):
         sources = ["host", "host_order", "device"]
         return {"columns": self.COLUMNS, "sources": sources, "rows": self.spans}
+
+
+def _new_folder():
+    """A folder in `brickscope-runs` for a run of now, by its time as the command names its own."""
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    path, nth = os.path.abspath(os.path.join("brickscope-runs", now)), 1
+    while os.path.exists(path if nth == 1 else "%s-%d" % (path, nth)):
+        nth += 1
+    return path if nth == 1 else "%s-%d" % (path, nth)
 
 
 def _file_of(path):
