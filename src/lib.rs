@@ -71,8 +71,6 @@ mod pages {
     struct Measuring;
     #[doc = include_str!("../docs/porting.md")]
     struct Porting;
-    #[doc = include_str!("../docs/performance.md")]
-    struct Performance;
     #[doc = include_str!("../docs/profile.md")]
     struct ProfileFile;
     #[doc = include_str!("../docs/receipts.md")]
