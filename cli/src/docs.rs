@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::runs::RUNS;
 
 /// The pages, and the least number of commands on each.
-const PAGES: [(&str, &str, usize); 23] = [
+const PAGES: [(&str, &str, usize); 22] = [
     ("README.md", include_str!("../../README.md"), 6),
     ("docs/commands.md", include_str!("../../docs/commands.md"), 6),
     ("docs/llama-cpp.md", include_str!("../../docs/llama-cpp.md"), 4),
@@ -25,8 +25,7 @@ const PAGES: [(&str, &str, usize); 23] = [
     ("docs/live.md", include_str!("../../docs/live.md"), 5),
     ("docs/findings.md", include_str!("../../docs/findings.md"), 2),
     ("docs/fleet.md", include_str!("../../docs/fleet.md"), 7),
-    ("docs/bisect.md", include_str!("../../docs/bisect.md"), 4),
-    ("docs/history.md", include_str!("../../docs/history.md"), 6),
+    ("docs/history.md", include_str!("../../docs/history.md"), 10),
     ("docs/report.md", include_str!("../../docs/report.md"), 3),
     ("docs/porting.md", include_str!("../../docs/porting.md"), 4),
 ];
