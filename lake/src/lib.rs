@@ -128,6 +128,6 @@ mod tests {
     fn the_documentation_has_every_column() {
         let page = include_str!("../schema.md");
         let schema = super::schema_markdown();
-        assert!(page.contains(&schema), "lake/schema.md lacks what `brickscope lake schema` prints");
+        assert!(page.contains(&schema), "schema.md lacks what `brickscope lake schema` prints");
     }
 }
