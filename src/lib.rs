@@ -79,8 +79,6 @@ mod pages {
     struct Requests;
     #[doc = include_str!("../docs/roofline.md")]
     struct Roofline;
-    #[doc = include_str!("../docs/work.md")]
-    struct Work;
     #[doc = include_str!("../docs/diverge.md")]
     struct Diverge;
     #[doc = include_str!("../docs/compare.md")]
