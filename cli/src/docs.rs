@@ -4,12 +4,11 @@ use crate::args::Args;
 use crate::runs::RUNS;
 
 /// The pages, and the least number of commands on each.
-const PAGES: [(&str, &str, usize); 22] = [
+const PAGES: [(&str, &str, usize); 21] = [
     ("README.md", include_str!("../../README.md"), 6),
     ("docs/commands.md", include_str!("../../docs/commands.md"), 6),
     ("docs/llama-cpp.md", include_str!("../../docs/llama-cpp.md"), 4),
-    ("docs/rust-llama.md", include_str!("../../docs/rust-llama.md"), 3),
-    ("docs/candle.md", include_str!("../../docs/candle.md"), 2),
+    ("docs/rust.md", include_str!("../../docs/rust.md"), 4),
     ("docs/pytorch.md", include_str!("../../docs/pytorch.md"), 7),
     ("docs/gpu-traces.md", include_str!("../../docs/gpu-traces.md"), 5),
     ("docs/models.md", include_str!("../../docs/models.md"), 2),
