@@ -11,7 +11,7 @@ const PAGES: [(&str, &str, usize); 21] = [
     ("docs/rust.md", include_str!("../../docs/rust.md"), 4),
     ("docs/pytorch.md", include_str!("../../docs/pytorch.md"), 7),
     ("docs/gpu-traces.md", include_str!("../../docs/gpu-traces.md"), 5),
-    ("docs/models.md", include_str!("../../docs/models.md"), 2),
+    ("docs/models.md", include_str!("../../docs/models.md"), 3),
     ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
     ("docs/export.md", include_str!("../../docs/export.md"), 7),
     ("docs/flamegraph.md", include_str!("../../docs/flamegraph.md"), 3),
@@ -26,7 +26,7 @@ const PAGES: [(&str, &str, usize); 21] = [
     ("docs/fleet.md", include_str!("../../docs/fleet.md"), 7),
     ("docs/history.md", include_str!("../../docs/history.md"), 10),
     ("docs/report.md", include_str!("../../docs/report.md"), 3),
-    ("docs/porting.md", include_str!("../../docs/porting.md"), 4),
+    ("src/profiler/porting.md", include_str!("../../src/profiler/porting.md"), 4),
 ];
 
 /// Each call of brickscope in the code blocks of a page, as words.
