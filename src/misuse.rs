@@ -145,11 +145,13 @@ impl fmt::Display for Misuse {
 /// All of them, as a debug build warns of them: in lines of 80 columns.
 pub(crate) fn warning(found: &[Misuse]) -> String {
     let mut text = String::new();
-    add_paragraph(&mut text, "", "brickscope: all times add up, but some are not where they belong");
+    let first = "brickscope: all times add up, but some are not where they belong";
+    add_paragraph(&mut text, "", first);
     for misuse in found {
         add_paragraph(&mut text, "  ", &misuse.to_string());
     }
-    add_paragraph(&mut text, "  ", "(said once, by a debug build; warn_of_misuse(false) turns it off)");
+    let last = "(said once, by a debug build; warn_of_misuse(false) turns it off)";
+    add_paragraph(&mut text, "  ", last);
     text
 }
 

@@ -45,8 +45,8 @@ impl Apart {
 
     /// How many there are once so many spans have ended. `in_pass`: a pass is open now.
     pub(super) fn spans(&self, ended: u64, in_pass: bool) -> u64 {
-        let of_this = if self.is_tied || in_pass { 0 } else { ended.saturating_sub(self.not_counted) };
-        self.before + of_this
+        let of_this = ended.saturating_sub(self.not_counted);
+        self.before + if self.is_tied || in_pass { 0 } else { of_this }
     }
 
     pub(super) fn has_passes(&self) -> bool {
