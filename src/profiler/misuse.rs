@@ -25,7 +25,7 @@ impl BrickProfiler {
     /// let profiler = BrickProfiler::enabled();
     /// # profiler.warn_of_misuse(false);
     /// let pass = profiler.begin_pass(Phase::Decode);
-    /// drop(profiler.start_brick(BrickId::LmHead)); // was to be stopped
+    /// let _ = profiler.start_brick(BrickId::LmHead); // was to be stopped
     /// profiler.end_pass(pass, 1, 0);
     ///
     /// assert_eq!(profiler.profile().check(), Ok(()));

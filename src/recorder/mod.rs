@@ -61,7 +61,6 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) use self::drain::Lane;
 use self::log::ThreadLog;
 pub(crate) use self::log::{Open, Owner};
-pub(crate) use self::misused::Misused;
 pub(crate) use self::passes::{Looked, OpenPass, Standing};
 use self::thread::Thread;
 pub(crate) use self::timed::{Timed, TimedEnd, Unfit};

@@ -42,7 +42,7 @@ pub(crate) struct OpenPass {
     pub(super) ended: Cell<Option<u64>>,
     /// Whether its timestamps were asked for.
     pub(super) has_timestamps: Cell<bool>,
-    stays: Stays,
+    _stays: Stays,
 }
 
 impl OpenPass {
@@ -109,7 +109,7 @@ impl Recorder {
             outside,
             ended: Cell::new(None),
             has_timestamps: Cell::new(false),
-            stays: Stays::HERE,
+            _stays: Stays::HERE,
         };
         open.start = self.clock.now();
         log.covered.store(0, Relaxed);

@@ -35,7 +35,7 @@ pub(crate) struct Timestamps<'p> {
     /// Where the log stood then.
     stood: [u64; 4],
     /// Only the thread of the pass may write to its log.
-    stays: Stays,
+    _stays: Stays,
 }
 
 impl Recorder {
@@ -62,7 +62,7 @@ impl Recorder {
             stood: log.stands(),
             room: Cell::from_mut(room).as_slice_of_cells(),
             taken: Cell::new(0),
-            stays: Stays::HERE,
+            _stays: Stays::HERE,
         })
     }
 
@@ -108,7 +108,7 @@ impl<'p> Timestamps<'p> {
             key,
             stood,
             timestamps,
-            stays: Stays::HERE,
+            _stays: Stays::HERE,
         })
     }
 }
@@ -127,7 +127,7 @@ pub(crate) struct Unlabelled<'p> {
     key: u64,
     stood: [u64; 4],
     timestamps: &'p [Cell<u64>],
-    stays: Stays,
+    _stays: Stays,
 }
 
 impl Unlabelled<'_> {

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use brickscope::misuse::Misuse;
-use brickscope::{BrickCategory, BrickId, BrickProfiler, MockClock, Phase, Work};
+use brickscope::{BrickCategory, BrickId, BrickProfiler, MockClock, PassTimer, Phase, Work};
 
 fn profiler() -> (BrickProfiler, MockClock) {
     let hand = MockClock::default();
@@ -52,9 +52,9 @@ fn a_pass_within_a_pass_is_told() {
 fn timers_that_were_dropped_are_told_whatever_they_time() {
     let (profiler, hand) = profiler();
     let pass = profiler.begin_pass(Phase::Decode);
-    drop(profiler.start_brick(BrickId::LmHead));
-    drop(profiler.start_kernel(profiler.kernel("gemv", None)));
-    drop(profiler.begin_layer(0));
+    let _ = profiler.start_brick(BrickId::LmHead);
+    let _ = profiler.start_kernel(profiler.kernel("gemv", None));
+    let _ = profiler.begin_layer(0);
     brick(&profiler, &hand);
     profiler.end_pass(pass, 1, 0);
     assert_eq!(told(&profiler), [Misuse::UnendedSpans(3)]);
@@ -110,9 +110,9 @@ fn layers_that_overlap_are_told_once() {
 #[test]
 fn a_pass_of_another_profiler_is_not_ended_here() {
     let ((own, hand), (other, _)) = (profiler(), profiler());
-    for end in [|other: &BrickProfiler, pass| other.end_pass(pass, 1, 0), |other, pass| {
-        other.discard_pass(pass);
-    }] {
+    let ends: [fn(&BrickProfiler, PassTimer); 2] =
+        [|other, pass| other.end_pass(pass, 1, 0), |other, pass| other.discard_pass(pass)];
+    for end in ends {
         let pass = own.begin_pass(Phase::Decode);
         brick(&own, &hand);
         end(&other, pass);
