@@ -1,4 +1,9 @@
-#![doc = include_str!("../README.md")]
+#![doc = include_str!("README.md")]
+//!
+//! # This page
+//!
+//! [`BrickProfiler`] first: its methods come in the order of use. Below are what they take and return. All types of
+//! [`brickscope_profile`] have their names here, too; this page lists those that an engine names.
 
 mod async_task;
 pub mod clock;
@@ -8,12 +13,13 @@ pub mod device;
 mod device_timer;
 mod fold;
 pub mod machine;
+pub mod misuse;
 mod names;
 mod profiler;
 mod recorder;
 mod row;
 mod sync;
-mod template;
+pub mod template;
 
 /// The vocabulary: the kinds of operation that have names of their own, and the groups that they form. With the types
 /// that the predecessor has under this path.
@@ -27,36 +33,68 @@ pub mod brick {
         TileStats, TransferDirection, fnv1a_f32_checksum,
     };
 
+    pub use crate::async_task::AsyncTaskProfiler;
+    pub use crate::profiler::BrickIdTimer;
     #[doc(no_inline)]
-    pub use crate::{AsyncTaskProfiler, BrickIdTimer, BrickProfiler, BrickTimer, TileTimer};
+    pub use crate::{BrickProfiler, BrickTimer, TileTimer};
+}
+
+/// What parts of [`BrickProfiler`] that not every engine needs return: tiles, graph, checksums, requests, devices, and
+/// timestamps that are labelled after the pass.
+pub mod handles {
+    pub use crate::profiler::{
+        ChecksumRecorder, DeviceRecorder, GraphRecorder, PassTimestamps, RequestRecorder,
+        TileRecorder, TileTimer, UnlabelledPass,
+    };
 }
 
 #[cfg(feature = "kernels")]
 pub use brickscope_kernels::{Backend, detect_backend, simd};
 #[doc(inline)]
+pub use brickscope_profile::{
+    BrickCategory, BrickId, BrickStats, Dropped, ExecutionGraph, ExecutionNode, Phase, Profile,
+    PtxRegistry, SyncMode, Work,
+};
+
+pub use crate::clock::Clock;
+pub use crate::device_timer::DeviceTimer;
+pub use crate::names::{BrickKey, KernelId};
+pub use crate::profiler::{
+    BrickGuard, BrickKernelsTimer, BrickProfiler, BrickTimer, HandOff, KernelTimer, LayerTimer,
+    PassTimer, PassWorker, TimedPass, TimedPassError, TimedSpan, TimedWork,
+};
+
+// The rest has its page in a module or in another package, so that this one shows what an engine needs.
+#[doc(hidden)]
 pub use brickscope_profile::*;
 
+#[doc(hidden)]
 pub use crate::async_task::AsyncTaskProfiler;
-pub use crate::clock::{Clock, MockClock};
+#[doc(hidden)]
+pub use crate::clock::MockClock;
+#[doc(hidden)]
 pub use crate::device::{
     Device, DeviceError, DeviceInfo, Issued, MarkCost, Misuse, SimulatedDevice, StreamId,
 };
-pub use crate::device_timer::DeviceTimer;
+#[doc(hidden)]
 pub use crate::machine::{
     CpuLimit, LoadWatch, MachineDetails, Missing, cpu_frequency_khz, probe_counters, probe_sampling,
 };
-pub use crate::names::{BrickKey, KernelId};
+#[doc(hidden)]
 pub use crate::profiler::{
-    BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickProfiler, BrickTimer, ChecksumRecorder,
-    DeviceRecorder, GraphRecorder, HandOff, KernelTimer, LayerTimer, PassTimer, PassTimestamps,
-    PassWorker, RequestRecorder, TileRecorder, TileTimer, TimedPass, TimedPassError, TimedSpan,
-    TimedWork, UnlabelledPass,
+    BrickIdTimer, ChecksumRecorder, DeviceRecorder, GraphRecorder, PassTimestamps, RequestRecorder,
+    TileRecorder, TileTimer, UnlabelledPass,
 };
+#[doc(hidden)]
 pub use crate::template::{GrowingWork, PassTemplate, PassTemplateBuilder};
 
 /// The pages of `docs/`, so that their examples are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/async.md")]
+    struct Async;
     #[doc = include_str!("../docs/export.md")]
     struct Export;
     #[doc = include_str!("../docs/flamegraph.md")]

@@ -5,6 +5,7 @@
 //! when that end is known, and join its phase at once: see [`Fold::expect`]. Otherwise their sums wait in
 //! [`Slot::Open`], so that a profile taken in the middle of a pass adds up, too.
 
+mod apart;
 mod layers;
 mod slot;
 
@@ -12,6 +13,7 @@ use brickscope_profile::{
     BrickStats, CounterSums, DataSums, Disturbance, Histogram, Phase, Source, Work,
 };
 
+use self::apart::Apart;
 pub(crate) use self::layers::LayerSums;
 pub(crate) use self::slot::Slot;
 use crate::row::{
@@ -85,6 +87,8 @@ pub(crate) struct Oddities {
     pub(crate) moved: u64,
     pub(crate) straddling: u64,
     pub(crate) overlapping: u64,
+    /// Of those, how often bricks of a device were settled apart from the pass that issued them.
+    pub(crate) settled_apart: u64,
     pub(crate) nested_passes: u64,
     pub(crate) abandoned_passes: u64,
     pub(crate) passes_full: u64,
@@ -136,6 +140,7 @@ pub(crate) struct Fold {
     /// The log whose rows come now.
     pub(crate) log: u32,
     pub(crate) oddities: Oddities,
+    apart: Apart,
     /// The first of them.
     pub(crate) passes: Vec<PassRecord>,
     /// The serials of passes whose spans are not wanted, though they may have been kept.
@@ -373,6 +378,21 @@ impl Fold {
         self.oddities.ended += spans;
     }
 
+    /// Another thread has the log from here on.
+    pub(crate) fn begin_thread(&mut self) {
+        self.apart.begin_thread(self.oddities.ended);
+    }
+
+    /// Spans of threads that began no pass. `in_pass`: the log's thread is in one now.
+    pub(crate) fn spans_without_pass(&self, in_pass: bool) -> u64 {
+        self.apart.spans(self.oddities.ended, in_pass)
+    }
+
+    /// Whether any pass has ended, in whatever way.
+    pub(crate) fn has_passes(&self) -> bool {
+        self.apart.has_passes()
+    }
+
     /// `last` is the last of the records that come next: if it says how the open pass ends, the spans before it
     /// join its phase at once.
     pub(crate) fn expect(&mut self, last: Option<&Record>) {
@@ -386,13 +406,16 @@ impl Fold {
     /// Takes the next record, whatever it is.
     #[inline(never)]
     pub(crate) fn take(&mut self, record: &Record) {
+        self.apart.take(&record.event);
         let odd = &mut self.oddities;
         match &record.event {
             Event::Span(span) => {
                 odd.ended += 1;
                 odd.moved += u64::from(span.flags & flag::MOVED != 0);
                 odd.straddling += u64::from(span.flags & flag::STRADDLING != 0);
-                odd.overlapping += u64::from(span.flags & flag::OVERLAPPING != 0);
+                let overlaps = span.flags & flag::OVERLAPPING != 0;
+                odd.overlapping += u64::from(overlaps);
+                odd.settled_apart += u64::from(overlaps && span.source == Source::HostOrder);
                 if span.kind != SpanKind::Layer {
                     self.take_span(span.timing(record.pass));
                 }

@@ -34,6 +34,8 @@ mod results;
 
 mod handles;
 
+mod misuse;
+
 mod watch;
 
 mod checksums;
@@ -87,7 +89,8 @@ pub use self::timers::{
 ///    with [`begin_layer`](Self::begin_layer). A pass has a wall time, so that the profile can say how much of it no
 ///    brick accounts for.
 /// 4. **Read the result**: [`summary`](Self::summary) in short, [`profile`](Self::profile) as plain data for views,
-///    exports and files, [`snapshot`](Self::snapshot) while the run goes on.
+///    exports and files, [`snapshot`](Self::snapshot) while the run goes on. [`misuse`](Self::misuse) says whether the
+///    calls were as they are meant to be.
 ///
 /// [`tiles`](Self::tiles), the [`graph`](Self::graph), [`checksums`](Self::checksums) and the
 /// [`device`](Self::device) have handles of their own. The last block of methods has the predecessor's spellings, for
@@ -128,6 +131,8 @@ pub struct BrickProfiler {
     counters: Mutex<watch::CountersAsked>,
     /// Taken when profiling was first turned on.
     anchor: Mutex<Option<Anchor>>,
+    /// Whether a debug build has yet to tell what was called otherwise than it is meant.
+    warns: AtomicBool,
 }
 
 /// The switches, in a line. The logs of a profiler take megabytes of text.

@@ -45,6 +45,7 @@ impl BrickProfiler {
     /// ```
     #[must_use]
     pub fn profile(&self) -> Profile {
+        self.warn_once(false);
         let (mut profile, refused) = self.described(self.recorder.clock().describe());
         profile.machine = (!self.recorder.clock().is_mock()).then(crate::machine::detect);
         profile.clock.anchors = self.anchors();

@@ -67,6 +67,7 @@ impl BrickProfiler {
             watch: Watch::default(),
             counters: Mutex::default(),
             anchor: Mutex::default(),
+            warns: AtomicBool::new(true),
         }
     }
 

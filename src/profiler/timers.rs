@@ -131,6 +131,19 @@ pub struct LayerTimer {
 ///
 /// A pass that is dropped, for example by a panic, is abandoned: its bricks count as outside of any pass, and
 /// [`Dropped::abandoned_passes`](crate::Dropped::abandoned_passes) counts it.
+///
+/// It can't leave its thread, so a future that holds it across an `.await` can't be given to a scheduler that moves
+/// futures between threads. A pass that changes threads is recorded when it is over, by
+/// [`record_pass`](crate::BrickProfiler::record_pass); `docs/async.md` shows how.
+///
+/// ```compile_fail,E0277
+/// let profiler = brickscope::BrickProfiler::enabled();
+/// let pass = profiler.begin_pass(brickscope::Phase::Decode);
+/// // error: a pass can't leave the thread that began it
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| profiler.end_pass(pass, 1, 0));
+/// });
+/// ```
 #[must_use = "a pass that is dropped is abandoned: its bricks count outside of passes"]
 pub struct PassTimer {
     /// `None` if profiling was off.

@@ -104,7 +104,7 @@ impl Recorder {
     ) -> Open {
         let Some((now, generation)) = self.end_reading(now) else { return Open::OFF };
         let Some(log) = self.log_here(generation) else { return Open::OFF };
-        if !self.is_forgotten(&open, log) {
+        if !self.refuses(&open, log) {
             end(log, now);
         }
         let start = now.max(log.last_end.load(Relaxed));
@@ -159,12 +159,7 @@ impl Recorder {
     pub(super) fn end_in_log(&self, open: &Open, end: u64) -> Option<(u64, &ThreadLog)> {
         let (end, generation) = self.end_reading(end)?;
         let log = self.log_here(generation)?;
-        (!self.is_forgotten(open, log)).then_some((end, log))
-    }
-
-    /// Whether a span was begun before a reset.
-    fn is_forgotten(&self, open: &Open, log: &ThreadLog) -> bool {
-        open.log() != log.serial() && open.log() < self.first_log.load(Relaxed)
+        (!self.refuses(open, log)).then_some((end, log))
     }
 }
 

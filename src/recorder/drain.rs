@@ -65,6 +65,7 @@ impl Drained {
         self.thread = thread;
         self.fold.forget_unseen();
         self.fold.forget_newest();
+        self.fold.begin_thread();
         self.fold.log = serial;
         self.fold.is_small = is_small;
         if sums_layers {
@@ -266,6 +267,7 @@ impl Recorder {
             }
         });
         self.written.homeless.store(0, Relaxed);
+        self.forget_foreign();
     }
 
     /// Has bricks summed by layer, too, from here on, or no longer.
@@ -334,6 +336,17 @@ impl Collected<'_> {
     /// Whether a pass is open.
     pub(crate) fn in_pass(&self) -> bool {
         self.log.pass() != 0
+    }
+
+    /// Whether it is the calling thread's.
+    pub(crate) fn is_here(&self) -> bool {
+        let generation = self.log.generation.load(Relaxed);
+        self.log.key.load(Relaxed) == thread::here().key_of(generation)
+    }
+
+    /// Layers that ended while another one was open in them.
+    pub(crate) fn crossing_layers(&self) -> u64 {
+        self.log.crossing_layers.load(Relaxed)
     }
 
     pub(crate) fn forget_tiles(&mut self) {

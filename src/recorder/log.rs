@@ -127,6 +127,8 @@ pub(crate) struct ThreadLog {
     pub(super) rows: Box<[Row]>,
     /// Records for which there was neither room nor a way to make some.
     pub(super) homeless: AtomicU64,
+    /// Layers that ended while another one was open in them.
+    pub(super) crossing_layers: AtomicU64,
     /// How many of `rows`, from the first, are never written twice.
     pub(super) kept: usize,
     /// When to look next at what others do; 0 for whenever there is an occasion. Here, so that a pass which doesn't
@@ -185,6 +187,7 @@ impl ThreadLog {
             begun: zero(),
             place: AtomicU64::new(u64::from(NONE) << LAYER_SHIFT),
             homeless: zero(),
+            crossing_layers: zero(),
             // Written one by one: the first touch of new memory costs more than many spans.
             rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
             kept,
@@ -211,6 +214,7 @@ impl ThreadLog {
             self.template[0].store(0, Relaxed);
             self.begun.store(0, Relaxed);
             self.homeless.store(0, Relaxed);
+            self.crossing_layers.store(0, Relaxed);
         }
         *lock(&self.load) = None;
         self.look_due.store(0, Relaxed);
@@ -256,6 +260,14 @@ impl ThreadLog {
         let place = self.place.load(Relaxed) & !(u64::from(NONE) << LAYER_SHIFT);
         // Whoever reads the number of the row here sees the rows before it, too.
         self.place.store(place | u64::from(layer) << LAYER_SHIFT, Release);
+    }
+
+    /// To be called before a layer ends: counts it if another one is the thread's now.
+    pub(super) fn note_layer_end(&self, open: &Open) {
+        let layer = self.layer();
+        if open.home == self.home.load(Relaxed) && layer != open.name() && layer != NONE {
+            add(&self.crossing_layers, 1);
+        }
     }
 
     /// The number of the row to write next, for whoever wrote the rows before it.

@@ -15,8 +15,9 @@
 //! | [`timestamps`] | passes that only read the clock, and are labelled afterwards |
 //! | [`timed`] | passes that were timed elsewhere |
 //! | [`counting`] | hardware counters around bricks |
+//! | [`whose`], [`misused`] | spans and passes of another recorder; what was called otherwise than it is meant |
 //! | [`drain`] | from rows to sums and to records |
-//! | [`thread`] | numbers for threads |
+//! | [`thread`], [`stays`] | numbers for threads; what can't leave its thread |
 //!
 //! A log is made at a thread's first span and outlives the thread. Nothing here knows a name, a statistic, a graph or
 //! a format: rows carry numbers, and sums are made of them later, by `fold`.
@@ -45,10 +46,13 @@ mod hot;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod misused;
 mod passes;
+mod stays;
 mod thread;
 mod timed;
 mod timestamps;
+mod whose;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -136,6 +140,11 @@ struct Written {
     next_hand_off: AtomicU64,
     /// Calls that found no way to their thread's log.
     homeless: AtomicU64,
+    /// Spans and passes of other recorders that were to be ended here.
+    foreign_timers: AtomicU64,
+    foreign_passes: AtomicU64,
+    /// The serials that logs had while they were those of threads that have ended.
+    retired: Mutex<Vec<u32>>,
 }
 
 impl Recorder {
@@ -152,6 +161,9 @@ impl Recorder {
                 next_pass: AtomicU32::new(1),
                 next_hand_off: AtomicU64::new(1),
                 homeless: AtomicU64::new(0),
+                foreign_timers: AtomicU64::new(0),
+                foreign_passes: AtomicU64::new(0),
+                retired: Mutex::default(),
             },
             near: std::array::from_fn(|_| OnceLock::new()),
             far: std::array::from_fn(|_| OnceLock::new()),
@@ -253,6 +265,7 @@ impl Recorder {
             }
             thread::not_within_itself(|| {
                 let log = slot.get_or_init(|| Arc::new(ThreadLog::new(self.capacity)));
+                self.retire(log, generation);
                 log.adopt(thread, generation, self.sums_layers.load(Relaxed));
                 log
             })

@@ -1,13 +1,13 @@
 //! What happens a few times in a pass, or once: passes, layers, hand-offs, tiles, and bricks that were timed elsewhere.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use brickscope_profile::{Disturbance, Phase, Source, Work};
 
 use super::log::{Open, ThreadLog};
+use super::stays::Stays;
 use super::{OFF, Recorder, TAIL, thread};
 use crate::clock::Clock;
 use crate::machine::LoadReading;
@@ -42,7 +42,7 @@ pub(crate) struct OpenPass {
     pub(super) ended: Cell<Option<u64>>,
     /// Whether its timestamps were asked for.
     pub(super) has_timestamps: Cell<bool>,
-    stays: PhantomData<*const ()>,
+    _stays: Stays,
 }
 
 impl OpenPass {
@@ -109,7 +109,7 @@ impl Recorder {
             outside,
             ended: Cell::new(None),
             has_timestamps: Cell::new(false),
-            stays: PhantomData,
+            _stays: Stays::HERE,
         };
         open.start = self.clock.now();
         log.covered.store(0, Relaxed);
@@ -130,6 +130,9 @@ impl Recorder {
         look: impl Look,
     ) {
         let end = open.ended.get().unwrap_or_else(|| self.clock.now());
+        if !self.owns_pass(&open) {
+            return;
+        }
         let Some(log) = open.log.take() else { return };
         let Some(covered) = log.close_pass(open.serial, open.outside) else { return };
         let end = end.max(log.last_end.load(Relaxed));
@@ -153,6 +156,9 @@ impl Recorder {
 
     /// Ends a pass that is not wanted.
     pub(crate) fn discard_pass(&self, mut open: OpenPass) {
+        if !self.owns_pass(&open) {
+            return;
+        }
         let Some(log) = open.log.take() else { return };
         if log.close_pass(open.serial, open.outside).is_none() {
             return;
@@ -195,9 +201,12 @@ impl Recorder {
             return;
         }
         if let Some((end, log)) = self.end_in_log(&open, 0) {
+            log.note_layer_end(&open);
             log.end_detail(SpanKind::Layer, open, end, Work::default());
         }
-        if let Some(log) = self.log_here(self.generation.load(Relaxed)) {
+        if let Some(log) = self.log_here(self.generation.load(Relaxed))
+            && !self.is_foreign(&open, log)
+        {
             log.set_layer(before);
         }
     }

@@ -6,11 +6,11 @@
 //! that labels them, since they mean the same in each pass. Records are made of them when somebody wants records.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::log::{ThreadLog, row_of};
+use super::stays::Stays;
 use super::{HAS_PLAIN_CLOCK, OpenPass, Recorder, TAIL, thread};
 use crate::clock::Ticks;
 use crate::row::Block;
@@ -35,7 +35,7 @@ pub(crate) struct Timestamps<'p> {
     /// Where the log stood then.
     stood: [u64; 4],
     /// Only the thread of the pass may write to its log.
-    stays: PhantomData<*const ()>,
+    _stays: Stays,
 }
 
 impl Recorder {
@@ -62,7 +62,7 @@ impl Recorder {
             stood: log.stands(),
             room: Cell::from_mut(room).as_slice_of_cells(),
             taken: Cell::new(0),
-            stays: PhantomData,
+            _stays: Stays::HERE,
         })
     }
 
@@ -108,7 +108,7 @@ impl<'p> Timestamps<'p> {
             key,
             stood,
             timestamps,
-            stays: PhantomData,
+            _stays: Stays::HERE,
         })
     }
 }
@@ -127,7 +127,7 @@ pub(crate) struct Unlabelled<'p> {
     key: u64,
     stood: [u64; 4],
     timestamps: &'p [Cell<u64>],
-    stays: PhantomData<*const ()>,
+    _stays: Stays,
 }
 
 impl Unlabelled<'_> {

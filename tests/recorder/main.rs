@@ -3,11 +3,13 @@
 mod device;
 mod graph;
 mod latency;
+mod misuse;
 mod modules;
 mod porting;
 mod promises;
 mod reconcile;
 mod requests;
+mod root;
 mod security;
 mod tiles;
 mod timed_pass;

@@ -1,0 +1,190 @@
+//! Mistakes that an embedder makes and that no sum shows: what is timed adds up all the same, but is not where it was meant
+//! to be.
+//!
+//! [`BrickProfiler::misuse`](crate::BrickProfiler::misuse) lists them, each with the call that mends it.
+
+use std::fmt;
+
+/// A mistake in the calls of a [`BrickProfiler`](crate::BrickProfiler), with how often it was made.
+///
+/// Shown as a sentence: how often, what happened, and which call mends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Misuse {
+    /// Passes that were dropped, or are still open on the thread that asks.
+    UnendedPasses(u64),
+    /// Passes that were begun while another one was open on their thread. They are not recorded.
+    NestedPasses(u64),
+    /// Bricks, kernels and layers that never ended, mostly since their timers were dropped.
+    UnendedSpans(u64),
+    /// Spans of threads that never began a pass, while other threads did. No pass has them.
+    SpansWithoutPass(u64),
+    /// Bricks that began inside of another one and ended after it.
+    CrossingBricks(u64),
+    /// Layers that ended while another one was open that began in them. What follows has the wrong layer.
+    CrossingLayers(u64),
+    /// Passes of another profiler that this one was to end. They are abandoned.
+    ForeignPasses(u64),
+    /// Timers of another profiler that this one was to stop. They are not recorded.
+    ForeignTimers(u64),
+    /// Timers that were stopped on another thread than they were started on. No pass has them.
+    MovedTimers(u64),
+    /// Bricks that ended in another pass than they began in. No pass has them.
+    StraddlingBricks(u64),
+    /// Bricks of a device that were issued and not settled.
+    UnsettledBricks(u64),
+    /// How often bricks of a device were settled apart from the pass that issued them. No pass has them.
+    SettledApart(u64),
+}
+
+impl Misuse {
+    /// How often it happened. Never 0 of what [`BrickProfiler::misuse`](crate::BrickProfiler::misuse) returns.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        match *self {
+            Self::UnendedPasses(count)
+            | Self::NestedPasses(count)
+            | Self::UnendedSpans(count)
+            | Self::SpansWithoutPass(count)
+            | Self::CrossingBricks(count)
+            | Self::CrossingLayers(count)
+            | Self::ForeignPasses(count)
+            | Self::ForeignTimers(count)
+            | Self::MovedTimers(count)
+            | Self::StraddlingBricks(count)
+            | Self::UnsettledBricks(count)
+            | Self::SettledApart(count) => count,
+        }
+    }
+
+    /// What was miscounted, what happened to it, and what to call.
+    fn told(&self) -> [&'static str; 3] {
+        match self {
+            Self::UnendedPasses(_) => [
+                "pass",
+                "without an end",
+                "call end_pass before its timer is dropped and before the profile is read, or \
+                 discard_pass for a pass that failed",
+            ],
+            Self::NestedPasses(_) => [
+                "pass",
+                "begun inside of another on the same thread, and not recorded",
+                "call end_pass before the next begin_pass; passes of tasks that take turns on a \
+                 thread are for record_pass",
+            ],
+            Self::UnendedSpans(_) => [
+                "span",
+                "begun and never ended",
+                "give each timer to stop_brick, stop_kernel or end_layer before it is dropped \
+                 and before disable, or time with brick, whose guard ends by itself",
+            ],
+            Self::SpansWithoutPass(_) => [
+                "span",
+                "on threads that joined no pass",
+                "call join_pass there, and time their shares of bricks by what it returns",
+            ],
+            Self::CrossingBricks(_) => [
+                "brick",
+                "begun inside of another that ended first",
+                "call stop_brick in the reverse order of start_brick, or lap for bricks that \
+                 follow each other",
+            ],
+            Self::CrossingLayers(_) => [
+                "layer",
+                "ended while another was open that began in it",
+                "call end_layer in the reverse order of begin_layer",
+            ],
+            Self::ForeignPasses(_) => [
+                "pass",
+                "of another profiler, and not ended here",
+                "call end_pass of the profiler whose begin_pass returned it",
+            ],
+            Self::ForeignTimers(_) => [
+                "timer",
+                "of another profiler, and not recorded here",
+                "call stop_brick of the profiler whose start_brick returned it",
+            ],
+            Self::MovedTimers(_) => [
+                "timer",
+                "stopped on another thread than started, so that no pass has its time",
+                "call stop_brick on the thread of start_brick; a pass that changes threads is \
+                 for record_pass",
+            ],
+            Self::StraddlingBricks(_) => [
+                "brick",
+                "begun in one pass and ended in another or in none",
+                "call stop_brick before end_pass",
+            ],
+            Self::UnsettledBricks(_) => [
+                "brick",
+                "of a device issued and not settled",
+                "call device().finalize once the device was waited for",
+            ],
+            Self::SettledApart(_) => [
+                "time",
+                "bricks of a device were settled apart from the pass that issued them",
+                "call device().finalize before end_pass, on its thread, with no other brick timed \
+                 in between",
+            ],
+        }
+    }
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, [what, happened, mend]) = (self.count(), self.told());
+        let many = match what {
+            _ if count == 1 => "",
+            "pass" => "es",
+            _ => "s",
+        };
+        write!(f, "{count} {what}{many} {happened}: {mend}")
+    }
+}
+
+/// All of them, as a debug build warns of them: in lines of 80 columns.
+pub(crate) fn warning(found: &[Misuse]) -> String {
+    let mut text = String::new();
+    let first = "brickscope: all times add up, but some are not where they belong";
+    add_paragraph(&mut text, "", first);
+    for misuse in found {
+        add_paragraph(&mut text, "  ", &misuse.to_string());
+    }
+    let last = "(said once, by a debug build; warn_of_misuse(false) turns it off)";
+    add_paragraph(&mut text, "  ", last);
+    text
+}
+
+fn add_paragraph(text: &mut String, indent: &str, words: &str) {
+    const WIDTH: usize = 80;
+    let mut line = indent.to_owned();
+    for word in words.split(' ') {
+        if line.len() + word.len() > WIDTH {
+            text.push_str(line.trim_end());
+            text.push('\n');
+            line = format!("{indent}  ");
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    text.push_str(line.trim_end());
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_says_how_often_what_happened_and_what_to_call() {
+        let said = Misuse::SpansWithoutPass(40).to_string();
+        let expected = "40 spans on threads that joined no pass: call join_pass";
+        assert!(said.starts_with(expected), "{said}");
+        let said = [1, 2].map(|count| Misuse::NestedPasses(count).to_string());
+        assert!(said[0].starts_with("1 pass begun inside"), "{said:?}");
+        assert!(said[1].starts_with("2 passes begun inside"), "{said:?}");
+        let all = warning(&[Misuse::UnendedSpans(3), Misuse::CrossingLayers(1)]);
+        assert!(all.lines().count() >= 4 && all.lines().all(|line| line.len() <= 80), "{all}");
+        assert!(all.contains("\n  3 spans begun and never ended: give each timer"), "{all}");
+    }
+}

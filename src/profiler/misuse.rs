@@ -1,0 +1,91 @@
+//! Whether the profiler was called as it is meant to be.
+
+use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::BrickProfiler;
+use crate::misuse::{self, Misuse};
+
+/// # Whether it is used well
+impl BrickProfiler {
+    /// Mistakes in the calls up to now that no sum shows, each with the call that mends it; none of a program that calls
+    /// the profiler as it is meant to be. [`Profile::check`](crate::Profile::check) finds none of them: all that was timed
+    /// adds up, but is not where it was meant to be.
+    ///
+    /// Ask when no pass runs, after the last one for example. Spans that run outside of passes at this moment look like
+    /// those whose timers were dropped. While another thread is in a pass, spans without an end are not counted.
+    ///
+    /// In a debug build, what this finds goes to the standard error stream too, once: see
+    /// [`warn_of_misuse`](Self::warn_of_misuse).
+    ///
+    /// ```
+    /// use brickscope::misuse::Misuse;
+    /// use brickscope::{BrickId, BrickProfiler, Phase};
+    ///
+    /// let profiler = BrickProfiler::enabled();
+    /// # profiler.warn_of_misuse(false);
+    /// let pass = profiler.begin_pass(Phase::Decode);
+    /// let _ = profiler.start_brick(BrickId::LmHead); // was to be stopped
+    /// profiler.end_pass(pass, 1, 0);
+    ///
+    /// assert_eq!(profiler.profile().check(), Ok(()));
+    /// assert_eq!(profiler.misuse(), [Misuse::UnendedSpans(1)]);
+    /// for misuse in profiler.misuse() {
+    ///     println!("{misuse}"); // 1 span begun and never ended: give each timer to stop_brick …
+    /// }
+    /// ```
+    #[must_use]
+    pub fn misuse(&self) -> Vec<Misuse> {
+        self.misuse_by_now(false)
+    }
+
+    /// Sets whether a debug build warns of [`misuse`](Self::misuse) on the standard error stream. On by default.
+    ///
+    /// A profiler warns once: when a [`profile`](Self::profile) or a report is made of it, or when it is dropped. Builds
+    /// without debug assertions never do, nor do profilers whose clock is a [`MockClock`](crate::MockClock).
+    pub fn warn_of_misuse(&self, warn: bool) {
+        self.warns.store(warn, Relaxed);
+    }
+
+    fn misuse_by_now(&self, is_over: bool) -> Vec<Misuse> {
+        let seen = self.recorder.misused(is_over);
+        let mut found = vec![
+            Misuse::UnendedPasses(seen.unended_passes),
+            Misuse::NestedPasses(seen.nested_passes),
+            Misuse::UnendedSpans(seen.unended_spans),
+            Misuse::SpansWithoutPass(seen.spans_without_pass),
+            Misuse::CrossingBricks(seen.crossing_bricks),
+            Misuse::CrossingLayers(seen.crossing_layers),
+            Misuse::ForeignPasses(seen.foreign_passes),
+            Misuse::ForeignTimers(seen.foreign_timers),
+            Misuse::MovedTimers(seen.moved_timers),
+            Misuse::StraddlingBricks(seen.straddling_bricks),
+            Misuse::UnsettledBricks(self.device().pending() as u64),
+            Misuse::SettledApart(seen.settled_apart),
+        ];
+        found.retain(|misuse| misuse.count() > 0);
+        found
+    }
+
+    /// Warns, unless it was done already or is not wanted. `is_over` says that nothing more is recorded.
+    pub(super) fn warn_once(&self, is_over: bool) {
+        let is_wanted = cfg!(debug_assertions) && !self.clock().is_mock();
+        if !is_wanted || !self.warns.load(Relaxed) {
+            return;
+        }
+        let found = self.misuse_by_now(is_over);
+        if !found.is_empty() && self.warns.swap(false, Relaxed) {
+            // Who closed the stream doesn't want to hear it.
+            let _ = std::io::stderr().write_all(misuse::warning(&found).as_bytes());
+        }
+    }
+}
+
+impl Drop for BrickProfiler {
+    fn drop(&mut self) {
+        // A panic leaves much without an end, and says itself why.
+        if !std::thread::panicking() {
+            self.warn_once(true);
+        }
+    }
+}
