@@ -399,3 +399,43 @@ fn stats_between(before: &BrickStats, now: &BrickStats) -> Option<BrickStats> {
         ..BrickStats::new(&now.name)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use brickscope_profile::ClockInfo;
+
+    use super::*;
+
+    fn total(wall_ns: u64) -> PhaseTotal {
+        PhaseTotal {
+            phase: Phase::Decode,
+            passes: 1,
+            disturbed: 0,
+            unwatched: None,
+            tokens: 1,
+            wall_ns,
+            attributed_ns: 0,
+            unattributed_ns: wall_ns,
+        }
+    }
+
+    #[test]
+    fn a_user_of_a_device_waits_for_the_host() {
+        let profile =
+            Profile { phases: vec![total(1)], ..Profile::empty(ClockInfo::default()) };
+        let snapshot = |of_host: Option<Vec<PhaseTotal>>| Snapshot {
+            seq: 1,
+            at_ns: 0,
+            made_ns: 0,
+            is_last: false,
+            profile: profile.clone(),
+            device: of_host.is_some().then(|| "a device".to_owned()),
+            of_host,
+            elsewhere: Vec::new(),
+        };
+        let wall_ns = |of: Snapshot| of.waited_for(Phase::Decode).map(|total| total.wall_ns);
+        assert_eq!(wall_ns(snapshot(None)), Some(1));
+        assert_eq!(wall_ns(snapshot(Some(vec![total(3)]))), Some(3));
+        assert_eq!(wall_ns(snapshot(Some(Vec::new()))), None);
+    }
+}

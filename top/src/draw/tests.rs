@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use brickscope::{
-    BrickId, BrickProfiler, Ceilings, HostLaunch, MockClock, Model, Phase, Run, Work,
+    BrickId, BrickProfiler, Ceilings, Grain, HostLaunch, MockClock, Model, Phase, Run,
+    SimulatedDevice, StreamId, Work,
 };
 use brickscope_live::socket::{Facts, Frame, Hello, Message, Messages};
 use ratatui::Terminal;
@@ -441,7 +442,7 @@ fn any_size_will_do_and_hostile_names_are_spelt_out() {
     let messages =
         [Message::Hello(Box::new(engine.hello())), Message::Frame(Box::new(engine.frame(false)))];
     for (width, height) in [(80, 24), (40, 10), (10, 3), (1, 1), (300, 100)] {
-        let mut app = App::new(true);
+        let mut app = App::new(Look { has_colour: true, is_unicode: true });
         for keys in ["", "?", "x", "\n", "⎋2→→→↓↓", "3+\n↓\n", "4↓↓↓", "5↓G", "w", "p", "1", "G", "/z"]
         {
             press(&mut app, keys);
@@ -482,17 +483,14 @@ fn without_colour_there_is_none_and_nothing_is_missing() {
     }
 }
 
-#[test]
-fn passes_of_a_device_that_were_timed_by_layer_are_no_gaps_and_its_limits_are_known() {
-    use brickscope::{Grain, SimulatedDevice, StreamId};
-
+/// Eight passes of a device whose limits are known, each timed as finely as `grain` says of its position.
+fn on_a_device(grain: impl Fn(u64) -> Grain) -> App {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
     let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for position in 0..8 {
-        // Bricks of two passes, layers of the others.
-        timer.set_grain(if position < 2 { Grain::Brick } else { Grain::Layer });
+        timer.set_grain(grain(position));
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
         for (layer, ns) in [(0, 30_000), (1, 10_000)] {
             let brick = [BrickId::QkvProjection, BrickId::LmHead][usize::from(layer)];
@@ -524,6 +522,33 @@ fn passes_of_a_device_that_were_timed_by_layer_are_no_gaps_and_its_limits_are_kn
     };
     let mut app = App::new(UNICODE);
     replay(&mut app, &[Message::Hello(Box::new(hello)), Message::Frame(Box::new(frame))]);
+    app
+}
+
+/// What is outside of bricks, for scripts: the parts of all passes.
+fn outside(app: &App) -> Vec<(String, u64)> {
+    let json = app.json().expect("it is data").expect("a frame");
+    let numbers: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let rows = numbers["categories"].as_array().expect("rows").iter();
+    rows.filter_map(|row| Some((row["rest"].as_str()?.to_owned(), row["exclusive_ns"].as_u64()?)))
+        .collect()
+}
+
+#[test]
+fn a_device_of_which_only_whole_passes_were_timed_has_no_gaps() {
+    let app = on_a_device(|_| Grain::Pass);
+    let text = super::text(&app, 120);
+    let rests = outside(&app);
+    assert_eq!(rests.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["whole passes", "gaps"]);
+    assert!(rests[0].1 > 0 && rests[1].1 == 0, "{rests:?}");
+    assert!(text.contains("only layers, or the whole pass, were timed"), "{text}");
+    assert!(!text.contains("unattributed"), "{text}");
+}
+
+#[test]
+fn passes_of_a_device_that_were_timed_by_layer_are_no_gaps_and_its_limits_are_known() {
+    // Bricks of two passes, layers of the others.
+    let app = on_a_device(|n| if n < 2 { Grain::Brick } else { Grain::Layer });
     let text = super::text(&app, 120);
     assert!(text.contains("2 of 8 passes were timed by brick"), "{text}");
     let row = |name: &str| {
@@ -535,14 +560,6 @@ fn passes_of_a_device_that_were_timed_by_layer_are_no_gaps_and_its_limits_are_kn
     for wrong in ["unattributed", "outside of all bricks", "not measured"] {
         assert!(!text.contains(wrong), "{wrong}: {text}");
     }
-    // For scripts, the parts of all passes.
-    let seen = app.seen().expect("a snapshot");
-    let numbers = serde_json::to_value(app.numbers(&seen)).expect("it is data");
-    let rests: Vec<(&str, u64)> = numbers["categories"]
-        .as_array()
-        .expect("rows")
-        .iter()
-        .filter_map(|row| Some((row["rest"].as_str()?, row["exclusive_ns"].as_u64()?)))
-        .collect();
-    assert_eq!(rests, [("in layers", 6 * 40_000), ("gaps", 0)]);
+    let rests = [("in layers", 6 * 40_000), ("gaps", 0)];
+    assert_eq!(outside(&app), rests.map(|(name, ns)| (name.to_owned(), ns)));
 }
