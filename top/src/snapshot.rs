@@ -421,8 +421,7 @@ mod tests {
 
     #[test]
     fn a_user_of_a_device_waits_for_the_host() {
-        let profile =
-            Profile { phases: vec![total(1)], ..Profile::empty(ClockInfo::default()) };
+        let profile = Profile { phases: vec![total(1)], ..Profile::empty(ClockInfo::default()) };
         let snapshot = |of_host: Option<Vec<PhaseTotal>>| Snapshot {
             seq: 1,
             at_ns: 0,

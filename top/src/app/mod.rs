@@ -213,9 +213,10 @@ impl App {
             Event::Frame(frame) => {
                 self.snapshots.take(*frame);
                 if let Some(newest) = self.snapshots.newest() {
-                    self.is_disturbance_known |=
-                        newest.profile.phases.iter().any(|phase| phase.disturbed > 0)
-                            || newest.profile.passes.iter().any(|pass| pass.disturbance.is_some());
+                    let of_host = newest.of_host.iter().flatten();
+                    let mut phases = newest.profile.phases.iter().chain(of_host);
+                    self.is_disturbance_known |= phases.any(|phase| phase.disturbed > 0)
+                        || newest.profile.passes.iter().any(|pass| pass.disturbance.is_some());
                     self.state = if newest.is_last { State::Ended } else { State::Running };
                     // Until the user selects a phase, show the one that has data.
                     if !self.is_phase_chosen

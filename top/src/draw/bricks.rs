@@ -102,9 +102,7 @@ pub(super) fn lines(
     let cells = |cells: [&str; 8]| {
         let [share, average, sum, count, p50, p99, roof, bound] = cells;
         let wide = if sum_width > 0 { format!("{sum:>SUM$}") } else { String::new() };
-        format!(
-            " {share:>6} {average:>7}{wide} {count:>7} {p50:>7} {p99:>7} {roof:>5} {bound:<7}"
-        )
+        format!(" {share:>6} {average:>7}{wide} {count:>7} {p50:>7} {p99:>7} {roof:>5} {bound:<7}")
     };
     let header =
         cells(["share", "avg µs", "total ms", "count", "p50 µs", "p99 µs", "roof", "bound"]);

@@ -71,8 +71,7 @@ fn rate(numbers: &Numbers<'_>, phase: Phase, paint: Paint) -> Option<Line<'stati
     let Some(row) = numbers.phases.iter().find(|row| row.total.phase == phase) else {
         // Few engines encode, and none trains.
         let is_usual = !matches!(phase, Phase::Encode | Phase::Training);
-        return is_usual
-            .then(|| Line::raw(format!(" {:8} no pass has ended yet", phase.name())));
+        return is_usual.then(|| Line::raw(format!(" {:8} no pass has ended yet", phase.name())));
     };
     let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
     let now = row.tokens_per_second_now.0.as_ref().ok().copied();
@@ -100,9 +99,7 @@ fn history(app: &App, seen: &Seen, paint: Paint, width: usize, rows: usize) -> V
     if most <= 0.0 {
         return vec![Line::raw(format!(" {:8} - (no pass ended between two frames)", "history"))];
     }
-    let label = |of: &Rates| {
-        format!(" 0 to {:.0} tok/s, {:.0} s", highest(of), of.ns as f64 / 1e9)
-    };
+    let label = |of: &Rates| format!(" 0 to {:.0} tok/s, {:.0} s", highest(of), of.ns as f64 / 1e9);
     // The label of all is the longest.
     let graph_columns = room.saturating_sub(columns(&label(&all))).min(MOST_COLUMNS);
     let shown = seen.history.of(app.phase, paint.points(graph_columns));
