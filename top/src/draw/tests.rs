@@ -443,7 +443,7 @@ fn any_size_will_do_and_hostile_names_are_spelt_out() {
         [Message::Hello(Box::new(engine.hello())), Message::Frame(Box::new(engine.frame(false)))];
     for (width, height) in [(80, 24), (40, 10), (10, 3), (1, 1), (300, 100)] {
         let mut app = App::new(Look { has_colour: true, is_unicode: true });
-        for keys in ["", "?", "x", "\n", "⎋2→→→↓↓", "3+\n↓\n", "4↓↓↓", "5↓G", "w", "p", "1", "G", "/z"]
+        for keys in ["", "?", "x", "\n", "⎋2→→↓", "3+\n↓\n", "4↓", "5↓G", "w", "p", "1", "G", "/z"]
         {
             press(&mut app, keys);
             let _ = text(&app, width, height).expect("a screen in memory");
@@ -457,6 +457,9 @@ fn any_size_will_do_and_hostile_names_are_spelt_out() {
         let said = Some(vec![hostile.repeat(9), hostile.to_owned()]);
         app.update(Event::Gone(Death { how: Some(hostile.to_owned()), said }));
         let _ = text(&app, width, height).expect("a screen in memory");
+        app.look = Look::plain();
+        let shown = text(&app, width, height).expect("a screen in memory");
+        assert!(shown.is_ascii(), "{shown}");
     }
 }
 
