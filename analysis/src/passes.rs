@@ -2,13 +2,16 @@
 //! what several screens ask of the same passes.
 
 use brickscope_profile::{
-    Busy, DeviceProfile, DeviceStream, Disturber, Pass, Phase, PhaseTotal, Profile, Source,
+    Busy, DeviceProfile, DeviceStream, Disturber, Pass, Phase, PhaseTotal, Profile, Source, Total,
 };
 
 /// Whether a profile is of a device by itself, see [`Profile::whole_device`]: its unattributed time is gaps, and its
 /// ceilings are the device's.
 pub(crate) fn is_of_device(profile: &Profile) -> bool {
-    !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
+    // Passes of which only layers, or the whole, were timed have no bricks.
+    let is_without_bricks = profile.totals.is_empty() && !profile.grains.is_empty();
+    let is_of_device = |total: &Total| total.source == Source::Device;
+    is_without_bricks || !profile.totals.is_empty() && profile.totals.iter().all(is_of_device)
 }
 
 /// The passes of a phase in which bricks have times. On a device the others may have been timed by layers, or as a whole:

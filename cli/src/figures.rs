@@ -13,16 +13,6 @@ pub(crate) fn signed_percent(ratio: f64) -> String {
     format!("{:+.2} %", 100.0 * ratio)
 }
 
-/// `part` of `whole` with one digit; `-` if there is no whole.
-#[cfg_attr(not(feature = "top"), allow(dead_code))]
-pub(crate) fn percent_of(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "-".to_owned();
-    }
-    let percent = 100.0 * part as f64 / whole as f64;
-    if percent > 0.0 && percent < 0.05 { "<0.1%".to_owned() } else { format!("{percent:.1}%") }
-}
-
 /// `part` of `whole` with two digits. A part above zero is never shown as zero.
 pub(crate) fn fine_percent_of(part: u64, whole: u64) -> String {
     if whole == 0 {
@@ -43,33 +33,4 @@ pub(crate) fn points(difference: f64) -> String {
     if text == "-0.00" || text == "+0.00" { "0.00".to_owned() } else { text }
 }
 
-/// Microseconds without a unit, in at most six columns.
-#[cfg_attr(not(feature = "top"), allow(dead_code))]
-pub(crate) fn micros(ns: f64) -> String {
-    match ns / 1e3 {
-        us if us < 100.0 => format!("{us:.2}"),
-        us if us < 100_000.0 => format!("{us:.1}"),
-        us => format!("{us:.0}"),
-    }
-}
-
 pub(crate) use brickscope_analysis::text::pass_time;
-
-/// The time of many passes: milliseconds, or seconds from ten on.
-#[cfg_attr(not(feature = "top"), allow(dead_code))]
-pub(crate) fn total_time(ns: u64) -> String {
-    match ns as f64 / 1e6 {
-        ms if ms < 10.0 => format!("{ms:.3} ms"),
-        ms if ms < 10_000.0 => format!("{ms:.1} ms"),
-        ms => format!("{:.1} s", ms / 1e3),
-    }
-}
-
-/// Decimal megabytes or gigabytes.
-#[cfg_attr(not(feature = "top"), allow(dead_code))]
-pub(crate) fn bytes(bytes: u64) -> String {
-    match bytes {
-        ..1_000_000_000 => format!("{:.0} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
-    }
-}

@@ -20,7 +20,7 @@
 //! | `doctor/` | one probe per capability of the machine |
 //! | `recording/` | what `run` does around a recording of another program; `llama/` writes and reads it |
 //! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
-//! | `top/` | the live view: state, screens, terminal |
+//! | `top/` | the loop of the live view: frames, keys, the terminal |
 //! | `source`, `device` | opening models, and running them on the CPU or on a device |
 //! | `live`, `metrics` | what others can watch while a model runs |
 //! | `cache`, `machine_name` | the cache folder; what names this machine |

@@ -4,8 +4,6 @@ pub(crate) use brickscope::text::count;
 pub(crate) use brickscope_analysis::text::{
     WIDTH, broken, columns, cut, cut_front, hanging, markdown, padded, xml,
 };
-#[cfg(feature = "top")]
-pub(crate) use brickscope_analysis::view::is_unprintable;
 pub(crate) use brickscope_analysis::view::{printable, printable_text, screened};
 
 use std::ffi::OsStr;

@@ -433,16 +433,15 @@ fn a_brick_of_ones_own_has_figures_and_no_text() {
     assert_eq!(explain::find("moe-router"), []);
 }
 
-#[test]
-fn passes_of_a_device_without_bricks_are_no_gaps() {
+/// Eight passes of a device, each timed as finely as `grain` says of its position.
+fn on_a_device(grain: impl Fn(u64) -> Grain) -> Profile {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
     let stream = StreamId(0);
     let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for position in 0..8 {
-        // Bricks of two passes, layers of the others.
-        timer.set_grain(if position < 2 { Grain::Brick } else { Grain::Layer });
+        timer.set_grain(grain(position));
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
         for (layer, ns) in [(0, 30_000), (1, 10_000)] {
             let brick = [BrickId::QkvProjection, BrickId::LmHead][usize::from(layer)];
@@ -454,7 +453,28 @@ fn passes_of_a_device_without_bricks_are_no_gaps() {
         timer.settle(&mut device, true).expect("it is there");
     }
     timer.finish(&mut device).expect("it is there");
-    let profile = profiler.profile();
+    profiler.profile()
+}
+
+#[test]
+fn a_device_of_which_only_whole_passes_were_timed_has_no_gaps() {
+    for (grain, name) in [(Grain::Pass, "(whole passes)"), (Grain::Layer, "(in layers)")] {
+        let profile = on_a_device(|_| grain);
+        let on = profile.whole_device(0).expect("a device");
+        let report = view::report(&on);
+        let row = report.lines().find(|line| line.starts_with(name));
+        assert!(row.is_some_and(|row| row.contains(" 100.0%")), "{report}");
+        assert!(!report.contains("\nunattributed"), "{report}");
+        let text = view::summary(&on, Size { columns: 80, rows: 24 }, None).to_string();
+        assert!(text.contains("gaps 0.0 %"), "{text}");
+        assert!(!text.contains("unattributed"), "{text}");
+    }
+}
+
+#[test]
+fn passes_of_a_device_without_bricks_are_no_gaps() {
+    // Bricks of two passes, layers of the others.
+    let profile = on_a_device(|n| if n < 2 { Grain::Brick } else { Grain::Layer });
     let text = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
     assert!(text.contains("QkvProjection  75.0 %    30.0 µs × 1"), "{text}");
     assert!(text.contains("gaps 0.0 %"), "{text}");

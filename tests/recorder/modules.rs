@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Every package of the workspace, by its folder.
-const PACKAGES: [&str; 16] = [
+const PACKAGES: [&str; 17] = [
     ".", "analysis", "cli", "engine", "formats", "kernels", "lake", "live", "llama", "load",
-    "profile", "receipt", "report", "runs", "sampler", "tracing",
+    "profile", "receipt", "report", "runs", "sampler", "top", "tracing",
 ];
 
 /// What a package may depend on, where that is a rule; names as in its manifest.
-const MAY_DEPEND_ON: [(&str, &[&str]); 9] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 10] = [
     ("profile", &["serde", "serde_json", "presentar-terminal"]),
     (
         "analysis",
@@ -77,6 +77,17 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 9] = [
             "serde",
             "serde_json",
             "tempfile",
+        ],
+    ),
+    (
+        "top",
+        &[
+            "brickscope-analysis",
+            "brickscope-live",
+            "brickscope-profile",
+            "ratatui",
+            "serde",
+            "serde_json",
         ],
     ),
     ("tracing", &["brickscope", "tracing-core", "tracing-subscriber"]),

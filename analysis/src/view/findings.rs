@@ -33,7 +33,12 @@ use crate::words::quoted;
 /// ```
 #[must_use]
 pub fn findings(profile: &Profile, run: Option<&str>) -> String {
-    let findings = Findings::of(profile);
+    findings_of(profile, &Findings::of(profile), run)
+}
+
+/// The same of findings that were asked for before.
+#[must_use]
+pub fn findings_of(profile: &Profile, findings: &Findings, run: Option<&str>) -> String {
     let mut text = String::new();
     let doubts = doubts(profile);
     if !doubts.is_empty() {

@@ -56,7 +56,7 @@ pub use self::comparison::{
 };
 pub use self::device::{busy_in_words, serialised_notes};
 pub use self::explain::{explain, explain_json, words};
-pub use self::findings::{findings, nothing, test_command};
+pub use self::findings::{findings, findings_of, nothing, test_command};
 #[cfg(feature = "receipt")]
 pub use self::fleet::{explanation, fleet, judged};
 pub use self::headline::headline;
@@ -74,7 +74,9 @@ pub use self::requests::{
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
-pub use self::summary::{Piece, Size, Summary, Tone, disturber, next_step, phase_limit, summary};
+pub use self::summary::{
+    Piece, Size, Summary, Tone, disturbed_by, disturber, next_step, phase_limit, summary,
+};
 pub use self::trials::{trials, tried};
 pub use self::versus::{Circumstances, versus, versus_json, versus_markdown};
 pub use crate::text::wrap;

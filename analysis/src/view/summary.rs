@@ -6,7 +6,9 @@ use std::fmt::{self, Write};
 use brickscope_profile::text::{
     alike_when_cut, brief, count, percent, printable, printable_text, screened_lines,
 };
-use brickscope_profile::{DeviceProfile, NameKind, Phase, Profile, Source, SyncMode, Total};
+use brickscope_profile::{
+    DeviceProfile, Disturber, NameKind, Phase, PhaseTotal, Profile, Source, SyncMode, Total,
+};
 
 use crate::findings::disturbed::cause;
 use crate::findings::slow_layer::SlowLayer;
@@ -323,13 +325,16 @@ impl Main {
         let flops: f64 = stats().map(|stats| stats.total_flops as f64).sum();
         let mut roofs = roofline.map(|roofline| roofline.bricks).unwrap_or_default().into_iter();
         let bricks = totals.iter().map(|total| Brick::of(total, roofs.next())).collect();
+        // On a device, layers and whole passes that were timed as such are no gaps.
+        let gaps = phase.and_then(|phase| judged.device_parts(phase)).map(|parts| parts.gaps_ns);
+        let unattributed = |total: &PhaseTotal| gaps.unwrap_or(total.unattributed_ns) as f64;
         Self {
             phase,
             is_told: total.is_none(),
             bricks,
             whole_ns: total.map_or(attributed, |total| total.wall_ns as f64),
             is_of_busy_time: false,
-            unattributed_ns: total.map(|total| total.unattributed_ns as f64),
+            unattributed_ns: total.map(unattributed),
             rest: if is_of_device(profile) { "gaps" } else { "unattributed" },
             verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
             passes,
@@ -556,6 +561,12 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
 pub fn disturber(profile: &Profile, phase: Phase) -> Option<&'static str> {
     let typical = Typical::of(profile, phase).filter(|typical| typical.basis == Basis::Spans)?;
     cause(&typical, profile.phase(phase)?).map(|(by, _)| did(by))
+}
+
+/// What somebody did who disturbed passes, in a few words: `threads shared a CPU`.
+#[must_use]
+pub const fn disturbed_by(by: Disturber) -> &'static str {
+    did(by)
 }
 
 /// ` ± 4 %`, of the mean pass; nothing if that isn't known.

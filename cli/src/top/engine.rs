@@ -8,11 +8,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use brickscope_top::Death;
 
 use crate::family::{self, Lifeline};
 
 /// The most output of the engine that is kept.
 const MOST_OUTPUT: usize = 1 << 20;
+/// The last lines of it that say why an engine died.
+const LAST_LINES: usize = 20;
 /// How long an engine may take to end.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -59,13 +62,20 @@ impl Engine {
         self.child.id()
     }
 
-    /// How the engine ended, if it has, with the last line of its errors.
-    pub(crate) fn ended(&mut self) -> Option<String> {
+    /// How the engine ended, if it has, with the last lines of its errors.
+    pub(crate) fn ended(&mut self) -> Option<Death> {
         let status = self.child.try_wait().ok()??;
         let said = self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let said = String::from_utf8_lossy(&said);
-        let last = said.trim_end().lines().next_back().unwrap_or_default().trim();
-        Some(if last.is_empty() { status.to_string() } else { format!("{status}: {last}") })
+        let lines = said.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.drain(..lines.len().saturating_sub(LAST_LINES));
+        Some(Death { how: Some(status.to_string()), said: Some(lines) })
+    }
+
+    /// The same in one line.
+    fn ended_in_words(&mut self) -> Option<String> {
+        self.ended()?.line()
     }
 
     /// Waits until the engine has ended by itself.
@@ -76,7 +86,7 @@ impl Engine {
     pub(crate) fn finish(mut self) -> Result<()> {
         let status = self.child.wait().context("the engine")?;
         if !status.success() {
-            bail!("the engine: {}", self.ended().unwrap_or_default());
+            bail!("the engine: {}", self.ended_in_words().unwrap_or_default());
         }
         Ok(())
     }
@@ -92,7 +102,7 @@ impl Engine {
             thread::sleep(Duration::from_millis(10));
         }
         let has_failed = matches!(self.child.try_wait(), Ok(Some(status)) if !status.success());
-        let failure = has_failed.then(|| self.ended()).flatten();
+        let failure = has_failed.then(|| self.ended_in_words()).flatten();
         let _ = self.child.kill();
         let _ = self.child.wait();
         let report = self.report.take().and_then(|report| report.join().ok());

@@ -1,14 +1,7 @@
-//! The live view of a running engine.
+//! The loop of the live view: where its events come from, and the terminal. `brickscope-top` has the view itself.
 //!
-//! `engine.rs` starts our own engine to watch. `snapshot.rs` turns frames into snapshots, `process.rs`
-//! reads the system's data on the engine's process, and `numbers.rs` has the figures for scripts. `app.rs`
-//! is the state of the view and `draw/` its screens; neither touches the terminal, which is in
-//! `session.rs`.
+//! `engine.rs` starts our own engine to watch; `session.rs` reads frames, keys and the system's data on the engine's
+//! process.
 
-pub(crate) mod app;
-pub(crate) mod draw;
 pub(crate) mod engine;
-pub(crate) mod numbers;
-pub(crate) mod process;
 pub(crate) mod session;
-pub(crate) mod snapshot;

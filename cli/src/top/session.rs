@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use brickscope_live::socket::{LiveError, Next, Watch};
-use ratatui::crossterm::event::{self, KeyEventKind};
+use brickscope_top::ratatui::crossterm::event::{self, KeyEventKind};
+use brickscope_top::{App, Death, Event, Look, Process, State, draw, ratatui};
 
-use super::app::{App, Event, State};
-use super::draw;
 use super::engine::Engine;
-use super::process::Process;
 use crate::{family, output, progress};
 
 /// How long to wait before checking again whether an engine publishes.
@@ -47,9 +45,14 @@ impl Target {
     }
 }
 
-/// Whether text may have colours, see <https://no-color.org>.
-pub(crate) fn has_colour() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+/// What the terminal can show.
+fn look() -> Look {
+    Look::of(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+}
+
+/// The end of what can't be watched any more for this reason.
+fn because(why: impl ToString) -> Event {
+    Event::Gone(Death { how: Some(why.to_string()), said: None })
 }
 
 /// # Errors
@@ -68,7 +71,7 @@ pub(crate) fn needs_terminal() -> Result<()> {
 pub(crate) fn run(source: Source, rate: u32) -> Result<Option<Engine>> {
     needs_terminal()?;
     let (events, happens) = mpsc::channel();
-    let mut app = App::new(has_colour());
+    let mut app = App::new(look());
     let keys = events.clone();
     // Before the view covers the screen, since the system may have no room for a thread.
     let feeder = family::spawn("feeder", move || feed(source, rate, &events))?;
@@ -80,7 +83,7 @@ pub(crate) fn run(source: Source, rate: u32) -> Result<Option<Engine>> {
     }
     let shown = (|| -> io::Result<()> {
         while !app.has_quit {
-            terminal.draw(|frame| draw::draw(&app, frame))?;
+            terminal.draw(|frame| draw(&app, frame))?;
             take(&mut app, &happens);
         }
         Ok(())
@@ -130,7 +133,7 @@ fn feed(source: Source, rate: u32, events: &Sender<Event>) -> Option<Engine> {
                 Ok(watch) => (Box::new(watch), None),
                 Err(LiveError::Starting(_)) => return None,
                 Err(why) => {
-                    let _ = events.send(Event::Gone(Some(why.to_string())));
+                    let _ = events.send(because(why));
                     return None;
                 }
             }
@@ -139,8 +142,8 @@ fn feed(source: Source, rate: u32, events: &Sender<Event>) -> Option<Engine> {
             match connect(&mut engine, |what| events.send(Event::Starting(what.to_owned())).is_ok())
             {
                 Some(Ok(watch)) => (Box::new(watch), Some(engine)),
-                Some(Err(why)) => {
-                    let _ = events.send(Event::Gone(Some(why)));
+                Some(Err(death)) => {
+                    let _ = events.send(Event::Gone(death));
                     return Some(engine);
                 }
                 None => return Some(engine),
@@ -150,7 +153,7 @@ fn feed(source: Source, rate: u32, events: &Sender<Event>) -> Option<Engine> {
     let mut feed = || -> Result<(), mpsc::SendError<Event>> {
         events.send(Event::Hello(Box::new(watch.hello().clone())))?;
         if let Err(why) = watch.ask(rate) {
-            return events.send(Event::Gone(Some(why.to_string())));
+            return events.send(because(why));
         }
         let mut process = match Process::of(watch.hello().pid) {
             Ok(process) => Some(process),
@@ -167,7 +170,7 @@ fn feed(source: Source, rate: u32, events: &Sender<Event>) -> Option<Engine> {
                 looked = Some(Instant::now());
                 events.send(Event::Process(Ok(Box::new(process.read()))))?;
             }
-            let why = match watch.next(LOOK_EVERY) {
+            let gone = match watch.next(LOOK_EVERY) {
                 Ok(Next::Frame(frame)) => {
                     events.send(Event::Frame(frame))?;
                     continue;
@@ -177,26 +180,26 @@ fn feed(source: Source, rate: u32, events: &Sender<Event>) -> Option<Engine> {
                     events.send(Event::Resized)?;
                     continue;
                 }
-                Ok(Next::Gone) => how_it_ended(&mut engine),
-                Err(error) => Some(error.to_string()),
+                Ok(Next::Gone) => Event::Gone(how_it_ended(&mut engine)),
+                Err(error) => because(error),
             };
-            return events.send(Event::Gone(why));
+            return events.send(gone);
         }
     };
     let _ = feed();
     engine
 }
 
-/// How our own engine ended, once the system knows.
-fn how_it_ended(engine: &mut Option<Engine>) -> Option<String> {
-    let engine = engine.as_mut()?;
+/// How our own engine ended, once the system knows. Of others nothing is known.
+fn how_it_ended(engine: &mut Option<Engine>) -> Death {
+    let Some(engine) = engine else { return Death::default() };
     let until = Instant::now() + Duration::from_secs(1);
     loop {
-        let ended = engine.ended();
-        if ended.is_some() || Instant::now() >= until {
-            return ended;
+        match engine.ended() {
+            Some(death) => return death,
+            None if Instant::now() >= until => return Death::default(),
+            None => thread::sleep(Duration::from_millis(10)),
         }
-        thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -204,7 +207,7 @@ fn how_it_ended(engine: &mut Option<Engine>) -> Option<String> {
 pub(crate) fn connect(
     engine: &mut Engine,
     mut tell: impl FnMut(&str) -> bool,
-) -> Option<Result<Watch, String>> {
+) -> Option<Result<Watch, Death>> {
     let mut told: Option<Instant> = None;
     loop {
         if told.is_none_or(|told| told.elapsed() >= LOOK_EVERY) {
@@ -247,13 +250,16 @@ pub(crate) fn once(source: Source, rate: u32, to_the_end: bool) -> Result<Once> 
         Source::Starting(target) => (Box::new(target.watch(&mut tell)?), None),
         Source::Engine(mut engine) => match connect(&mut engine, tell) {
             Some(Ok(watch)) => (Box::new(watch), Some(engine)),
-            Some(Err(how)) => bail!("the engine ended before it published: {how}"),
+            Some(Err(death)) => bail!(
+                "the engine ended before it published: {}",
+                death.line().unwrap_or_default()
+            ),
             None => bail!("nobody waits"),
         },
     };
     note.set_message("watching until the figures have settled");
     note.tick();
-    let mut app = App::new(false);
+    let mut app = App::new(Look { has_colour: false, ..look() });
     watch.ask(rate)?;
     app.update(Event::Hello(Box::new(watch.hello().clone())));
     let mut process = match Process::of(watch.hello().pid) {
@@ -281,17 +287,10 @@ pub(crate) fn once(source: Source, rate: u32, to_the_end: bool) -> Result<Once> 
                 break;
             }
         }
-        if !to_the_end && (has_settled(&app) || Instant::now() >= until) {
+        if !to_the_end && (app.has_settled() || Instant::now() >= until) {
             break;
         }
     }
     note.finish_and_clear();
     Ok(Once { app, engine })
-}
-
-/// Whether there is a current rate, and a current activity of the threads.
-fn has_settled(app: &App) -> bool {
-    let Some(seen) = app.seen() else { return false };
-    let recent = seen.window.as_ref().is_ok_and(|window| !window.profile.phases.is_empty());
-    recent && (app.activity().is_ok() || app.memory().is_err())
 }

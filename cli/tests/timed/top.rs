@@ -274,7 +274,7 @@ fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
         format!("env NO_COLOR=1 '{}' top --attach '{}'; cat", program.display(), socket.display());
     let terminal = Terminal::run("loads", &attached);
     if let Some(terminal) = &terminal {
-        terminal.wait_for("loading the weights: 1 of 2 MB …");
+        terminal.wait_for("loading the weights: 1 of 2 MB");
     }
     let profiler = Arc::new(BrickProfiler::enabled());
     let publisher = starting.publish(&profiler, Facts::default()).expect("it publishes");
@@ -413,7 +413,7 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
     let cache = command::cache().display().to_string();
     let folder = TempDir::new().expect("a temporary folder");
     let command = format!(
-        "env NO_COLOR=1 XDG_RUNTIME_DIR='{}' BRICKSCOPE_CACHE='{cache}' '{}' top --threads 1 '{}'; echo CODE $?; cat",
+        "env NO_COLOR=1 LC_ALL=C XDG_RUNTIME_DIR='{}' BRICKSCOPE_CACHE='{cache}' '{}' top --threads 1 '{}'; echo CODE $?; cat",
         folder.path().display(),
         program.display(),
         model().display()
@@ -428,6 +428,10 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
     terminal.wait_until_gone("Kernels, since a viewer attached");
     terminal.press("2");
     terminal.wait_for_all(&["layers by bricks", ".:-=+*#%@, each half the next"]);
+    terminal.press("f");
+    terminal.wait_for_all(&["FINDINGS", "f,Esc:back"]);
+    terminal.press("f");
+    terminal.wait_for("layers by bricks");
     terminal.press("3");
     terminal.wait_for("+ layer 0");
     terminal.press("Enter");

@@ -6,14 +6,12 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use brickscope_live::socket::LiveError;
+use brickscope_top::{State, text};
 
 use super::TopArgs;
 use crate::output;
 use crate::source;
-use crate::top::app::State;
-use crate::top::draw;
 use crate::top::engine::Engine;
-use crate::top::numbers::Explained;
 use crate::top::session::{self, Once, Source, Target};
 
 /// The width of the smallest terminal.
@@ -88,12 +86,8 @@ fn attach(what: &str) -> Result<Source> {
 
 fn once(source: Source, args: &TopArgs) -> Result<()> {
     let Once { app, engine } = session::once(source, args.rate, args.tokens.is_some())?;
-    let Some(seen) = app.seen() else { bail!("the engine ended before it sent a frame") };
-    let text = if args.json {
-        serde_json::to_string_pretty(&Explained::of(&app.numbers(&seen))?)? + "\n"
-    } else {
-        draw::text(&app, COLUMNS)
-    };
+    let Some(json) = app.json()? else { bail!("the engine ended before it sent a frame") };
+    let text = if args.json { json + "\n" } else { text(&app, COLUMNS) };
     // A run with --tokens still has to be written.
     let ended = match engine {
         Some(engine) if args.tokens.is_some() => engine.finish(),
@@ -106,8 +100,8 @@ fn once(source: Source, args: &TopArgs) -> Result<()> {
     // The figures first: an error at the end of the run must not lose them.
     output::print(text)?;
     match &app.state {
-        State::Died(how) => {
-            let how = how.as_ref().map(|how| format!(" ({how})")).unwrap_or_default();
+        State::Died(death) => {
+            let how = death.line().map(|how| format!(" ({how})")).unwrap_or_default();
             bail!("the engine died{how}: these are its last figures")
         }
         _ => ended,

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use brickscope::Absent;
+use brickscope_profile::Absent;
 use serde::Serialize;
 
 /// The most threads whose times are read.
@@ -15,7 +15,7 @@ const LEAST_NS: u64 = 900_000_000;
 
 /// A process to read.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     folder: PathBuf,
     since: Instant,
     /// The names of threads, which are read once.
@@ -24,7 +24,7 @@ pub(crate) struct Process {
 
 /// One reading.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Reading {
+pub struct Reading {
     pub(crate) at_ns: u64,
     pub(crate) memory: Option<Memory>,
     pub(crate) threads: Option<Vec<Thread>>,
@@ -94,10 +94,12 @@ pub(crate) struct MachineActivity {
 }
 
 impl Process {
+    /// The process with this number.
+    ///
     /// # Errors
     ///
     /// If the system has no data on processes.
-    pub(crate) fn of(pid: u32) -> Result<Self, Absent> {
+    pub fn of(pid: u32) -> Result<Self, Absent> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         if !folder.join("stat").is_file() {
             let reason =
@@ -108,7 +110,7 @@ impl Process {
     }
 
     /// Takes a reading. What the system doesn't report is `None`.
-    pub(crate) fn read(&mut self) -> Reading {
+    pub fn read(&mut self) -> Reading {
         let text = |path: PathBuf| fs::read_to_string(path).ok();
         let at_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Reading {

@@ -4,14 +4,11 @@ use ratatui::style::Color;
 use ratatui::text::{Line, Span};
 
 use super::{Paint, absent, heading_of_layers, in_sight};
+use crate::app::{App, Heat};
 use crate::figures::{micros, percent_of, total_time};
-use crate::text::{cut, printable};
-use crate::top::app::{App, Heat};
+use crate::text::{columns, cut, printable};
 
-/// From the least to the most. A space is a brick that didn't run.
-const DENSITY: &[u8] = b".:-=+*#%@";
-
-/// The map as a view of its own, with a cursor.
+/// The map as a page of its own, with a cursor.
 pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
     map(app, paint, width, room, true)
 }
@@ -56,7 +53,7 @@ fn map(app: &App, paint: Paint, width: usize, room: usize, has_cursor: bool) -> 
         )
     }));
     lines.push(Line::from(header));
-    let names = legend(&heat, shown.clone(), width);
+    let names = legend(&heat, shown.clone(), paint, width);
     let left = room.saturating_sub(lines.len() + names.len());
     let rows = in_sight(heat.layers.iter().zip(&heat.cells).enumerate(), row, left.max(1));
     lines.extend(rows.map(|(at, (layer, of_layer))| {
@@ -64,8 +61,10 @@ fn map(app: &App, paint: Paint, width: usize, room: usize, has_cursor: bool) -> 
         let name = layer.map_or("ends".to_owned(), |layer| layer.to_string());
         let mut spans = vec![Span::raw(format!("{mark}{name:>4} "))];
         for brick in shown.clone() {
-            let level = of_layer.get(&brick).map(|&(ns, _)| level(ns, most));
-            let letter = level.map_or(' ', |level| char::from(DENSITY[level]));
+            let ramp = paint.ramp();
+            let level = of_layer.get(&brick).map(|&(ns, _)| level(ns, most, ramp.len()));
+            // A space is a brick that didn't run.
+            let letter = level.map_or(' ', |level| ramp[level]);
             let text = letter.to_string().repeat(cells - 1) + " ";
             let style = match level {
                 Some(0..3) => paint.fg(Color::Blue),
@@ -85,11 +84,11 @@ fn map(app: &App, paint: Paint, width: usize, room: usize, has_cursor: bool) -> 
     lines
 }
 
-/// A density from 0 to 8, each half the next. On a linear scale the head of a model, which takes many
+/// A density, one less than `levels` at most, each half the next. On a linear scale the head of a model, which takes many
 /// times as long as a brick of a layer, would leave the layers blank.
-fn level(ns: u64, most: u64) -> usize {
+fn level(ns: u64, most: u64, levels: usize) -> usize {
     let halvings = (most.max(1) as f64 / ns.max(1) as f64).log2().round();
-    (DENSITY.len() - 1).saturating_sub(halvings as usize)
+    (levels - 1).saturating_sub(halvings as usize)
 }
 
 /// A sentence about the cell under the cursor.
@@ -114,18 +113,23 @@ fn letter(brick: usize) -> char {
 }
 
 /// The legend: the letters of bricks and the densities.
-fn legend(heat: &Heat, shown: std::ops::Range<usize>, width: usize) -> Vec<Line<'static>> {
+fn legend(
+    heat: &Heat,
+    shown: std::ops::Range<usize>,
+    paint: Paint,
+    width: usize,
+) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for brick in shown {
         let entry = format!(" {} {}", letter(brick), cut(&printable(&heat.bricks[brick]), 18));
-        if crate::text::columns(&line) + crate::text::columns(&entry) > width {
+        if columns(&line) + columns(&entry) > width {
             lines.push(Line::raw(std::mem::take(&mut line)));
         }
         line.push_str(&entry);
     }
     lines.push(Line::raw(line));
-    let density = std::str::from_utf8(DENSITY).unwrap_or_default();
+    let density: String = paint.ramp().iter().collect();
     lines.push(Line::raw(format!(
         " {density}, each half the next; the last: {}",
         total_time(heat.most())

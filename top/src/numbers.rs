@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use brickscope::{
+use brickscope_analysis::findings::Findings;
+use brickscope_analysis::roofline::Roofline;
+use brickscope_profile::{
     Absent, BrickCategory, BrickKernel, Disturbance, Dropped, Latency, LayerBrick, Model, Overhead,
     Pass, Phase, PhaseTotal, Profile, Run, Total,
 };
-use brickscope_analysis::findings::Findings;
-use brickscope_analysis::roofline::Roofline;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -73,6 +73,9 @@ pub(crate) struct Numbers<'p> {
 pub(crate) struct PhaseNumbers {
     #[serde(flatten)]
     pub(crate) total: PhaseTotal,
+    /// Where a device ran the bricks: the same passes by the host's clock, which the rates are by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) by_host: Option<PhaseTotal>,
     /// Tokens per second of wall time, over all passes.
     pub(crate) tokens_per_second: Option<f64>,
     /// The same over the passes of the last two seconds.
@@ -211,7 +214,11 @@ impl<'p> Numbers<'p> {
             run: profile.run.as_ref(),
             model: profile.model.as_ref(),
             device: snapshot.device.as_deref(),
-            phases: profile.phases.iter().map(|total| PhaseNumbers::of(total, window)).collect(),
+            phases: profile
+                .phases
+                .iter()
+                .map(|total| PhaseNumbers::of(total, snapshot, window))
+                .collect(),
             latency: &profile.latency,
             categories: profile
                 .phases
@@ -243,17 +250,24 @@ impl<'p> Numbers<'p> {
 }
 
 impl PhaseNumbers {
-    pub(crate) fn of(total: &PhaseTotal, window: Result<&Window, &Absent>) -> Self {
+    pub(crate) fn of(
+        total: &PhaseTotal,
+        snapshot: &Snapshot,
+        window: Result<&Window, &Absent>,
+    ) -> Self {
+        let rate = |total: PhaseTotal| total.tokens_per_second();
         let now = match window {
             Ok(window) => Known::or(
-                window.profile.phase(total.phase).and_then(PhaseTotal::tokens_per_second),
+                window.waited_for(total.phase).and_then(rate),
                 "no pass ended in the last two seconds",
             ),
             Err(absent) => Known(Err(absent.clone())),
         };
+        let waited_for = snapshot.waited_for(total.phase);
         Self {
             total: *total,
-            tokens_per_second: total.tokens_per_second(),
+            by_host: waited_for.filter(|_| snapshot.of_host.is_some()),
+            tokens_per_second: waited_for.and_then(rate),
             tokens_per_second_now: now,
         }
     }

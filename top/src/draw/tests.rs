@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use brickscope::{
-    BrickId, BrickProfiler, Ceilings, HostLaunch, MockClock, Model, Phase, Run, Work,
+    BrickId, BrickProfiler, Ceilings, Grain, HostLaunch, MockClock, Model, Phase, Run,
+    SimulatedDevice, StreamId, Work,
 };
 use brickscope_live::socket::{Facts, Frame, Hello, Message, Messages};
 use ratatui::Terminal;
@@ -11,10 +12,14 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 
-use super::super::app::{App, Event, State};
-use super::super::process::{Cpus, Memory, Reading, Thread};
 use super::draw;
+use crate::app::{App, BrickRow, Death, Event, State};
+use crate::look::Look;
+use crate::process::{Cpus, Memory, Reading, Thread};
 use crate::text::is_unprintable;
+
+/// A terminal of today, without colours.
+const UNICODE: Look = Look { has_colour: false, is_unicode: true };
 
 /// An engine with a mock clock.
 struct Engine {
@@ -117,7 +122,7 @@ fn running() -> (Engine, App) {
         engine.pass(Phase::Decode, 1, 60 + position % 60);
     }
     messages.push(Message::Frame(Box::new(engine.frame(false))));
-    let mut app = App::new(false);
+    let mut app = App::new(UNICODE);
     replay(&mut app, &messages);
     for second in 0..3 {
         let thread = |tid, name: &str, run_ns| Thread {
@@ -201,8 +206,63 @@ fn the_screens_of_a_running_engine() {
     insta::assert_snapshot!("tree", screen(&app));
     press(&mut app, "\t");
     insta::assert_snapshot!("system", screen(&app));
+    press(&mut app, "f");
+    insta::assert_snapshot!("findings", screen(&app));
     press(&mut app, "?");
     insta::assert_snapshot!("help", screen(&app));
+}
+
+#[test]
+fn the_screens_of_a_terminal_without_unicode_are_ascii() {
+    let (_engine, mut app) = running();
+    app.look = Look::plain();
+    insta::assert_snapshot!("bricks_ascii", screen(&app));
+    for keys in ["2", "3\n", "4", "5", "?"] {
+        press(&mut app, keys);
+        let shown = text(&app, 120, 40).expect("a screen in memory");
+        assert!(shown.is_ascii(), "{shown}");
+    }
+    press(&mut app, "x1");
+    assert!(super::text(&app, 80).is_ascii());
+}
+
+#[test]
+fn each_brick_has_a_bar_at_every_width() {
+    let (_engine, app) = running();
+    for width in [80, 99, 100, 120, 200] {
+        let printed = super::text(&app, width);
+        let row = printed.lines().find(|line| line.starts_with(">QkvProjection"));
+        let row = row.expect("it is the first");
+        assert!(row.contains("████"), "{width}: {row}");
+        // The whole row, to what limits it.
+        assert!(row.ends_with("memory") && row.chars().count() <= width, "{width}: {row}");
+    }
+}
+
+#[test]
+fn findings_can_be_read_whole_and_scroll() {
+    let (_engine, mut app) = running();
+    let whole = |app: &App| text(app, 80, 200).expect("a screen in memory");
+    press(&mut app, "2f");
+    let page = whole(&app);
+    for part in ["FINDINGS", "42.4 % of decode is in no brick", "predicted", "refuted if"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    // What is below the screen comes by scrolling, and no further than the end.
+    let last = page.lines().filter(|line| !line.is_empty()).nth_back(1).expect("lines").to_owned();
+    let small = |app: &App| text(app, 80, 8).expect("a screen in memory");
+    assert!(!small(&app).contains(&last), "{last}");
+    press(&mut app, "G");
+    assert!(small(&app).contains(&last), "{}", small(&app));
+    let at_end = small(&app);
+    press(&mut app, "↓");
+    assert_eq!(small(&app), at_end);
+    press(&mut app, "k");
+    assert_ne!(small(&app), at_end, "one line up is one key");
+    press(&mut app, "f");
+    assert!(screen(&app).contains("layers by bricks"), "it goes back to where it was called");
+    press(&mut app, "f⎋");
+    assert!(!app.has_quit);
 }
 
 #[test]
@@ -228,13 +288,19 @@ fn what_is_printed_is_whole_whatever_a_screen_has_room_for() {
 
 #[test]
 fn before_frames_come_and_after_the_engine_has_died() {
-    let mut app = App::new(false);
+    let mut app = App::new(UNICODE);
     app.update(Event::Starting("warming up".to_owned()));
     insta::assert_snapshot!("starting", text(&app, 80, 6).expect("a screen in memory"));
     let (_engine, mut app) = running();
-    app.update(Event::Gone(Some("signal: 9 (SIGKILL)".to_owned())));
+    let said = ["loading", "Error: no memory for the KV cache", "", "Caused by: 8 GB asked for"];
+    let said = said.map(str::to_owned).to_vec();
+    let how = Some("signal: 9 (SIGKILL)".to_owned());
+    app.update(Event::Gone(Death { how, said: Some(said) }));
     let died = screen(&app);
     assert!(died.starts_with(" THE ENGINE HAS DIED: signal: 9 (SIGKILL)."), "{died}");
+    for line in ["Error: no memory for the KV cache", "Caused by: 8 GB asked for"] {
+        assert!(died.lines().any(|of| of.trim() == line), "{line}: {died}");
+    }
     assert!(died.contains("QkvProjection"), "the last screen stays");
     // Keys still work.
     press(&mut app, "2");
@@ -247,7 +313,7 @@ fn before_frames_come_and_after_the_engine_has_died() {
 fn an_engine_that_says_that_it_ends_has_not_died() {
     let (mut engine, mut app) = running();
     replay(&mut app, &[Message::Frame(Box::new(engine.frame(true)))]);
-    app.update(Event::Gone(None));
+    app.update(Event::Gone(Death::default()));
     assert_eq!(app.state, State::Ended);
     assert!(
         screen(&app).lines().next().expect("a title").ends_with("ENDED, this is the last frame")
@@ -291,7 +357,7 @@ fn the_window_is_what_happened_lately_and_its_percentiles_are_absent() {
     let recent = app.rows();
     assert_eq!(all.len(), recent.len());
     // Passes of 3.36 ms: frames come each 336 ms, so the first that is two seconds ago is the sixth.
-    let qkv = |rows: &[super::super::app::BrickRow]| {
+    let qkv = |rows: &[BrickRow]| {
         let row = rows.iter().find(|row| row.name == "QkvProjection").expect("it ran").clone();
         (row.count, row.exclusive_ns, row.p50_ns.is_some())
     };
@@ -376,8 +442,8 @@ fn any_size_will_do_and_hostile_names_are_spelt_out() {
     let messages =
         [Message::Hello(Box::new(engine.hello())), Message::Frame(Box::new(engine.frame(false)))];
     for (width, height) in [(80, 24), (40, 10), (10, 3), (1, 1), (300, 100)] {
-        let mut app = App::new(true);
-        for keys in ["", "?", "x", "\n", "⎋2→→→↓↓", "3+\n↓\n", "4↓↓↓", "w", "p", "1", "G", "/z"]
+        let mut app = App::new(Look { has_colour: true, is_unicode: true });
+        for keys in ["", "?", "x", "\n", "⎋2→→↓", "3+\n↓\n", "4↓", "5↓G", "w", "p", "1", "G", "/z"]
         {
             press(&mut app, keys);
             let _ = text(&app, width, height).expect("a screen in memory");
@@ -388,8 +454,12 @@ fn any_size_will_do_and_hostile_names_are_spelt_out() {
             let odd = shown.chars().find(|&c| is_unprintable(c) && c != '\n');
             assert_eq!(odd, None, "{shown}");
         }
-        app.update(Event::Gone(Some(hostile.to_owned())));
+        let said = Some(vec![hostile.repeat(9), hostile.to_owned()]);
+        app.update(Event::Gone(Death { how: Some(hostile.to_owned()), said }));
         let _ = text(&app, width, height).expect("a screen in memory");
+        app.look = Look::plain();
+        let shown = text(&app, width, height).expect("a screen in memory");
+        assert!(shown.is_ascii(), "{shown}");
     }
 }
 
@@ -406,27 +476,24 @@ fn without_colour_there_is_none_and_nothing_is_missing() {
             let plain = cells.iter().all(|cell| is_plain(cell.fg) && is_plain(cell.bg));
             (plain, cells.iter().map(|cell| cell.symbol().to_owned()).collect::<String>())
         };
-        app.has_colour = false;
+        app.look.has_colour = false;
         let (is_plain, without) = drawn(&app);
         assert!(is_plain);
-        app.has_colour = true;
+        app.look.has_colour = true;
         let (is_plain, with) = drawn(&app);
         assert!(!is_plain);
         assert_eq!(with, without);
     }
 }
 
-#[test]
-fn passes_of_a_device_that_were_timed_by_layer_are_no_gaps_and_its_limits_are_known() {
-    use brickscope::{Grain, SimulatedDevice, StreamId};
-
+/// Eight passes of a device whose limits are known, each timed as finely as `grain` says of its position.
+fn on_a_device(grain: impl Fn(u64) -> Grain) -> App {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
     let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for position in 0..8 {
-        // Bricks of two passes, layers of the others.
-        timer.set_grain(if position < 2 { Grain::Brick } else { Grain::Layer });
+        timer.set_grain(grain(position));
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
         for (layer, ns) in [(0, 30_000), (1, 10_000)] {
             let brick = [BrickId::QkvProjection, BrickId::LmHead][usize::from(layer)];
@@ -456,8 +523,35 @@ fn passes_of_a_device_that_were_timed_by_layer_are_no_gaps_and_its_limits_are_kn
         profile: profiler.snapshot(),
         details: true,
     };
-    let mut app = App::new(false);
+    let mut app = App::new(UNICODE);
     replay(&mut app, &[Message::Hello(Box::new(hello)), Message::Frame(Box::new(frame))]);
+    app
+}
+
+/// What is outside of bricks, for scripts: the parts of all passes.
+fn outside(app: &App) -> Vec<(String, u64)> {
+    let json = app.json().expect("it is data").expect("a frame");
+    let numbers: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let rows = numbers["categories"].as_array().expect("rows").iter();
+    rows.filter_map(|row| Some((row["rest"].as_str()?.to_owned(), row["exclusive_ns"].as_u64()?)))
+        .collect()
+}
+
+#[test]
+fn a_device_of_which_only_whole_passes_were_timed_has_no_gaps() {
+    let app = on_a_device(|_| Grain::Pass);
+    let text = super::text(&app, 120);
+    let rests = outside(&app);
+    assert_eq!(rests.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["whole passes", "gaps"]);
+    assert!(rests[0].1 > 0 && rests[1].1 == 0, "{rests:?}");
+    assert!(text.contains("only layers, or the whole pass, were timed"), "{text}");
+    assert!(!text.contains("unattributed"), "{text}");
+}
+
+#[test]
+fn passes_of_a_device_that_were_timed_by_layer_are_no_gaps_and_its_limits_are_known() {
+    // Bricks of two passes, layers of the others.
+    let app = on_a_device(|n| if n < 2 { Grain::Brick } else { Grain::Layer });
     let text = super::text(&app, 120);
     assert!(text.contains("2 of 8 passes were timed by brick"), "{text}");
     let row = |name: &str| {
@@ -469,14 +563,6 @@ fn passes_of_a_device_that_were_timed_by_layer_are_no_gaps_and_its_limits_are_kn
     for wrong in ["unattributed", "outside of all bricks", "not measured"] {
         assert!(!text.contains(wrong), "{wrong}: {text}");
     }
-    // For scripts, the parts of all passes.
-    let seen = app.seen().expect("a snapshot");
-    let numbers = serde_json::to_value(app.numbers(&seen)).expect("it is data");
-    let rests: Vec<(&str, u64)> = numbers["categories"]
-        .as_array()
-        .expect("rows")
-        .iter()
-        .filter_map(|row| Some((row["rest"].as_str()?, row["exclusive_ns"].as_u64()?)))
-        .collect();
-    assert_eq!(rests, [("in layers", 6 * 40_000), ("gaps", 0)]);
+    let rests = [("in layers", 6 * 40_000), ("gaps", 0)];
+    assert_eq!(outside(&app), rests.map(|(name, ns)| (name.to_owned(), ns)));
 }

@@ -6,13 +6,15 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::rc::Rc;
 
-use brickscope::{
-    Absent, BrickStats, DeviceStream, Dropped, GrainTotal, Latency, Percentiles, PhaseTotal,
-    Profile, Total,
-};
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::view;
 use brickscope_live::socket::{Facts, Frame};
+use brickscope_profile::{
+    Absent, BrickStats, DeviceStream, Dropped, GrainTotal, Latency, Percentiles, Phase, PhaseTotal,
+    Profile, Total,
+};
+
+use crate::history::History;
 
 /// How far back the newest snapshot is compared: long enough for stable figures.
 const WINDOW_NS: u64 = 2_000_000_000;
@@ -38,8 +40,21 @@ pub(crate) struct Snapshot {
     pub(crate) profile: Profile,
     /// The device, if one ran the bricks.
     pub(crate) device: Option<String>,
+    /// If a device ran the bricks, the sums of the host's passes: what a user waits for is by the host's clock.
+    pub(crate) of_host: Option<Vec<PhaseTotal>>,
     /// Losses and omissions outside of `profile`.
     pub(crate) elsewhere: Vec<String>,
+}
+
+impl Snapshot {
+    /// The passes of a phase as a user waits for them: by the host's clock, where it timed them.
+    pub(crate) fn waited_for(&self, phase: Phase) -> Option<PhaseTotal> {
+        find(self.of_host.as_ref().unwrap_or(&self.profile.phases), phase)
+    }
+}
+
+fn find(phases: &[PhaseTotal], phase: Phase) -> Option<PhaseTotal> {
+    phases.iter().find(|total| total.phase == phase).copied()
 }
 
 /// The activity between two snapshots.
@@ -49,6 +64,8 @@ pub(crate) struct Window {
     pub(crate) ns: u64,
     /// The sums over that time; anything but sums is absent.
     pub(crate) profile: Profile,
+    /// As in the newer snapshot.
+    of_host: Option<Vec<PhaseTotal>>,
     /// The time spent on making frames meanwhile.
     pub(crate) made_ns: u64,
 }
@@ -65,6 +82,8 @@ pub(crate) struct Snapshots {
     window: OnceCell<Result<Rc<Window>, Absent>>,
     /// What slows the engine down, and when that was asked.
     findings: Option<(u64, Rc<Findings>)>,
+    /// How fast it was lately.
+    history: Rc<History>,
 }
 
 impl Snapshots {
@@ -85,13 +104,20 @@ impl Snapshots {
         }
         let Frame { seq, at_ns, made_ns, last, mut profile, .. } = frame;
         self.describe(&mut profile);
+        let phases = profile.phases.clone();
         let (profile, device, elsewhere) = where_it_ran(profile);
-        let snapshot = Snapshot { seq, at_ns, made_ns, is_last: last, profile, device, elsewhere };
+        let of_host = (device.is_some() && !phases.is_empty()).then_some(phases);
+        let is_last = last;
+        let snapshot =
+            Snapshot { seq, at_ns, made_ns, is_last, profile, device, of_host, elsewhere };
         // An engine may discard its recording and start over.
         if self.newest().is_some_and(|before| !goes_on(before, &snapshot)) {
             self.kept.clear();
             self.findings = None;
+            self.history = Rc::default();
         }
+        let phases = snapshot.of_host.as_ref().unwrap_or(&snapshot.profile.phases);
+        Rc::make_mut(&mut self.history).take(at_ns, phases);
         self.ask(&snapshot);
         self.kept.push_back(Rc::new(snapshot));
         // A publisher's clock may stand still.
@@ -116,6 +142,10 @@ impl Snapshots {
         if (is_due || snapshot.is_last) && snapshot.device.is_none() {
             self.findings = Some((snapshot.at_ns, Rc::new(Findings::of(&snapshot.profile))));
         }
+    }
+
+    pub(crate) fn history(&self) -> Rc<History> {
+        Rc::clone(&self.history)
     }
 
     /// What slows the engine down.
@@ -246,17 +276,17 @@ fn rows_between<'r, R, K: Hash + Eq + Clone>(
 }
 
 impl Window {
+    /// As [`Snapshot::waited_for`].
+    pub(crate) fn waited_for(&self, phase: Phase) -> Option<PhaseTotal> {
+        find(self.of_host.as_ref().unwrap_or(&self.profile.phases), phase)
+    }
+
     /// `None` if they are too close, or if a sum fell meanwhile.
     fn between(before: &Snapshot, now: &Snapshot) -> Option<Self> {
         let ns = now.at_ns.checked_sub(before.at_ns).filter(|&ns| ns >= LEAST_WINDOW_NS)?;
         let mut profile = now.profile.clone();
         profile.latency = Latency::default();
-        for phase in &mut profile.phases {
-            if let Some(earlier) = before.profile.phase(phase.phase) {
-                *phase = phase_between(earlier, phase)?;
-            }
-        }
-        profile.phases.retain(|phase| phase.passes > 0);
+        profile.phases = phases_between(&before.profile.phases, &now.profile.phases)?;
         for now in &mut profile.grains {
             let is_same = |of: &&GrainTotal| (of.phase, of.grain) == (now.phase, now.grain);
             if let Some(earlier) = before.profile.grains.iter().find(is_same) {
@@ -310,9 +340,25 @@ impl Window {
                 Some((row, count))
             },
         )?;
+        let of_host = match (&before.of_host, &now.of_host) {
+            (Some(before), Some(now)) => Some(phases_between(before, now)?),
+            _ => now.of_host.clone(),
+        };
         let made_ns = now.made_ns.checked_sub(before.made_ns)?;
-        Some(Self { ns, profile, made_ns })
+        Some(Self { ns, profile, of_host, made_ns })
     }
+}
+
+/// Those of which a pass ended.
+fn phases_between(before: &[PhaseTotal], now: &[PhaseTotal]) -> Option<Vec<PhaseTotal>> {
+    let mut phases = now.to_vec();
+    for phase in &mut phases {
+        if let Some(earlier) = find(before, phase.phase) {
+            *phase = phase_between(&earlier, phase)?;
+        }
+    }
+    phases.retain(|phase| phase.passes > 0);
+    Some(phases)
 }
 
 fn phase_between(before: &PhaseTotal, now: &PhaseTotal) -> Option<PhaseTotal> {
@@ -352,4 +398,43 @@ fn stats_between(before: &BrickStats, now: &BrickStats) -> Option<BrickStats> {
         data: now.data.since(&before.data)?,
         ..BrickStats::new(&now.name)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_profile::ClockInfo;
+
+    use super::*;
+
+    fn total(wall_ns: u64) -> PhaseTotal {
+        PhaseTotal {
+            phase: Phase::Decode,
+            passes: 1,
+            disturbed: 0,
+            unwatched: None,
+            tokens: 1,
+            wall_ns,
+            attributed_ns: 0,
+            unattributed_ns: wall_ns,
+        }
+    }
+
+    #[test]
+    fn a_user_of_a_device_waits_for_the_host() {
+        let profile = Profile { phases: vec![total(1)], ..Profile::empty(ClockInfo::default()) };
+        let snapshot = |of_host: Option<Vec<PhaseTotal>>| Snapshot {
+            seq: 1,
+            at_ns: 0,
+            made_ns: 0,
+            is_last: false,
+            profile: profile.clone(),
+            device: of_host.is_some().then(|| "a device".to_owned()),
+            of_host,
+            elsewhere: Vec::new(),
+        };
+        let wall_ns = |of: Snapshot| of.waited_for(Phase::Decode).map(|total| total.wall_ns);
+        assert_eq!(wall_ns(snapshot(None)), Some(1));
+        assert_eq!(wall_ns(snapshot(Some(vec![total(3)]))), Some(3));
+        assert_eq!(wall_ns(snapshot(Some(Vec::new()))), None);
+    }
 }

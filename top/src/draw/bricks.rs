@@ -1,22 +1,31 @@
 //! The table of bricks, with the shares of categories above it, and the view of one brick.
 
-use brickscope::name::category_of;
-use brickscope::{Phase, Profile};
 use brickscope_analysis::roofline::Roofline;
 use brickscope_analysis::typical;
+use brickscope_profile::Profile;
+use brickscope_profile::name::category_of;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::{Paint, absent, bar, heading, in_sight};
+use super::{Paint, absent, heading, in_sight};
+use crate::app::{App, BrickRow, Seen};
 use crate::figures::{micros, percent_of, total_time};
+use crate::numbers::{CategoryNumbers, categories, rests};
 use crate::text::{columns, cut, padded, printable, printable_text};
-use crate::top::app::{App, BrickRow, Seen};
-use crate::top::numbers::{categories, rests};
 
-/// The columns of a row beside the name.
-const CELLS: usize = 61;
-/// The shortest bar that is worth drawing.
-const LEAST_BAR: usize = 10;
+/// The columns of a row beside the name, the bar and the sum.
+const CELLS: usize = 54;
+/// Those of the sum, on screens that have room for it.
+const SUM: usize = 12;
+/// Those of a name, at least.
+const LEAST_NAME: usize = 17;
+/// The shortest bar that is worth drawing, and the longest.
+const LEAST_BAR: usize = 4;
+const MOST_BAR: usize = 60;
+/// A narrower bar takes no columns of a long name.
+const GOOD_BAR: usize = 8;
+/// Screens with so much room for this view have a bar for each category.
+const TALL: usize = 22;
 
 pub(super) fn lines(
     app: &App,
@@ -45,9 +54,11 @@ pub(super) fn lines(
         return brick(app, profile, name, heading, paint, width);
     }
     let mut lines = Vec::new();
-    // Bars only if there is room for a table below.
-    if room >= 13 {
-        lines.extend(bars(app.phase, profile, paint, width));
+    let of_categories = profile.phase(app.phase).map(|total| categories(profile, total));
+    match of_categories {
+        Some(rows) if room >= TALL => lines.extend(bars(&rows, paint, width)),
+        Some(rows) => lines.push(shares(&rows, paint)),
+        None => {}
     }
     let backend = printable(profile.run.as_ref().map_or("", |run| run.backend.as_str()));
     let mut what = format!("bricks by {}", app.sort.name());
@@ -71,28 +82,33 @@ pub(super) fn lines(
     lines.push(Line::styled(cut(&heading, width), paint.bold()));
     let rows = app.rows();
     // A name is whole where there is room; what then is left is for bars.
-    let total_width = if width >= 100 { 12 } else { 0 };
+    let sum_width = if width >= 100 { SUM } else { 0 };
     let longest = rows.iter().map(|row| columns(&printable(&row.name))).max().unwrap_or(0);
-    let name_width = longest.min(width.saturating_sub(CELLS + total_width)).max(19);
-    let bar_width = width.saturating_sub(CELLS + total_width + name_width + 2).min(60);
+    let room_beside = width.saturating_sub(CELLS + sum_width);
+    let name_width = longest.min(room_beside.saturating_sub(GOOD_BAR + 1)).max(LEAST_NAME);
+    let bar_width = room_beside.saturating_sub(name_width + 1).min(MOST_BAR);
     let bar_width = if bar_width >= LEAST_BAR { bar_width } else { 0 };
-    let longest_ns = rows.iter().map(|row| row.exclusive_ns).max().unwrap_or(0).max(1);
-    let row = |mark: char, name: &str, cells: [&str; 8]| {
-        let [share, average, total, count, p50, p99, roof, bound] = cells;
-        let wide = if width >= 100 { format!("{total:>12}") } else { String::new() };
-        let name = padded(&cut(name, name_width), name_width);
-        format!(
-            "{mark}{name} {share:>6} {average:>9}{wide} {count:>8} {p50:>8} {p99:>8} {roof:>7} {bound:<7}"
-        )
+    let total = profile.phase(app.phase);
+    let outside = total.map(|total| rests(profile, total)).unwrap_or_default();
+    let all_ns = rows.iter().map(|row| row.exclusive_ns).chain(outside.iter().map(|(_, ns)| *ns));
+    let longest_ns = all_ns.max().unwrap_or(0).max(1);
+    let named = |mark: char, name: &str| {
+        format!("{mark}{}", padded(&cut(name, name_width), name_width))
     };
-    let header = row(
-        ' ',
-        "Brick",
-        ["share", "avg µs", "total ms", "count", "p50 µs", "p99 µs", "of roof", "bound"],
-    );
-    lines.push(Line::raw(header));
-    let wall = profile.phase(app.phase).map_or(0, |total| total.wall_ns);
-    let left = room.saturating_sub(lines.len() + 1);
+    let bar = |ns: u64| match bar_width {
+        0 => String::new(),
+        _ => format!(" {}", paint.bar(ns as f64 / longest_ns as f64, bar_width)),
+    };
+    let cells = |cells: [&str; 8]| {
+        let [share, average, sum, count, p50, p99, roof, bound] = cells;
+        let wide = if sum_width > 0 { format!("{sum:>SUM$}") } else { String::new() };
+        format!(" {share:>6} {average:>7}{wide} {count:>7} {p50:>7} {p99:>7} {roof:>5} {bound:<7}")
+    };
+    let header =
+        cells(["share", "avg µs", "total ms", "count", "p50 µs", "p99 µs", "roof", "bound"]);
+    lines.push(Line::raw(format!("{}{}{header}", named(' ', "Brick"), bar(0))));
+    let (wall, passes) = total.map_or((0, 0), |total| (total.wall_ns, total.passes));
+    let left = room.saturating_sub(lines.len() + outside.len());
     let selected = app.selected.min(rows.len().saturating_sub(1));
     let table: Vec<Line<'static>> = in_sight(rows.iter().enumerate(), selected, left)
         .map(|(at, brick)| {
@@ -103,28 +119,24 @@ pub(super) fn lines(
                 brick.roof.as_ref().map_or(("-".to_owned(), ""), |(part, bound)| {
                     (format!("{:.0}%", 100.0 * part), bound.as_str())
                 });
-            let text = row(
-                if is_selected { '>' } else { ' ' },
-                &printable(&brick.name),
-                [
-                    &percent_of(exclusive_ns, wall),
-                    &micros(exclusive_ns as f64 / count.max(1) as f64),
-                    &format!("{:.3}", exclusive_ns as f64 / 1e6),
-                    &count.to_string(),
-                    &known(brick.p50_ns),
-                    &known(brick.p99_ns),
-                    &of_roof,
-                    &cut(bound, 7),
-                ],
-            );
+            let text = cells([
+                &percent_of(exclusive_ns, wall),
+                &micros(exclusive_ns as f64 / count.max(1) as f64),
+                &format!("{:.3}", exclusive_ns as f64 / 1e6),
+                &count.to_string(),
+                &known(brick.p50_ns),
+                &known(brick.p99_ns),
+                &of_roof,
+                &cut(bound, 7),
+            ]);
             let style = if is_selected { paint.selected() } else { Style::new() };
-            let mut spans = vec![Span::styled(text, style)];
-            if bar_width > 0 {
-                let full = exclusive_ns as f64 / longest_ns as f64 * bar_width as f64;
-                let bar = format!(" {}", "#".repeat((full.round() as usize).min(bar_width)));
-                spans.push(Span::styled(bar, paint.category(Some(category_of(&brick.name)))));
-            }
-            Line::from(spans)
+            let mark = if is_selected { '>' } else { ' ' };
+            let colour = paint.category(Some(category_of(&brick.name)));
+            Line::from(vec![
+                Span::styled(named(mark, &printable(&brick.name)), style),
+                Span::styled(bar(exclusive_ns), colour),
+                Span::styled(text, style),
+            ])
         })
         .collect();
     if rows.is_empty() {
@@ -135,51 +147,57 @@ pub(super) fn lines(
         }));
     }
     lines.extend(table);
-    let total = profile.phase(app.phase);
-    for (total, (name, ns)) in total
-        .into_iter()
-        .flat_map(|total| rests(profile, total).into_iter().map(move |of| (total, of)))
-    {
-        let text = row(
-            ' ',
-            name,
-            [
-                &percent_of(ns, wall),
-                &micros(ns as f64 / total.passes.max(1) as f64),
-                &format!("{:.3}", ns as f64 / 1e6),
-                &total.passes.to_string(),
-                "",
-                "",
-                "",
-                "",
-            ],
-        );
+    for (name, ns) in outside {
+        let text = cells([
+            &percent_of(ns, wall),
+            &micros(ns as f64 / passes.max(1) as f64),
+            &format!("{:.3}", ns as f64 / 1e6),
+            &passes.to_string(),
+            "",
+            "",
+            "",
+            "",
+        ]);
+        let text = format!("{}{}{text}", named(' ', name), bar(ns));
         lines.push(Line::styled(text, paint.category(None)));
     }
     lines
 }
 
 /// A bar for each category, and one for unattributed time.
-fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line<'static>> {
-    let Some(total) = profile.phase(phase) else { return Vec::new() };
-    let room = width.saturating_sub(24).min(60);
-    categories(profile, total)
-        .into_iter()
-        .map(|row| {
-            let rest = row.rest.unwrap_or("unattributed");
-            let name = row.category.map_or(rest, |category| category.name());
-            Line::from(vec![
-                Span::raw(format!(
-                    " {name:12} {:>6} ",
-                    percent_of(row.exclusive_ns, total.wall_ns)
-                )),
-                Span::styled(
-                    bar(row.share.unwrap_or_default(), room),
-                    paint.category(row.category),
-                ),
-            ])
-        })
-        .collect()
+fn bars(rows: &[CategoryNumbers], paint: Paint, width: usize) -> Vec<Line<'static>> {
+    let room = width.saturating_sub(24).min(MOST_BAR);
+    let bar = |row: &CategoryNumbers| {
+        Line::from(vec![
+            Span::raw(format!(" {:12} {:>6} ", name_of(row), share_of(row))),
+            Span::styled(
+                paint.gauge(row.share.unwrap_or_default(), room),
+                paint.category(row.category),
+            ),
+        ])
+    };
+    rows.iter().map(bar).collect()
+}
+
+/// The same in one line, without those that took no time.
+fn shares(rows: &[CategoryNumbers], paint: Paint) -> Line<'static> {
+    let mut spans = vec![Span::raw(" ")];
+    for row in rows.iter().filter(|row| row.exclusive_ns > 0) {
+        let text = format!("{} {}  ", name_of(row), share_of(row));
+        spans.push(Span::styled(text, paint.category(row.category)));
+    }
+    Line::from(spans)
+}
+
+fn name_of(row: &CategoryNumbers) -> &'static str {
+    row.category.map_or(row.rest.unwrap_or("unattributed"), |category| category.name())
+}
+
+fn share_of(row: &CategoryNumbers) -> String {
+    row.share.map_or("-".to_owned(), |share| match 100.0 * share {
+        percent if percent > 0.0 && percent < 0.05 => "<0.1%".to_owned(),
+        percent => format!("{percent:.1}%"),
+    })
 }
 
 /// The details of one brick, by what is typical.

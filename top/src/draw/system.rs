@@ -1,14 +1,15 @@
 //! The view of the process, the machine and the measurement itself.
 
-use brickscope::Disturber;
+use brickscope_analysis::view::disturbed_by;
 use ratatui::text::Line;
 
 use super::Paint;
+use crate::app::{App, Seen, State};
 use crate::figures::bytes;
 use crate::text::{cut, padded, printable, printable_text};
-use crate::top::app::{App, Seen, State};
 
-pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Line<'static>> {
+/// The whole page, which scrolls.
+pub(super) fn lines(app: &App, seen: &Seen, paint: Paint) -> Vec<Line<'static>> {
     let numbers = app.numbers(seen);
     let profile = &seen.snapshot.profile;
     let mut lines = Vec::new();
@@ -75,15 +76,8 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
                     ns.map_or("-".to_owned(), |ns| format!("{:.0} µs", ns as f64 / 1e3))
                 };
                 format!(
-                    "{}, in {} passes: waited {} for cores, {} switches, stolen {}",
-                    match found.disturber() {
-                        None => "no",
-                        Some(Disturber::Others) => "yes, other programs",
-                        Some(Disturber::OwnThreads) => "yes, its own threads shared a CPU",
-                        Some(Disturber::Quota) => "yes, the quota of its group",
-                        Some(Disturber::Hypervisor) => "yes, the hypervisor",
-                        Some(Disturber::Unknown) => "yes",
-                    },
+                    "{}; {} passes: waited {} for cores, {} switches, stolen {}",
+                    found.disturber().map_or("nobody disturbed them", disturbed_by),
                     found.passes,
                     us(found.run_queue_wait_ns),
                     found.involuntary_switches.map_or("-".to_owned(), |n| n.to_string()),
@@ -122,6 +116,5 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
             (None, None) => "absent: the engine doesn't state the machine's ceilings".to_owned(),
         }],
     );
-    let most = lines.len().saturating_sub(room);
-    lines.into_iter().skip(app.selected.min(most)).take(room).collect()
+    lines
 }

@@ -3,9 +3,9 @@
 use ratatui::text::Line;
 
 use super::{Paint, absent, heading_of_layers, in_sight};
+use crate::app::{App, Branch};
 use crate::figures::{percent_of, total_time};
 use crate::text::{cut, padded, printable};
-use crate::top::app::{App, Branch};
 
 pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
     let mut lines =
