@@ -96,7 +96,7 @@
     if (first === last) { first -= HOUR / 2; last += HOUR / 2; }
     function x(ms) { return LEFT + 8 + (RIGHT - LEFT - 16) * (ms - first) / (last - first); }
     function y(value) { return FLOOR - (FLOOR - TOP) * (value - from) / (to - from); }
-    function text(at_x, at_y, anchor, what) { make("text", { x: at_x.toFixed(1), y: at_y, "text-anchor": anchor }, svg).textContent = what; }
+    function text(at_x, at_y, anchor, what, of) { make("text", { class: of || "", x: at_x.toFixed(1), y: at_y, "text-anchor": anchor }, svg).textContent = what; }
     var places = Math.min(Math.max(0, Math.ceil(-Math.log(step) / Math.LN10 - 1e-9)), 9);
     for (var n = Math.ceil(from / step - 1e-9), left = 20; n * step <= to * (1 + 1e-9) && left > 0; n++, left--) {
       make("line", { class: n === 0 ? "axis" : "grid", x1: LEFT, x2: RIGHT, y1: y(n * step), y2: y(n * step) }, svg);
@@ -114,7 +114,7 @@
     make("line", { class: "axis", x1: LEFT, x2: RIGHT, y1: FLOOR, y2: FLOOR }, svg);
     var at_x = points.map(function (run) { return x(run.ms); }), at_y = rates.map(y);
     /* One element, however many runs there are. */
-    make("path", { class: "dots", d: points.map(function (run, nth) { return "M" + at_x[nth].toFixed(1) + " " + at_y[nth].toFixed(1) + "h0"; }).join("") }, svg);
+    make("path", { class: points.length > 600 ? "dots many" : "dots", d: points.map(function (run, nth) { return "M" + at_x[nth].toFixed(1) + " " + at_y[nth].toFixed(1) + "h0"; }).join("") }, svg);
     var ends = [];
     points.forEach(function (run, nth) {
       if (!run.tag) return;
@@ -122,7 +122,7 @@
       var wide = run.tag.length * 7 / 2, middle = Math.min(Math.max(at_x[nth], LEFT + wide), RIGHT - wide), up = at_y[nth] - 9;
       if (run.tag.length > 24 || ends.some(function (end) { return Math.abs(end[0] - middle) < end[2] + wide + 6 && Math.abs(end[1] - up) < 14; })) return;
       ends.push([middle, up, wide]);
-      text(middle, up.toFixed(1), "middle", run.tag);
+      text(middle, up.toFixed(1), "middle", run.tag, "tag");
     });
     var marks = make("g", {}, svg);
     function mark() {

@@ -29,6 +29,20 @@
     return item.layer === null || name !== "layer" ? name : "layer " + item.layer;
   }
 
+  /* How wide a name is in a frame, and as much of its beginning as fits; nothing if that is a letter or two. */
+  var pen = document.createElement("canvas").getContext("2d"), widths = {};
+  pen.font = "11px " + getComputedStyle(document.body).fontFamily;
+  function wide(text) {
+    if (!Object.prototype.hasOwnProperty.call(widths, text)) widths[text] = pen.measureText(text).width;
+    return widths[text];
+  }
+  function fitted(text, room) {
+    if (wide(text) <= room) return text;
+    var fits = Math.min(text.length - 1, Math.floor(room / wide(text) * text.length) + 1);
+    while (fits > 2 && pen.measureText(text.slice(0, fits) + "…").width > room) fits--;
+    return fits > 2 ? text.slice(0, fits) + "…" : "";
+  }
+
   /* A diagram of nested items: several tracks in a timeline, one in a flame view. An item has x0, x1 (in
   nanoseconds), row, name, layer, outer and inner (items), and details (text). */
   function Diagram(place, items, rows, titles, whole, label, axis) {
@@ -72,9 +86,9 @@
         rect.item = item;
         shown.push(item);
         if (span > 20) {
-          var room = Math.floor((span - 8) / 6.1), text = nameOf(item);
-          if (text.length > room && data.names[item.name][1] === "layer" && item.layer !== null) text = String(item.layer);
-          if (text.length > room) text = room > 4 ? text.slice(0, room - 1) + "…" : "";
+          var text = nameOf(item);
+          if (wide(text) > span - 8 && data.names[item.name][1] === "layer" && item.layer !== null) text = String(item.layer);
+          text = fitted(text, span - 8);
           if (text) {
             var kind = colour(item);
             var dark = kind === "layer" || kind === "phase" || kind.indexOf("of-") === 0;
