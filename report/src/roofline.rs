@@ -126,9 +126,11 @@ fn diagram(roofline: &Roofline, profile: &Profile) -> String {
             Some(Mark { name, class, letter: letter(index), at })
         })
         .collect();
+    // A roof at the upper edge has its name across it.
+    let top = TOP - 13.0;
     let plot = Area {
-        middle: [(LEFT + RIGHT) / 2.0, (TOP + BOTTOM) / 2.0],
-        half: [(RIGHT - LEFT) / 2.0, (BOTTOM - TOP) / 2.0],
+        middle: [(LEFT + RIGHT) / 2.0, (top + BOTTOM) / 2.0],
+        half: [(RIGHT - LEFT) / 2.0, (BOTTOM - top) / 2.0],
     };
     let mut room = Room::new(plot);
     for mark in &marks {
@@ -161,7 +163,7 @@ fn diagram(roofline: &Roofline, profile: &Profile) -> String {
         let texts = points.map(|[x, y]| format!("{x:.1},{y:.1}"));
         let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{}\"/>", texts.join(" "));
         let name = super::html::text(name);
-        let [at_x, at_y] = on_line(&mut room, &name, [points[0], points[1]]);
+        let [at_x, at_y] = on_line(&mut room, &name, points);
         let _ = writeln!(
             names,
             "<text class=\"{class}\" x=\"{at_x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" \
@@ -227,13 +229,14 @@ fn drawn(marks: &[Mark<'_>], room: &mut Room) -> String {
 }
 
 /// The place of a roof's name: on its line, as far to the left as nothing else is there.
-fn on_line(room: &mut Room, name: &str, [from, to]: [[f64; 2]; 2]) -> [f64; 2] {
+fn on_line(room: &mut Room, name: &str, [from, ridge, to]: [[f64; 2]; 3]) -> [f64; 2] {
     // Letters of a narrow window.
-    let half = [name.chars().count().min(16) as f64 * 5.8 + 4.0, 11.0];
-    let wide = (to[0] - from[0]).max(1.0);
-    let places = (0..100).map(|nth| half[0] + 8.0 * f64::from(nth)).take_while(|at| *at < wide);
-    let places = places.map(|at| [from[0] + at, from[1] + (to[1] - from[1]) * at / wide]);
-    room.first_free(half, places).unwrap_or(from)
+    let half = [name.chars().count().min(16) as f64 * 5.8 + 4.0, 12.0];
+    let slope = (ridge[1] - from[1]) / (ridge[0] - from[0]).max(1.0);
+    let places = (0..100).map(|nth| from[0] + half[0] + 1.0 + 8.0 * f64::from(nth));
+    let places = places.take_while(|x| *x < to[0]);
+    let on = |x: f64| if x < ridge[0] { from[1] + slope * (x - from[0]) } else { ridge[1] };
+    room.first_free(half, places.map(|x| [x, on(x)])).unwrap_or(from)
 }
 
 /// A power of ten.
