@@ -3,7 +3,7 @@
 use brickscope_profile::{BrickCategory, Phase, Source as Clock, Total};
 
 use super::figure::{From, Unit, absent, count, counted, div, percent, scaled, sum};
-use super::html::{Table, bar, details, note, said};
+use super::html::{Table, bar, details, note, part, parts, said};
 use super::source::{Source, heading};
 
 /// The most rows of a table; further ones are summed up in one.
@@ -11,17 +11,16 @@ const MOST_ROWS: usize = 60;
 
 pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
-    let mut html = String::new();
     let phases = Phase::SHOWN.into_iter().filter(|p| profile.phase(*p).is_some());
-    for phase in phases {
-        of_phase(source, phase, &mut html);
-    }
+    let mut html: String = phases.map(|phase| part(&of_phase(source, phase))).collect();
     if profile.totals.iter().any(|total| total.phase.is_none()) {
-        bricks(source, None, &mut html);
-        kernels(source, None, &mut html);
+        let mut outside = String::new();
+        bricks(source, None, &mut outside);
+        kernels(source, None, &mut outside);
+        html.push_str(&part(&outside));
     }
-    html.push_str(&samples(source));
-    html
+    html.push_str(&part(&samples(source)));
+    parts(&html)
 }
 
 /// The functions of an imported file that counts samples and has no times.
@@ -41,10 +40,12 @@ fn samples(source: &Source<'_>) -> String {
     table.end() + &note("Samples are counts by another program, not times.")
 }
 
-fn of_phase(source: &Source<'_>, phase: Phase, html: &mut String) {
-    bricks(source, Some(phase), html);
-    categories(source, phase, html);
-    kernels(source, Some(phase), html);
+fn of_phase(source: &Source<'_>, phase: Phase) -> String {
+    let mut html = String::new();
+    bricks(source, Some(phase), &mut html);
+    categories(source, phase, &mut html);
+    kernels(source, Some(phase), &mut html);
+    html
 }
 
 /// The CSS class for the colour of a category.

@@ -181,6 +181,16 @@ pub(super) fn details(summary: &str, html: &str) -> String {
     format!("<details><summary>{summary}</summary>\n{html}</details>\n")
 }
 
+/// A part of a section, beside the next one where the window is wide enough. Empty if there is nothing in it.
+pub(super) fn part(html: &str) -> String {
+    if html.is_empty() { String::new() } else { format!("<div class=\"part\">\n{html}</div>\n") }
+}
+
+/// Parts beside each other.
+pub(super) fn parts(html: &str) -> String {
+    if html.is_empty() { String::new() } else { format!("<div class=\"parts\">\n{html}</div>\n") }
+}
+
 /// Text from the file, or a default of ours.
 pub(super) fn said_or_ours(what: &str, ours: &str) -> String {
     if what == ours { attribute(what) } else { told(&shown(what)) }

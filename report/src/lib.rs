@@ -1,4 +1,4 @@
-//! One or two runs as a self-contained HTML file: what `brickscope report` writes.
+//! One or two runs, or those of a folder, as a self-contained HTML file: what `brickscope report` writes.
 //!
 //! ```
 //! use brickscope_profile::{ClockInfo, Profile};
@@ -22,9 +22,12 @@ mod experts;
 mod figure;
 mod findings;
 mod flame;
+mod folder;
 mod html;
+mod labels;
 mod layers;
 mod machine;
+mod open;
 mod overview;
 mod page;
 mod path;
@@ -42,6 +45,8 @@ use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::typical;
 use brickscope_profile::Profile;
 
+pub use self::folder::{Folder, links, of_folder};
+pub use self::open::open;
 use self::page::{Diagrams, Section};
 use self::source::Source;
 

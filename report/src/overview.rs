@@ -28,13 +28,22 @@ pub(super) fn head(profile: &Profile, all: &Profile, name: &str) -> String {
         html::called(&title(profile, name)),
         facts(profile, "")
     );
-    html.push_str(&notes_with(profile, "", typical::notes(all)));
     html.push_str(&format!("<p class=\"headline\">{}</p>\n", told(&view::headline(all))));
+    if has_figures(all) {
+        let next = told(&view::next_step(all));
+        html.push_str(&format!("<p class=\"next\"><strong>Next</strong> {next}</p>\n"));
+    }
+    html.push_str(&cards(profile, all, ""));
+    html.push_str(&notes_with(profile, "", typical::notes(all)));
     for line in all.run.iter().flat_map(view::around) {
         html.push_str(&format!("<p class=\"facts\">{}</p>\n", told(&line)));
     }
-    html.push_str(&cards(profile, all, ""));
     html
+}
+
+/// Whether anything was recorded that a next step could go by.
+fn has_figures(profile: &Profile) -> bool {
+    !profile.passes.is_empty() || !profile.totals.is_empty() || profile.imported.is_some()
 }
 
 /// The model, the run and the machine in one line.
@@ -89,14 +98,16 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
             notes.extend(stream.dropped.lines().map(of));
         }
     }
-    if notes.is_empty() {
-        return imported;
-    }
+    let Some(first) = notes.first() else { return imported };
+    // Closed, it is the first of them, which is the gravest.
+    let line = format!("<strong>Warnings</strong> <span class=\"first\">{}</span>", told(first));
     let lines: Vec<String> = notes.iter().map(|note| format!("<li>{}</li>", told(note))).collect();
-    format!(
-        "{imported}<div class=\"banner warn\" role=\"note\"><strong>Warnings</strong><ul>{}</ul></div>\n",
-        lines.concat()
-    )
+    folded("banner warn", &line, &format!("<ul>{}</ul>", lines.concat())) + &imported
+}
+
+/// One line that opens.
+fn folded(class: &str, line: &str, html: &str) -> String {
+    format!("<details class=\"{class}\"><summary>{line}</summary>\n{html}</details>\n")
 }
 
 /// Where figures are that are not of all passes.
@@ -118,12 +129,12 @@ fn of_other_program(profile: &Profile, imported: &Imported, run: &str) -> String
         .program
         .as_deref()
         .map_or_else(String::new, |program| format!(", written by {}", said(program)));
-    let mut html = format!(
-        "<div class=\"banner\" role=\"note\"><strong>Imported</strong> from {} ({}){program}: its times are those of \
-         that program.",
+    let line = format!(
+        "<strong>Imported</strong> from {} ({}){program}: its times are those of that program.",
         said(&imported.file),
         said(&imported.format)
     );
+    let mut html = String::new();
     if !imported.lacks.is_empty() {
         let lines =
             imported.lacks.iter().take(40).map(|lacks| format!("<li>{}</li>", told(&lacks.reason)));
@@ -153,7 +164,10 @@ fn of_other_program(profile: &Profile, imported: &Imported, run: &str) -> String
             lines.collect::<String>()
         ));
     }
-    html + "</div>\n"
+    if html.is_empty() {
+        return format!("<div class=\"banner\" role=\"note\">{line}</div>\n");
+    }
+    folded("banner", &line, &html)
 }
 
 /// The main figures. `run` is the prefix of pointers, `all` has the passes that `profile` leaves out, too.

@@ -11,7 +11,9 @@ use super::html::{attribute, json as json_text, shown};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
+const COMMON: &str = include_str!("common.js");
+const DIAGRAMS: &str = include_str!("script.js");
+const RUNS: &str = include_str!("folder.js");
 
 /// A section in the table of contents.
 pub(super) struct Section {
@@ -81,8 +83,36 @@ impl Names {
     }
 }
 
-/// The whole page. `title` is plain text, `head` and the sections are HTML.
+const OF_RUNS: &str = "Every number on this page is in the run’s <code>profile.json</code> or computed from it; its \
+                       attribute <code>data-from</code> says where and how. This page measures nothing and loads nothing.";
+
+const OF_A_FOLDER: &str = "Every number on this page is in what <code>brickscope ls --json</code> prints, or is the difference of \
+                           two that are; its attribute <code>data-from</code> says where. This page measures nothing and loads \
+                           nothing.";
+
+/// The page of a run, or of two. `title` is plain text, `head` and the sections are HTML.
 pub(super) fn page(title: &str, head: &str, sections: &[Section], diagrams: &Diagrams) -> String {
+    let data = json!({
+        "names": diagrams.names.list,
+        "timelines": diagrams.timelines,
+        "flames": diagrams.flames,
+    });
+    whole(title, head, sections, &data, DIAGRAMS, OF_RUNS)
+}
+
+/// The page of a folder, which its script draws.
+pub(super) fn of_folder(title: &str, head: &str, sections: &[Section], data: &Value) -> String {
+    whole(title, head, sections, data, RUNS, OF_A_FOLDER)
+}
+
+fn whole(
+    title: &str,
+    head: &str,
+    sections: &[Section],
+    data: &Value,
+    script: &str,
+    footer: &str,
+) -> String {
     let with_text = || sections.iter().filter(|section| !section.html.is_empty());
     let contents: String = with_text()
         .map(|section| format!("<li><a href=\"#{}\">{}</a></li>\n", section.id, section.title))
@@ -99,22 +129,19 @@ pub(super) fn page(title: &str, head: &str, sections: &[Section], diagrams: &Dia
             )
         })
         .collect();
-    let data = json!({
-        "names": diagrams.names.list,
-        "timelines": diagrams.timelines,
-        "flames": diagrams.flames,
-    });
+    let script = [COMMON, script].concat();
     let parts = [
         ("{{style-hash}}", hash(STYLE)),
-        ("{{script-hash}}", hash(SCRIPT)),
+        ("{{script-hash}}", hash(&script)),
         ("{{version}}", attribute(env!("CARGO_PKG_VERSION"))),
         ("{{title}}", attribute(&shown(title))),
         ("{{style}}", STYLE.to_owned()),
-        ("{{script}}", SCRIPT.to_owned()),
+        ("{{script}}", script),
         ("{{head}}", head.to_owned()),
         ("{{contents}}", contents),
         ("{{sections}}", body),
-        ("{{data}}", json_text(&data)),
+        ("{{footer}}", footer.to_owned()),
+        ("{{data}}", json_text(data)),
     ];
     screened(filled(&parts))
 }

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::bricks::colour;
 use super::figure::{From, at, div, mul, percent, scaled, signed, sub, sum};
-use super::html::{Table, note, reason, said, said_in_parts, told};
+use super::html::{Table, note, part, parts, reason, said, said_in_parts, told};
+use super::labels::{Area, Room};
 use super::source::{Source, heading};
 
 const WIDTH: f64 = 720.0;
@@ -29,19 +30,19 @@ pub(super) fn section(source: &Source<'_>) -> String {
     for phase in phases {
         match Roofline::of_sums(profile, phase) {
             Ok(roofline) => {
-                html.push_str(&format!("<h3>{}</h3>\n", heading(Some(phase))));
-                html.push_str(&diagram(&roofline, profile));
-                html.push_str(&table(source, &roofline));
+                let title = format!("<h3>{}</h3>\n", heading(Some(phase)));
+                let plot = diagram(&roofline, profile);
+                html.push_str(&part(&(title + &plot + &table(source, &roofline))));
             }
             // Both phases lack the same.
             Err(absent) if why.as_ref() == Some(&absent.reason) => {}
             Err(absent) => {
-                html.push_str(&reason(&absent.reason));
+                html.push_str(&part(&reason(&absent.reason)));
                 why = Some(absent.reason);
             }
         }
     }
-    html
+    parts(&html)
 }
 
 fn bricks<'p>(profile: &'p Profile, roofline: &'p Roofline) -> Vec<(&'p RooflineBrick, &'p Total)> {
@@ -100,7 +101,9 @@ fn diagram(roofline: &Roofline, profile: &Profile) -> String {
     for exponent in x_axis[0]..=x_axis[1] {
         let at = x(10f64.powi(exponent));
         line(&mut svg, "grid", [at, TOP, at, BOTTOM]);
-        tick(&mut svg, at, BOTTOM + 22.0, "middle", &decade(exponent));
+        // The first one begins at its line, since left of it are those of the other axis.
+        let anchor = if exponent == x_axis[0] { "start" } else { "middle" };
+        tick(&mut svg, at, BOTTOM + 22.0, anchor, &decade(exponent));
     }
     for exponent in y_axis[0]..=y_axis[1] {
         let at = y(10f64.powi(exponent));
@@ -109,10 +112,31 @@ fn diagram(roofline: &Roofline, profile: &Profile) -> String {
     }
     let _ = writeln!(
         svg,
-        "<text x=\"{RIGHT}\" y=\"{}\" text-anchor=\"end\">FLOP per byte</text>",
+        "<text x=\"{RIGHT}\" y=\"{}\" text-anchor=\"end\">work for each byte, FLOP per byte</text>",
         BOTTOM + 46.0
     );
-    let _ = writeln!(svg, "<text x=\"4\" y=\"16\">GFLOP/s</text>");
+    let _ = writeln!(svg, "<text x=\"4\" y=\"16\">speed, GFLOP/s</text>");
+    let marks: Vec<Mark<'_>> = bricks
+        .iter()
+        .enumerate()
+        .filter_map(|(index, (brick, total))| {
+            let place = brick.place.as_ref().filter(|place| place.intensity > 0.0)?;
+            let at = [x(place.intensity), y(place.flops_per_second)];
+            let (name, class) = (brick.name.as_str(), colour(total.category));
+            Some(Mark { name, class, letter: letter(index), at })
+        })
+        .collect();
+    // A roof at the upper edge has its name across it.
+    let top = TOP - 13.0;
+    let plot = Area {
+        middle: [(LEFT + RIGHT) / 2.0, (top + BOTTOM) / 2.0],
+        half: [(RIGHT - LEFT) / 2.0, (BOTTOM - top) / 2.0],
+    };
+    let mut room = Room::new(plot);
+    for mark in &marks {
+        let half = if mark.is_alone(&marks) { BADGE } else { SPOT };
+        room.take(Area { middle: mark.at, half: [half; 2] });
+    }
     let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
     let limit = |of: &str, measured| roofline.limit_of(of).map_or(measured, |[_, stated]| stated);
     let caches = caches.map(|cache| {
@@ -121,6 +145,7 @@ fn diagram(roofline: &Roofline, profile: &Profile) -> String {
     });
     let memory = ("memory", roofline.peak_bytes_per_second, "roof");
     let (least, most) = (10f64.powi(x_axis[0]), 10f64.powi(x_axis[1]));
+    let mut names = String::new();
     for (name, bandwidth, class) in caches.chain([memory]) {
         if !(1.0..1e30).contains(&bandwidth) {
             continue;
@@ -134,33 +159,84 @@ fn diagram(roofline: &Roofline, profile: &Profile) -> String {
             (ridge, (ridge * bandwidth).min(peak)),
             (most, peak),
         ];
-        let points: Vec<String> =
-            points.iter().map(|&(at, flops)| format!("{:.1},{:.1}", x(at), y(flops))).collect();
-        let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{}\"/>", points.join(" "));
-        let (at_x, at_y) = (x(from) + 4.0, y((from * bandwidth).min(peak)) - 6.0);
+        let points = points.map(|(at, flops)| [x(at), y(flops)]);
+        let texts = points.map(|[x, y]| format!("{x:.1},{y:.1}"));
+        let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{}\"/>", texts.join(" "));
+        let name = super::html::text(name);
+        let [at_x, at_y] = on_line(&mut room, &name, points);
         let _ = writeln!(
-            svg,
-            "<text class=\"{class}\" x=\"{at_x:.1}\" y=\"{at_y:.1}\" data-text=\"library\">{}</text>",
-            super::html::text(name)
+            names,
+            "<text class=\"{class}\" x=\"{at_x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" \
+             data-text=\"library\">{name}</text>",
+            at_y + 4.0
         );
     }
-    for (index, (brick, total)) in bricks.iter().enumerate() {
-        let Some(place) = brick.place.as_ref().filter(|place| place.intensity > 0.0) else {
-            continue;
-        };
-        let (x, y) = (x(place.intensity), y(place.flops_per_second));
-        let _ = writeln!(
-            svg,
-            "<g class=\"point {}\"><title>{}</title><circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"9\"/>\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text></g>",
-            colour(total.category),
-            super::html::text(&brick.name),
-            y + 3.5,
-            letter(index)
-        );
-    }
+    svg.push_str(&names);
+    svg.push_str(&drawn(&marks, &mut room));
     svg.push_str("</svg></div></figure>\n");
     svg
+}
+
+/// A brick in the plot.
+struct Mark<'r> {
+    name: &'r str,
+    class: &'static str,
+    letter: char,
+    at: [f64; 2],
+}
+
+/// Half of the width of a letter's disc, and of the spot of a brick whose letter is beside it: with a margin, and as large as
+/// they are in a narrow window.
+const BADGE: f64 = 13.5;
+const SPOT: f64 = 5.0;
+
+impl Mark<'_> {
+    /// Whether its letter hides no other brick.
+    fn is_alone(&self, marks: &[Mark<'_>]) -> bool {
+        let is_near = |other: &&Mark<'_>| {
+            (0..2).all(|axis| (self.at[axis] - other.at[axis]).abs() < 2.0 * BADGE)
+        };
+        marks.iter().filter(is_near).count() <= 1
+    }
+}
+
+/// The bricks at their places. Where several are near each other, each is a spot there, and its letter beside it.
+fn drawn(marks: &[Mark<'_>], room: &mut Room) -> String {
+    let (mut lines, mut points) = (String::new(), String::new());
+    for mark in marks {
+        let [x, y] = mark.at;
+        let is_alone = mark.is_alone(marks);
+        let [at_x, at_y] = if is_alone { mark.at } else { room.near([BADGE; 2], mark.at) };
+        let mut spot = String::new();
+        if !is_alone {
+            let _ = writeln!(
+                lines,
+                "<line class=\"leader\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{at_x:.1}\" y2=\"{at_y:.1}\"/>"
+            );
+            spot = format!("<circle class=\"spot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>");
+        }
+        let _ = writeln!(
+            points,
+            "<g class=\"point {}\"><title>{}</title>{spot}<circle cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"9\"/>\
+             <text x=\"{at_x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text></g>",
+            mark.class,
+            super::html::text(mark.name),
+            at_y + 3.5,
+            mark.letter
+        );
+    }
+    lines + &points
+}
+
+/// The place of a roof's name: on its line, as far to the left as nothing else is there.
+fn on_line(room: &mut Room, name: &str, [from, ridge, to]: [[f64; 2]; 3]) -> [f64; 2] {
+    // Letters of a narrow window.
+    let half = [name.chars().count().min(16) as f64 * 5.8 + 4.0, 12.0];
+    let slope = (ridge[1] - from[1]) / (ridge[0] - from[0]).max(1.0);
+    let places = (0..100).map(|nth| from[0] + half[0] + 1.0 + 8.0 * f64::from(nth));
+    let places = places.take_while(|x| *x < to[0]);
+    let on = |x: f64| if x < ridge[0] { from[1] + slope * (x - from[0]) } else { ridge[1] };
+    room.first_free(half, places.map(|x| [x, on(x)])).unwrap_or(from)
 }
 
 /// A power of ten.

@@ -1,42 +1,7 @@
-"use strict";
+/* The diagrams of a run. */
 (function () {
-  var root = document.documentElement;
-  root.classList.add("scripted");
-  var data = JSON.parse(document.getElementById("data").textContent);
-  var SVG = "http://www.w3.org/2000/svg";
+  var data = page.data, make = page.make, html = page.html, rounded = page.rounded;
 
-  /* Colours: the system's, light or dark. A page opened from a file may have no storage. */
-  var themes = ["auto", "light", "dark"];
-  var words = { auto: "system", light: "light", dark: "dark" };
-  var theme = "auto";
-  try { theme = localStorage.getItem("brickscope-theme") || "auto"; } catch (e) { /* none then */ }
-  var button = document.getElementById("theme");
-  function paint() {
-    if (themes.indexOf(theme) < 0) theme = "auto";
-    if (theme === "auto") root.removeAttribute("data-theme"); else root.setAttribute("data-theme", theme);
-    button.setAttribute("aria-label", "Colours: " + words[theme]);
-    button.title = "Colours: " + words[theme];
-  }
-  button.addEventListener("click", function () {
-    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    try { localStorage.setItem("brickscope-theme", theme); } catch (e) { /* for this time only */ }
-    paint();
-  });
-  paint();
-
-  function make(name, attributes, parent) {
-    var element = document.createElementNS(SVG, name);
-    for (var key in attributes) element.setAttribute(key, attributes[key]);
-    if (parent) parent.appendChild(element);
-    return element;
-  }
-  function html(name, attributes, parent, text) {
-    var element = document.createElement(name);
-    for (var key in attributes) element.setAttribute(key, attributes[key]);
-    if (text !== undefined) element.textContent = text;
-    if (parent) parent.appendChild(element);
-    return element;
-  }
   /* Formats a time as in the tables. */
   function time(ns) {
     var size = Math.abs(ns), per = 1, unit = " ns";
@@ -47,6 +12,15 @@
     var digits = per === 1 ? 0 : shown < 9.995 ? 2 : shown < 99.95 ? 1 : 0;
     return (ns < 0 ? "−" : "") + shown.toFixed(digits) + unit;
   }
+  /* A time at an axis that ends at `end`. */
+  function tick(ns, step, end) {
+    var per = 1, unit = " ns";
+    if (end >= 1e9) { per = 1e9; unit = " s"; }
+    else if (end >= 1e6) { per = 1e6; unit = " ms"; }
+    else if (end >= 1e3) { per = 1e3; unit = " µs"; }
+    var digits = Math.max(0, Math.ceil(-Math.log(step / per) / Math.LN10 - 1e-9));
+    return (ns / per).toFixed(digits) + unit;
+  }
   function percent(part, whole) {
     return whole > 0 ? (100 * part / whole).toFixed(1) + " %" : "n/a";
   }
@@ -55,9 +29,23 @@
     return item.layer === null || name !== "layer" ? name : "layer " + item.layer;
   }
 
+  /* How wide a name is in a frame, and as much of its beginning as fits; nothing if that is a letter or two. */
+  var pen = document.createElement("canvas").getContext("2d"), widths = {};
+  pen.font = "11px " + getComputedStyle(document.body).fontFamily;
+  function wide(text) {
+    if (!Object.prototype.hasOwnProperty.call(widths, text)) widths[text] = pen.measureText(text).width;
+    return widths[text];
+  }
+  function fitted(text, room) {
+    if (wide(text) <= room) return text;
+    var fits = Math.min(text.length - 1, Math.floor(room / wide(text) * text.length) + 1);
+    while (fits > 2 && pen.measureText(text.slice(0, fits) + "…").width > room) fits--;
+    return fits > 2 ? text.slice(0, fits) + "…" : "";
+  }
+
   /* A diagram of nested items: several tracks in a timeline, one in a flame view. An item has x0, x1 (in
   nanoseconds), row, name, layer, outer and inner (items), and details (text). */
-  function Diagram(place, items, rows, titles, whole, label) {
+  function Diagram(place, items, rows, titles, whole, label, axis) {
     var ROW = 19, window_ = [0, whole], here = null, shown = [];
     var tools = html("div", { class: "tools" }, place);
     var out = html("button", { type: "button" }, tools, "Whole");
@@ -80,7 +68,7 @@
       return kind;
     }
     function draw() {
-      var w = width(), height = top + rows * ROW + 18;
+      var w = width(), height = top + rows * ROW + 38;
       while (svg.firstChild) svg.removeChild(svg.firstChild);
       svg.setAttribute("viewBox", "0 0 " + w + " " + height);
       svg.style.height = height + "px";
@@ -98,9 +86,9 @@
         rect.item = item;
         shown.push(item);
         if (span > 20) {
-          var room = Math.floor((span - 8) / 6.1), text = nameOf(item);
-          if (text.length > room && data.names[item.name][1] === "layer" && item.layer !== null) text = String(item.layer);
-          if (text.length > room) text = room > 4 ? text.slice(0, room - 1) + "…" : "";
+          var text = nameOf(item);
+          if (wide(text) > span - 8 && data.names[item.name][1] === "layer" && item.layer !== null) text = String(item.layer);
+          text = fitted(text, span - 8);
           if (text) {
             var kind = colour(item);
             var dark = kind === "layer" || kind === "phase" || kind.indexOf("of-") === 0;
@@ -112,10 +100,20 @@
         var left = Math.max(x(here.x0, w), 0), right = Math.min(x(here.x1, w), w);
         if (right >= 0 && left <= w) make("rect", { class: "here", x: left.toFixed(2), y: top + here.row * ROW, width: Math.max(right - left, 2).toFixed(2), height: ROW - 1, rx: 2 }, svg);
       }
-      make("text", { x: 0, y: height - 4 }, svg).textContent = time(window_[0]);
-      make("text", { x: w, y: height - 4, "text-anchor": "end" }, svg).textContent = time(window_[1]);
+      axisOf(w, top + rows * ROW);
       where.textContent = percent(window_[1] - window_[0], whole) + " of the whole";
       tell();
+    }
+    /* Round times below the frames, and what they are. */
+    function axisOf(w, y) {
+      var from = window_[0], to = window_[1], step = Math.max(rounded((to - from) / Math.max(w / 110, 1)), 1);
+      make("line", { class: "axis", x1: 0, x2: w, y1: y, y2: y }, svg);
+      for (var n = Math.ceil(from / step), left = 99; n * step <= to && left > 0; n++, left--) {
+        var at = x(n * step, w), anchor = at < 20 ? "start" : at > w - 30 ? "end" : "middle";
+        make("line", { class: "axis", x1: at.toFixed(1), x2: at.toFixed(1), y1: y, y2: y + 4 }, svg);
+        make("text", { x: at.toFixed(1), y: y + 16, "text-anchor": anchor }, svg).textContent = tick(n * step, step, to);
+      }
+      make("text", { x: w, y: y + 33, "text-anchor": "end" }, svg).textContent = axis;
     }
     function tell() {
       while (detail.firstChild) detail.removeChild(detail.firstChild);
@@ -220,7 +218,7 @@
       row += depth + 2;
     });
     legend(place);
-    return Diagram(place, items, row - 1, titles, diagram.wall, "Timeline: " + diagram.label);
+    return Diagram(place, items, row - 1, titles, diagram.wall, "Timeline: " + diagram.label, "time since the pass began");
   }
 
   function flame(place, diagram) {
@@ -271,7 +269,7 @@
     function again() {
       while (inside.firstChild) inside.removeChild(inside.firstChild);
       build(check.checked ? merged() : diagram.frames);
-      Diagram(inside, items, deepest + 1, [], whole, "Flame view");
+      Diagram(inside, items, deepest + 1, [], whole, "Flame view", "measured time, summed");
     }
     check.addEventListener("change", again);
     again();
@@ -308,18 +306,4 @@
     var scroll = table.closest(".scroll");
     scroll.parentNode.insertBefore(choice, scroll);
   });
-
-  /* Marks the section that the reader is in. */
-  var links = {};
-  document.querySelectorAll("nav ol a").forEach(function (link) { links[link.getAttribute("href").slice(1)] = link; });
-  if (window.IntersectionObserver) {
-    var seen = new IntersectionObserver(function (entries) {
-      entries.forEach(function (entry) {
-        if (!entry.isIntersecting) return;
-        for (var id in links) links[id].removeAttribute("aria-current");
-        if (links[entry.target.id]) links[entry.target.id].setAttribute("aria-current", "true");
-      });
-    }, { rootMargin: "0px 0px -75% 0px" });
-    document.querySelectorAll("section").forEach(function (section) { seen.observe(section); });
-  }
 })();

@@ -6,11 +6,18 @@ use brickscope_profile::{Durations, Pass, Phase};
 use serde_json::json;
 
 use super::figure::{Unit, absent, count, percent, signed, time};
-use super::html::{Table, details, note, reason, said};
+use super::html::{Table, details, note, part, parts, reason, said};
 use super::source::Source;
 
 /// The number of bars of the distribution.
 const BINS: u64 = 32;
+
+/// The picture of the distribution, in its own units.
+const WIDE: f64 = 720.0;
+const HIGH: f64 = 196.0;
+const LEFT: f64 = 52.0;
+const TOP: f64 = 26.0;
+const FLOOR: f64 = 146.0;
 
 pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
@@ -42,8 +49,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
     }
     html.push_str(&table.end());
     html.push_str(&note("Percentiles of too few tokens are not shown."));
-    html.push_str(&distribution(source));
-    html.push_str(&slow(source));
+    html.push_str(&parts(&(part(&distribution(source)) + &part(&slow(source)))));
     html
 }
 
@@ -80,12 +86,12 @@ fn distribution(source: &Source<'_>) -> String {
     let mut bins = vec![0_u64; BINS as usize];
     walls().for_each(|ns| bins[((ns - least) / width).min(BINS - 1) as usize] += 1);
     let highest = bins.iter().copied().max().unwrap_or(1);
-    let (high, wide, floor) = (120.0, 720.0, 128.0);
     let mut svg = format!(
-        "<figure class=\"distribution\"><svg viewBox=\"0 0 {wide} 150\" role=\"img\" aria-label=\"Distribution of the times \
+        "<figure class=\"distribution\"><svg viewBox=\"0 0 {WIDE} {HIGH}\" role=\"img\" aria-label=\"Distribution of the times \
          of tokens: the table below has its numbers\">\n"
     );
-    let bin = wide / BINS as f64;
+    svg.push_str(&axes(least, width, highest));
+    let bin = (WIDE - LEFT) / BINS as f64;
     let unit = Unit::of(most);
     let columns =
         [format!("#From, {}", unit.name), format!("#Below, {}", unit.name), "#Tokens".to_owned()];
@@ -95,12 +101,12 @@ fn distribution(source: &Source<'_>) -> String {
         let from_ns = least.saturating_add((nth as u64).saturating_mul(width));
         let below_ns = from_ns.saturating_add(width);
         if tokens > 0 {
-            let height = high * tokens as f64 / highest as f64;
+            let height = (FLOOR - TOP) * tokens as f64 / highest as f64;
             let _ = writeln!(
                 svg,
                 "<rect class=\"c-path\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\"/>",
-                nth as f64 * bin + 1.0,
-                floor - height,
+                LEFT + nth as f64 * bin + 1.0,
+                FLOOR - height,
                 bin - 2.0
             );
             // The limits of a bar are chosen, not measured.
@@ -111,21 +117,38 @@ fn distribution(source: &Source<'_>) -> String {
             table.row(&[&border(from_ns), &border(below_ns), &count(tokens, from)]);
         }
     }
-    let axis = |svg: &mut String, x: f64, anchor: &str, ns: u64| {
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x:.1}\" y=\"146\" text-anchor=\"{anchor}\">{}</text>",
-            tick(ns)
-        );
-    };
-    let _ = writeln!(
-        svg,
-        "<line class=\"axis\" x1=\"0\" y1=\"{floor}\" x2=\"{wide}\" y2=\"{floor}\"/>"
-    );
-    axis(&mut svg, 0.0, "start", least);
-    axis(&mut svg, wide, "end", least.saturating_add(BINS.saturating_mul(width)));
     svg.push_str("</svg></figure>\n");
     svg + &details("The distribution as a table", &table.end())
+}
+
+/// The axes: how many tokens, over how long they took.
+fn axes(least: u64, width: u64, highest: u64) -> String {
+    let mut svg = String::new();
+    for (y, tokens) in [(FLOOR, 0), (TOP, highest)] {
+        let class = if tokens == 0 { "axis" } else { "grid" };
+        let _ = writeln!(
+            svg,
+            "<line class=\"{class}\" x1=\"{LEFT}\" y1=\"{y}\" x2=\"{WIDE}\" y2=\"{y}\"/>\
+             <text data-text=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{tokens}</text>",
+            LEFT - 6.0,
+            y + 4.0
+        );
+    }
+    for (nth, anchor) in [(0, "start"), (BINS / 2, "middle"), (BINS, "end")] {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            LEFT + (WIDE - LEFT) * nth as f64 / BINS as f64,
+            FLOOR + 22.0,
+            tick(least.saturating_add(nth.saturating_mul(width)))
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"4\" y=\"14\">tokens</text><text x=\"{WIDE}\" y=\"{:.1}\" text-anchor=\"end\">time of a token</text>",
+        FLOOR + 46.0
+    );
+    svg
 }
 
 /// A time on an axis.

@@ -25,6 +25,9 @@ pub const SAMPLES: &str = "samples.json";
 /// What a list says of a run. Hidden, since it is made from the profile, and can be made again.
 pub(crate) const SUMMARY: &str = ".summary.json";
 
+/// The report of a run in its folder.
+pub const REPORT: &str = "report.html";
+
 /// The tag of a run.
 pub(crate) const TAG: &str = ".tag";
 
@@ -45,7 +48,7 @@ const OTHERS: [&str; 19] = [
     "metrics.prom",
     "passes.csv",
     "profile.pb.gz",
-    "report.html",
+    REPORT,
     "requests.parquet",
     "spans.csv",
     "spans.parquet",

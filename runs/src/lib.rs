@@ -32,7 +32,7 @@ pub mod view;
 mod writing;
 
 pub use crate::files::{
-    FLAMEGRAPH, RUNS, SAMPLES, folder_of, is_ours, is_run, profile_in, receipt_in,
+    FLAMEGRAPH, REPORT, RUNS, SAMPLES, folder_of, is_ours, is_run, profile_in, receipt_in,
 };
 pub use crate::find::{By, Found, find, newest};
 pub use crate::folder::{RunDir, Written};

@@ -18,7 +18,7 @@ use brickscope_profile::Profile;
 use brickscope_profile::save::{parse_rfc3339, time_rfc3339};
 
 use crate::files::{
-    FLAMEGRAPH, PROFILE, RECEIPT, SAMPLES, SUMMARY, TAG, is_part, number_of_process,
+    FLAMEGRAPH, PROFILE, RECEIPT, REPORT, SAMPLES, SUMMARY, TAG, is_part, number_of_process,
 };
 use crate::summary::Summary;
 use crate::tag;
@@ -82,6 +82,8 @@ pub struct Row {
     pub tag: Option<String>,
     /// Whether it or a part of it has one, even if that can't be read.
     pub is_tagged: bool,
+    /// Whether there is a report of it in its folder.
+    pub has_report: bool,
 }
 
 impl Row {
@@ -211,6 +213,7 @@ struct Files {
     /// When the summary was written.
     summary: Option<SystemTime>,
     has_tag: bool,
+    has_report: bool,
     bytes: u64,
     /// Folders of parts.
     parts: Vec<PathBuf>,
@@ -238,6 +241,7 @@ impl Files {
                     SAMPLES | FLAMEGRAPH => files.other = Some(written),
                     SUMMARY => files.summary = is_there.then_some(written),
                     TAG => files.has_tag = true,
+                    REPORT => files.has_report = true,
                     _ => {}
                 }
             }
@@ -285,6 +289,7 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
         bytes,
         tag,
         is_tagged,
+        has_report: files.has_report,
     };
     if let Some((main, written, has_summary)) = own {
         let of = main.as_ref().filter(|_| has_summary);

@@ -7,6 +7,7 @@ use brickscope_profile::save::parse_rfc3339;
 use brickscope_profile::text::{count, printable};
 use serde_json::{Map, Value, json};
 
+use crate::files::REPORT;
 use crate::list::{List, Row};
 
 const COLUMNS: usize = 7;
@@ -157,6 +158,8 @@ fn row_as_json(row: &Row) -> Value {
     add("processes", (row.processes > 0).then(|| json!(row.processes)));
     add("bytes", Some(json!(row.bytes)));
     add("tag", row.tag.as_ref().map(|tag| json!(tag)));
+    let report = || json!(row.path.join(REPORT).to_string_lossy());
+    add("report", row.has_report.then(report));
     Value::Object(of)
 }
 
@@ -202,6 +205,7 @@ mod tests {
             bytes: 1_234_567,
             tag: None,
             is_tagged: false,
+            has_report: false,
         }
     }
 
@@ -287,6 +291,7 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
     fn json_says_why_there_is_no_rate() {
         let mut list = list();
         list.rows[0].name = "a\u{1b}".into();
+        list.rows[1].has_report = true;
         let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
         let [best, set, old] = &value["runs"].as_array().expect("runs")[..] else {
             panic!("{value}")
@@ -297,6 +302,8 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         assert!(set["no_rate"].as_str().is_some_and(|why| why.contains("a set of 10 runs")));
         assert!(old["no_rate"].as_str().is_some_and(|why| why.contains("was not read")));
         assert_eq!(value["unread"], 1);
+        assert_eq!(set["report"], "runs/main/report.html");
+        assert!(best.get("report").is_none());
     }
 
     #[test]

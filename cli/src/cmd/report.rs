@@ -1,4 +1,4 @@
-//! `brickscope report`: writes one run, or two side by side, as an HTML file.
+//! `brickscope report`: writes one run, two side by side, or those of a folder, as an HTML file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,22 @@ use brickscope::write_atomically;
 use brickscope_analysis::compare::{Options, compare};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::view;
-use brickscope_report::{Run, of_run, of_two, steps};
+use brickscope_report::{Folder, Run, links, of_folder, of_run, of_two, open, steps};
+use brickscope_runs::{Budget, REPORT, RUNS, list, view as listed};
 use serde_json::json;
 
 use crate::runs::sides;
-use crate::text::wrapped;
+use crate::text::{count, wrapped};
 use crate::{output, progress, runs};
 
-/// Write a run, or two side by side, as one self-contained HTML file.
+/// Write a run, two side by side, or a folder of runs as one self-contained HTML file.
 ///
 /// The page contains more than `show`: bricks, layers, a timeline, a flame view, the roofline, the
 /// critical path, tokens and the machine. Each number states its place in profile.json; docs/report.md
 /// explains how. Two runs are compared as by `compare`, so two single runs can't be told apart.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope report\n  brickscope report RUN -o report.html\n  brickscope report runs/before runs/after -o diff.html\n  brickscope report RUN -o - | gzip > report.html.gz"
+    after_help = "Examples:\n  brickscope report\n  brickscope report RUN -o report.html\n  brickscope report runs/before runs/after -o diff.html\n  brickscope report --all --open\n  brickscope report RUN -o - | gzip > report.html.gz"
 )]
 pub(crate) struct ReportArgs {
     /// The run: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one before the newest. By
@@ -33,7 +34,7 @@ pub(crate) struct ReportArgs {
     pub(crate) other: Option<PathBuf>,
 
     /// The file to write; `-` for standard output. By default report.html in the run's folder, or
-    /// comparison.html in the folder of the second run.
+    /// comparison.html in the folder of the second run, or runs.html in that of all runs.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
@@ -41,26 +42,35 @@ pub(crate) struct ReportArgs {
     #[arg(long, requires = "other")]
     pub(crate) force: bool,
 
+    /// A page over all runs of a folder, by default `brickscope-runs`: their speed over time, their tags, links to reports that
+    /// are there, and any two beside each other. It has what `ls` says.
+    #[arg(
+        long,
+        value_name = "DIR",
+        num_args = 0..=1,
+        default_missing_value = RUNS,
+        conflicts_with_all = ["run", "other"]
+    )]
+    pub(crate) all: Option<PathBuf>,
+
+    /// Open the page in the browser; without a display, say where it is.
+    #[arg(long)]
+    pub(crate) open: bool,
+
     /// Print the file, its size in bytes and the headline as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &ReportArgs) -> Result<()> {
-    let run = runs::named_or_newest(args.run.as_deref())?;
-    let other = args.other.as_deref().map(runs::named).transpose()?;
-    let out = match &args.output {
-        Some(out) => out.clone(),
-        None => beside(&run, other.as_deref())?,
-    };
-    let runs: Vec<&Path> =
-        [Some(&run), other.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
-    runs::spare(&out, &runs)?;
-    let (page, headline) = match &other {
-        None => one(&run)?,
-        Some(other) => two(&run, other, args.force)?,
+    let (out, page, headline) = match &args.all {
+        Some(folder) => all(folder, args)?,
+        None => some(args)?,
     };
     if output::is_stdout(&out) {
+        if args.open {
+            tell!("note: nothing to open: the page goes to standard output");
+        }
         return output::print(page);
     }
     write_atomically(&out, anyhow::Error::from, |file| Ok(file.write_all(page.as_bytes())?))
@@ -76,13 +86,54 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         wrapped("written   ", &written, &mut told);
         told
     };
-    output::print(told)
+    output::print(told)?;
+    if args.open
+        && let Err(why) = open(&out)
+    {
+        tell!("note: not opened: {why}; open {} in a browser", output::shown(&out));
+    }
+    Ok(())
+}
+
+/// The file, the page and the headline of a folder of runs.
+fn all(folder: &Path, args: &ReportArgs) -> Result<(PathBuf, String, String)> {
+    let shown = output::shown(folder);
+    let found = list(folder, Budget::SOME).with_context(|| shown.clone())?;
+    if found.rows.is_empty() {
+        bail!("there is no run in {shown}: `profile` and `import` write one");
+    }
+    let out = args.output.clone().unwrap_or_else(|| folder.join("runs.html"));
+    let rows: Vec<&Path> = found.rows.iter().map(|row| row.path.as_path()).collect();
+    runs::spare(&out, &rows)?;
+    let (json, links) = (listed::json(&found, folder), links(&out, folder));
+    let name = folder.canonicalize().map_or_else(|_| shown.clone(), |path| called(&path));
+    let page = of_folder(&Folder { name: &name, json: &json, links: links.as_deref() })?;
+    let headline = format!("{} of {shown}", count(rows.len() as u64, "run"));
+    Ok((out, page, headline))
+}
+
+/// The same of a run, or of two.
+fn some(args: &ReportArgs) -> Result<(PathBuf, String, String)> {
+    let run = runs::named_or_newest(args.run.as_deref())?;
+    let other = args.other.as_deref().map(runs::named).transpose()?;
+    let out = match &args.output {
+        Some(out) => out.clone(),
+        None => beside(&run, other.as_deref())?,
+    };
+    let runs: Vec<&Path> =
+        [Some(&run), other.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
+    runs::spare(&out, &runs)?;
+    let (page, headline) = match &other {
+        None => one(&run)?,
+        Some(other) => two(&run, other, args.force)?,
+    };
+    Ok((out, page, headline))
 }
 
 /// The default file of a report: in the folder of the run, or of the second of two.
 fn beside(run: &Path, other: Option<&Path>) -> Result<PathBuf> {
     let (run, name) = match other {
-        None => (run, "report.html"),
+        None => (run, REPORT),
         Some(other) => (other, "comparison.html"),
     };
     if run.is_dir() {

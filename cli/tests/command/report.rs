@@ -113,3 +113,74 @@ fn what_is_no_run_is_refused_and_leaves_nothing() {
     assert!(text(&output.stderr).contains("no/such/folder/report.html"));
     assert!(!output.status.success());
 }
+
+#[test]
+fn a_folder_is_a_page_of_its_runs_with_links_to_reports_that_are_there() {
+    let dir = runs();
+    run(&mut brickscope(&["report", &at(&dir, "a")]));
+    let folder = dir.path().display().to_string();
+    let output = run(&mut brickscope(&["report", "--all", &folder]));
+    let said = text(&output.stdout);
+    assert!(said.starts_with("2 runs of"), "{said}");
+    let page = fs::read_to_string(at(&dir, "runs.html")).expect("written");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("\"./a/report.html\""));
+    assert!(!page.contains("\"./b/report.html\""), "there is none");
+    // Elsewhere they would lead nowhere.
+    let output = run(&mut brickscope(&["report", "--all", &folder, "-o", "-"]));
+    let elsewhere = text(&output.stdout);
+    assert!(elsewhere.starts_with("<!DOCTYPE html>") && !elsewhere.contains("/report.html\""));
+    let output = run(&mut brickscope(&["report", "--all", &folder, "--json"]));
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(said["file"], at(&dir, "runs.html"));
+    // The default is the folder that runs go to.
+    let mut command = brickscope(&["report", "--all"]);
+    let output = command.current_dir(&dir).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("brickscope-runs"), "{}", text(&output.stderr));
+    let empty = at(&dir, "empty");
+    fs::create_dir(&empty).expect("made");
+    let output = brickscope(&["report", "--all", &empty]).output().expect("it starts");
+    assert!(text(&output.stderr).contains("there is no run in "), "{}", text(&output.stderr));
+    let mine = at(&dir, "a/profile.json");
+    let output = brickscope(&["report", "--all", &folder, "-o", &mine]).output();
+    assert_eq!(output.expect("it starts").status.code(), Some(1), "it is a run");
+    let both = brickscope(&["report", &folder, "--all", &folder]).output().expect("it starts");
+    assert_eq!(both.status.code(), Some(2));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_page_is_opened_where_there_is_a_display_and_else_said_where_it_is() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let dir = runs();
+    let run_in = at(&dir, "a");
+    let open = |with: &[(&str, &str)], args: &[&str]| {
+        let mut command = brickscope(&[&["report", run_in.as_str(), "--open"][..], args].concat());
+        command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY").envs(with.iter().copied());
+        let output = command.output().expect("it starts");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stderr).to_owned()
+    };
+    let said = open(&[], &[]);
+    assert!(said.contains("note: not opened: there is no display; open "), "{said}");
+    assert!(said.contains("report.html in a browser"), "{said}");
+    let programs = at(&dir, "programs");
+    fs::create_dir(&programs).expect("made");
+    let path = programs.clone() + ":" + &std::env::var("PATH").unwrap_or_default();
+    let browser = at(&dir, "programs/xdg-open");
+    let opens = |script: &str| {
+        fs::write(&browser, format!("#!/bin/sh\n{script}\n")).expect("written");
+        fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).expect("allowed");
+    };
+    let with = [("DISPLAY", ":7"), ("PATH", path.as_str())];
+    let opened = at(&dir, "opened");
+    opens(&format!("printf %s \"$1\" > '{opened}'"));
+    assert_eq!(open(&with, &[]), "");
+    let page = fs::canonicalize(at(&dir, "a/report.html")).expect("it is there");
+    assert_eq!(fs::read_to_string(&opened).expect("it was called"), page.display().to_string());
+    opens("exit 3");
+    let said = open(&with, &[]);
+    assert!(said.contains("note: not opened: xdg-open: exit status: 3; open "), "{said}");
+    assert!(open(&with, &["-o", "-"]).contains("nothing to open"));
+}

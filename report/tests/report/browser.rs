@@ -1,7 +1,7 @@
 //! Tests of reports in a real browser, if Chromium is on `PATH`: they visit each section, drive the
 //! diagrams by keys, and check the display against the data.
 
-use brickscope::{BrickId, LayerBrick, Phase, Profile};
+use brickscope::{BrickId, BrickProfiler, LayerBrick, MockClock, Phase, Profile, Work};
 use serde::Deserialize;
 
 use brickscope_report::of_two;
@@ -19,7 +19,7 @@ struct Seen {
     /// Sections in the table of contents, and those of them that are empty.
     sections: usize,
     unseen: Vec<String>,
-    /// Tables that stay hidden when their `details` is opened.
+    /// Tables and lists that stay hidden when their `details` is opened.
     closed: usize,
     /// How much wider the page is than the window, and its body: at first, and after each click on the button
     /// for colours.
@@ -31,6 +31,12 @@ struct Seen {
     roofline: f64,
     /// The smallest text of the roofline's plots, in pixels.
     smallest: f64,
+    /// Letters of bricks and names of roofs that overlap another one.
+    hidden: Vec<String>,
+    /// Names in frames that are wider than their frame.
+    beyond: Vec<String>,
+    /// How much of the window's width the sections take.
+    used: f64,
     /// The line below the first timeline: at first, and after each key.
     details: Vec<String>,
     /// The visible share of the timeline: at first, after Enter, after Escape.
@@ -52,7 +58,7 @@ struct Seen {
 }
 
 /// Runs before the scripts of the page, which may fail as well.
-const WATCH: &str = r#"
+pub(crate) const WATCH: &str = r#"
 var errors = [];
 window.addEventListener("error", function (e) { errors.push(e.message); });
 window.addEventListener("unhandledrejection", function (e) { errors.push(String(e.reason)); });
@@ -79,7 +85,7 @@ window.addEventListener("load", function () { setTimeout(function () {
         seen.closed = 0;
         all("details").filter(function (d) { return d.closest("[hidden]") === null; }).forEach(function (details) {
             one("summary", details).click();
-            if (one("table", details).getBoundingClientRect().height < 10) seen.closed += 1;
+            if (one("table, ul", details).getBoundingClientRect().height < 10) seen.closed += 1;
         });
         var wider = function () {
             return Math.max(document.documentElement.scrollWidth, document.body.scrollWidth) - window.innerWidth;
@@ -97,6 +103,25 @@ window.addEventListener("load", function () { setTimeout(function () {
         seen.smallest = all(".roofline svg text").reduce(function (least, e) {
             return Math.min(least, parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a);
         }, 99);
+        seen.hidden = [];
+        all(".roofline svg").forEach(function (svg) {
+            var marks = all(".point circle:not(.spot), text.roof", svg);
+            marks.forEach(function (mark, nth) {
+                marks.slice(0, nth).forEach(function (other) {
+                    var a = mark.getBoundingClientRect(), b = other.getBoundingClientRect();
+                    /* A pixel of two discs' corners is none of theirs. */
+                    if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1) {
+                        seen.hidden.push((mark.textContent || mark.parentNode.textContent) + " and " + (other.textContent || other.parentNode.textContent));
+                    }
+                });
+            });
+        });
+        seen.beyond = [];
+        all("[data-timeline] text.in, [data-flame] text.in").forEach(function (name) {
+            var frame = name.previousSibling.getBoundingClientRect(), box = name.getBoundingClientRect();
+            if (box.right > frame.right + 1) seen.beyond.push(name.textContent);
+        });
+        seen.used = one("section").getBoundingClientRect().width / window.innerWidth;
         seen.details = []; seen.zooms = []; seen.frames = []; seen.focus = ""; seen.rects = 0; seen.passes = 0;
         var timeline = one("[data-timeline]");
         if (timeline) {
@@ -157,7 +182,7 @@ window.addEventListener("load", function () { setTimeout(function () {
 "##;
 
 /// The page with scripts before and after its own, and a policy that allows them.
-fn with(page: &str, before: &str, after: &str) -> String {
+pub(crate) fn with(page: &str, before: &str, after: &str) -> String {
     let page = page.replacen("script-src ", "script-src 'nonce-test' ", 1);
     let script = |text: &str| format!("<script nonce=\"test\">{text}</script>\n");
     let page = page.replacen("<meta name=", &format!("{}<meta name=", script(before)), 1);
@@ -175,6 +200,8 @@ fn check(seen: &Seen) {
     assert_eq!(seen.first, "skip");
     assert!(seen.unseen.is_empty(), "{:?}", seen.unseen);
     assert_eq!(seen.closed, 0);
+    assert!(seen.hidden.is_empty(), "{:?}", seen.hidden);
+    assert!(seen.beyond.is_empty(), "{:?}", seen.beyond);
     assert_eq!(seen.overflow.len(), 4);
     assert!(seen.overflow.iter().all(|wider| *wider <= 0.0), "wider: {:?}", seen.overflow);
     assert!(seen.wrong.is_empty(), "{:?}", seen.wrong);
@@ -187,9 +214,10 @@ fn check(seen: &Seen) {
 #[test]
 fn a_report_is_read_by_mouse_and_keyboard() {
     let page = page(&sample("moe"));
-    for window in [[1280, 900], [480, 800]] {
+    for window in [[1920, 1000], [1280, 900], [480, 800]] {
         let Some(seen) = drive(&page, window) else { return };
         check(&seen);
+        assert!(seen.used > 0.75, "{} of {window:?}", seen.used);
         assert_eq!(seen.sections, 11);
         assert_eq!(seen.width, f64::from(window[0]));
         assert_eq!(seen.roofline, 0.0, "the roofline fits {window:?}");
@@ -216,6 +244,34 @@ fn a_report_is_read_by_mouse_and_keyboard() {
         assert!(seen.rects > 10, "{}", seen.rects);
         assert!(seen.frames[0] < seen.frames[1], "{:?}", seen.frames);
         assert_ne!(seen.shades[0], seen.shades[1]);
+    }
+}
+
+/// A pass of all bricks, which do the same work in nearly the same time.
+fn crowded() -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let pass = profiler.begin_pass(Phase::Decode);
+    for (nth, brick) in (0..).zip(BrickId::ALL) {
+        let timer = profiler.start_brick(brick);
+        hand.advance(100_000 + 500 * nth);
+        let work = Work { elements: 1, flops: 900_000, bytes: 500_000, ..Work::default() };
+        profiler.stop_brick_with(timer, work);
+    }
+    profiler.end_pass(pass, 1, 0);
+    let mut profile = profiler.profile();
+    profile.ceilings = sample("moe").ceilings;
+    profile
+}
+
+#[test]
+fn bricks_of_one_place_hide_no_letter_of_each_other() {
+    let page = page(&crowded());
+    assert_eq!(page.matches("class=\"spot\"").count(), BrickId::ALL.len());
+    for window in [[1920, 1000], [480, 800]] {
+        let Some(seen) = drive(&page, window) else { return };
+        check(&seen);
     }
 }
 

@@ -2,5 +2,6 @@
 
 mod browser;
 mod experts;
+mod folder;
 mod pages;
 mod provenance;

@@ -843,7 +843,7 @@ fn passes_that_encode_have_a_card_and_frames() {
 }
 
 #[test]
-fn what_was_imported_says_so_first_and_what_it_lacks() {
+fn what_was_imported_says_so_at_the_top_and_what_it_lacks() {
     let mut profile = sample("moe");
     profile.imported = Some(Imported {
         format: "chrome".to_owned(),
@@ -859,9 +859,9 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
     });
     let (page, _) = traced(&profile);
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
-    assert!(at("<strong>Imported</strong>") < at("class=\"headline\""));
-    assert!(at("no FLOPs: the format has no field for them") < at("class=\"headline\""));
-    assert!(at("events that are no durations") < at("class=\"headline\""));
+    assert!(at("class=\"headline\"") < at("<strong>Imported</strong>"));
+    assert!(at("<strong>Imported</strong>") < at("no FLOPs: the format has no field for them"));
+    assert!(at("events that are no durations") < at("</header>"));
     assert!(section(&page, "bricks").contains("ggml_vec_dot"));
     assert!(section(&page, "machine").contains("n_threads"));
 }
@@ -942,12 +942,32 @@ fn a_stall_has_a_line_and_the_figures_are_of_the_other_passes() {
 }
 
 #[test]
-fn what_was_dropped_is_said_before_anything_else() {
+fn the_answer_is_first_then_what_to_do_the_figures_and_a_line_of_warnings() {
     let mut profile = sample("moe");
     profile.dropped.spans = 12;
     let (page, _) = traced(&profile);
-    let dropped = page.find("spans that did not fit the log: 12").expect("it is said");
-    assert!(dropped < page.find("class=\"headline\"").unwrap());
+    let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
+    let next = format!(
+        "<p class=\"next\"><strong>Next</strong> <span data-text=\"library\">{}</span>",
+        [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#39;")]
+            .into_iter()
+            .fold(view::next_step(&profile), |text, (of, with)| text.replace(of, with))
+    );
+    let order = [
+        "class=\"headline\"",
+        &next,
+        "<dl class=\"cards\">",
+        "<details class=\"banner warn\"><summary><strong>Warnings</strong>",
+        "spans that did not fit the log: 12",
+        "</summary>",
+        "</details>",
+        "</header>",
+    ];
+    let places = order.map(at);
+    assert!(places.is_sorted(), "{places:?}");
+    // Of nothing there is no next step.
+    let (page, _) = traced(&Profile::empty(Default::default()));
+    assert!(!page.contains("class=\"next\""));
 }
 
 #[test]
@@ -961,7 +981,7 @@ fn logits_that_are_no_numbers_are_said_before_anything_else() {
         let (page, _) = traced(&profile);
         let said = page.find("Not a number: the logits of 64 of 65 passes").expect("it is said");
         assert!(said < page.find("spans that did not fit the log: 12").unwrap());
-        assert!(said < page.find("class=\"headline\"").unwrap());
+        assert!(said < page.find("class=\"next\"").unwrap(), "the headline says it");
         assert!(!page.contains("<script>hacked"));
     }
 }

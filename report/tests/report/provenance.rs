@@ -221,6 +221,7 @@ impl<'f> Files<'f> {
         use brickscope_analysis::roofline::Roofline;
         let mut told: Vec<String> = profile.dropped.lines().collect();
         told.push(brickscope_analysis::view::headline(profile));
+        told.push(view::next_step(profile));
         told.extend(profile.not_finite.as_ref().map(ToString::to_string));
         told.extend(brickscope_analysis::typical::notes(profile));
         told.push(left_out(profile));

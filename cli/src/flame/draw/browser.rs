@@ -69,8 +69,8 @@ window.addEventListener("load", function () { setTimeout(function () {
     try {
         seen.frames = all().length;
         var label = function (g) { return g.querySelector("text").textContent.trim(); };
-        seen.unnamed = all().filter(function (g) { return /^\.*$/.test(label(g)); }).length;
-        seen.shortened = all().filter(function (g) { return /^\.\..+/.test(label(g)); }).length;
+        seen.unnamed = all().filter(function (g) { return label(g) === ""; }).length;
+        seen.shortened = all().filter(function (g) { return /.…$/.test(label(g)); }).length;
         var header = Array.from(document.querySelectorAll("#title, .subtitle, #legend"));
         seen.header = header.map(function (e) { return [box(e).top, box(e).bottom]; });
         seen.widest = Math.max.apply(null, header.map(function (e) { return box(e).width; }));

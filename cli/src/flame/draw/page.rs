@@ -9,11 +9,11 @@ use std::fmt::Write;
 use anyhow::{Context, Result, bail};
 use brickscope_analysis::stacks::Unit;
 use inferno::flamegraph::color::{BackgroundColor, Color};
-use inferno::flamegraph::{Options, from_lines};
+use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use super::of_hidden;
 use crate::flame::summary::{Frames, Hidden};
-use crate::text::{broken, columns, cut, cut_front, printable_text, xml};
+use crate::text::{broken, columns, cut, printable_text, xml};
 
 /// The contents of a page.
 pub(super) struct Page<'l> {
@@ -76,6 +76,15 @@ const BUTTON: f64 = 100.0;
 /// The place where `inferno`'s frames begin. Everything after it is ours.
 const FRAMES: &str = "<svg id=\"frames\"";
 
+/// How `inferno`'s script cuts a name, and how ours does: at its end, with an ellipsis, and not to a letter.
+const CUT: [(&str, &str); 2] = [
+    (
+        "txt.substring(0, substringLength) + \"..\"",
+        "substringLength > 1 ? txt.substring(0, substringLength) + \"…\" : \"\"",
+    ),
+    ("txt.substring(0, x) + \"..\"", "x > 1 ? txt.substring(0, x) + \"…\" : \"\""),
+];
+
 /// A thin line separates frames of one colour, and hovering highlights a frame.
 const STYLE: &str = "<style type=\"text/css\">\n\
     #frames rect { stroke: rgb(252,252,252); stroke-width: 0.4; }\n\
@@ -111,13 +120,13 @@ impl Page<'_> {
         let label = |frame: &Drawn| {
             let wide = frame.weight as f64 / self.total as f64 * pixels;
             let name = printable_text(&frame.name);
-            // As `inferno`'s script does it in a browser: a blank follows each name, and two dots stand for what is
-            // cut off. A frame with the dots alone has no name.
+            // As `inferno`'s script does it in a browser, with our ellipsis: a blank follows each name. Of fewer than
+            // two letters nobody knows a name.
             let room = (wide - 3.0) / (FONT_SIZE as f64 * FONT_WIDTH);
             match room as usize {
                 _ if ((columns(&name) + 1) as f64) < room => Label::Whole(name),
                 0..=3 => Label::None,
-                fits => Label::Shortened(cut_front(&name, fits - 2)),
+                fits => Label::Shortened(cut(&name, fits - 1)),
             }
         };
         self.frames.iter().map(label).collect()
@@ -170,6 +179,7 @@ impl Page<'_> {
         options.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 252 }));
         // Otherwise `inferno` draws random colours, which we replace anyway.
         options.deterministic = true;
+        options.text_truncate_direction = TextTruncateDirection::Right;
         let line = vec!["x"; rows.max(1)].join(";") + " 1";
         let mut page = Vec::new();
         from_lines(&mut options, [line.as_str()], &mut page).context("inferno")?;
@@ -181,6 +191,12 @@ impl Page<'_> {
             bail!("inferno writes a different page than brickscope expects");
         };
         page.truncate(at);
+        for (dots, ellipsis) in CUT {
+            if !page.contains(dots) {
+                bail!("inferno's script cuts names in another way than brickscope expects");
+            }
+            page = page.replace(dots, ellipsis);
+        }
         Ok(page)
     }
 
