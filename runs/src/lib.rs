@@ -12,6 +12,7 @@
 //! | `list.rs` | [`list()`]: the runs in a folder, newest first |
 //! | `find.rs` | [`find()`]: which run a word names. The one place that decides it |
 //! | `remove.rs` | removing runs, and nothing else; [`old`]: which of many |
+//! | `settings.rs` | [`Settings`](settings::Settings): the user's defaults, in `brickscope.toml` |
 //! | `view.rs` | the list as a table and as JSON |
 //! | `llama_bench.rs` | files of llama-bench in the place of runs |
 //! | `private.rs` | folders that no other user can write to |
@@ -25,6 +26,7 @@ pub mod llama_bench;
 pub mod private;
 mod read;
 mod remove;
+pub mod settings;
 mod summary;
 pub mod tag;
 mod times;
@@ -39,5 +41,6 @@ pub use crate::folder::{RunDir, Written};
 pub use crate::list::{Budget, List, Row, list};
 pub use crate::read::{load, newest_receipt, spare};
 pub use crate::remove::{Contents, NotOurs, Removed, contents, old, remove};
+pub use crate::settings::home;
 pub use crate::summary::{Passes, Summary};
 pub use crate::writing::BeingWritten;

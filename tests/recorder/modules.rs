@@ -77,6 +77,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 9] = [
             "serde",
             "serde_json",
             "tempfile",
+            "toml",
         ],
     ),
     ("tracing", &["brickscope", "tracing-core", "tracing-subscriber"]),

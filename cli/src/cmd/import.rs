@@ -41,7 +41,7 @@ pub(crate) struct ImportArgs {
     pub(crate) format: ImportFormat,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
     /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and

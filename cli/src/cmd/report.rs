@@ -34,7 +34,7 @@ pub(crate) struct ReportArgs {
 
     /// The file to write; `-` for standard output. By default report.html in the run's folder, or
     /// comparison.html in the folder of the second run.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, alias = "out", value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
     /// With two runs: compare even if they ran under different conditions.

@@ -30,8 +30,12 @@ pub(crate) struct ShowArgs {
     pub(crate) run: Option<PathBuf>,
 
     /// What to show.
-    #[arg(long = "as", value_enum, default_value_t = View::Summary)]
+    #[arg(long = "as", alias = "format", value_enum, default_value_t = View::Summary)]
     pub(crate) view: View,
+
+    /// The whole profile and the roofline as JSON, the same as `--as json`.
+    #[arg(long, conflicts_with_all = ["view", "full"])]
+    pub(crate) json: bool,
 
     /// The whole report, the same as `--as report`.
     #[arg(long, conflicts_with = "view")]

@@ -49,7 +49,7 @@ pub(crate) struct VersusArgs {
     pub(crate) threshold: f64,
 
     /// Keep the runs in this new folder: `a/1`, `b/1` and so on.
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
     /// Print a table to paste into an issue. Files are named without their folders.

@@ -14,7 +14,7 @@ pub(crate) mod sides;
 pub(crate) mod timing;
 
 pub(crate) use brickscope_runs::{
-    FLAMEGRAPH, RUNS, RunDir, SAMPLES, Written, folder_of, llama_bench, load, newest_receipt,
+    FLAMEGRAPH, RunDir, SAMPLES, Written, folder_of, home, llama_bench, load, newest_receipt,
     profile_in, receipt_in, spare,
 };
 pub(crate) use finish::{Places, finish, into_lake, ready_for_lake, send};

@@ -44,7 +44,7 @@ use crate::{
 /// receipt; the exit code is 130 or 143. A second signal ends it at once.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope benchmark model.gguf --threads 2\n  brickscope benchmark model.gguf --tokens 64 --depth 0,512 -o json\n  brickscope benchmark model.gguf --backend cuda\n  brickscope benchmark model.gguf --processes 5 --out runs/today"
+    after_help = "Examples:\n  brickscope benchmark model.gguf --threads 2\n  brickscope benchmark model.gguf --tokens 64 --depth 0,512 --format json\n  brickscope benchmark model.gguf --backend cuda\n  brickscope benchmark model.gguf --processes 5 --out runs/today"
 )]
 pub(crate) struct BenchmarkArgs {
     /// The GGUF file to run. By default the same model as for `profile`.
@@ -106,11 +106,11 @@ pub(crate) struct BenchmarkArgs {
     pub(crate) set: Option<String>,
 
     /// The output format. All formats but md are for programs: nothing else is printed.
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Md)]
-    pub(crate) output: Format,
+    #[arg(short, long, alias = "output", short_alias = 'o', value_enum, value_name = "FORMAT", default_value_t = Format::Md)]
+    pub(crate) format: Format,
 
-    /// The same as --output json.
-    #[arg(long, conflicts_with = "output")]
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
     pub(crate) json: bool,
 
     /// Let `brickscope top --attach PID` on this machine watch. It costs nothing while nobody watches; a
@@ -131,7 +131,7 @@ pub(crate) struct BenchmarkArgs {
 impl BenchmarkArgs {
     /// The output format.
     pub(crate) fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.output }
+        if self.json { Format::Json } else { self.format }
     }
 }
 
