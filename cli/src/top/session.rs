@@ -47,11 +47,6 @@ impl Target {
     }
 }
 
-/// Whether text may have colours, see <https://no-color.org>.
-pub(crate) fn has_colour() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
 /// # Errors
 ///
 /// If there is no terminal for drawing and for reading keys.
@@ -68,7 +63,7 @@ pub(crate) fn needs_terminal() -> Result<()> {
 pub(crate) fn run(source: Source, rate: u32) -> Result<Option<Engine>> {
     needs_terminal()?;
     let (events, happens) = mpsc::channel();
-    let mut app = App::new(has_colour());
+    let mut app = App::new(output::wants_colour_on(true));
     let keys = events.clone();
     // Before the view covers the screen, since the system may have no room for a thread.
     let feeder = family::spawn("feeder", move || feed(source, rate, &events))?;

@@ -92,6 +92,11 @@ pub(crate) struct BenchmarkArgs {
     #[arg(long, requires = "out")]
     pub(crate) overwrite: bool,
 
+    /// With --processes and --out: go on with the set in the folder that was cut short. What was measured is kept, if it is of
+    /// the same model, flags and build.
+    #[arg(long, requires = "out", conflicts_with_all = ["overwrite", "set"])]
+    pub(crate) resume: bool,
+
     /// Measure in this many separate processes, one after the other, each with its own folder. Times vary
     /// more between processes than within one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_PROCESSES))]
@@ -186,6 +191,9 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     if plans.is_empty() {
         bail!("there is nothing to measure: --prompt-tokens or --tokens must be above 0");
     }
+    if args.resume && args.processes == 1 {
+        bail!("--resume: it is about the processes of a set, and --processes doesn't ask for one");
+    }
     if args.processes > 1 && args.metrics.metrics.is_some() {
         bail!("--metrics: with --processes all processes would serve at the same address");
     }
@@ -268,12 +276,13 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
 fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let model = source::model(args.model())?;
-    let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
+    let mut measurements = set::finished(args, &model)?;
+    let goes_on = !measurements.is_empty();
+    let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite || goes_on)?;
     // A process that is cut short ends by itself, and this one has to report the others.
     interrupt::keep();
     let bar = progress::steps("processes", u64::from(args.processes));
     let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
-    let mut measurements = Vec::new();
     let trouble = set::run(args, &dir, &mut show, &mut measurements).err();
     bar.finish_and_clear();
     if measurements.is_empty() {
