@@ -271,7 +271,7 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
         flags.dedup();
         // Waits for a terminal, serves others, or measures for minutes.
         let is_left_out = |flag: &String| {
-            ["--metrics-public", "--overhead-seconds", "--overhead-processes"]
+            ["--install", "--metrics-public", "--overhead-seconds", "--overhead-processes"]
                 .contains(&flag.as_str())
         };
         flags.retain(|flag| !is_left_out(flag));
