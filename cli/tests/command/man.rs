@@ -98,7 +98,10 @@ fn the_help_has_commands_in_groups_and_fits_80_columns() {
     let groups =
         ["Measure", "Look", "Compare", "Fleet", "Model", "This program", "Options", "Examples"];
     assert_eq!(titles, groups, "{help}");
-    assert!(help.contains("\n  profile         Run a model and report where its time went\n"), "{help}");
+    assert!(
+        help.contains("\n  profile         Run a model and report where its time went\n"),
+        "{help}"
+    );
     assert_eq!(help.lines().find(|line| line.chars().count() > 80), None);
 }
 
